@@ -30,7 +30,7 @@ from benchmarks.peers import Job, make_peer  # noqa: E402
 from benchmarks.report import table  # noqa: E402
 from benchmarks.summary import Spread  # noqa: E402
 from benchmarks.workloads import SIZES, prepare  # noqa: E402
-from modeling_minbert import attention_minbert, cpu_minbert  # noqa: E402
+from modeling_minbert import attention, cpu  # noqa: E402
 from trainers import MultiTaskTrainer  # noqa: E402
 
 WARMUP = 60  # steps
@@ -38,15 +38,15 @@ WARMUP = 60  # steps
 PARTS: dict[str, tuple[Any, str]] = {
     "forward, with loss": (MultiTaskTrainer, "compute_loss"),
     "- dense layers": (torch.nn.Linear, "forward"),
-    "- attention": (attention_minbert._BucketAttention, "forward"),
-    "- arrangement of attention": (attention_minbert, "_find_plan"),
-    "- dropout": (cpu_minbert._Dropout, "forward"),
+    "- attention": (attention._BucketAttention, "forward"),
+    "- arrangement of attention": (attention, "_find_plan"),
+    "- dropout": (cpu._Dropout, "forward"),
     "- GELU": (GELUActivation, "forward"),
     "- norms": (torch.nn.LayerNorm, "forward"),
     "backward": (Accelerator, "backward"),
-    "- attention, backward": (attention_minbert._BucketAttention, "backward"),
-    "- dropout, backward": (cpu_minbert._Dropout, "backward"),
-    "- word embedding, backward": (cpu_minbert._Lookup, "backward"),
+    "- attention, backward": (attention._BucketAttention, "backward"),
+    "- dropout, backward": (cpu._Dropout, "backward"),
+    "- word embedding, backward": (cpu._Lookup, "backward"),
     "clipping": (Trainer, "_clip_grad_norm"),
     "AdamW": (torch.optim.AdamW, "step"),
 }

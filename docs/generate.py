@@ -16,7 +16,7 @@ from minbert_cli.__main__ import main
 from minbert_cli.resources import RECIPES
 from minbert_cli.shell.commands import COMMANDS
 from modeling_minbert import TASKS
-from modeling_minbert.pooled_minbert import HEADS, PooledTask
+from modeling_minbert.pooled import HEADS, PooledTask
 from trainers import FinetuneArguments, PretrainArguments
 from trainers.problems import PROBLEMS
 

@@ -22,9 +22,9 @@ from transformers.utils import (
 from transformers.utils.hub import cached_file
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel, unknown
-from modeling_minbert.inference_minbert import check_vocabulary, find_casing
-from modeling_minbert.memory_minbert import check_memory
-from modeling_minbert.task_minbert import Pretrained
+from modeling_minbert.cpu import check_memory
+from modeling_minbert.heads import Pretrained
+from modeling_minbert.inference import check_vocabulary, find_casing
 from trainers import RunArguments, load_pretrained, named_errors, reason_of
 from trainers.errors import CHECKPOINT_ERRORS
 

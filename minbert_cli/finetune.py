@@ -67,7 +67,7 @@ from minbert_cli.training.teacher_outputs import find_taught
 from minbert_cli.training.teachers import Lesson, Teaching, find_teaching, make_distillation
 from minbert_cli.training.texts import Text, load_text
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from modeling_minbert.token_classification_minbert import TokenClassificationTask
+from modeling_minbert.tokens import TokenClassificationTask
 from trainers import (
     Choice,
     FinetuneArguments,

@@ -8,6 +8,8 @@ from transformers.models.auto import modeling_auto
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from .configuration_minbert import MinBertConfig
+from .heads import MinBertTask
+from .int8 import MinBertInt8Config
 from .modeling_minbert import (
     AUTO_MODELS,
     MinBertForMaskedLM,
@@ -21,12 +23,10 @@ from .modeling_minbert import (
     MinBertModel,
     MinBertPreTrainedModel,
 )
-from .modeling_minbert_multitask import MinBertForMultiTask
-from .names_minbert import suggest, unknown
+from .multitask import MinBertForMultiTask
+from .names import suggest, unknown
 from .onnx_export import export_onnx
-from .quantization_minbert import MinBertInt8Config
-from .task_minbert import MinBertTask
-from .tasks_minbert import TASKS
+from .tasks import TASKS
 
 __version__ = "0.1.0"
 

@@ -25,15 +25,11 @@ from transformers import BertConfig
 from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
-from .memory_minbert import MAX_LABELS
-from .names_minbert import unknown
-from .sentence_transformers_minbert import (
-    MinBertEmbedding,
-    parse_embedding,
-    read_modules,
-)
-from .task_minbert import MinBertTask
-from .tasks_minbert import TASKS, parse_task
+from .cpu import MAX_LABELS
+from .heads import MinBertTask
+from .names import unknown
+from .sharing import MinBertEmbedding, parse_embedding, read_modules
+from .tasks import TASKS, parse_task
 
 SIZES = (
     "vocab_size",

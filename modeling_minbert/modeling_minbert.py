@@ -23,10 +23,10 @@ Read bottom-up, or begin at the end:
     MinBertForSequenceClassification, ...TokenClassification, ...QuestionAnswering,
     ...MultipleChoice
 
-Packed batches are computed in `packed_encoder_minbert.py`, pre-training heads are in
-`pretraining_minbert.py`, token heads in `token_classification_minbert.py` and
-`question_answering_minbert.py`; `MinBertForMultiTask`, with any number of named heads, is in
-`modeling_minbert_multitask.py`.
+Packed batches are computed in `packed_encoder.py`, pre-training heads are in
+`pretraining.py`, token heads in `tokens.py` and
+`questions.py`; `MinBertForMultiTask`, with any number of named heads, is in
+`multitask.py`.
 
 All of them take a padded batch (B, L), as BERT does, or a packed one: all sequences concatenated to
 (1, T), `position_ids` that restart in each, and their offsets as `cu_seq_lens_q`, (N + 1,), with
@@ -66,30 +66,24 @@ from transformers.utils.generic import (
 )
 from transformers.utils.output_capturing import capture_outputs
 
-from .adoption_minbert import MinBertAdoptedHead, check_loaded
-from .answers_minbert import MinBertAnswering
-from .attention_minbert import attend, can_attend
+from .adoption import MinBertAdoptedHead, check_loaded
+from .attention import attend, can_attend
+from .choices import choose, flatten_choices
 from .configuration_minbert import MinBertConfig
-from .cpu_minbert import MinBertDropout, look_up, reuse_gradient
-from .embedding_minbert import MinBertEmbeddingMixin
-from .hub_minbert import MinBertSharingMixin
-from .memory_minbert import check_memory
-from .modules_minbert import walk_parameters
-from .multiple_choice_minbert import choose, flatten_choices
-from .packed_encoder_minbert import MinBertModelOutput, MinBertPackedMixin
-from .packing_minbert import MinBertSequences, Read
-from .precision_minbert import MinBertCalls
-from .pretraining_minbert import (
+from .cpu import MinBertDropout, check_memory, look_up, reuse_gradient, walk_parameters
+from .embedding import MinBertEmbeddingMixin
+from .int8 import MinBertCalls, MinBertPrecision
+from .packed_encoder import MinBertModelOutput, MinBertPackedMixin
+from .packing import MinBertSequences, Read, Reading, Stop, run_layers, strictest
+from .pretraining import (
     MinBertForPreTrainingOutput,
     MinBertLMHead,
     MinBertPreTrainingHeads,
     pretrain,
 )
-from .quantization_minbert import MinBertPrecision
-from .question_answering_minbert import find_answers, read_columns
-from .readings_minbert import Reading, Stop, run_layers, strictest
-from .sentence_transformers_minbert import save_modules
-from .token_classification_minbert import label_tokens, read_tokens
+from .questions import MinBertAnswering, find_answers, read_columns
+from .sharing import MinBertSharingMixin, save_modules
+from .tokens import label_tokens, read_tokens
 
 # Encoder
 

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .head_minbert import TaskBatch
-from .inference_minbert import evaluating
-from .modeling_minbert_multitask import MinBertForMultiTask
+from .heads import TaskBatch
+from .inference import evaluating
+from .multitask import MinBertForMultiTask
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 NEEDED = ("onnx", "onnxscript")

@@ -12,7 +12,7 @@ from sklearn.metrics import precision_recall_curve
 
 from minbert_cli import finetune
 from modeling_minbert import MinBertForMultiTask
-from modeling_minbert.temperature_minbert import find_temperature
+from modeling_minbert.calibration import find_temperature
 from tests import small_run
 from tests.trainers import tiny
 from trainers import Task

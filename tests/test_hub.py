@@ -124,7 +124,7 @@ def test_a_run_pushes_all_needed_files_and_no_checkpoints(pushed):
         "config.json",
         "configuration_minbert.py",
         "modeling_minbert.py",
-        "modeling_minbert_multitask.py",
+        "multitask.py",
         "tokenizer.json",
         "tokenizer_config.json",
         "README.md",

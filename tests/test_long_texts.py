@@ -10,7 +10,7 @@ from transformers import BertModel, BertTokenizer
 from datasets_scripts.problems.encoding.document_windows import DocumentWindows
 from datasets_scripts.problems.encoding.sequences import encode_rows
 from modeling_minbert import MinBertForMultiTask, export_onnx
-from modeling_minbert.windows_minbert import choose_windows
+from modeling_minbert.texts import choose_windows
 from tests.modeling_minbert.test_onnx import needs_onnx
 from tests.trainers import tiny
 from trainers import Task, TaskCollator, TaskDataset

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 from minbert_cli import finetune
-from modeling_minbert.losses_minbert import LOSSES
+from modeling_minbert.losses import LOSSES
 from tests import small_run
 from tests.loss_cases import (
     CASES,

@@ -15,7 +15,7 @@ from transformers import BertForSequenceClassification, pipeline
 from datasets_scripts import TaskData, load_task
 from minbert_cli import finetune, predict
 from modeling_minbert import MinBertForMultiTask, export_onnx
-from modeling_minbert.multi_label_classification_minbert import best_f1_threshold
+from modeling_minbert.pooled_types import best_f1_threshold
 from tests import small_run
 from tests.modeling_minbert.test_onnx import assert_equal_everywhere, needs_onnx
 from tests.problem_examples import write_labels

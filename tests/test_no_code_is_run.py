@@ -218,7 +218,7 @@ def test_a_resumed_run_runs_no_code_of_its_checkpoint(tmp_path, monkeypatch, nam
 def test_an_exported_page_brings_the_code_that_it_runs(checkpoint, tmp_path):
     space = tmp_path / "space"
     export.main([str(checkpoint), "--format", "space", "--output_dir", str(space)])
-    (space / "model" / "modeling_minbert_multitask.py").write_text(CODE.format(mark="mark"))
+    (space / "model" / "multitask.py").write_text(CODE.format(mark="mark"))
     loaded = (
         "import modeling_minbert; from transformers import AutoModelForSequenceClassification\n"
         "print(modeling_minbert.__file__)\n"

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from datasets_scripts import FORMATS
 from minbert_cli import finetune
 from minbert_cli.experiments.compare_command import compare
-from modeling_minbert import TASKS, MinBertForMultiTask, task_minbert
+from modeling_minbert import TASKS, MinBertForMultiTask, heads
 from tests import small_run
 from tests.problem_examples import EXAMPLES
 from trainers import PROBLEMS, ProblemType, write_report
@@ -21,7 +21,7 @@ HALF = 3  # steps of the first of two epochs
 
 def test_the_three_packages_have_the_same_problem_types():
     assert list(TASKS) == list(FORMATS) == list(PROBLEMS)
-    assert get_args(ProblemType) == get_args(task_minbert.ProblemType) == tuple(TASKS)
+    assert get_args(ProblemType) == get_args(heads.ProblemType) == tuple(TASKS)
     assert TASKS.keys() == EXAMPLES.keys()
     for name, problem in PROBLEMS.items():
         assert problem.problem_type == name

@@ -14,7 +14,7 @@ from minbert_cli.experiments import program as experiments
 from minbert_cli.training.recipe_tasks import parse_labeled
 from minbert_cli.training.shared_tasks import complete_keys, load_tasks
 from modeling_minbert import MinBertForMultiTask
-from modeling_minbert.temperature_minbert import find_temperature
+from modeling_minbert.calibration import find_temperature
 
 MOODS = {"good": ("fine", "lovely"), "bad": ("dull", "bleak")}
 TOPICS = {"food": ("soup", "bread"), "travel": ("train", "road")}

@@ -11,9 +11,9 @@ from torch.testing import assert_close
 from transformers import TrainingArguments
 
 from minbert_cli import finetune
-from modeling_minbert import MinBertForMultiTask, attention_minbert
-from modeling_minbert.attention_minbert import attend
-from modeling_minbert.packing_minbert import MinBertSequences
+from modeling_minbert import MinBertForMultiTask, attention
+from modeling_minbert.attention import attend
+from modeling_minbert.packing import MinBertSequences
 from tests import small_run
 from tests.problem_examples import EXAMPLES
 from tests.simulated_cuda import CudaTensor, simulated_cuda, use_cuda
@@ -53,8 +53,8 @@ pytestmark = pytest.mark.usefixtures("cuda")
 @pytest.fixture
 def cuda(monkeypatch):
     """Simulate the device; what only a driver can answer is answered here."""
-    attention_minbert.has_flash_kernels.cache_clear()
-    monkeypatch.setattr(attention_minbert, "has_flash_kernels", lambda _: True)
+    attention.has_flash_kernels.cache_clear()
+    monkeypatch.setattr(attention, "has_flash_kernels", lambda _: True)
     monkeypatch.setattr(evidence, "name_device", lambda _: "simulated")
     monkeypatch.setattr(smart, "DropoutReplay", NoDropout)
     with simulated_cuda() as waits:

@@ -24,7 +24,7 @@ from modeling_minbert import (
     MinBertForTokenClassification,
     export_onnx,
 )
-from modeling_minbert.inference_minbert import check_vocabulary, find_casing
+from modeling_minbert.inference import check_vocabulary, find_casing
 from modeling_minbert.modeling_minbert import AUTO_MODELS
 from trainers import load_pretrained, named_writes
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from modeling_minbert.precision_minbert import bfloat16_is_fast
+from modeling_minbert.int8 import bfloat16_is_fast
 from trainers import ProgramTrainingArguments
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from datasets import Dataset
 
 from datasets_scripts import LARGEST_SHARE, MOST_HELD_OUT, LoadedTask, TaskData, count_equal_tokens
-from modeling_minbert.inference_minbert import find_upper
-from modeling_minbert.words_minbert import measure_rule
+from modeling_minbert.inference import find_upper
+from modeling_minbert.texts import measure_rule
 
 MOST_LABELS = 10  # in a note; more are counted
 MOST_FOUND = 0.98  # of the training words, without a warning

@@ -16,9 +16,9 @@ from minbert_cli.training.shared_tasks import complete_keys, join_groups
 from minbert_cli.training.teachers import Teacher, parse_teachers
 from minbert_cli.training.texts import parse_corpus
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask
-from modeling_minbert.class_weights_minbert import BALANCED, WEIGHTS
-from modeling_minbert.task_minbert import Pretrained
-from modeling_minbert.tasks_minbert import parse_task
+from modeling_minbert.heads import Pretrained
+from modeling_minbert.losses import BALANCED, WEIGHTS
+from modeling_minbert.tasks import parse_task
 from trainers import (
     PROBLEMS,
     Choice,

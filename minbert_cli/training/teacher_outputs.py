@@ -21,13 +21,7 @@ from datasets_scripts import LoadedTask
 from minbert_cli.checkpoints import load_encoder
 from minbert_cli.training.teachers import Lesson, check_positions, has_vocabulary_of
 from modeling_minbert import MinBertConfig, __version__
-from modeling_minbert.inference_minbert import (
-    Encoded,
-    batches,
-    choose_tokens,
-    predicting,
-    windows_of,
-)
+from modeling_minbert.inference import Encoded, batches, choose_tokens, predicting, windows_of
 from trainers import PROBLEMS
 from trainers.methods.distillation.principal_components import reduce_width
 from trainers.runs.console import shows_bars

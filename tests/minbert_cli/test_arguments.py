@@ -5,7 +5,7 @@ import torch
 
 from minbert_cli.finetune import PROGRAM as FINETUNE
 from minbert_cli.pretrain import PROGRAM as PRETRAIN
-from modeling_minbert.precision_minbert import bfloat16_is_fast
+from modeling_minbert.int8 import bfloat16_is_fast
 from trainers import parse_recipe, read_settings
 from trainers.runs.run_facts import describe_settings
 from trainers.runs.run_folder import check_output_dir, start_run

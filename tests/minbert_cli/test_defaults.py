@@ -18,7 +18,7 @@ from minbert_cli.training.defaults import (
     choose_weights,
 )
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertModel
-from modeling_minbert.task_minbert import Pretrained
+from modeling_minbert.heads import Pretrained
 from tests import small_run
 from trainers import FinetuneArguments, ProgramTrainingArguments
 from trainers.runs.run_facts import describe_settings

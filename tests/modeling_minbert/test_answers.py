@@ -12,7 +12,7 @@ from transformers import BertTokenizer
 
 from datasets_scripts.problems.encoding import windows as encoded_windows
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertForQuestionAnswering
-from modeling_minbert.answers_minbert import cut_windows, share_tokens
+from modeling_minbert.questions import cut_windows, share_tokens
 from tests.modeling_minbert.test_remote_code import packages_without_this_project
 
 WORDS = [f"w{number}" for number in range(40)]

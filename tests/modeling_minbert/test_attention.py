@@ -5,9 +5,9 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from modeling_minbert import MinBertConfig, MinBertModel, attention_minbert
-from modeling_minbert.attention_minbert import attend, plan_buckets
-from modeling_minbert.packing_minbert import MinBertSequences
+from modeling_minbert import MinBertConfig, MinBertModel, attention
+from modeling_minbert.attention import attend, plan_buckets
+from modeling_minbert.packing import MinBertSequences
 
 EXACT = {"atol": 1e-10, "rtol": 1e-10}
 
@@ -272,7 +272,7 @@ def test_a_broken_sequence_breaks_no_other(build, tiny_batch, attention, packed)
 def test_many_short_sequences_are_attended_as_by_torch(dtype, keys, is_masked):
     torch.manual_seed(0)
     q, k, v = (torch.randn(60, 5, length, 8).to(dtype) for length in (4, keys, keys))
-    assert q.shape[:3].numel() >= attention_minbert.MANY_ROWS
+    assert q.shape[:3].numel() >= attention.MANY_ROWS
     mask = None
     if is_masked:  # all but the first key of every second sequence
         mask = torch.zeros(60, 1, 1, keys, dtype=dtype)
@@ -280,7 +280,7 @@ def test_many_short_sequences_are_attended_as_by_torch(dtype, keys, is_masked):
 
     exact = None if mask is None else mask.double()
     expected = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), exact)
-    own = attention_minbert._attend_dense(q, k, v, mask)
+    own = attention._attend_dense(q, k, v, mask)
     near = {"atol": 1e-6, "rtol": 1e-5} if dtype == torch.float32 else {"atol": 0.01, "rtol": 0.01}
     assert_close(own.double(), expected, **near)
 
@@ -294,11 +294,11 @@ def test_exponents_that_leave_float32_are_computed_safely(scale, is_masked):
     if is_masked:  # a hidden score is the one that overflows
         mask = torch.zeros(60, 1, 1, 9).masked_fill(torch.arange(9) == 4, -torch.inf)
 
-    own = attention_minbert._attend_dense(q, k, v, mask)
+    own = attention._attend_dense(q, k, v, mask)
     assert own.isfinite().all()
     assert_close(own, F.scaled_dot_product_attention(q, k, v, mask))
 
 
 def test_nan_stays_nan():
     states = torch.full((60, 5, 4, 8), torch.nan)
-    assert attention_minbert._attend_dense(states, states, states, None).isnan().all()
+    assert attention._attend_dense(states, states, states, None).isnan().all()

@@ -8,7 +8,7 @@ import transformers
 from huggingface_hub.errors import StrictDataclassError
 
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertModel
-from modeling_minbert.tasks_minbert import parse_task
+from modeling_minbert.tasks import parse_task
 
 CLASSES = {"problem_type": "classification", "labels": ["down", "up"]}
 SCORES = {"problem_type": "similarity", "score_range": [0, 5]}

@@ -13,8 +13,8 @@ from modeling_minbert import (
     MinBertForPreTraining,
     MinBertModel,
 )
-from modeling_minbert.attention_minbert import attend
-from modeling_minbert.packing_minbert import MinBertSequences
+from modeling_minbert.attention import attend
+from modeling_minbert.packing import MinBertSequences
 
 pytestmark = [
     pytest.mark.cuda,

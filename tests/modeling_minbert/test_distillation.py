@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from modeling_minbert.distillation_minbert import (
+from modeling_minbert.distillation import (
     match_classes,
     match_outcomes,
     match_positions,

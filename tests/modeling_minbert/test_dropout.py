@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 import modeling_minbert
 from modeling_minbert import MinBertConfig
-from modeling_minbert.cpu_minbert import MinBertDropout
+from modeling_minbert.cpu import MinBertDropout
 
 RATES = [0.05, 0.1, 0.3, 0.5, 0.9]
 SIZE = 1_000_003  # no multiple of the four lanes

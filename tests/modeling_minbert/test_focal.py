@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from modeling_minbert.focal_minbert import binary_losses, sum_class_losses
+from modeling_minbert.losses import binary_losses, sum_class_losses
 
 LABELS = ["a", "b", "c"]
 WEIGHTS = [0.5, 1.0, 4.0]

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from modeling_minbert import inference_minbert
-from modeling_minbert.inference_minbert import Encoded, pack, pad, split_batches, tokenize
+from modeling_minbert import inference
+from modeling_minbert.inference import Encoded, pack, pad, split_batches, tokenize
 
 LENGTHS = [3, 40, 7, 7, 1, 12, 39, 2, 7, 30, 16, 5, 5, 5, 28]
 
@@ -149,7 +149,7 @@ def test_rows_are_tokenized_as_the_tokenizer_does_one_by_one(tokenizer, separate
 @pytest.fixture
 def narrow(monkeypatch):
     """Make windows of seven rows."""
-    monkeypatch.setattr(inference_minbert, "WINDOW", 7)
+    monkeypatch.setattr(inference, "WINDOW", 7)
 
 
 def some_texts(count):

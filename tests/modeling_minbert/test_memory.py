@@ -9,7 +9,7 @@ from transformers import BertConfig, BertModel
 from minbert_cli import finetune, predict, pretrain
 from minbert_cli.checkpoints import new_config
 from modeling_minbert import MinBertConfig, MinBertForMaskedLM, MinBertForMultiTask, MinBertModel
-from modeling_minbert.memory_minbert import check_memory, count_parameters, machine_memory
+from modeling_minbert.cpu import check_memory, count_parameters, machine_memory
 from trainers import TaskTraining
 
 REAL = {

@@ -13,8 +13,8 @@ from transformers.utils import find_labels
 
 from modeling_minbert import TASKS as KINDS
 from modeling_minbert import MinBertForMultiTask
-from modeling_minbert.losses_minbert import LOSSES
-from modeling_minbert.pooled_minbert import HEADS
+from modeling_minbert.losses import LOSSES
+from modeling_minbert.pooled import HEADS
 from tests.same_predictions import assert_same_predictions
 
 LABELS = ["down", "level", "up"]

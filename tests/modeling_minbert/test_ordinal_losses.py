@@ -8,7 +8,7 @@ from torch.distributions import Categorical, kl_divergence
 from torch.testing import assert_close
 
 from modeling_minbert import MinBertForMultiTask, MinBertModel, export_onnx
-from modeling_minbert.ordinal_losses_minbert import order_thresholds
+from modeling_minbert.losses import order_thresholds
 from tests.modeling_minbert.test_onnx import assert_equal_everywhere, needs_onnx
 from tests.trainers import tiny
 from trainers import TaskCollator, TaskDataset

@@ -15,7 +15,7 @@ from transformers.pipelines import AggregationStrategy
 
 import modeling_minbert
 from modeling_minbert import MinBertForMultiTask
-from modeling_minbert.pipeline_minbert import MinBertMultiTaskPipeline
+from modeling_minbert.prediction import MinBertMultiTaskPipeline
 from tests.modeling_minbert.test_remote_code import packages_without_this_project
 
 TEXTS = ["the cat sat on a mat", "far", "a bird sang very well in the tree"]
@@ -269,7 +269,7 @@ def test_a_folder_names_its_pipeline_only_if_the_model_has_tasks(multitask, tmp_
     config = transformers.AutoConfig.from_pretrained(folder)
     transformers.AutoModel.from_pretrained(folder).save_pretrained(tmp_path / "encoder")
 
-    assert own["minbert-multi-task"]["impl"] == "pipeline_minbert.MinBertMultiTaskPipeline"
+    assert own["minbert-multi-task"]["impl"] == "prediction.MinBertMultiTaskPipeline"
     assert not hasattr(config, "custom_pipelines")  # no trust is asked where the package is
     assert "custom_pipelines" not in (tmp_path / "encoder" / "config.json").read_text()
     pipe = pipeline("minbert-multi-task", model=folder, device="cpu")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from modeling_minbert import MinBertForMultiTask, inference_minbert
+from modeling_minbert import MinBertForMultiTask, inference
 
 TEXTS = ["the cat sat", "a dog", "the bird sang in the tree", "very far", "a cat is not a dog"]
 PAIRS = list(zip(TEXTS, TEXTS[1:] + TEXTS[:1], strict=True))
@@ -95,10 +95,10 @@ def test_the_encoder_runs_once_for_all_tasks(model, count_passes, tasks, rows, a
 def test_outputs_of_several_tasks_equal_those_of_one(model, tokenizer, packed):
     batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
     if packed:
-        rows = inference_minbert.tokenize(
+        rows = inference.tokenize(
             tokenizer, [(text,) for text in TEXTS], separate=False, max_length=20
         )
-        batch = inference_minbert.pack(rows)
+        batch = inference.pack(rows)
 
     with torch.no_grad():
         together = model(**batch, task=[*SINGLE, "words"])
@@ -169,7 +169,7 @@ def test_options_mean_what_they_mean_for_one_task(model, top_k):
     "rows", [[*TEXTS * 4, "a"], [*PAIRS * 4, ("a", "a")]], ids=["texts", "pairs"]
 )
 def test_a_stream_equals_the_lists(model, rows, monkeypatch):
-    monkeypatch.setattr(inference_minbert, "WINDOW", 7)
+    monkeypatch.setattr(inference, "WINDOW", 7)
     taken = []
 
     def read():

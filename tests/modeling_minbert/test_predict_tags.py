@@ -6,7 +6,7 @@ from torch.testing import assert_close
 from transformers import pipeline
 
 from datasets_scripts.problems.encoding.tags import cut_windows as cut_for_training
-from modeling_minbert.tagging_minbert import cut_windows, find_entities, split_words
+from modeling_minbert.tokens import cut_windows, find_entities, split_words
 
 TAGS = {"problem_type": "token_classification", "labels": ["O", "B-PER", "I-PER"]}
 WORDS = ["the", "cat", "sat", "far", "in", "the", "tree"]

@@ -5,8 +5,8 @@ from huggingface_hub import ModelCard
 
 import modeling_minbert
 from modeling_minbert import MinBertConfig
-from modeling_minbert.hub_minbert import HUB_TASKS, _find_card, _point_to, make_card
 from modeling_minbert.modeling_minbert import AUTO_MODELS
+from modeling_minbert.sharing import HUB_TASKS, _find_card, _point_to, make_card
 
 
 def test_a_push_without_a_network_has_a_clear_error(build_multitask, tasks):

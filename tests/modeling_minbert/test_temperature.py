@@ -16,7 +16,7 @@ from torch.testing import assert_close
 from transformers import pipeline
 
 from modeling_minbert import MinBertForMultiTask
-from modeling_minbert.temperature_minbert import find_temperature
+from modeling_minbert.calibration import find_temperature
 
 PLAIN = {
     "tone": {"problem_type": "classification", "labels": ["bad", "so-so", "good"]},

@@ -5,7 +5,7 @@ import torch
 from sklearn.metrics import precision_recall_curve, precision_score, recall_score
 
 from modeling_minbert import MinBertForMultiTask
-from modeling_minbert.thresholds_minbert import choose_threshold
+from modeling_minbert.calibration import choose_threshold
 from tests.trainers import tiny
 
 

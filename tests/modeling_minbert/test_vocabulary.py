@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 import modeling_minbert
 from modeling_minbert import MinBertConfig, MinBertForMaskedLM
-from modeling_minbert.cpu_minbert import look_up, reuse_gradient, vocabulary_loss
+from modeling_minbert.cpu import look_up, reuse_gradient, vocabulary_loss
 
 EXACT = {"atol": 1e-12, "rtol": 1e-12}  # float64
 VOCABULARY = 31  # of tiny_sizes

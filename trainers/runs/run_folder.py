@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from transformers import TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+import modeling_minbert
 from trainers.errors import named_errors
 from trainers.files import read_object, remove_leftovers, write_text
 from trainers.training.resuming import (
@@ -35,7 +36,7 @@ RESULT_FOLDERS = ("predictions", "label_issues", "glue", "1_Pooling", "2_Normali
 RESULT_FILES = (
     *("README.md", "metrics.json", "history.png", "report.json", "report.html"),
     *("config.json", "training_args.bin", "model*.safetensors", "model.safetensors.index.json"),
-    *("*_minbert.py", "modeling_minbert_*.py"),
+    *(path.name for path in Path(modeling_minbert.__file__).parent.glob("*.py")),
     *("tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.*"),
     *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
 )

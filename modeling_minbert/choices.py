@@ -1,0 +1,339 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""Multiple choice: contexts with any number of choices."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from huggingface_hub.dataclasses import strict
+from torch import Tensor
+from torch.nn import functional as F
+from transformers.modeling_outputs import MultipleChoiceModelOutput
+
+from .calibration import CalibratedHead, CalibratedTask
+from .distillation import IMPOSSIBLE, match_classes
+from .heads import DATA, Inputs, MinBertTask, RowKind, TaskBatch, ids_of
+from .inference import Encoded, Predictor, check_top_k, check_unicode, stream, tokenize
+from .losses import Target
+from .pooled import PairEncoding, PooledHead, PooledTask
+
+
+class Question(NamedTuple):
+    """A row of `predict`."""
+
+    context: str
+    start: str  # of every choice, with the space after it; or nothing
+    choices: tuple[str, ...]
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return the two texts of the sequence of each choice."""
+        return [(self.context, self.start + choice) for choice in self.choices]
+
+    def describe(self, probabilities: Tensor, top_k: int | None) -> Any:
+        """Describe the most probable choice, or with `top_k` a list of them."""
+        ranks = probabilities.argsort(descending=True, stable=True).tolist()
+        described = [
+            {"choice": self.choices[place], "index": place, "score": float(probabilities[place])}
+            for place in ranks[: 1 if top_k is None else top_k]
+        ]
+        return described[0] if top_k is None else described
+
+
+def check_questions(rows: Sequence[Any], task: str, first: int = 0) -> Iterator[Question]:
+    """Check rows of a context, optionally a question, and a list of at least two choices.
+
+    `first` is the number of the first row.
+    """
+    if isinstance(rows, str):
+        raise TypeError(f"{task}: pass a list of rows, not one string")
+    return (_check_question(row, index, task) for index, row in enumerate(rows, first))
+
+
+def _check_question(given: Any, index: int, task: str) -> Question:
+    row = tuple(given) if isinstance(given, tuple | list) else ()
+    texts, choices = row[:-1], row[-1] if row and isinstance(row[-1], tuple | list) else ()
+    is_text = all(isinstance(text, str) for text in (*texts, *choices))
+    if len(texts) not in (1, 2) or len(choices) < 2 or not is_text:
+        raise ValueError(
+            f"{task}: row {index} must be a context, optionally a question, and a list of at least "
+            f"two choices, as in ('A context.', ['A choice.', 'Another one.']), got {given!r}"
+        )
+    check_unicode((*texts, *choices), index, task)
+    return Question(texts[0], "".join(f"{text} " for text in texts[1:]), tuple(choices))
+
+
+class ChoicePredictor(Predictor):
+    """Predicts the right choice of each row.
+
+    Choices do not depend on each other: each is encoded by itself with its context, so that rows
+    may have any number of them.
+    """
+
+    def __init__(self, model: Any, name: str, head: Any, top_k: int | None) -> None:
+        check_top_k(top_k)
+        task = head.task
+        self.name, self.head, self.top_k, self.model = name, head, top_k, model
+        self.options: dict[str, Any] = {
+            "max_length": task.limit_length(model.config.max_position_embeddings),
+            "truncation": task.truncation,
+        }
+        self.encoding = name  # choices are described by the task that read their row
+        self.questions: list[Question] = []
+        self.results: list[tuple[list[int], Tensor]] = []
+
+    def check(self, rows: Sequence[Any]) -> None:
+        for _ in check_questions(rows, self.name):
+            pass
+
+    def encode(self, rows: Sequence[Any], first: int) -> list[Encoded]:
+        self.questions = list(check_questions(rows, self.name, first))
+        pairs = [pair for question in self.questions for pair in question.pairs()]
+        return tokenize(self.model.tokenizer, pairs, separate=False, **self.options)
+
+    def keep(self, indices: list[int], inputs: dict[str, Any], output: Any) -> None:
+        """Keep the logits of single choices, (N,)."""
+        del inputs
+        self.results.append((indices, output.logits.float()))
+
+    def describe(self) -> list[Any]:
+        order = torch.tensor([index for indices, _ in self.results for index in indices])
+        values = torch.cat([values for _, values in self.results]).double().cpu()
+        logits = iter(torch.empty_like(values).index_copy_(0, order, values).tolist())
+        questions, self.questions, self.results = self.questions, [], []
+        return [self._describe(each, list(islice(logits, len(each.choices)))) for each in questions]
+
+    def _describe(self, question: Question, logits: list[float]) -> Any:
+        probabilities = self.head.probabilities(torch.tensor(logits, dtype=torch.float64))
+        return question.describe(probabilities, self.top_k)
+
+
+@strict
+@dataclass(kw_only=True)
+class MultipleChoiceTask(CalibratedTask, PooledTask):
+    """The right one of `num_choices` choices for a context.
+
+    See also `CalibratedTask` and `PooledTask`.
+
+    Every choice is a sequence with its context, `[CLS] context [SEP] choice [SEP]`, with one logit;
+    the loss is the cross-entropy of the choices of a row (Devlin et al. 2019, section 4.4). A row
+    with fewer choices is filled up with sequences of padding, whose probability is 0.
+
+    Args:
+        num_choices: Sequences of a row in training and evaluation. `predict` takes any number.
+        has_question: Whether rows have a second text, a question or the start of a sentence, that
+            is put before every choice, as in SWAG.
+    """
+
+    problem_type: Literal["multiple_choice"] = field(default="multiple_choice", metadata=DATA)
+    num_choices: int | None = field(default=None, metadata=DATA)
+    has_question: bool = field(default=False, metadata=DATA)
+    target: ClassVar[Target] = "class"
+    default_loss: ClassVar[str] = "cross_entropy"
+    losses: ClassVar[tuple[str, ...]] = ("cross_entropy",)
+    default_pair_encoding: ClassVar[PairEncoding] = "joint"
+    allows_windows: ClassVar[bool] = False
+    offers_choices: ClassVar[bool] = True
+    row_kind: ClassVar[RowKind] = "contexts with choices"
+    joins_texts: ClassVar[bool] = True
+    single_task_model: ClassVar[str | None] = "MinBertForMultipleChoice"
+
+    @classmethod
+    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+        for name in ("num_choices", "has_question"):
+            if name in given:
+                raise ValueError(f"{name} follows from the columns of the data; leave it out")
+        head = super().complete({"pair_encoding": "joint", **given}, {**facts, "num_choices": None})
+        return {**head, "num_choices": facts["num_choices"], "has_question": facts["num_texts"] > 1}
+
+    @property
+    def num_sequences(self) -> int | None:
+        return self.num_choices
+
+    @property
+    def example_row(self) -> str:
+        question = '"A question?", ' if self.has_question else ""
+        return f'("A context.", {question}["A choice.", "Another choice."])'
+
+    @property
+    def example_texts(self) -> tuple[str, ...]:
+        question = ("a question",) if self.has_question else ()
+        return ("a context", *question, "a choice", "another choice")
+
+    @property
+    def adoption_problem(self) -> str | None:
+        if (self.head, self.pooling) == ("linear", "pooler"):
+            return None
+        return f"has head {self.head!r} on pooling {self.pooling!r}, not 'linear' on 'pooler'"
+
+    def make_row(self, columns: Sequence[str]) -> Any:
+        least = 4 if self.has_question else 3
+        if len(columns) < least or not all(map(str.strip, columns)):
+            texts = "a context, a question" if self.has_question else "a context"
+            raise ValueError(
+                f"{len(columns)} text(s), but the task takes {texts} and at least two choices: "
+                "columns separated by tabs, or texts on the command line"
+            )
+        return (*columns[: least - 2], list(columns[least - 2 :]))
+
+    def encoding_options(self, max_length: int) -> dict[str, Any]:
+        return super().encoding_options(max_length) | {"num_choices": self.num_choices}
+
+    def align(self, teacher: MinBertTask) -> Callable[[Tensor], Tensor]:
+        super().align(teacher)
+        if getattr(teacher, "has_question", None) != self.has_question:
+            kinds = ("contexts with a question", "contexts without a question")
+            own, other = kinds if self.has_question else reversed(kinds)
+            raise ValueError(f"it has {other}, but the task to learn has {own}")
+        return self.fit_choices
+
+    def fit_choices(self, values: Tensor) -> Tensor:
+        """Bring the outputs of a teacher, (..., K), to the choices of this task, (..., S)."""
+        count = int(self.num_choices or 0)
+        kept = values[..., :count]
+        return F.pad(kept, (0, count - kept.shape[-1]), value=lowest(values))
+
+    def make_head(self, config: Any) -> "MultipleChoiceHead":
+        return MultipleChoiceHead(config, self)
+
+    def validate_num_choices(self) -> None:
+        if self.num_choices is None or self.num_choices < 2:
+            raise ValueError(f"num_choices={self.num_choices} must be 2 or more")
+
+    def validate_pair_encoding(self) -> None:
+        if self.pair_encoding != "joint":
+            raise ValueError(
+                f"pair_encoding={self.pair_encoding!r}: every choice of a multiple_choice task is "
+                "a sequence with its context, leave it out"
+            )
+
+
+class MultipleChoiceHead(CalibratedHead, PooledHead):
+    """A logit per choice, the lowest number where a row has none."""
+
+    computes_some_rows = False
+
+    def __init__(self, config: Any, task: MultipleChoiceTask) -> None:
+        super().__init__(config, task)
+        self.padding = config.pad_token_id
+
+    @property
+    def smoothing(self) -> float:
+        return 0.0  # `loss` smooths labels, over the choices that a row has
+
+    def forward(self, outputs: Any, batch: TaskBatch) -> Any:
+        """Score the choices: (B, S), or (N,) where sequences are not grouped to rows."""
+        vectors = self.embed(self.pool(outputs, batch))
+        logits = self.score(vectors).squeeze(-1)
+        missing = self._find_missing(batch)
+        if missing is not None:
+            logits = logits.masked_fill(missing, lowest(logits))
+        loss = None if batch.labels is None else self.loss(vectors, logits, batch.labels)
+        return MultipleChoiceModelOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+
+    def _find_missing(self, batch: TaskBatch) -> Tensor | None:
+        """Return which sequences are padding alone, (B, S); None if that cannot be known."""
+        ids, offsets = batch.inputs[0], batch.offsets
+        if ids is None or self.padding is None or batch.num_sequences is None:
+            return None
+        if offsets is None:
+            is_padding = (ids == self.padding).all(dim=-1)
+        else:
+            is_padding = ids[0, offsets[:-1].long()] == self.padding
+        return is_padding.unflatten(0, (-1, batch.num_sequences))
+
+    def loss(
+        self, vectors: Tensor, scores: Tensor, labels: Tensor, keys: Tensor | None = None
+    ) -> Tensor:
+        """Compute the mean cross-entropy of logits (B, S); see `PooledHead.loss`."""
+        plain = super().loss(vectors, scores, labels, keys)
+        share = super().smoothing
+        if not share:
+            return plain
+        is_real = scores > lowest(scores)
+        uniform = is_real / is_real.sum(dim=-1, keepdim=True).clamp(min=1)
+        spread = F.cross_entropy(scores.float(), uniform, reduction="none")
+        is_labelled = labels != -100
+        mean = spread.masked_fill(~is_labelled, 0).sum() / is_labelled.sum().clamp(min=1)
+        return (1 - share) * plain + share * mean
+
+    def match(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+        # a low temperature would make the logits of missing choices infinite
+        own, other = (values.float().clamp(min=IMPOSSIBLE) for values in (logits, teacher))
+        return match_classes(own, other, temperature)
+
+    def teach(self, model: Any, name: str, rows: Iterable[Any], **options: Any) -> Iterator[Tensor]:
+        """Compute the logits of the choices, (n, S), of rows as for `predict`.
+
+        S is that of the task, or of the longest row; the lowest number where a row has no choice.
+        """
+        questions = list(check_questions(list(rows), name))
+        sizes = torch.tensor([len(question.choices) for question in questions])
+        longest = self.task.limit_length(model.config.max_position_embeddings)
+        cut: dict[str, Any] = {"max_length": longest, "truncation": self.task.truncation}
+        encode = partial(tokenize, model.tokenizer, separate=False, **cut)
+
+        def compute(batch: dict[str, Any]) -> Tensor:
+            logits: Tensor = model(**batch, task=[name])[name].logits
+            return logits.unsqueeze(-1)
+
+        pairs = [pair for question in questions for pair in question.pairs()]
+        scores = torch.cat(list(stream(model, pairs, encode, compute, **options))).squeeze(-1)
+        places = torch.arange(max(int(sizes.max()), self.task.num_choices))
+        table = torch.full((len(questions), len(places)), lowest(scores))
+        table[places < sizes.unsqueeze(1)] = scores
+        yield table
+
+    def decode(self, logits: Tensor) -> Tensor:
+        return logits.argmax(dim=-1)
+
+    def predictor(self, model: Any, name: str, top_k: int | None) -> ChoicePredictor:
+        return ChoicePredictor(model, name, self, top_k)
+
+
+def lowest(logits: Tensor) -> float:
+    """Return the logit of a choice that a row does not have, also finite in float32."""
+    # divergences subtract such logits, and a difference of infinite ones is not a number
+    return max(torch.finfo(logits.dtype).min, torch.finfo(torch.float32).min)
+
+
+def flatten_choices(
+    inputs: Inputs, num_choices: int | None, labels: Tensor | None, offsets: Tensor | None
+) -> tuple[Inputs, int]:
+    """Flatten inputs (B, S, L) to (N, L), and return S; packed ones, with `offsets`, stay."""
+    if offsets is None:
+        ids = ids_of(inputs)
+        if ids is None:
+            raise ValueError("pass exactly one of input_ids and inputs_embeds")
+        if ids.dim() != 3:
+            raise ValueError(
+                f"input of shape {tuple(ids.shape)}, expected (batch, choices, length)"
+            )
+        flat = (None if x is None else x.flatten(0, 1) if x.dim() > 2 else x for x in inputs)
+        return tuple(flat), ids.shape[1]
+    return inputs, _count_choices(len(offsets) - 1, num_choices, labels)
+
+
+def _count_choices(total: int, num_choices: int | None, labels: Tensor | None) -> int:
+    """Return the choices of each row of a packed batch with so many sequences."""
+    num_labels = 0 if labels is None else len(labels)
+    count = num_choices or (total // num_labels if num_labels else 0)
+    if count < 1 or total % count:
+        raise ValueError(
+            f"a packed batch of {total} sequences needs num_choices, the sequences of each row, or "
+            f"a label for each row; got num_choices={num_choices} and "
+            f"{'no' if labels is None else num_labels} labels"
+        )
+    return count
+
+
+def choose(outputs: Any, scores: Tensor, count: int, labels: Tensor | None) -> Any:
+    """Group scores (N, 1) to logits (B, S), and compute the mean cross-entropy of labels (B,)."""
+    logits = scores.view(-1, count)
+    loss = None if labels is None else F.cross_entropy(logits, labels)
+    return MultipleChoiceModelOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+
+
+__all__ = ["MultipleChoiceTask"]

@@ -1,0 +1,621 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""`MinBertTask`, what a task is, and `MinBertHead`, what its head does: the bases of all types."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from huggingface_hub.dataclasses import strict
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers.utils.generic import ModelOutput
+
+from .cpu import MinBertDropout
+from .distillation import order_labels
+from .inference import Predictor, predict_rows
+from .packing import MinBertSequences, Read
+from .sharing import MinBertEmbedding
+
+# What rows of `predict` are.
+RowKind = Literal["single texts", "pairs", "contexts with choices"]
+SetBy = Literal["recipe", "data", "training"]
+# The keys of `TASKS`, for type checkers.
+ProblemType = Literal[
+    "classification",
+    "multi_label_classification",
+    "ordinal",
+    "paraphrase",
+    "similarity",
+    "regression",
+    "multiple_choice",
+    "contrastive",
+    "token_classification",
+    "question_answering",
+    "masked_lm",
+    "next_sentence",
+    "pretraining",
+]
+# Metadata of the fields of tasks: their source.
+RECIPE: dict[str, SetBy] = {"set_by": "recipe"}
+DATA: dict[str, SetBy] = {"set_by": "data"}
+TRAINING: dict[str, SetBy] = {"set_by": "training"}
+
+
+class Pretrained(NamedTuple):
+    """What is known of the weights that a task starts from."""
+
+    sentence_pooling: str | None = None  # of a sentence encoder; None if it is none
+    has_trained_pooler: bool = False
+
+
+class Suggestion(NamedTuple):
+    """A value for a field that a recipe leaves out."""
+
+    value: Any
+    reason: str
+
+
+@strict
+@dataclass(kw_only=True)
+class MinBertTask:
+    """A task of `MinBertForMultiTask`: what its head predicts, from which input, with which loss.
+
+    Every problem type has a subclass with its own fields; see `TASKS`.
+
+    Args:
+        problem_type: A key of `TASKS`.
+
+    Attributes:
+        is_pretraining: Whether the task shares BERT's own pre-training heads.
+        is_unlabelled: Whether the task learns without labels, so that no pipeline can use it.
+        is_token_level: Whether the head scores every token and pools nothing.
+        predicts_masked_tokens: Whether the task needs the masked-language-model head.
+        predicts_next_sentence: Whether the task needs the next-sentence head.
+        answers_questions: Whether predictions are answers from texts.
+        offers_choices: Whether rows have a list of choices, one of which is predicted.
+        extra_targets: Keyword arguments of `forward` that only this type of task takes.
+        single_task_model: Name of the model class with this head alone; None if there is none.
+    """
+
+    problem_type: ProblemType = field(metadata=DATA)
+    is_pretraining: ClassVar[bool] = False
+    is_unlabelled: ClassVar[bool] = False
+    is_token_level: ClassVar[bool] = False
+    predicts_masked_tokens: ClassVar[bool] = False
+    predicts_next_sentence: ClassVar[bool] = False
+    answers_questions: ClassVar[bool] = False
+    offers_choices: ClassVar[bool] = False
+    extra_targets: ClassVar[tuple[str, ...]] = ()
+    single_task_model: ClassVar[str | None] = None
+
+    def __post_init__(self) -> None:
+        """Fill in what the other fields determine."""
+
+    @classmethod
+    def fields_set_by(cls, source: SetBy) -> tuple[str, ...]:
+        """Return the names of the fields that a recipe, the data, or training sets."""
+        return tuple(each.name for each in fields(cls) if each.metadata["set_by"] == source)
+
+    @classmethod
+    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Add the fields that follow from the data to the `given` ones of a recipe.
+
+        `facts` are `labels`, `score_range`, `num_texts` (texts of a row), `class_counts` (training
+        rows by class or label, words by tag, or None), `num_rows` of training, `has_unanswerable`,
+        `data_keys`, `max_length` of the run, and for a regression `targets`, `mean` and `std`. A
+        recipe that
+        contradicts them is a ValueError.
+        """
+        known = {name: facts.get(name) for name in cls.fields_set_by("data")}
+        lists = {
+            name: value if isinstance(value, dict) else list(value)
+            for name, value in known.items()
+            if value is not None
+        }
+        return {**given, **lists, "problem_type": vars(cls)["problem_type"]}
+
+    @classmethod
+    def suggest(
+        cls, given: Mapping[str, Any], start: Pretrained, rows: int
+    ) -> dict[str, Suggestion]:
+        """Suggest values for fields that suit the weights that a task starts from.
+
+        Args:
+            given: The fields that a recipe sets, which win.
+            start: What is known of these weights.
+            rows: Number of training rows.
+        """
+        del given, start, rows
+        return {}
+
+    @property
+    def weight_among_tasks(self) -> float:
+        """Factor on the loss with which other tasks leave this one its share of the encoder."""
+        return 1.0
+
+    @property
+    def num_sequences(self) -> int | None:
+        """Sequences of a row, which come as (B, S, L); None for one, which comes as (B, L)."""
+        return None
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether texts are split into windows, whose vectors are pooled."""
+        return False
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether the task compares vectors of single texts."""
+        return False
+
+    @property
+    def num_predicted(self) -> int | None:
+        """Sequences of a row in predictions, as `num_sequences`."""
+        return self.num_sequences
+
+    @property
+    def uses_pooler(self) -> bool:
+        """Whether the task uses BERT's pooler."""
+        return False
+
+    @property
+    def has_threshold(self) -> bool:
+        """Whether predictions are decided by thresholds that `fit_threshold` can choose."""
+        return False
+
+    @property
+    def num_texts(self) -> int:
+        """Texts of a row for `predict`."""
+        return 1
+
+    @property
+    def row_kind(self) -> RowKind:
+        """What rows of `predict` are."""
+        return "single texts" if self.num_texts == 1 else "pairs"
+
+    @property
+    def example_row(self) -> str:
+        """Source code of an example row for `predict`."""
+        return '"A sentence."' if self.num_texts == 1 else '("A first.", "A second.")'
+
+    @property
+    def example_texts(self) -> tuple[str, ...]:
+        """Texts of an example row on the command line."""
+        return ("a text",) if self.num_texts == 1 else ("a text", "another text")
+
+    @property
+    def joins_texts(self) -> bool:
+        """Whether a sequence has two segments."""
+        return self.num_texts == 2 and self.num_sequences is None
+
+    @property
+    def adoption_problem(self) -> str | None:
+        """Why `single_task_model` cannot compute this task, as a predicate; None if it can."""
+        return None
+
+    @property
+    def adoption_warning(self) -> str | None:
+        """What pipelines of transformers do otherwise with `single_task_model`; None if nothing."""
+        return None
+
+    def make_row(self, columns: Sequence[str]) -> Any:
+        """Make a row for `predict` of its texts in the columns of a line.
+
+        Raises:
+            ValueError: If their number is wrong, or one is blank.
+        """
+        if len(columns) != self.num_texts or not all(map(str.strip, columns)):
+            raise ValueError(
+                f"{len(columns)} text(s), but the task takes a pair: two columns separated by a "
+                "tab, or two texts on the command line"
+            )
+        return tuple(columns)
+
+    @property
+    def score_limits(self) -> tuple[float, float] | None:
+        """Lowest and highest predicted score; None if predictions are not one score."""
+        return None
+
+    @property
+    def logit_units(self) -> tuple[list[float | int], list[float | int]]:
+        """Usual mean and standard deviation of the logits: what two of them differ by is in these.
+
+        One number each for all logits, or one for each logit.
+        """
+        return [0.0], [1.0]
+
+    @property
+    def predicts_several_scores(self) -> bool:
+        """Whether predictions are `scores` by name."""
+        return False
+
+    def count_layers(self, num_hidden_layers: int) -> int | None:
+        """Return the number of layers to compute, from the bottom; None for all."""
+        return None
+
+    def encoding_options(self, max_length: int) -> dict[str, Any]:
+        """Return how rows are encoded, as keyword arguments; `max_length` is in tokens."""
+        return {"max_length": max_length}
+
+    @property
+    def kind(self) -> str:
+        """Its type with an article, for messages."""
+        article = "an" if self.problem_type[0] in "aeiou" else "a"
+        return f"{article} {self.problem_type} task"
+
+    def describe_outputs(self) -> tuple[Any, list[str]]:
+        """Return the problem type and the label names for transformers' pipelines."""
+        return None, ["LABEL_0", "LABEL_1"]
+
+    @property
+    def pipeline_problem(self) -> str | None:
+        """Why transformers' `text-classification` cannot give its predictions; None if it can.
+
+        A predicate. That pipeline shows the label with the highest score, and the score.
+        """
+        return f"is {self.kind}"
+
+    def describe_embedding(self) -> MinBertEmbedding | None:
+        """Describe the vectors of single texts that this task trains; None if there are none.
+
+        Only vectors that sentence-transformers can make, too: pooled states of the last layer.
+        """
+        return None
+
+    def make_head(self, config: Any) -> nn.Module | None:
+        """Make the head; None for a task that shares one."""
+        return None
+
+    def align(self, teacher: "MinBertTask") -> Callable[[Tensor], Tensor]:
+        """Return what brings the outputs of a teacher to the order of the labels of this task.
+
+        Raises:
+            ValueError: If the task of the teacher is another one.
+        """
+        mine, others = ((x.kind, x.num_texts) for x in (self, teacher))
+        if mine != others:
+            raise ValueError(
+                f"it is {others[0]} with {others[1]} text(s) a row, but the task to learn "
+                f"is {mine[0]} with {mine[1]}"
+            )
+        own, labels = (getattr(x, "labels", None) for x in (self, teacher))
+        return partial(self.reorder, order=order_labels(own, labels))
+
+    def reorder(self, values: Tensor, order: list[int]) -> Tensor:
+        """Bring the outputs of a teacher, (..., K), to another order of the labels."""
+        return values[..., order] if order else values
+
+
+@strict
+@dataclass(kw_only=True)
+class HeadTask(MinBertTask):
+    """A task with its own head.
+
+    Args:
+        dropout: Probability of dropping an element of the input of the head.
+        pooling_layer: Input of the head, an index of `hidden_states`: 0 is the embeddings, -1 the
+            last layer, -2 the one before. No layer above is computed.
+        max_length: Maximum tokens of a sequence, special ones included, in training and in
+            predictions. In a recipe None is that of the run, which becomes part of the checkpoint;
+            elsewhere it stands for as many as the model has positions.
+        data_keys: Keys of a recipe that say where the texts of a row are in a file, such as
+            `text_columns`; `minbert predict --file` reads tables by them.
+    """
+
+    dropout: float | int | None = field(default=None, metadata=RECIPE)
+    pooling_layer: int = field(default=-1, metadata=RECIPE)
+    max_length: int | None = field(default=None, metadata=RECIPE)
+    data_keys: dict[str, Any] | None = field(default=None, metadata=DATA)
+
+    @classmethod
+    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+        # predictions cut texts where training did, and thresholds were chosen for such texts
+        own = given.get("max_length")
+        length = facts["max_length"] if own is None else own
+        return super().complete({**given, "max_length": length}, facts)
+
+    def count_layers(self, num_hidden_layers: int) -> int:
+        layer, count = self.pooling_layer, num_hidden_layers
+        if not -count - 1 <= layer <= count:
+            raise ValueError(
+                f"pooling_layer={layer} must be in [{-count - 1}, {count}]: there are {count} "
+                "layers, and 0 is the embeddings"
+            )
+        return layer % (count + 1)
+
+    def encoding_options(self, max_length: int) -> dict[str, Any]:
+        return {"max_length": self.max_length or max_length}
+
+    def limit_length(self, positions: int) -> int:
+        """Return the maximum tokens of a sequence in predictions of a model with `positions`."""
+        return min(self.max_length or positions, positions)
+
+    def validate_max_length(self) -> None:
+        if self.max_length is not None and self.max_length < 8:
+            raise ValueError(f"max_length={self.max_length} must be at least 8 tokens")
+
+    def validate_dropout(self) -> None:
+        if self.dropout is not None and not 0 <= self.dropout <= 1:
+            raise ValueError(f"dropout={self.dropout} must be in [0, 1]")
+
+
+def check_labels(labels: list[str] | None) -> None:
+    """Check the names of classes."""
+    names = labels or []
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise ValueError(f"labels={labels} must be at least two different names")
+
+
+# The increment and the factors of splitmix64, as signed numbers (Steele et al. 2014).
+GAMMA, FIRST, SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
+# The first arguments of the encoder.
+Inputs = tuple[Tensor | None, ...]
+
+
+@dataclass
+class TaskBatch:
+    """A batch of one task."""
+
+    name: str  # of the task
+    inputs: Inputs
+    options: dict[str, Any] = field(default_factory=dict)  # other arguments of the encoder
+    num_sequences: int | None = None  # of a row, (B, S, L); None for (B, L)
+    labels: Tensor | None = None
+    labelled_rows: Tensor | None = None  # rows that the head computes, (k,); None for all
+    targets: dict[str, Tensor | None] = field(default_factory=dict)  # others, by argument
+    keys: Tensor | None = None  # hashes of the texts, (B, S), for losses that compare rows
+    num_windows: Tensor | None = None  # sequences of each text, (B,) or (B, S); None for one
+    has_window_axis: bool = False  # of a padded batch, (B, W, L) or (B, S, W, L)
+    windows: Any = None  # `Windows`, if texts are split into windows
+    read: Read = None  # which states were read
+    is_repeated: bool = False  # whether the batch contains all sequences twice
+
+    @property
+    def offsets(self) -> Tensor | None:
+        """Where the sequences of a packed batch begin, (N + 1,); None if it is padded."""
+        return self.options.get("cu_seq_lens_q")
+
+
+def ids_of(inputs: Inputs) -> Tensor | None:
+    """Return the ids, or a tensor of their shape."""
+    return inputs[0] if inputs[4] is None else inputs[4][..., 0]
+
+
+def check_inputs(batch: TaskBatch) -> None:
+    """Check the number of sequences of a row."""
+    name, count, offsets = batch.name, batch.num_sequences, batch.offsets
+    if offsets is not None:
+        total = len(offsets) - 1 if batch.num_windows is None else batch.num_windows.numel()
+        if total % (count or 1):
+            raise ValueError(f"task {name!r} takes {count} sequences per row, got {total} in all")
+        return
+    ids = ids_of(batch.inputs)
+    wanted = () if count is None else (count,)
+    last = -2 if batch.has_window_axis else -1
+    if ids is not None and (ids.dim() != 1 + len(wanted) - last or ids.shape[1:last] != wanted):
+        expected = ", ".join(map(str, ("batch", *wanted, "length")))
+        raise ValueError(f"task {name!r} takes input of shape ({expected}), got {tuple(ids.shape)}")
+
+
+def check_targets(batch: TaskBatch, task: Any) -> None:
+    """Check that all targets belong to the type of the task."""
+    for key, value in batch.targets.items():
+        if value is not None and key not in task.extra_targets:
+            raise ValueError(f"task {batch.name!r} is {task.kind}: leave {key} out")
+
+
+def check_token_labels(batch: TaskBatch) -> None:
+    """Check that there is a label for every token."""
+    ids, labels = ids_of(batch.inputs), batch.labels
+    if labels is not None and ids is not None and labels.shape != ids.shape:
+        raise ValueError(
+            f"labels of shape {tuple(labels.shape)}, but task {batch.name!r} takes one per token, "
+            f"{tuple(ids.shape)}"
+        )
+
+
+def mark_rows(batch: TaskBatch, padding: int | None) -> Tensor:
+    """Label the rows of an unlabeled task: 1, and -100 for those that only fill the batch."""
+    inputs, offsets, sentences = batch.inputs, batch.offsets, batch.num_sequences
+    ids = ids_of(inputs)
+    if ids is None:
+        raise ValueError("pass exactly one of input_ids and inputs_embeds")
+    first = ids[..., 0].flatten() if offsets is None else ids[0, offsets[:-1].long()]
+    labels = torch.ones_like(first[::sentences], dtype=torch.long)
+    if inputs[0] is None or padding is None:
+        return labels
+    if offsets is None:  # padding may also be on the left
+        is_filler = (ids == padding).all(dim=-1).flatten()[::sentences]
+    else:
+        is_filler = first[::sentences] == padding
+    return labels.masked_fill(is_filler, -100)
+
+
+def text_keys(batch: TaskBatch) -> Tensor | None:
+    """Hash the texts of a batch, (B, S); None without ids."""
+    ids, mask = (None if x is None else x.flatten(0, -2) for x in batch.inputs[:2])
+    if ids is None:
+        return None
+    return sequence_keys(ids, mask, batch.offsets).unflatten(0, (-1, batch.num_sequences or 1))
+
+
+def sequence_keys(ids: Tensor, mask: Tensor | None, offsets: Tensor | None) -> Tensor:
+    """Hash the ids of sequences, (N, L) or packed (1, T) with `offsets`, to 64 bits, (N,)."""
+    if offsets is not None:
+        sequences = MinBertSequences(offsets.int(), 0, None, (1, ids.shape[1]))
+        values = _scramble(ids[0], sequences.positions())
+        # sums of integers wrap around and stay exact, and so do their differences
+        return F.pad(values.cumsum(0), (1, 0))[offsets.long()].diff()
+    real = torch.ones_like(ids) if mask is None else mask.ne(0).long()
+    return (_scramble(ids, real.cumsum(1) - 1) * real).sum(dim=1)
+
+
+def _scramble(ids: Tensor, positions: Tensor) -> Tensor:
+    """Hash each token with its position to 64 bits: the finalizer of splitmix64."""
+    bits = ((ids.long() << 24) + positions + 1) * GAMMA
+    for shift, factor in ((30, FIRST), (27, SECOND), (31, 1)):
+        # the shift of a signed number repeats the sign
+        bits = (bits ^ ((bits >> shift) & ((1 << (64 - shift)) - 1))) * factor
+    return bits
+
+
+def repeat(inputs: Inputs, options: dict[str, Any]) -> tuple[Inputs, dict[str, Any]]:
+    """Append a copy of all sequences to a batch, padded or packed."""
+    offsets = options.get("cu_seq_lens_q")
+    dim = 0 if offsets is None else 1
+    inputs = tuple(None if x is None else torch.cat([x, x], dim=dim) for x in inputs)
+    if offsets is not None:
+        options = options | {"cu_seq_lens_q": torch.cat([offsets, offsets[1:] + offsets[-1]])}
+    return inputs, options
+
+
+class MinBertHead(nn.Module):
+    """The head of one task of `MinBertForMultiTask`.
+
+    For a batch, the model calls `prepare`, `arrange` and `read`, then the encoder, and `forward`
+    with its output. Without `prepare` there is no loss.
+
+    Attributes:
+        task: The description of the task.
+        gathers: Whether a loss that compares rows uses the rows of all processes in training.
+        computes_some_rows: Whether `forward` computes only the `labelled_rows` of a batch.
+        label_smoothing: Share of a label that is spread over all classes in training.
+    """
+
+    gathers = False
+    computes_some_rows = False
+    label_smoothing = 0.0
+    task: Any
+
+    @property
+    def smoothing(self) -> float:
+        """The label smoothing of this pass: evaluation has the plain loss."""
+        return self.label_smoothing if self.training else 0.0
+
+    def init_weights(self) -> None:
+        """Initialize what is not a linear layer, by functions of `transformers.initialization`.
+
+        These leave loaded weights alone.
+        """
+
+    def prepare(self, batch: TaskBatch) -> None:
+        """Check the targets of a batch and complete them in place."""
+
+    def arrange(self, batch: TaskBatch) -> TaskBatch:
+        """Return the batch with inputs as the encoder takes them."""
+        return batch
+
+    def read(self, batch: TaskBatch) -> Read:
+        """Return which states `forward` needs; see `MinBertModel.forward`."""
+        raise NotImplementedError
+
+    def forward(self, outputs: Any, batch: TaskBatch) -> ModelOutput:
+        """Compute logits and, with labels, the loss from the output of the encoder."""
+        raise NotImplementedError
+
+    def count_terms(self, labels: Tensor) -> Tensor:
+        """Count what the loss is a mean of; see `MinBertForMultiTask.count_terms`."""
+        return (labels != -100).sum()
+
+    def decode(self, logits: Tensor) -> Tensor:
+        """Convert logits to predictions; see `MinBertForMultiTask.decode`."""
+        raise NotImplementedError
+
+    def divergence(self, logits: Tensor, other: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Compare two predictions of the same rows; see `MinBertForMultiTask.divergence`."""
+        raise NotImplementedError
+
+    def distillation(
+        self, logits: Tensor, teacher: Tensor, temperature: float, labels: Tensor | None = None
+    ) -> Tensor:
+        """Compare logits with those of teachers; see `MinBertForMultiTask.distillation`."""
+        raise NotImplementedError
+
+    def to_targets(self, logits: Tensor) -> Tensor:
+        """Convert logits of a teacher to what students of its task learn from."""
+        return logits
+
+    def predict(
+        self, model: Any, name: str, rows: Iterable[Any], *, top_k: int | None, **options: Any
+    ) -> Iterator[Any]:
+        """Predict rows, with the options of `stream`; see `MinBertForMultiTask.predict`."""
+        predictor = self.predictor(model, name, top_k)
+        if predictor is None:
+            raise NotImplementedError
+        return (found for (found,) in predict_rows(model, [predictor], rows, **options))
+
+    def predictor(self, model: Any, name: str, top_k: int | None) -> Predictor | None:
+        """Return what predicts rows together with other tasks; None if only `predict` does."""
+        del model, name, top_k
+        return None
+
+
+class MinBertHeads(nn.Module):
+    """The heads of `MinBertForMultiTask` by the name of their task, sorted.
+
+    Thus the parameters of a new model and a loaded one, and the state of an optimizer, have the
+    same order.
+
+    Other than `nn.ModuleDict`, which peft does not wrap, so that `modules_to_save=["heads"]` of
+    peft trains and saves them. The wrapper passes on methods, but not `[]` and `in`: code of the
+    package calls `get`, `items` and `values`.
+    """
+
+    def __init__(self, heads: Mapping[str, MinBertHead] | None = None) -> None:
+        super().__init__()
+        for name, head in (heads or {}).items():
+            self.add(name, head)
+
+    def add(self, name: str, head: MinBertHead) -> None:
+        """Add the head of a task, in the order of names."""
+        self.add_module(name, head)
+        self._modules = dict(sorted(self._modules.items()))
+
+    def get(self, name: str) -> Any:
+        """Return the head of a task; None if it has none of its own."""
+        return self._modules.get(name)
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """Iterate over names and heads."""
+        return iter(self._modules.items())
+
+    def values(self) -> Iterator[Any]:
+        """Iterate over the heads."""
+        return iter(self._modules.values())
+
+    def __getitem__(self, name: str) -> Any:
+        return self._modules[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._modules
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+
+class TokenHead(MinBertHead):
+    """A head with a linear layer on every token."""
+
+    def __init__(self, config: Any, task: Any, num_logits: int) -> None:
+        super().__init__()
+        self.task = task
+        self.dropout = MinBertDropout(task.dropout)
+        self.out = nn.Linear(config.hidden_size, num_logits)
+
+    def score(self, hidden: Tensor) -> Tensor:
+        """Score states, (..., D) -> (..., K)."""
+        return self.out(self.dropout(hidden))
+
+
+def check_shapes(logits: Tensor, other: Tensor, unit: str) -> None:
+    """Check that two predictions have the same shape."""
+    if logits.shape != other.shape:
+        raise ValueError(
+            f"logits of {tuple(logits.shape)} and {tuple(other.shape)}: a divergence needs two "
+            f"predictions for the same {unit}"
+        )

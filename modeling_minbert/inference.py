@@ -1,0 +1,655 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""Inference over many rows, each a sentence or a pair: sorted by length, in batches, streamed.
+
+Several threads may predict with one model: a call changes nothing that another one sees, except
+that modules stay in evaluation mode while any call needs them so.
+"""
+
+import copy
+import inspect
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import chain, groupby, islice
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoTokenizer
+from transformers.utils import logging
+from transformers.utils.hub import cached_file
+
+from .cpu import walk
+from .int8 import MinBertCalls, check_precision, using_precision
+
+logger = logging.get_logger(__name__)
+
+Row = tuple[str, ...]
+
+# Rows that are tokenized and sorted together: enough for batches of one length, little memory.
+WINDOW = 16_384
+# More rows than this show a progress bar.
+QUIET_ROWS = 500
+# Default tokens of a batch: what fits the caches of a CPU, or fills a GPU.
+CPU_TOKENS = 1_024
+GPU_TOKENS = 65_536
+# Share of the remaining tokens that truncation takes from the start (Sun et al. 2019, 5.3.1).
+HEAD_SHARES = {"head": 1.0, "tail": 0.0, "head_tail": 128 / 510}
+
+
+class Encoded(NamedTuple):
+    """The tokens of one row."""
+
+    input_ids: list[list[int]]  # one list per sequence: two for separate pairs, else one
+    token_type_ids: list[list[int]]
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens of all its sequences."""
+        return sum(map(len, self.input_ids))
+
+
+# Share of pieces with upper-case letters above which a vocabulary is cased; BERT's uncased: 0.
+LEAST_CASED = 0.01
+# Keyword arguments that locate a checkpoint.
+HUB_KEYS = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder")
+
+
+class MinBertTokenizing:
+    """Mixin of models that take texts: their tokenizer."""
+
+    config: Any
+    name_or_path: str
+    _tokenizer: Any = None
+    _fitting: Any = None  # the tokenizer, its length and the vocabulary that were compared
+    # Keyword arguments that located the checkpoint: revision, subfolder, ...
+    _found_by: ClassVar[dict[str, Any]] = {}
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Self:
+        """Load a checkpoint; see `PreTrainedModel.from_pretrained`.
+
+        The tokenizer is loaded later, with the same `revision`, `subfolder`, ...
+
+        Raises:
+            ValueError: If a weight is NaN or infinite.
+        """
+        found_by = {name: kwargs[name] for name in HUB_KEYS if kwargs.get(name) is not None}
+        found_by.pop("token", None)  # a secret: the model may be pickled
+        parent: Any = super()
+        loaded: Any = parent.from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded
+        check_weights(model, pretrained_model_name_or_path)
+        model._found_by = found_by
+        if missing := model.config.embedding.missing:
+            message = "%s: its vectors need %s, which minBERT does not have: encode will refuse"
+            logger.warning(message, pretrained_model_name_or_path, ", ".join(missing))
+        if is_called_by("sentence_transformers"):
+            # without a tokenizer, it would read unknown tokens only
+            with suppress(OSError):  # of a private repository
+                _ = model.tokenizer
+        return loaded
+
+    def save_pretrained(
+        self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any
+    ) -> None:
+        """Save weights, configuration and code, and the tokenizer if there is one."""
+        parent: Any = super()
+        parent.save_pretrained(save_directory, *args, **kwargs)
+        if kwargs.get("is_main_process", True):
+            with suppress(OSError, ValueError):  # a new model may have none
+                own_tokenizer(self.tokenizer).save_pretrained(save_directory)
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer of texts, from the checkpoint or assigned.
+
+        Raises:
+            ValueError: If none was assigned and the checkpoint has none, or it has tokens for which
+                the model has no embedding.
+        """
+        if self._tokenizer is None:
+            if not self.name_or_path:
+                raise ValueError("this model came from no checkpoint: set model.tokenizer first")
+            self._tokenizer = self._load_tokenizer()
+        # tokens may be added to it, and to the model
+        fitting = (id(self._tokenizer), len(self._tokenizer), self.config.vocab_size)
+        if fitting != self._fitting:
+            check_vocabulary(self._tokenizer, self.config.vocab_size, self.name_or_path)
+            self._fitting = fitting
+        return self._tokenizer
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def _load_tokenizer(self) -> Any:
+        try:
+            # Without the configuration it would be loaded again; None would ask for trust.
+            options = {**self._found_by, **find_casing(self.name_or_path, **self._found_by)}
+            options["trust_remote_code"] = False
+            tokenizer = AutoTokenizer.from_pretrained(
+                self.name_or_path, config=self.config, **options
+            )
+        except (OSError, ValueError):
+            raise
+        except Exception as error:  # the library of fast tokenizers has no other class
+            reason = f"{type(error).__name__}: {error}"
+            raise ValueError(
+                f"{self.name_or_path}: cannot read its tokenizer ({reason})"
+            ) from error
+        if "auto_map" in tokenizer.init_kwargs:
+            raise ValueError(
+                f"{self.name_or_path} has a tokenizer with code of its own (auto_map), which is "
+                "not run: load it yourself with trust_remote_code=True, and set model.tokenizer"
+            )
+        if len(tokenizer) <= len(tokenizer.all_special_ids):
+            raise ValueError(
+                f"{self.name_or_path} has no tokenizer: set model.tokenizer, or add its "
+                "tokenizer.json or vocab.txt"
+            )
+        return tokenizer
+
+    def __dir__(self) -> list[str]:
+        # torch.jit.trace reads all attributes, and reading the tokenizer would load it
+        return [name for name in super().__dir__() if name != "tokenizer"]
+
+
+def find_casing(path: Any, **where: Any) -> dict[str, Any]:
+    """Return how to load the tokenizer of a cased vocabulary whose files do not say that it is one.
+
+    Without them, `BertTokenizer` lower-cases, and `Film` is unknown though the vocabulary has it.
+
+    Args:
+        path: Folder or Hub id.
+        **where: What locates its files, such as `revision`.
+    """
+    options: dict[str, Any] = {
+        f"_raise_exceptions_for_{kind}": False
+        for kind in ("missing_entries", "connection_errors", "gated_repo")
+    }
+    try:
+        files = [
+            cached_file(path, name, **where, **options)
+            for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
+        ]
+        tokenizer, settings, vocabulary = (file and Path(file).read_text("utf-8") for file in files)
+    except (OSError, ValueError):  # who loads the tokenizer says it better
+        return {}
+    if tokenizer or "do_lower_case" in (settings or "") or not vocabulary:
+        return {}
+    pieces = vocabulary.split("\n")
+    is_cased = len(find_upper(pieces)) > LEAST_CASED * len(pieces)
+    return {"do_lower_case": False} if is_cased else {}
+
+
+def find_upper(pieces: Iterable[str]) -> list[str]:
+    """Return the pieces of a vocabulary with upper-case letters, special tokens left out."""
+    return [piece for piece in pieces if piece != piece.lower() and piece[:1] + piece[-1:] != "[]"]
+
+
+def is_called_by(package: str) -> bool:
+    """Return whether a module of a package is among the callers."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == package:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def check_vocabulary(tokenizer: Any, vocab_size: int, where: str = "") -> None:
+    """Refuse a tokenizer that gives a token an id without an embedding."""
+    token, greatest = max(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    if greatest >= vocab_size:
+        raise ValueError(
+            f"{where or 'model'}: the tokenizer gives the token {token!r} the id {greatest}, but "
+            f"the model has embeddings for {vocab_size} tokens only (vocab_size): take the "
+            "tokenizer of this model, or after adding tokens call model.resize_token_embeddings"
+        )
+
+
+def check_weights(model: Any, where: Any) -> None:
+    """Refuse a model with weights that are not finite, as a diverged training leaves them."""
+    for name, value in model.named_parameters():
+        if not value.is_meta and not value.isfinite().all():
+            raise ValueError(
+                f"{str(where)!r}: {name} has values that are not finite; its training diverged, or "
+                "the file is damaged"
+            )
+
+
+def check_rows(sentences: Iterable[Any], task: str, wanted: int, first: int = 0) -> Iterator[Row]:
+    """Make each row a tuple of `wanted` sentences; `task` names them in messages.
+
+    `first` is the number of the first row.
+    """
+    if isinstance(sentences, str):
+        raise TypeError(f"{task}: pass a list of sentences, not one string")
+    return (_check_row(row, index, task, wanted) for index, row in enumerate(sentences, first))
+
+
+def check_request(
+    rows: Iterable[Any], task: str, wanted: int, top_k: int | None = None
+) -> Iterable[Row]:
+    """Check `top_k` and, in a sequence, all rows before any is computed; see `check_rows`."""
+    check_top_k(top_k)
+    checked = check_rows(rows, task, wanted)
+    return list(checked) if isinstance(rows, Sequence) else checked
+
+
+def check_top_k(top_k: int | None) -> None:
+    """Refuse a number of predictions that is none."""
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k={top_k} must be 1 or more")
+
+
+def _check_row(given: Any, index: int, task: str, wanted: int) -> Row:
+    row: Row = tuple(given) if isinstance(given, tuple | list) else (given,)
+    if len(row) != wanted or not all(isinstance(text, str) for text in row):
+        count = "a sentence" if wanted == 1 else "a pair of sentences"
+        raise ValueError(f"{task}: row {index} must be {count}, got {given!r}")
+    check_unicode(row, index, task)
+    return row
+
+
+def check_unicode(texts: Iterable[str], index: int, task: str) -> None:
+    """Reject halves of surrogate pairs, which tokenizers refuse without naming the row."""
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{task}: row {index} is not valid Unicode ({error.reason})") from None
+
+
+def own_tokenizer(tokenizer: Any) -> Any:
+    """Return a tokenizer whose truncation and padding nobody else sees or sets.
+
+    A call of a fast tokenizer stores both in it, where the call of another thread finds them. The
+    copy shares the vocabulary and all other parts: it costs less than tokenizing a sentence.
+    """
+    inner = getattr(tokenizer, "_tokenizer", None)
+    if inner is None:  # a slow one passes them on
+        return tokenizer
+    own = type(inner)(inner.model)
+    for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
+        if (value := getattr(inner, part)) is not None:
+            setattr(own, part, value)
+    own.encode_special_tokens = inner.encode_special_tokens
+    added = inner.get_added_tokens_decoder()
+    own.add_tokens([added[number] for number in sorted(added)])
+    if own.get_added_tokens_decoder() != added:  # their numbers have gaps
+        own = copy.deepcopy(inner)
+        own.no_truncation()
+        own.no_padding()
+    tokenizer = copy.copy(tokenizer)
+    tokenizer._tokenizer = own
+    return tokenizer
+
+
+def tokenize(
+    tokenizer: Any,
+    rows: Sequence[Row],
+    *,
+    separate: bool,
+    max_length: int,
+    truncation: str = "head",
+) -> list[Encoded]:
+    """Tokenize rows, truncated but not padded; `separate` makes each sentence a sequence."""
+    # A tokenizer takes pairs as two columns.
+    texts = [list(chain.from_iterable(rows))] if separate else [list(x) for x in zip(*rows)]  # noqa: B905 - checked
+    options: dict[str, Any] = {"truncation": True, "max_length": max_length}
+    if truncation != "head":  # a tokenizer cannot truncate the middle, and would warn here
+        options = {"truncation": False, "return_special_tokens_mask": True, "verbose": False}
+    options |= {"return_token_type_ids": True, "return_attention_mask": False}
+    encoded = own_tokenizer(tokenizer)(*texts, **options)
+    columns = [encoded[name] for name in Encoded._fields]
+    for row, special in enumerate(encoded.get("special_tokens_mask", ())):
+        kept = _choose_tokens(special, max_length, HEAD_SHARES[truncation])
+        for column in columns:
+            column[row] = [column[row][place] for place in kept]
+    step = len(columns[0]) // len(rows)
+    starts = range(0, len(columns[0]), step)
+    return [Encoded(*(column[start : start + step] for column in columns)) for start in starts]
+
+
+def _choose_tokens(special: Sequence[int], max_length: int, head_share: float) -> list[int]:
+    """Choose the tokens to keep; the longer of two texts is truncated first, as by a tokenizer."""
+    places = range(len(special))
+    if len(special) <= max_length:
+        return list(places)
+    texts = [list(run) for added, run in groupby(places, special.__getitem__) if not added]
+    room = max_length - sum(special)
+    longer = max(reversed(texts), key=len)  # the second one if both are equally long
+    shorter_size = min(sum(map(len, texts)) - len(longer), room // 2)
+    dropped: set[int] = set()
+    for text in texts:
+        size = room - shorter_size if text is longer else shorter_size
+        head = round(head_share * size)
+        dropped.update(text[head : len(text) - (size - head)])
+    return [place for place in places if place not in dropped]
+
+
+def pack(rows: Sequence[Encoded]) -> dict[str, Any]:
+    """Concatenate all sequences to a packed batch."""
+    sequences = [ids for row in rows for ids in row.input_ids]
+    types = (kinds for row in rows for kinds in row.token_type_ids)
+    lengths = torch.tensor([len(ids) for ids in sequences])
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    starts = offsets[:-1].repeat_interleave(lengths)
+    return {
+        "input_ids": torch.tensor([list(chain.from_iterable(sequences))]),
+        "token_type_ids": torch.tensor([list(chain.from_iterable(types))]),
+        "position_ids": (torch.arange(int(offsets[-1])) - starts).unsqueeze(0),
+        "cu_seq_lens_q": offsets.int(),
+        "max_length_q": int(lengths.max()),
+    }
+
+
+def pad(rows: Sequence[Encoded], padding: int) -> dict[str, Any]:
+    """Pad all sequences to the longest, (B, L), or (B, 2, L) for separate pairs."""
+    ids, types = ([torch.tensor(x) for row in rows for x in row[column]] for column in (0, 1))
+    pad_rows = partial(nn.utils.rnn.pad_sequence, batch_first=True)
+    batch = {
+        "input_ids": pad_rows(ids, padding_value=padding),
+        "token_type_ids": pad_rows(types),
+        "attention_mask": pad_rows([torch.ones_like(x) for x in ids]),
+    }
+    if len(ids) > len(rows):
+        batch = {name: values.unflatten(0, (len(rows), -1)) for name, values in batch.items()}
+    return batch
+
+
+def split_batches(rows: Sequence[Encoded], max_tokens: int, *, packed: bool) -> Iterator[list[int]]:
+    """Split rows into batches of at most `max_tokens`, counting padding unless `packed`."""
+    # The longest first, so that too large a batch fails early.
+    batch: list[int] = []
+    used = longest = 0
+    for index in sorted(range(len(rows)), key=lambda index: -rows[index].tokens):
+        lengths = [len(ids) for ids in rows[index].input_ids]
+        longest = max(longest, *lengths)
+        size = used + sum(lengths) if packed else (len(batch) + 1) * longest * len(lengths)
+        if batch and size > max_tokens:
+            yield batch
+            batch, longest = [], max(lengths)
+            size = sum(lengths) if packed else longest * len(lengths)
+        batch.append(index)
+        used = size
+    if batch:
+        yield batch
+
+
+def stream(
+    model: nn.Module,
+    rows: Iterable[Row],
+    encode: Callable[[Sequence[Row]], list[Encoded]],
+    compute: Callable[[dict[str, Any]], Tensor],
+    *,
+    max_tokens: int | None,
+    show_progress: bool | None,
+    precision: str | None,
+) -> Iterator[Tensor]:
+    """Yield (n, K) in float32 on the CPU for windows of rows; `compute` maps a batch to (B, K)."""
+    tokens = choose_tokens(model, max_tokens)
+    check_precision(precision)
+
+    def run() -> Iterator[Tensor]:
+        for window, bar in windows_of(rows, show_progress):
+            encoded = encode(window)
+            with predicting(model, precision):
+                values = compute_in_order(
+                    model, encoded, tokens, lambda batch: compute(batch).float(), bar
+                )
+            yield values.cpu()
+
+    return run()
+
+
+def compute_in_order(
+    model: nn.Module,
+    encoded: Sequence[Encoded],
+    tokens: int,
+    compute: Callable[[dict[str, Any]], Tensor],
+    bar: Any = None,
+) -> Tensor:
+    """Compute rows in batches of at most so many tokens; returns them in their order, (n, K)."""
+    results: list[tuple[list[int], Tensor]] = []
+    for indices, inputs in batches(model, encoded, tokens):
+        results.append((indices, compute(inputs)))
+        if bar is not None:
+            bar.update(len(indices))
+    values = torch.cat([values for _, values in results])
+    order = torch.tensor([index for indices, _ in results for index in indices])
+    return torch.empty_like(values).index_copy_(0, order.to(values.device), values)
+
+
+def input_device(model: nn.Module) -> torch.device:
+    """Return where inputs of a model go: to its weights, or where hooks of accelerate take them."""
+    device = next(model.parameters()).device
+    if device.type == "meta":  # its weights are elsewhere until they are needed
+        for module in model.modules():
+            place = getattr(getattr(module, "_hf_hook", None), "execution_device", None)
+            if place is not None:
+                return torch.device(place)
+    return device
+
+
+def choose_tokens(model: nn.Module, max_tokens: int | None) -> int:
+    """Return the maximum tokens of a batch."""
+    if max_tokens is None:
+        max_tokens = GPU_TOKENS if input_device(model).type == "cuda" else CPU_TOKENS
+    if max_tokens < 1:
+        raise ValueError(f"max_tokens_per_batch={max_tokens} must be at least 1")
+    return max_tokens
+
+
+def windows_of(
+    rows: Iterable[Any], show_progress: bool | None, size: int | None = None
+) -> Iterator[tuple[list[Any], Any]]:
+    """Read `size` rows at a time, or some thousand, each with the progress bar that counts them."""
+    size = size or WINDOW
+    total = len(rows) if isinstance(rows, Sequence) else None
+    source = iter(rows)
+    window = list(islice(source, size))
+    hide = len(window) <= QUIET_ROWS if show_progress is None else not show_progress
+    with logging.tqdm(total=total, disable=hide, unit="row") as bar:
+        while window:
+            yield window, bar
+            window = list(islice(source, size))
+
+
+def batches(
+    model: Any, encoded: Sequence[Encoded], max_tokens: int
+) -> Iterator[tuple[list[int], dict[str, Any]]]:
+    """Split rows into batches of similar length: indices and inputs, packed if the model can."""
+    device, packed = input_device(model), model.supports_packed_input()
+    for indices in split_batches(encoded, max_tokens, packed=packed):
+        chosen = [encoded[index] for index in indices]
+        inputs = pack(chosen) if packed else pad(chosen, model.config.pad_token_id or 0)
+        on_device = {
+            name: value.to(device) if isinstance(value, Tensor) else value
+            for name, value in inputs.items()
+        }
+        yield indices, on_device
+
+
+@contextmanager
+def predicting(model: nn.Module, precision: str | None) -> Iterator[None]:
+    """Switch a model to evaluation without gradients, in a precision; None for its own."""
+    # no inference_mode: users train on results
+    with evaluating(model), torch.no_grad(), using_precision(model, precision):
+        yield
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Switch a model to evaluation mode, and afterwards every module back to its own mode.
+
+    The last one of several threads switches back.
+    """
+    encoder = getattr(model, "base_model", model)
+    calls = getattr(encoder, "calls", None) or MinBertCalls()
+    evaluated = calls.evaluated
+    with calls.lock:
+        # one by one: a frozen encoder may have been in eval mode
+        switched = [
+            module
+            for module in walk(model)
+            if module.training or (evaluated and module in evaluated)
+        ]
+        for module in switched:
+            evaluated[module] = evaluated.get(module, 0) + 1
+            module.training = False
+    try:
+        yield
+    finally:
+        with calls.lock:
+            for module in switched:
+                evaluated[module] -= 1
+                if not evaluated[module]:
+                    del evaluated[module]
+                    module.training = True
+
+
+# Tasks whose rows have the same tokens.
+Group = tuple[list[Encoded], list["Predictor"]]
+
+
+class Predictor:
+    """How a head predicts the rows of a window.
+
+    Its methods are called in this order: `check`, then for every window `encode`, `keep` for each
+    batch, and `describe`.
+
+    Attributes:
+        name: Name of the task.
+        encoding: What `encode` depends on: predictors with equal ones tokenize a window once.
+    """
+
+    name: str
+    encoding: Any
+
+    def check(self, rows: Sequence[Any]) -> None:
+        """Check all rows before any is computed."""
+
+    def encode(self, rows: Sequence[Any], first: int) -> list[Encoded]:
+        """Tokenize the rows of a window, of which the first one has the number `first`."""
+        raise NotImplementedError
+
+    def keep(self, indices: list[int], inputs: dict[str, Any], output: Any) -> None:
+        """Keep what `describe` needs of a batch: the output for the encoded rows at `indices`."""
+        raise NotImplementedError
+
+    def describe(self) -> list[Any]:
+        """Return the predictions of the window, one per row, and forget it."""
+        raise NotImplementedError
+
+
+class PooledPredictor(Predictor):
+    """Predicts a task with one vector per sequence, from (B, K) of each batch; see `PooledHead`."""
+
+    def __init__(self, model: Any, name: str, head: Any, top_k: int | None) -> None:
+        check_top_k(top_k)
+        task = head.task
+        self.name, self.head, self.top_k, self.model = name, head, top_k, model
+        self.num_texts: int = task.num_texts
+        self.options: dict[str, Any] = {
+            "separate": task.is_separate,
+            "max_length": task.limit_length(model.config.max_position_embeddings),
+            "truncation": task.truncation,
+        }
+        self.encoding = (self.num_texts, *self.options.values())
+        self.results: list[tuple[list[int], Tensor]] = []
+
+    def check(self, rows: Sequence[Any]) -> None:
+        for _ in check_rows(rows, self.name, self.num_texts):
+            pass
+
+    def encode(self, rows: Sequence[Any], first: int) -> list[Encoded]:
+        checked = list(check_rows(rows, self.name, self.num_texts, first))
+        return tokenize(self.model.tokenizer, checked, **self.options)
+
+    def keep(self, indices: list[int], inputs: dict[str, Any], output: Any) -> None:
+        del inputs
+        self.results.append((indices, self.head.summarize(output.logits).float()))
+
+    def describe(self) -> list[Any]:
+        order = torch.tensor([index for indices, _ in self.results for index in indices])
+        values = torch.cat([values for _, values in self.results]).cpu()
+        self.results = []
+        ordered = torch.empty_like(values).index_copy_(0, order, values)
+        described: list[Any] = self.head.describe(ordered, self.top_k)
+        return described
+
+
+def predict_rows(
+    model: Any,
+    predictors: Sequence[Predictor],
+    rows: Iterable[Any],
+    *,
+    max_tokens: int | None,
+    show_progress: bool | None,
+    precision: str | None,
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the predictions of each row, in the order of the predictors."""
+    tokens = choose_tokens(model, max_tokens)
+    check_precision(precision)
+    if isinstance(rows, Sequence):
+        for predictor in predictors:
+            predictor.check(rows)
+
+    def run() -> Iterator[tuple[Any, ...]]:
+        first = 0
+        for window, bar in windows_of(rows, show_progress):
+            groups = group_by_tokens(predictors, window, first)
+            with predicting(model, precision):
+                _compute(model, groups, tokens, _progress(bar, len(window), groups))
+            yield from zip(*(each.describe() for each in predictors), strict=True)
+            first += len(window)
+
+    return run()
+
+
+def group_by_tokens(
+    predictors: Sequence[Predictor], rows: Sequence[Any], first: int
+) -> list[Group]:
+    """Group the tasks for which all rows have the same tokens."""
+    known: dict[Any, list[Encoded]] = {}
+    groups: list[Group] = []
+    for each in predictors:
+        if each.encoding not in known:
+            known[each.encoding] = each.encode(rows, first)
+        encoded = known[each.encoding]
+        for tokens, members in groups:
+            if tokens is encoded or tokens == encoded:
+                members.append(each)
+                break
+        else:
+            groups.append((encoded, [each]))
+    return groups
+
+
+def _compute(
+    model: Any, groups: list[Group], max_tokens: int, advance: Callable[[int], None]
+) -> None:
+    for encoded, members in groups:
+        names = [each.name for each in members]
+        for indices, inputs in batches(model, encoded, max_tokens):
+            outputs = model(**inputs, task=names)
+            for each in members:
+                each.keep(indices, inputs, outputs[each.name])
+            advance(len(indices))
+
+
+def _progress(bar: Any, rows: int, groups: list[Group]) -> Callable[[int], None]:
+    """Return a function that moves a bar of `rows`, given how many of all encodings are done."""
+    total = sum(len(encoded) for encoded, _ in groups)
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        before, done = done, done + count
+        bar.update(rows * done // total - rows * before // total)
+
+    return advance

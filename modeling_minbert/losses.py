@@ -1,0 +1,676 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""Losses of tasks. A loss says what labels it fits and how it weighs classes.
+
+Shapes: B rows, K classes or labels.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from huggingface_hub.dataclasses import strict
+from torch import Tensor, distributed, nn
+from torch.nn import functional as F
+from transformers import initialization as init
+
+from .heads import RECIPE, HeadTask
+
+# So that neighboring thresholds never meet, and every class has a probability above 0.
+SMALLEST_GAP = 1e-6
+
+
+def conditional_log_probabilities(logits: Tensor) -> Tensor:
+    """Chain the conditional probabilities `P(y > k | y > k - 1)` of CORN.
+
+    Logits are (B, K - 1), the result is log P(y = k), (B, K). Source: Shi, Cao and Raschka 2021,
+    arXiv:2111.08851.
+    """
+    logits = logits.float()
+    # log sigmoid(x) = -softplus(-x)
+    missed = F.pad(F.softplus(-logits).cumsum(dim=-1), (1, 0))  # -log P(y > k - 1)
+    return -missed - F.pad(F.softplus(logits), (0, 1))  # nothing follows the last class
+
+
+def cumulative_log_probabilities(scores: Tensor, bias: Tensor) -> Tensor:
+    """Split a scale at thresholds t: `P(y <= k) = sigmoid(t_k - score)`.
+
+    Scores are (B, 1), and the thresholds are those of `order_thresholds`; the result is log P(y =
+    k), (B, K). Source: McCullagh 1980.
+    """
+    first, gaps = order_thresholds(bias)
+    thresholds = torch.cat([first, first + gaps.cumsum(dim=0)])
+    above = scores.float() - thresholds  # logits of P(y > k)
+    # sigmoid(a) - sigmoid(b) = sigmoid(a) * sigmoid(-b) * (1 - exp(b - a))
+    between = F.pad((-torch.expm1(-gaps)).log(), (1, 1))
+    return between - F.pad(F.softplus(-above), (1, 0)) - F.pad(F.softplus(above), (0, 1))
+
+
+def order_thresholds(bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Make ascending thresholds of any numbers, (K - 1,): the lowest one, and the gaps to the next.
+
+    Zeros split the probability of the score 0 equally among the classes.
+    """
+    bias = bias.float()
+    count = len(bias)
+    ranks = torch.arange(1, count + 1, dtype=bias.dtype, device=bias.device)
+    equal = (ranks / (count + 1)).logit()
+    gaps = F.softplus(bias[1:] + torch.expm1(equal.diff()).log()) + SMALLEST_GAP
+    return bias[:1] + equal[:1], gaps
+
+
+DEFAULT_GAMMA = 2.0  # the best one of Lin et al. 2017, table 1b
+
+
+@strict
+@dataclass(kw_only=True)
+class FocalTask(HeadTask):
+    """A task that may have the loss `focal`.
+
+    Args:
+        focal_gamma: How much the loss `focal` favors examples that are still wrong, at least 0,
+            which is the plain loss; 2.
+    """
+
+    focal_gamma: float | int | None = field(default=None, metadata=RECIPE)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.is_focal and self.focal_gamma is None:
+            self.focal_gamma = DEFAULT_GAMMA
+
+    @property
+    def is_focal(self) -> bool:
+        """Whether the loss is `focal`."""
+        return getattr(self, "loss", None) == "focal"
+
+    def validate_focal_gamma(self) -> None:
+        gamma = self.focal_gamma
+        if gamma is None:
+            return
+        if not self.is_focal:
+            raise ValueError(f"focal_gamma={gamma!r} is only for loss focal: leave it out")
+        if not 0 <= gamma <= 100:
+            raise ValueError(f"focal_gamma={gamma!r} must be in [0, 100]; 2 is usual")
+
+
+def sum_class_losses(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    weight: Tensor | None = None,
+    smoothing: float = 0.0,
+    gamma: float = 0.0,
+) -> Tensor:
+    """Sum the losses of N examples.
+
+    For gamma = 0 that is `torch.nn.functional.cross_entropy`, unless labels are smoothed and
+    classes weighted.
+
+    Args:
+        logits: (N, K).
+        labels: Class ids, (N,); -100 for examples that do not count.
+        weight: Factor on the loss of the examples of each class, (K,).
+        smoothing: Share of a label that is spread over all classes.
+        gamma: Exponent of the focal factor.
+    """
+    # casting the whole model to half precision also casts the weights
+    weight = None if weight is None else weight.to(logits.dtype)
+    if not gamma and (weight is None or not smoothing):
+        options: Any = {"weight": weight, "reduction": "sum"}
+        return F.cross_entropy(logits, labels, label_smoothing=smoothing, **options)
+    scores = logits.log_softmax(dim=-1)
+    if gamma:
+        scores = _focus(scores, gamma)
+    of_labels = F.nll_loss(scores, labels, weight=weight, reduction="sum")
+    if not smoothing:
+        return of_labels
+    of_all = -scores.sum(dim=-1)
+    if weight is not None:
+        of_all = of_all * weight[labels.clamp(min=0)]
+    spread = of_all.masked_fill(labels == -100, 0).sum() / logits.shape[-1]
+    return (1 - smoothing) * of_labels + smoothing * spread
+
+
+def _focus(logs: Tensor, gamma: float) -> Tensor:
+    """Multiply logarithms of probabilities by the focal factor."""
+    # expm1 keeps the digits of 1 - p near p = 1; at 0 the slope of a root would be infinite
+    rest = (-logs.expm1()).clamp(min=torch.finfo(logs.dtype).tiny)
+    return rest**gamma * logs
+
+
+def binary_losses(
+    logits: Tensor,
+    targets: Tensor,
+    *,
+    weights: tuple[Tensor, Tensor] | None = None,
+    smoothing: float = 0.0,
+    gamma: float = 0.0,
+) -> Tensor:
+    """Compute the loss of every logit, for targets in [0, 1] of the same shape.
+
+    Args:
+        logits: Any shape.
+        targets: Probability of yes.
+        weights: Factors on the losses of the targets no and yes; they broadcast.
+        smoothing: Share of a target that is spread over no and yes.
+        gamma: Exponent of the focal factor.
+    """
+    if weights is None:
+        targets = targets * (1 - smoothing) + smoothing / 2
+    if weights is None and not gamma:
+        return F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+    minus_log_yes, minus_log_no = F.softplus(-logits), F.softplus(logits)
+    # the probability of no is 1 - p of yes, and the other way around
+    of_yes = minus_log_yes * (-gamma * minus_log_no).exp()
+    of_no = minus_log_no * (-gamma * minus_log_yes).exp()
+    if weights is None:
+        return (1 - targets) * of_no + targets * of_yes
+    own, other = 1 - smoothing / 2, smoothing / 2
+    if smoothing:
+        of_no, of_yes = own * of_no + other * of_yes, own * of_yes + other * of_no
+    return weights[0] * (1 - targets) * of_no + weights[1] * targets * of_yes
+
+
+def multiple_negatives_ranking(
+    anchors: Tensor,
+    candidates: Tensor,
+    *,
+    scale: float,
+    symmetric: bool = False,
+    is_anchor: Tensor | None = None,
+    is_candidate: Tensor | None = None,
+    keys: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """Compute the cross-entropy of choosing each anchor's positive among all candidates, by cosine.
+
+    Anchors are (B, D); candidates, (C, D), begin with their positives; the masks tell which count.
+    With hashes as `keys`, (B,) and (C,), texts equal to an anchor or a positive of it are kept out.
+    `symmetric` averages both directions. Source: Henderson et al. 2017; van den Oord et al. 2018.
+    """
+    count = len(anchors)
+    is_anchor = anchors.new_ones(count, dtype=torch.bool) if is_anchor is None else is_anchor
+    if is_candidate is None:
+        is_candidate = candidates.new_ones(len(candidates), dtype=torch.bool)
+    with torch.autocast(anchors.device.type, enabled=False):
+        # half precision would distinguish few cosines
+        anchors, candidates = (F.normalize(x.float(), dim=-1) for x in (anchors, candidates))
+        scores = scale * anchors @ candidates.T
+    ignored, ignored_back = ~is_candidate.expand(scores.shape), ~is_anchor.expand(count, count)
+    if keys is not None:
+        own, others = keys
+        positives = others[:count]
+        ignored = ignored | _related(own, positives, others, is_anchor)
+        ignored_back = ignored_back | _related(positives, own, own, is_anchor)
+    losses = _rank(scores, ignored)
+    if symmetric:
+        losses = (losses + _rank(scores[:, :count].T, ignored_back)) / 2
+    return losses.where(is_anchor, 0).sum() / is_anchor.sum().clamp(min=1)
+
+
+def _related(queries: Tensor, targets: Tensor, candidates: Tensor, is_anchor: Tensor) -> Tensor:
+    """Return which candidates equal a query, its target, or an equal query's target, (B, C)."""
+    equal = (candidates == queries[:, None]) | (candidates == targets[:, None])
+    shared = (queries == queries[:, None]) & is_anchor
+    count = shared.float() @ (candidates == targets[:, None]).float()
+    return equal | (count > 0)
+
+
+def count_processes() -> int:
+    """Return the number of processes that train together."""
+    is_parallel = distributed.is_available() and distributed.is_initialized()
+    return distributed.get_world_size() if is_parallel else 1
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # the number of rows is dynamic
+def gather_rows(rows: Tensor) -> Tensor:
+    """Concatenate rows, (B, ...), of all processes; only the own ones keep their gradient."""
+    own = rows.new_tensor([len(rows)], dtype=torch.int64)
+    sizes = [torch.zeros_like(own) for _ in range(count_processes())]
+    distributed.all_gather(sizes, own)
+    counts = [int(size) for size in sizes]
+    filled = rows.new_zeros(max(counts), *rows.shape[1:])
+    filled[: len(rows)] = rows.detach()
+    parts = [torch.empty_like(filled) for _ in counts]
+    distributed.all_gather(parts, filled)
+    parts = [part[:count] for part, count in zip(parts, counts, strict=True)]
+    parts[distributed.get_rank()] = rows
+    return torch.cat(parts)
+
+
+def _rank(scores: Tensor, ignored: Tensor) -> Tensor:
+    """Compute the cross-entropy of each query, whose target has its own index, (B, C) -> (B,)."""
+    target = torch.eye(*scores.shape, dtype=torch.bool, device=scores.device)
+    rest = scores.masked_fill(ignored & ~target, -torch.inf)
+    return rest.logsumexp(dim=1) - scores.diagonal()
+
+
+def cosent(cosines: Tensor, labels: Tensor, *, scale: float) -> Tensor:
+    """Compute `log(1 + sum exp(scale * (s_j - s_i)))` over all i, j with `y_i > y_j`.
+
+    Cosines and labels, -100 for none, are (B,). Source: Su 2022, https://kexue.fm/archives/8847
+    """
+    scores = scale * cosines.float()
+    real = labels != -100
+    higher = (labels[:, None] > labels) & real[:, None] & real
+    differences = (scores - scores[:, None]).masked_fill(~higher, -torch.inf)
+    return F.pad(differences.flatten(), (1, 0)).logsumexp(dim=0)
+
+
+def symmetric_kl(logits: Tensor, other: Tensor) -> Tensor:
+    """Compute `KL(P || Q) + KL(Q || P)` of logits, (B, K) -> (B,); one logit is a probability's."""
+    logits, other = logits.float(), other.float()
+    if logits.shape[-1] == 1:
+        return ((logits.sigmoid() - other.sigmoid()) * (logits - other)).squeeze(-1)
+    p, q = logits.log_softmax(dim=-1), other.log_softmax(dim=-1)
+    return ((p.exp() - q.exp()) * (p - q)).sum(dim=-1)
+
+
+# The label of a row: a class id, that of an ordered class, 0 or 1, a score within a range, any
+# numbers, or none.
+Target = Literal["class", "ordinal", "binary", "score", "number", "unlabelled"]
+# The output of the head before the loss: of a linear layer, or a cosine.
+Output = Literal["linear", "cosine"]
+
+
+class LossInputs(NamedTuple):
+    """Inputs of a loss."""
+
+    vectors: Tensor  # compared by the head, (B, D), or (B, S, D) for separate sequences
+    scores: Tensor  # logits or cosines, (B, K)
+    labels: Tensor  # (B,), of the task; -100 for rows that only fill the batch
+    keys: Tensor | None = None  # hashes of the texts, (B, S); None if all texts differ
+
+
+class MinBertLoss:
+    """The interface of all losses.
+
+    Attributes:
+        fits: Pairs of target and head output that the loss accepts.
+        reads: `logits` (scaled cosines for a cosine head), `scores` (unscaled ones) or `vectors`,
+            with hashes of the texts.
+        options: Fields of a task that only this loss uses.
+        teaches_threshold: Whether training moves pairs to the right side of the decision threshold
+            of a cosine; otherwise it is fitted afterwards.
+        compares_rows: Whether rows of a batch are compared with each other.
+        weighs_classes: Whether it takes a factor for each class.
+        scale: Default factor on cosines.
+    """
+
+    fits: ClassVar[tuple[tuple[Target, Output], ...]]
+    reads: ClassVar[Literal["logits", "scores", "vectors"]] = "scores"
+    options: ClassVar[tuple[str, ...]] = ()
+    teaches_threshold: ClassVar[bool] = True
+    compares_rows: ClassVar[bool] = False
+    weighs_classes: ClassVar[bool] = False
+    scale: ClassVar[float] = 10.0
+
+    def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
+        """Compute the mean over the labeled rows, by default of `each_row`."""
+        scores, labels = inputs.scores.float(), inputs.labels
+        losses = self.each_row(head, scores.squeeze(-1), head.unit_labels(labels))
+        total = losses.masked_fill(labels == -100, 0).sum()
+        return total / self.count_terms(head, labels).clamp(min=1)
+
+    def count_terms(self, head: Any, labels: Tensor) -> Tensor:
+        """Count what the loss is a mean of, by default the labels that are given."""
+        del head
+        return (labels != -100).sum()
+
+    def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
+        """Compute the loss of each row, (B,), for targets in [0, 1]."""
+        raise NotImplementedError
+
+    def num_logits(self, num_classes: int) -> int:
+        """Return the number of logits of a row."""
+        return 1
+
+    def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:
+        """Return the divergence of two predictions, by default the mean squared difference."""
+        return head.unscale(logits.float() - other.float()).square().sum(dim=-1).mean()
+
+    def to_unit(self, logits: Tensor) -> Tensor:
+        """Map logits to scores in [0, 1]."""
+        return logits.clamp(0, 1)
+
+    def soft_score(self, logits: Tensor) -> Tensor:
+        """Map logits (B, K) to scores (B, 1) in units of the range; the gradient is never cut."""
+        return logits
+
+    def decode_score(self, logits: Tensor, low: float, high: float) -> Tensor:
+        """Map logits (B, K) to scores within [low, high], (B,)."""
+        return low + self.to_unit(logits.squeeze(-1)) * (high - low)
+
+
+class CrossEntropy(MinBertLoss):
+    """Cross-entropy of the classes, or of the integers of a score range."""
+
+    fits = (("class", "linear"), ("score", "linear"))
+    reads = "logits"
+    weighs_classes = True
+
+    def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
+        return mean_class_loss(head, inputs)
+
+    def num_logits(self, num_classes: int) -> int:
+        return num_classes
+
+    def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:
+        return symmetric_kl(logits, other).mean()
+
+    def soft_score(self, logits: Tensor) -> Tensor:
+        # the expected class
+        classes = torch.linspace(0, 1, logits.shape[-1], device=logits.device)
+        return logits.softmax(dim=-1) @ classes.unsqueeze(-1)
+
+    def decode_score(self, logits: Tensor, low: float, high: float) -> Tensor:
+        return low + logits.argmax(dim=-1).float()
+
+
+class OrdinalLoss(MinBertLoss):
+    """The negative log-likelihood of ordered classes.
+
+    Attributes:
+        has_thresholds: Whether the head has a score and thresholds instead of K - 1 logits.
+    """
+
+    fits = (("ordinal", "linear"),)
+    has_thresholds: ClassVar[bool] = False
+
+    def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
+        labels = head.class_ids(inputs.labels)
+        losses = F.nll_loss(head.to_logits(inputs.scores), labels, reduction="sum")
+        return losses / self.count_terms(head, labels).clamp(min=1)
+
+    def log_probabilities(self, scores: Tensor, thresholds: Any) -> Tensor:
+        """Convert the outputs of a head, (B, K - 1) or (B, 1), to log P(y = k), (B, K).
+
+        `thresholds` are the numbers that `order_thresholds` takes, or None.
+        """
+        raise NotImplementedError
+
+    def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:
+        return symmetric_kl(logits, other).mean()
+
+
+class Corn(OrdinalLoss):
+    """CORN: does a row that is above class k - 1 lie above class k? (Shi, Cao and Raschka 2021).
+
+    The mean binary cross-entropy of these questions over all rows and all k to which they apply.
+    """
+
+    def num_logits(self, num_classes: int) -> int:
+        return num_classes - 1
+
+    def count_terms(self, head: Any, labels: Tensor) -> Tensor:
+        return (labels + 1).clamp(max=head.task.num_logits).where(labels != -100, 0).sum()
+
+    def log_probabilities(self, scores: Tensor, thresholds: Any) -> Tensor:
+        return conditional_log_probabilities(scores)
+
+
+class CumulativeLink(OrdinalLoss):
+    """Proportional odds: a score lies between two learned thresholds (McCullagh 1980)."""
+
+    has_thresholds = True
+
+    def log_probabilities(self, scores: Tensor, thresholds: Any) -> Tensor:
+        return cumulative_log_probabilities(scores, thresholds)
+
+
+class BinaryCrossEntropy(MinBertLoss):
+    """Binary cross-entropy of one logit, or of the scaled cosine."""
+
+    fits = (("binary", "linear"), ("binary", "cosine"), ("score", "linear"), ("score", "cosine"))
+    reads = "logits"
+    weighs_classes = True
+
+    def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
+        options: Any = {"weights": head.binary_weights, "smoothing": head.smoothing}
+        return binary_losses(head.to_logits(scores), target, **options)
+
+    def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:
+        return symmetric_kl(logits, other).mean()
+
+    def to_unit(self, logits: Tensor) -> Tensor:
+        return torch.sigmoid(logits)
+
+    def soft_score(self, logits: Tensor) -> Tensor:
+        return torch.sigmoid(logits)
+
+
+class Focal(MinBertLoss):
+    """The cross-entropies of classes and of single logits, times `(1 - p)^gamma`; Lin et al. 2017.
+
+    It is a mean over the labeled rows, which all count, other than in object detection.
+    """
+
+    fits = (("class", "linear"), ("binary", "linear"))
+    reads = "logits"
+    weighs_classes = True
+
+    def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
+        if head.task.target == "class":
+            return mean_class_loss(head, inputs, gamma=head.gamma)
+        return super().__call__(head, inputs)
+
+    def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
+        options: Any = {"weights": head.binary_weights, "smoothing": head.smoothing}
+        return binary_losses(scores, target, gamma=head.gamma, **options)
+
+    def num_logits(self, num_classes: int) -> int:
+        return num_classes
+
+    def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:
+        return symmetric_kl(logits, other).mean()
+
+
+def mean_class_loss(head: Any, inputs: LossInputs, gamma: float = 0.0) -> Tensor:
+    """Divide the weighted sum by the number of labeled rows, not by their weights."""
+    # These would cancel in a batch of one row, and the loss would depend on the batches.
+    labels = head.class_ids(inputs.labels)
+    options: Any = {"weight": head.class_weights, "smoothing": head.smoothing, "gamma": gamma}
+    losses = sum_class_losses(inputs.scores.float(), labels, **options)
+    return losses / (labels != -100).sum().clamp(min=1)
+
+
+class CosineEmbedding(MinBertLoss):
+    """`1 - cosine` of positive pairs, `max(0, cosine - margin)` of negative ones."""
+
+    fits = (("binary", "cosine"),)
+    teaches_threshold = False
+
+    def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
+        return torch.where(target > 0.5, 1 - scores, F.relu(scores - head.task.margin))
+
+
+class MeanSquaredError(MinBertLoss):
+    """Squared error of the linear output or the cosine."""
+
+    fits = (
+        ("binary", "cosine"),
+        ("score", "linear"),
+        ("score", "cosine"),
+        ("number", "linear"),
+    )
+
+    def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
+        return F.mse_loss(scores, target, reduction="none")
+
+
+class Huber(MinBertLoss):
+    """Half the squared error up to one standard deviation, linear beyond (Huber 1964).
+
+    Outliers among the labels pull less than with `mse`.
+    """
+
+    fits = (("number", "linear"),)
+
+    def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
+        return F.huber_loss(scores, target, reduction="none")
+
+
+class InBatchLoss(MinBertLoss):
+    """A loss that compares the rows of a batch: it orders cosines but does not calibrate them."""
+
+    teaches_threshold = False
+    compares_rows = True
+    scale = 20.0
+
+    def to_unit(self, logits: Tensor) -> Tensor:
+        return (logits.clamp(-1, 1) + 1) / 2
+
+    def soft_score(self, logits: Tensor) -> Tensor:
+        return (logits + 1) / 2
+
+
+class CoSENT(InBatchLoss):
+    """Pairs with a higher score get a higher cosine (Su 2022)."""
+
+    fits = (("score", "cosine"),)
+
+    def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
+        cosines = inputs.scores.float().squeeze(-1)
+        return cosent(cosines, inputs.labels, scale=head.cosine_scale)
+
+
+class MultipleNegativesRanking(InBatchLoss):
+    """MNRL: every other second sentence of the batch is a negative (Henderson et al. 2017)."""
+
+    fits = (("binary", "cosine"), ("score", "cosine"), ("unlabelled", "cosine"))
+    reads = "vectors"
+    options = ("symmetric", "positive_score")
+
+    def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
+        """Compare each first sentence with all others, including negative pairs."""
+        vectors, _, labels, keys = inputs
+        return multiple_negatives_ranking(
+            vectors[:, 0],
+            _candidates(vectors),
+            scale=head.cosine_scale,
+            symmetric=head.task.symmetric,
+            is_anchor=head.is_positive(labels),
+            is_candidate=(labels != -100).repeat(max(1, vectors.shape[1] - 1)),
+            keys=None if keys is None else (keys[:, 0], _candidates(keys)),
+        )
+
+    def count_terms(self, head: Any, labels: Tensor) -> Tensor:
+        return head.is_positive(labels).sum()  # each with all candidates of its batch
+
+
+def _candidates(values: Tensor) -> Tensor:
+    """List the second sequences of all rows, then the third ones, (B, S, ...) -> (C, ...)."""
+    others = values[:, 1:] if values.shape[1] > 1 else values  # a single one is its own candidate
+    return others.transpose(0, 1).flatten(0, 1)
+
+
+LOSSES: dict[str, MinBertLoss] = {
+    "bce": BinaryCrossEntropy(),
+    "cross_entropy": CrossEntropy(),
+    "corn": Corn(),
+    "cumulative_link": CumulativeLink(),
+    "focal": Focal(),
+    "cosine_embedding": CosineEmbedding(),
+    "mse": MeanSquaredError(),
+    "huber": Huber(),
+    "cosent": CoSENT(),
+    "multiple_negatives_ranking": MultipleNegativesRanking(),
+}
+
+
+# Fields of tasks with a factor for each class or label; the heads have buffers of these names.
+WEIGHTS = ("class_weights", "pos_weight")
+BALANCED = "balanced"
+
+
+@strict
+@dataclass(kw_only=True)
+class WeightedTask(FocalTask):
+    """A task whose classes may weigh differently in the loss; see also `FocalTask`.
+
+    Args:
+        class_weights: Factor on the loss of each class, in the order of `labels`. The weighted sum
+            is divided by the number of labels, not by their weights: these would cancel in a batch
+            with one class. In a recipe also `balanced`: labels / (classes * labels of the class).
+    """
+
+    class_weights: list[float | int] | None = field(default=None, metadata=RECIPE)
+
+    @classmethod
+    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+        head = super().complete(given, facts)
+        if head.get("class_weights") == BALANCED:
+            head["class_weights"] = balance(facts["labels"], facts["class_counts"])
+        return head
+
+    def validate_class_weights(self) -> None:
+        check_weights("class_weights", self)
+
+
+def check_weights(key: str, task: Any) -> None:
+    """Check that there is a factor for each label, and that the loss has a use for it."""
+    weights, labels = getattr(task, key), task.labels or []
+    if weights is None:
+        return
+    if len(weights) != len(labels):
+        raise ValueError(
+            f"{key}={weights} must be {len(labels)} numbers, one for each of the labels {labels}"
+        )
+    if not all(0 < weight < math.inf for weight in weights):
+        raise ValueError(f"{key}={weights} must all be numbers above 0")
+    if task.loss in LOSSES and not LOSSES[task.loss].weighs_classes:
+        names = [name for name, loss in LOSSES.items() if loss.weighs_classes]
+        raise ValueError(
+            f"{key}={weights} has no effect on loss {task.loss!r}: leave it out, or use one of "
+            f"{', '.join(names)}"
+        )
+
+
+def balance(labels: Sequence[str] | None, counts: Sequence[int]) -> list[float]:
+    """Return weights total / (classes * labels of the class), so that all classes weigh the same.
+
+    That is `class_weight="balanced"` of scikit-learn.
+    """
+    _check_counts("class_weights", labels, counts)
+    return [sum(counts) / (len(counts) * count) for count in counts]
+
+
+def balance_positives(
+    labels: Sequence[str] | None, counts: Sequence[int], rows: int
+) -> list[float]:
+    """Return weights rows without / rows with the label, so that both weigh the same."""
+    _check_counts("pos_weight", labels, counts)
+    for label, count in zip(labels or (), counts, strict=True):
+        if count == rows:
+            raise ValueError(
+                f"pos_weight='balanced', but every training row has the label {label!r}; give a "
+                "list of weights"
+            )
+    return [(rows - count) / count for count in counts]
+
+
+def _check_counts(key: str, labels: Sequence[str] | None, counts: Sequence[int]) -> None:
+    for number, count in enumerate(counts):
+        if not count:
+            name = labels[number] if labels else str(number)
+            raise ValueError(
+                f"{key}='balanced', but no training row has the label {name!r}; give a list of "
+                "weights"
+            )
+
+
+def add_weights(head: nn.Module, task: Any, key: str) -> None:
+    """Give a head the factors of its task as a buffer, (K,), which is None for equal ones."""
+    given = getattr(task, key, None)
+    weights = None if given is None else torch.tensor(given, dtype=torch.float32)
+    head.register_buffer(key, weights, persistent=False)
+
+
+def fill_weights(module: nn.Module) -> None:
+    """Compute the factors of a head again: buffers that are not saved are not loaded."""
+    for key in WEIGHTS:
+        buffer = getattr(module, key, None)
+        if isinstance(buffer, Tensor):
+            task: Any = module.task
+            init.copy_(buffer, torch.tensor(getattr(task, key), dtype=torch.float32))

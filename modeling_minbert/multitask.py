@@ -1,0 +1,743 @@
+# Copyright 2026 The minBERT authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""`MinBertForMultiTask`: one encoder with any number of named heads.
+
+Shapes: B rows, k of them with a label of a task.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Self, Unpack
+
+import torch
+from torch import Tensor, nn
+from transformers import initialization as init
+from transformers.utils import logging
+from transformers.utils.generic import ModelOutput, TransformersKwargs, can_return_tuple
+
+from .calibration import CalibratedTask
+from .configuration_minbert import MinBertConfig
+from .embedding import MinBertEmbeddingMixin
+from .heads import Inputs, MinBertHead, MinBertHeads, TaskBatch, check_inputs, check_targets
+from .inference import HUB_KEYS, input_device
+from .losses import fill_weights
+from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
+from .packing import Reading, encode_readings
+from .pooled import PooledHead
+from .prediction import MinBertMultiTaskPipeline, MinBertPredictingAll, check_row_of_pipeline
+from .pretraining import MinBertPreTrainingHeads, SharedHead
+from .questions import MinBertAnswering
+from .texts import MinBertWindowPooling, check_windows, list_rows
+
+
+def only_labels(labels: Any, name: str) -> Any:
+    """Return the labels of a single task, None for none; a dictionary raises ValueError."""
+    if not isinstance(labels, Mapping):
+        return labels
+    raise ValueError(
+        f"labels are a dictionary of several tasks, but task={name!r} names one; give a list of "
+        "their names"
+    )
+
+
+class GivenLabels:
+    """The labels of a batch by task.
+
+    Args:
+        names: The tasks that are computed.
+        labels: Their labels, (B, ...) or (k, ...), by name; None for none.
+        rows: By name, indices of the rows that have a label, (k,); those of other tasks all have.
+
+    Raises:
+        ValueError: If labels are not a dictionary, or of a task that is not computed.
+    """
+
+    def __init__(self, names: Sequence[str], labels: Any, rows: Any) -> None:
+        _check_mapping("labels", labels)
+        _check_mapping("labelled_rows", rows)
+        self.labels: Mapping[str, Tensor] = labels or {}
+        self.rows: Mapping[str, Tensor] = rows or {}
+        _check_names("labels", self.labels, names)
+        _check_names("labelled_rows", self.rows, list(self.labels))
+
+    def make_batch(
+        self, name: str, head: MinBertHead, inputs: Inputs, options: Mapping[str, Any]
+    ) -> TaskBatch:
+        """Make the batch of a task: with its labels, or to be predicted."""
+        labels = self.labels.get(name)
+        count = head.task.num_predicted if labels is None else head.task.num_sequences
+        batch = TaskBatch(name, inputs, {**options}, count, labels)
+        batch.labelled_rows = self.rows.get(name)
+        if batch.labelled_rows is not None and not head.computes_some_rows:
+            raise ValueError(
+                f"labelled_rows of task {name!r}: a {head.task.problem_type} task computes all "
+                "rows of a batch; leave them out"
+            )
+        return batch
+
+
+def _check_mapping(what: str, given: Any) -> None:
+    if given is not None and not isinstance(given, Mapping):
+        raise ValueError(
+            f"task names several tasks, so {what} are a dictionary by task, not a "
+            f"{type(given).__name__}"
+        )
+
+
+def _check_names(what: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
+    if others := [name for name in given if name not in known]:
+        raise ValueError(
+            f"{what} of task {others[0]!r}; expected some of {', '.join(known) or 'none'}"
+        )
+
+
+logger = logging.get_logger(__name__)
+
+
+class MinBertForMultiTask(
+    MinBertPredictingAll, MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTrainedModel
+):
+    """One encoder with any number of named heads, described in `config.tasks`.
+
+    A step computes one task. Sentences of a separate pair come as (B, 2, L), like the choices of a
+    multiple-choice model; sentences of a contrastive task as (B, S, L), S being `num_sentences`.
+
+    `from_pretrained(folder_of_a_bert, tasks={...})` puts new heads on a checkpoint;
+    `from_pretrained(folder)` restores a saved model with its tasks, label names and score ranges;
+    `add_task` gives it one more. `id2label` renames the labels of the default task.
+    Tasks of pre-training have BERT's heads under BERT's names: they load from a checkpoint of BERT,
+    and `AutoModelForMaskedLM` loads them from a saved folder.
+    """
+
+    _auto_class = "AutoModelForSequenceClassification"
+    _pipelines = {"minbert-multi-task": MinBertMultiTaskPipeline}
+    accepts_loss_kwargs = False
+
+    def __init__(self, config: MinBertConfig) -> None:
+        super().__init__(config)
+        config.adopt_labels()
+        config.describe_default_task()
+        self.bert = MinBertModel(config)
+        # Sorted, as in the file of the configuration; see `MinBertHeads`.
+        self._tasks = {name: config.task(name) for name in sorted(config.tasks or {})}
+        heads = {name: spec.make_head(config) for name, spec in self._tasks.items()}
+        self.heads = MinBertHeads({name: head for name, head in heads.items() if head is not None})
+        if any(map(_uses_shared_heads, self._tasks.values())):
+            self.cls = self._make_shared_heads()
+        self.post_init()
+
+    def _make_shared_heads(self) -> MinBertPreTrainingHeads:
+        masked_lm = any(spec.predicts_masked_tokens for spec in self._tasks.values())
+        next_sentence = any(spec.predicts_next_sentence for spec in self._tasks.values())
+        if masked_lm:
+            self._tied_weights_keys = MinBertForMaskedLM._tied_weights_keys
+        return MinBertPreTrainingHeads(
+            self.config, masked_lm=masked_lm, next_sentence=next_sentence
+        )
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Self:
+        """Load a checkpoint; see the class.
+
+        Other `tasks` than the checkpoint's replace them: a warning names the heads that are lost.
+        """
+        loaded: Any = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        if pretrained_model_name_or_path is not None and {"tasks", "config"} & kwargs.keys():
+            model = loaded[0] if isinstance(loaded, tuple) else loaded
+            where = {name: kwargs[name] for name in HUB_KEYS if name in kwargs}
+            _warn_of_lost_heads(model, pretrained_model_name_or_path, where)
+        return loaded
+
+    def save_pretrained(
+        self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any
+    ) -> None:
+        """Save weights, configuration, code and tokenizer; see `MinBertModel`."""
+        self.config.adopt_labels()  # of a caller who has changed `config.id2label`
+        super().save_pretrained(save_directory, *args, **kwargs)
+
+    def add_task(self, name: str, fields: Mapping[str, Any]) -> None:
+        """Add a task with a new head, initialized as in a new model; all other weights stay.
+
+        An optimizer or an adapter that exists already does not train the new head.
+
+        Args:
+            name: Name of the task.
+            fields: `problem_type` and the fields of its class in `TASKS`, as in `config.tasks`.
+
+        Raises:
+            ValueError: If there is a task of this name, the name or a field is invalid, or an
+                adapter wraps the heads. Nothing changes then.
+        """
+        if type(self.heads) is not MinBertHeads:
+            raise ValueError(f"task {name!r}: an adapter wraps the heads; merge or unload it first")
+        self.config.add_task(name, fields)
+        spec = self.config.task(name)
+        self._tasks = dict(sorted({**self._tasks, name: spec}.items()))
+        head: Any = spec.make_head(self.config)
+        if head is not None:
+            head.gathers = any(each.gathers for each in self.heads.values())
+            self.heads.add(name, self._adopt(head))
+        if _uses_shared_heads(spec):
+            parts = self.cls.named_children() if hasattr(self, "cls") else ()
+            self.cls = self._adopt(self._make_shared_heads())
+            for part, module in parts:
+                setattr(self.cls, part, module)
+            self.all_tied_weights_keys = self.get_expanded_tied_weights_keys(all_submodels=False)
+            self.tie_weights()
+
+    def _adopt(self, module: nn.Module) -> Any:
+        """Initialize a new part of the model and bring it to the state of the others."""
+        module.apply(self._init_weights)
+        for parameter in module.parameters():  # not buffers, which keep their precision
+            parameter.data = parameter.data.to(self.dtype)
+        return module.to(input_device(self)).train(self.training)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | Mapping[str, Tensor] | None = None,
+        task: str | Sequence[str] | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> ModelOutput:
+        """Compute one task, or several tasks in one pass of the encoder.
+
+        Ids and masks are (B, L), or (B, 2, L) for a `task` with separate pairs (whose hidden states
+        are of 2B sequences), (B, S, L) for a contrastive one. A packed batch has B sequences, or
+        2B, the two of a pair adjacent. `labels` (B,) are class ids, 0/1 for a paraphrase, or
+        similarity scores within their range. `task` defaults to `config.default_task`.
+
+        A regression takes `labels` (B,), or (B, K) for several targets, in the units of the data,
+        in which its `logits` are, too; a missing label is -100.
+
+        With a list of names as `task` the result is a dictionary of the outputs by task. `labels`
+        are a dictionary, too, and so may be `labelled_rows`, the indices of the rows that have a
+        label of a task, (k,), if not all have: its labels, logits and loss are of these rows. A
+        task without labels has no loss, and a contrastive one takes pairs then, as in `predict`.
+
+        A contrastive task takes no labels and always has a `loss`; rows of padding alone (packed:
+        that begin with it) fill the batch. In training a single sentence of a row is encoded twice.
+        Losses that compare rows recognize equal texts by their ids, and use the rows of this
+        process, or of all (see `gather_rows`).
+
+        A task with `truncation` `windows` takes the W windows of a text as sequences, (B, W, L), or
+        (B, 2, W, L) for separate pairs. Windows of padding alone, or beyond `num_windows`, (B,) or
+        (B, 2), do not count. A packed batch needs `num_windows`. Without windows each text is one.
+
+        A token_classification task takes one label per token, as `MinBertForTokenClassification`; a
+        question_answering task `start_positions` and `end_positions`, as
+        `MinBertForQuestionAnswering`, or both as `labels` (B, 2). A masked_lm and a pretraining
+        task take `labels` as `MinBertForMaskedLM`, a next_sentence task as `MinBertForNSP`; for
+        pretraining these are `next_sentence_label`.
+
+        `use_cache` is what the pipelines `text-classification` and `zero-shot-classification` of
+        transformers, and nobody else, pass to a model: the logits of the default task are then
+        those of which these pipelines make the predictions of `predict`, and a task or a text for
+        which they cannot is refused.
+
+        Returns:
+            `logits` (B, K), K = 1 for paraphrase and similarity, and, with labels, the mean `loss`
+            over the rows. Those of an ordinal task are the log probabilities of its classes; of a
+            contrastive task vectors of length 1, (B, S, D); of a token_classification task (B, L,
+            K), (1, T, K) of a packed batch. A question_answering task has `start_logits` and
+            `end_logits`, (B, L) or (N, longest). A task of pre-training has its part of the output
+            of `MinBertForPreTraining`.
+
+        Raises:
+            ValueError: If there is no such task, or a shape or a label does not fit it.
+        """
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        options: dict[str, Any] = {**kwargs}
+        targets: dict[str, Tensor | None] = {
+            # not a named argument: the Trainer would require every one that is called a label
+            "next_sentence_label": options.pop("next_sentence_label", None),
+            "start_positions": start_positions,
+            "end_positions": end_positions,
+        }
+        if task is not None and not isinstance(task, str):
+            if any(given is not None for given in targets.values()):
+                raise ValueError(f"targets are of one task, but task={task!r} names several")
+            return self.compute_several(task, inputs, options, labels)
+        name = task or str(self.config.default_task)
+        spec = self._tasks.get(name) or self.config.task(name)  # refuses unknown tasks
+        is_in_pipeline = use_cache is not None and task is None
+        if is_in_pipeline:
+            check_row_of_pipeline(name, spec, inputs, self.config.max_position_embeddings)
+        own = only_labels(labels, name)
+        batch = TaskBatch(name, inputs, options, spec.num_sequences, own, targets=targets)
+        # not a named argument, which exporters and pipelines would take for a necessary one
+        batch.num_windows = options.pop("num_windows", None)
+        batch.has_window_axis = check_windows(batch, has_windows=spec.has_windows)
+        check_inputs(batch)
+        check_targets(batch, spec)
+        head = self._find_head(name)
+        head.prepare(batch)
+        outputs: Any = self.compute(batch)
+        if is_in_pipeline:
+            outputs.logits = head.pipeline_logits(outputs.logits)
+        return outputs
+
+    def compute(self, batch: TaskBatch) -> ModelOutput:
+        """Run the encoder and the head of a batch; without targets there is no loss."""
+        head = self._find_head(batch.name)
+        batch = head.arrange(batch)
+        batch.read = head.read(batch)
+        layers = head.task.count_layers(self.config.num_hidden_layers)
+        outputs = self.bert(
+            *batch.inputs, return_dict=True, read=batch.read, num_layers=layers, **batch.options
+        )
+        return head(outputs, batch)
+
+    def compute_several(
+        self,
+        names: Sequence[str],
+        inputs: Inputs,
+        options: dict[str, Any],
+        labels: Mapping[str, Tensor] | Tensor | None = None,
+    ) -> Any:
+        """Run the encoder once, and the heads of several tasks: outputs by name."""
+        if not names:
+            raise ValueError("task is an empty list: name at least one task")
+        for name in names:
+            if name not in self._tasks:
+                self.config.task(name)  # refuses it
+        heads = {name: self._find_head(name) for name in names}
+        given = GivenLabels(names, labels, options.pop("labelled_rows", None))
+        num_windows = options.pop("num_windows", None)
+        found: dict[str, tuple[TaskBatch, Reading]] = {}
+        for name, head in heads.items():
+            batch = given.make_batch(name, head, inputs, options)
+            batch.num_windows = num_windows
+            batch.has_window_axis = check_windows(batch, has_windows=head.task.has_windows)
+            check_inputs(batch)
+            if batch.labels is not None:
+                head.prepare(batch)
+            batch = head.arrange(batch)
+            batch.read = head.read(batch)
+            layers = head.task.count_layers(self.config.num_hidden_layers)
+            found[name] = batch, Reading(batch.read, layers)
+        readings = list(dict.fromkeys(reading for _, reading in found.values()))
+        first, _ = found[names[0]]
+        outputs = encode_readings(self.bert, first.inputs, readings, first.options)
+        return {
+            name: heads[name](outputs[reading], batch) for name, (batch, reading) in found.items()
+        }
+
+    def _find_head(self, name: str) -> Any:
+        return self.heads.get(name) or SharedHead(self, self._tasks[name])
+
+    def _head(self, task: str) -> Any:
+        """Return the head of a task that predicts texts."""
+        head = self.heads.get(task)
+        if head is None:
+            spec: Any = self.config.task(task)  # refuses unknown tasks
+            raise ValueError(
+                f"task {task!r} is {spec.kind}, which predicts nothing about whole "
+                f"texts: save the model and load its folder with {spec.auto_class}"
+            )
+        return head
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, MinBertHead):
+            fill_weights(module)
+            module.init_weights()
+        if isinstance(module, MinBertWindowPooling) and module.weight is not None:
+            init.zeros_(module.weight)
+
+    def save_as_bert(
+        self, save_directory: str | os.PathLike[str], *, num_layers: int | None = None
+    ) -> None:
+        """Save the encoder as a plain `bert`, which has no class for the heads; see `MinBertModel`.
+
+        To keep pre-training heads, load the folder as `MinBertForPreTraining`, and save that.
+        """
+        self.bert.save_as_bert(save_directory, num_layers=num_layers)
+
+    def decode(self, task: str, logits: Tensor) -> Tensor:
+        """Convert logits of a task to predictions.
+
+        Args:
+            task: Name of the task.
+            logits: (B, K); of a contrastive task (B, S, D), of a token_classification (..., K).
+
+        Returns:
+            (B,), of a token_classification (...): class ids, 0/1 for a paraphrase, scores within
+            the range of the task, or cosines of the first two sentences for a contrastive task. Of
+            a regression with several targets (B, K).
+
+        Raises:
+            ValueError: If there is no such task, or it is of pre-training or question answering.
+        """
+        return self._head(task).decode(torch.as_tensor(logits))
+
+    def fit_threshold(self, task: str, logits: Tensor, labels: Tensor) -> Any:
+        """Choose the decision threshold of a cosine that classifies most pairs correctly.
+
+        It becomes part of the configuration, and is saved with the model. A ranking loss orders
+        cosines but teaches no threshold, so `MultiTaskTrainer` calls this with training rows. Other
+        tasks with decision thresholds choose theirs as their heads document: with `threshold_for`,
+        those that reach a wanted precision or recall.
+
+        Args:
+            task: Name of a task with a decision threshold, such as a cosine paraphrase task.
+            logits: Of labeled rows in evaluation mode, (B, K); if none is finite the threshold
+                stays.
+            labels: 1 for a paraphrase, 0 for a non-paraphrase, -100 for rows to ignore, (B,).
+
+        Returns:
+            The cosine, in [-1, 1]; of a multi_label_classification and with `threshold_for` the
+            probability of each label, or of a paraphrase.
+
+        Raises:
+            ValueError: If the task has no such threshold, or no row has a label.
+        """
+        head = self._head(task)
+        spec = head.task
+        if not spec.has_threshold:
+            raise ValueError(
+                f"task {task!r}, a {spec.problem_type} with head {getattr(spec, 'head', None)!r}, "
+                "has no decision threshold to fit: a paraphrase with head 'cosine' or with "
+                "threshold_for has one"
+            )
+        value = head.fit_threshold(torch.as_tensor(logits), torch.as_tensor(labels))
+        self.config.tasks = {**(self.config.tasks or {}), task: asdict(spec)}
+        return value
+
+    def fit_temperature(self, task: str, logits: Tensor, labels: Tensor) -> float | None:
+        """Calibrate the probabilities of a task by one temperature, with held-out rows.
+
+        It becomes part of the configuration, and is saved with the model. From then on, `predict`
+        and pipelines of this class return softmax or sigmoid of `logits / temperature`. Logits,
+        losses and decisions stay: thresholds on probabilities move along.
+
+        Args:
+            task: Name of a task with probabilities, such as a classification.
+            logits: Of labeled rows that were not trained on, in evaluation mode, (n, K), or of a
+                token_classification (..., K). Rows that are not finite do not count.
+            labels: (n,), of a multi_label_classification (n, K), of a token_classification (...);
+                -100 does not count.
+
+        Returns:
+            The temperature, which minimizes the negative log-likelihood; above 1 if the model was
+            too confident. None if there is no such minimum, as when all rows are right; then the
+            probabilities are those without a temperature.
+
+        Raises:
+            ValueError: If the task predicts no probabilities, or no row has a label.
+
+        Source: Guo et al. 2017, section 4.2.
+        """
+        head = self._head(task)
+        spec = head.task
+        if not (isinstance(spec, CalibratedTask) and spec.is_likelihood):
+            raise ValueError(
+                f"task {task!r}, a {spec.problem_type} with loss {getattr(spec, 'loss', None)!r}, "
+                "predicts no probabilities to calibrate"
+            )
+        value = head.fit_temperature(torch.as_tensor(logits), torch.as_tensor(labels))
+        self.config.tasks = {**(self.config.tasks or {}), task: asdict(spec)}
+        return value
+
+    def count_terms(self, task: str, labels: Tensor) -> Tensor:
+        """Count the terms that the loss of a batch is a mean of.
+
+        Batches differ in their number, so a mean over several batches, as of accumulated gradients,
+        weighs them by it. `MultiTaskTrainer` does.
+
+        Args:
+            task: Name of the task.
+            labels: As for `forward`. For a contrastive task, which has none, 1 for each row.
+
+        Returns:
+            How many labels are not -100: of rows, tokens, or entries of a row. Of an ordinal task
+            with the loss `corn` the number of binary questions, and with
+            `multiple_negatives_ranking` that of positive pairs, each of which is compared with the
+            rows of its batch. With `cosent`, which is no mean, that of rows.
+
+        Raises:
+            ValueError: If there is no such task.
+        """
+        self.config.task(task)  # refuses unknown tasks
+        return self._find_head(task).count_terms(labels)
+
+    def gather_rows(self) -> None:
+        """Let losses that compare rows use the rows of all processes in training.
+
+        Losses then equal the losses of one process with the whole batch, and so do gradients
+        averaged over the processes, as by `DistributedDataParallel`. From then on all processes
+        must compute the same tasks in the same order. `MultiTaskTrainer` calls it.
+        """
+        for head in _unwrap(self.heads):
+            head.gathers = True
+
+    def smooth_labels(self, task: str, factor: float) -> None:
+        """Train a task towards labels of which a share is spread over all classes.
+
+        Where classes are weighted, the whole loss of a row has the weight of its label. The loss of
+        evaluation stays plain. `MultiTaskTrainer` calls it.
+
+        Args:
+            task: Name of a task with the loss cross_entropy, bce or focal.
+            factor: The share, in [0, 1); 0 for none.
+
+        Raises:
+            ValueError: If there is no such task, or it is of pre-training.
+
+        Source: Szegedy et al. 2016, section 7.
+        """
+        for head in _unwrap(self._head(task)):
+            head.label_smoothing = factor
+
+    def divergence(
+        self, task: str, logits: Tensor, other: Tensor, labels: Tensor | None = None
+    ) -> Tensor:
+        """Compute how much two predictions of the same rows differ, for R-Drop and SMART.
+
+        With the losses cross_entropy, bce, corn and cumulative_link this is the symmetric
+        Kullback-Leibler divergence, KL(P || Q) + KL(Q || P), in nats, of the classes or of the two
+        outcomes of a single logit.
+        With other losses it is the squared difference of scores, cosines, or the vectors of a
+        contrastive task.
+
+        Args:
+            task: Name of the task.
+            logits: Of one pass, (B, K), of a contrastive task (B, S, D), of a token_classification
+                (B, L, K).
+            other: Of another pass over the same rows.
+            labels: Of a token_classification, (B, L): tokens with -100 do not count; None counts
+                all of them, paddings too.
+
+        Returns:
+            The mean over the rows, or tokens, in float32, 0 if both are equal, with gradients for
+            both.
+
+        Raises:
+            ValueError: If there is no such task, it is of pre-training or question answering, or
+                the shapes differ.
+
+        Source: Wu et al. 2021, section 2.1 (half of this sum); Jiang et al. 2020, section 3.1.
+        """
+        return self._head(task).divergence(logits, other, labels)
+
+    def distillation(
+        self,
+        task: str,
+        logits: Tensor,
+        teacher: Tensor,
+        temperature: float = 1.0,
+        labels: Tensor | None = None,
+    ) -> Tensor:
+        """Compute how much predictions differ from those of teachers, to learn from them.
+
+        This is `T^2 KL(P || Q)` in nats, where Q is the distribution of the student at the
+        temperature T, and P the mean of those of the teachers: of the classes, of the two outcomes
+        of each single logit (a mean over them), or of the first and the last tokens of answers (a
+        mean of both). For a similarity it is the squared difference from the mean score of the
+        teachers, in units of the range, or with the loss `bce`, whose scores are probabilities,
+        `KL(P || Q)`; and for a contrastive task the mean of `1 - cosine`. These have no
+        temperature.
+
+        Args:
+            task: Name of the task.
+            logits: Of the student, (B, K), of a contrastive task (B, S, D), of a
+                token_classification (B, L, K), of a question_answering start and end, (B, L, 2).
+            teacher: What `teach` returns for the same rows, with a dimension of M teachers: (B, M,
+                K), (B, 1, S, D), (B, L, M, K) or (B, L, M, 2). NaN where there is no teacher, as at
+                paddings.
+            temperature: T.
+            labels: Of a token_classification, (B, L): tokens with -100 do not count.
+
+        Returns:
+            The mean over the rows, or tokens, that have a teacher, in float32.
+
+        Raises:
+            ValueError: If there is no such task, it is of pre-training, or the shapes do not fit.
+
+        Source: Hinton et al. 2015, section 2; for vectors Reimers and Gurevych 2020, section 2.
+        """
+        return self._head(task).distillation(logits, teacher, temperature, labels)
+
+    def to_targets(self, task: str, logits: Tensor) -> Tensor:
+        """Convert logits of this model as a teacher to what a student learns; see `distillation`.
+
+        Args:
+            task: Name of the task.
+            logits: Of a batch in evaluation mode, (B, K), or (B, L, K) of a task about tokens.
+
+        Returns:
+            Scores in units of the range for a similarity, (B, 1); for other tasks the logits.
+
+        Raises:
+            ValueError: If there is no such task, or it is of pre-training.
+        """
+        return self._head(task).to_targets(logits)
+
+    def teach(
+        self,
+        task: str,
+        sentences: Sequence[str] | Sequence[Sequence[str]],
+        *,
+        max_tokens_per_batch: int | None = None,
+        show_progress: bool | None = None,
+    ) -> Tensor:
+        """Compute what a student learns from this model as its teacher; see `distillation`.
+
+        Args:
+            task: Name of a task that scores texts, such as a classification; none about tokens or
+                vectors.
+            sentences: Rows as for `predict`: sentences, pairs of them, or contexts with choices.
+            max_tokens_per_batch: Tokens that are computed together; None for a default of the
+                device.
+            show_progress: Whether to show a progress bar; None shows it for long lists.
+
+        Returns:
+            Float32 logits on the CPU, (number of rows, K); scores in units of the range for a
+            similarity, (number of rows, 1). Of multiple choice the lowest number where a row has
+            fewer choices than others.
+
+        Raises:
+            ValueError: If there is no such task, or it has another type; else as for `predict`.
+        """
+        head = self._head(task)
+        if not isinstance(head, PooledHead) or head.task.is_unlabelled:
+            raise ValueError(f"task {task!r} is {head.task.kind}, which does not score texts")
+        options: Any = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
+        rows = list_rows(sentences, task, [head.task])
+        return torch.cat(list(head.teach(self, task, rows, precision="float32", **options)))
+
+    def predict(
+        self,
+        task: str,
+        sentences: Sequence[str] | Sequence[Sequence[str]],
+        *,
+        top_k: int | None = None,
+        max_tokens_per_batch: int | None = None,
+        show_progress: bool | None = None,
+        precision: str | None = None,
+    ) -> list[Any]:
+        """Predict a task for sentences or pairs of sentences.
+
+        Args:
+            task: Name of the task.
+            sentences: Sentences, or pairs (first, second) for a pair task and a contrastive one.
+                For a token_classification texts of any length, or lists of words; for a
+                question_answering pairs of a question and a text. Or columns of them: an array, a
+                frame, a dataset or a dictionary with the columns that the task was trained on, or
+                with no others than those of the texts, in their order.
+            top_k: Maximum number of labels or answers per row, most probable first; None for the
+                predicted one. Not for a token_classification.
+            max_tokens_per_batch: Tokens that are computed together; None for a default of the
+                device.
+            show_progress: Whether to show a progress bar; None shows it for long lists.
+            precision: In which to compute: `float32`, `bfloat16`, `int8` or `auto`, as in
+                `set_precision`; None for that of the model.
+
+        Returns:
+            One dictionary per row, in the order given, or with `top_k` a list of them: `label` and
+            `score` (its probability), or only `score`: within the range of the task for a
+            similarity, the cosine for a contrastive task, in the units of the data for a
+            regression, where several targets have `scores` by name. For a token_classification
+            `words`, `tags`, `scores`, and `entities` with `label`, `text`, `start`, `end` and
+            `score` if the tags mark any. For a question `answer`, empty for none, its `score`, and
+            `start` and `end` in characters of the text; see `answer`.
+
+        Raises:
+            TypeError: If `sentences` is one string.
+            ValueError: If there is no such task, it is of pre-training, a row has the wrong number
+                of sentences, columns are not those of the texts, or `top_k` is below 1.
+        """
+        options = {
+            "max_tokens": max_tokens_per_batch,
+            "show_progress": show_progress,
+            "precision": precision,
+        }
+        return list(self._predict(task, sentences, top_k=top_k, **options))
+
+    def predict_stream(
+        self,
+        task: str,
+        sentences: Iterable[str] | Iterable[Sequence[str]],
+        *,
+        top_k: int | None = None,
+        max_tokens_per_batch: int | None = None,
+        show_progress: bool | None = None,
+        precision: str | None = None,
+    ) -> Iterator[Any]:
+        """Predict a task for more rows than fit into memory; see `predict` for the arguments.
+
+        `sentences` may be any iterable; some thousand rows are read ahead.
+
+        Yields:
+            The prediction of each row, in the order given.
+        """
+        options = {
+            "max_tokens": max_tokens_per_batch,
+            "show_progress": show_progress,
+            "precision": precision,
+        }
+        return self._predict(task, sentences, top_k=top_k, **options)
+
+    def _predict(self, task: str, sentences: Any, **options: Any) -> Iterator[Any]:
+        head = self._head(task)
+        predictions: Iterator[Any] = head.predict(
+            self, task, list_rows(sentences, task, [head.task]), **options
+        )
+        return predictions
+
+    def _answering_task(self, task: str | None) -> tuple[str, Any]:
+        """Return the question_answering task: the named one, or the first by name."""
+        names = [name for name, spec in self._tasks.items() if spec.answers_questions]
+        name = task or next(iter(names), None)
+        if name is None or not (spec := self.config.task(name)).answers_questions:
+            known = ", ".join(names) or "none"
+            raise ValueError(f"task {name!r} answers no questions; those that do: {known}")
+        return name, spec
+
+
+def _uses_shared_heads(task: Any) -> bool:
+    return task.predicts_masked_tokens or task.predicts_next_sentence
+
+
+def _warn_of_lost_heads(model: MinBertForMultiTask, path: Any, where: dict[str, Any]) -> None:
+    try:
+        stored, _ = MinBertConfig.get_config_dict(path, **where)
+    except (OSError, ValueError):  # weights without a configuration
+        return
+    lost = [name for name in stored.get("tasks") or () if name not in (model.config.tasks or ())]
+    # the configuration of an encoder that was saved alone lists tasks, too
+    if lost and type(model).__name__ in (stored.get("architectures") or ()):
+        logger.warning(
+            "%s: the heads of its tasks %s are not loaded, because other tasks were given. To keep "
+            "them, load it without tasks, and call model.add_task(name, fields) for each new one.",
+            path,
+            ", ".join(lost),
+        )
+
+
+def _unwrap(module: nn.Module) -> Iterator[MinBertHead]:
+    """Yield the heads in a module, also those that a wrapper, such as that of peft, calls."""
+    return (each for each in module.modules() if isinstance(each, MinBertHead))
+
+
+__all__ = ["MinBertForMultiTask"]

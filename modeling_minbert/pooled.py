@@ -1,0 +1,576 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""Tasks with one vector, (D,), per sequence: B rows of S, N = B * S sequences, K logits a row."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from typing import Any, ClassVar, Literal
+
+import torch
+from huggingface_hub.dataclasses import strict
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from .cpu import MinBertDropout
+from .distillation import check_teacher, match_classes, mean_taught
+from .heads import (
+    RECIPE,
+    HeadTask,
+    MinBertHead,
+    Pretrained,
+    Suggestion,
+    TaskBatch,
+    check_shapes,
+    repeat,
+    text_keys,
+)
+from .inference import PooledPredictor, Predictor, check_request, stream, tokenize
+from .losses import (
+    LOSSES,
+    LossInputs,
+    MinBertLoss,
+    Output,
+    Target,
+    add_weights,
+    count_processes,
+    gather_rows,
+)
+from .names import suggest, unknown
+from .packing import Pooling, Read, pool_outputs, reads
+from .sharing import POOLINGS, MinBertEmbedding
+from .texts import (
+    MinBertWindowPooling,
+    WindowPlan,
+    WindowPooling,
+    check_overlap,
+    find_windows,
+    flatten_windows,
+    stream_documents,
+    text_keys_of_windows,
+    window_defaults,
+)
+
+PairEncoding = Literal["joint", "separate"]
+Truncation = Literal["head", "tail", "head_tail", "windows"]
+
+# pair encoding -> heads that fit, the default first; `PooledHead` computes them
+HEADS: dict[PairEncoding | None, tuple[str, ...]] = {
+    None: ("linear", "mlp"),
+    "joint": ("linear", "mlp"),
+    "separate": ("concat", "cosine"),
+}
+
+
+@strict
+@dataclass(kw_only=True)
+class PooledTask(HeadTask):
+    """A task whose head scores one vector per sequence.
+
+    Args:
+        pair_encoding: `joint` encodes both texts in one sequence (`[CLS] a [SEP] b [SEP]`),
+            `separate` makes one vector of each, None is for single texts.
+        pooling: How the states of a sequence become one vector: `cls` (first token), `pooler`
+            (BERT's dense layer with tanh on it), `mean` or `max` over the real tokens. Defaults to
+            `mean` for separate pairs, else to `pooler`.
+        head: On one vector `linear` or `mlp` (one hidden layer); on two vectors u and v `cosine` or
+            `concat` (linear on `[u; v; |u - v|]`; Reimers and Gurevych 2019, section 3).
+        loss: A key of `LOSSES` that fits the task and its head.
+        dropout: Probability of dropping an element of the head's input vectors (of `concat`, of all
+            three together); 0.3, and 0 for a cosine, which dropout would distort.
+        truncation: What remains of a text that is too long: its `head`, its `tail`, or `head_tail`,
+            a quarter of the tokens from the start (128 of 510) and the rest from the end (Sun et
+            al. 2019, section 5.3.1). With `windows` all of it remains: the text is split into
+            sequences of `max_length`, and their vectors are pooled to one.
+        window_overlap: Tokens that a window shares with the one before; 64, or a quarter of a
+            window that is shorter than 256.
+        max_windows: Most windows of a text, evenly spread over a longer one; 16.
+        window_pooling: `mean`, weighted by tokens, `max`, or `attention`, a mean with weights that
+            are learned: the exponential of a linear score of the vector, 0 at first.
+    """
+
+    pair_encoding: PairEncoding | None = field(default=None, metadata=RECIPE)
+    pooling: Pooling | None = field(default=None, metadata=RECIPE)
+    head: str | None = field(default=None, metadata=RECIPE)
+    loss: str | None = field(default=None, metadata=RECIPE)
+    truncation: Truncation = field(default="head", metadata=RECIPE)
+    window_overlap: int | None = field(default=None, metadata=RECIPE)
+    max_windows: int | None = field(default=None, metadata=RECIPE)
+    window_pooling: WindowPooling | None = field(default=None, metadata=RECIPE)
+    target: ClassVar[Target]
+    default_loss: ClassVar[str]
+    default_pair_encoding: ClassVar[PairEncoding | None] = "joint"
+    normalizes_vectors: ClassVar[bool] = False
+    allows_windows: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        self.pair_encoding = self.pair_encoding or self.default_pair_encoding
+        self.pooling = self.pooling or ("mean" if self.is_separate else "pooler")
+        self.head = self.head or self.default_head
+        self.loss = self.loss or next(iter(self.losses), None)
+        if self.dropout is None:
+            self.dropout = 0.0 if self.head == "cosine" else 0.3
+        if self.has_windows:
+            self._complete_windows()
+
+    def _complete_windows(self) -> None:
+        """Set the options of windows that are not given."""
+        for name, value in window_defaults(self.max_length).items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+
+    @property
+    def default_head(self) -> str:
+        """The head if none is given."""
+        return HEADS[self.pair_encoding][0]
+
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """Names of the losses that fit the task and its head, the default first."""
+        output: Output = "cosine" if self.head == "cosine" else "linear"
+        names = [name for name, loss in LOSSES.items() if (self.target, output) in loss.fits]
+        return tuple(sorted(names, key=lambda name: name != self.default_loss))
+
+    @property
+    def loss_function(self) -> MinBertLoss:
+        return LOSSES[str(self.loss)]
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes, where the loss has any."""
+        return 1
+
+    @property
+    def num_logits(self) -> int:
+        return self.loss_function.num_logits(self.num_classes)
+
+    @property
+    def is_separate(self) -> bool:
+        """Whether every text is a separate sequence."""
+        return self.pair_encoding == "separate"
+
+    @property
+    def has_vectors(self) -> bool:
+        return self.is_separate
+
+    @property
+    def keeps_projection(self) -> bool:
+        """Whether vectors are also projected in evaluation."""
+        return False
+
+    @property
+    def num_sequences(self) -> int | None:
+        return 2 if self.is_separate else None
+
+    @property
+    def has_windows(self) -> bool:
+        return self.truncation == "windows"
+
+    @property
+    def num_predicted(self) -> int | None:
+        return 2 if self.is_separate else None
+
+    @property
+    def uses_pooler(self) -> bool:
+        return self.pooling == "pooler"
+
+    @property
+    def num_texts(self) -> int:
+        return 1 if self.pair_encoding is None else 2
+
+    @classmethod
+    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+        defaults: dict[str, Any] = {"pair_encoding": "joint" if facts["num_texts"] > 1 else None}
+        return super().complete({**defaults, **given}, facts)
+
+    @classmethod
+    def suggest(
+        cls, given: Mapping[str, Any], start: Pretrained, rows: int
+    ) -> dict[str, Suggestion]:
+        del rows
+        if "pooling" in given:
+            return {}
+        if start.sentence_pooling is not None:
+            return {
+                "pooling": Suggestion(
+                    start.sentence_pooling, "as the checkpoint's sentence vectors"
+                )
+            }
+        is_separate = given.get("pair_encoding", cls.default_pair_encoding) == "separate"
+        if is_separate or start.has_trained_pooler:
+            return {}
+        return {"pooling": Suggestion("mean", "the checkpoint has no trained pooler")}
+
+    @property
+    def pipeline_problem(self) -> str | None:
+        if self.has_windows:
+            return "splits long texts into windows"
+        # also those of multiple choice and of a contrastive task
+        return None if self.num_sequences is None else "reads the texts of a row separately"
+
+    def describe_embedding(self) -> MinBertEmbedding | None:
+        is_plain = self.pooling in POOLINGS and self.pooling_layer == -1
+        if not (self.is_separate and is_plain) or self.keeps_projection or self.has_windows:
+            return None
+        pooling: Any = self.pooling
+        return MinBertEmbedding(
+            pooling=pooling, normalize=self.normalizes_vectors, max_length=self.max_length
+        )
+
+    def encoding_options(self, max_length: int) -> dict[str, Any]:
+        names = ["pair_encoding", "truncation"]
+        names += ["window_overlap", "max_windows"] if self.has_windows else []
+        own = {name: getattr(self, name) for name in names}
+        return super().encoding_options(max_length) | own
+
+    def validate_windows(self) -> None:
+        if not self.has_windows:
+            self._refuse_windows()
+            return
+        if self.pair_encoding == "joint" or not self.allows_windows:
+            what = "pair_encoding 'joint'" if self.allows_windows else self.problem_type
+            raise ValueError(
+                f"truncation='windows' does not fit {what}: it is for single texts and, with "
+                "pair_encoding 'separate', for labeled pairs; use head, tail or head_tail"
+            )
+        if (self.max_windows or 0) < 1:
+            raise ValueError(f"max_windows={self.max_windows} must be at least 1")
+        if self.max_length is not None:
+            check_overlap(int(self.window_overlap or 0), self.max_length)
+
+    def _refuse_windows(self) -> None:
+        """Raise ValueError if an option of windows is given."""
+        for name in window_defaults(self.max_length):
+            if getattr(self, name) is not None:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} is only for truncation 'windows', not "
+                    f"{self.truncation!r}: leave it out"
+                )
+
+    def validate_head(self) -> None:
+        heads = HEADS[self.pair_encoding]
+        if self.head not in heads:
+            how = self.pair_encoding or "single texts"
+            if not any(self.head in each for each in HEADS.values()):
+                raise ValueError(unknown("head", self.head, heads))
+            others = [f", or pair_encoding {x!r}" for x in HEADS if x and self.head in HEADS[x]]
+            raise ValueError(
+                f"head={self.head!r} does not fit pair_encoding {how!r}: use one of "
+                f"{', '.join(heads)}{''.join(others)}"
+            )
+        if self.loss not in self.losses:
+            hint = suggest(self.loss, self.losses) if self.losses else ": choose another head"
+            raise ValueError(
+                f"loss={self.loss!r} does not fit problem_type {self.problem_type!r} with head "
+                f"{self.head!r}{hint}"
+            )
+
+
+@strict
+@dataclass(kw_only=True)
+class CosineTask(PooledTask):
+    """A task that may compare the vectors of two texts by their cosine.
+
+    Args:
+        cosine_scale: Factor from cosine to logit: `logit = cosine_scale * (cosine - threshold)`;
+            10, and 20 for losses that compare rows, for which it is 1 / temperature.
+        symmetric: Whether `multiple_negatives_ranking` averages both directions: also from the
+            second texts to the first ones.
+        projection: A dense layer with tanh between vectors and cosine: `training` omits it in
+            evaluation, as unsupervised SimCSE does, `always` keeps it, as the supervised one does
+            (Gao et al. 2021, section 6.3); None for none.
+    """
+
+    cosine_scale: float | int | None = field(default=None, metadata=RECIPE)
+    symmetric: bool = field(default=False, metadata=RECIPE)
+    projection: Literal["training", "always"] | None = field(default=None, metadata=RECIPE)
+    cosines: ClassVar[tuple[str, ...]] = ()  # fields that are cosines
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.cosine_scale is None:
+            self.cosine_scale = LOSSES[self.loss].scale if self.loss in LOSSES else 10.0
+
+    @property
+    def keeps_projection(self) -> bool:
+        return self.projection == "always"
+
+    @property
+    def weight_among_tasks(self) -> float:
+        # the gradient of such a loss is small, and there is no head to learn what others disturb
+        return 3.0 if (self.head, self.loss) == ("cosine", "mse") else 1.0
+
+    def validate_options(self) -> None:
+        if self.projection is not None and self.head != "cosine":
+            raise ValueError(
+                f"projection={self.projection!r} is only for head cosine: leave it out"
+            )
+        for loss, function in LOSSES.items():
+            for name in function.options:
+                value = getattr(self, name, None)
+                if value is not None and value is not False and loss != self.loss:
+                    raise ValueError(f"{name}={value!r} is only for loss {loss}: leave it out")
+
+    def validate_scale(self) -> None:
+        if self.cosine_scale is not None and self.cosine_scale <= 0:
+            raise ValueError(f"cosine_scale={self.cosine_scale} must be above 0")
+
+    def validate_cosines(self) -> None:
+        for name in self.cosines:
+            value = getattr(self, name)
+            if value is not None and not -1 <= value <= 1:
+                raise ValueError(f"{name}={value} is a cosine, it must be in [-1, 1]")
+
+
+class PooledHead(MinBertHead):
+    """A head on pooled vectors; subclasses convert labels and logits."""
+
+    class_weights: Tensor | None  # (K,); None for equal ones
+    computes_some_rows = True
+
+    def __init__(self, config: Any, task: PooledTask) -> None:
+        super().__init__()
+        self.task = task
+        self.score_range: Sequence[float] = (0, 1)
+        self.cosine_scale = float(getattr(task, "cosine_scale", None) or 1)
+        width = 3 * config.hidden_size if task.head == "concat" else config.hidden_size
+        self.dropout = MinBertDropout(task.dropout or 0.0)
+        self.projection = nn.Linear(width, width) if getattr(task, "projection", None) else None
+        self.dense = nn.Linear(width, config.hidden_size) if task.head == "mlp" else None
+        self.out = nn.Linear(width, task.num_logits) if task.head != "cosine" else None
+        self.windows = (
+            MinBertWindowPooling(config.hidden_size, str(task.window_pooling))
+            if task.has_windows
+            else None
+        )
+        add_weights(self, task, "class_weights")
+
+    def prepare(self, batch: TaskBatch) -> None:
+        if batch.labels is not None and self.task.loss_function.reads == "vectors":
+            batch.keys = (
+                text_keys(batch)
+                if self.windows is None
+                else text_keys_of_windows(batch, find_windows(batch))
+            )
+            if batch.keys is not None and batch.labelled_rows is not None:
+                batch.keys = batch.keys.index_select(0, batch.labelled_rows)
+
+    def arrange(self, batch: TaskBatch) -> TaskBatch:
+        """Flatten rows to sequences; in training a single sequence is encoded twice."""
+        if self.windows is not None:
+            batch.windows = find_windows(batch)
+            return flatten_windows(batch)
+        if batch.num_sequences is not None and batch.offsets is None:
+            batch.inputs = tuple(None if x is None else x.flatten(0, 1) for x in batch.inputs)
+        batch.is_repeated = batch.num_sequences == 1 and self.training
+        if batch.is_repeated:
+            batch.inputs, batch.options = repeat(batch.inputs, batch.options)
+        return batch
+
+    def read(self, batch: TaskBatch) -> Read:
+        return reads(self.task.pooling)
+
+    def forward(self, outputs: Any, batch: TaskBatch) -> SequenceClassifierOutput:
+        vectors = self.embed(self.pool(outputs, batch))
+        scores = self.score(vectors)
+        loss = None
+        if batch.labels is not None:
+            loss = self.loss(vectors, scores, batch.labels, batch.keys)
+        return SequenceClassifierOutput(
+            loss, self.to_logits(scores), outputs.hidden_states, outputs.attentions
+        )
+
+    def pool(self, outputs: Any, batch: TaskBatch) -> Tensor:
+        """Pool the sequences: (B, D), or (B, S, D); (B, 2, D) if they were encoded twice.
+
+        With `labelled_rows` B is the number of these.
+        """
+        pooled = pool_outputs(outputs, batch.inputs[1], self.task.pooling)
+        if self.windows is not None:
+            pooled = self.windows(pooled, batch.windows)
+        if batch.is_repeated:
+            return pooled.unflatten(0, (2, -1)).transpose(0, 1)
+        count = batch.num_sequences
+        pooled = pooled if count is None else pooled.unflatten(0, (-1, count))
+        rows = batch.labelled_rows
+        return pooled if rows is None else pooled.index_select(0, rows)
+
+    def embed(self, pooled: Tensor) -> Tensor:
+        """Map pooled vectors to those that are compared, of the same shape."""
+        # equal u and v would differ after different dropout: `concat` drops from all three together
+        vectors = pooled if self.task.head == "concat" else self.dropout(pooled)
+        if self.projection is None or not (self.training or self.task.keeps_projection):
+            return vectors
+        return torch.tanh(self.projection(vectors))
+
+    def score(self, vectors: Tensor) -> Tensor:
+        """Score the vectors of `embed`: logits, or cosines in [-1, 1], (B, K)."""
+        if self.task.is_separate:
+            u, v = vectors.unbind(dim=1)
+            if self.task.head == "cosine":
+                # near 1, where good pairs are, half precision has few different cosines
+                return F.cosine_similarity(u.float(), v.float(), dim=-1).unsqueeze(-1)
+            vectors = self.dropout(torch.cat([u, v, (u - v).abs()], dim=-1))
+        if self.dense is not None:
+            vectors = self.dropout(torch.tanh(self.dense(vectors)))
+        return vectors if self.out is None else self.out(vectors)
+
+    @property
+    def scales(self) -> bool:
+        """Whether a cosine is scaled to a logit."""
+        return self.task.head == "cosine" and self.task.loss_function.reads == "logits"
+
+    @property
+    def threshold(self) -> float:
+        """The cosine whose logit is 0."""
+        return self.task.threshold
+
+    @property
+    def gamma(self) -> float:
+        """Exponent of the focal factor, for the loss `focal`."""
+        return self.task.focal_gamma
+
+    @property
+    def binary_weights(self) -> tuple[Tensor, Tensor] | None:
+        """Factors on the losses of no and of yes, for binary targets; None for equal ones."""
+        return None
+
+    def to_logits(self, scores: Tensor) -> Tensor:
+        """Scale cosines to logits, unless cosines are the predictions."""
+        return self.cosine_scale * (scores - self.threshold) if self.scales else scores
+
+    def unscale(self, logits: Tensor) -> Tensor:
+        """Undo the factor of `to_logits`."""
+        return logits / self.cosine_scale if self.scales else logits
+
+    def class_ids(self, labels: Tensor) -> Tensor:
+        """Convert labels to class ids."""
+        return labels.long()
+
+    def unit_labels(self, labels: Tensor) -> Tensor:
+        """Scale labels to [0, 1]."""
+        low, high = self.score_range
+        return (labels.float() - low) / (high - low)
+
+    def is_positive(self, labels: Tensor) -> Tensor:
+        """Return which rows are positive pairs, (B,), bool."""
+        return labels != -100
+
+    def loss(
+        self, vectors: Tensor, scores: Tensor, labels: Tensor, keys: Tensor | None = None
+    ) -> Tensor:
+        """Compute the mean loss over the labeled rows; see `LossInputs`."""
+        if labels.shape != scores.shape[:1]:
+            raise ValueError(
+                f"labels of shape {tuple(labels.shape)}, expected ({scores.shape[0]},): one a row"
+            )
+        loss_function: MinBertLoss = self.task.loss_function
+        inputs = LossInputs(vectors, scores, labels, keys)
+        is_shared = self.gathers and self.training and loss_function.compares_rows
+        processes = count_processes() if is_shared else 1
+        if processes == 1:
+            return loss_function(self, inputs)
+        gathered = LossInputs(*(None if x is None else gather_rows(x) for x in inputs))  # type: ignore[arg-type]
+        loss = loss_function(self, gathered)
+        # each process has the gradient of its own rows, and gradients are averaged
+        return loss.detach() + processes * (loss - loss.detach())
+
+    def count_terms(self, labels: Tensor) -> Tensor:
+        terms: Tensor = self.task.loss_function.count_terms(self, labels)
+        return terms
+
+    def divergence(self, logits: Tensor, other: Tensor, labels: Tensor | None = None) -> Tensor:
+        check_shapes(logits, other, "rows")
+        return self.task.loss_function.divergence(self, logits, other)
+
+    def distillation(
+        self, logits: Tensor, teacher: Tensor, temperature: float, labels: Tensor | None = None
+    ) -> Tensor:
+        check_teacher(logits, teacher, 1)
+        return mean_taught(self.match(logits, teacher.nan_to_num(), temperature), teacher)
+
+    def match(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+        """Compare logits (B, K) with those of M teachers, (B, M, K): a loss for each row, (B,)."""
+        return match_classes(logits, teacher, temperature)
+
+    def predict(
+        self, model: Any, name: str, rows: Iterable[Any], *, top_k: int | None, **options: Any
+    ) -> Iterator[Any]:
+        if self.windows is None:
+            return super().predict(model, name, rows, top_k=top_k, **options)
+        checked = check_request(rows, name, self.task.num_texts, top_k)
+        logits = stream_documents(model, checked, self.plan(model.config), self._score, **options)
+        return chain.from_iterable(self.describe(each, top_k) for each in logits)
+
+    def teach(self, model: Any, name: str, rows: Iterable[Any], **options: Any) -> Iterator[Tensor]:
+        """Compute the targets of students for rows of texts, (n, K), with options of `stream`."""
+
+        def compute(batch: dict[str, Any]) -> Tensor:
+            return self.to_targets(model(**batch, task=name).logits)
+
+        def finish(pooled: Tensor) -> Tensor:
+            return self.to_targets(self._score(pooled))
+
+        checked = check_request(rows, name, self.task.num_texts)
+        if self.windows is not None:
+            return stream_documents(model, checked, self.plan(model.config), finish, **options)
+        longest = self.task.limit_length(model.config.max_position_embeddings)
+        cut: dict[str, Any] = {"max_length": longest, "truncation": self.task.truncation}
+        encode = partial(tokenize, model.tokenizer, separate=self.task.is_separate, **cut)
+        return stream(model, checked, encode, compute, **options)
+
+    def predictor(self, model: Any, name: str, top_k: int | None) -> Predictor | None:
+        if self.windows is not None:  # the windows of a text are sequences of this task alone
+            return None
+        return PooledPredictor(model, name, self, top_k)
+
+    def plan(self, config: Any) -> WindowPlan:
+        """Return how texts are split and encoded; only of a task with windows."""
+        task = self.task
+        return WindowPlan(
+            task.limit_length(config.max_position_embeddings),
+            task.window_overlap,
+            task.max_windows,
+            task.pooling,
+            task.count_layers(config.num_hidden_layers),
+            self.windows,
+        )
+
+    def _score(self, pooled: Tensor) -> Tensor:
+        """Compute the input of `describe` from the vectors of texts, (P, D) -> (B, K)."""
+        count = self.task.num_sequences
+        pooled = pooled if count is None else pooled.unflatten(0, (-1, count))
+        return self.to_logits(self.score(self.embed(pooled)))
+
+    def pipeline_logits(self, logits: Tensor) -> Tensor:
+        """Convert logits (n, K) to those of which transformers' pipeline makes the predictions."""
+        return logits
+
+    def summarize(self, logits: Tensor) -> Tensor:
+        """Return the input of `describe`, (B, K)."""
+        return logits
+
+    def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
+        """Describe logits (n, K): a dictionary per row, or with `top_k` a list of them."""
+        probabilities = self.probabilities(logits)
+        if top_k is None:
+            best = self.decode(logits).unsqueeze(-1)
+        else:
+            best = probabilities.topk(min(top_k, probabilities.shape[-1])).indices
+        names = self.task.labels
+        described = [
+            [{"label": names[index], "score": row[index]} for index in indices]
+            for indices, row in zip(best.tolist(), probabilities.tolist(), strict=True)
+        ]
+        return [row[0] for row in described] if top_k is None else described
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Convert logits (n, K) to probabilities of the labels."""
+        raise NotImplementedError
+
+
+def describe_scores(scores: Tensor, top_k: int | None) -> list[Any]:
+    """Describe rows by their scores, (n,)."""
+    rows = [{"score": score} for score in scores.tolist()]
+    return rows if top_k is None else [[row] for row in rows]

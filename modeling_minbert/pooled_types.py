@@ -1,0 +1,853 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""The problem types with one vector per sequence: what they add to `pooled.py`."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import torch
+from huggingface_hub.dataclasses import strict
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import initialization as init
+
+from .calibration import (
+    FEWEST_POSITIVES,
+    CalibratedHead,
+    CalibratedTask,
+    ThresholdTask,
+    best_f1_threshold,
+    choose_threshold,
+    rescale,
+)
+from .distillation import (
+    check_teacher,
+    match_outcomes,
+    match_probabilities,
+    match_scores,
+    match_vectors,
+    mean_taught,
+    order_labels,
+)
+from .heads import (
+    DATA,
+    RECIPE,
+    TRAINING,
+    MinBertTask,
+    Pretrained,
+    Suggestion,
+    TaskBatch,
+    check_labels,
+    check_shapes,
+    mark_rows,
+)
+from .losses import (
+    BALANCED,
+    FocalTask,
+    LossInputs,
+    Target,
+    WeightedTask,
+    add_weights,
+    balance_positives,
+    check_weights,
+    symmetric_kl,
+)
+from .pooled import HEADS, CosineTask, PairEncoding, PooledHead, PooledTask, describe_scores
+
+
+@strict
+@dataclass(kw_only=True)
+class ClassificationTask(WeightedTask, CalibratedTask, PooledTask):
+    """One of `labels` for a text or a pair of texts.
+
+    See also `WeightedTask`, `CalibratedTask` and `PooledTask`.
+
+    Args:
+        labels: Names of the classes, in the order of their ids.
+    """
+
+    problem_type: Literal["classification"] = field(default="classification", metadata=DATA)
+    labels: list[str] | None = field(default=None, metadata=DATA)
+    target: ClassVar[Target] = "class"
+    default_loss: ClassVar[str] = "cross_entropy"
+    default_pair_encoding: ClassVar[None] = None
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.labels or [])
+
+    def describe_outputs(self) -> tuple[Any, list[str]]:
+        return "single_label_classification", self.labels or []
+
+    def make_head(self, config: Any) -> "ClassificationHead":
+        return ClassificationHead(config, self)
+
+    def validate_labels(self) -> None:
+        check_labels(self.labels)
+
+
+class ClassificationHead(CalibratedHead, PooledHead):
+    """A logit per class."""
+
+    def decode(self, logits: Tensor) -> Tensor:
+        return logits.argmax(dim=-1)
+
+
+@strict
+@dataclass(kw_only=True)
+class ParaphraseTask(WeightedTask, ThresholdTask, CosineTask):
+    """Whether two texts mean the same: one logit, yes above 0.
+
+    See also `WeightedTask`, `ThresholdTask` and `CosineTask`.
+
+    Args:
+        labels: Names of no and yes.
+        margin: Cosine, in [-1, 1], below which a negative pair has no `cosine_embedding` loss.
+        threshold: Cosine, in [-1, 1], above which a pair counts as a paraphrase; 0.5. With losses
+            that teach no threshold it is None, which means 0.5, until `fit_threshold` chooses it.
+        threshold_fitted: Whether `fit_threshold` has chosen it, so that further training may change
+            it.
+        probability_threshold: Probability above which a pair counts as a paraphrase, in [0, 1];
+            None means 0.5. Training chooses it on the validation rows if `threshold_for` is given.
+    """
+
+    problem_type: Literal["paraphrase"] = field(default="paraphrase", metadata=DATA)
+    labels: list[str] | None = field(default=None, metadata=DATA)
+    margin: float | int = field(default=0.0, metadata=RECIPE)
+    threshold: float | int | None = field(default=None, metadata=RECIPE)
+    threshold_fitted: bool = field(default=False, metadata=TRAINING)
+    probability_threshold: float | int | None = field(default=None, metadata=TRAINING)
+    cosines: ClassVar[tuple[str, ...]] = ("margin", "threshold")
+    target: ClassVar[Target] = "binary"
+    default_loss: ClassVar[str] = "bce"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.labels = self.labels or ["different", "paraphrase"]
+        if self.threshold is None and not self.needs_threshold_fit:
+            self.threshold = 0.5
+
+    @property
+    def has_threshold(self) -> bool:
+        return self.head == "cosine" or self.threshold_for is not None
+
+    @property
+    def needs_threshold_fit(self) -> bool:
+        """Whether the loss does not determine which cosine separates the classes."""
+        return self.loss in self.losses and not self.loss_function.teaches_threshold
+
+    @property
+    def pipeline_problem(self) -> str | None:
+        chosen = self.probability_threshold
+        reason = f"decides by the probability {chosen:.3g}, not by the higher one" if chosen else ""
+        return super().pipeline_problem or reason or None
+
+    def describe_outputs(self) -> tuple[Any, list[str]]:
+        return "single_label_classification", self.labels or []  # see `pipeline_logits`
+
+    def make_head(self, config: Any) -> "ParaphraseHead":
+        return ParaphraseHead(config, self)
+
+    def reorder(self, values: Tensor, order: list[int]) -> Tensor:
+        return values if order == [0, 1] else -values  # a logit of the other label
+
+    def validate_labels(self) -> None:
+        check_labels(self.labels)
+        if len(self.labels or []) != 2:
+            raise ValueError(f"labels={self.labels}: a paraphrase has two labels, no and yes")
+
+    def validate_probability_threshold(self) -> None:
+        chosen = self.probability_threshold
+        if chosen is not None and not 0 <= chosen <= 1:
+            raise ValueError(f"probability_threshold={chosen} must be in [0, 1]")
+
+
+class ParaphraseHead(CalibratedHead, PooledHead):
+    """One logit, or the scaled distance of a cosine from the decision threshold."""
+
+    is_binary = True
+
+    @property
+    def scales(self) -> bool:
+        return self.task.head == "cosine"
+
+    @property
+    def threshold(self) -> float:
+        """The threshold; in training, a fitted one stays: evaluation must not change a step."""
+        chosen = self.task.threshold
+        return (
+            0.5 if chosen is None or (self.training and self.task.needs_threshold_fit) else chosen
+        )
+
+    def fit_threshold(self, logits: Tensor, labels: Tensor) -> float:
+        is_labelled = labels != -100
+        if not is_labelled.any():
+            raise ValueError("no labeled pairs to choose a threshold by")
+        real = is_labelled & logits.squeeze(-1).isfinite()
+        if self.task.threshold_for is not None:
+            return self._fit_to_goal(logits[real], labels[real] > 0)
+        if real.any():  # a model that has diverged has none, and keeps its threshold
+            cosines = logits[real].squeeze(-1).double() / self.cosine_scale + self.threshold
+            self.task.threshold = best_threshold(cosines, labels[real] > 0)
+            self.task.threshold_fitted = self.task.needs_threshold_fit
+        return self.threshold
+
+    def is_positive(self, labels: Tensor) -> Tensor:
+        return (labels != -100) & (labels >= 1.0)
+
+    def match(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+        return match_outcomes(logits, teacher, temperature).squeeze(-1)
+
+    def _fit_to_goal(self, logits: Tensor, is_above: Tensor) -> float:
+        """Choose the probability that reaches `threshold_for`; without pairs to do so it stays."""
+        values = self.likelihoods(logits.float())[:, 1]
+        found = choose_threshold(values, is_above, self.task.threshold_for)
+        if found is not None:
+            self.task.probability_threshold = rescale(found, 1 / self.temperature)
+        chosen = self.task.probability_threshold
+        return 0.5 if chosen is None else chosen
+
+    @property
+    def binary_weights(self) -> tuple[Tensor, Tensor] | None:
+        if self.class_weights is None:
+            return None
+        weights = self.class_weights.float()
+        return weights[0], weights[1]
+
+    def decode(self, logits: Tensor) -> Tensor:
+        chosen = self.task.probability_threshold
+        if chosen is None:
+            return (logits.squeeze(-1) > 0).long()
+        # float64, so that a threshold lies between two neighboring probabilities; compared without
+        # the temperature, whose rounding could otherwise change a decision
+        values = self.likelihoods(logits.float())[:, 1].double()
+        return (values > rescale(chosen, self.temperature)).long()
+
+    def pipeline_logits(self, logits: Tensor) -> Tensor:
+        """Return logits of no and of yes, (n, 2)."""
+        return torch.cat([torch.zeros_like(logits), logits / self.temperature], dim=-1)
+
+    def likelihoods(self, logits: Tensor) -> Tensor:
+        return torch.cat([torch.sigmoid(-logits), torch.sigmoid(logits)], dim=-1)
+
+    def move_thresholds(self, factor: float) -> None:
+        chosen = self.task.probability_threshold
+        if chosen is not None:
+            self.task.probability_threshold = rescale(chosen, factor)
+
+
+def best_threshold(values: Tensor, is_above: Tensor) -> float:
+    """Return the lowest of the midpoints that separate most cosines, (N,), correctly."""
+    ordered, order = values.clamp(-1, 1).sort()
+    above = is_above[order].long()
+    # correct if the first n lie below: the ones of them that belong there, and the rest above
+    right = F.pad((1 - above).cumsum(0), (1, 0)) + above.sum() - F.pad(above.cumsum(0), (1, 0))
+    edges = F.pad(F.pad(ordered, (1, 0), value=-1.0), (0, 1), value=1.0)
+    equal = edges[1:] == edges[:-1]  # no threshold lies between equal cosines
+    equal[-1] = False  # a cosine of 1 is not above 1
+    best = int(right.masked_fill(equal, -1).argmax())
+    return float(edges[best : best + 2].mean())
+
+
+# With so many training rows, cosines of separate texts are better than joint pairs: they compare
+# words from the start (benchmarks/DEFAULTS.md).
+FEW_ROWS = 1_000
+
+
+@strict
+@dataclass(kw_only=True)
+class SimilarityTask(CosineTask):
+    """A score within a range for a pair of texts; see also `CosineTask`.
+
+    Labels are scaled to [0, 1]. For `cross_entropy` every whole number of the range is a class, and
+    a score belongs to the nearest one.
+
+    Args:
+        score_range: Lowest and highest score, `[low, high]`, in the unit of the labels.
+        threshold: Cosine, in [-1, 1], that `bce` scores at the middle of the range; 0.5.
+        positive_score: Lowest score of a positive pair for `multiple_negatives_ranking`, in the
+            unit of the labels; four fifths up the range.
+    """
+
+    problem_type: Literal["similarity"] = field(default="similarity", metadata=DATA)
+    score_range: list[float | int] | None = field(default=None, metadata=DATA)
+    threshold: float | int = field(default=0.5, metadata=RECIPE)
+    positive_score: float | int | None = field(default=None, metadata=RECIPE)
+    cosines: ClassVar[tuple[str, ...]] = ("threshold",)
+    target: ClassVar[Target] = "score"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ranks = self.loss in self.losses and "positive_score" in self.loss_function.options
+        if self.positive_score is None and ranks and len(self.score_range or []) == 2:
+            low, high = self.score_range or (0, 1)
+            self.positive_score = low + 0.8 * (high - low)
+
+    @classmethod
+    def suggest(
+        cls, given: Mapping[str, Any], start: Pretrained, rows: int
+    ) -> dict[str, Suggestion]:
+        suggested = super().suggest(given, start, rows)
+        is_free = given.keys().isdisjoint(("pair_encoding", "head", "loss"))
+        if is_free and start.sentence_pooling is not None:
+            reason = "the checkpoint is a sentence encoder, whose cosines are similarities"
+            suggested["pair_encoding"] = Suggestion("separate", reason)
+        elif is_free and rows <= FEW_ROWS:
+            reason = f"{rows:,} training rows are few to learn comparisons from joint pairs"
+            suggested["pair_encoding"] = Suggestion("separate", reason)
+        return suggested
+
+    @property
+    def default_head(self) -> str:
+        return "cosine" if self.pair_encoding == "separate" else HEADS[self.pair_encoding][0]
+
+    @property
+    def default_loss(self) -> str:  # type: ignore[override]  # a constant of other types
+        # for a cosine that of Reimers and Gurevych 2019, section 3
+        return "mse" if self.head == "cosine" else "bce"
+
+    @property
+    def num_classes(self) -> int:
+        low, high = self.score_range or (0, 1)
+        return int(high - low) + 1
+
+    @property
+    def score_limits(self) -> tuple[float, float] | None:
+        low, high = self.score_range or (0, 1)
+        return low, high
+
+    def describe_outputs(self) -> tuple[Any, list[str]]:
+        return "regression", ["score"]
+
+    def make_head(self, config: Any) -> "SimilarityHead":
+        return SimilarityHead(config, self)
+
+    def validate_score_range(self) -> None:
+        low_high = self.score_range or []
+        if len(low_high) != 2 or not -math.inf < low_high[0] < low_high[1] < math.inf:
+            raise ValueError(f"score_range={self.score_range} must be [low, high] with low < high")
+        if low_high[0] <= -100 <= low_high[1]:
+            raise ValueError(
+                f"score_range={self.score_range} contains -100, which marks rows without a label: "
+                "rescale the scores"
+            )
+
+    def validate_scores(self) -> None:
+        low, high = self.score_range or (0, 1)
+        if self.positive_score is not None and not low < self.positive_score <= high:
+            raise ValueError(
+                f"positive_score={self.positive_score} must be above {low} and at most {high}, the "
+                "highest score"
+            )
+        has_classes = self.loss in self.losses and self.loss_function.num_logits(2) == 2
+        if has_classes and (low != int(low) or high != int(high)):
+            raise ValueError(
+                f"score_range={self.score_range}: for loss {self.loss!r} the whole numbers from "
+                "low to high are the classes, so both must be whole numbers"
+            )
+
+
+class SimilarityHead(PooledHead):
+    """A linear output or a cosine that is a score, or a logit per integer."""
+
+    def __init__(self, config: Any, task: SimilarityTask) -> None:
+        super().__init__(config, task)
+        self.score_range = task.score_range or (0, 1)
+
+    def class_ids(self, labels: Tensor) -> Tensor:
+        """Round to the nearest integer; halves go up, unlike with torch.round."""
+        nearest = (labels - self.score_range[0] + 0.5).floor()
+        return nearest.masked_fill(labels == -100, -100).long()
+
+    def is_positive(self, labels: Tensor) -> Tensor:
+        return (labels != -100) & (labels >= self.task.positive_score)
+
+    def to_targets(self, logits: Tensor) -> Tensor:
+        """Convert logits (B, K) to scores, (B, 1), in units of the range, with a gradient."""
+        return self.task.loss_function.soft_score(logits.float())
+
+    def distillation(
+        self, logits: Tensor, teacher: Tensor, temperature: float, labels: Tensor | None = None
+    ) -> Tensor:
+        scores, known = self.to_targets(logits), teacher.nan_to_num()
+        check_teacher(scores, teacher, 1)
+        if self.task.loss == "bce":
+            return mean_taught(match_probabilities(logits, known), teacher)
+        return mean_taught(match_scores(scores, known), teacher)
+
+    def pipeline_logits(self, logits: Tensor) -> Tensor:
+        return self.decode(logits).unsqueeze(-1)
+
+    def decode(self, logits: Tensor) -> Tensor:
+        return self.task.loss_function.decode_score(logits, *self.score_range)
+
+    def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
+        return describe_scores(self.decode(logits), top_k)
+
+
+@strict
+@dataclass(kw_only=True)
+class RegressionTask(PooledTask):
+    """K numbers in their own units for a text or a pair of texts; see also `PooledTask`.
+
+    The head is trained on `(target - mean) / std`, so that its first predictions are near the mean
+    and losses of all targets have the same scale. Labels, logits and predictions are in the units
+    of the data. A label of -100 is missing and does not count.
+
+    Args:
+        targets: Names of the targets, in the order of the logits; None for a single one.
+        mean: Mean of each target over the training rows; 0 by default.
+        std: Standard deviation of each target over the training rows; 1 by default.
+    """
+
+    problem_type: Literal["regression"] = field(default="regression", metadata=DATA)
+    targets: list[str] | None = field(default=None, metadata=DATA)
+    mean: list[float | int] | None = field(default=None, metadata=DATA)
+    std: list[float | int] | None = field(default=None, metadata=DATA)
+    target: ClassVar[Target] = "number"
+    default_loss: ClassVar[str] = "mse"
+    default_pair_encoding: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.mean = [0.0] * self.num_logits if self.mean is None else self.mean
+        self.std = [1.0] * self.num_logits if self.std is None else self.std
+
+    @classmethod
+    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+        for name in ("targets", "mean", "std"):
+            if name in given:
+                raise ValueError(f"{name} follows from the training rows; remove it")
+        return super().complete(given, facts)
+
+    @property
+    def num_logits(self) -> int:
+        return 1 if self.targets is None else len(self.targets)
+
+    @property
+    def score_limits(self) -> tuple[float, float] | None:
+        return (-math.inf, math.inf) if self.num_logits == 1 else None
+
+    @property
+    def logit_units(self) -> tuple[list[float | int], list[float | int]]:
+        return self.mean or [0.0], self.std or [1.0]
+
+    @property
+    def predicts_several_scores(self) -> bool:
+        return self.num_logits > 1
+
+    @property
+    def pipeline_problem(self) -> str | None:
+        several = "predicts several numbers" if self.predicts_several_scores else None
+        return super().pipeline_problem or several
+
+    def describe_outputs(self) -> tuple[Any, list[str]]:
+        return "regression", self.targets or ["score"]
+
+    def align(self, teacher: MinBertTask) -> Callable[[Tensor], Tensor]:
+        super().align(teacher)
+        order = order_labels(self.targets, getattr(teacher, "targets", None))
+        return partial(self.reorder, order=order)
+
+    def make_head(self, config: Any) -> "RegressionHead":
+        return RegressionHead(config, self)
+
+    def validate_targets(self) -> None:
+        names = self.targets
+        if names is not None and (not all(names) or not 0 < len(set(names)) == len(names)):
+            raise ValueError(f"targets={names} must be different names, at least one")
+
+    def validate_scaling(self) -> None:
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            numbers, count = values or [], self.num_logits
+            if len(numbers) != count or not all(map(math.isfinite, numbers)):
+                raise ValueError(f"{name}={values} must have a finite number for each target")
+        if not all(number > 0 for number in self.std or []):
+            raise ValueError(f"std={self.std} must be above 0")
+
+
+class RegressionHead(PooledHead):
+    """A linear output for each target, whose logits are in the units of the data."""
+
+    def to_logits(self, scores: Tensor) -> Tensor:
+        # Numbers instead of buffers: a model that is cast to bfloat16 would round these.
+        columns = self._columns(scores)
+        return torch.stack([column * std + mean for column, mean, std in columns], dim=-1)
+
+    def unit_labels(self, labels: Tensor) -> Tensor:
+        """Standardize labels, (B,) or (B, K); missing ones become 0."""
+        columns = self._columns(labels if labels.dim() == 2 else labels.unsqueeze(-1))
+        standardized = torch.stack([(column - mean) / std for column, mean, std in columns], dim=-1)
+        return standardized.view_as(labels).masked_fill(labels == -100, 0)
+
+    def _columns(self, values: Tensor) -> Iterator[tuple[Tensor, float, float]]:
+        """Yield values, (B, K), of each target in at least float32, with its mean and deviation."""
+        # bfloat16 has no digits for values that are far from 0
+        wide = values.to(torch.promote_types(values.dtype, torch.float32))
+        return zip(wide.unbind(dim=-1), self.task.mean, self.task.std, strict=True)
+
+    def loss(
+        self, vectors: Tensor, scores: Tensor, labels: Tensor, keys: Tensor | None = None
+    ) -> Tensor:
+        """Compute the mean loss over the labels that are not -100, (B, K), or (B,) for K = 1."""
+        rows, count = scores.shape
+        labels = labels.squeeze(-1) if count == 1 and labels.dim() == 2 else labels
+        expected = (rows,) if count == 1 else (rows, count)
+        if labels.shape != expected:
+            raise ValueError(
+                f"labels of shape {tuple(labels.shape)}, expected {expected}: a number for each "
+                "target of a row, -100 for none"
+            )
+        return self.task.loss_function(self, LossInputs(vectors, scores, labels, keys))
+
+    def divergence(self, logits: Tensor, other: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Compute the mean squared difference in standard deviations."""
+        check_shapes(logits, other, "rows")
+        columns = self._columns(logits - other)
+        return torch.stack([column / std for column, _, std in columns]).square().mean()
+
+    def match(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+        """Compute the squared error to the mean of the teachers in standard deviations, (B,)."""
+        columns = self._columns(logits - teacher.mean(dim=-2))
+        return torch.stack([column / std for column, _, std in columns]).square().mean(dim=0)
+
+    def decode(self, logits: Tensor) -> Tensor:
+        """Return predictions in the units of the data, (B, K), or (B,) for K = 1."""
+        return logits.squeeze(-1) if self.task.num_logits == 1 else logits
+
+    def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
+        """Describe logits (n, K): a dictionary a row with `score`, or `scores` by target."""
+        if self.task.num_logits == 1:
+            return describe_scores(self.decode(logits), top_k)
+        rows = [
+            {"scores": dict(zip(self.task.targets, row, strict=True))} for row in logits.tolist()
+        ]
+        return rows if top_k is None else [[row] for row in rows]
+
+
+__all__ = ["RegressionTask"]
+
+
+@strict
+@dataclass(kw_only=True)
+class OrdinalTask(PooledTask):
+    """One of ordered `labels` for a text or a pair of texts; see also `PooledTask`.
+
+    Args:
+        labels: Names of the classes in their order, the lowest first.
+    """
+
+    problem_type: Literal["ordinal"] = field(default="ordinal", metadata=DATA)
+    labels: list[str] | None = field(default=None, metadata=DATA)
+    target: ClassVar[Target] = "ordinal"
+    default_loss: ClassVar[str] = "corn"
+    default_pair_encoding: ClassVar[None] = None
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.labels or [])
+
+    @property
+    def pipeline_problem(self) -> str | None:
+        has_median = self.num_classes > 2  # of two classes it is the most probable one
+        reason = "predicts the median, which need not be the most probable label"
+        return super().pipeline_problem or (reason if has_median else None)
+
+    def describe_outputs(self) -> tuple[Any, list[str]]:
+        # the softmax of log probabilities, which a pipeline computes, are the probabilities
+        return "single_label_classification", self.labels or []
+
+    def make_head(self, config: Any) -> "OrdinalHead":
+        return OrdinalHead(config, self)
+
+    def validate_labels(self) -> None:
+        check_labels(self.labels)
+
+
+class OrdinalHead(PooledHead):
+    """Log probabilities of the classes, from conditional logits or a score and thresholds."""
+
+    def __init__(self, config: Any, task: OrdinalTask) -> None:
+        super().__init__(config, task)
+        # named like a bias, so that it has no weight decay
+        self.thresholds_bias: nn.Parameter | None = None
+        loss: Any = task.loss_function
+        if loss.has_thresholds and self.out is not None:
+            # its bias would do the same as the lowest threshold
+            self.out = nn.Linear(self.out.in_features, self.out.out_features, bias=False)
+            self.thresholds_bias = nn.Parameter(torch.zeros(task.num_classes - 1))
+
+    def init_weights(self) -> None:
+        super().init_weights()
+        if self.thresholds_bias is not None:
+            init.zeros_(self.thresholds_bias)
+
+    def to_logits(self, scores: Tensor) -> Tensor:
+        """Convert the outputs of the linear layer to log probabilities of the classes, (B, K)."""
+        return self.task.loss_function.log_probabilities(scores, self.thresholds_bias)
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        return logits.softmax(dim=-1)
+
+    def decode(self, logits: Tensor) -> Tensor:
+        """Return the median class: the number of classes k with P(y > k) > 0.5, (B,).
+
+        This is the rule of CORN (Shi, Cao and Raschka 2021). It minimizes the expected absolute
+        error.
+        """
+        above = self.probabilities(logits.float()).flip(-1).cumsum(dim=-1).flip(-1)[..., 1:]
+        return (above > 0.5).sum(dim=-1)
+
+
+__all__ = ["OrdinalTask"]
+
+
+@strict
+@dataclass(kw_only=True)
+class MultiLabelClassificationTask(FocalTask, ThresholdTask, PooledTask):
+    """Any number of `labels` for a text or a pair of texts, one logit each.
+
+    The loss is the binary cross-entropy, a mean over labels and rows, or `focal`. See also
+    `FocalTask`, `ThresholdTask` and `PooledTask`.
+
+    Args:
+        labels: Names of the labels, in the order of the logits.
+        pos_weight: Factor on the loss of the rows that have a label, in the order of `labels`, as
+            in `torch.nn.BCEWithLogitsLoss`. In a recipe also `balanced`: rows without the label /
+            rows with it.
+        thresholds: Probability above which a row has the label, in [0, 1], in the order of
+            `labels`; None means 0.5 for all. Training chooses those with the best F1, or those of
+            `threshold_for`, on the validation rows, whose metrics are optimistic from then on:
+            measure on a test set.
+    """
+
+    problem_type: Literal["multi_label_classification"] = field(
+        default="multi_label_classification", metadata=DATA
+    )
+    labels: list[str] | None = field(default=None, metadata=DATA)
+    pos_weight: list[float | int] | None = field(default=None, metadata=RECIPE)
+    thresholds: list[float | int] | None = field(default=None, metadata=TRAINING)
+    target: ClassVar[Target] = "binary"
+    has_threshold: ClassVar[bool] = True
+    default_loss: ClassVar[str] = "bce"
+    default_pair_encoding: ClassVar[None] = None
+
+    @property
+    def num_logits(self) -> int:
+        return len(self.labels or [])
+
+    @classmethod
+    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+        head = super().complete(given, facts)
+        if head.get("pos_weight") == BALANCED:
+            counts = facts["class_counts"], facts["num_rows"]
+            head["pos_weight"] = balance_positives(facts["labels"], *counts)
+        return head
+
+    @property
+    def pipeline_problem(self) -> str | None:
+        reason = "has thresholds, above which a row has any number of labels"
+        return super().pipeline_problem or (None if self.thresholds is None else reason)
+
+    def describe_outputs(self) -> tuple[Any, list[str]]:
+        return "multi_label_classification", self.labels or []
+
+    def make_head(self, config: Any) -> "MultiLabelHead":
+        return MultiLabelHead(config, self)
+
+    def validate_labels(self) -> None:
+        check_labels(self.labels)
+
+    def validate_pos_weight(self) -> None:
+        check_weights("pos_weight", self)
+
+    def validate_output(self) -> None:
+        if self.head == "cosine":
+            raise ValueError(
+                f"head='cosine' has one output, but there are {self.num_logits} labels: use concat"
+            )
+
+    def validate_thresholds(self) -> None:
+        chosen, count = self.thresholds, self.num_logits
+        if chosen is not None and (len(chosen) != count or not all(0 <= x <= 1 for x in chosen)):
+            raise ValueError(f"thresholds={chosen} must be {count} numbers in [0, 1]")
+
+
+class MultiLabelHead(CalibratedHead, PooledHead):
+    """A logit per label, each with a threshold."""
+
+    is_binary = True
+    pos_weight: Tensor | None  # (K,); None for equal ones
+
+    def __init__(self, config: Any, task: MultiLabelClassificationTask) -> None:
+        super().__init__(config, task)
+        add_weights(self, task, "pos_weight")
+        self.rare: dict[int, int] = {}  # rows with a label, where they were too few for a threshold
+
+    @property
+    def binary_weights(self) -> tuple[Tensor, Tensor] | None:
+        if self.pos_weight is None:
+            return None
+        weights = self.pos_weight.float()
+        return torch.ones_like(weights), weights
+
+    @property
+    def thresholds(self) -> list[float]:
+        """Probability above which a row has the label, (K,)."""
+        return self.task.thresholds or [0.5] * self.task.num_logits
+
+    def loss(
+        self, vectors: Tensor, scores: Tensor, labels: Tensor, keys: Tensor | None = None
+    ) -> Tensor:
+        """Compute the mean loss of all labels, (B, K); -100 does not count."""
+        if labels.shape != scores.shape:
+            raise ValueError(
+                f"labels of shape {tuple(labels.shape)}, expected {tuple(scores.shape)}: 0 or 1 "
+                "for each label of a row"
+            )
+        return self.task.loss_function(self, LossInputs(vectors, scores, labels, keys))
+
+    def divergence(self, logits: Tensor, other: Tensor, labels: Tensor | None = None) -> Tensor:
+        check_shapes(logits, other, "rows")
+        return symmetric_kl(logits.unsqueeze(-1), other.unsqueeze(-1)).mean()
+
+    def match(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+        return match_outcomes(logits, teacher, temperature).mean(dim=-1)
+
+    def decode(self, logits: Tensor) -> Tensor:
+        """Return 1 for each label of a row, else 0, (B, K)."""
+        # compared without the temperature, whose rounding could otherwise change a decision
+        plain = [rescale(threshold, self.temperature) for threshold in self.thresholds]
+        thresholds = torch.tensor(plain, dtype=torch.float64, device=logits.device)
+        return (self.likelihoods(logits) > thresholds).long()
+
+    def fit_threshold(self, logits: Tensor, labels: Tensor) -> list[float]:
+        """Choose for each label the threshold with the best F1, or that of `threshold_for`.
+
+        Ties of F1 go to the nearest to 0.5. Logits and labels, -100 for rows that do not count, are
+        (B, K). A label keeps its threshold if no row with a finite logit is labelled, and without
+        `threshold_for` also if fewer than `FEWEST_POSITIVES` have it; `rare` lists the latter.
+        """
+        if not (labels != -100).any():
+            raise ValueError("no labelled rows to choose thresholds by")
+        chosen, self.rare = list(self.thresholds), {}
+        for number, values in enumerate(self.likelihoods(logits).unbind(dim=1)):
+            counted = (labels[:, number] != -100) & values.isfinite()
+            if counted.any():
+                wanted, above = self.task.threshold_for, labels[counted, number] > 0.5
+                if wanted is None and above.sum() < FEWEST_POSITIVES:
+                    self.rare[number] = int(above.sum())
+                    continue
+                found = choose_threshold(values[counted], above, wanted)
+                if found is not None:
+                    chosen[number] = rescale(found, 1 / self.temperature)
+        self.task.thresholds = chosen
+        return chosen
+
+    def move_thresholds(self, factor: float) -> None:
+        if self.task.thresholds is not None:
+            self.task.thresholds = [rescale(each, factor) for each in self.task.thresholds]
+
+    def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
+        """Describe logits (n, K): a list a row, of its labels or the `top_k` most probable ones."""
+        probabilities = self.probabilities(logits)
+        ranks = probabilities.argsort(dim=-1, descending=True, stable=True)
+        is_shown = self.decode(logits) > 0 if top_k is None else torch.ones_like(ranks) > 0
+        rows = zip(probabilities.tolist(), ranks.tolist(), is_shown.tolist(), strict=True)
+        names = self.task.labels
+        return [
+            [{"label": names[index], "score": row[index]} for index in order if shown[index]][
+                :top_k
+            ]
+            for row, order, shown in rows
+        ]
+
+
+__all__ = ["MultiLabelClassificationTask", "best_f1_threshold"]
+
+
+@strict
+@dataclass(kw_only=True)
+class ContrastiveTask(CosineTask):
+    """Vectors of related texts, learned without labels; see also `CosineTask`.
+
+    Args:
+        num_sentences: Texts of a row: 1, which is encoded twice with different dropout
+            (unsupervised SimCSE), 2 related ones, or 3, the last of which is a hard negative of the
+            first.
+    """
+
+    problem_type: Literal["contrastive"] = field(default="contrastive", metadata=DATA)
+    num_sentences: int = field(default=2, metadata=DATA)
+    is_unlabelled: ClassVar[bool] = True
+    target: ClassVar[Target] = "unlabelled"
+    default_loss: ClassVar[str] = "multiple_negatives_ranking"
+    default_pair_encoding: ClassVar[PairEncoding] = "separate"
+    default_head: ClassVar[str] = "cosine"
+    normalizes_vectors: ClassVar[bool] = True
+    allows_windows: ClassVar[bool] = False
+    score_limits: ClassVar[tuple[float, float]] = (-1, 1)
+
+    @classmethod
+    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+        count = facts["num_texts"]
+        if "num_sentences" in given:
+            raise ValueError(f"num_sentences is the number of text_columns, {count}; leave it out")
+        head = super().complete({"pair_encoding": "separate", **given}, facts)
+        return {**head, "num_sentences": count}
+
+    @property
+    def num_sequences(self) -> int | None:
+        return self.num_sentences
+
+    def make_head(self, config: Any) -> "ContrastiveHead":
+        return ContrastiveHead(config, self)
+
+    def validate_num_sentences(self) -> None:
+        if not 1 <= self.num_sentences <= 3:
+            raise ValueError(f"num_sentences={self.num_sentences} must be 1, 2 or 3")
+
+
+class ContrastiveHead(PooledHead):
+    """Vectors of length 1, (B, S, D), instead of logits."""
+
+    scales = False
+    computes_some_rows = False
+
+    def __init__(self, config: Any, task: ContrastiveTask) -> None:
+        super().__init__(config, task)
+        self.padding = config.pad_token_id
+
+    def prepare(self, batch: TaskBatch) -> None:
+        if batch.labels is not None:
+            raise ValueError(
+                f"task {batch.name!r} is contrastive and learns without labels: leave them out"
+            )
+        batch.labels = mark_rows(batch, self.padding)
+        super().prepare(batch)
+
+    def score(self, vectors: Tensor) -> Tensor:
+        return F.normalize(vectors.float(), dim=-1)
+
+    def distillation(
+        self, logits: Tensor, teacher: Tensor, temperature: float, labels: Tensor | None = None
+    ) -> Tensor:
+        if self.task.num_sentences == 1:  # encoded twice in training
+            teacher = teacher.expand(-1, -1, logits.shape[1], -1)
+        return super().distillation(logits, teacher, temperature)
+
+    def match(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+        return match_vectors(logits, teacher)
+
+    def decode(self, logits: Tensor) -> Tensor:
+        pair = logits[:, :2]
+        return (pair[:, 0] * pair[:, -1]).sum(dim=-1)
+
+    def summarize(self, logits: Tensor) -> Tensor:
+        """Return the cosines of pairs, (B, 1)."""
+        return self.decode(logits).unsqueeze(-1)
+
+    def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
+        return describe_scores(logits.squeeze(-1), top_k)

@@ -1,0 +1,219 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""Pre-training (Devlin et al. 2019, 3.1): B rows, L tokens, M read, D hidden size, V vocabulary."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import torch
+from huggingface_hub.dataclasses import strict
+from torch import Tensor, nn
+from transformers.activations import ACT2FN
+from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
+
+from .cpu import summed_loss, vocabulary_loss
+from .heads import DATA, MinBertTask, TaskBatch, check_token_labels
+from .packing import Read, labels_at, read_labeled
+
+
+class MinBertPredictionTransform(nn.Module):
+    """Dense layer, activation and norm before the vocabulary, (..., D) -> (..., D)."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = ACT2FN[config.hidden_act]
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.LayerNorm(self.activation(self.dense(hidden)))
+
+
+class MinBertLMHead(nn.Module):
+    """Scores of the vocabulary, (..., D) -> (..., V); the weight is tied to the word embedding."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.transform = MinBertPredictionTransform(config)
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size, bias=True)
+        # BERT's checkpoints store the bias here; the decoder's is tied to it.
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.decoder(self.transform(hidden))
+
+    def predict(
+        self, hidden: Tensor, read: Read, labels: Tensor | None, num_items: Any = None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Return scores, (B, L, V) or (M, V), and the summed loss divided by `num_items`."""
+        chosen = isinstance(read, Tensor)
+        scores = None if chosen and self.training else self(hidden)
+        if labels is None:
+            return scores, None
+        labels = labels_at(labels, read) if isinstance(read, Tensor) else labels.flatten()
+        if scores is None:
+            total = vocabulary_loss(self.transform(hidden), self.decoder, labels)
+        else:
+            total = summed_loss(scores.flatten(0, -2), labels)
+        return scores, total / (_count(labels) if num_items is None else num_items)
+
+
+class MinBertPreTrainingHeads(nn.Module):
+    """One or both heads of pre-training, under BERT's key names."""
+
+    predictions: MinBertLMHead
+    seq_relationship: nn.Linear
+
+    def __init__(self, config: Any, *, masked_lm: bool = True, next_sentence: bool = True) -> None:
+        super().__init__()
+        if masked_lm:
+            self.predictions = MinBertLMHead(config)
+        if next_sentence:
+            self.seq_relationship = nn.Linear(config.hidden_size, 2)
+
+
+def _count(labels: Tensor) -> Tensor:
+    return (labels != -100).sum()
+
+
+@dataclass
+class MinBertForPreTrainingOutput(BertForPreTrainingOutput):
+    """Outputs of pre-training, with the two losses whose sum is `loss`."""
+
+    mlm_loss: Tensor | None = None
+    nsp_loss: Tensor | None = None
+
+
+def score_pretraining(
+    heads: Any,
+    outputs: Any,
+    read: Read,
+    labels: Tensor | None,
+    next_sentence_label: Tensor | None,
+    number: Any,
+    *,
+    masked_lm: bool,
+    next_sentence: bool,
+) -> MinBertForPreTrainingOutput:
+    """Compute one or both heads of pre-training from the output of the encoder.
+
+    Labels are (B, L) or (1, T), `number` divides their loss; next-sentence labels, (B,), are 0 for
+    a second segment that follows, 1 for a random one, -100 for rows that only fill the batch.
+    """
+    scores = relation = mlm_loss = nsp_loss = None
+    if masked_lm:
+        hidden = outputs.last_hidden_state
+        scores, mlm_loss = heads.predictions.predict(hidden, read, labels, number)
+    if next_sentence:
+        relation = heads.seq_relationship(outputs.pooler_output)
+        if next_sentence_label is not None:
+            total = summed_loss(relation, next_sentence_label.flatten())
+            nsp_loss = total / _count(next_sentence_label).clamp(min=1)
+    losses = [loss for loss in (mlm_loss, nsp_loss) if loss is not None]
+    loss = sum(losses[1:], losses[0]) if losses else None
+    states = (outputs.hidden_states, outputs.attentions)
+    return MinBertForPreTrainingOutput(loss, scores, relation, *states, mlm_loss, nsp_loss)
+
+
+def pretrain(
+    model: Any,
+    inputs: tuple[Tensor | None, ...],
+    labels: Tensor | None,
+    next_sentence_label: Tensor | None,
+    kwargs: dict[str, Any],
+) -> MinBertForPreTrainingOutput:
+    """Encode a batch once and compute the heads of a model; see `score_pretraining`."""
+    heads = model.cls
+    masked_lm, next_sentence = (hasattr(heads, x) for x in ("predictions", "seq_relationship"))
+    read = read_labeled(model, labels, inputs[1], kwargs) if masked_lm else "first"
+    outputs = model.bert(*inputs, return_dict=True, read=read, **kwargs)
+    targets = (labels, next_sentence_label, kwargs.get("num_items_in_batch"))
+    return score_pretraining(
+        heads, outputs, read, *targets, masked_lm=masked_lm, next_sentence=next_sentence
+    )
+
+
+@strict
+@dataclass(kw_only=True)
+class TextTask(MinBertTask):
+    """A task of pre-training, without further fields.
+
+    Attributes:
+        auto_class: The Auto class whose model has these heads alone.
+    """
+
+    is_pretraining: ClassVar[bool] = True
+    is_unlabelled: ClassVar[bool] = True
+    auto_class: ClassVar[str]
+
+
+@strict
+@dataclass(kw_only=True)
+class MaskedLMTask(TextTask):
+    """Which tokens are masked."""
+
+    problem_type: Literal["masked_lm"] = field(default="masked_lm", metadata=DATA)
+    predicts_masked_tokens: ClassVar[bool] = True
+    auto_class: ClassVar[str] = "AutoModelForMaskedLM"
+
+
+@strict
+@dataclass(kw_only=True)
+class NextSentenceTask(TextTask):
+    """Whether a segment follows another."""
+
+    problem_type: Literal["next_sentence"] = field(default="next_sentence", metadata=DATA)
+    predicts_next_sentence: ClassVar[bool] = True
+    auto_class: ClassVar[str] = "AutoModelForNextSentencePrediction"
+
+
+@strict
+@dataclass(kw_only=True)
+class PreTrainingTask(TextTask):
+    """Both in one pass of the encoder."""
+
+    problem_type: Literal["pretraining"] = field(default="pretraining", metadata=DATA)
+    predicts_masked_tokens: ClassVar[bool] = True
+    predicts_next_sentence: ClassVar[bool] = True
+    extra_targets: ClassVar[tuple[str, ...]] = ("next_sentence_label",)
+    auto_class: ClassVar[str] = "AutoModelForPreTraining"
+
+
+class SharedHead:
+    """BERT's pre-training heads, `model.cls`, as the head of one task; see `MinBertHead`."""
+
+    computes_some_rows = False
+
+    def __init__(self, model: Any, task: MinBertTask) -> None:
+        self.model = model
+        self.task = task
+
+    def prepare(self, batch: TaskBatch) -> None:
+        if not self.task.predicts_masked_tokens:
+            batch.targets["next_sentence_label"], batch.labels = batch.labels, None
+        check_token_labels(batch)
+
+    def arrange(self, batch: TaskBatch) -> TaskBatch:
+        return batch
+
+    def read(self, batch: TaskBatch) -> Read:
+        if not self.task.predicts_masked_tokens:
+            return "first"
+        return read_labeled(self.model, batch.labels, batch.inputs[1], batch.options)
+
+    def count_terms(self, labels: Tensor) -> Tensor:
+        return _count(labels)
+
+    def __call__(self, outputs: Any, batch: TaskBatch) -> MinBertForPreTrainingOutput:
+        number = batch.options.get("num_items_in_batch")
+        if number is None and batch.labels is not None:
+            number = self.count_terms(batch.labels).clamp(min=1)
+        return score_pretraining(
+            self.model.cls,
+            outputs,
+            batch.read,
+            batch.labels,
+            batch.targets.get("next_sentence_label"),
+            number,
+            masked_lm=self.task.predicts_masked_tokens,
+            next_sentence=self.task.predicts_next_sentence,
+        )

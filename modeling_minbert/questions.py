@@ -1,0 +1,513 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""Question answering: B rows of L tokens, T in a packed batch of N sequences; D hidden size."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice, pairwise
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from huggingface_hub.dataclasses import strict
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers.modeling_outputs import QuestionAnsweringModelOutput
+
+from .distillation import check_teacher, match_positions
+from .heads import DATA, RECIPE, HeadTask, TaskBatch, TokenHead
+from .inference import (
+    Encoded,
+    MinBertTokenizing,
+    Row,
+    check_request,
+    check_rows,
+    own_tokenizer,
+    stream,
+)
+from .packing import Read
+from .texts import list_rows
+
+# Sizes of BERT for SQuAD, in tokens.
+LONGEST_QUESTION, LONGEST_STRIDE = 64, 128
+
+
+@strict
+@dataclass(kw_only=True)
+class QuestionAnsweringTask(HeadTask):
+    """First and last token of the answer to a question; long texts are split into windows.
+
+    Args:
+        max_length: Maximum tokens of a window, with question and special tokens; None for 384, or
+            fewer if the model has fewer positions.
+        max_question_length: Maximum tokens of a question; 64, or half of windows below 128.
+        doc_stride: Tokens from the start of a window to the start of the next one; 128, or fewer so
+            that windows overlap by an answer of `max_answer_length`, or by half if they are shorter
+            than two of these.
+        max_answer_length: Maximum tokens of an answer.
+        null_score_diff_threshold: How much higher, in logits, no answer must score than the best
+            one to be predicted; None if every question has an answer (SQuAD 1.1).
+
+    Source of the defaults: `run_squad.py` of google-research/bert.
+    """
+
+    problem_type: Literal["question_answering"] = field(default="question_answering", metadata=DATA)
+    dropout: float | int = field(default=0.0, metadata=RECIPE)
+    max_question_length: int | None = field(default=None, metadata=RECIPE)
+    doc_stride: int | None = field(default=None, metadata=RECIPE)
+    max_answer_length: int = field(default=30, metadata=RECIPE)
+    null_score_diff_threshold: float | int | None = field(default=None, metadata=RECIPE)
+    is_token_level: ClassVar[bool] = True
+    num_texts: ClassVar[int] = 2
+    example_row: ClassVar[str] = '("A question?", "A text.")'
+    answers_questions: ClassVar[bool] = True
+    extra_targets: ClassVar[tuple[str, ...]] = ("start_positions", "end_positions")
+    single_task_model: ClassVar[str | None] = "MinBertForQuestionAnswering"
+
+    def __post_init__(self) -> None:
+        if self.max_length is not None:
+            for name, size in self.window_sizes(self.max_length).items():
+                setattr(self, name, size)
+
+    @classmethod
+    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+        defaults = {"null_score_diff_threshold": 0.0} if facts["has_unanswerable"] else {}
+        return super().complete({**defaults, **given}, facts)
+
+    def encoding_options(self, max_length: int) -> dict[str, Any]:
+        options = super().encoding_options(max_length)
+        return options | self.window_sizes(options["max_length"])
+
+    def window_sizes(self, max_length: int) -> dict[str, int]:
+        """Return `max_question_length` and `doc_stride` for windows of `max_length` tokens."""
+        question, stride = self.max_question_length, self.doc_stride
+        if question is None:
+            question = min(LONGEST_QUESTION, max_length // 2)
+        if stride is None:
+            room = max_length - question - 3  # special tokens
+            # an answer must be whole in one of the windows
+            stride = max(1, min(LONGEST_STRIDE, max(room - self.max_answer_length, room // 2)))
+        return {"max_question_length": question, "doc_stride": stride}
+
+    def make_head(self, config: Any) -> "QuestionAnsweringHead":
+        return QuestionAnsweringHead(config, self, 2)
+
+    def validate_lengths(self) -> None:
+        for name in ("max_question_length", "doc_stride", "max_answer_length"):
+            if (size := getattr(self, name)) is not None and size < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+
+
+class QuestionAnsweringHead(TokenHead):
+    """Scores of every token as the first and the last one of the answer."""
+
+    def prepare(self, batch: TaskBatch) -> None:
+        if batch.labels is None:
+            return
+        if batch.labels.dim() != 2 or batch.labels.shape[-1] != 2:
+            raise ValueError(
+                f"labels of shape {tuple(batch.labels.shape)}, but task {batch.name!r} takes "
+                "(batch, 2): the first and the last token of each answer"
+            )
+        names = self.task.extra_targets
+        batch.targets |= dict(zip(names, batch.labels.unbind(dim=-1), strict=True))
+
+    def read(self, batch: TaskBatch) -> Read:
+        return read_columns(batch.options)
+
+    def forward(self, outputs: Any, batch: TaskBatch) -> QuestionAnsweringModelOutput:
+        start, end = (batch.targets.get(name) for name in self.task.extra_targets)
+        return find_answers(outputs, self.score, start, end)
+
+    def divergence(self, logits: Tensor, other: Tensor, labels: Tensor | None = None) -> Tensor:
+        raise ValueError(
+            "there is no divergence for a question_answering task, whose scores are of positions: "
+            "train it without r_drop and smart"
+        )
+
+    def distillation(
+        self, logits: Tensor, teacher: Tensor, temperature: float, labels: Tensor | None = None
+    ) -> Tensor:
+        check_teacher(logits, teacher, 2)
+        is_taught = teacher.isfinite().flatten(2).all(dim=-1).any(dim=-1)
+        each = match_positions(logits, teacher, temperature).masked_fill(~is_taught, 0)
+        return each.sum() / is_taught.sum().clamp(min=1)
+
+    def decode(self, logits: Tensor) -> Tensor:
+        raise ValueError(
+            "start and end of an answer are decoded together, with the text: use predict"
+        )
+
+    def predict(
+        self, model: Any, name: str, rows: Iterable[Any], *, top_k: int | None, **options: Any
+    ) -> Iterator[Any]:
+        checked = check_request(rows, name, 2, top_k)
+        search = model.answer_options(self.task, top_k=top_k)
+        answers = model.answer_rows(checked, name, search, **options)
+        return (best[0] if top_k is None else best for best in answers)
+
+
+def read_columns(options: dict[str, Any]) -> Read:
+    """Return which states are read: as in BERT, paddings are also scored."""
+    return "padded" if options.get("cu_seq_lens_q") is None else "tokens"
+
+
+def find_answers(
+    outputs: Any,
+    score: Callable[[Tensor], Tensor],
+    start_positions: Tensor | None,
+    end_positions: Tensor | None,
+) -> QuestionAnsweringModelOutput:
+    """Score every token as the first and the last one of an answer, and compute the mean loss.
+
+    Logits are (B, L), padded with the lowest number if packed. Positions, (B,), beyond the sequence
+    and at -100 are ignored; as in BERT, other negative ones mean the first token.
+    """
+    logits = score(outputs.last_hidden_state)
+    if outputs.sequences is not None:
+        sequences = outputs.sequences
+        logits = sequences.to_rows(logits, torch.finfo(logits.dtype).min)
+        start_positions = sequences.ignore_beyond(start_positions)
+        end_positions = sequences.ignore_beyond(end_positions)
+    start_logits, end_logits = logits.unbind(dim=-1)
+    loss = None
+    if start_positions is not None and end_positions is not None:
+        losses = (
+            _choose_position(start_logits, start_positions),
+            _choose_position(end_logits, end_positions),
+        )
+        loss = (losses[0] + losses[1]) / 2
+    return QuestionAnsweringModelOutput(
+        loss, start_logits, end_logits, outputs.hidden_states, outputs.attentions
+    )
+
+
+def _choose_position(logits: Tensor, positions: Tensor) -> Tensor:
+    """Compute the mean cross-entropy of positions, (B,), in logits, (B, L); 0 without any."""
+    beyond = logits.shape[1]
+    positions = positions.squeeze(-1) if positions.dim() > 1 else positions  # as in transformers
+    labels = positions.masked_fill(positions == -100, beyond).clamp(0, beyond)
+    total = F.cross_entropy(logits, labels, ignore_index=beyond, reduction="sum")
+    return total / (labels < beyond).sum().clamp(min=1)
+
+
+Span = tuple[int, int]
+
+LONGEST_WINDOW = 384
+# fields of a task that are options as they are
+FROM_TASK = ("max_answer_length", "null_score_diff_threshold")
+# weight of the length of a window in the context of its tokens, by google-research/bert
+LENGTH_WEIGHT = 0.01
+
+
+class Window(NamedTuple):
+    """A question with a window of its text."""
+
+    question: int  # index of the question
+    encoded: Encoded
+    first: int  # place of the first token of the text
+    offsets: list[Span]  # characters of each token of the text, start and end
+    owned: Span  # range of text tokens that have most context in this window
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """How texts are split and answers chosen; see `QuestionAnsweringTask`."""
+
+    max_length: int
+    max_question_length: int
+    doc_stride: int
+    max_answer_length: int
+    null_score_diff_threshold: float | int | None = None
+    top_k: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("max_question_length", "doc_stride", "max_answer_length", "top_k"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.max_length < self.max_question_length + 4:
+            raise ValueError(
+                f"windows of {self.max_length} tokens leave no room for a text after a question "
+                f"of max_question_length={self.max_question_length} tokens: lower that"
+            )
+
+
+def cut_windows(length: int, room: int, doc_stride: int) -> list[Span]:
+    """Cut a text of `length` tokens into windows of at most `room`; an empty one has one window."""
+    step = min(room, doc_stride)
+    starts = range(0, max(1, length - room + step), step)
+    return [(first, min(first + room, length)) for first in starts]
+
+
+def share_tokens(windows: Sequence[Span]) -> list[Span]:
+    """Assign each token to the first window with the highest `min(left, right) + 0.01 * length`."""
+    # Both terms change in steps of one, so comparing neighboring windows is enough.
+    cuts = [0]
+    for left, right in pairwise(windows):
+        better = (t for t in range(right[0], left[1]) if _context(t, right) > _context(t, left))
+        cuts.append(max(cuts[-1], next(better, left[1])))
+    return list(pairwise([*cuts, windows[-1][1]]))
+
+
+def _context(token: int, window: Span) -> float:
+    first, end = window
+    return min(token - first, end - 1 - token) + LENGTH_WEIGHT * (end - first)
+
+
+def make_windows(tokenizer: Any, rows: Sequence[Row], options: AnswerOptions) -> list[Window]:
+    """Tokenize questions, each with its text, as `[CLS] question [SEP] window [SEP]`."""
+    if not tokenizer.is_fast:
+        name = type(tokenizer).__name__
+        raise ValueError(f"{name} has no character offsets: use a fast one (tokenizer.json)")
+    questions, texts = (_tokenize(tokenizer, [row[place] for row in rows]) for place in (0, 1))
+    windows = []
+    for number, (question, text) in enumerate(rows):
+        kept = questions[question][0][: options.max_question_length]
+        head = [tokenizer.cls_token_id, *kept, tokenizer.sep_token_id]
+        ids, offsets = texts[text]
+        spans = cut_windows(len(ids), options.max_length - len(head) - 1, options.doc_stride)
+        for (first, end), owned in zip(spans, share_tokens(spans), strict=True):
+            tokens = [*head, *ids[first:end], tokenizer.sep_token_id]
+            types = [0] * len(head) + [1] * (len(tokens) - len(head))
+            encoded = Encoded([tokens], [types])
+            own = (owned[0] - first, owned[1] - first)
+            windows.append(Window(number, encoded, len(head), offsets[first:end], own))
+    return windows
+
+
+def _tokenize(tokenizer: Any, texts: list[str]) -> dict[str, tuple[list[int], list[Span]]]:
+    unique = list(dict.fromkeys(texts))
+    # Padding and truncation are explicit: a tokenizer.json can have its own.
+    encoded = own_tokenizer(tokenizer)(
+        unique,
+        add_special_tokens=False,
+        padding=False,
+        truncation=False,
+        return_offsets_mapping=True,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        verbose=False,  # no warning of texts that are too long: they are split into windows
+    )
+    tokens = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
+    return dict(zip(unique, tokens, strict=True))
+
+
+# Number of best starts and ends of a window that are combined.
+PLACES = 20
+# Questions whose windows are computed together.
+QUESTIONS = 256
+
+
+def keep_scores(batch: dict[str, Any], start_logits: Tensor, end_logits: Tensor) -> Tensor:
+    """Reduce the logits of windows, (W, L), to what can become an answer, (W, 2 * 42).
+
+    For starts, then for ends: logsumexp over [CLS] and the tokens of the text, the logit of [CLS],
+    the places of the 20 best tokens, and their logits, -inf where a window has fewer tokens.
+    """
+    lengths, of_text = _find_texts(batch, start_logits.shape[-1])
+    logits = torch.stack([start_logits, end_logits], dim=1).float()  # (W, 2, L)
+    beyond = torch.arange(logits.shape[-1], device=logits.device) >= lengths[:, None]
+    logits = logits.masked_fill(beyond[:, None], -math.inf)
+    total = logits.masked_fill(~of_text[:, None], -math.inf).logsumexp(dim=-1, keepdim=True)
+    missing = max(0, PLACES - logits.shape[-1])
+    logits = nn.functional.pad(logits, (0, missing), value=-math.inf)
+    values, places = (x[..., :PLACES] for x in logits.sort(dim=-1, descending=True, stable=True))
+    return torch.cat([total, logits[..., :1], places.float(), values], dim=-1).flatten(1)
+
+
+def _find_texts(batch: dict[str, Any], longest: int) -> tuple[Tensor, Tensor]:
+    """Return the lengths of the windows, (W,), and a mask of [CLS] and text tokens, (W, L)."""
+    types, offsets = batch["token_type_ids"], batch.get("cu_seq_lens_q")
+    if offsets is None:
+        lengths = batch["attention_mask"].sum(dim=-1)
+    else:
+        lengths = offsets.diff().long()
+        rows = types[0].split(lengths.tolist())
+        types = nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
+    places = torch.arange(longest, device=types.device)
+    of_text = (types == 1) & (places < lengths[:, None] - 1)  # the last one is [SEP]
+    of_text[:, 0] = True
+    return lengths, of_text
+
+
+def find_best(
+    text: str, windows: Sequence[Window], scores: Tensor, options: AnswerOptions
+) -> list[dict[str, Any]]:
+    """Return the best answers to one question, best first, given `keep_scores` of its windows.
+
+    `start` and `end` are characters of the text, 0 for no answer; `score` is the probability among
+    all spans of all windows (Clark and Gardner 2018, section 3.2), 0 if no span can be an answer.
+    """
+    kept = scores.double().unflatten(1, (2, 2 + 2 * PLACES))  # (W, 2, 42)
+    total = float(kept[:, :, 0].logsumexp(dim=0).sum())
+    null = float(kept[:, :, 1].sum(dim=1).min())
+    ranked: dict[str, tuple[float, int, int]] = {}
+    spans = sorted(_list_spans(windows, kept, options), key=lambda span: span[0], reverse=True)
+    for score, start, end in spans:
+        if start < end:
+            ranked.setdefault(text[start:end], (score, start, end))
+        if len(ranked) == options.top_k:
+            break
+    best = list(ranked.values())
+    if options.null_score_diff_threshold is not None:
+        rank = _rank_null([score for score, *_ in best], null, options.null_score_diff_threshold)
+        best.insert(rank, (null, 0, 0))
+    answers = [
+        {"score": math.exp(score - total), "start": start, "end": end, "answer": text[start:end]}
+        for score, start, end in best[: options.top_k]
+    ]
+    return answers or [{"score": 0.0, "start": 0, "end": 0, "answer": ""}]
+
+
+def _rank_null(scores: list[float], null: float, threshold: float) -> int:
+    """Return the rank of the empty answer, whose score is `null`, among the best answers."""
+    if null - (scores[0] if scores else -math.inf) > threshold:
+        return 0
+    return max(1, sum(score >= null for score in scores))
+
+
+def _list_spans(
+    windows: Sequence[Window], kept: Tensor, options: AnswerOptions
+) -> Iterator[tuple[float, int, int]]:
+    """Combine starts and ends into candidate answers: score, first and last character."""
+    for window, (starts, ends) in zip(windows, _read(kept), strict=True):
+        for start, start_logit in starts:
+            first = start - window.first
+            if not window.owned[0] <= first < window.owned[1]:
+                continue
+            for end, end_logit in ends:
+                last = end - window.first
+                if first <= last < min(len(window.offsets), first + options.max_answer_length):
+                    span = window.offsets[first][0], window.offsets[last][1]
+                    yield start_logit + end_logit, *span
+
+
+def _read(kept: Tensor) -> Iterator[list[list[Any]]]:
+    """Unpack the places and logits of the best starts and ends of each window."""
+    for window in kept.tolist():
+        yield [
+            [
+                (int(place), logit)
+                for place, logit in zip(side[2 : 2 + PLACES], side[2 + PLACES :], strict=True)
+                if logit > -math.inf
+            ]
+            for side in window
+        ]
+
+
+class MinBertAnswering(MinBertTokenizing):
+    """Mixin of models that answer questions."""
+
+    def answer(
+        self,
+        question: str | Sequence[str],
+        context: str | Sequence[str],
+        *,
+        task: str | None = None,
+        top_k: int = 1,
+        max_answer_length: int | None = None,
+        handle_impossible_answer: bool | None = None,
+        max_question_length: int | None = None,
+        doc_stride: int | None = None,
+        max_tokens_per_batch: int | None = None,
+        show_progress: bool | None = None,
+        precision: str | None = None,
+    ) -> Any:
+        """Answer questions about texts of any length, as transformers' pipeline did up to 4.57.
+
+        Args:
+            question: A question, or several.
+            context: The text with the answer; several, one for each question, or one for all.
+            task: Name of the task of a multi-task model; None for its first one of this type.
+            top_k: Maximum number of answers per question.
+            max_answer_length: Maximum tokens of an answer; None for the value of the task, or 30.
+            handle_impossible_answer: Whether "no answer" is allowed; None for yes if the task was
+                trained on unanswerable questions.
+            max_question_length: Maximum tokens of a question; None for the value of the task.
+            doc_stride: Tokens from one window of a text to the next; None for the value of the
+                task.
+            max_tokens_per_batch: Tokens that are computed together; None for a default of the
+                device.
+            show_progress: Whether to show a progress bar.
+            precision: In which to compute: `float32`, `bfloat16`, `int8` or `auto`, as in
+                `set_precision`; None for that of the model.
+
+        Returns:
+            For one question with a `top_k` of 1 a dictionary: `score`, the probability; `start` and
+            `end`, in characters of the text; `answer`, the text between them, empty for no answer.
+            With more, a list of such dictionaries, best first; for several questions, one entry for
+            each.
+
+        Raises:
+            ValueError: If the numbers of texts and questions differ, an input is not a string, or
+                there is no such task.
+        """
+        is_one = isinstance(question, str)
+        given, contexts = list_rows(question, "question"), list_rows(context, "context")
+        questions: list[Any] = [given] if isinstance(given, str) else list(given)
+        texts = [contexts] * len(questions) if isinstance(contexts, str) else list(contexts)
+        if len(texts) != len(questions):
+            raise ValueError(
+                f"{len(questions)} questions but {len(texts)} contexts: give one context for each "
+                "question, or one for all"
+            )
+        rows = list(check_rows(zip(questions, texts, strict=True), "answer", 2))
+        name, spec = self._answering_task(task)
+        lengths = {"max_answer_length": max_answer_length, "doc_stride": doc_stride}
+        lengths["max_question_length"] = max_question_length
+        options = self.answer_options(spec, top_k=top_k, **lengths)
+        if handle_impossible_answer is not None:
+            least = options.null_score_diff_threshold or 0.0
+            threshold = least if handle_impossible_answer else None
+            options = replace(options, null_score_diff_threshold=threshold)
+        progress = {
+            "max_tokens": max_tokens_per_batch,
+            "show_progress": show_progress,
+            "precision": precision,
+        }
+        answers = list(self.answer_rows(rows, name, options, **progress))
+        predictions = [best[0] if top_k == 1 else best for best in answers]
+        return predictions[0] if is_one else predictions
+
+    def _answering_task(self, task: str | None) -> tuple[str | None, Any]:
+        """Return the task of the single head; None for BERT's defaults."""
+        if task is not None:
+            raise ValueError(f"task={task!r}: this model has one head and no tasks, leave it out")
+        config: Any = self.config
+        spec = None if config.default_task is None else config.task(config.default_task)
+        return None, spec if spec is not None and spec.answers_questions else None
+
+    def answer_options(self, task: QuestionAnsweringTask | None, **given: Any) -> AnswerOptions:
+        """Return the options of a task (None: BERT's), except those given and not None."""
+        spec = task or QuestionAnsweringTask()
+        longest = spec.max_length or min(self.config.max_position_embeddings, LONGEST_WINDOW)
+        options = {"max_length": longest, **spec.window_sizes(longest)}
+        options |= {name: getattr(spec, name) for name in FROM_TASK}
+        options |= {name: value for name, value in given.items() if value is not None}
+        return AnswerOptions(**options)
+
+    def answer_rows(
+        self, rows: Iterable[Row], task: str | None, options: AnswerOptions, **progress: Any
+    ) -> Iterator[list[dict[str, Any]]]:
+        """Answer pairs of a question and its text, a few hundred at a time; see `find_best`."""
+        model: Any = self
+        named = {} if task is None else {"task": task}
+
+        def score(batch: dict[str, Any]) -> Tensor:
+            outputs = model(**batch, **named)
+            return keep_scores(batch, outputs.start_logits, outputs.end_logits)
+
+        def encode(windows: Sequence[Any]) -> list[Encoded]:
+            return [window.encoded for window in windows]
+
+        source = iter(rows)
+        progress["show_progress"] = bool(progress["show_progress"])
+        while some := list(islice(source, QUESTIONS)):
+            windows: Any = make_windows(model.tokenizer, some, options)
+            scores = torch.cat(list(stream(model, windows, encode, score, **progress)))
+            counts = Counter(window.question for window in windows)
+            first = 0
+            for number, (_, text) in enumerate(some):
+                end = first + counts[number]
+                yield find_best(text, windows[first:end], scores[first:end], options)
+                first = end

@@ -1,0 +1,85 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""All problem types by name. To add one, add its module and its line here."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from huggingface_hub.errors import StrictDataclassError
+
+from .choices import MultipleChoiceTask
+from .heads import MinBertHeads, MinBertTask
+from .names import suggest, unknown
+from .pooled_types import (
+    ClassificationTask,
+    ContrastiveTask,
+    MultiLabelClassificationTask,
+    OrdinalTask,
+    ParaphraseTask,
+    RegressionTask,
+    SimilarityTask,
+)
+from .pretraining import MaskedLMTask, NextSentenceTask, PreTrainingTask
+from .questions import QuestionAnsweringTask
+from .tokens import TokenClassificationTask
+
+TASKS: dict[str, type[MinBertTask]] = {
+    "classification": ClassificationTask,
+    "multi_label_classification": MultiLabelClassificationTask,
+    "ordinal": OrdinalTask,
+    "paraphrase": ParaphraseTask,
+    "similarity": SimilarityTask,
+    "regression": RegressionTask,
+    "multiple_choice": MultipleChoiceTask,
+    "contrastive": ContrastiveTask,
+    "token_classification": TokenClassificationTask,
+    "question_answering": QuestionAnsweringTask,
+    "masked_lm": MaskedLMTask,
+    "next_sentence": NextSentenceTask,
+    "pretraining": PreTrainingTask,
+}
+
+
+def parse_task(name: str, values: Mapping[str, Any]) -> MinBertTask:
+    """Build a task from its fields; the message of a ValueError names it."""
+    # The heads are attributes of their container, and must not hide its own ("get", "train").
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,99}", name) or hasattr(MinBertHeads(), name):
+        raise ValueError(
+            f"task name {name!r} must consist of up to 100 letters, digits, '_' and '-', begin "
+            "with a letter and not be an attribute of a torch module: choose another name"
+        )
+    kind = values.get("problem_type")
+    if kind is None:
+        raise ValueError(f"task {name!r}: problem_type is missing; use one of {', '.join(TASKS)}")
+    if kind not in TASKS:
+        raise ValueError(f"task {name!r}: {unknown('problem_type', kind, TASKS)}")
+    _check_keys(name, kind, values)
+    _check_choices(name, kind, values)
+    try:
+        return TASKS[kind](**values)
+    except StrictDataclassError as error:
+        raise ValueError(f"task {name!r}: {error.__cause__ or error}") from error
+
+
+def _check_keys(name: str, kind: str, values: Mapping[str, Any]) -> None:
+    names = {each: [field.name for field in fields(task)] for each, task in TASKS.items()}
+    known = names[kind]
+    for key in values:
+        if key not in known:
+            owners = [each for each in TASKS if key in names[each]]
+            hint = f" (it is for {', '.join(owners)} tasks)" if owners else ""
+            raise ValueError(
+                f"task {name!r}: a {kind} task has no key {key!r}{hint}{suggest(key, known)}"
+            )
+
+
+def _check_choices(name: str, kind: str, values: Mapping[str, Any]) -> None:
+    """Refuse a text that is none of the choices of its field."""
+    hints = get_type_hints(TASKS[kind])
+    for key, value in values.items():
+        options = get_args(hints[key]) if get_origin(hints[key]) is not Literal else (hints[key],)
+        literals = [option for option in options if get_origin(option) is Literal]
+        choices = [choice for option in literals for choice in get_args(option)]
+        if isinstance(value, str) and choices and str not in options and value not in choices:
+            raise ValueError(f"task {name!r}: {unknown(key, value, choices)}")

@@ -1,0 +1,371 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""Tags of the words of any text, and the entities that they mark.
+
+A text that is too long is split into windows, as in training: they overlap by about half, and a
+word is tagged where its shorter context is longest.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, chain, islice
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from huggingface_hub.dataclasses import strict
+from torch import Tensor
+from transformers.modeling_outputs import TokenClassifierOutput
+
+from .calibration import CalibratedHead, CalibratedTask
+from .distillation import check_teacher, match_classes, mean_taught
+from .heads import (
+    DATA,
+    RECIPE,
+    TaskBatch,
+    TokenHead,
+    check_labels,
+    check_shapes,
+    check_token_labels,
+)
+from .inference import Encoded, Predictor, check_unicode, own_tokenizer
+from .losses import WeightedTask, add_weights, sum_class_losses, symmetric_kl
+from .packing import Read, any_at_padding
+from .texts import WordRule, choose_rule, find_words
+
+# The letters of tags of spans: begin, inside or middle, end or last, single or unit or whole.
+LETTERS, FIRST, LAST = "BIMELSUW", "BSUW", "ELSUW"
+
+
+class Words(NamedTuple):
+    """The words of a row."""
+
+    text: str | None  # None if words were given
+    words: list[str]
+    spans: list[tuple[int, int]]  # start and end of each in the text, or by words without a text
+
+
+class Part(NamedTuple):
+    """A window of a row."""
+
+    row: int  # index of the row
+    tokens: Encoded
+    places: list[int]  # the first token of each word that is tagged here
+
+
+def split_words(row: Any, number: int, task: str, rule: str = "pattern") -> Words:
+    """Split a text into words by a rule of `WordRule`, or take a list of them."""
+    if isinstance(row, str):
+        check_unicode([row], number, task)
+        if rule == "given":
+            raise ValueError(
+                f"{task}: row {number} is a text, but the words that the task was trained on are "
+                "not those that a rule finds in a text: give lists of words, made as those of the "
+                "training rows (minbert predict reads them from a .conll file); or, for texts "
+                'whose words are separated by spaces, set words to "whitespace" in the recipe, or '
+                "for this task in config.json"
+            )
+        spans = find_words(row, rule)
+        return Words(row, [row[start:end] for start, end in spans], spans)
+    if isinstance(row, list | tuple) and all(isinstance(word, str) for word in row):
+        check_unicode(row, number, task)
+        return Words(None, list(row), [(place, place + 1) for place in range(len(row))])
+    raise ValueError(f"{task}: row {number} must be a text or a list of words, got {row!r}")
+
+
+def cut_windows(sizes: Sequence[int], room: int) -> list[tuple[int, int, int, int]]:
+    """Split words of `sizes` tokens into windows of at most `room`: ranges encoded and tagged."""
+    ends = [0, *accumulate(sizes)]
+    if ends[-1] <= room:
+        return [(0, len(sizes), 0, len(sizes))] if sizes else []
+    spans = _overlapping_spans(ends, room)
+    windows, word = [], 0
+    for number, (first, last) in enumerate(spans):
+        begin = word
+        while word < last and not _has_better(ends, word, spans[number:]):
+            word += 1
+        if word > begin:
+            windows.append((first, last, begin, word))
+    return windows
+
+
+def _overlapping_spans(ends: Sequence[int], room: int) -> list[tuple[int, int]]:
+    """Cover all words with spans of at most `room` tokens that overlap by about half."""
+    spans: list[tuple[int, int]] = []
+    start, count = 0, len(ends) - 1
+    while not spans or spans[-1][1] < count:
+        end = max(start + 1, bisect_right(ends, ends[start] + room) - 1)
+        spans.append((start, end))
+        half = ends[start] + (ends[end] - ends[start]) // 2
+        start = max(start + 1, bisect_left(ends, half, start))
+    return spans
+
+
+def _has_better(ends: Sequence[int], word: int, spans: Sequence[tuple[int, int]]) -> bool:
+    """Return whether a later span than the first one has more context for a word."""
+    own, *later = (_context(ends, word, span) for span in spans if span[0] <= word)
+    return max(later, default=own) > own
+
+
+def _context(ends: Sequence[int], word: int, span: tuple[int, int]) -> int:
+    """Count the tokens on the shorter side of a word in a window."""
+    return min(ends[word] - ends[span[0]], ends[span[1]] - ends[word + 1])
+
+
+class TagPredictor(Predictor):
+    """Predicts `words`, `tags`, `scores` and, for spans, `entities` of texts or lists of words."""
+
+    def __init__(self, model: Any, name: str, head: Any) -> None:
+        task = head.task
+        self.name, self.model, self.head = name, model, head
+        self.encoding = name  # the words of a row are described by the task that split it
+        self.names: Sequence[str] = task.labels
+        self.rule: str = task.words
+        self.longest: int = task.limit_length(model.config.max_position_embeddings)
+        self.texts: list[Words] = []
+        self.parts: list[Part] = []
+        self.results: list[list[tuple[int, float]]] = []
+
+    def check(self, rows: Sequence[Any]) -> None:
+        if isinstance(rows, str):
+            raise TypeError(f"{self.name}: pass a list of texts, not one string")
+
+    def encode(self, rows: Sequence[Any], first: int) -> list[Encoded]:
+        self.texts = [
+            split_words(row, number, self.name, self.rule) for number, row in enumerate(rows, first)
+        ]
+        self.parts = [
+            part
+            for row, text in enumerate(self.texts)
+            for part in _encode(self.model, self.longest, row, text.words)
+        ]
+        self.results = [[] for _ in self.parts]
+        return [part.tokens for part in self.parts]
+
+    def keep(self, indices: list[int], inputs: dict[str, Any], output: Any) -> None:
+        """Keep the tag of every word, and its probability."""
+        mask = inputs.get("attention_mask")
+        logits = output.logits[0] if mask is None else output.logits[mask.bool()]
+        starts = accumulate((self.parts[index].tokens.tokens for index in indices), initial=0)
+        places = [
+            start + place
+            for index, start in zip(indices, starts, strict=False)
+            for place in self.parts[index].places
+        ]
+        scores, tags = self.head.probabilities(logits[places].float()).max(dim=-1)
+        values = iter(zip(tags.tolist(), scores.tolist(), strict=True))
+        for index in indices:
+            self.results[index] = list(islice(values, len(self.parts[index].places)))
+
+    def describe(self) -> list[Any]:
+        rows: list[list[tuple[int, float]]] = [[] for _ in self.texts]
+        for part, values in zip(self.parts, self.results, strict=True):
+            rows[part.row] += values
+        return [
+            _describe(text, values, self.names)
+            for text, values in zip(self.texts, rows, strict=True)
+        ]
+
+
+def _encode(model: Any, longest: int, row: int, words: list[str]) -> Iterator[Part]:
+    """Tokenize a row; a word without any token becomes the unknown one."""
+    if not words:
+        return
+    tokenizer = model.tokenizer
+    room = longest - 2
+    encoded = own_tokenizer(tokenizer)(
+        words, is_split_into_words=True, add_special_tokens=False, truncation=False, verbose=False
+    )
+    pieces: list[list[int]] = [[] for _ in words]
+    for token, word in zip(encoded["input_ids"], encoded.word_ids(), strict=True):
+        pieces[word].append(token)
+    pieces = [piece[:room] or [tokenizer.unk_token_id] for piece in pieces]
+    for start, end, first, last in cut_windows(list(map(len, pieces)), room):
+        places = list(accumulate(map(len, pieces[start:end]), initial=1))
+        tokens = chain.from_iterable(pieces[start:end])
+        ids = [tokenizer.cls_token_id, *tokens, tokenizer.sep_token_id]
+        yield Part(row, Encoded([ids], [[0] * len(ids)]), places[first - start : last - start])
+
+
+def _describe(row: Words, values: list[tuple[int, float]], names: Sequence[str]) -> dict[str, Any]:
+    tags, scores = [names[tag] for tag, _ in values], [score for _, score in values]
+    described: dict[str, Any] = {"words": row.words, "tags": tags, "scores": scores}
+    if are_spans(names):
+        described["entities"] = find_entities(row, tags, scores)
+    return described
+
+
+def are_spans(names: Sequence[str]) -> bool:
+    """Return whether tags mark spans, in IOB, or with letters for their ends as in BIOES."""
+    inside = [name for name in names if name != "O"]
+    letters = LETTERS if any(name.startswith("B-") for name in inside) else "BI"
+    return all(name[0] in letters and name[1:2] == "-" for name in inside)
+
+
+def find_entities(row: Words, tags: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
+    """Return the entities that tags mark, by the rule of conlleval.
+
+    One begins at `B-`, at a change of type, and after an `O`; with other letters than `B` and `I`
+    also at a single word, and after the last word of another one. Each has `label`, `text`,
+    `start` and `end` (characters of the text, or words if words were given) and `score`, the mean
+    of its words.
+    """
+    spans: list[list[int]] = []
+    previous = "O"
+    for place, tag in enumerate(tags):
+        if tag != "O":
+            if tag[0] in FIRST or previous[0] in LAST or previous[2:] != tag[2:]:
+                spans.append([])
+            spans[-1].append(place)
+        previous = tag
+    entities = []
+    for places in spans:
+        start, end = row.spans[places[0]][0], row.spans[places[-1]][1]
+        words = row.words[places[0] : places[-1] + 1]
+        text = " ".join(words) if row.text is None else row.text[start:end]
+        entity = {"label": tags[places[0]][2:], "text": text, "start": start, "end": end}
+        entities.append(entity | {"score": sum(scores[place] for place in places) / len(places)})
+    return entities
+
+
+@strict
+@dataclass(kw_only=True)
+class TokenClassificationTask(WeightedTask, CalibratedTask):
+    """One of `labels` for every token; long texts are split into windows, not truncated.
+
+    See also `CalibratedTask` and `WeightedTask`: the labels that the loss is divided by are those
+    of tokens.
+
+    Args:
+        labels: Names of the tags, in the order of their ids.
+        loss: `cross_entropy` or `focal`.
+        words: How predictions split a text into words. `pattern`: words and punctuation marks,
+            with clitics such as `'s` apart and each Chinese character alone; `elision`: the same,
+            but cut after an apostrophe, as in French; `compound`: not cut at apostrophes.
+            `characters`: each character with its combining marks. `whitespace`: what white space
+            separates. `given`: no rule finds the words of the training rows, and rows must be lists
+            of words. By default what fits the words of the training rows.
+    """
+
+    problem_type: Literal["token_classification"] = field(
+        default="token_classification", metadata=DATA
+    )
+    labels: list[str] | None = field(default=None, metadata=DATA)
+    loss: Literal["cross_entropy", "focal"] = field(default="cross_entropy", metadata=RECIPE)
+    dropout: float | int = field(default=0.1, metadata=RECIPE)
+    words: WordRule = field(default="pattern", metadata=RECIPE)
+    is_token_level: ClassVar[bool] = True
+    single_task_model: ClassVar[str | None] = "MinBertForTokenClassification"
+
+    @classmethod
+    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+        completed = super().complete(given, facts)
+        if "words" not in given and (sentences := facts.get("sentences")):
+            completed["words"] = choose_rule(sentences)
+        return completed
+
+    def describe_outputs(self) -> tuple[Any, list[str]]:
+        return None, self.labels or []
+
+    def make_head(self, config: Any) -> "TokenClassificationHead":
+        return TokenClassificationHead(config, self, len(self.labels or []))
+
+    @property
+    def adoption_problem(self) -> str | None:
+        if self.words == "pattern":
+            return None
+        return (
+            f"has words: {self.words}, by which pipelines of transformers do not split, so "
+            "that their tags would be of other words"
+        )
+
+    @property
+    def adoption_warning(self) -> str | None:
+        scores = "" if self.temperature is None else ", scores without the fitted temperature"
+        return (
+            "the pipeline token-classification of transformers gives other tags than predict for "
+            "words with inner punctuation, such as U.S. or Lee-Low, and for unknown characters, "
+            f"none beyond the positions of the model{scores}: where that matters, take predict of "
+            'MinBertForMultiTask; for other words give aggregation_strategy="first"'
+        )
+
+    def validate_labels(self) -> None:
+        check_labels(self.labels)
+
+
+class TokenClassificationHead(CalibratedHead, TokenHead):
+    """K logits of every token."""
+
+    class_weights: Tensor | None  # (K,); None for equal ones
+
+    def __init__(self, config: Any, task: TokenClassificationTask, num_logits: int) -> None:
+        super().__init__(config, task, num_logits)
+        add_weights(self, task, "class_weights")
+
+    def prepare(self, batch: TaskBatch) -> None:
+        check_token_labels(batch)
+        batch.options.pop("label_positions", None)  # tokens without a label are also scored
+
+    def read(self, batch: TaskBatch) -> Read:
+        return read_tokens(batch.labels, batch.inputs[1])
+
+    def forward(self, outputs: Any, batch: TaskBatch) -> TokenClassifierOutput:
+        number = batch.options.get("num_items_in_batch")
+        if number is None and batch.labels is not None:
+            number = self.count_terms(batch.labels).clamp(min=1)
+        options = {"weight": self.class_weights, "gamma": self.task.focal_gamma or 0.0}
+        options |= {"smoothing": self.smoothing}
+        return label_tokens(outputs, self.score, batch.labels, number, **options)
+
+    def divergence(self, logits: Tensor, other: Tensor, labels: Tensor | None = None) -> Tensor:
+        check_shapes(logits, other, "tokens")
+        each = symmetric_kl(logits, other)
+        if labels is None:
+            return each.mean()
+        counted = labels != -100
+        return each.masked_fill(~counted, 0).sum() / counted.sum().clamp(min=1)
+
+    def distillation(
+        self, logits: Tensor, teacher: Tensor, temperature: float, labels: Tensor | None = None
+    ) -> Tensor:
+        check_teacher(logits, teacher, 2)
+        each = match_classes(logits, teacher.nan_to_num(), temperature)
+        return mean_taught(each, teacher, None if labels is None else labels != -100)
+
+    def decode(self, logits: Tensor) -> Tensor:
+        return logits.argmax(dim=-1)
+
+    def predictor(self, model: Any, name: str, top_k: int | None) -> TagPredictor:
+        if top_k is not None:
+            raise ValueError(
+                f"task {name!r} is a token_classification task with one tag per word: leave top_k "
+                "out"
+            )
+        return TagPredictor(model, name, self)
+
+
+def read_tokens(labels: Tensor | None, mask: Tensor | None) -> Read:
+    """Return which states are read: of paddings only if they have labels."""
+    stray = labels is not None and any_at_padding(labels != -100, mask)
+    return "padded" if stray else "tokens"
+
+
+def label_tokens(
+    outputs: Any,
+    score: Callable[[Tensor], Tensor],
+    labels: Tensor | None,
+    number: Any = None,
+    **options: Any,
+) -> TokenClassifierOutput:
+    """Score tokens, (B, L, K) or (1, T, K); the mean loss is over `number` or all labels.
+
+    The `options` are those of `sum_class_losses`.
+    """
+    logits = score(outputs.last_hidden_state)
+    if outputs.sequences is not None:
+        logits = outputs.sequences.pad(logits)
+    loss = None
+    if labels is not None:
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        loss = sum_class_losses(logits.flatten(0, -2).to(dtype), labels.flatten(), **options)
+        loss = loss / ((labels != -100).sum() if number is None else number)
+    return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
