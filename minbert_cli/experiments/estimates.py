@@ -11,8 +11,8 @@ from typing import Any
 from trainers.errors import reason_of
 from trainers.files import read_object, write_text
 from trainers.reports.model_card import markdown_table
+from trainers.reports.wording import format_duration
 from trainers.runs.recipe_files import format_recipe
-from trainers.runs.time_estimate import format_duration
 
 from .campaign import Campaign, Failure, State, run_logged
 from .planning import PlannedRun, Row

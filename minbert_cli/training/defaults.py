@@ -19,6 +19,7 @@ from trainers import (
     Task,
     TaskTraining,
 )
+from trainers.runs.time_estimate import EVALUATION_COST
 from trainers.training.preparation.batches import find_shares
 
 # Learning rate times the width of the model: of BERT-base 5e-5, as in Devlin et al. 2019, appendix
@@ -39,7 +40,6 @@ EVALUATION_SHARE = 0.1  # of the time of training
 CHEAP_EVALUATION_ROWS = 10_000
 # With fewer validation rows of a task, the best of several evaluations is mostly chance.
 FEWEST_ROWS_TO_COMPARE = 20
-EVALUATION_COST = 1 / 3  # of a row, compared with that of a training row: the forward pass
 
 
 class RunSize(NamedTuple):

@@ -11,8 +11,9 @@ from transformers import TrainerCallback
 
 from minbert_cli import finetune
 from tests import small_run
+from trainers.reports.wording import format_time
 from trainers.runs import console
-from trainers.runs.console import format_time, print_text, quiet_libraries, shows_bars
+from trainers.runs.console import print_text, quiet_libraries, shows_bars
 
 NOISE = ("LOAD REPORT", "Writing model shards", "'loss'", "'eval_", "train_runtime", "it/s")
 

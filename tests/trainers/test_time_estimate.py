@@ -7,7 +7,8 @@ from tests.trainers import tiny
 from trainers import LastStep, TimeEstimate, measure_workload
 from trainers.data.collating import list_batches
 from trainers.data.sampling.task_sampling import SamplingArguments
-from trainers.runs.time_estimate import format_duration, measure_costs
+from trainers.reports.wording import format_duration
+from trainers.runs.time_estimate import measure_costs
 
 SECONDS = {"moods": 2.0, "pairs": 4.0, "scores": 6.0}  # of a micro-step
 

@@ -27,6 +27,7 @@ from transformers import (
 )
 
 from trainers.problems.base import Problem
+from trainers.reports.wording import format_time
 from trainers.training.multitask import MultiTaskTrainer
 
 from .workload import Workload
@@ -325,13 +326,3 @@ def make_bar(console: Console) -> Progress:
 def _trim(number: float) -> str:
     """Format a number with at most two decimals, as in ``2`` and ``0.25``."""
     return f"{number:.2f}".rstrip("0").rstrip(".")
-
-
-def format_time(seconds: float) -> str:
-    """Format a time, as in ``14 s``, ``3 min 05 s`` and ``1 h 25 min``."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    return f"{whole // 3600:,} h {whole % 3600 // 60:02} min"

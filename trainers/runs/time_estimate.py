@@ -8,6 +8,8 @@ import torch
 from tqdm.auto import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from trainers.reports.wording import format_duration
+
 from .workload import Workload
 
 WARM_UP_STEPS = 2  # slower than the others
@@ -158,16 +160,6 @@ def measure_costs(
             seconds[task] += time_of_step * size / sum(sizes)
     mean = sum(times) / sum(rows.values())
     return {task: seconds[task] / rows[task] if rows[task] else mean for task in rows}
-
-
-def format_duration(seconds: float) -> str:
-    """Format a time to the minute, as in ``1 h 25 min``."""
-    if seconds < 60:
-        return "less than 1 min"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    if not hours:
-        return f"{minutes} min"
-    return f"{hours:,} h {minutes} min" if minutes else f"{hours:,} h"
 
 
 def _synchronized_time() -> float:

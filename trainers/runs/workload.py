@@ -9,6 +9,7 @@ from transformers import EarlyStoppingCallback, TrainingArguments
 
 from trainers.data.sampling.task_batch_sampler import TaskBatchSampler
 from trainers.data.task_dataset import Rows
+from trainers.reports.wording import count
 from trainers.training.callbacks import LastStep
 from trainers.training.shared_steps import find_leaders
 
@@ -146,5 +147,4 @@ def _describe_hardware(model: Any, args: TrainingArguments) -> str:
 
 
 def _count(number: int, noun: str) -> str:
-    shown = f"{number:,}" if number else "no"
-    return f"{shown} {noun}{'' if number == 1 else 's'}"
+    return count(number, noun) if number else f"no {noun}s"
