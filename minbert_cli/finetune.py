@@ -50,11 +50,6 @@ from minbert_cli.training.recipe_tasks import (
     keep_calibrated,
     prepare_weights,
 )
-from minbert_cli.training.relation_teachers import (
-    RelationTeaching,
-    find_relation_teaching,
-    keep_last_weights,
-)
 from minbert_cli.training.run import (
     Run,
     describe_start,
@@ -167,8 +162,6 @@ def prepare_run(
     tasks, text_tasks = check_recipe(arguments, args, start)
     teaching = find_teaching(arguments, {name: task.teachers for name, task in tasks.items()})
     teaching.check_tasks(tasks)
-    relations = find_relation_teaching(arguments)
-    relations.check_tasks(tasks)
     set_seed(args.seed)  # new weights are drawn before the Trainer sets the seed
     data, head_choices = load_data(arguments, args, tasks, text_tasks, start)
     tokenizer = share(args, lambda: find_tokenizer(arguments, data, checkpoint))
@@ -182,9 +175,7 @@ def prepare_run(
     with args.main_process_first(desc="encode the rows without labels"):
         trained = add_unlabeled(data, encoded, model, tokenizer, length)
     taught = find_teachers(arguments, args, lessons, data, trained, model, tokenizer)
-    related = relations.make_methods(model.config, tokenizer, length)
     weights, choices = choose_for_finetuning(arguments, args, model, trained, data.shared)
-    choices += keep_last_weights(arguments, args)
     trainer = make_trainer(
         arguments,
         args,
@@ -192,7 +183,6 @@ def prepare_run(
         make_tasks(arguments, model, data, trained, texts, weights),
         methods=[
             *make_distillation(arguments, taught),
-            *related,
             *arguments.make_methods(),
         ],
         sampling=arguments.make_sampling(),
@@ -201,7 +191,7 @@ def prepare_run(
         callbacks=arguments.make_callbacks(args),
     )
     choices = head_choices + choices
-    facts = describe_run(arguments, args, given, data, texts, notes, choices, teaching, relations)
+    facts = describe_run(arguments, args, given, data, texts, notes, choices, teaching)
     return make_run(arguments, args, trainer, data, encoded, facts)
 
 
@@ -350,11 +340,10 @@ def describe_run(
     notes: dict[str, list[str]],
     choices: list[Choice],
     teaching: Teaching,
-    relations: RelationTeaching,
 ) -> RunFacts:
     """Describe the data and the start of a run."""
     hub_datasets = list(chain(*(task.hub_datasets for task in data.all_tasks.values())))
-    commits = list_commits(data, texts) | teaching.commits | relations.commits
+    commits = list_commits(data, texts) | teaching.commits
     quotes = arguments.count_examples(args) > 0  # the results may be published
     return RunFacts(
         **describe_start(PROGRAM, arguments, given, hub_datasets, args.hub_token, commits),
@@ -366,8 +355,7 @@ def describe_run(
         choices=choices,
         fingerprints={name: task.fingerprint for name, task in data.loaded.items()}
         | {name: text.fingerprint for name, text in texts.items()}
-        | teaching.fingerprints
-        | relations.fingerprints,
+        | teaching.fingerprints,
     )
 
 

@@ -37,7 +37,6 @@ from minbert_cli.training.defaults import (
     choose_loss_as_best,
     describe_length,
 )
-from minbert_cli.training.relation_teachers import find_relation_teaching, keep_last_weights
 from minbert_cli.training.run import (
     Run,
     describe_start,
@@ -182,7 +181,6 @@ def prepare_run(
 ) -> Run:
     """Load everything a run needs, without writing to its folder."""
     corpora = check_recipe(arguments, args, load_config(arguments, find_sizes(arguments)))
-    relations = find_relation_teaching(arguments)
     set_seed(args.seed)  # new weights are drawn before the Trainer sets the seed
     tokenizer = share(args, lambda: find_tokenizer(arguments, corpora, checkpoint))
     model = load_model(arguments, tokenizer)
@@ -200,20 +198,16 @@ def prepare_run(
     task = Task(TASK, arguments.problem_type, train, validation, masking=text.masking)
     choices = choose_settings(arguments, args, model, text)
     options = {"processing_class": tokenizer, "callbacks": arguments.make_callbacks(args)}
-    options["methods"] = relations.make_methods(
-        model.config, tokenizer, choose_length(arguments, model.config)
-    )
     trainer = make_trainer(arguments, args, model, [task], steps_per_epoch="longest", **options)
     hub_datasets = [data.hub_dataset for data in corpora.values()]
-    commits = text.commits | relations.commits
     facts = RunFacts(
-        **describe_start(PROGRAM, arguments, given, hub_datasets, args.hub_token, commits),
+        **describe_start(PROGRAM, arguments, given, hub_datasets, args.hub_token, text.commits),
         data={TASK: " + ".join(corpora)},
         bad_rows={TASK: text.problems},
         text=text.facts,
         notes={TASK: text.notes},
         choices=choices,
-        fingerprints={TASK: text.fingerprint} | relations.fingerprints,
+        fingerprints={TASK: text.fingerprint},
     )
     rows = {"validation": validation}
     if arguments.evaluate_train:
@@ -230,7 +224,6 @@ def choose_settings(
     length = choose_length(arguments, model.config)
     choices = describe_length(arguments, model.config)
     choices += choose_arguments(args, RunSize(width, is_new, *rows, length))
-    choices += keep_last_weights(arguments, args)
     if arguments.problem_type != "next_sentence":
         choices += choose_loss_as_best(args, f"{TASK}_mlm_loss")
     return choices

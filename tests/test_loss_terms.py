@@ -34,7 +34,6 @@ from tests.problem_examples import EXAMPLES
 from trainers import (
     Distillation,
     RDrop,
-    RelationDistillation,
     Smart,
     SmartConfig,
     Task,
@@ -102,10 +101,6 @@ def teach(shape):
     return Distillation({"it": values}, alpha=0.4)
 
 
-def make_encoder():
-    return make_model("classification", {"labels": ["a", "b"]}).bert
-
-
 METHODS = {
     "r_drop": ("ordinal-0-corn", lambda: [RDrop(2.0)]),
     "r_drop of several labels": ("multi_label_classification-0-bce", lambda: [RDrop(2.0)]),
@@ -121,7 +116,6 @@ METHODS = {
     "several labels": ("multi_label_classification-0-bce", lambda: [teach((16, 3))]),
     "tags": ("token_classification-0-cross_entropy", lambda: [teach((89, 3))]),
     "answers": ("question_answering-0-", lambda: [teach((89, 2))]),
-    "relations": ("ordinal-0-corn", lambda: [RelationDistillation(make_encoder())]),
 }
 
 

@@ -205,14 +205,13 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("key", ["teacher", "relation_teacher"])
-def test_a_teacher_is_refused_before_rows_are_read(tmp_path, monkeypatch, capsys, key):
+def test_a_teacher_is_refused_before_rows_are_read(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_recipe(tmp_path, {"mood": MOOD, "topic": TOPIC}, output_dir="first")
     finetune.main(["mail.yaml"])
     capsys.readouterr()
     wrong = MOOD | {"label_column": "nowhere"}  # which would be an error of the file
-    write_recipe(tmp_path, {"mood": wrong, "topic": TOPIC}, **{key: "first"})
+    write_recipe(tmp_path, {"mood": wrong, "topic": TOPIC}, teacher="first")
     with pytest.raises(SystemExit):
         finetune.main(["mail.yaml"])
 

@@ -26,8 +26,6 @@ from .methods.averaging import WeightAveraging
 from .methods.base import Method
 from .methods.distillation.distillation import Distillation
 from .methods.distillation.online_distillation import OnlineDistillation, OnlineTeacher
-from .methods.distillation.relation_arguments import RelationArguments
-from .methods.distillation.relation_distillation import RelationDistillation
 from .methods.gradient_surgery import GradientSurgery
 from .methods.layers import FreezeLayers, GradualUnfreezing
 from .methods.learning_rates import ExponentialDecay, LayerwiseLearningRates
@@ -95,8 +93,6 @@ __all__ = [
     "Program",
     "ProgramTrainingArguments",
     "RDrop",
-    "RelationArguments",
-    "RelationDistillation",
     "RunArguments",
     "RunFacts",
     "SamplingArguments",

@@ -33,7 +33,6 @@ OUTPUT = (
     *("output_dir", "overwrite_output_dir", "resume_from_checkpoint", "smoke_test"),
     *("push_to_hub", "hub_model_id", "verbose"),
 )
-RELATIONS = ("relation_alpha", "relation_teacher_layer", "relation_heads")
 
 GROUPS = {
     "finetune": (
@@ -51,14 +50,13 @@ GROUPS = {
             "methods",
             (
                 *("freeze_encoder", "lora", "layerwise_lr_decay", "weight_averaging", "r_drop"),
-                *("smart", "gradient_surgery", "teacher", "relation_teacher"),
+                *("smart", "gradient_surgery", "teacher"),
             ),
             (
                 *("freeze_layers", "unfreeze_layer_every", "layerwise_lr_decay_embeddings"),
                 *("averaging_decay", "averaging_start", "exponential_lr_gamma"),
                 *("distillation_alpha", "distillation_temperature", "calibrate"),
                 "teacher_mode",
-                *RELATIONS,
             ),
         ),
         Group("output", OUTPUT, ("report_examples", "card")),
@@ -76,8 +74,8 @@ GROUPS = {
         Group("evaluation and saving", EVALUATION, (*MORE_EVALUATION, "max_eval_samples")),
         Group(
             "methods",
-            ("objective", "mlm_probability", "whole_word_mask", "relation_teacher"),
-            ("mask_replace_prob", "random_replace_prob", *RELATIONS),
+            ("objective", "mlm_probability", "whole_word_mask"),
+            ("mask_replace_prob", "random_replace_prob"),
         ),
         Group("output", (*OUTPUT, "finetune"), ("card",)),
     ),

@@ -14,7 +14,6 @@ from trainers import (
     GradientSurgery,
     MultiTaskTrainer,
     RDrop,
-    RelationDistillation,
     Smart,
     SmartConfig,
     Task,
@@ -242,7 +241,6 @@ def test_an_interrupted_run_continues_bit_for_bit(tmp_path, strategy):
         ({"training": {"mood": {"oversample": "balanced"}}}, "labels of other tasks, too"),
         ({"own": {"data_collator": lambda rows: rows}}, "a data_collator of your own"),
         ({"methods": [Smart(SmartConfig())]}, "smart perturbs the input of one task"),
-        ({"methods": [RelationDistillation(make_model())]}, "the pass of one task"),
         (
             {"methods": [Distillation({"mood": np.zeros((COUNT, 3))})]},
             "teachers have outputs for the rows of one task",

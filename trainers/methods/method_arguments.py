@@ -11,7 +11,6 @@ from .averaging import WeightAveraging
 from .base import Method
 from .distillation.distillation import TEMPERATURE, Distillation
 from .distillation.online_distillation import OnlineDistillation
-from .distillation.relation_arguments import RelationArguments
 from .gradient_surgery import GradientSurgery
 from .layers import FreezeLayers, GradualUnfreezing
 from .learning_rates import ExponentialDecay, LayerwiseLearningRates
@@ -21,7 +20,7 @@ from .regularization.smart_perturbation import SmartConfig
 
 
 @dataclass(kw_only=True)
-class MethodArguments(RelationArguments):
+class MethodArguments:
     """Flags and recipe keys of the training methods.
 
     Raises:
@@ -80,7 +79,6 @@ class MethodArguments(RelationArguments):
     )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self.make_methods()
         self.make_distillation({})
         if self.teacher_mode not in ("cached", "online"):

@@ -18,7 +18,7 @@ PATH_KEYS = frozenset(
         *("data_dir", "output_dir", "logging_dir"),
         *("train_file", "validation_file", "test_file", "unlabeled_file", "extra_files"),
         *("model_name_or_path", "tokenizer_name_or_path", "resume_from_checkpoint"),
-        *("base", "recipe", "teacher", "relation_teacher"),
+        *("base", "recipe", "teacher"),
     }
 )
 

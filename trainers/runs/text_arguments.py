@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from trainers.data.masking import check_shares
-from trainers.methods.distillation.relation_arguments import RelationArguments
 from trainers.options import check_count, option
 from trainers.problems import PROBLEMS, ProblemType
 from trainers.training.preparation.argument_checks import MAX_WORKERS
@@ -84,7 +83,7 @@ class TextArguments:
 
 
 @dataclass(kw_only=True)
-class PretrainArguments(TextArguments, RelationArguments, RunArguments):
+class PretrainArguments(TextArguments, RunArguments):
     """Flags and recipe keys of pretraining."""
 
     replaced_keys: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -116,7 +115,6 @@ class PretrainArguments(TextArguments, RelationArguments, RunArguments):
 
     def __post_init__(self) -> None:
         TextArguments.__post_init__(self)
-        RelationArguments.__post_init__(self)
         RunArguments.__post_init__(self)
         self.choose_packing(self.problem_type)
         if self.dropout is not None and not 0 <= self.dropout < 1:
