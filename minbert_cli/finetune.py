@@ -10,7 +10,7 @@ suit the device; they override the recipe.
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -39,7 +39,6 @@ from minbert_cli.training.data_notes import (
     describe_words,
 )
 from minbert_cli.training.defaults import choose_for_finetuning
-from minbert_cli.training.online_teachers import find_online
 from minbert_cli.training.recipe_tasks import (
     RecipeTask,
     RecipeText,
@@ -58,8 +57,7 @@ from minbert_cli.training.run import (
     run_program,
 )
 from minbert_cli.training.shared_tasks import load_tasks
-from minbert_cli.training.teacher_outputs import find_taught
-from minbert_cli.training.teachers import Lesson, Teaching, find_teaching, make_distillation
+from minbert_cli.training.teachers import Teaching, find_taught, find_teaching
 from minbert_cli.training.texts import Text, load_text
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from modeling_minbert.tokens import TokenClassificationTask
@@ -174,17 +172,17 @@ def prepare_run(
     encoded |= {name: text.splits for name, text in texts.items()}
     with args.main_process_first(desc="encode the rows without labels"):
         trained = add_unlabeled(data, encoded, model, tokenizer, length)
-    taught = find_teachers(arguments, args, lessons, data, trained, model, tokenizer)
+    taught = find_taught(lessons, data.loaded, trained, tokenizer, model.config, args)
+    methods = arguments.make_methods()
+    if taught:
+        methods.insert(0, arguments.make_distillation(taught))
     weights, choices = choose_for_finetuning(arguments, args, model, trained, data.shared)
     trainer = make_trainer(
         arguments,
         args,
         model,
         make_tasks(arguments, model, data, trained, texts, weights),
-        methods=[
-            *make_distillation(arguments, taught),
-            *arguments.make_methods(),
-        ],
+        methods=methods,
         sampling=arguments.make_sampling(),
         steps_per_epoch=arguments.parse_steps_per_epoch(),
         processing_class=tokenizer,
@@ -287,21 +285,6 @@ def load_texts(
         )
         for name, task in tasks.items()
     }
-
-
-def find_teachers(
-    arguments: FinetuneArguments,
-    args: TrainingArguments,
-    lessons: Mapping[str, Sequence[Lesson]],
-    data: RecipeData,
-    encoded: Mapping[str, Mapping[str, Any]],
-    model: MinBertForMultiTask,
-    tokenizer: PreTrainedTokenizerBase,
-) -> Mapping[str, Any]:
-    """Describe what teaches each task: outputs for all rows, or teachers of its batches."""
-    if arguments.teacher_mode == "online":
-        return find_online(lessons, model.config, tokenizer, choose_length(arguments, model.config))
-    return find_taught(lessons, data.loaded, encoded, tokenizer, model.config, args)
 
 
 def make_tasks(

@@ -14,18 +14,13 @@ from tests.problem_examples import EXAMPLES
 from tests.simulated_cuda import use_cuda
 from tests.test_simulated_cuda import SIZES, CudaArguments, cuda, values_of  # noqa: F401  a fixture
 from tests.trainers import tiny
-from trainers import (
-    Distillation,
-    MultiTaskTrainer,
-    OnlineDistillation,
-    OnlineTeacher,
-)
+from trainers import Distillation, MultiTaskTrainer
 from trainers.runs.program_arguments import ProgramTrainingArguments
 
 pytestmark = pytest.mark.usefixtures("cuda")
 
 
-def train(folder, arguments, method=None, **options):
+def train(folder, arguments, **options):
     defaults = {
         "output_dir": str(folder),
         "per_device_train_batch_size": 4,
@@ -42,7 +37,7 @@ def train(folder, arguments, method=None, **options):
         tiny.make_model(**SIZES),
         arguments(**(defaults | options)),
         tiny.make_tasks(),
-        methods=[method or Distillation(outputs)],
+        methods=[Distillation(outputs)],
     )
     trainer.train()
     return trainer
@@ -53,18 +48,6 @@ def test_training_equals_the_cpu(tmp_path):
     gpu = train(tmp_path / "gpu", CudaArguments)
 
     assert gpu.model.device.type == "cuda"
-    assert_close(values_of(gpu.model.state_dict()), cpu.model.state_dict(), atol=1e-4, rtol=1e-3)
-
-
-def teach_online():
-    teacher = OnlineTeacher(tiny.make_model(seed=5, **SIZES))
-    return OnlineDistillation(dict.fromkeys(tiny.SIZES, teacher))
-
-
-def test_teachers_of_every_step_run_on_the_device(tmp_path):
-    cpu = train(tmp_path / "cpu", TrainingArguments, teach_online(), use_cpu=True)
-    gpu = train(tmp_path / "gpu", CudaArguments, teach_online())
-
     assert_close(values_of(gpu.model.state_dict()), cpu.model.state_dict(), atol=1e-4, rtol=1e-3)
 
 

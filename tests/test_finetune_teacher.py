@@ -151,86 +151,6 @@ def test_a_resumed_student_equals_the_whole_one(taught_type):
     check_resumed(folder, student)
 
 
-def test_a_teacher_of_every_batch_teaches_what_the_cached_one_does(taught_type, capsys):
-    _, folder, recipe, student = taught_type
-    online = train(folder, recipe, "online", seed=2, save_strategy="epoch", teacher_mode="online")
-    assert "predicts the" not in capsys.readouterr().out
-    found, expected = (
-        [
-            (entry["loss"], entry["distillation_own"])
-            for entry in json.loads((run / "checkpoint-6" / "trainer_state.json").read_text())[
-                "log_history"
-            ]
-            if "loss" in entry
-        ]
-        for run in (online, student)
-    )
-    assert len(found) == 6
-    for one, other in zip(found, expected, strict=True):
-        assert one == pytest.approx(other, rel=1e-4, abs=1e-6)
-
-    again = folder / "online_again"
-    shutil.rmtree(again, ignore_errors=True)
-    flags = ["--output_dir", str(again)]
-    flags += ["--resume_from_checkpoint", str(online / "checkpoint-3")]
-    finetune.main([str(folder / "online.yaml"), *flags])
-    whole, resumed = (load_file(path / "model.safetensors") for path in (online, again))
-    assert all(torch.equal(value, resumed[name]) for name, value in whole.items())
-
-
-def test_vectors_of_an_encoder_without_a_task_are_cached(tmp_path, teachers, capsys):
-    folder, recipe = teachers
-    encoder = str(tmp_path / "encoder")
-    MinBertForMultiTask.from_pretrained(folder / "seed1").save_as_sentence_transformers(encoder)
-    task = {"problem_type": "contrastive"} | EXAMPLES["contrastive"].write(tmp_path)
-    keys = {"tasks": {"own": task}, "model_name_or_path": encoder, "model_config": None}
-    with pytest.raises(SystemExit):
-        train(tmp_path, recipe | keys, "student", teacher=encoder, teacher_mode="online")
-
-    message = "has no contrastive task to read batches with teacher_mode online; use teacher_mode"
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"teacher_mode": "online"}, "teacher_mode has no effect without a teacher"),
-        ({"teacher": "{1}", "teacher_mode": "live"}, "live"),
-        (
-            {"teacher": "{1}", "teacher_mode": "online", "pair_encoding": "joint"},
-            "has pair_encoding 'separate', but the batches of the student have 'joint', which it "
-            "cannot read with teacher_mode online; use teacher_mode cached",
-        ),
-        (
-            {"teacher": "{1}", "teacher_mode": "online", "vocab_size": 60},
-            "has another vocabulary than the student, whose batches it reads with teacher_mode",
-        ),
-        (
-            {"teacher": "{1}", "teacher_mode": "online", "max_length": 40},
-            "has 32 positions, but sequences have up to 40 tokens; lower max_length",
-        ),
-    ],
-)
-def test_a_teacher_must_be_able_to_read_batches(student, tmp_path, capsys, keys, message):
-    keys = {
-        key: value.replace("{1}", student.teachers[0]) if isinstance(value, str) else value
-        for key, value in keys.items()
-    }
-    tasks = json.loads(json.dumps(student.recipe["tasks"]))
-    if "pair_encoding" in keys:
-        tasks["scores"]["pair_encoding"] = keys.pop("pair_encoding")
-    sizes = dict(student.recipe["model_config"])
-    if "vocab_size" in keys:
-        sizes["vocab_size"] = keys.pop("vocab_size")
-    if "max_length" in keys:
-        sizes["max_position_embeddings"] = 40
-    with pytest.raises(SystemExit):
-        student(tasks=tasks, model_config=sizes, **keys)
-
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "student").exists()
-
-
 def test_a_run_does_not_go_on_with_another_teacher(student, tmp_path, capsys):
     teacher = tmp_path / "teacher"
     shutil.copytree(student.teachers[0], teacher)
@@ -301,7 +221,7 @@ def test_mistakes_are_told_before_anything_is_written(student, tmp_path, capsys,
     assert not (tmp_path / "student").exists()
 
 
-def test_tokens_need_the_same_vocabulary(taught_type, tmp_path, capsys):
+def test_tokens_need_the_same_vocabulary_and_enough_positions(taught_type, tmp_path, capsys):
     kind, folder, recipe, _ = taught_type
     if PROBLEMS[kind].teaching != "tokens":
         pytest.skip("texts are encoded by the teacher's own tokenizer")
@@ -310,10 +230,18 @@ def test_tokens_need_the_same_vocabulary(taught_type, tmp_path, capsys):
         train(tmp_path, recipe, "other", model_config=sizes)
     assert f"teacher='{folder / 'teacher'}' has another vocabulary" in capsys.readouterr().err
 
+    shutil.copytree(folder / "teacher", tmp_path / "short")
+    config = json.loads((tmp_path / "short" / "config.json").read_text())
+    config["max_position_embeddings"] = 3
+    (tmp_path / "short" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(SystemExit):
+        train(tmp_path, recipe, "other", teacher=str(tmp_path / "short"))
+    assert "short' has 3 positions, but sequences have up to" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["cached", "online"])
-def test_two_processes_learn_the_same_from_a_teacher(tmp_path, mode):
+def test_two_processes_learn_the_same_from_a_teacher(tmp_path):
     teacher = tmp_path / "teacher" / "run"
     teacher.parent.mkdir()
     assert runs.finetune(runs.write_recipe(tmp_path, dropout=0.0), teacher) == 0
@@ -322,14 +250,13 @@ def test_two_processes_learn_the_same_from_a_teacher(tmp_path, mode):
         output = tmp_path / str(processes) / "run"
         output.parent.mkdir()
         options = {"processes": processes, "dropout": 0.0, "teacher": str(teacher), "seed": 8}
-        options["teacher_mode"] = mode
         recipe = runs.write_recipe(tmp_path, **options)
         status = runs.finetune(recipe, output, processes=processes)
         assert status == 0, runs.read_output(output, processes - 1)
         weights.append(load_file(output / "model.safetensors"))
 
     shown = runs.read_output(output.parent.parent / "1" / "run")
-    assert ("predicts the 23 training rows" in shown) == (mode == "cached")
+    assert "predicts the 23 training rows" in shown
     one, two = weights
     assert max(float((value - two[name]).abs().max()) for name, value in one.items()) < 1e-5
 

@@ -24,8 +24,7 @@ from .files import replaced_when_done, write_text
 from .methods.adapters import add_lora, merge_lora
 from .methods.averaging import WeightAveraging
 from .methods.base import Method
-from .methods.distillation.distillation import Distillation
-from .methods.distillation.online_distillation import OnlineDistillation, OnlineTeacher
+from .methods.distillation import Distillation
 from .methods.gradient_surgery import GradientSurgery
 from .methods.layers import FreezeLayers, GradualUnfreezing
 from .methods.learning_rates import ExponentialDecay, LayerwiseLearningRates
@@ -85,8 +84,6 @@ __all__ = [
     "MethodArguments",
     "Metric",
     "MultiTaskTrainer",
-    "OnlineDistillation",
-    "OnlineTeacher",
     "PretrainArguments",
     "Problem",
     "ProblemType",

@@ -56,7 +56,6 @@ GROUPS = {
                 *("freeze_layers", "unfreeze_layer_every", "layerwise_lr_decay_embeddings"),
                 *("averaging_decay", "averaging_start", "exponential_lr_gamma"),
                 *("distillation_alpha", "distillation_temperature", "calibrate"),
-                "teacher_mode",
             ),
         ),
         Group("output", OUTPUT, ("report_examples", "card")),

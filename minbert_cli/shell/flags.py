@@ -20,6 +20,7 @@ SOURCES = (
     "minbert_cli/experiments/compare.py",
     "minbert_cli/experiments/experiment_arguments.py",
     "trainers/data/sampling/task_sampling.py",
+    "trainers/methods/distillation.py",
     "trainers/methods/method_arguments.py",
     "trainers/runs/arguments.py",
     "trainers/runs/program_arguments.py",

@@ -23,8 +23,7 @@ from trainers import (
 from trainers.data.collators import FixedShapes
 from trainers.data.sampling.task_sampling import Mixed
 from trainers.data.task_dataset import TaskDataset
-from trainers.data.teacher_rows import TEACHER, TeacherRows
-from trainers.methods.distillation.principal_components import reduce_width
+from trainers.methods.distillation import TEACHER, TeacherRows, reduce_width
 
 SHAPES = {"moods": (3,), "pairs": (1,), "scores": (1,)}
 

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from .collators import TaskCollator
-from .teacher_rows import TEACHER
+from .rows import TEACHER
 
 # Key of a mixed batch: a list of the batches of its tasks.
 BATCHES = "batches"

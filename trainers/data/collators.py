@@ -12,10 +12,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .masking import IGNORED_LABEL, TextTask
-from .rows import WINDOWS_COLUMN, Joined, TaskBatch
+from .rows import TEACHER, WINDOWS_COLUMN, Joined, TaskBatch
 from .shapes import FixedShapes
 from .shared_rows import BatchLabels, join_labels
-from .teacher_rows import TEACHER, pad_tokens
 from .text_windows import pad_counts, pad_windows
 
 # Capacity for predicted tokens in fixed shapes, relative to the expected number, and its multiple.
@@ -264,3 +263,12 @@ def _join_labels(rows: Sequence[Mapping[str, Any]]) -> tuple[Any, Any]:
 def _distribute(tokens: int, count: int) -> NDArray[np.int64]:
     """Distribute tokens over ``count`` sequences as evenly as possible, (count,)."""
     return (tokens + np.arange(count)) // max(1, count)
+
+
+def pad_tokens(
+    values: NDArray[np.float32], lengths: NDArray[np.int64], rows: int, longest: int
+) -> NDArray[np.float32]:
+    """Lay the values of tokens, (T, ...), out by rows, (rows, longest, ...); NaN elsewhere."""
+    padded = np.full((rows, longest, *values.shape[1:]), np.nan, dtype=np.float32)
+    padded[: len(lengths)][np.arange(longest) < lengths[:, None]] = values
+    return padded

@@ -9,11 +9,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from .shared_rows import LABELS, BatchLabels, SharedLabels
-from .teacher_rows import TEACHER, TeacherRows
 
 MODEL_COLUMNS = ("input_ids", "token_type_ids", "labels")
 # Column of texts that are split into windows: sequences of each text of a row.
 WINDOWS_COLUMN = "num_windows"
+# Outputs of teachers, in rows and batches.
+TEACHER = "teacher_logits"
 
 
 class Joined(NamedTuple):
@@ -175,6 +176,37 @@ class FlatRows:
             places=np.stack([passes, rows]),
             is_separate=self.is_separate,
         )
+
+
+class TeacherRows:
+    """Outputs of M teachers for the rows of a task, read by row; NaN where there is no teacher.
+
+    Args:
+        values: Of N rows, (N, M, ...), or of all their T tokens in the order of the rows, (T, M,
+            K).
+        lengths: Tokens of each row, (N,), if the values are of tokens.
+    """
+
+    def __init__(
+        self, values: NDArray[np.float32], lengths: NDArray[np.int64] | None = None
+    ) -> None:
+        self._values = values
+        self._lengths = lengths
+        self._starts = None if lengths is None else np.cumsum(lengths) - lengths
+
+    @property
+    def is_of_tokens(self) -> bool:
+        """Whether there is a value for every token."""
+        return self._starts is not None
+
+    def read(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the values of some rows, (B, M, ...), or of their tokens, (T, M, K)."""
+        if self._starts is None or self._lengths is None:
+            return np.asarray(self._values[rows], dtype=np.float32)
+        lengths = self._lengths[rows]
+        before = np.cumsum(lengths) - lengths
+        places = np.repeat(self._starts[rows] - before, lengths) + np.arange(lengths.sum())
+        return np.asarray(self._values[places], dtype=np.float32)
 
 
 class TaskBatch(Sequence[dict[str, Any]]):

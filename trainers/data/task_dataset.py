@@ -12,16 +12,17 @@ from torch.utils.data import Dataset, Sampler
 from .masking import IGNORED_LABEL
 from .rows import (
     MODEL_COLUMNS,
+    TEACHER,
     WINDOWS_COLUMN,
     FlatRows,
     SourceRows,
     TaskBatch,
+    TeacherRows,
     TextSource,
     row_order,
 )
 from .sampling.streams import Counts, counts_of
 from .shared_rows import LABELS, SharedLabels, list_labels
-from .teacher_rows import TEACHER, TeacherRows
 
 ROW_TOKENS = 512  # the most that a row has without windows
 Rows: TypeAlias = datasets.Dataset | TextSource

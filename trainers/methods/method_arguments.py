@@ -1,6 +1,6 @@
 """Recipe keys of the training methods, and the order in which the methods apply."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -9,8 +9,7 @@ from trainers.options import option
 
 from .averaging import WeightAveraging
 from .base import Method
-from .distillation.distillation import TEMPERATURE, Distillation
-from .distillation.online_distillation import OnlineDistillation
+from .distillation import DistillationArguments
 from .gradient_surgery import GradientSurgery
 from .layers import FreezeLayers, GradualUnfreezing
 from .learning_rates import ExponentialDecay, LayerwiseLearningRates
@@ -20,7 +19,7 @@ from .regularization.smart_perturbation import SmartConfig
 
 
 @dataclass(kw_only=True)
-class MethodArguments:
+class MethodArguments(DistillationArguments):
     """Flags and recipe keys of the training methods.
 
     Raises:
@@ -63,26 +62,10 @@ class MethodArguments:
     exponential_lr_gamma: float | None = option(
         None, "Factor on the learning rate after every epoch."
     )
-    # None first, as in TrainingArguments.report_to: HfArgumentParser takes the second type
-    teacher: None | str | list[str] = option(  # noqa: RUF036
-        None, "Distillation: the folder or Hub id of a teacher, or several, as in a,b,c."
-    )
-    teacher_mode: Literal["cached", "online"] = option(
-        "cached",
-        "Whether teachers predict all training rows once, or every batch in its step.",
-    )
-    distillation_alpha: float | None = option(
-        None, "Share of the teachers in the loss; by default 0.5, and 1 for vectors."
-    )
-    distillation_temperature: float | None = option(
-        None, "Temperature of the teachers' probabilities; 2 by default."
-    )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.make_methods()
-        self.make_distillation({})
-        if self.teacher_mode not in ("cached", "online"):
-            raise ValueError(unknown("teacher_mode", self.teacher_mode, ("cached", "online")))
         if self.layerwise_lr_decay is None and not self.layerwise_lr_decay_embeddings:
             raise ValueError(
                 "layerwise_lr_decay_embeddings has no effect without layerwise_lr_decay; leave it "
@@ -118,19 +101,6 @@ class MethodArguments:
             _unless_none(ExponentialDecay, self.exponential_lr_gamma),
         )
         return [method for method in methods if method is not None]
-
-    def make_distillation(self, teachers: Mapping[str, Any]) -> Distillation:
-        """Build the method that learns from teachers, which comes before all others.
-
-        Args:
-            teachers: As for ``Distillation``, or with ``teacher_mode: online`` as for
-                ``OnlineDistillation``.
-        """
-        temperature = self.distillation_temperature
-        kind = OnlineDistillation if self.teacher_mode == "online" else Distillation
-        return kind(
-            teachers, self.distillation_alpha, TEMPERATURE if temperature is None else temperature
-        )
 
     def _layer_rates(self) -> LayerwiseLearningRates | None:
         if self.layerwise_lr_decay is None and self.head_learning_rate is None:

@@ -2,24 +2,21 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import TrainingArguments
 
 from trainers.data.masking import IGNORED_LABEL
-from trainers.data.rows import TextSource
+from trainers.data.rows import TEACHER, TeacherRows, TextSource
 from trainers.data.task_dataset import count_tokens, find_labeled
-from trainers.data.teacher_rows import TEACHER, TeacherRows
-from trainers.methods.base import ComputeLoss, Method, StepLoss, count_sequences, refuse_shared_rows
-from trainers.options import is_positive
+from trainers.options import is_positive, option
 from trainers.problems import PROBLEMS
 
-from .principal_components import reduce_width
+from .base import ComputeLoss, Method, StepLoss, refuse_shared_rows
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +28,8 @@ Teachers: TypeAlias = Values | Sequence[Values] | Callable[[], Sequence[Values]]
 ALPHAS = {"logits": 0.5, "tokens": 0.5, "vectors": 1.0}
 TEMPERATURE = 2.0
 NOT_SHARED = ("teachers have outputs for the rows of one task", "give the task teacher: null")
+# Vectors that are multiplied at a time.
+CHUNK = 100_000
 
 
 class Distillation(Method):
@@ -76,8 +75,11 @@ class Distillation(Method):
         self.teachers: dict[str, Any] | None = None if teachers is None else dict(teachers)
         self.alpha = alpha
         self.temperature = float(temperature)
-        self.alphas: dict[str, float] = {}
-        self._taken: Tensor | None = None
+        self.alphas: dict[str, float] = {}  # share of the teacher in the loss, by taught task
+        self._rows: dict[str, TeacherRows] = {}
+        self._later: dict[str, Callable[[], Sequence[Values]]] = {}
+        self._shares: dict[str, float] = {}  # of the training rows that have a label
+        self._taken: Tensor | None = None  # outputs for the batch of this step
 
     # Before training
 
@@ -91,49 +93,36 @@ class Distillation(Method):
 
     def attach(self, trainer: Any) -> None:
         self.trainer = trainer
-        self._check_order(trainer.methods)
-        given = self._find_columns() if self.teachers is None else self.teachers
-        self._check_tasks(given)
-        refuse_shared_rows(trainer.tasks, given, *NOT_SHARED)
-        kinds = {task: str(trainer.problems[task].teaching) for task in given}
-        self.alphas = {
-            task: ALPHAS[kind] if self.alpha is None else self.alpha for task, kind in kinds.items()
-        }
-        self._take_teachers(given)
-        self._shares = {
-            task: float(find_labeled(self.trainer.tasks[task].train).mean()) or 1.0
-            for task, kind in kinds.items()
-            if kind == "logits"
-        }
-        if others := [task for task in trainer.problems if task not in given]:
-            logger.warning("%s: trained without a teacher", ", ".join(others))
-
-    def _take_teachers(self, given: Mapping[str, Any]) -> None:
-        """Read the outputs that are known, and keep the functions that compute others."""
-        self._rows: dict[str, TeacherRows] = {
-            task: self._lay_out(task, values)
-            for task, values in given.items()
-            if not callable(values)
-        }
-        self._later = {task: values for task, values in given.items() if callable(values)}
-
-    def describe(self) -> str:
-        shares = (f"{task} {alpha:g}" for task, alpha in self.alphas.items())
-        return (
-            f"share of teachers in the loss, at temperature {self.temperature:g}: "
-            f"{', '.join(shares)}"
-        )
-
-    def _check_order(self, methods: Sequence[Method]) -> None:
-        """Raise ValueError if a method before this one computes a loss of several passes."""
-        for method in methods[: methods.index(self)]:
+        for method in trainer.methods[: trainer.methods.index(self)]:
             if type(method).loss is not Method.loss:
                 raise ValueError(
                     f"methods: Distillation is part of every pass of {type(method).__name__}; list "
                     "it first"
                 )
+        teachers = self._read_columns() if self.teachers is None else self.teachers
+        if not teachers:
+            raise ValueError(
+                "distillation has no teacher: give the outputs of one by task, or training rows a "
+                f"column {TEACHER!r}"
+            )
+        for task in teachers:
+            self._check_task(task)
+        refuse_shared_rows(trainer.tasks, teachers, *NOT_SHARED)
 
-    def _find_columns(self) -> dict[str, Any]:
+        for task, outputs in teachers.items():
+            teaching = str(trainer.problems[task].teaching)
+            self.alphas[task] = ALPHAS[teaching] if self.alpha is None else self.alpha
+            if callable(outputs):
+                self._later[task] = outputs
+            else:
+                self._rows[task] = self._lay_out(task, outputs)
+            if teaching == "logits":
+                share = float(find_labeled(trainer.tasks[task].train).mean())
+                self._shares[task] = share or 1.0
+        if others := [task for task in trainer.problems if task not in teachers]:
+            logger.warning("%s: trained without a teacher", ", ".join(others))
+
+    def _read_columns(self) -> dict[str, Any]:
         """Read the outputs of teachers from the training rows that have them."""
         columns = {}
         for name, task in self.trainer.tasks.items():
@@ -143,26 +132,15 @@ class Distillation(Method):
                 columns[name] = list(np.moveaxis(values, 1, 0)) if values.ndim > 2 else values
         return columns
 
-    def _check_tasks(self, given: Mapping[str, Any]) -> None:
-        """Raise ValueError if there is no teacher, or one of a task that cannot have any."""
-        problems = self.trainer.problems
-        if unknown := [task for task in given if task not in problems]:
-            raise ValueError(
-                f"distillation has a teacher of task {unknown[0]!r}; the tasks are "
-                f"{', '.join(problems)}"
-            )
-        if not given:
-            raise ValueError(
-                "distillation has no teacher: give the outputs of one by task, or training rows a "
-                f"column {TEACHER!r}"
-            )
-        for task in given:
-            self._check_task(task)
-
     def _check_task(self, task: str) -> None:
         """Raise ValueError if a task cannot have a teacher."""
-        problem, rows = self.trainer.problems[task], self.trainer.tasks[task].train
-        if problem.teaching is None or isinstance(rows, TextSource):
+        problems = self.trainer.problems
+        if task not in problems:
+            raise ValueError(
+                f"distillation has a teacher of task {task!r}; the tasks are {', '.join(problems)}"
+            )
+        problem = problems[task]
+        if problem.teaching is None or isinstance(self.trainer.tasks[task].train, TextSource):
             types = ", ".join(name for name, kind in PROBLEMS.items() if kind.teaching)
             raise ValueError(
                 f"task {task!r} is a {problem.problem_type} task, which cannot learn from a "
@@ -174,6 +152,13 @@ class Distillation(Method):
                 "evaluation: a teacher would not reach these; leave the projection out"
             )
 
+    def describe(self) -> str:
+        shares = (f"{task} {alpha:g}" for task, alpha in self.alphas.items())
+        return (
+            f"share of teachers in the loss, at temperature {self.temperature:g}: "
+            f"{', '.join(shares)}"
+        )
+
     def begin(self) -> None:
         for task, compute in self._later.items():
             self._rows[task] = self._lay_out(task, compute())
@@ -181,34 +166,30 @@ class Distillation(Method):
         if self.trainer.train_dataset is not None:
             self.trainer.train_dataset.teachers.update(self._rows)
 
-    def _lay_out(self, task: str, given: Any) -> TeacherRows:
+    def _lay_out(self, task: str, outputs: Any) -> TeacherRows:
         """Check the outputs of teachers, and make them readable by row."""
-        several = given if isinstance(given, list | tuple) else [given]
-        values = [np.asarray(each, dtype=np.float32) for each in several]
-        problem, rows = self.trainer.problems[task], self.trainer.tasks[task].train
-        if problem.teaching == "vectors":
-            values = [self._fit_vectors(task, values)]
-        lengths = np.asarray(count_tokens(rows)) if problem.teaching == "tokens" else None
+        several = outputs if isinstance(outputs, list | tuple) else [outputs]
+        values = [np.asarray(teacher, dtype=np.float32) for teacher in several]
+        teaching, rows = self.trainer.problems[task].teaching, self.trainer.tasks[task].train
+        if teaching == "vectors":
+            if len(values) > 1:
+                raise ValueError(
+                    f"task {task!r} has {len(values)} teachers, whose vectors have nothing in "
+                    "common that could be averaged: give one"
+                )
+            vectors = values[0][:, None] if values[0].ndim == 2 else values[0]  # (N, S, D)
+            values = [reduce_width(vectors, self.model.config.hidden_size)]
+        lengths = np.asarray(count_tokens(rows)) if teaching == "tokens" else None
         count = len(rows) if lengths is None else int(lengths.sum())
-        for each in values:
-            if each.ndim < 2 or each.shape != values[0].shape or len(each) != count:
+        for array in values:
+            if array.ndim < 2 or array.shape != values[0].shape or len(array) != count:
                 unit = "rows" if lengths is None else "tokens"
                 raise ValueError(
-                    f"task {task!r}: the outputs of a teacher have the shape {each.shape}; "
+                    f"task {task!r}: the outputs of a teacher have the shape {array.shape}; "
                     f"expected ({count}, ...) for the {count:,} training {unit}, equal for all "
                     "teachers"
                 )
         return TeacherRows(np.stack(values, axis=1), lengths)
-
-    def _fit_vectors(self, task: str, values: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        """Return the vectors of the only teacher, (N, S, D), with the student's width."""
-        if len(values) > 1:
-            raise ValueError(
-                f"task {task!r} has {len(values)} teachers, whose vectors have nothing in "
-                "common that could be averaged: give one"
-            )
-        vectors = values[0][:, None] if values[0].ndim == 2 else values[0]
-        return reduce_width(vectors, self.model.config.hidden_size)
 
     # Training
 
@@ -230,26 +211,29 @@ class Distillation(Method):
         facts = step.facts | {"distillation": divergence.detach()}
         return replace(step, loss=loss, plain=plain, facts=facts)
 
+    def _share_labeled(self, step: StepLoss, task: str, labels: Any) -> Tensor | float:
+        """Return the share of the rows of a step that have a label; others fill the batch."""
+        if labels is None or self._taken is None or self._shares.get(task, 1.0) == 1:
+            return 1.0
+        if "labelled" in step.terms:
+            return step.terms["labelled"].mean / step.terms["all"].mean
+        counts = _count_rows(labels, _is_known(self._taken, 1))
+        return counts["labelled"] / counts["all"].clamp(min=1)
+
     def count_terms(self, task: str, inputs: dict[str, Any]) -> dict[str, Any]:
-        if task not in self.alphas:
-            return {}
         labels, teacher = inputs.get("labels"), inputs.get(TEACHER)
-        if labels is None and teacher is None:
-            return {"taught": count_sequences(inputs)}
-        taught = _find_taught(labels, teacher, by_token=self.trainer.problems[task].predicts_tokens)
+        if task not in self.alphas or teacher is None:
+            return {}
+        if self.trainer.problems[task].predicts_tokens:
+            taught = (labels != IGNORED_LABEL) & _is_known(teacher, 2)
+        elif labels is not None and labels.dim() == 2 and teacher.dim() == 4:  # answers
+            taught = _is_known(teacher, 2).any(dim=1)
+        else:
+            taught = _is_known(teacher, 1)
         terms = {"taught": taught.sum()}
         if labels is not None and self._shares.get(task, 1.0) != 1:
             terms |= _count_rows(labels, taught)
         return terms
-
-    def _share_labeled(self, step: StepLoss, task: str, labels: Any) -> Tensor | float:
-        """Return the share of the rows of a step that have a label; others fill the batch."""
-        if labels is None or self._shares.get(task, 1.0) == 1:
-            return 1.0
-        if "labelled" in step.terms:
-            return step.terms["labelled"].mean / step.terms["all"].mean
-        counts = _count_rows(labels, _find_taught(labels, self._taken, by_token=False))
-        return counts["labelled"] / counts["all"].clamp(min=1)
 
     def replaces_loss(self, task: str) -> bool:
         return self.alphas.get(task) == 1
@@ -261,22 +245,8 @@ class Distillation(Method):
         self._taken = None
 
 
-def _find_taught(labels: Any, teacher: Tensor | None, *, by_token: bool) -> Tensor:
-    """Return which rows, (B,), or labelled tokens, (B, L), of a batch have a teacher.
-
-    Without its outputs, which a teacher that runs in training computes later, all of them have.
-    """
-    if by_token:
-        is_labelled: Tensor = labels != IGNORED_LABEL
-        return is_labelled if teacher is None else is_labelled & _is_known(teacher, 2)
-    if teacher is None:
-        return labels.new_ones(len(labels), dtype=torch.bool)
-    if labels is not None and labels.dim() == 2 and teacher.dim() == 4:  # answers
-        return _is_known(teacher, 2).any(dim=1)
-    return _is_known(teacher, 1)
-
-
 def _is_known(teacher: Tensor, dims: int) -> Tensor:
+    """Return which elements of the first dimensions have outputs of a teacher."""
     return teacher.isfinite().flatten(dims).all(dim=-1)
 
 
@@ -284,3 +254,60 @@ def _count_rows(labels: Tensor, taught: Tensor) -> dict[str, Tensor]:
     """Count the rows with a label, and those with a label or a teacher."""
     is_labeled = (labels != IGNORED_LABEL).view(len(labels), -1).any(dim=1)
     return {"labelled": is_labeled.sum(), "all": (taught | is_labeled).sum()}
+
+
+def reduce_width(vectors: NDArray[np.float32], width: int) -> NDArray[np.float32]:
+    """Map vectors, (N, S, D), to another width so that their scalar products stay.
+
+    Wider vectors are projected on their main directions, the eigenvectors of the matrix of second
+    moments: no other linear map keeps the scalar products better (Eckart and Young 1936).
+    Narrower ones get zeros. Vectors with NaN stay NaN.
+
+    Args:
+        vectors: The vectors.
+        width: The wanted D.
+    """
+    old = vectors.shape[-1]
+    if old == width:
+        return vectors
+    if old < width:
+        beside = [(0, 0)] * (vectors.ndim - 1)
+        return np.pad(vectors, [*beside, (0, width - old)])
+    flat = vectors.reshape(-1, old)
+    moments = np.zeros((old, old))
+    for start in range(0, len(flat), CHUNK):
+        part = np.nan_to_num(flat[start : start + CHUNK].astype(np.float64))
+        moments += part.T @ part
+    _, directions = np.linalg.eigh(moments)  # the main ones come last
+    projection = directions[:, : -width - 1 : -1].astype(np.float32)
+    projected: NDArray[np.float32] = flat @ projection
+    return projected.reshape(*vectors.shape[:-1], width)
+
+
+@dataclass(kw_only=True)
+class DistillationArguments:
+    """Flags and recipe keys of distillation.
+
+    Raises:
+        ValueError: If a value is out of range.
+    """
+
+    # None first, as in TrainingArguments.report_to: HfArgumentParser takes the second type
+    teacher: None | str | list[str] = option(  # noqa: RUF036
+        None, "Distillation: the folder or Hub id of a teacher, or several, as in a,b,c."
+    )
+    distillation_alpha: float | None = option(
+        None, "Share of the teachers in the loss; by default 0.5, and 1 for vectors."
+    )
+    distillation_temperature: float | None = option(
+        None, "Temperature of the teachers' probabilities; 2 by default."
+    )
+
+    def __post_init__(self) -> None:
+        self.make_distillation({})
+
+    def make_distillation(self, teachers: Mapping[str, Any]) -> Distillation:
+        """Build the method, which comes before all others; ``teachers`` as for it."""
+        warmth = self.distillation_temperature
+        temperature = TEMPERATURE if warmth is None else warmth
+        return Distillation(teachers, self.distillation_alpha, temperature)

@@ -1,1 +1,0 @@
-"""Distillation: students learn from teachers."""
