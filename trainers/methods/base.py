@@ -202,17 +202,6 @@ def refuse_shared_rows(
         )
 
 
-def count_sequences(inputs: Mapping[str, Any]) -> Any:
-    """Count the sequences of a batch, padded or packed."""
-    offsets = inputs.get("cu_seq_lens_q")
-    if offsets is not None:
-        return len(offsets) - 1
-    mask = inputs.get("attention_mask")
-    if mask is None:
-        mask = next(value for value in inputs.values() if isinstance(value, Tensor))
-    return mask.ne(0).any(dim=-1).sum()
-
-
 def nested_loss(
     methods: Sequence[Method],
     compute: Callable[[], StepLoss],

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from trainers.data.collating import list_batches
 from trainers.data.masking import IGNORED_LABEL
-from trainers.methods.base import Method, StepLoss, Terms, count_sequences
+from trainers.methods.base import Method, StepLoss, Terms
 from trainers.problems.base import Problem
 from trainers.wrapped_models import find_inner
 
@@ -103,6 +103,17 @@ class TermCounter:
             for method in self._methods:
                 found[task] |= method.count_terms(task, inputs)
         return found
+
+
+def count_sequences(inputs: Mapping[str, Any]) -> Any:
+    """Count the sequences of a batch, padded or packed."""
+    offsets = inputs.get("cu_seq_lens_q")
+    if offsets is not None:
+        return len(offsets) - 1
+    mask = inputs.get("attention_mask")
+    if mask is None:
+        mask = next(value for value in inputs.values() if isinstance(value, Tensor))
+    return mask.ne(0).any(dim=-1).sum()
 
 
 def _joins_processes(model: Any, task: str) -> bool:
