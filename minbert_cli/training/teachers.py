@@ -19,13 +19,7 @@ from transformers.utils import logging
 from datasets_scripts import LoadedTask
 from minbert_cli.checkpoints import find_commit, load_encoder, load_tokenizer
 from modeling_minbert import MinBertConfig, __version__, unknown
-from modeling_minbert.inference_minbert import (
-    Encoded,
-    batches,
-    choose_tokens,
-    predicting,
-    windows_of,
-)
+from modeling_minbert.inference import Encoded, batches, choose_tokens, predicting, windows_of
 from trainers import PROBLEMS, FinetuneArguments, fingerprint_start, load_pretrained
 from trainers.methods.base import refuse_shared_rows
 from trainers.methods.distillation import NOT_SHARED, reduce_width
