@@ -5,16 +5,13 @@ from .corpus.corpus_data import CorpusData
 from .corpus.rows import TextRows, make_text_rows
 from .corpus.sources import ChainedTexts, corpus_texts
 from .corpus.tokens import EncodedCorpus, encode_corpus
-from .problems import FORMATS, ROW_FORMATS, RowFormat
-from .problems.encoding.sequences import encode_rows
-from .problems.encoding.tags import encode_tagged
-from .problems.encoding.windows import WindowSizes, encode_questions
-from .tasks.held_out import MOST_HELD_OUT
-from .tasks.invalid_rows import InvalidRow
-from .tasks.loading import LoadedTask, load_group, load_task
-from .tasks.reading import check_files
-from .tasks.repeated_rows import LARGEST_SHARE, count_equal_tokens
-from .tasks.task_data import TaskData
+from .drawing import LARGEST_SHARE, MOST_HELD_OUT, count_equal_tokens
+from .encoding import WindowSizes, encode_questions, encode_rows, encode_tagged
+from .formats import FORMATS, ROW_FORMATS
+from .loading import LoadedTask, load_group, load_task
+from .reading import InvalidRow, check_files
+from .row_format import RowFormat
+from .task_data import TaskData
 from .vocabulary import train_wordpiece
 
 __all__ = [

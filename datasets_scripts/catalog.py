@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .files.readers import PLAIN_FORMAT, FileFormat
+from .readers import PLAIN_FORMAT, FileFormat
 
 SENTIMENTS = ("negative", "somewhat negative", "neutral", "somewhat positive", "positive")
 INFERENCES = ("entailment", "neutral", "contradiction")

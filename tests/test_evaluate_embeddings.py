@@ -9,7 +9,7 @@ from transformers import BertTokenizer
 
 from benchmarks import run_pairs
 from datasets_scripts import load_task
-from datasets_scripts.tasks.task_data import TaskData
+from datasets_scripts.task_data import TaskData
 from minbert_cli import embeddings as evaluate_embeddings
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 

@@ -7,8 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy, pad
 from transformers import BertModel, BertTokenizer
 
-from datasets_scripts.problems.encoding.document_windows import DocumentWindows
-from datasets_scripts.problems.encoding.sequences import encode_rows
+from datasets_scripts.encoding import DocumentWindows, encode_rows
 from modeling_minbert import MinBertForMultiTask, export_onnx
 from modeling_minbert.texts import choose_windows
 from tests.modeling_minbert.test_onnx import needs_onnx

@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from datasets_scripts import values
 from datasets_scripts.catalog import DATASETS
-from datasets_scripts.files import values
-from datasets_scripts.tasks.task_data import TaskData
+from datasets_scripts.task_data import TaskData
 from modeling_minbert import unknown
 
 SAMPLE_TEXT = "sample_text"

@@ -27,7 +27,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from datasets_scripts.files.cache import show_progress
+from datasets_scripts.hub import show_progress
 from modeling_minbert import unknown
 
 from .tokens import TokenizedDocuments

@@ -24,20 +24,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from sentencex import segment
 
-from datasets_scripts.files.compression import find_suffix, is_compressed, open_bytes
-from datasets_scripts.files.hub import find_builder, find_commit, readable_hub
-from datasets_scripts.files.readers import (
+from datasets_scripts.hub import find_builder, find_commit, readable_hub
+from datasets_scripts.loading import load_task
+from datasets_scripts.readers import (
+    HUB_NAMES,
     FileFormat,
     Record,
     check_file,
     check_header,
+    find_suffix,
+    is_compressed,
+    open_bytes,
     parse_json,
     read_records,
     shorten,
 )
-from datasets_scripts.files.splits import HUB_NAMES
 from datasets_scripts.samples import read_sample
-from datasets_scripts.tasks.loading import load_task
 
 from .corpus_data import SAMPLE_TEXT, CorpusData
 

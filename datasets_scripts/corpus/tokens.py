@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from datasets_scripts.files.cache import digest_text, hash_sources, progress_bars
-from datasets_scripts.files.hub import readable_hub
-from datasets_scripts.problems.row_format import make_features
-from datasets_scripts.tasks.invalid_rows import InvalidRow, check_invalid_fraction, log_invalid_rows
+from datasets_scripts.hub import digest_text, hash_sources, progress_bars, readable_hub
+from datasets_scripts.reading import InvalidRow, check_invalid_fraction, log_invalid_rows
+from datasets_scripts.row_format import make_features
 
 from .corpus_data import CorpusData
 from .sources import (
@@ -497,7 +496,7 @@ def _build_tokens(
         source,
         cache_dir=cache_dir,
         dataset_name="minbert_text",
-        hash=hash_sources("files", "corpus"),
+        hash=hash_sources(),
         key=source.key,
         tokenizer=tokenizer,
         language=data.language if data.sentences == "split" else None,

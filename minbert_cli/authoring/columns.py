@@ -7,10 +7,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from datasets_scripts.files.compression import find_suffix
-from datasets_scripts.files.conll import read_conll
-from datasets_scripts.files.readers import FILE_SUFFIXES, read_records
-from datasets_scripts.files.squad import read_squad
+from datasets_scripts.conll_squad import read_conll, read_squad
+from datasets_scripts.readers import FILE_SUFFIXES, find_suffix, read_records
 
 MOST_ROWS = 20_000  # that are read
 MOST_CLASSES = 100

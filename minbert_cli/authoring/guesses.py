@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations
 from typing import Any
 
-from datasets_scripts.files.compression import find_suffix
-from datasets_scripts.files.readers import read_records
-from datasets_scripts.files.values import is_list
+from datasets_scripts.readers import find_suffix, read_records
+from datasets_scripts.values import is_list
 
 from .choices import guess_choices
 from .columns import (

@@ -10,23 +10,23 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-from datasets_scripts.files.characters import is_blank
-from datasets_scripts.files.compression import find_suffix, open_bytes
-from datasets_scripts.files.conll import read_conll
-from datasets_scripts.files.lines import read_lines
-from datasets_scripts.files.readers import (
+from datasets_scripts.conll_squad import read_conll
+from datasets_scripts.formats import ChoiceFormat, QuestionFormat
+from datasets_scripts.readers import (
     DELIMITERS,
     FILE_SUFFIXES,
     FileFormat,
     Record,
+    find_suffix,
+    is_blank,
     list_columns,
+    open_bytes,
     parse_json,
+    read_lines,
     read_records,
     shorten,
 )
-from datasets_scripts.problems.contrastive import ContrastiveFormat
-from datasets_scripts.problems.multiple_choice import ChoiceFormat
-from datasets_scripts.problems.question_answering import QuestionFormat
+from datasets_scripts.sentence_formats import ContrastiveFormat
 
 CONLL = ".conll"
 SEEN_LINES = 20  # that tell whether lines are a table

@@ -9,7 +9,7 @@ import torch
 from transformers import BertTokenizer
 
 from datasets_scripts import WindowSizes, encode_questions
-from datasets_scripts.problems.encoding.windows import cut_windows, share_tokens
+from datasets_scripts.encoding import cut_windows, share_tokens
 from tests.golden.google_squad import (
     Feature,
     find_n_best,

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import BertTokenizer
 
-from datasets_scripts.problems.encoding import windows as encoded_windows
+from datasets_scripts import encoding
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertForQuestionAnswering
 from modeling_minbert.questions import cut_windows, share_tokens
 from tests.modeling_minbert.test_remote_code import packages_without_this_project
@@ -123,8 +123,8 @@ def test_windows_are_those_of_training(seed):
 
     cuts = cut_windows(length, room, step)
 
-    assert cuts == encoded_windows.cut_windows(length, room, step)
-    assert share_tokens(cuts) == encoded_windows.share_tokens(cuts)
+    assert cuts == encoding.cut_windows(length, room, step)
+    assert share_tokens(cuts) == encoding.share_tokens(cuts)
 
 
 @pytest.mark.parametrize(

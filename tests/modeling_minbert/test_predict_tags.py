@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 from transformers import pipeline
 
-from datasets_scripts.problems.encoding.tags import cut_windows as cut_for_training
+from datasets_scripts.encoding import cut_word_windows as cut_for_training
 from modeling_minbert.tokens import cut_windows, find_entities, split_words
 
 TAGS = {"problem_type": "token_classification", "labels": ["O", "B-PER", "I-PER"]}

@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from datasets_scripts.files.characters import check_twins, find_twin, is_blank
+from datasets_scripts.readers import check_twins, find_twin, is_blank
 
 NFC, NFD = "caf\u00e9", "cafe\u0301"
 

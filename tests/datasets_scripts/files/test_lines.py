@@ -10,13 +10,10 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from datasets_scripts import CorpusData, corpus_texts
+from datasets_scripts import CorpusData, conll_squad, corpus_texts
+from datasets_scripts.conll_squad import read_conll, read_squad
 from datasets_scripts.corpus import sources
-from datasets_scripts.files import squad
-from datasets_scripts.files.conll import read_conll
-from datasets_scripts.files.lines import LONGEST_ROW, read_lines
-from datasets_scripts.files.readers import FileFormat, read_records
-from datasets_scripts.files.squad import read_squad
+from datasets_scripts.readers import LONGEST_ROW, FileFormat, read_lines, read_records
 from minbert_cli.predicting.texts import Source
 
 MILLION = 1_000_000
@@ -122,7 +119,7 @@ def test_a_row_may_be_as_long_as_the_limit():
 
 
 def test_a_json_file_has_a_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(squad, "LONGEST_JSON", 10 * MILLION)
+    monkeypatch.setattr(conll_squad, "LONGEST_JSON", 10 * MILLION)
     path = tmp_path / "questions.json.gz"
     compress(path, [b'{"data": "', *[LONG] * 10])
 

@@ -3,7 +3,7 @@
 import datasets
 import pytest
 
-from datasets_scripts.files.readers import FileFormat, read_records
+from datasets_scripts.readers import FileFormat, read_records
 
 
 def read(folder, name, content, columns=("text", "label"), **kwargs):

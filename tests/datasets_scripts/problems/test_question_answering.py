@@ -8,7 +8,7 @@ import pytest
 from transformers import BertTokenizer
 
 from datasets_scripts import TaskData, WindowSizes, encode_questions, load_task, train_wordpiece
-from datasets_scripts.problems.question_answering import find_answer
+from datasets_scripts.formats import find_answer
 
 PASSAGE = "The mill stood by the river. A miller lived in the mill until the flood."
 LIVED = {"text": "the mill", "answer_start": 47}

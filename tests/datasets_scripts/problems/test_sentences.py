@@ -2,10 +2,13 @@
 
 import pytest
 
-from datasets_scripts.files.readers import Record
-from datasets_scripts.problems.classification import ClassificationFormat, infer_labels
-from datasets_scripts.problems.paraphrase import ParaphraseFormat
-from datasets_scripts.problems.similarity import SimilarityFormat
+from datasets_scripts.readers import Record
+from datasets_scripts.sentence_formats import (
+    ClassificationFormat,
+    ParaphraseFormat,
+    SimilarityFormat,
+    infer_labels,
+)
 
 SENTIMENT = ClassificationFormat(("text",), "label", labels=("up", "down"))
 NUMERIC = ClassificationFormat(("text",), "label", labels=("1", "2"))

@@ -5,7 +5,7 @@ import pytest
 from transformers import BertTokenizer
 
 from datasets_scripts import encode_tagged
-from datasets_scripts.problems.encoding.tags import cut_windows
+from datasets_scripts.encoding import cut_word_windows
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "##b", "##c"]
 
@@ -52,7 +52,7 @@ def test_a_word_without_a_token_keeps_its_place(tokenizer, word):
 @pytest.mark.parametrize("sizes", [[1] * 23, [3, 1, 2, 5, 1, 1, 4, 2, 2, 1, 5, 5, 5], [1], [5] * 9])
 @pytest.mark.parametrize("room", [5, 6, 9])
 def test_every_word_belongs_to_the_window_with_most_around_it(sizes, room):
-    windows = cut_windows(sizes, room)
+    windows = cut_word_windows(sizes, room)
 
     owned = [word for window in windows for word in range(window.first, window.last)]
     assert owned == list(range(len(sizes)))
@@ -70,7 +70,7 @@ def test_every_word_belongs_to_the_window_with_most_around_it(sizes, room):
 
 
 def test_windows_overlap_by_about_half():
-    windows = cut_windows([1] * 20, 8)
+    windows = cut_word_windows([1] * 20, 8)
 
     assert [(window.start, window.end) for window in windows] == [
         (0, 8),

@@ -6,7 +6,7 @@ import pytest
 
 from datasets_scripts import CorpusData, TaskData, load_task
 from datasets_scripts.corpus.sources import find_sources
-from datasets_scripts.problems.tag_schemes import to_iob2
+from datasets_scripts.formats import to_iob2
 
 IOB1 = """-DOCSTART- -X- O O
 

@@ -9,8 +9,8 @@ import pytest
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from datasets_scripts import ROW_FORMATS, TaskData, load_task
-from datasets_scripts.problems.classification import ClassificationFormat
-from datasets_scripts.tasks.held_out import choose_units, hold_out
+from datasets_scripts.drawing import choose_units, hold_out
+from datasets_scripts.sentence_formats import ClassificationFormat
 from tests.problem_examples import EXAMPLES
 
 OWN = {"problem_type": "classification", "text_columns": ["text"], "label_column": "label"}

@@ -8,10 +8,9 @@ import tracemalloc
 import datasets
 import pytest
 
-from datasets_scripts import InvalidRow, TaskData, load_task, train_wordpiece
-from datasets_scripts.problems.paraphrase import ParaphraseFormat
-from datasets_scripts.problems.row_format import RowSource
-from datasets_scripts.tasks import building
+from datasets_scripts import InvalidRow, TaskData, load_task, reading, train_wordpiece
+from datasets_scripts.row_format import RowSource
+from datasets_scripts.sentence_formats import ParaphraseFormat
 
 GOOD = [("good film", "up"), ("bad film", "down"), ("fine film", "up")]
 SENTIMENT_HEADER = "\tid\tsentence\tsentiment\n"
@@ -391,13 +390,13 @@ def test_a_contrastive_row_without_a_text_is_bad(tmp_path):
 
 
 def test_rows_are_built_in_blocks_that_fit_into_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(building, "MOST_CHARACTERS", 1_000_000)
+    monkeypatch.setattr(reading, "MOST_CHARACTERS", 1_000_000)
     path = tmp_path / "rows.tsv"
     path.write_text("a\tlabel\n" + "".join(f"{'a' * 200_000}\t{i % 2}\n" for i in range(100)))
     source, row_format = RowSource(str(path), "train"), ParaphraseFormat(("a",), "label")
     tracemalloc.start()
 
-    rows = building.build_rows(source, row_format, tmp_path / ".cache")
+    rows = reading.build_rows(source, row_format, tmp_path / ".cache")
 
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

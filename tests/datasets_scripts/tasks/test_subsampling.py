@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from datasets_scripts import TaskData, load_task
-from datasets_scripts.tasks.subsampling import choose_places
+from datasets_scripts.drawing import choose_places
 
 SIZES = {"up": 40, "down": 9, "flat": 23}
 LABELS = [label for label, size in SIZES.items() for _ in range(size)]

@@ -1,22 +1,304 @@
-"""Read CSV, TSV, JSON-lines and Parquet files record by record, with line numbers."""
+"""Read files row by row: compression, lines of bounded length, stray quotes, and records."""
 
+import bz2
 import csv
 import glob
+import gzip
+import io
 import json
 import logging
+import lzma
 import re
+import unicodedata
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, AnyStr
 
 import datasets
+import pyarrow as pa
 
-from .compression import OPENERS, find_suffix, is_compressed, open_text
-from .lines import LONGEST_ROW, check_length, read_lines
-from .stray_quotes import StrayQuotes
+# Splits
+
+
+MAIN_SPLITS = ("train", "validation", "test")
+# Names that datasets on the Hub use for our splits; the first one present wins.
+HUB_NAMES = {
+    "train": ("train",),
+    "validation": ("validation", "dev", "valid", "validation_matched"),
+    "test": ("test", "test_matched"),
+    "validation_mismatched": ("validation_mismatched",),
+    "test_mismatched": ("test_mismatched",),
+}
+
+
+def is_test(split: str) -> bool:
+    """Return whether the rows of a split may be unlabeled: ``test``, ``test_mismatched``."""
+    return split.partition("_")[0] == "test"
+
+
+# Compression
+
+
+def _open_zstandard(path: str) -> IO[bytes]:
+    # the standard library cannot read it before Python 3.14
+    return io.BufferedReader(pa.input_stream(path, compression="zstd"))
+
+
+OPENERS: dict[str, Callable[[str], Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+    ".zst": _open_zstandard,
+}
+
+
+def find_suffix(path: str) -> str:
+    """Return the suffix of the uncompressed file, in lower case: ``.txt`` for ``a.txt.gz``."""
+    whole = Path(path.lower())
+    return whole.with_suffix("").suffix if is_compressed(path) else whole.suffix
+
+
+def is_compressed(path: str) -> bool:
+    """Return whether the suffix belongs to a compressed format."""
+    return Path(path).suffix.lower() in OPENERS
+
+
+@contextmanager
+def open_bytes(path: str) -> Iterator[IO[bytes]]:
+    """Open a file for reading its decompressed content."""
+    suffix = Path(path).suffix.lower()
+    try:
+        opener = OPENERS.get(suffix)
+        with opener(path) if opener else Path(path).open("rb") as file:
+            yield file
+    except (EOFError, lzma.LZMAError, zlib.error, OSError) as error:
+        if not is_compressed(path) or isinstance(error, FileNotFoundError | PermissionError):
+            raise
+        raise ValueError(
+            f"{path}: cannot be decompressed as {suffix} ({error}); the file is truncated or has "
+            "another format: download it again or correct its name"
+        ) from error
+
+
+@contextmanager
+def open_text(path: str, newline: str | None = None) -> Iterator[TextIOWrapper]:
+    """Open a UTF-8 file, with or without a byte order mark, for reading its decompressed text."""
+    try:
+        with open_bytes(path) as raw, TextIOWrapper(raw, "utf-8-sig", newline=newline) as file:
+            yield file
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path}: the file is not UTF-8 ({error.reason}); save it with that encoding"
+        ) from error
+
+
+# Lines of bounded length
+
+
+# The longest row, in characters: three times War and Peace.
+LONGEST_ROW = 10_000_000
+
+
+def read_lines(
+    file: IO[AnyStr], path: str, longest: int = LONGEST_ROW
+) -> Iterator[tuple[int, AnyStr]]:
+    """Yield the lines of a file with their numbers, from 1.
+
+    Args:
+        file: The open file.
+        path: Its path, for messages.
+        longest: Most characters of a line, or bytes of a binary file.
+
+    Raises:
+        ValueError: If a line is longer; no more than ``longest`` of it is read.
+    """
+    number = 0
+    while line := file.readline(longest + 1):
+        number += 1
+        check_length(path, number, len(line), longest)
+        yield number, line
+
+
+def check_length(path: str, line: int, length: int, longest: int = LONGEST_ROW) -> None:
+    """Refuse a row that is too long; ``line`` is its first one."""
+    if length > longest:
+        raise ValueError(
+            f"{path}:{line}: the row is longer than {longest:,} characters, the limit; split it, "
+            "and check that every row ends with a newline"
+        )
+
+
+# Characters that show nothing
+
+
+# Control and format characters, such as the zero-width space and the byte order mark.
+INVISIBLE = ("Cc", "Cf")
+# Letters and symbols that show nothing: fillers of Hangul and Khmer, the empty Braille pattern.
+# Source: Default_Ignorable_Code_Point of Unicode, and U+2800.
+FILLERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+
+
+def is_blank(text: str) -> bool:
+    """Return whether a text has no visible character."""
+    return all(map(_is_blank, text))
+
+
+def find_twin(name: str, names: Iterable[str]) -> str | None:
+    """Return a name that looks like this one, but has other characters; None without."""
+    wanted = _to_key(name)
+    return next((other for other in names if other != name and _to_key(other) == wanted), None)
+
+
+def check_twins(where: str, names: Iterable[str]) -> None:
+    """Reject names of which two look the same."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(_to_key(name), name)
+        if other != name:
+            raise ValueError(f"{where} {describe_twins(other, name)}")
+
+
+def describe_twins(name: str, other: str) -> str:
+    """Describe two names that look the same by their characters."""
+    return (
+        f"{name!a} and {other!a} look the same; they differ only in their Unicode normal form or "
+        "in invisible characters: write both in the same way"
+    )
+
+
+@lru_cache(maxsize=10_000)
+def _to_key(name: str) -> str:
+    letters = ("" if _is_blank(letter) else letter for letter in name)
+    return unicodedata.normalize("NFC", "".join(letters))
+
+
+def _is_blank(letter: str) -> bool:
+    return letter.isspace() or unicodedata.category(letter) in INVISIBLE or letter in FILLERS
+
+
+# Stray quotes
+
+
+# Different values of a column, and characters of one, that are kept to recognize its values.
+MOST_VALUES = 1_000
+LONGEST_VALUE = 100
+FEW_VALUES = 10  # that are labels in a file of any length
+MANY_ROWS = 20  # in which all labels occur
+MOST_NAMED = 3  # records in a message
+
+
+class Column:
+    """The values of a column in the records of one line."""
+
+    def __init__(self) -> None:
+        self.values: set[str] = set()
+        self.count = 0
+        self.has_spaces = False
+
+    def add(self, value: str) -> None:
+        """Keep a value, unless there are too many."""
+        self.count += 1
+        self.has_spaces = self.has_spaces or " " in value
+        if len(value) <= LONGEST_VALUE and len(self.values) <= MOST_VALUES:
+            self.values.add(value)
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether values occur again and again."""
+        most = min(max(FEW_VALUES, self.count // 2), MOST_VALUES)
+        return 0 < len(self.values) <= most
+
+    def is_like(self, values: Sequence[str]) -> bool:
+        """Tell whether values could be of this column."""
+        if self.has_labels and (self.count >= MANY_ROWS or self.values.issuperset(values)):
+            return self.values.issuperset(values)
+        # a comma in a sentence has a space after it
+        return all(
+            value and not value[0].isspace() and (self.has_spaces or " " not in value)
+            for value in values
+        )
+
+
+class StrayQuotes:
+    """Looks for quoted fields of several lines which, without the quotes, are rows.
+
+    A stray quote at the beginning of one field and another at the end of a later one make one field
+    of all that is between them. Every line of it has as many delimiters as a row. A text of several
+    lines has no tabs; commas it may have, but what is between them are no values of other columns.
+    """
+
+    def __init__(self, path: str, delimiter: str) -> None:
+        self.path, self.delimiter = path, delimiter
+        self.columns: list[Column] = []
+        # first and last line, and the cells by column, of records that may be several rows
+        self.suspects: list[tuple[int, int, dict[int, list[str]]]] = []
+
+    def add(self, line: int, values: Sequence[str], width: int) -> None:
+        """Look at the record that starts at a line of a file with so many columns."""
+        self.columns = self.columns or [Column() for _ in range(width)]
+        breaks = sum(value.count("\n") for value in values)
+        if breaks and width > 1:
+            self._suspect(line, line + breaks, values, width)
+        elif not breaks and len(values) == width:
+            for column, value in zip(self.columns, values, strict=True):
+                column.add(value)
+
+    def check(self) -> None:
+        """Refuse the file if a record is several rows.
+
+        Raises:
+            ValueError: If it is; names the lines and the ways out.
+        """
+        found = [(first, last) for first, last, cells in self.suspects if self._are_rows(cells)]
+        if not found:
+            return
+        named = ", ".join(f"{first} to {last}" for first, last in found[:MOST_NAMED])
+        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+        first, last = found[0]
+        raise ValueError(
+            f"{self.path}:{first}: quotes join the lines {named}{more} to one record, but they "
+            f"look like rows of their own: correct the quotes in the lines {first} and {last}; or "
+            "add to the task quoting: false, if quotes are plain text, or quoting: true, if these "
+            "texts have several lines"
+        )
+
+    def _suspect(self, first: int, last: int, values: Sequence[str], width: int) -> None:
+        """Keep a record if each line of a field has as many delimiters as a row."""
+        if self.delimiter == "\t" and any("\t" in value for value in values if "\n" in value):
+            self.suspects.append((first, last, {}))
+            return
+        for place, value in enumerate(values):
+            lines = [line.rstrip("\r").split(self.delimiter) for line in value.split("\n")]
+            inner = lines[1:-1]
+            if any(len(cells) != width for cells in inner):
+                continue
+            if len(values) != width and len(inner) > 1:
+                self.suspects.append((first, last, {}))
+            # the rest of the row with the first quote, and the beginning of that with the last
+            elif (len(lines[0]), len(lines[-1])) == (width - place, place + 1) and len(lines) > 1:
+                rows = [*enumerate(lines[0], place), *enumerate(lines[-1])]
+                rows += [cell for cells in inner for cell in enumerate(cells)]
+                cells: dict[int, list[str]] = {}
+                for column, cell in rows:
+                    if column != place:
+                        cells.setdefault(column, []).append(cell)
+                self.suspects.append((first, last, cells))
+
+    def _are_rows(self, cells: dict[int, list[str]]) -> bool:
+        """Tell whether cells are like their columns: one with labels, or all if none has them."""
+        labels = [column for column in cells if self.columns[column].has_labels]
+        likely = [self.columns[column].is_like(cells[column]) for column in labels or cells]
+        return any(likely) if labels else all(likely)
+
+
+# Records
+
 
 logger = logging.getLogger(__name__)
 

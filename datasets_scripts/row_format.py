@@ -11,16 +11,8 @@ import datasets
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets_scripts.files.characters import is_blank
-from datasets_scripts.files.readers import (
-    FILE_SUFFIXES,
-    PLAIN_FORMAT,
-    FileFormat,
-    Record,
-    shorten,
-)
-from datasets_scripts.files.splits import is_test
-from datasets_scripts.files.values import Converter
+from .readers import FILE_SUFFIXES, PLAIN_FORMAT, FileFormat, Record, is_blank, is_test, shorten
+from .values import Converter
 
 Row = dict[str, Any]
 

@@ -7,17 +7,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from datasets_scripts.catalog import DATASETS, Columns, DatasetRow, Submission
-from datasets_scripts.files import values
-from datasets_scripts.files.compression import find_suffix
-from datasets_scripts.files.readers import FileFormat
-from datasets_scripts.files.splits import MAIN_SPLITS, is_test
-from datasets_scripts.problems import ROW_FORMATS, RowFormat
-from datasets_scripts.problems.tag_schemes import SCHEMES
 from modeling_minbert import unknown
 
-from .class_pairs import describe_pairs, split_pair_keys
+from . import values
+from .catalog import DATASETS, Columns, DatasetRow, Submission
+from .formats import ROW_FORMATS, SCHEMES
+from .readers import MAIN_SPLITS, FileFormat, find_suffix, is_test
+from .row_format import RowFormat
+from .sentence_formats import ClassificationFormat, ParaphraseFormat
 
+# Problem types of the rows that are paired, and of their pairs.
+SINGLE_TYPE = ClassificationFormat.problem_type
+PAIR_TYPE = ParaphraseFormat.problem_type
+PAIR_COLUMNS = ("sentence1", "sentence2")
 FILE_KEYS = tuple(f"{split}_file" for split in MAIN_SPLITS)
 EXTRA_SPLIT = re.compile(r"(validation|test)_\w+")
 CLASS_SAMPLING_KEYS = ("max_train_samples_per_class", "max_eval_samples_per_class")
@@ -464,4 +466,50 @@ def _check_unlabeled(data: TaskData) -> None:
     raise ValueError(
         f"{data.where}: unlabeled_file is for tasks of the types {kinds}; remove it from a "
         f"{data.problem_type} task"
+    )
+
+
+# Pairs by class
+
+
+def split_pair_keys(where: str, mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of the classification whose rows are paired.
+
+    Raises:
+        ValueError: If the task is not of pairs.
+    """
+    kind = mapping.get("problem_type", PAIR_TYPE)
+    if kind != PAIR_TYPE:
+        raise ValueError(
+            f"{where}: class_pairs makes pairs for a {PAIR_TYPE} task, not for problem_type "
+            f"{kind!r}; leave one of them out"
+        )
+    is_built_in = "dataset" in mapping and "/" not in str(mapping["dataset"])
+    own = {"problem_type": SINGLE_TYPE} if not is_built_in else {}
+    if mapping.get("unlabeled_file") is not None:
+        raise ValueError(f"{where}: class_pairs pairs rows by their label; remove unlabeled_file")
+    left_out = ("class_pairs", "problem_type", "metrics")
+    return {key: value for key, value in mapping.items() if key not in left_out} | own
+
+
+def describe_pairs(rows: TaskData, class_pairs: int, metrics: tuple[str, ...] | None) -> TaskData:
+    """Return the ``TaskData`` of the pairs, from that of the rows of a classification.
+
+    Raises:
+        ValueError: If these rows have no classes, or more than one text.
+    """
+    if rows.problem_type != SINGLE_TYPE or len(rows.text_columns or ()) != 1:
+        raise ValueError(
+            f"{rows.where}: class_pairs needs rows with one text and a class each, not pairs or "
+            f"{rows.problem_type} rows; remove it"
+        )
+    return replace(
+        rows,
+        problem_type=PAIR_TYPE,
+        text_columns=PAIR_COLUMNS,
+        label_column="label",
+        labels=None,
+        metrics=metrics,
+        class_pairs=class_pairs,
+        class_rows=rows,
     )

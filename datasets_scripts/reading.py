@@ -1,23 +1,134 @@
 """Read the rows of a task, and skip the invalid ones."""
 
-from collections.abc import Sequence
-from dataclasses import fields
+import hashlib
+import logging
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import datasets
+import pyarrow as pa
 
-from datasets_scripts.files.characters import check_twins
-from datasets_scripts.files.hub import read_hub
-from datasets_scripts.files.readers import check_file
-from datasets_scripts.problems import ROW_FORMATS, RowFormat
-from datasets_scripts.problems.row_format import RowSource
-from datasets_scripts.problems.sentences import UNDECIDED
-from datasets_scripts.samples import read_sample
-
-from .building import build_rows
-from .invalid_rows import InvalidRow, check_invalid_fraction
+from .formats import ROW_FORMATS
+from .hub import MOST_CHARACTERS, MOST_ROWS, hash_sources, read_hub, show_progress
+from .readers import check_file, check_twins
+from .row_format import Row, RowFormat, RowSource
+from .samples import read_sample
+from .sentence_formats import UNDECIDED
 from .task_data import TaskData
+
+# Invalid rows
+
+
+logger = logging.getLogger(__name__)
+
+MAX_ROWS_LISTED = 20
+MAX_ROWS_IN_ERROR = 3
+MOST_LETTERS = 300  # of a reason, which may quote a value of any length
+
+
+@dataclass(frozen=True)
+class InvalidRow:
+    """A row that cannot be used.
+
+    Args:
+        file: Path of the file, or ``hub_id:split``.
+        line: First line of the row, from 1 (in Parquet and on the Hub: its row).
+        reason: What is wrong with it; the end of a long reason is cut.
+    """
+
+    file: str
+    line: int
+    reason: str
+
+    def __post_init__(self) -> None:
+        if len(self.reason) > MOST_LETTERS:
+            object.__setattr__(self, "reason", f"{self.reason[: MOST_LETTERS - 3]}...")
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.reason}"
+
+    def describe(self, *, quotes: bool) -> str:
+        """Return its place, and if values may be quoted the reason."""
+        hidden = "see the log of the run for the reason"
+        return f"{self.file}:{self.line}: {self.reason if quotes else hidden}"
+
+
+def check_invalid_fraction(
+    file: str, invalid: list[InvalidRow], num_rows: int, max_invalid_fraction: float
+) -> None:
+    """Reject rows if too many, or all of them, are invalid."""
+    if len(invalid) < num_rows and len(invalid) <= max_invalid_fraction * num_rows:
+        return
+    shown = "; ".join(
+        f"line {row.line}: {row.reason}" if row.file == file else str(row)
+        for row in invalid[:MAX_ROWS_IN_ERROR]
+    )
+    raise ValueError(
+        f"{file}: {len(invalid)} of {num_rows} rows are invalid, but max_invalid_fraction="
+        f"{max_invalid_fraction:g} allows {int(max_invalid_fraction * num_rows)}; the first are: "
+        f"{shown}; correct the file or raise max_invalid_fraction"
+    )
+
+
+def log_invalid_rows(owner: str, invalid: list[InvalidRow]) -> None:
+    """Warn about skipped rows: the first ones and their number."""
+    for row in invalid[:MAX_ROWS_LISTED]:
+        logger.warning("%s", row)
+    if len(invalid) > MAX_ROWS_LISTED:
+        logger.warning("... and %d more", len(invalid) - MAX_ROWS_LISTED)
+    if invalid:
+        logger.warning("%s: skipped %d invalid rows", owner, len(invalid))
+
+
+# Rows on disk
+
+
+def build_rows(
+    source: RowSource, row_format: RowFormat, cache_dir: str | Path | None
+) -> datasets.Dataset:
+    """Build the rows of a split, invalid ones marked, mapped from a temporary file."""
+    folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE) / "minbert_rows"
+    folder.mkdir(parents=True, exist_ok=True)
+    records = show_progress(source.read(row_format), f"read {source.split}")
+    rows = (
+        row_format.to_row(record, number, source.split) for number, record in enumerate(records)
+    )
+    schema = row_format.features.arrow_schema
+    digest = hashlib.sha256(hash_sources().encode())
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=".arrow", delete=False) as file:
+        try:
+            with pa.ipc.new_stream(file, schema) as writer:
+                for block in _split_rows(rows, digest):
+                    writer.write_table(pa.Table.from_pylist(block, schema))
+            file.flush()
+            table = datasets.table.MemoryMappedTable.from_file(file.name)
+        finally:
+            with suppress(PermissionError):  # Windows keeps a file in use
+                Path(file.name).unlink()
+    return datasets.Dataset(table, fingerprint=digest.hexdigest()[:32])
+
+
+def _split_rows(rows: Iterable[Row], digest: Any) -> Iterator[list[Row]]:
+    """Split rows into blocks that fit into memory, and hash them."""
+    block: list[Row] = []
+    size = 0
+    for row in rows:
+        text = repr(row)
+        digest.update(text.encode())
+        block.append(row)
+        size += len(text)
+        if len(block) == MOST_ROWS or size >= MOST_CHARACTERS:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+# Splits
 
 
 class ValidRows(NamedTuple):

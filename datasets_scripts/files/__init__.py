@@ -1,1 +1,0 @@
-"""Files and the Hub: readers of records, and values of a recipe."""

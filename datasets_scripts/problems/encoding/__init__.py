@@ -1,1 +1,0 @@
-"""Tokenization of rows, and the windows of long ones."""

@@ -1,1 +1,0 @@
-"""The data of a task: keys of a recipe, rows, invalid rows, and draws of rows."""
