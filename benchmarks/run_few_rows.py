@@ -27,8 +27,8 @@ import yaml  # noqa: E402
 from benchmarks.machine import describe_machine  # noqa: E402
 from benchmarks.report import table  # noqa: E402
 from minbert_cli.finetune import finetune  # noqa: E402
+from minbert_cli.recipe import read_recipe  # noqa: E402
 from minbert_cli.resources import find_recipe  # noqa: E402
-from trainers.runs.recipe_files import read_recipe  # noqa: E402
 
 METHODS = ("plain", "setfit", "head only")
 LAST = {"eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": False}

@@ -13,11 +13,11 @@ from huggingface_hub.errors import StrictDataclassError
 
 from datasets_scripts.catalog import DATASETS
 from minbert_cli.__main__ import main
+from minbert_cli.arguments import FinetuneArguments, PretrainArguments
 from minbert_cli.resources import RECIPES
 from minbert_cli.shell.commands import COMMANDS
 from modeling_minbert import TASKS
 from modeling_minbert.pooled import HEADS, PooledTask
-from trainers import FinetuneArguments, PretrainArguments
 from trainers.problems import PROBLEMS
 
 # Fields of a task that its data would set, for types whose losses depend on them.

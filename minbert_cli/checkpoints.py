@@ -21,11 +21,12 @@ from transformers.utils import (
 )
 from transformers.utils.hub import cached_file
 
+from minbert_cli.arguments import RunArguments
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel, unknown
 from modeling_minbert.cpu import check_memory
 from modeling_minbert.heads import Pretrained
 from modeling_minbert.inference import check_vocabulary, find_casing
-from trainers import RunArguments, load_pretrained, named_errors, reason_of
+from trainers import load_pretrained, named_errors, reason_of
 from trainers.errors import CHECKPOINT_ERRORS
 
 # Special tokens of a row, which leave no room for text.

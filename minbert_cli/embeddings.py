@@ -81,10 +81,10 @@ def run(args: argparse.Namespace) -> None:
     from transformers.utils import logging
 
     from minbert_cli.checkpoints import load_encoder, set_precision
+    from minbert_cli.run_folder import check_tables, sole_writer
     from sentence_vectors import as_vectors, evaluate_similarity, evaluate_transfer
-    from trainers import sole_writer, write_text
+    from trainers import write_text
     from trainers.reports.escaping import plain
-    from trainers.runs.run_folder import check_tables
 
     if not sys.stderr.isatty():
         logging.disable_progress_bar()

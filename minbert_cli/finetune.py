@@ -19,6 +19,11 @@ import torch
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from datasets_scripts import ChainedTexts, LoadedTask, corpus_texts, train_wordpiece
+from minbert_cli.arguments import (
+    DeviceTrainingArguments,
+    FinetuneArguments,
+    ProgramTrainingArguments,
+)
 from minbert_cli.checkpoints import (
     at_revision,
     choose_length,
@@ -28,9 +33,9 @@ from minbert_cli.checkpoints import (
     load_tokenizer,
     new_config,
 )
+from minbert_cli.launch import Given, Program, share
 from minbert_cli.resources import RECIPES, find_recipe
 from minbert_cli.shell.program_help import show_help
-from minbert_cli.training.arguments import DeviceTrainingArguments
 from minbert_cli.training.data_notes import (
     describe_answers,
     describe_data,
@@ -61,18 +66,7 @@ from minbert_cli.training.teachers import Teaching, find_taught, find_teaching
 from minbert_cli.training.texts import Text, load_text
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from modeling_minbert.tokens import TokenClassificationTask
-from trainers import (
-    Choice,
-    FinetuneArguments,
-    MultiTaskTrainer,
-    Program,
-    ProgramTrainingArguments,
-    RunFacts,
-    Task,
-    load_pretrained,
-)
-from trainers.runs.launch import Given
-from trainers.runs.processes import share
+from trainers import Choice, MultiTaskTrainer, RunFacts, Task, load_pretrained
 
 QUICKSTART = RECIPES / "quickstart.yaml"
 

@@ -18,6 +18,12 @@ from transformers.utils import logging
 
 from datasets_scripts import CorpusData, corpus_texts, train_wordpiece
 from minbert_cli import finetune
+from minbert_cli.arguments import (
+    DeviceTrainingArguments,
+    FinetuneArguments,
+    PretrainArguments,
+    ProgramTrainingArguments,
+)
 from minbert_cli.checkpoints import (
     at_revision,
     check_rows,
@@ -27,10 +33,11 @@ from minbert_cli.checkpoints import (
     load_tokenizer,
     new_config,
 )
+from minbert_cli.launch import Given, Program, share
+from minbert_cli.recipe import format_flags, parse_recipe
 from minbert_cli.resources import RECIPES, with_recipe
 from minbert_cli.shell.program_help import show_help
 from minbert_cli.training import recipe_tasks
-from minbert_cli.training.arguments import DeviceTrainingArguments
 from minbert_cli.training.defaults import (
     RunSize,
     choose_arguments,
@@ -54,10 +61,6 @@ from modeling_minbert import (
 )
 from trainers import (
     Choice,
-    FinetuneArguments,
-    PretrainArguments,
-    Program,
-    ProgramTrainingArguments,
     RunFacts,
     Task,
     check_arguments,
@@ -65,12 +68,8 @@ from trainers import (
     load_pretrained,
     make_problems,
     named_errors,
-    parse_recipe,
     spread,
 )
-from trainers.runs.launch import Given
-from trainers.runs.overrides import format_flags
-from trainers.runs.processes import share
 
 QUICKSTART = RECIPES / "pretrain_quickstart.yaml"
 VOCABULARY = 30522  # as bert-base-uncased

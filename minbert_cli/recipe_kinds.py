@@ -10,7 +10,7 @@ PROGRAMS = {"rows": "experiments", "corpus": "pretrain", "tasks": "finetune"}
 def find_program(path: str) -> str | None:
     """Tell which program a recipe is for; None if it has no key that says so."""
     # imported here, so that --help does not wait for torch
-    from trainers.runs.recipe_files import read_recipe
+    from minbert_cli.recipe import read_recipe
 
     recipe = read_recipe(Path(path))
     return next((program for key, program in PROGRAMS.items() if key in recipe), None)

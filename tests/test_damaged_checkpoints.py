@@ -7,9 +7,9 @@ import zipfile
 import pytest
 import torch
 
+from minbert_cli.run_folder import find_checkpoint
 from tests.damage import copy, damage
 from tests.trainers.tiny import make_trainer
-from trainers.runs.run_folder import find_checkpoint
 from trainers.training.resuming import checkpoint_problem
 
 EVIL = b"\x80\x04cos\nsystem\n(S'touch evil'\ntR."

@@ -9,13 +9,13 @@ from torch.testing import assert_close
 from transformers import TrainingArguments
 
 from minbert_cli import finetune
+from minbert_cli.arguments import ProgramTrainingArguments
 from tests import small_run
 from tests.problem_examples import EXAMPLES
 from tests.simulated_cuda import use_cuda
 from tests.test_simulated_cuda import SIZES, CudaArguments, cuda, values_of  # noqa: F401  a fixture
 from tests.trainers import tiny
 from trainers import Distillation, MultiTaskTrainer
-from trainers.runs.program_arguments import ProgramTrainingArguments
 
 pytestmark = pytest.mark.usefixtures("cuda")
 

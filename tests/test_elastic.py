@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from minbert_cli.run_folder import finish_run, is_started_by, start_run
 from tests.runs import checkpoints, free_port, write_pretraining, write_recipe
-from trainers.runs.run_folder import finish_run, is_started_by, start_run
 
 ROOT = Path(__file__).parents[1]
 # Kills the last process once, after a step of a run in a folder with this ending.

@@ -13,9 +13,10 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
 from minbert_cli import finetune
+from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
+from minbert_cli.recipe import parse_recipe
 from modeling_minbert import MinBertForMultiTask, MinBertModel
 from tests import small_run
-from trainers import FinetuneArguments, ProgramTrainingArguments, parse_recipe
 
 TASKS = ("moods", "pairs", "scores")
 

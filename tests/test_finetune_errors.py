@@ -12,11 +12,11 @@ from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel, RobertaConfig, RobertaModel
 
 from minbert_cli import finetune
+from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
+from minbert_cli.recipe import parse_recipe
+from minbert_cli.run_folder import describe_settings, finish_run, start_run
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from tests import small_run
-from trainers import FinetuneArguments, ProgramTrainingArguments, parse_recipe
-from trainers.runs.run_facts import describe_settings
-from trainers.runs.run_folder import finish_run, start_run
 
 ROOT = Path(__file__).parents[1]
 

@@ -4,10 +4,12 @@ import pytest
 import yaml
 
 from datasets_scripts import TaskData, load_task
+from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
 from minbert_cli.experiments.experiment_arguments import parse_experiments
 from minbert_cli.experiments.planning import plan_rows
+from minbert_cli.recipe import parse_recipe
 from tests import small_run
-from trainers import FinetuneArguments, ProgramTrainingArguments, UsageError, parse_recipe
+from trainers import UsageError
 
 
 def load(tmp_path, text, **keys):

@@ -8,19 +8,15 @@ from transformers import TrainingArguments
 
 from datasets_scripts import DATASETS, load_task
 from minbert_cli import finetune, pretrain
+from minbert_cli.arguments import FinetuneArguments, PretrainArguments
+from minbert_cli.recipe import parse_recipe
 from minbert_cli.resources import find_recipe
 from minbert_cli.training import recipe_tasks
 from modeling_minbert import MinBertConfig
 from tests.glue_files import write_glue
 from tests.nli_files import write_snli
 from tests.test_finetune_questions import make_questions
-from trainers import (
-    PROBLEMS,
-    FinetuneArguments,
-    PretrainArguments,
-    make_problems,
-    parse_recipe,
-)
+from trainers import PROBLEMS, make_problems
 from trainers.training.preparation.checks import check_arguments
 
 ROOT = Path(__file__).parents[1]

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from minbert_cli import __main__ as minbert
+from minbert_cli.recipe import as_recipe, format_recipe, read_recipe
 from tests import small_run
-from trainers.runs.recipe_files import as_recipe, format_recipe, read_recipe
 
 TEXTS = [
     "010",

@@ -11,6 +11,7 @@ from torch.testing import assert_close
 from transformers import TrainingArguments
 
 from minbert_cli import finetune
+from minbert_cli.arguments import ProgramTrainingArguments
 from modeling_minbert import MinBertForMultiTask, attention
 from modeling_minbert.attention import attend
 from modeling_minbert.packing import MinBertSequences
@@ -25,7 +26,6 @@ from trainers.data.shapes import FixedShapes
 from trainers.methods.method_arguments import MethodArguments
 from trainers.methods.regularization import smart
 from trainers.reports import evidence
-from trainers.runs.program_arguments import ProgramTrainingArguments
 
 NEAR = {"atol": 1e-5, "rtol": 1e-4}
 SIZES = {"hidden_size": 24}  # three heads of eight: the kernels of CUDA take multiples of eight

@@ -9,9 +9,9 @@ import pytest
 
 from minbert_cli import finetune, pretrain
 from minbert_cli.experiments import program as experiments
+from minbert_cli.launch import shrink
 from tests import small_run
 from tests.runs import write_pretraining
-from trainers.runs.smoke_test import shrink
 
 
 def run(program, *argv):

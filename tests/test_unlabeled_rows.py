@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from datasets_scripts import ROW_FORMATS, TaskData, load_task, train_wordpiece
+from minbert_cli.launch import TRAINING_ROWS, shrink
+from minbert_cli.recipe import PATH_KEYS
 from minbert_cli.training.recipe_tasks import parse_labeled
 from tests import small_run
 from tests.problem_examples import COLUMNS, EXAMPLES
 from tests.test_finetune_teacher import check_resumed, train
-from trainers.runs.recipe_files import PATH_KEYS
-from trainers.runs.smoke_test import TRAINING_ROWS, shrink
 
 KINDS = [name for name, kind in ROW_FORMATS.items() if kind.has_unlabeled_rows]
 OTHERS = sorted(ROW_FORMATS.keys() - KINDS)

@@ -1,10 +1,11 @@
 """Multi-task training on top of the Hugging Face Trainer.
 
 The layers from below: ``files``, ``errors``, ``options``, ``data``, ``problems``, ``task``,
-``methods``, ``training``, ``reports``, ``runs``; each imports only those before it.
+``methods``, ``training``, ``reports`` and ``arguments``; each imports only those before it.
 """
 
 from . import random_imports  # noqa: F401  before all that import rich
+from .arguments import FastTrainingArguments
 from .data.collators import TaskCollator
 from .data.masking import Masking
 from .data.rows import TextSource
@@ -41,20 +42,6 @@ from .reports.page import report_run, write_report
 from .reports.results import Choice, RunFacts, evaluate_run, write_results
 from .reports.run_card import write_card
 from .reports.tables import write_tables
-from .runs.arguments import FastTrainingArguments, FinetuneArguments, RunArguments
-from .runs.launch import Program
-from .runs.program_arguments import ProgramTrainingArguments
-from .runs.recipes import check_types, fill_arguments, parse_recipe, split_argv, split_keys
-from .runs.run_facts import (
-    describe_command,
-    describe_recipe,
-    describe_settings,
-    fingerprint_start,
-)
-from .runs.run_folder import read_settings, sole_writer
-from .runs.text_arguments import PretrainArguments, TextArguments
-from .runs.time_estimate import TimeEstimate
-from .runs.workload import Workload, measure_workload
 from .task import Task, TaskTraining
 from .training.callbacks import AggregateEarlyStopping, LastStep
 from .training.divergence import TrainingDivergedError
@@ -72,7 +59,6 @@ __all__ = [
     "Distillation",
     "ExponentialDecay",
     "FastTrainingArguments",
-    "FinetuneArguments",
     "FreezeLayers",
     "GlueFile",
     "GradientSurgery",
@@ -84,13 +70,9 @@ __all__ = [
     "MethodArguments",
     "Metric",
     "MultiTaskTrainer",
-    "PretrainArguments",
     "Problem",
     "ProblemType",
-    "Program",
-    "ProgramTrainingArguments",
     "RDrop",
-    "RunArguments",
     "RunFacts",
     "SamplingArguments",
     "Smart",
@@ -100,43 +82,28 @@ __all__ = [
     "TaskCollator",
     "TaskDataset",
     "TaskTraining",
-    "TextArguments",
     "TextSource",
-    "TimeEstimate",
     "TrainingDivergedError",
     "UsageError",
     "WeightAveraging",
-    "Workload",
     "WriteError",
     "add_lora",
     "check_arguments",
     "check_libraries",
     "check_sampling",
-    "check_types",
-    "describe_command",
-    "describe_recipe",
-    "describe_settings",
     "evaluate_run",
-    "fill_arguments",
-    "fingerprint_start",
     "last_complete_checkpoint",
     "list_metrics",
     "load_pretrained",
     "make_problems",
-    "measure_workload",
     "merge_lora",
     "missing_files",
     "named_errors",
     "named_writes",
-    "parse_recipe",
-    "read_settings",
     "readable_errors",
     "reason_of",
     "replaced_when_done",
     "report_run",
-    "sole_writer",
-    "split_argv",
-    "split_keys",
     "spread",
     "write_card",
     "write_label_issues",

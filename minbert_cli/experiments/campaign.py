@@ -11,12 +11,9 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
+from minbert_cli.recipe import format_recipe
 from minbert_cli.resources import HOME, IS_INSTALLED
-from trainers.errors import INPUT_ERRORS, reason_of
-from trainers.files import write_text
-from trainers.reports.results import read_metrics
-from trainers.runs.recipe_files import format_recipe
-from trainers.runs.run_folder import (
+from minbert_cli.run_folder import (
     check_data,
     check_same_run,
     delete_checkpoints,
@@ -24,6 +21,9 @@ from trainers.runs.run_folder import (
     is_free,
     read_fingerprints,
 )
+from trainers.errors import INPUT_ERRORS, reason_of
+from trainers.files import write_text
+from trainers.reports.results import read_metrics
 
 from .planning import PlannedRun, Row
 

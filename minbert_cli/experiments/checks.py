@@ -7,18 +7,13 @@ from typing import Any
 
 from datasets_scripts import load_task
 from minbert_cli import finetune, pretrain
+from minbert_cli.arguments import FinetuneArguments, PretrainArguments
 from minbert_cli.checkpoints import load_config
+from minbert_cli.recipe import fill_arguments
+from minbert_cli.run_folder import describe_settings, fingerprint_start
 from minbert_cli.training import recipe_tasks
 from modeling_minbert import unknown
-from trainers import (
-    INPUT_ERRORS,
-    FinetuneArguments,
-    PretrainArguments,
-    describe_settings,
-    fill_arguments,
-    fingerprint_start,
-    reason_of,
-)
+from trainers import INPUT_ERRORS, reason_of
 
 from .planning import PlannedRun
 

@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from datasets_scripts import load_task
 from minbert_cli.command_line import expand_path
-from trainers import UsageError, parse_recipe, read_settings
+from minbert_cli.recipe import parse_recipe
+from minbert_cli.run_folder import FREE_SETTINGS, read_settings
+from trainers import UsageError
 from trainers.reports.comparison import ALL, PairedDifference, write_comparison
-from trainers.runs.run_folder import FREE_SETTINGS
 
 from .checks import list_labeled
 from .compare import (

@@ -8,11 +8,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from minbert_cli.recipe import format_recipe
 from trainers.errors import reason_of
 from trainers.files import read_object, write_text
 from trainers.reports.model_card import markdown_table
 from trainers.reports.wording import format_duration
-from trainers.runs.recipe_files import format_recipe
 
 from .campaign import Campaign, Failure, State, run_logged
 from .planning import PlannedRun, Row

@@ -6,10 +6,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from trainers.runs.arguments import check_names
-from trainers.runs.overrides import group_flags, read_flag
-from trainers.runs.recipe_files import read_recipe
-from trainers.runs.recipes import parse_recipe, split_argv
+from minbert_cli.arguments import check_names
+from minbert_cli.recipe import group_flags, parse_recipe, read_flag, read_recipe, split_argv
 
 EXAMPLE = "{plain: {base: sst}}"
 MAX_PROCESSES = 10_000

@@ -9,15 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from minbert_cli.arguments import PretrainArguments
+from minbert_cli.recipe import check_disjoint, check_types, override, read_recipe, split_keys
 from minbert_cli.resources import find_recipe
+from minbert_cli.run_folder import LOCK_FILE, is_finished
 from modeling_minbert import unknown
-from trainers import PretrainArguments
 from trainers.errors import INPUT_ERRORS
 from trainers.problems.metrics import AGGREGATES
-from trainers.runs.overrides import check_disjoint, override
-from trainers.runs.recipe_files import read_recipe
-from trainers.runs.recipes import check_types, split_keys
-from trainers.runs.run_folder import LOCK_FILE, is_finished
 
 from .experiment_arguments import EXAMPLE, ExperimentArguments, PretrainKeys, RowKeys, check_seeds
 from .search.points import Point, Search

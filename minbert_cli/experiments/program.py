@@ -35,12 +35,12 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from minbert_cli.launch import describe_skipped, smoke_folder
 from minbert_cli.recipe_kinds import check_program
 from minbert_cli.resources import RECIPES, with_recipe
+from minbert_cli.run_folder import check_tables, sole_writer
 from minbert_cli.shell.program_help import show_help
-from trainers import readable_errors, sole_writer
-from trainers.runs.run_folder import check_tables
-from trainers.runs.smoke_test import describe_skipped, smoke_folder
+from trainers import readable_errors
 
 from .campaign import (
     Campaign,

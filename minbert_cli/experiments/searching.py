@@ -8,10 +8,10 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from minbert_cli.run_folder import delete_checkpoints
 from modeling_minbert import unknown
 from trainers.errors import reason_of
 from trainers.reports.results import read_metrics
-from trainers.runs.run_folder import delete_checkpoints
 
 from .campaign import Campaign, Failure, State, order_runs
 from .planning import PRETRAIN, PlannedRun, Row, RowPlan

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from minbert_cli.launch import shrink
+from minbert_cli.run_folder import LOCK_FILE
 from trainers import write_text
-from trainers.runs.run_folder import LOCK_FILE
-from trainers.runs.smoke_test import shrink
 
 from .planning import PlannedRun, Row
 

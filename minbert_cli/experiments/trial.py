@@ -15,15 +15,10 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl
 
-from trainers import (
-    TimeEstimate,
-    fill_arguments,
-    measure_workload,
-    readable_errors,
-    write_text,
-)
-from trainers.runs.processes import speak_once, use_all_cores
-from trainers.runs.recipe_files import read_recipe
+from minbert_cli.console import TimeEstimate, measure_workload
+from minbert_cli.launch import speak_once, use_all_cores
+from minbert_cli.recipe import fill_arguments, read_recipe
+from trainers import readable_errors, write_text
 
 from .checks import PROGRAMS
 

@@ -17,14 +17,13 @@ ARGUMENTS = {
     "experiments": ("ExperimentArguments", "ComparisonArguments"),
 }
 SOURCES = (
+    "minbert_cli/arguments.py",
     "minbert_cli/experiments/compare.py",
     "minbert_cli/experiments/experiment_arguments.py",
+    "trainers/arguments.py",
     "trainers/data/sampling/task_sampling.py",
     "trainers/methods/distillation.py",
     "trainers/methods/method_arguments.py",
-    "trainers/runs/arguments.py",
-    "trainers/runs/program_arguments.py",
-    "trainers/runs/text_arguments.py",
 )
 DEFAULTS = ("default", "default_factory")  # keywords of ``dataclasses.field``
 REQUIRED = "required"

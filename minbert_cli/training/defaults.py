@@ -7,19 +7,13 @@ from typing import Any, NamedTuple
 
 from transformers import TrainingArguments
 
+from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments, RunArguments
 from minbert_cli.checkpoints import ROW_LENGTH, choose_length
+from minbert_cli.console import EVALUATION_COST
 from minbert_cli.training.recipe_tasks import learns_from_text
 from minbert_cli.training.shared_tasks import KEY
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from trainers import (
-    Choice,
-    FinetuneArguments,
-    ProgramTrainingArguments,
-    RunArguments,
-    Task,
-    TaskTraining,
-)
-from trainers.runs.time_estimate import EVALUATION_COST
+from trainers import Choice, Task, TaskTraining
 from trainers.training.preparation.batches import find_shares
 
 # Learning rate times the width of the model: of BERT-base 5e-5, as in Devlin et al. 2019, appendix

@@ -11,7 +11,9 @@ from datasets import Dataset
 from transformers import TrainingArguments
 
 from datasets_scripts import DATASETS, CorpusData, LoadedTask, TaskData, check_files
+from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments, TextArguments
 from minbert_cli.checkpoints import check_rows, choose_length
+from minbert_cli.recipe import check_types, split_keys
 from minbert_cli.training.shared_tasks import complete_keys, join_groups
 from minbert_cli.training.teachers import Teacher, parse_teachers
 from minbert_cli.training.texts import parse_corpus
@@ -22,19 +24,14 @@ from modeling_minbert.tasks import parse_task
 from trainers import (
     PROBLEMS,
     Choice,
-    FinetuneArguments,
     GlueFile,
-    ProgramTrainingArguments,
     TaskTraining,
-    TextArguments,
     add_lora,
     check_arguments,
     check_libraries,
     check_sampling,
-    check_types,
     list_metrics,
     make_problems,
-    split_keys,
 )
 from trainers.problems.base import Problem
 

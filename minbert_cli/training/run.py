@@ -8,25 +8,25 @@ from typing import Any
 from datasets import Dataset
 from transformers import TrainingArguments
 
+from minbert_cli.arguments import RunArguments
 from minbert_cli.checkpoints import find_commit
+from minbert_cli.console import print_text
+from minbert_cli.launch import Done, Given, Program
+from minbert_cli.recipe import split_argv
 from minbert_cli.recipe_kinds import check_program
 from minbert_cli.resources import MODEL_CARD, with_recipe, with_recipe_name
+from minbert_cli.run_folder import describe_command, describe_recipe
 from trainers import (
     GlueFile,
     LastStep,
     MultiTaskTrainer,
-    Program,
-    RunArguments,
     RunFacts,
     Task,
-    describe_command,
-    describe_recipe,
     evaluate_run,
     missing_files,
     named_errors,
     readable_errors,
     report_run,
-    split_argv,
     write_card,
     write_label_issues,
     write_results,
@@ -35,8 +35,6 @@ from trainers import (
 )
 from trainers.problems.base import Problem
 from trainers.reports.results import Results
-from trainers.runs.console import print_text
-from trainers.runs.launch import Done, Given
 from trainers.wrapped_models import find_inner
 
 

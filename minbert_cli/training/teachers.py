@@ -17,14 +17,16 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 from transformers.utils import logging
 
 from datasets_scripts import LoadedTask
+from minbert_cli.arguments import FinetuneArguments
 from minbert_cli.checkpoints import find_commit, load_encoder, load_tokenizer
+from minbert_cli.console import shows_bars
+from minbert_cli.recipe import expand_path
+from minbert_cli.run_folder import fingerprint_start
 from modeling_minbert import MinBertConfig, __version__, unknown
 from modeling_minbert.inference import Encoded, batches, choose_tokens, predicting, windows_of
-from trainers import PROBLEMS, FinetuneArguments, fingerprint_start, load_pretrained
+from trainers import PROBLEMS, load_pretrained
 from trainers.methods.base import refuse_shared_rows
 from trainers.methods.distillation import NOT_SHARED, reduce_width
-from trainers.runs.console import shows_bars
-from trainers.runs.recipe_files import expand_path
 
 EXAMPLE = "a folder or a Hub id, {path: folder, task: name}, or a list of these"
 TOKEN_COLUMNS = ("input_ids", "token_type_ids")

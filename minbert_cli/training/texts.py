@@ -8,8 +8,9 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from datasets_scripts import CorpusData, encode_corpus, make_text_rows
+from minbert_cli.arguments import TextArguments
 from minbert_cli.training.data_notes import describe_unknown
-from trainers import PROBLEMS, Masking, TextArguments, TextSource, spread
+from trainers import PROBLEMS, Masking, TextSource, spread
 
 MEASURED_DOCUMENTS = 1_000  # evenly spread, whose tokens are counted
 FEWEST_CONTINUED = 0.001  # of the tokens, without a warning about whole words

@@ -5,10 +5,9 @@ import torch
 
 from minbert_cli.finetune import PROGRAM as FINETUNE
 from minbert_cli.pretrain import PROGRAM as PRETRAIN
+from minbert_cli.recipe import parse_recipe
+from minbert_cli.run_folder import check_output_dir, describe_settings, read_settings, start_run
 from modeling_minbert.int8 import bfloat16_is_fast
-from trainers import parse_recipe, read_settings
-from trainers.runs.run_facts import describe_settings
-from trainers.runs.run_folder import check_output_dir, start_run
 
 pytestmark = pytest.mark.usefixtures("default_precision")
 

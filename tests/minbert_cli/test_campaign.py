@@ -20,7 +20,7 @@ from minbert_cli.experiments.campaign import (
 )
 from minbert_cli.experiments.experiment_arguments import ExperimentArguments
 from minbert_cli.experiments.planning import plan_rows
-from trainers.runs.run_folder import RUN_FILE
+from minbert_cli.run_folder import RUN_FILE
 
 # Replaces finetune.py and pretrain.py: records its call, and follows its recipe.
 STUB = """

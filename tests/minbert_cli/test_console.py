@@ -9,11 +9,10 @@ import transformers
 from rich.console import Console
 from transformers import TrainerCallback
 
-from minbert_cli import finetune
+from minbert_cli import console, finetune
+from minbert_cli.console import print_text, quiet_libraries, shows_bars
 from tests import small_run
 from trainers.reports.wording import format_time
-from trainers.runs import console
-from trainers.runs.console import print_text, quiet_libraries, shows_bars
 
 NOISE = ("LOAD REPORT", "Writing model shards", "'loss'", "'eval_", "train_runtime", "it/s")
 
@@ -135,7 +134,7 @@ def test_an_interrupted_run_leaves_the_terminal_as_it_was(tmp_path, capfd, monke
         trainer.add_callback(Interruption())
         return progress
 
-    monkeypatch.setattr("trainers.runs.launch.show_progress", show_and_interrupt)
+    monkeypatch.setattr("minbert_cli.launch.show_progress", show_and_interrupt)
     before = sys.stdout, transformers.utils.logging.get_verbosity()
 
     with pytest.raises(SystemExit, match="130"):

@@ -8,7 +8,9 @@ import torch
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
 from minbert_cli import finetune
+from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
 from minbert_cli.checkpoints import describe_pretrained
+from minbert_cli.run_folder import describe_settings
 from minbert_cli.training.defaults import (
     RunSize,
     choose_arguments,
@@ -20,8 +22,6 @@ from minbert_cli.training.defaults import (
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertModel
 from modeling_minbert.heads import Pretrained
 from tests import small_run
-from trainers import FinetuneArguments, ProgramTrainingArguments
-from trainers.runs.run_facts import describe_settings
 
 SIZE = RunSize(width=768, is_new=False, rows=10_000, tasks=1, evaluation_rows=1_000, max_length=128)
 TINY = {

@@ -11,11 +11,11 @@ import pytest
 import modeling_minbert
 from minbert_cli import __main__ as minbert
 from minbert_cli import resources
+from minbert_cli.arguments import FinetuneArguments, PretrainArguments, ProgramTrainingArguments
 from minbert_cli.experiments.compare import ComparisonArguments
 from minbert_cli.experiments.experiment_arguments import ExperimentArguments
 from minbert_cli.shell import flags, program_help
 from minbert_cli.shell.flag_groups import GROUPS
-from trainers import FinetuneArguments, PretrainArguments, ProgramTrainingArguments
 
 ROOT = Path(__file__).parents[2]
 

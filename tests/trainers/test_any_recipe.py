@@ -4,12 +4,10 @@ import pytest
 import yaml
 from hypothesis import strategies as st
 
+from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
+from minbert_cli.recipe import fill_arguments, parse_recipe, read_recipe, read_value
 from tests.any_input import attempt, check
-from trainers import FinetuneArguments
 from trainers.errors import INPUT_ERRORS
-from trainers.runs.program_arguments import ProgramTrainingArguments
-from trainers.runs.recipe_files import read_recipe, read_value
-from trainers.runs.recipes import fill_arguments, parse_recipe
 
 # of transformers, about old names of its arguments
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")

@@ -5,8 +5,8 @@ import math
 import pytest
 from transformers import TrainingArguments
 
+from minbert_cli.arguments import FastTrainingArguments
 from tests.trainers.tiny import make_trainer
-from trainers.runs.arguments import FastTrainingArguments
 from trainers.training.preparation.argument_checks import OPTIONAL, RANGES, check_numbers
 
 NAN, INF = math.nan, math.inf

@@ -5,14 +5,10 @@ import torch
 from transformers import TrainingArguments
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
-from trainers import (
-    AggregateEarlyStopping,
-    FastTrainingArguments,
-    FinetuneArguments,
-    PretrainArguments,
-    parse_recipe,
-)
-from trainers.runs.run_facts import describe_settings
+from minbert_cli.arguments import FinetuneArguments, PretrainArguments
+from minbert_cli.recipe import parse_recipe
+from minbert_cli.run_folder import describe_settings
+from trainers import AggregateEarlyStopping, FastTrainingArguments
 
 TASKS = {"sst": {"dataset": "sst"}}
 

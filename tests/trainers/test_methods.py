@@ -8,11 +8,11 @@ import pytest
 import torch
 from transformers import TrainerCallback, TrainingArguments
 
+from minbert_cli.arguments import FinetuneArguments
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers.test_contrastive import make_trainer as make_contrastive
 from tests.trainers.tiny import PROBLEM_TYPES, make_config, make_model, make_tasks
 from trainers import MethodArguments, MultiTaskTrainer, RDrop, Task
-from trainers.runs.arguments import FinetuneArguments
 
 SMART = {"weight": 0.5, "bregman_weight": 0.5, "epsilon": 0.1}
 

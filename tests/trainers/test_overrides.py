@@ -2,8 +2,8 @@
 
 import pytest
 
+from minbert_cli.recipe import check_disjoint, override, split_dotted
 from trainers.errors import UsageError
-from trainers.runs.overrides import check_disjoint, override, split_dotted
 
 RECIPE = {
     "tasks": {"sst": {"dataset": "sst"}, "sts": {"dataset": "sts", "loss": "bce"}},

@@ -2,8 +2,8 @@
 
 import pytest
 
-from trainers.runs.program_arguments import BEST, PROVISIONAL, ProgramTrainingArguments
-from trainers.runs.run_facts import describe_settings
+from minbert_cli.arguments import BEST, PROVISIONAL, ProgramTrainingArguments
+from minbert_cli.run_folder import describe_settings
 
 
 def make(tmp_path, **given):

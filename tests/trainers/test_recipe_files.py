@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainers.runs.recipe_files import format_recipe, read_recipe
+from minbert_cli.recipe import format_recipe, read_recipe
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from typing import Any, Literal
 import pytest
 from transformers import TrainingArguments
 
-from trainers import FinetuneArguments, parse_recipe
+from minbert_cli.arguments import FinetuneArguments
+from minbert_cli.recipe import parse_recipe
 
 
 @dataclass

@@ -9,19 +9,17 @@ import pytest
 import transformers
 from transformers import TrainingArguments
 
-from trainers.runs import run_facts, run_folder
-from trainers.runs.processes import speak_once
-from trainers.runs.run_facts import (
-    describe_command,
-    describe_recipe,
-    describe_settings,
-    fingerprint_start,
-)
-from trainers.runs.run_folder import (
+from minbert_cli import run_folder
+from minbert_cli.launch import speak_once
+from minbert_cli.run_folder import (
     asks_to_resume,
     check_data,
     check_output_dir,
+    describe_command,
+    describe_recipe,
+    describe_settings,
     find_checkpoint,
+    fingerprint_start,
     finish_run,
     read_code,
     sole_writer,
@@ -110,19 +108,19 @@ def test_an_equal_run_that_has_finished_may_be_repeated(folder):
 
 
 def test_the_code_is_any_source_of_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_facts, "__file__", str(tmp_path / "trainers/runs/run_facts.py"))
-    found = [run_facts.digest_code()]
+    monkeypatch.setattr(run_folder, "__file__", str(tmp_path / "minbert_cli/run_folder.py"))
+    found = [run_folder.digest_code()]
     for name in ("minbert_cli/finetune.py", "trainers/a.py", "datasets_scripts/b/c.py"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         for text in ("", "1"):
             path.write_text(text)
-            found.append(run_facts.digest_code())
+            found.append(run_folder.digest_code())
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests/test_a.py").touch()
 
     assert len(set(found)) == len(found) == 7
-    assert run_facts.digest_code() == found[-1]
+    assert run_folder.digest_code() == found[-1]
 
 
 @pytest.mark.parametrize("resume", [False, True])
@@ -143,7 +141,7 @@ def test_unrecorded_code_is_reported(folder):
 
     start_run(folder, SETTINGS, resume=True)
 
-    assert read_code(folder)[1] == f"not noted, {run_facts.digest_code()}"
+    assert read_code(folder)[1] == f"not noted, {run_folder.digest_code()}"
 
 
 def test_an_unfinished_run_may_be_resumed(folder):

@@ -3,12 +3,12 @@
 import pytest
 from transformers import TrainerCallback
 
+from minbert_cli.console import TimeEstimate, measure_costs, measure_workload
 from tests.trainers import tiny
-from trainers import LastStep, TimeEstimate, measure_workload
+from trainers import LastStep
 from trainers.data.collating import list_batches
 from trainers.data.sampling.task_sampling import SamplingArguments
 from trainers.reports.wording import format_duration
-from trainers.runs.time_estimate import measure_costs
 
 SECONDS = {"moods": 2.0, "pairs": 4.0, "scores": 6.0}  # of a micro-step
 

@@ -3,12 +3,12 @@
 import pytest
 from transformers import TrainerCallback
 
+from minbert_cli.console import measure_workload
 from tests.trainers import tiny
 from tests.trainers.texts import CLS, FIRST, MASK, SEP, VOCABULARY, Pairs
 from trainers import AggregateEarlyStopping, LastStep, Masking, MultiTaskTrainer, Task
 from trainers.data.collating import list_batches
 from trainers.data.sampling.task_sampling import SamplingArguments
-from trainers.runs.workload import measure_workload
 
 from .test_text import make_model
 

@@ -1,0 +1,475 @@
+"""Flags and recipe keys of fine-tuning and pretraining, beside ``TrainingArguments``."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from transformers import TrainingArguments
+
+from modeling_minbert import unknown
+from modeling_minbert.int8 import bfloat16_is_fast
+from trainers.arguments import FastTrainingArguments
+from trainers.data.masking import check_shares
+from trainers.data.sampling.task_sampling import SamplingArguments, StepsPerEpoch, TaskSizes
+from trainers.methods.method_arguments import MethodArguments
+from trainers.options import MAX_TOKENS, check_count, option
+from trainers.problems import PROBLEMS, ProblemType
+from trainers.training.callbacks import AggregateEarlyStopping
+from trainers.training.preparation.argument_checks import MAX_WORKERS
+
+CARD_KEYS = ("language", "license", "datasets", "tags")
+
+
+@dataclass(kw_only=True)
+class RunArguments:
+    """Flags and recipe keys of fine-tuning and pretraining."""
+
+    # Keys of a recipe that a flag replaces: a checkpoint has its own sizes.
+    replaced_keys: ClassVar[dict[str, tuple[str, ...]]] = {
+        "model_name_or_path": ("model_config", "revision")
+    }
+
+    model_name_or_path: str | None = option(
+        None, "A bert or minbert checkpoint; null for a new model."
+    )
+    revision: str | None = option(
+        None, "Branch, tag or commit of the model on the Hub; by default its main branch."
+    )
+    model_config: dict[str, Any] | None = option(None, "Fields of MinBertConfig for a new model.")
+    data_dir: str | None = option(None, "Folder with the official files of the built-in datasets.")
+    max_length: int | None = option(
+        None, "Maximum tokens of a sequence; by default 128, or the positions of a smaller model."
+    )
+    max_tokens_per_batch: int | None = option(
+        None, "Maximum tokens of a batch of the tasks without a batch_size, instead of rows."
+    )
+    early_stopping_patience: int | None = option(
+        None, "Evaluations without a better metric before stopping."
+    )
+    evaluate_train: bool = option(
+        True, "At the end also evaluate a training sample the size of the validation set."
+    )
+    overwrite_output_dir: bool = option(False, "Whether another run in the folder may be deleted.")
+    smoke_test: bool = option(
+        False, "Try every stage with few rows and steps, in <output_dir>-smoke."
+    )
+    verbose: bool = option(False, "Show the messages and progress bars of all libraries.")
+    card: dict[str, Any] | None = option(
+        None,
+        "Hub metadata of the model card: language (en), license (apache-2.0), datasets and tags "
+        "(lists).",
+    )
+
+    def __post_init__(self) -> None:
+        if self.model_name_or_path is not None and self.model_config:
+            raise ValueError(
+                f"model_name_or_path={self.model_name_or_path!r} determines the sizes; "
+                "remove model_config, or clear it with --model_config '{}'"
+            )
+        if self.revision is not None and Path(self.model_name_or_path or ".").is_dir():
+            raise ValueError(
+                f"revision={self.revision!r} has no effect without a model_name_or_path on the "
+                "Hub; remove it"
+            )
+        rows = "per_device_train_batch_size rows"
+        check_count("max_tokens_per_batch", self.max_tokens_per_batch, MAX_TOKENS, null=rows)
+        check_card(self.card or {})
+
+    def make_callbacks(self, args: TrainingArguments) -> list[AggregateEarlyStopping]:
+        """Build the early stopping callback, if there is a patience."""
+        patience = self.early_stopping_patience
+        if patience is None:
+            return []
+        if patience < 1:
+            raise ValueError(f"early_stopping_patience={patience} must be 1 or more")
+        if not args.load_best_model_at_end:
+            raise ValueError(
+                f"early_stopping_patience={patience} needs load_best_model_at_end: true and a "
+                "metric_for_best_model, such as mean"
+            )
+        return [AggregateEarlyStopping(patience)]
+
+
+@dataclass(kw_only=True)
+class FinetuneArguments(SamplingArguments, MethodArguments, RunArguments):
+    """Flags and recipe keys of fine-tuning."""
+
+    tasks: dict[str, Any] = field(
+        metadata={"help": "Keys of each task by name; as a flag also names of tasks of the recipe."}
+    )
+    freeze_encoder: bool = option(False, "Train only the heads.")
+    calibrate: bool = option(
+        False, "Calibrate probabilities on validation rows after training, one temperature a task."
+    )
+    steps_per_epoch: str = option(
+        "longest", "Length of an epoch: shortest, longest, or a number of steps."
+    )
+    report_examples: int | None = option(
+        None,
+        "Worst errors of each task quoted in report.html; by default 20, or 0 with push_to_hub.",
+    )
+
+    def __post_init__(self) -> None:
+        check_names("tasks", self.tasks, "{sst: {dataset: sst}}")
+        if self.report_examples is not None and self.report_examples < 0:
+            raise ValueError(f"report_examples={self.report_examples}; expected 0 or more")
+        SamplingArguments.__post_init__(self)
+        MethodArguments.__post_init__(self)
+        RunArguments.__post_init__(self)
+        # the rows of others are in the batches of these
+        owners = [
+            name for name, keys in self.tasks.items() if "shares_rows_with" not in (keys or ())
+        ]
+        sampling, ones = self.make_sampling(), np.ones(len(owners), dtype=np.int64)
+        for method in self.make_methods():
+            method.check_sampling(sampling)
+        # of tasks with one row each, to check the names of tasks and the length of an epoch
+        sizes = TaskSizes(owners, ones.astype(np.float64), ones)
+        if owners:  # else one that others share rows with is missing, which is an error later
+            sampling.make_order(sizes, self.parse_steps_per_epoch(), seed=0)
+        if self.freeze_encoder:
+            rates = ("layerwise_lr_decay", "head_learning_rate")
+            needless = ("freeze_layers", "unfreeze_layer_every", "lora")
+            for name in (*needless, *rates):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"freeze_encoder trains only the heads; leave {name} out")
+
+    def count_examples(self, args: TrainingArguments) -> int:
+        """Return the number of quoted errors; a published report has none by default."""
+        if self.report_examples is not None:
+            return self.report_examples
+        return 0 if args.push_to_hub else 20
+
+    def parse_steps_per_epoch(self) -> StepsPerEpoch:
+        """Convert ``steps_per_epoch``; the sampler checks it."""
+        steps: Any = self.steps_per_epoch
+        return int(steps) if steps.isdigit() else steps
+
+
+def check_card(card: dict[str, Any]) -> None:
+    """Check metadata of a model card."""
+    for key, value in card.items():
+        if key not in CARD_KEYS:
+            raise ValueError(f"card: {unknown('key', key, CARD_KEYS)}")
+        texts = value if isinstance(value, list) else [value]
+        if not texts or not all(isinstance(text, str) and text for text in texts):
+            what = {"license": "a text"}.get(key, "a text or a list of texts")
+            raise ValueError(f"card: {key}={value!r} must be {what}, in quotes if YAML reads more")
+        if key == "license" and isinstance(value, list):
+            raise ValueError(f"card: license={value!r} must be one text, as in apache-2.0")
+
+
+def check_names(key: str, mapping: dict[Any, Any], example: str) -> None:
+    """Check that a mapping from YAML is not empty, and that its names are texts."""
+    if not mapping:
+        raise ValueError(f"{key} is empty; name at least one, as in {example}")
+    if unnamed := [name for name in mapping if not isinstance(name, str)]:
+        raise ValueError(f"{key}: {unnamed[0]!r} is not a name; put it in quotes")
+
+
+# Arguments whose values depend on the model or the rows, and values for the time before.
+PROVISIONAL: dict[str, Any] = {
+    "learning_rate": 5e-5,
+    "num_train_epochs": 3.0,
+    "per_device_train_batch_size": 32,
+    "eval_steps": 0.2,
+    "save_steps": 0.2,
+}
+# Arguments that say which weights to keep; a run with few validation rows keeps the last.
+BEST = ("load_best_model_at_end", "metric_for_best_model", "greater_is_better")
+BEST_METRIC = "mean"  # of the headline metrics of all tasks
+
+
+@dataclass
+class ProgramTrainingArguments(FastTrainingArguments):
+    """``FastTrainingArguments`` for runs of any length, of any model; explicit values win.
+
+    What is left out and depends on the model or the rows has a provisional value, until ``decide``
+    sets it. The best weights are kept, so evaluation and saving go together unless a recipe
+    separates them.
+
+    Attributes:
+        undecided: Names of the arguments that are left out and depend on the model or the rows.
+        chooses_best: Whether the recipe leaves out which weights to keep.
+    """
+
+    learning_rate: float | None = option(  # type: ignore[assignment]  # as for bf16
+        None, "Peak learning rate; by default chosen by the width of the model."
+    )
+    num_train_epochs: float | None = option(  # type: ignore[assignment]
+        None, "Epochs; by default chosen by the number of rows."
+    )
+    per_device_train_batch_size: int | None = option(  # type: ignore[assignment]
+        None, "Rows per device and step; by default chosen by the number and length of rows."
+    )
+    per_device_eval_batch_size: int = option(64, "Rows per device in an evaluation.")
+    warmup_steps: float = option(
+        0.1, "Steps in which the learning rate grows, or below 1 their share of all steps."
+    )
+    weight_decay: float = option(0.01, "Weight decay of AdamW, except for biases and norms.")
+    eval_strategy: str | None = option(  # type: ignore[assignment]
+        None, "When to evaluate: no, steps or epoch; by default as for saving, or by steps."
+    )
+    eval_steps: float | None = option(
+        None,
+        "Steps between two evaluations, or below 1 their share of all steps; by default chosen so "
+        "that they take little of the time.",
+    )
+    save_strategy: str | None = option(  # type: ignore[assignment]
+        None, "When to save a checkpoint: no, steps, epoch or best; by default as for evaluation."
+    )
+    save_steps: float | None = option(  # type: ignore[assignment]
+        None, "Steps between two checkpoints, as eval_steps; by default the same."
+    )
+    save_total_limit: int | None = option(2, "Number of checkpoints to keep; null for all.")
+    load_best_model_at_end: bool | None = option(  # type: ignore[assignment]
+        None, "Keep the weights of the best evaluation; by default if each of them is saved."
+    )
+    metric_for_best_model: str | None = option(
+        None, "What is best; by default mean, that of the headline metrics of all tasks."
+    )
+
+    def __post_init__(self) -> None:
+        if self.run_name is None and self.output_dir is not None:
+            self.run_name = Path(self.output_dir).name  # trackers would invent one
+        self._plan_evaluations()
+        missing = {name for name in PROVISIONAL if getattr(self, name) is None}
+        self.undecided = {name for name in missing if self._matters(name)}
+        self.decide({name: PROVISIONAL[name] for name in missing})
+        self._plan_best()
+        super().__post_init__()
+
+    def _plan_best(self) -> None:
+        """Choose which weights to keep, where the recipe leaves it out."""
+        chosen = (self.load_best_model_at_end, self.metric_for_best_model)
+        self.chooses_best = chosen == (None, None) and _name(self.save_strategy) != "best"
+        if self.load_best_model_at_end is None:
+            self.load_best_model_at_end = self._saves_every_evaluation()
+        if self.chooses_best and self.load_best_model_at_end:
+            self.undecided |= set(BEST)
+        if self.metric_for_best_model is None and (
+            self.load_best_model_at_end or _name(self.save_strategy) == "best"
+        ):
+            self.metric_for_best_model = BEST_METRIC
+
+    def _plan_evaluations(self) -> None:
+        """Let evaluation and saving go together, where only one of them is given."""
+        evaluating, saving = _name(self.eval_strategy), _name(self.save_strategy)
+        if evaluating is None:
+            self.eval_strategy = saving if saving in ("steps", "epoch") else "steps"
+        if saving is None:
+            self.save_strategy = "steps" if evaluating in (None, "no") else evaluating
+        if {_name(self.eval_strategy), _name(self.save_strategy)} == {"steps"}:
+            steps = self.eval_steps if self.save_steps is None else self.save_steps
+            self.eval_steps = steps if self.eval_steps is None else self.eval_steps
+            self.save_steps = steps
+
+    def _matters(self, name: str) -> bool:
+        """Whether an argument has an effect."""
+        if name.endswith("_steps"):
+            return _name(getattr(self, name.replace("_steps", "_strategy"))) == "steps"
+        return name != "num_train_epochs" or self.max_steps <= 0
+
+    def _saves_every_evaluation(self) -> bool:
+        strategies = {_name(self.eval_strategy), _name(self.save_strategy)}
+        if len(strategies) > 1 or "no" in strategies:
+            return False
+        return "steps" not in strategies or self.eval_steps == self.save_steps
+
+    def decide(self, values: Mapping[str, Any]) -> None:
+        """Set arguments that were left out."""
+        for name, value in values.items():
+            setattr(self, name, value)
+
+    def keep_last_without(self, metrics: Collection[str]) -> None:
+        """Keep the last weights if no metric of the run says which are best; explicit values stay.
+
+        Args:
+            metrics: Names of the metrics of the run.
+        """
+        if self.chooses_best and self.metric_for_best_model not in (None, *metrics):
+            self.keep_last()
+
+    def keep_last(self) -> None:
+        """Keep the last weights instead of those of the best evaluation."""
+        self.load_best_model_at_end = False
+        self.metric_for_best_model = self.greater_is_better = None
+
+
+def _name(strategy: Any) -> str | None:
+    """Return the name of a strategy, which may be a member of an enumeration."""
+    return None if strategy is None else str(getattr(strategy, "value", strategy))
+
+
+# Keys that fine-tuning takes over from the pretraining before it.
+FIXED_IN_CHAIN = (
+    "model_name_or_path",
+    "output_dir",
+    "overwrite_output_dir",
+    "revision",
+    "resume_from_checkpoint",
+)
+PROBLEM_TYPES: dict[str, ProblemType] = {
+    "mlm": "masked_lm",
+    "nsp": "next_sentence",
+    "mlm_nsp": "pretraining",
+}
+
+
+@dataclass(kw_only=True)
+class TextArguments:
+    """Keys of a task that learns from unlabeled text."""
+
+    corpus: dict[str, Any] = field(
+        metadata={"help": "Keys of each text by name; as a flag also names of texts of the recipe."}
+    )
+    packing: Literal["segment_pairs", "full_sentences", "doc_sentences"] | None = option(
+        None,
+        "How text becomes rows; by default segment_pairs with next sentences, else full_sentences.",
+    )
+    mlm_probability: float = option(0.15, "Share of predicted tokens.")
+    mask_replace_prob: float = option(0.8, "Share of the predicted tokens replaced by [MASK].")
+    random_replace_prob: float = option(0.1, "Share of them replaced by a random token.")
+    whole_word_mask: bool = option(False, "Whether to mask whole words.")
+    short_seq_prob: float = option(0.1, "Share of documents with shorter segment pairs.")
+    balanced_pairs: bool = option(False, "Whether exactly half of the pairs are random, not more.")
+    max_eval_samples: int = option(4096, "Maximum rows of held-out text to evaluate.")
+
+    def __post_init__(self) -> None:
+        check_names("corpus", self.corpus, "{mine: {train_file: my.txt}}")
+        check_shares(self.mlm_probability, self.mask_replace_prob, self.random_replace_prob)
+        if not 0 <= self.short_seq_prob <= 1:
+            raise ValueError(f"short_seq_prob={self.short_seq_prob} must be in [0, 1]")
+        if self.max_eval_samples < 1:
+            raise ValueError(f"max_eval_samples={self.max_eval_samples} must be 1 or more")
+
+    def check_unused(self, problem_type: str) -> None:
+        """Check that no key is set that has no effect for the problem type."""
+        pairs = self.choose_packing(problem_type) == "segment_pairs"
+        masked = PROBLEMS[problem_type].is_masked
+        needs = {
+            "balanced_pairs": (pairs, "packing segment_pairs"),
+            "short_seq_prob": (pairs, "packing segment_pairs"),
+            "whole_word_mask": (masked, "masked tokens"),
+            "mlm_probability": (masked, "masked tokens"),
+            "mask_replace_prob": (masked, "masked tokens"),
+            "random_replace_prob": (masked, "masked tokens"),
+        }
+        for name, (is_used, what) in needs.items():
+            if not is_used and getattr(self, name) != getattr(TextArguments, name):
+                raise ValueError(
+                    f"{name}={getattr(self, name)} has no effect without {what}; leave it out"
+                )
+
+    def choose_packing(self, problem_type: str) -> str:
+        """Return how text becomes rows; next sentences need segment pairs."""
+        paired = PROBLEMS[problem_type].is_paired
+        packing = self.packing or ("segment_pairs" if paired else "full_sentences")
+        if paired and packing != "segment_pairs":
+            raise ValueError(
+                f"packing={packing!r} has no next sentences, which problem_type {problem_type!r} "
+                "needs; use segment_pairs, or masked_lm alone"
+            )
+        return packing
+
+
+@dataclass(kw_only=True)
+class PretrainArguments(TextArguments, RunArguments):
+    """Flags and recipe keys of pretraining."""
+
+    replaced_keys: ClassVar[dict[str, tuple[str, ...]]] = {
+        "model_name_or_path": (
+            *("model_config", "revision", "model_size", "tokenizer_name_or_path"),
+            *("train_tokenizer", "vocab_size", "cased"),
+        )
+    }
+
+    objective: Literal["mlm", "nsp", "mlm_nsp"] = option(
+        "mlm_nsp", "Masked tokens, next sentences, or both in one forward pass."
+    )
+    model_size: Literal["tiny", "mini", "small", "medium", "base", "large"] | None = option(
+        None, "Size of a new model; model_config overrides it."
+    )
+    dropout: float | None = option(
+        None, "Dropout of hidden states and attention; by default that of the model."
+    )
+    tokenizer_name_or_path: str | None = option(None, "Tokenizer of a new model.")
+    train_tokenizer: bool = option(False, "Train the WordPiece vocabulary of a new model.")
+    vocab_size: int | None = option(None, "Size of that vocabulary; by default 30,522.")
+    cased: bool = option(False, "Whether the vocabulary is cased.")
+    preprocessing_num_workers: int | None = option(
+        None, "Processes for tokenization; by default all cores for a large text."
+    )
+    finetune: dict[str, Any] | None = option(
+        None, "Fine-tune afterwards: {recipe: its recipe, flag: value, ...}."
+    )
+
+    def __post_init__(self) -> None:
+        TextArguments.__post_init__(self)
+        RunArguments.__post_init__(self)
+        self.choose_packing(self.problem_type)
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout={self.dropout} must be in [0, 1)")
+        workers = self.preprocessing_num_workers
+        check_count("preprocessing_num_workers", workers, MAX_WORKERS, null="a suitable number")
+        self._check_sources()
+        self._check_unused()
+        self._check_finetune()
+
+    def _check_sources(self) -> None:
+        """Check that weights and vocabulary have one source each."""
+        start = self.model_name_or_path
+        own = ("model_size", "train_tokenizer", "tokenizer_name_or_path")
+        if start is not None and (given := [name for name in own if getattr(self, name)]):
+            raise ValueError(
+                f"model_name_or_path={start!r} has its own sizes and tokenizer; leave it out "
+                f"for a new model, or leave {' and '.join(given)} out"
+            )
+        if start is None and self.train_tokenizer == (self.tokenizer_name_or_path is not None):
+            raise ValueError(
+                "a new model needs one vocabulary: give train_tokenizer: true, or "
+                "tokenizer_name_or_path, the folder or Hub id of one; or start from a checkpoint "
+                "with model_name_or_path"
+            )
+
+    def _check_unused(self) -> None:
+        """Check that no key is set that would be ignored."""
+        self.check_unused(self.problem_type)
+        for name in ("vocab_size", "cased"):
+            if getattr(self, name) and not self.train_tokenizer:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} has no effect without train_tokenizer; leave it "
+                    "out"
+                )
+        if "vocab_size" in (self.model_config or {}):
+            raise ValueError("model_config: leave vocab_size out; the tokenizer determines it")
+
+    def _check_finetune(self) -> None:
+        """Check the keys of the fine-tuning afterwards."""
+        keys = self.finetune
+        if keys is None:
+            return
+        if "recipe" not in keys:
+            raise ValueError("finetune: recipe is missing, as in {recipe: recipes/sst.yaml}")
+        if fixed := [key for key in keys if key in FIXED_IN_CHAIN]:
+            raise ValueError(
+                f"finetune: leave {', '.join(fixed)} out; fine-tuning starts from the "
+                "pretrained model and writes to the folder 'finetuned' inside that of the run"
+            )
+
+    @property
+    def problem_type(self) -> ProblemType:
+        """Problem type of the only task."""
+        return PROBLEM_TYPES[self.objective]
+
+
+@dataclass
+class DeviceTrainingArguments(ProgramTrainingArguments):
+    """Those of the trainers, with ``bf16`` also on processors that are fast in it."""
+
+    def is_fast_in_bfloat16(self, device: torch.device) -> bool:
+        """Return whether ``bf16`` is on by default."""
+        return bfloat16_is_fast(device)

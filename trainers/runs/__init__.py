@@ -1,1 +1,0 @@
-"""One run of a program: its arguments, its recipe and its folder."""
