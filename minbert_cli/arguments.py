@@ -18,7 +18,7 @@ from trainers.methods.method_arguments import MethodArguments
 from trainers.options import MAX_TOKENS, check_count, option
 from trainers.problems import PROBLEMS, ProblemType
 from trainers.training.callbacks import AggregateEarlyStopping
-from trainers.training.preparation.argument_checks import MAX_WORKERS
+from trainers.training.checks import MAX_WORKERS
 
 CARD_KEYS = ("language", "license", "datasets", "tags")
 

@@ -27,7 +27,7 @@ from modeling_minbert.cpu import check_memory
 from modeling_minbert.heads import Pretrained
 from modeling_minbert.inference import check_vocabulary, find_casing
 from trainers import load_pretrained, named_errors, reason_of
-from trainers.errors import CHECKPOINT_ERRORS
+from trainers.files import CHECKPOINT_ERRORS
 
 # Special tokens of a row, which leave no room for text.
 MIN_TOKENS = 3

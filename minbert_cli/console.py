@@ -30,8 +30,8 @@ from transformers import (
     TrainingArguments,
 )
 
-from trainers.data.sampling.task_batch_sampler import TaskBatchSampler
-from trainers.data.task_dataset import Rows
+from trainers.data.dataset import Rows
+from trainers.data.sampling.batches import TaskBatchSampler
 from trainers.problems.base import Problem
 from trainers.reports.wording import count, format_duration, format_time
 from trainers.training.callbacks import LastStep

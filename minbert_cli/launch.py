@@ -21,12 +21,11 @@ from accelerate.utils import broadcast_object_list, gather_object
 from transformers import TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
-from trainers.data.task_dataset import Rows
-from trainers.errors import WriteError, named_errors, readable_errors
-from trainers.files import filled_when_done
+from trainers.data.dataset import Rows
+from trainers.files import WriteError, filled_when_done, named_errors, readable_errors
 from trainers.methods.adapters import merge_lora
 from trainers.reports.results import RunFacts
-from trainers.training.divergence import TrainingDivergedError
+from trainers.training.callbacks import TrainingDivergedError
 from trainers.training.multitask import MultiTaskTrainer
 from trainers.training.resuming import last_complete_checkpoint
 

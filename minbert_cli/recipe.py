@@ -18,7 +18,7 @@ import yaml
 from transformers import HfArgumentParser
 
 from modeling_minbert import suggest, unknown
-from trainers.errors import UsageError
+from trainers.files import UsageError
 
 # Recipes are small: what is larger or deeper would only exhaust the memory.
 MAX_DEPTH = 50

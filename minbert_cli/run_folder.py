@@ -18,9 +18,7 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 import modeling_minbert
-from trainers.errors import named_errors
-from trainers.files import read_object, remove_leftovers, write_text
-from trainers.hub_token import hide_token
+from trainers.files import hide_token, named_errors, read_object, remove_leftovers, write_text
 from trainers.training.resuming import (
     checkpoint_problem,
     find_damaged,

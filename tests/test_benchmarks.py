@@ -25,8 +25,7 @@ from benchmarks.summary import summarize
 from benchmarks.targets import MEMORY, TARGETS, verdict
 from benchmarks.tasks import TASKS
 from benchmarks.workloads import CLS, MASK, SEP, Rows, prepare
-from trainers.data.collators import TaskCollator
-from trainers.data.shapes import FixedShapes
+from trainers.data.collate import FixedShapes, TaskCollator
 
 # warnings of transformers and sentence-transformers in their own trainers
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

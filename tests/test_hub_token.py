@@ -11,7 +11,7 @@ import torch
 from minbert_cli import finetune
 from minbert_cli.run_folder import describe_recipe
 from tests import small_run
-from trainers.hub_token import HubToken
+from trainers.files import HubToken
 
 TOKEN = "hf_aVerySecretToken"  # noqa: S105  not a real one
 FORMS = {

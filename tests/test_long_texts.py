@@ -13,9 +13,9 @@ from modeling_minbert.texts import choose_windows
 from tests.modeling_minbert.test_onnx import needs_onnx
 from tests.trainers import tiny
 from trainers import Task, TaskCollator, TaskDataset
-from trainers.data.sampling.task_batch_sampler import TaskBatchSampler
-from trainers.data.shapes import FixedShapes
-from trainers.data.task_dataset import count_tokens
+from trainers.data.collate import FixedShapes
+from trainers.data.dataset import count_tokens
+from trainers.data.sampling.batches import TaskBatchSampler
 
 WORDS = [f"w{number}" for number in range(12)]
 SIZES = {"max_length": 8, "window_overlap": 2, "max_windows": 4}

@@ -19,7 +19,7 @@ from tests.problem_examples import write_grades
 from trainers import PROBLEMS
 from trainers.problems import metrics as scores
 from trainers.problems.metrics import aggregates
-from trainers.training.label_smoothing import check_smoothing
+from trainers.training.terms import check_smoothing
 
 GRADES = ["poor", "fair", "good"]
 

@@ -17,7 +17,7 @@ from tests.glue_files import write_glue
 from tests.nli_files import write_snli
 from tests.test_finetune_questions import make_questions
 from trainers import PROBLEMS, make_problems
-from trainers.training.preparation.checks import check_arguments
+from trainers.training.checks import check_arguments
 
 ROOT = Path(__file__).parents[1]
 FILES = [

@@ -20,11 +20,10 @@ from tests.problem_examples import EXAMPLES
 from tests.simulated_cuda import CudaTensor, simulated_cuda, use_cuda
 from tests.trainers import tiny
 from trainers import MultiTaskTrainer
-from trainers.data.collators import TaskCollator
+from trainers.data.collate import FixedShapes, TaskCollator
 from trainers.data.sampling.task_sampling import Mixed
-from trainers.data.shapes import FixedShapes
+from trainers.methods import regularization
 from trainers.methods.method_arguments import MethodArguments
-from trainers.methods.regularization import smart
 from trainers.reports import evidence
 
 NEAR = {"atol": 1e-5, "rtol": 1e-4}
@@ -56,7 +55,7 @@ def cuda(monkeypatch):
     attention.has_flash_kernels.cache_clear()
     monkeypatch.setattr(attention, "has_flash_kernels", lambda _: True)
     monkeypatch.setattr(evidence, "name_device", lambda _: "simulated")
-    monkeypatch.setattr(smart, "DropoutReplay", NoDropout)
+    monkeypatch.setattr(regularization, "DropoutReplay", NoDropout)
     with simulated_cuda() as waits:
         yield waits
 

@@ -1,18 +1,18 @@
 """Multi-task training on top of the Hugging Face Trainer.
 
-The layers from below: ``files``, ``errors``, ``options``, ``data``, ``problems``, ``task``,
+The layers from below: ``options``, ``files``, ``data``, ``problems``, ``task``,
 ``methods``, ``training``, ``reports`` and ``arguments``; each imports only those before it.
 """
 
 from . import random_imports  # noqa: F401  before all that import rich
 from .arguments import FastTrainingArguments
-from .data.collators import TaskCollator
+from .data.collate import TaskCollator
+from .data.dataset import TaskDataset, spread
 from .data.masking import Masking
 from .data.rows import TextSource
-from .data.sampling.task_batch_sampler import TaskBatchSampler
+from .data.sampling.batches import TaskBatchSampler
 from .data.sampling.task_sampling import SamplingArguments
-from .data.task_dataset import TaskDataset, spread
-from .errors import (
+from .files import (
     INPUT_ERRORS,
     UsageError,
     WriteError,
@@ -20,19 +20,22 @@ from .errors import (
     named_writes,
     readable_errors,
     reason_of,
+    replaced_when_done,
+    write_text,
 )
-from .files import replaced_when_done, write_text
 from .methods.adapters import add_lora, merge_lora
 from .methods.averaging import WeightAveraging
 from .methods.base import Method
 from .methods.distillation import Distillation
 from .methods.gradient_surgery import GradientSurgery
-from .methods.layers import FreezeLayers, GradualUnfreezing
-from .methods.learning_rates import ExponentialDecay, LayerwiseLearningRates
+from .methods.layers import (
+    ExponentialDecay,
+    FreezeLayers,
+    GradualUnfreezing,
+    LayerwiseLearningRates,
+)
 from .methods.method_arguments import MethodArguments
-from .methods.regularization.r_drop import RDrop
-from .methods.regularization.smart import Smart
-from .methods.regularization.smart_perturbation import SmartConfig
+from .methods.regularization import RDrop, Smart, SmartConfig
 from .problems import PROBLEMS, ProblemType, make_problems
 from .problems.base import Problem
 from .problems.metrics import Metric
@@ -43,13 +46,10 @@ from .reports.results import Choice, RunFacts, evaluate_run, write_results
 from .reports.run_card import write_card
 from .reports.tables import write_tables
 from .task import Task, TaskTraining
-from .training.callbacks import AggregateEarlyStopping, LastStep
-from .training.divergence import TrainingDivergedError
+from .training.callbacks import AggregateEarlyStopping, LastStep, TrainingDivergedError
+from .training.checks import check_arguments, check_libraries, check_sampling, list_metrics
 from .training.multitask import MultiTaskTrainer
-from .training.preparation.argument_checks import check_libraries
-from .training.preparation.checks import check_arguments, check_sampling, list_metrics
-from .training.pretrained import load_pretrained
-from .training.resuming import last_complete_checkpoint
+from .training.resuming import last_complete_checkpoint, load_pretrained
 
 __all__ = [
     "INPUT_ERRORS",

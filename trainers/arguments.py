@@ -8,7 +8,7 @@ from transformers import TrainingArguments
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from .options import option
-from .training.preparation.argument_checks import check_numbers, check_schedules
+from .training.checks import check_numbers, check_schedules
 
 # Arguments that other libraries check, whose messages do not name them.
 ELSEWHERE = ("accelerator_config", "ddp_backend", "deepspeed", "fsdp", "fsdp_config")

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainers.data.dataset import Rows
 from trainers.data.given_rows import read_rows, to_dataset
 from trainers.data.masking import Masking
-from trainers.data.sampling.oversampling import Oversample, check_oversample
-from trainers.data.task_dataset import Rows
+from trainers.data.sampling.streams import Oversample, check_oversample
 from trainers.options import MAX_ROWS, MAX_TOKENS, check_count, is_positive
 from trainers.problems import PROBLEMS, ProblemType, make_problems
 from trainers.problems.base import Problem

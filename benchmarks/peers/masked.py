@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainers import TaskCollator
-from trainers.data.shapes import FixedShapes
+from trainers.data.collate import FixedShapes
 
 from .common import Job
 

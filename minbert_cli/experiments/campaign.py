@@ -21,8 +21,7 @@ from minbert_cli.run_folder import (
     is_free,
     read_fingerprints,
 )
-from trainers.errors import INPUT_ERRORS, reason_of
-from trainers.files import write_text
+from trainers.files import INPUT_ERRORS, reason_of, write_text
 from trainers.reports.results import read_metrics
 
 from .planning import PlannedRun, Row

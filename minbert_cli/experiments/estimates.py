@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from minbert_cli.recipe import format_recipe
-from trainers.errors import reason_of
-from trainers.files import read_object, write_text
+from trainers.files import read_object, reason_of, write_text
 from trainers.reports.model_card import markdown_table
 from trainers.reports.wording import format_duration
 

@@ -14,7 +14,7 @@ from minbert_cli.recipe import check_disjoint, check_types, override, read_recip
 from minbert_cli.resources import find_recipe
 from minbert_cli.run_folder import LOCK_FILE, is_finished
 from modeling_minbert import unknown
-from trainers.errors import INPUT_ERRORS
+from trainers.files import INPUT_ERRORS
 from trainers.problems.metrics import AGGREGATES
 
 from .experiment_arguments import EXAMPLE, ExperimentArguments, PretrainKeys, RowKeys, check_seeds

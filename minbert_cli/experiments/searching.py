@@ -10,7 +10,7 @@ from typing import Any
 
 from minbert_cli.run_folder import delete_checkpoints
 from modeling_minbert import unknown
-from trainers.errors import reason_of
+from trainers.files import reason_of
 from trainers.reports.results import read_metrics
 
 from .campaign import Campaign, Failure, State, order_runs

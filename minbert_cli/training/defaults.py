@@ -14,7 +14,7 @@ from minbert_cli.training.recipe_tasks import learns_from_text
 from minbert_cli.training.shared_tasks import KEY
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from trainers import Choice, Task, TaskTraining
-from trainers.training.preparation.batches import find_shares
+from trainers.training.setup import find_shares
 
 # Learning rate times the width of the model: of BERT-base 5e-5, as in Devlin et al. 2019, appendix
 # A.3, and 2e-4 from new weights. The best rate of Adam goes with 1 / width (Yang et al. 2022).

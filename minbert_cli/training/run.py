@@ -33,9 +33,9 @@ from trainers import (
     write_submission,
     write_tables,
 )
+from trainers.files import find_inner
 from trainers.problems.base import Problem
 from trainers.reports.results import Results
-from trainers.wrapped_models import find_inner
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from transformers import TrainerCallback, TrainingArguments
 
 from tests.trainers.tiny import make_model, make_rows
 from trainers import Task
-from trainers.training.acceleration import static_shapes
+from trainers.training.checks import static_shapes
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_a_gradient_that_is_reused_gives_the_same_training(make_trainer, monkeyp
     [{"torch_compile": True}, {"optim": "galore_adamw_layerwise", "optim_target_modules": "all"}],
 )
 def test_who_looks_at_gradients_elsewhere_gets_fresh_ones(make_trainer, options):
-    from trainers.training.acceleration import reused_gradients
+    from trainers.training.checks import reused_gradients
 
     plain, special = make_trainer(), make_trainer(**options)
     weights = [trainer.model.get_input_embeddings().weight for trainer in (plain, special)]

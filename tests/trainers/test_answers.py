@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from trainers import PROBLEMS, TaskCollator, TaskDataset
-from trainers.data.collators import join_rows
+from trainers.data.collate import join_rows
 from trainers.data.rows import FlatRows
 from trainers.problems.questions import (
     Answer,

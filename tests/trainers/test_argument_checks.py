@@ -7,7 +7,7 @@ from transformers import TrainingArguments
 
 from minbert_cli.arguments import FastTrainingArguments
 from tests.trainers.tiny import make_trainer
-from trainers.training.preparation.argument_checks import OPTIONAL, RANGES, check_numbers
+from trainers.training.checks import OPTIONAL, RANGES, check_numbers
 
 NAN, INF = math.nan, math.inf
 BAD = {

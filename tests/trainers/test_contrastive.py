@@ -11,8 +11,8 @@ from transformers import TrainingArguments
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers import tiny
 from trainers import AggregateEarlyStopping, MultiTaskTrainer, Task, TaskCollator, evaluate_run
-from trainers.data.collators import FixedShapes
-from trainers.data.task_dataset import TaskDataset
+from trainers.data.collate import FixedShapes
+from trainers.data.dataset import TaskDataset
 
 METRICS = {"accuracy", "mrr", "alignment", "uniformity"}
 

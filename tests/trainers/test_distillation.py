@@ -20,9 +20,9 @@ from trainers import (
     TaskCollator,
     TaskTraining,
 )
-from trainers.data.collators import FixedShapes
+from trainers.data.collate import FixedShapes
+from trainers.data.dataset import TaskDataset
 from trainers.data.sampling.task_sampling import Mixed
-from trainers.data.task_dataset import TaskDataset
 from trainers.methods.distillation import TEACHER, TeacherRows, reduce_width
 
 SHAPES = {"moods": (3,), "pairs": (1,), "scores": (1,)}

@@ -7,7 +7,7 @@ from huggingface_hub.errors import StrictDataclassFieldValidationError
 from safetensors import SafetensorError
 
 from trainers import named_errors, readable_errors
-from trainers.errors import CHECKPOINT_ERRORS, HTTPError, WriteError, named_writes
+from trainers.files import CHECKPOINT_ERRORS, HTTPError, WriteError, named_writes
 
 
 def make_strict():

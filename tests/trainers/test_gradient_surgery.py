@@ -11,9 +11,9 @@ from torch import nn
 from tests.trainers.test_mixed import MIXED, WEIGHTS, run, weights
 from tests.trainers.tiny import SIZES, make_model
 from trainers import GradientSurgery
-from trainers.data.collating import list_batches
+from trainers.data.collate import list_batches
 from trainers.data.sampling.task_sampling import Mixed
-from trainers.methods.pcgrad_gradvac import GradientMerger
+from trainers.methods.gradient_surgery import GradientMerger
 
 PCGRAD = MIXED | {"methods": {"gradient_surgery": "pcgrad"}}
 GRADVAC = MIXED | {"methods": {"gradient_surgery": "gradvac"}}

@@ -5,7 +5,7 @@ import torch
 from transformers import TrainerCallback
 
 from tests.trainers.tiny import SIZES, make_model, make_tasks
-from trainers.data.collating import list_batches
+from trainers.data.collate import list_batches
 from trainers.data.sampling.task_sampling import Annealed, Mixed, Proportional
 
 MIXED = {"sampling": Mixed(), "steps_per_epoch": 4}

@@ -18,7 +18,7 @@ from tests.trainers.tiny import (
     weights,
 )
 from trainers import AggregateEarlyStopping, Task, TaskTraining, last_complete_checkpoint
-from trainers.methods.learning_rates import exponential_factor
+from trainers.methods.layers import exponential_factor
 
 
 class Spy(TrainerCallback):

@@ -9,11 +9,11 @@ from transformers import TrainingArguments
 
 from tests.trainers import tiny
 from trainers import Task, TaskBatchSampler, TaskDataset, TaskTraining
-from trainers.data.sampling.oversampling import ClassShares
+from trainers.data.sampling.streams import ClassShares
 from trainers.data.sampling.task_sampling import RoundRobin
 from trainers.task import find_rows
-from trainers.training.preparation.batches import make_sampler as make_task_sampler
-from trainers.training.preparation.batches import most_tokens
+from trainers.training.setup import make_sampler as make_task_sampler
+from trainers.training.setup import most_tokens
 
 CLASSES = np.asarray([0] * 50 + [1] * 7 + [2] * 13)
 NAMES = ("common", "rare", "some")

@@ -6,8 +6,8 @@ from transformers import TrainingArguments
 
 from tests.trainers.tiny import PROBLEM_TYPES, SIZES, make_model, make_rows
 from trainers import TaskCollator
-from trainers.data.shapes import FixedShapes
-from trainers.training.preparation.batches import make_collator
+from trainers.data.collate import FixedShapes
+from trainers.training.setup import make_collator
 
 WAYS = {
     "packed": TaskCollator(0, packed=True),

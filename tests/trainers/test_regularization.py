@@ -10,10 +10,9 @@ from transformers import TrainerState
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from trainers import RDrop, Smart, SmartConfig, Task
+from trainers.methods import regularization
 from trainers.methods.base import Method, StepLoss
-from trainers.methods.regularization import smart_perturbation
-from trainers.methods.regularization.smart import draw_noise
-from trainers.methods.regularization.smart_perturbation import take_steps
+from trainers.methods.regularization import draw_noise, take_steps
 from trainers.problems import make_problems
 
 TASKS = {
@@ -227,7 +226,7 @@ def test_the_gradient_goes_through_both_passes(
         fixed.append(fixed[0] if fixed else take_steps(*args))
         return fixed[0]
 
-    monkeypatch.setattr(smart_perturbation, "take_steps", take_steps_once)
+    monkeypatch.setattr(regularization, "take_steps", take_steps_once)
     inputs = make_inputs("moods")
     torch.manual_seed(5)
     found = run(model, inputs, Smart(SmartConfig(epsilon=0.5, step_size=0.5)))

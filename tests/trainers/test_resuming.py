@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainers import last_complete_checkpoint
-from trainers.errors import WriteError
+from trainers.files import WriteError
 from trainers.training import multitask
 from trainers.training.resuming import checkpoint_problem
 

@@ -9,9 +9,9 @@ import torch
 
 from tests.trainers.tiny import PROBLEM_TYPES, make_rows
 from trainers import TaskCollator, TaskDataset
+from trainers.data.collate import FixedShapes
+from trainers.data.dataset import count_tokens
 from trainers.data.rows import FlatRows, TaskBatch
-from trainers.data.shapes import FixedShapes
-from trainers.data.task_dataset import count_tokens
 
 TASKS = list(PROBLEM_TYPES)
 CHOICES = {

@@ -19,8 +19,8 @@ from trainers import (
     Task,
     TaskTraining,
 )
+from trainers.data.rows import share_rows
 from trainers.data.sampling.task_sampling import Mixed
-from trainers.data.shared_rows import share_rows
 
 COUNT = 24
 NAMES = ("mood", "size")

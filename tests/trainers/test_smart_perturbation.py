@@ -4,12 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainers.methods.regularization.smart_perturbation import (
-    DropoutReplay,
-    SmartConfig,
-    number_sequences,
-    take_steps,
-)
+from trainers.methods.regularization import DropoutReplay, SmartConfig, number_sequences, take_steps
 
 ROW = torch.zeros(1, dtype=torch.int64)  # one sequence of one token
 

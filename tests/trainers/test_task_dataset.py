@@ -4,7 +4,7 @@ import datasets
 import pytest
 
 from trainers import TaskDataset
-from trainers.data.task_dataset import count_tokens, longest_first, read_lengths
+from trainers.data.dataset import count_tokens, longest_first, read_lengths
 
 
 def test_rows_carry_their_task_and_only_model_inputs(train_rows):

@@ -10,7 +10,7 @@ from transformers import TrainingArguments
 
 from trainers import SamplingArguments, TaskBatchSampler
 from trainers.data.sampling.task_sampling import Annealed, Weighted
-from trainers.training.preparation.batches import count_epochs
+from trainers.training.setup import count_epochs
 
 SIZES = {"a": 400, "b": 100, "c": 25}
 STARTS = {"a": 0, "b": 400, "c": 500}

@@ -26,9 +26,9 @@ from trainers import (
     TaskCollator,
     TaskDataset,
 )
+from trainers.data.collate import FixedShapes
 from trainers.data.rows import SourceRows
-from trainers.data.shapes import FixedShapes
-from trainers.training.preparation.batches import find_texts
+from trainers.training.setup import find_texts
 
 MODELS = {
     "masked_lm": MinBertForMaskedLM,

@@ -9,7 +9,7 @@ from modeling_minbert import MinBertForMultiTask
 from modeling_minbert.pooled_types import best_threshold
 from tests.trainers import tiny
 from trainers import Task
-from trainers.methods import threshold_fitting as fitting
+from trainers.methods import fits as fitting
 
 RANKED = {
     "problem_type": "paraphrase",

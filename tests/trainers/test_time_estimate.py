@@ -6,7 +6,7 @@ from transformers import TrainerCallback
 from minbert_cli.console import TimeEstimate, measure_costs, measure_workload
 from tests.trainers import tiny
 from trainers import LastStep
-from trainers.data.collating import list_batches
+from trainers.data.collate import list_batches
 from trainers.data.sampling.task_sampling import SamplingArguments
 from trainers.reports.wording import format_duration
 

@@ -7,7 +7,7 @@ import pytest
 from accelerate.data_loader import BatchSamplerShard
 
 from trainers import TaskBatchSampler
-from trainers.data.sampling.token_streams import cut_by_cost
+from trainers.data.sampling.batches import cut_by_cost
 
 SIZES = {"a": 211, "b": 90, "c": 7}
 STARTS = {"a": 0, "b": 211, "c": 301}

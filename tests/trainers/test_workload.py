@@ -7,7 +7,7 @@ from minbert_cli.console import measure_workload
 from tests.trainers import tiny
 from tests.trainers.texts import CLS, FIRST, MASK, SEP, VOCABULARY, Pairs
 from trainers import AggregateEarlyStopping, LastStep, Masking, MultiTaskTrainer, Task
-from trainers.data.collating import list_batches
+from trainers.data.collate import list_batches
 from trainers.data.sampling.task_sampling import SamplingArguments
 
 from .test_text import make_model

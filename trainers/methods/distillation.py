@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import TrainingArguments
 
+from trainers.data.dataset import count_tokens, find_labeled
 from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import TEACHER, TeacherRows, TextSource
-from trainers.data.task_dataset import count_tokens, find_labeled
 from trainers.options import is_positive, option
 from trainers.problems import PROBLEMS
 

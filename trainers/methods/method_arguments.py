@@ -11,11 +11,8 @@ from .averaging import WeightAveraging
 from .base import Method
 from .distillation import DistillationArguments
 from .gradient_surgery import GradientSurgery
-from .layers import FreezeLayers, GradualUnfreezing
-from .learning_rates import ExponentialDecay, LayerwiseLearningRates
-from .regularization.r_drop import RDrop
-from .regularization.smart import Smart
-from .regularization.smart_perturbation import SmartConfig
+from .layers import ExponentialDecay, FreezeLayers, GradualUnfreezing, LayerwiseLearningRates
+from .regularization import RDrop, Smart, SmartConfig
 
 
 @dataclass(kw_only=True)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.data.task_dataset import spread_numbers
+from trainers.data.dataset import spread_numbers
 
 CALIBRATION_BINS = 10
 SCORE_BINS = 10

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from modeling_minbert import unknown
+from trainers.data.dataset import Rows, spread
 from trainers.data.given_rows import LabelType
 from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import TextSource
-from trainers.data.task_dataset import Rows, spread
 from trainers.files import write_text
 
 from .analysis import LabelIssues

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
+from trainers.data.dataset import Rows
 from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import FlatRows
-from trainers.data.task_dataset import Rows
 from trainers.files import write_text
 
 from .analysis import (

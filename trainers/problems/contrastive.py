@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainers.data.dataset import Rows
 from trainers.data.rows import FlatRows, TextSource
-from trainers.data.task_dataset import Rows
 
 from .base import Problem, find_output
 from .metrics import Metric, binomial_error, embedding_metrics

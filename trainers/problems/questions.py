@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainers.data.task_dataset import spread_numbers
+from trainers.data.dataset import spread_numbers
 from trainers.files import write_text
 
 from .analysis import calibrate

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import pearsonr, spearmanr
 
-from trainers.data.task_dataset import Rows
+from trainers.data.dataset import Rows
 from trainers.files import write_text
 
 from . import metrics as measures

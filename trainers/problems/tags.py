@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from torch import Tensor
 
+from trainers.data.dataset import Rows
 from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import FlatRows, TextSource, has_token_labels
-from trainers.data.task_dataset import Rows
 from trainers.files import write_text
 
 from .base import Decode, Problem, check_same_rows, find_output

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from trainers.data.dataset import Rows
 from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import FlatRows, TextSource
-from trainers.data.task_dataset import Rows
 
 from .base import Problem, find_output
 from .metrics import Metric, binomial_error

@@ -12,8 +12,8 @@ from typing import Any
 import datasets
 import torch
 
-from trainers.data.shared_rows import describe_labels
-from trainers.data.task_dataset import Rows, TaskDataset
+from trainers.data.dataset import Rows, TaskDataset
+from trainers.data.rows import describe_labels
 from trainers.files import write_text
 from trainers.problems.base import Problem
 from trainers.training.multitask import MultiTaskTrainer

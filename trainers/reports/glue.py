@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainers.data.task_dataset import Rows
+from trainers.data.dataset import Rows
 from trainers.files import replaced_when_done, write_text
 from trainers.problems import PROBLEMS
 

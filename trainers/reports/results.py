@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trainers.data.task_dataset import Rows
+from trainers.data.dataset import Rows
 from trainers.files import write_text
 from trainers.problems.base import Measured, Problem
 from trainers.problems.metrics import AGGREGATES, glue_score

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from trainers.data.task_dataset import Rows
+from trainers.data.dataset import Rows
 from trainers.problems.base import Problem
 from trainers.training.multitask import MultiTaskTrainer
 

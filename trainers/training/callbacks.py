@@ -1,8 +1,10 @@
-"""Early stopping on a metric over all tasks, logs of the last step, and TensorBoard."""
+"""Early stopping on a metric over all tasks, divergence, logs of the last step, TensorBoard."""
 
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor, nn
 from transformers import (
     EarlyStoppingCallback,
     TrainerCallback,
@@ -11,6 +13,9 @@ from transformers import (
     TrainingArguments,
 )
 from transformers.integrations.integration_utils import TensorBoardCallback
+from transformers.trainer_utils import get_last_checkpoint
+
+from trainers.methods.base import ComputeLoss, Method, StepLoss
 
 
 class AggregateEarlyStopping(EarlyStoppingCallback):
@@ -60,3 +65,83 @@ class LastStep(TrainerCallback):
         if state.global_step >= state.max_steps:
             control.should_log |= args.logging_strategy == "steps"
             control.should_evaluate |= args.eval_strategy == "steps"
+
+
+class TrainingDivergedError(RuntimeError):
+    """The loss, the gradients or the weights of a run are NaN or infinite."""
+
+
+class DivergenceCheck(Method):
+    """Stop training at the first value that is not finite, before it reaches a checkpoint.
+
+    On the CPU losses and gradient norms are checked at every step. On other devices that would
+    wait for the device: there a step with such a value is noted on the device, and the note is read
+    when losses are logged, and before evaluations and checkpoints. Weights are checked before
+    they are saved. The trainer always has this method, at the end of its list.
+    """
+
+    def attach(self, trainer: Any) -> None:
+        self.trainer = trainer
+        self.step_tasks: list[str] = []
+        # by the name of a value: the first step at which it was not finite, 0 for none
+        self.notes: dict[str, Tensor] = {}
+
+    def loss(self, compute: ComputeLoss, task: str, inputs: dict[str, Any]) -> StepLoss:
+        del inputs
+        step = compute()
+        self.step_tasks.append(task)
+        self._check(f"the loss of task {task!r}", step.loss.detach())
+        return step
+
+    def check_gradients(self, norm: Tensor | float | None) -> None:
+        """Check the norm of the gradients of an optimizer step; DeepSpeed may have none."""
+        tasks, self.step_tasks = self.step_tasks, []
+        # the scaler of fp16 skips steps with infinite gradients, and continues with a lower scale
+        if norm is not None and not self.trainer.args.fp16:
+            names = ", ".join(map(repr, dict.fromkeys(tasks)))
+            self._check(f"the gradient norm (task {names})", torch.as_tensor(norm))
+
+    def check_weights(self, model: nn.Module) -> None:
+        """Check all weights, which are about to be saved."""
+        self.check_notes()
+        for name, value in model.named_parameters():
+            if not value.isfinite().all():
+                raise self._error(self.trainer.state.global_step, f"the weight {name}")
+
+    def before_evaluation(self, task: str) -> None:
+        del task
+        self.check_notes()
+
+    def log(self, logs: dict[str, float]) -> None:
+        del logs
+        self.check_notes()
+
+    def check_notes(self) -> None:
+        """Read what was noted on the device, in one copy."""
+        if not self.notes:
+            return
+        device = next(iter(self.notes.values())).device
+        steps = torch.stack([note.to(device) for note in self.notes.values()]).tolist()
+        found = {step: name for name, step in zip(self.notes, steps, strict=True) if step}
+        if found:
+            raise self._error(min(found), found[min(found)])
+
+    def _check(self, name: str, value: Tensor) -> None:
+        step = self.trainer.state.global_step + 1
+        if value.device.type == "cpu":
+            if not value.isfinite().all():
+                raise self._error(step, name)
+            return
+        note = self.notes.get(name, torch.zeros((), dtype=torch.int64, device=value.device))
+        self.notes[name] = torch.where((note == 0) & ~value.isfinite().all(), step, note)
+
+    def _error(self, step: int, name: str) -> TrainingDivergedError:
+        args = self.trainer.args
+        trial = getattr(self.trainer, "_trial", None)
+        folder = Path(self.trainer._get_output_dir(trial))
+        last = get_last_checkpoint(str(folder)) if folder.is_dir() else None
+        kept = f"the last checkpoint is {last}" if last else "there is no checkpoint before"
+        return TrainingDivergedError(
+            f"training diverged at step {step}: {name} is not finite; {kept}. Use a learning_rate "
+            f"below {args.learning_rate:g}, more warmup_steps, or a lower max_grad_norm"
+        )

@@ -13,12 +13,12 @@ from transformers import EvalPrediction, ProgressCallback
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
 from modeling_minbert import unknown
+from trainers.data.dataset import Rows, TaskDataset, longest_first
 from trainers.data.masking import IGNORED_LABEL
-from trainers.data.task_dataset import Rows, TaskDataset, longest_first
+from trainers.files import find_inner
 from trainers.problems.base import Decode, Problem
 from trainers.problems.metrics import aggregates, glue_score
 from trainers.task import Task
-from trainers.wrapped_models import find_inner
 
 from .terms import split_loss
 

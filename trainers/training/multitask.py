@@ -16,23 +16,26 @@ from transformers import Trainer, TrainingArguments, set_seed
 from transformers.integrations.integration_utils import TensorBoardCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from trainers.data.collating import list_batches
+from trainers.data.collate import list_batches
+from trainers.data.dataset import Rows, TaskDataset
+from trainers.data.rows import describe_labels
 from trainers.data.sampling.task_sampling import RoundRobin, StepsPerEpoch, TaskSampling
-from trainers.data.shared_rows import describe_labels
-from trainers.data.task_dataset import Rows, TaskDataset
-from trainers.errors import WriteError, named_writes
+from trainers.files import WriteError, find_inner, named_writes, takes_task
 from trainers.methods.base import Method, MethodCallback, StepLoss, make_scheduler
-from trainers.methods.regularization.neftune import NoisyEmbeddings
-from trainers.methods.temperature_scaling import TemperatureScaling
-from trainers.methods.threshold_fitting import ThresholdFitting
+from trainers.methods.fits import TemperatureScaling, ThresholdFitting
+from trainers.methods.regularization import NoisyEmbeddings
 from trainers.task import Task, find_rows
-from trainers.wrapped_models import find_inner, takes_task
 
-from .acceleration import reused_gradients, static_shapes
-from .callbacks import TensorBoard
-from .comparisons import avoid_single_rows, check_comparisons, compares_rows
-from .counters import FlopCounter, LossLog
-from .divergence import DivergenceCheck
+from .callbacks import DivergenceCheck, TensorBoard
+from .checks import (
+    avoid_single_rows,
+    check_comparisons,
+    compares_rows,
+    keep_row_lengths,
+    reused_gradients,
+    search_hyperparameters,
+    static_shapes,
+)
 from .evaluation import (
     ComputeMetrics,
     evaluate_tasks,
@@ -40,14 +43,19 @@ from .evaluation import (
     predict_in_order,
     predict_rows,
 )
-from .label_smoothing import smooth_labels, without_smoothing
-from .preparation.batches import make_loader
-from .preparation.setup import Setup
 from .resuming import find_best_checkpoint, write_checksums
-from .row_lengths import keep_row_lengths
-from .search import search_hyperparameters
+from .setup import Setup, make_loader
 from .shared_steps import find_groups, list_labelled, step_losses
-from .terms import TERMS, LossMean, TermCounter, weigh_loss
+from .terms import (
+    TERMS,
+    FlopCounter,
+    LossLog,
+    LossMean,
+    TermCounter,
+    smooth_labels,
+    weigh_loss,
+    without_smoothing,
+)
 
 
 class MultiTaskTrainer(Trainer):

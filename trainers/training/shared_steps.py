@@ -8,13 +8,12 @@ from torch import Tensor, nn
 from transformers import TrainingArguments
 
 from modeling_minbert import unknown
-from trainers.data.rows import TextSource
-from trainers.data.shared_rows import SharedRows, share_rows
-from trainers.data.task_dataset import Rows
+from trainers.data.dataset import Rows
+from trainers.data.rows import SharedRows, TextSource, share_rows
+from trainers.files import find_inner
 from trainers.methods.base import Method, StepLoss, nested_loss
 from trainers.problems import PROBLEMS
 from trainers.task import Task, find_rows
-from trainers.wrapped_models import find_inner
 
 # Arguments of a task that are about its batches, which are those of another task.
 BATCH_KEYS = {"batch_size": None, "max_tokens_per_batch": None, "oversample": None}

@@ -1,22 +1,100 @@
-"""The one rule of all losses: a loss is a mean over its terms, in training and in evaluation.
+"""Losses as means over their terms, counted over all batches and processes of a step."""
 
-Terms are rows, tokens or numbers with a label; the model says which (``count_terms``). Batches have
-different numbers of them, so the mean of the batches' means is not the mean over all terms. A batch
-therefore weighs as much as it has terms: among the batches of its task in an optimizer step, over
-micro-batches and processes, and among those of an evaluation.
-"""
-
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import TrainingArguments
+from transformers.trainer_pt_utils import LabelSmoother
 
-from trainers.data.collating import list_batches
+from trainers.data.collate import list_batches
 from trainers.data.masking import IGNORED_LABEL
+from trainers.files import find_inner
 from trainers.methods.base import Method, StepLoss, Terms
+from trainers.problems import PROBLEMS
 from trainers.problems.base import Problem
-from trainers.wrapped_models import find_inner
+
+
+class FlopCounter:
+    """Counts floating point operations by tokens; ``count``, for one batch, is called once."""
+
+    def __init__(self, count: Callable[[dict[str, Any]], int]) -> None:
+        self._count = count
+        self._per_token: int | None = None
+
+    def __call__(self, inputs: dict[str, Any]) -> int:
+        """Count the operations of a step."""
+        batches = list_batches(inputs)
+        tokens = [_tokens_of(batch) for batch in batches]
+        total = sum(ids.numel() for ids in tokens)
+        if self._per_token is None and tokens[0].numel():
+            counted = self._count({**batches[0], "input_ids": tokens[0]})
+            self._per_token = counted // tokens[0].numel()
+        return (self._per_token or 0) * total
+
+
+def _tokens_of(batch: dict[str, Any]) -> Tensor:
+    """Return a tensor with an element for each token; an empty one if tokens are not known."""
+    if batch.get("input_ids") is not None:
+        return batch["input_ids"]
+    embeddings = batch.get("inputs_embeds")
+    return torch.empty(0) if embeddings is None else embeddings[..., 0]
+
+
+class LossLog:
+    """Adds up, on the device, the unweighted losses of each task, their parts, and facts."""
+
+    def __init__(
+        self, problems: Mapping[str, Problem[Any]], methods: Sequence[Method], device: torch.device
+    ) -> None:
+        self._parts = {
+            task: {part: (f"loss_{task}_{part}", key) for part, key in problem.part_losses.items()}
+            for task, problem in problems.items()
+        }
+        self._names = {
+            task: [
+                f"loss_{task}",
+                *(name for name, _ in parts.values()),
+                *(f"{name}_{task}" for method in methods for name in method.fact_names(task)),
+            ]
+            for task, parts in self._parts.items()
+        }
+        names = [name for task_names in self._names.values() for name in task_names]
+        self._sums = dict.fromkeys(names, torch.zeros((), device=device))
+        self._counts = dict.fromkeys(problems, 0)
+
+    def add(self, task: str, step: StepLoss | None) -> None:
+        """Add the loss of a batch; None for one of tasks that share rows, without a label of it."""
+        self._counts[task] += 1
+        if step is None:
+            return
+        values = {f"loss_{task}": step.plain}
+        for part, (name, key) in self._parts[task].items():
+            values[name] = step.outputs[key] * step.weigh(part)
+        values |= {f"{name}_{task}": fact for name, fact in step.facts.items()}
+        for name, value in values.items():
+            self._sums[name] = self._sums[name] + value.detach().mean()
+
+    def flush(self, reduce: Callable[[Tensor], Tensor]) -> dict[str, float]:
+        """Return the mean of each loss since the last call, over batches and (``reduce``) ranks."""
+        sums = torch.stack(list(self._sums.values()))
+        # ranks differ in their batches of tasks that share rows, of which some have no label
+        counts = torch.tensor(list(self._counts.values()), dtype=sums.dtype, device=sums.device)
+        values = reduce(torch.cat([sums, counts])).tolist()
+        totals = dict(zip(self._sums, values[: len(sums)], strict=True))
+        means = {
+            name: totals[name] / count
+            for task, count in zip(self._counts, values[len(sums) :], strict=True)
+            if count
+            for name in self._names[task]
+        }
+        self._sums = dict.fromkeys(self._sums, torch.zeros_like(sums[0]))
+        self._counts = dict.fromkeys(self._counts, 0)
+        return means
+
 
 TERMS = "terms"  # key of a batch: its terms by task and part
 WHOLE = "loss"  # the part of a loss that has no others
@@ -163,3 +241,52 @@ class LossMean:
             return None
         sums = reduce(torch.stack([torch.stack(each).sum(dim=0) for each in self._sums.values()]))
         return float((sums[:, 0] / sums[:, 1].clamp(min=FEWEST)).sum())
+
+
+logger = logging.getLogger(__name__)
+
+KEY = "label_smoothing_factor"
+
+
+def check_smoothing(args: TrainingArguments, problems: Mapping[str, Problem[Any]]) -> None:
+    """Raise ValueError if no task has labels to be smoothed."""
+    if args.label_smoothing_factor and not any(each.smooths_labels for each in problems.values()):
+        types = [name for name, kind in PROBLEMS.items() if kind("any").smooths_labels]
+        given = ", ".join(f"{name!r} ({each.problem_type})" for name, each in problems.items())
+        raise ValueError(
+            f"{KEY}={args.label_smoothing_factor!r} spreads labels over classes, in tasks of the "
+            f"types {', '.join(types)} with the loss cross_entropy, bce or focal, which none is: "
+            f"{given}; leave it out"
+        )
+
+
+@contextmanager
+def without_smoothing(args: TrainingArguments) -> Iterator[None]:
+    """Hide the factor: Trainer expects a model with a config, and one problem type in it."""
+    factor, args.label_smoothing_factor = args.label_smoothing_factor, 0.0
+    try:
+        yield
+    finally:
+        args.label_smoothing_factor = factor
+
+
+def smooth_labels(
+    model: Any, args: TrainingArguments, problems: Mapping[str, Problem[Any]]
+) -> LabelSmoother | None:
+    """Tell a model the factor of its tasks, or return what smooths the labels of other models."""
+    factor = args.label_smoothing_factor
+    own: Any = getattr(find_inner(model), "smooth_labels", None)
+    if own is None:
+        config = getattr(find_inner(model), "config", None)
+        if factor and getattr(config, "num_labels", 2) < 2:
+            raise ValueError(
+                f"{KEY}={factor!r} spreads labels over classes, but the model has num_labels=1; "
+                "leave it out"
+            )
+        return LabelSmoother(epsilon=factor) if factor else None
+    smoothed = [task for task, problem in problems.items() if problem.smooths_labels]
+    for task in smoothed:
+        own(task, factor)
+    if factor and (others := [task for task in problems if task not in smoothed]):
+        logger.warning("%s: trained without %s", ", ".join(others), KEY)
+    return None

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from trainers.data.task_dataset import spread_numbers
+from trainers.data.dataset import spread_numbers
 from trainers.problems.base import Problem
 
 Points = list[tuple[float, float]]

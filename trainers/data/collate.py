@@ -1,9 +1,14 @@
-"""Collators: rows of one task become a padded or packed batch."""
+"""Batches: what a step of any task gives to the model, with padding removed.
+
+B rows of S texts; a long text has up to W windows, which are sequences. There are N windows in all,
+of up to L tokens.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,10 +17,90 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .masking import IGNORED_LABEL, TextTask
-from .rows import TEACHER, WINDOWS_COLUMN, Joined, TaskBatch
-from .shapes import FixedShapes
-from .shared_rows import BatchLabels, join_labels
-from .text_windows import pad_counts, pad_windows
+from .rows import TEACHER, WINDOWS_COLUMN, BatchLabels, Joined, TaskBatch, join_labels
+
+
+def pad_windows(columns: Mapping[str, Tensor], counts: Tensor, padding: int) -> dict[str, Tensor]:
+    """Arrange the windows of padded columns, (N, L), by text.
+
+    Args:
+        columns: ``input_ids``, ``token_type_ids`` and ``attention_mask``.
+        counts: Windows of each text, (B,), or (B, S) for several texts of a row.
+        padding: Padding of ``input_ids``.
+
+    Returns:
+        The columns, (B, W, L) or (B, S, W, L). A window that only fills the batch has one token,
+        since a sequence without any would have no first state.
+    """
+    is_real = torch.arange(int(counts.max())) < counts.unsqueeze(-1)
+    fillers = {"input_ids": padding}
+    arranged = {}
+    for name, values in columns.items():
+        shape = (*is_real.shape, values.shape[1])
+        arranged[name] = values.new_full(shape, fillers.get(name, 0))
+        arranged[name][is_real] = values
+    arranged["attention_mask"][..., 0] = 1
+    return arranged
+
+
+def pad_counts(counts: Tensor, rows: int, windows: int) -> Tensor:
+    """Append filler rows to the windows of each text; the first one has all filler ``windows``."""
+    filler = F.pad(counts, (0, 0) * (counts.dim() - 1) + (0, rows))
+    if windows:
+        filler[len(counts)].view(-1)[0] = windows
+    return filler
+
+
+MIN_LENGTH = 32
+STEP = 1.25
+STEPS_DOWN = 7
+MULTIPLE = 32  # tokens; whole tiles of a matrix product
+SPARE = 1 / 32
+
+
+class Shape(NamedTuple):
+    """Shape of a packed batch: T tokens, rows (real ones and fillers), ``max_length_q``."""
+
+    tokens: int
+    rows: int
+    max_length: int
+
+
+class FixedShapes:
+    """Chooses one of few shapes for a batch of real rows; filler rows come after them.
+
+    - Tokens: the maximum of a batch of the task, plus 1/32 for the fillers, and seven smaller
+      sizes, each a fifth less. Larger batches, as in evaluation, continue in these steps.
+    - Rows: 1, 2, 3, 4, 6, 8, 12, 16 and so on, powers of two and halfway between.
+    - ``max_length_q``: 32 or a higher power of two.
+
+    Each sequence of a filler has at least one token, and not more than the longest real sequence
+    (or two, if that has only one).
+    """
+
+    def __init__(self, max_tokens: Mapping[str, int]) -> None:
+        self.max_tokens = dict(max_tokens)
+
+    def fit(self, task: str, tokens: int, rows: int, longest: int, sequences_per_row: int) -> Shape:
+        """Find the smallest shape that fits the rows; filler sequences get the remaining tokens."""
+        most = self.max_tokens[task] * (1 + SPARE)
+        step = max(-STEPS_DOWN, math.ceil(math.log(tokens / most, STEP)))
+        while True:
+            size = math.ceil(most * STEP**step / MULTIPLE) * MULTIPLE
+            filling = max(0, size - tokens)
+            fillers = math.ceil(filling / (max(longest, 2) * sequences_per_row))
+            filled_rows = _rows(rows + fillers)
+            # a filler sequence without a token would have no first token
+            if size >= tokens and (filled_rows - rows) * sequences_per_row <= filling:
+                most_length = 1 << (longest - 1).bit_length()
+                return Shape(size, filled_rows, max(MIN_LENGTH, most_length))
+            step += 1
+
+
+def _rows(rows: int) -> int:
+    power: int = 1 << (rows - 1).bit_length()
+    return 3 * power // 4 if rows <= 3 * power // 4 else power
+
 
 # Capacity for predicted tokens in fixed shapes, relative to the expected number, and its multiple.
 SPARE_TARGETS = 1.1
@@ -272,3 +357,76 @@ def pad_tokens(
     padded = np.full((rows, longest, *values.shape[1:]), np.nan, dtype=np.float32)
     padded[: len(lengths)][np.arange(longest) < lengths[:, None]] = values
     return padded
+
+
+# Key of a mixed batch: a list of the batches of its tasks.
+BATCHES = "batches"
+# Columns of rows that a batch must keep, and the end of the error: "the rows have ...".
+KEPT = {
+    "labels": "labels, without which there are no losses and metrics",
+    TEACHER: "it, to learn from their teachers",
+}
+
+
+def collate_rows(collator: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Collate rows of one task, or of each task of a mixed step into ``{"batches": [...]}``."""
+    if isinstance(rows, list) and not isinstance(rows[0], Mapping):
+        return {BATCHES: [collate_rows(collator, part) for part in rows]}
+    return collator(rows) if isinstance(collator, TaskCollator) else call_collator(collator, rows)
+
+
+def list_batches(inputs: dict[str, Any]) -> list[dict[str, Any]]:
+    """List the batches of a step, one for each task."""
+    return inputs.get(BATCHES, [inputs])
+
+
+def call_collator(
+    collator: Callable[..., Any], rows: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Make a batch with a collator of the user, and check it.
+
+    It is called as ``collator(rows)``, or ``collator(rows, task=name)`` if it has an argument
+    ``task``. The rows are a list of dictionaries with ``input_ids``, ``token_type_ids`` and, if the
+    task has them, ``labels`` and ``teacher_logits`` (see ``Distillation``). It returns a mapping
+    with the arguments of the model, these two if the rows have them, and tensors with an entry for
+    each row, in their order. The trainer adds ``task``.
+
+    Raises:
+        TypeError: If the batch is not a mapping.
+        ValueError: If the collator raises one, labels are missing, or a tensor has another number
+            of rows.
+    """
+    task = rows[0]["task"]
+    given = [{name: value for name, value in row.items() if name != "task"} for row in rows]
+    options = {"task": task} if "task" in signature(collator).parameters else {}
+    try:
+        batch = collator(given, **options)
+    except ValueError as error:
+        raise ValueError(
+            f"the data_collator, for task {task!r}, failed: {error}. Its rows have no padding: use "
+            "one that pads, such as DataCollatorWithPadding(tokenizer)"
+        ) from error
+    _check_batch(batch, rows, task)
+    return {"task": task, **batch}
+
+
+def _check_batch(batch: Any, rows: Sequence[Mapping[str, Any]], task: str) -> None:
+    """Check that a batch has the labels of its rows, and an entry for each row."""
+    where = f"the data_collator, for task {task!r}, returned"
+    if not isinstance(batch, Mapping):
+        raise TypeError(f"{where} a {type(batch).__name__}; expected a mapping of tensors")
+    if batch.get("task", task) != task:
+        raise ValueError(f"{where} task={batch['task']!r}; leave task out, the trainer adds it")
+    for name, reason in KEPT.items():
+        if name in rows[0] and not isinstance(batch.get(name), Tensor):
+            raise ValueError(
+                f"{where} no tensor {name!r}, but {', '.join(map(str, batch))}; the rows have "
+                f"{reason}"
+            )
+    if "cu_seq_lens_q" not in batch:  # a packed batch has a single row of tokens
+        for name, value in batch.items():
+            if isinstance(value, Tensor) and value.shape[:1] != (len(rows),):
+                raise ValueError(
+                    f"{where} {name!r} of shape {tuple(value.shape)} for {len(rows)} rows; "
+                    "expected one entry for each row, in their order"
+                )

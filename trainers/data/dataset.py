@@ -11,18 +11,20 @@ from torch.utils.data import Dataset, Sampler
 
 from .masking import IGNORED_LABEL
 from .rows import (
+    LABELS,
     MODEL_COLUMNS,
     TEACHER,
     WINDOWS_COLUMN,
     FlatRows,
+    SharedLabels,
     SourceRows,
     TaskBatch,
     TeacherRows,
     TextSource,
+    list_labels,
     row_order,
 )
 from .sampling.streams import Counts, counts_of
-from .shared_rows import LABELS, SharedLabels, list_labels
 
 ROW_TOKENS = 512  # the most that a row has without windows
 Rows: TypeAlias = datasets.Dataset | TextSource

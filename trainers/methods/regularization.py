@@ -1,0 +1,501 @@
+"""R-Drop, SMART and NEFTune: predictions should not change with small changes of the input.
+
+R-Drop and SMART compare predictions by the model's ``divergence``.
+"""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from transformers import TrainerState, TrainingArguments
+
+from trainers.files import find_inner
+from trainers.methods.averaging import WeightAverage
+from trainers.methods.base import ComputeLoss, Method, StepLoss, refuse_sharding, refuse_shared_rows
+from trainers.options import is_count, is_positive
+from trainers.problems import PROBLEMS
+
+logger = logging.getLogger(__name__)
+
+
+class Regularizer(Method, ABC):
+    """A method that adds a divergence between predictions to the loss of some tasks."""
+
+    key: ClassVar[str]
+    """Key of a recipe that turns it on."""
+    model: Any
+    tasks: frozenset[str] = frozenset()
+
+    def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
+        if args.torch_compile:
+            raise ValueError(
+                f"{self.key} computes a batch several times with hooks, which torch_compile does "
+                "not follow; leave one of them out"
+            )
+        if not hasattr(model, "divergence"):
+            raise ValueError(
+                f"{self.key} needs a model with divergence(task, logits, other), such as "
+                f"MinBertForMultiTask; {type(model).__name__} has none"
+            )
+        # a second pass would write to buffers that the first still needs
+        args.ddp_broadcast_buffers = False
+        self.model = model
+
+    def attach(self, trainer: Any) -> None:
+        refuse_sharding(trainer, self.key)
+        self.tasks = frozenset(
+            task
+            for task, problem in trainer.problems.items()
+            if problem.is_comparable and trainer.tasks[task].training.regularize
+        )
+        others = [task for task in trainer.problems if task not in self.tasks]
+        if not self.tasks:
+            types = ", ".join(name for name, kind in PROBLEMS.items() if kind.is_comparable)
+            raise ValueError(
+                f"{self.key} compares predictions of tasks of the types {types} with regularize: "
+                f"true, which no task is ({', '.join(others)}); leave {self.key} out"
+            )
+        if others:
+            logger.warning("%s: trained without %s", ", ".join(others), self.key)
+
+    def count_terms(self, task: str, inputs: dict[str, Any]) -> dict[str, Any]:
+        return {"rows": len(inputs["labels"])} if task in self.tasks else {}
+
+    def loss(self, compute: ComputeLoss, task: str, inputs: dict[str, Any]) -> StepLoss:
+        return self.regularized(compute, inputs) if task in self.tasks else compute()
+
+    @abstractmethod
+    def regularized(self, compute: ComputeLoss, inputs: dict[str, Any]) -> StepLoss:
+        """Compute the loss of a batch with the terms of this method."""
+
+
+# Keeps the gradient of a tiny divergence away from zero in half precision.
+SCALE = 2.0**16
+MAX_STEPS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmartConfig:
+    """Settings of SMART.
+
+    The change is added to the output of the embeddings, after layer norm and dropout. All passes
+    have the same dropout masks: without a change the divergence is 0.
+
+    In mode ``paper`` the change is noise plus gradient steps, each scaled to ``step_size`` in its
+    largest element per sequence and clipped to ``epsilon``. Sizes are in units of the root mean
+    square of the embeddings. The absolute values of the paper, 1e-5 and 1e-3, give a divergence
+    of about 1e-8; the default here is larger.
+
+    In mode ``mtdnn`` the step is that of the authors' public code: noise plus the unscaled gradient
+    of the sum over rows, divided by its largest element token by token. Nothing is clipped, and
+    the result is close to random noise whose largest element is 1. The divergence between classes
+    is the symmetric one of the paper; their code treats every class as an outcome of its own and
+    holds the logarithms constant.
+
+    Args:
+        weight: Weight of the smoothness term, lambda in the paper; 0 leaves it out.
+        bregman_weight: Weight of the divergence from the moving average of the weights, mu in the
+            paper; 0 leaves it out.
+        mode: ``paper`` or ``mtdnn``.
+        epsilon: Largest change of an element; mode ``paper``.
+        noise: Standard deviation of the initial noise.
+        step_size: Size of a gradient step.
+        steps: Number of gradient steps.
+
+    Raises:
+        ValueError: If a value is out of range, or both weights are 0.
+
+    Source: Jiang et al. 2020, sections 3.1 and 3.2.
+    """
+
+    weight: float = 1.0
+    bregman_weight: float = 0.0
+    mode: Literal["paper", "mtdnn"] = "paper"
+    epsilon: float = 0.1
+    noise: float = 1e-5
+    step_size: float = 0.1
+    steps: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("weight", "bregman_weight"):
+            check_number(name, getattr(self, name), above=False)
+        for name in ("epsilon", "noise", "step_size"):
+            check_number(name, getattr(self, name), above=True)
+        if self.mode not in ("paper", "mtdnn"):
+            raise ValueError(f"smart: mode={self.mode!r}; expected 'paper' or 'mtdnn'")
+        if not is_count(self.steps, 1, MAX_STEPS):
+            raise ValueError(
+                f"smart: steps={self.steps!r}; expected a whole number from 1 to {MAX_STEPS:,}"
+            )
+        if not self.weight and not self.bregman_weight:
+            raise ValueError("smart: weight and bregman_weight are both 0; leave smart out")
+
+
+def smoothness(
+    config: SmartConfig,
+    model: Any,
+    inputs: Mapping[str, Any],
+    logits: Tensor,
+    embeddings: Tensor,
+    noise: Tensor,
+    replay: "DropoutReplay",
+) -> dict[str, Tensor]:
+    """Compute how much a small change of the embeddings, (..., D), changes the predictions.
+
+    ``replay`` repeats the dropout masks of the pass without a change. Returns the divergence, with
+    its graph; the largest element of the change; and the mean cosine of change and gradient.
+    """
+    shape = embeddings.shape
+    given, target = unlabeled(inputs), logits.detach()
+    if _autocast_forward(model) is not None:
+        with torch.no_grad(), replay.again(), whole_precision(model):
+            target = model(**given).logits
+    sequences = number_sequences(inputs).flatten()
+    if len(sequences) != shape[:-1].numel():  # the model takes padding out by itself
+        sequences = sequences[sequences >= 0]
+
+    def gradient_at(change: Tensor) -> Tensor:
+        change = change.detach().requires_grad_()
+        with replay.again(), whole_precision(model), perturbed(model, change.view(shape), []):
+            moved = model(**given).logits
+        divergence = SCALE * model.divergence(inputs["task"], moved, target)
+        (gradient,) = torch.autograd.grad(divergence, change)
+        rows = len(target) if config.mode == "mtdnn" else 1
+        return torch.nan_to_num(gradient / SCALE * rows)
+
+    flat = (embeddings.flatten(0, -2), sequences, noise.flatten(0, -2))
+    change, gradient = take_steps(config, *flat, gradient_at)
+    with replay.again(), perturbed(model, change.detach().view(shape), []):
+        moved = model(**given).logits
+    real = sequences >= 0
+    cosines = torch.cosine_similarity(change[real], gradient[real], dim=-1, eps=1e-30)
+    return {
+        "smart_divergence": model.divergence(inputs["task"], moved, logits),
+        "smart_change": change.abs().amax(),
+        "smart_cosine": cosines.mean(),
+    }
+
+
+def unlabeled(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Remove the labels from a batch: a pass without them computes no loss."""
+    return {name: value for name, value in inputs.items() if name not in ("labels", "num_rows")}
+
+
+def _autocast_forward(model: Any) -> Any:
+    """Return the forward that accelerate has wrapped in autocast; None if it has not."""
+    return vars(model).get("_original_forward")
+
+
+@contextmanager
+def whole_precision(model: Any) -> Iterator[None]:
+    """Compute in the precision of the weights, without the autocast of mixed precision.
+
+    bfloat16 rounds a change of 1e-5 away: for many rows divergence and gradient would be 0.
+    """
+    original = _autocast_forward(model)
+    if original is None:
+        yield
+        return
+    wrapped = model.forward
+    model.forward = original
+    try:
+        with torch.autocast(next(model.parameters()).device.type, enabled=False):
+            yield
+    finally:
+        model.forward = wrapped
+
+
+class DropoutReplay:
+    """Repeats the dropout masks that are drawn on a device after this object is made."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._kind = device.type
+        self._module: Any = torch.get_device_module(device)
+        self._devices = [device] if device.type != "cpu" else []
+        self._state = torch.get_rng_state()
+        self._states = [self._module.get_rng_state(device) for device in self._devices]
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """Draw the same random numbers again, and restore the random state afterwards."""
+        with torch.random.fork_rng(self._devices, device_type=self._kind):
+            torch.set_rng_state(self._state)
+            for device, state in zip(self._devices, self._states, strict=True):
+                self._module.set_rng_state(state, device)
+            yield
+
+
+@contextmanager
+def perturbed(model: nn.Module, change: Tensor | None, seen: list[Tensor]) -> Iterator[None]:
+    """Record the output of the embeddings, (..., D), in ``seen``, and add a change to it."""
+    embeddings: Any = model.base_model.embeddings  # type: ignore[union-attr]
+
+    def hook(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:  # noqa: ARG001
+        seen.append(output.detach())
+        return output if change is None else output + change.to(output.dtype)
+
+    handle = embeddings.register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def take_steps(
+    config: SmartConfig,
+    embeddings: Tensor,
+    sequences: Tensor,
+    noise: Tensor,
+    gradient_at: Callable[[Tensor], Tensor],
+) -> tuple[Tensor, Tensor]:
+    """Search for the change, (T, D), that changes predictions most, and the last gradient."""
+    real = (sequences >= 0).unsqueeze(1)
+    count = int(sequences.max()) + 1
+    unit = torch.ones((), device=embeddings.device)
+    if config.mode == "paper":
+        kept = embeddings.float().masked_fill(~real, 0)
+        unit = (kept.square().sum() / (real.sum() * embeddings.shape[1])).sqrt()
+    change = (noise * config.noise * unit).masked_fill(~real, 0)
+    gradient = torch.zeros_like(change)
+    for _ in range(config.steps):
+        gradient = gradient_at(change).float().masked_fill(~real, 0)
+        if config.mode == "paper":
+            limit = config.epsilon * unit
+            step = gradient / _largest(gradient, sequences, count)
+            change = (change + config.step_size * unit * step).clamp(-limit, limit)
+        else:
+            change = change + config.step_size * gradient
+            # 1e-6 as in the public code
+            change = change / (change.abs().amax(dim=1, keepdim=True) + 1e-6)
+    return change, gradient
+
+
+def _largest(values: Tensor, sequences: Tensor, count: int) -> Tensor:
+    """Return for each token the largest absolute value in its sequence, (T, 1)."""
+    by_token = values.abs().amax(dim=1)
+    index = sequences.clamp(min=0)
+    largest = by_token.new_zeros(count).scatter_reduce(0, index, by_token, "amax")
+    return largest[index].unsqueeze(1).clamp(min=torch.finfo(values.dtype).tiny)
+
+
+def number_sequences(inputs: Mapping[str, Any]) -> Tensor:
+    """Return the sequence of each token of a batch, packed or padded; -1 for padding."""
+    ids = inputs["input_ids"]
+    bounds = inputs.get("cu_seq_lens_q")
+    if bounds is not None:
+        places = torch.arange(ids.numel(), device=ids.device)
+        sequences = torch.searchsorted(bounds.to(places.dtype), places, right=True) - 1
+        return sequences.masked_fill(places >= bounds[-1], -1).view(ids.shape)
+    rows = ids.flatten(0, -2)
+    sequences = torch.arange(len(rows), device=ids.device).unsqueeze(1).expand(rows.shape)
+    mask = inputs.get("attention_mask")
+    return sequences if mask is None else sequences.masked_fill(mask.flatten(0, -2) == 0, -1)
+
+
+def check_number(name: str, value: Any, *, above: bool) -> None:
+    """Check that a value is a finite number >= 0, or > 0 if ``above``."""
+    if not is_positive(value, or_zero=not above):
+        raise ValueError(f"{name}={value!r}; expected a number {'> 0' if above else '>= 0'}")
+
+
+BREGMAN_FILE = "bregman.safetensors"
+# Decay of the moving average in the first tenth of training, and later: Jiang et al. 2020, 4.1.
+EARLY, DECAY, LATE_DECAY = 0.1, 0.99, 0.999
+
+
+@dataclass
+class Smart(Regularizer):
+    """SMART (Jiang et al. 2020): smoothness, and proximity to a moving average of the weights.
+
+    It leaves the random state as it was: dropout masks are those of a run without SMART.
+    """
+
+    config: SmartConfig = field(default_factory=SmartConfig)
+    key = "smart"
+
+    def __post_init__(self) -> None:
+        self.average: WeightAverage | None = None
+        self.batches = 0
+
+    def prepare(self, model: Any, args: TrainingArguments) -> None:
+        super().prepare(model, args)
+        self.seed = (args.seed, args.process_index)
+        if args.n_gpu > 1:
+            raise ValueError(
+                f"smart needs one process for each of the {args.n_gpu} GPUs; start it with "
+                "`accelerate launch --multi_gpu`, or show it one with CUDA_VISIBLE_DEVICES"
+            )
+
+    def attach(self, trainer: Any) -> None:
+        super().attach(trainer)
+        reason = f"{self.key} perturbs the input of one task"
+        refuse_shared_rows(trainer.tasks, self.tasks, reason, "give the task regularize: false")
+        self.trainer = trainer
+
+    def begin(self) -> None:
+        self.batches = 0
+        if self.config.bregman_weight > 0:
+            self.average = WeightAverage(self.model, from_start=True)
+
+    def fact_names(self, task: str) -> tuple[str, ...]:
+        if task not in self.tasks:
+            return ()
+        names = ("smart_divergence", "smart_change", "smart_cosine") if self.config.weight else ()
+        return (*names, "bregman_divergence") if self.config.bregman_weight else names
+
+    def regularized(self, compute: ComputeLoss, inputs: dict[str, Any]) -> StepLoss:
+        self.batches += 1  # distinguishes the batches of one optimizer step
+        embeddings: list[Tensor] = []
+        replay = DropoutReplay(inputs["input_ids"].device)
+        with perturbed(self.model, None, embeddings):
+            step = compute()
+        loss, logits, facts = step.loss, step.outputs.logits, dict(step.facts)
+        if self.config.weight:
+            key = (*self.seed, self.trainer.state.global_step, self.batches)
+            noise = draw_noise(key, embeddings[0])
+            facts |= smoothness(
+                self.config, self.model, inputs, logits, embeddings[0], noise, replay
+            )
+            loss = loss + self.config.weight * facts["smart_divergence"] * step.weigh("rows")
+        if self.average is not None:
+            with torch.no_grad(), replay.again():
+                averaged = functional_call(self.model, self.average.averages, (), unlabeled(inputs))
+            divergence = self.model.divergence(inputs["task"], logits, averaged.logits)
+            loss = loss + self.config.bregman_weight * divergence * step.weigh("rows")
+            facts["bregman_divergence"] = divergence
+        facts = {name: fact.detach() for name, fact in facts.items()}
+        return replace(step, loss=loss, facts=facts)
+
+    def after_step(self, state: TrainerState) -> None:
+        self.batches = 0
+        if self.average is not None:
+            is_early = state.global_step <= EARLY * state.max_steps
+            self.average.update("ema", DECAY if is_early else LATE_DECAY)
+
+    def save(self, folder: Path) -> None:
+        if self.average is not None:
+            self.average.save(folder / BREGMAN_FILE)
+
+    def load(self, folder: Path) -> None:
+        if self.average is not None:
+            self.average.load(folder / BREGMAN_FILE)
+
+
+def draw_noise(key: tuple[int, ...], like: Tensor) -> Tensor:
+    """Draw standard normal noise, a function of the key alone, in the shape of a tensor."""
+    state = np.random.SeedSequence(key).generate_state(1, np.uint64)
+    generator = torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
+    return torch.randn(like.shape, generator=generator).to(like.device)
+
+
+@dataclass
+class RDrop(Regularizer):
+    """R-Drop (Wu et al. 2021, section 2.2).
+
+    The loss is the mean over both passes, plus ``alpha`` times half of the symmetric divergence
+    between them. This is the mean of the published code; the paper has the sum, which is twice
+    that with twice the alpha.
+
+    Args:
+        alpha: Weight of the divergence, > 0; 0.5 to 5 in the paper.
+
+    Raises:
+        ValueError: If alpha is not a number > 0.
+    """
+
+    alpha: float = 1.0
+    key = "r_drop"
+
+    def __post_init__(self) -> None:
+        check_number("r_drop: alpha", self.alpha, above=True)
+
+    def fact_names(self, task: str) -> tuple[str, ...]:
+        return ("rdrop_divergence",) if task in self.tasks else ()
+
+    def regularized(self, compute: ComputeLoss, inputs: dict[str, Any]) -> StepLoss:
+        first, second = compute(), compute()
+        logits = (first.outputs.logits, second.outputs.logits)
+        divergence = self.model.divergence(inputs["task"], *logits)
+        weighted = divergence * first.weigh("rows")
+        loss = (first.loss + second.loss) / 2 + self.alpha / 2 * weighted
+        facts = first.facts | {"rdrop_divergence": divergence.detach()}
+        return replace(first, loss=loss, facts=facts)
+
+
+KEY = "neftune_noise_alpha"
+
+
+class NoisyEmbeddings(Method):
+    """Add uniform noise of at most ``alpha / sqrt(L * D)`` to embeddings of L tokens of size D.
+
+    ``alpha`` is ``neftune_noise_alpha`` of the arguments; without it nothing is done. The trainer
+    always has this method, after those of the user: all passes of a step have the noise. The hook
+    of transformers takes L from the shape of the batch, which is wrong for packed sequences; models
+    that take none keep that hook.
+
+    Source: Jain et al. 2023, section 2.
+    """
+
+    alpha: float | None = None
+
+    def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
+        if args.neftune_noise_alpha is not None and args.torch_compile and _packs(model):
+            raise ValueError(
+                f"{KEY}={args.neftune_noise_alpha!r} adds noise by a hook, which torch_compile "
+                "does not follow; leave one of them out"
+            )
+
+    def attach(self, trainer: Any) -> None:
+        alpha = trainer.args.neftune_noise_alpha
+        self.model: Any = find_inner(trainer.model)
+        self.alpha = alpha if _packs(self.model) else None
+        trainer.neftune_noise_alpha = alpha if self.alpha is None else None
+
+    def loss(self, compute: ComputeLoss, task: str, inputs: dict[str, Any]) -> StepLoss:
+        if self.alpha is None or inputs.get("input_ids") is None:
+            return compute()
+        embeddings: nn.Embedding = self.model.get_input_embeddings()
+        scales = self.alpha / embeddings.embedding_dim**0.5 * _inverse_roots(inputs)
+
+        def add_noise(module: nn.Module, given: Any, output: Tensor) -> Tensor:  # noqa: ARG001
+            # the model may have taken padding out, and encode all sequences twice
+            scale = scales if _has_padding(given[0], inputs["input_ids"]) else scales[scales > 0]
+            scale = scale.repeat(output.shape[:-1].numel() // len(scale))
+            noise = torch.empty_like(output).uniform_(-1, 1)
+            return output + noise * scale.view(*output.shape[:-1], 1).to(output.dtype)
+
+        handle = embeddings.register_forward_hook(add_noise)
+        try:
+            return compute()
+        finally:
+            handle.remove()
+
+
+def _has_padding(encoded: Tensor, ids: Tensor) -> bool:
+    """Return whether the encoded ids, (B, L) or (1, T), have all tokens of a batch, (..., L)."""
+    rows = ids.view(-1, ids.shape[-1])
+    if len(encoded) == 1:  # without padding there is one row
+        return encoded.shape == rows.shape and torch.equal(encoded, rows)
+    return True
+
+
+def _packs(model: nn.Module) -> bool:
+    return hasattr(find_inner(model), "supports_packed_input")
+
+
+def _inverse_roots(inputs: dict[str, Any]) -> Tensor:
+    """Return 1 / sqrt(L) for every token of a sequence of L tokens, 0 for padding, (T,)."""
+    sequences = number_sequences(inputs).flatten()
+    real = sequences >= 0
+    lengths = sequences[real].bincount()
+    roots = torch.zeros(len(sequences), device=sequences.device)
+    roots[real] = lengths[sequences[real]].float().rsqrt()
+    return roots

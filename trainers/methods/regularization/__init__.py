@@ -1,1 +1,0 @@
-"""Methods against overfitting: R-Drop, SMART and NEFTune."""

@@ -1,0 +1,706 @@
+"""What is refused before a training starts, since it would fail late, or train nonsense."""
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from transformers import Trainer, TrainingArguments, get_scheduler
+from transformers.integrations.integration_utils import get_available_reporting_integrations
+from transformers.trainer_utils import SchedulerType
+
+from modeling_minbert import unknown
+from trainers.data.sampling.task_sampling import TaskSampling
+from trainers.files import find_inner, named_errors, takes_task
+from trainers.methods.base import Method
+from trainers.options import MAX_ROWS, is_count, is_positive
+from trainers.problems.base import LabelledProblem, Problem
+from trainers.problems.metrics import AGGREGATES, Metric
+from trainers.task import Task, find_rows
+from trainers.training.terms import check_smoothing
+
+from .shared_steps import find_leaders
+
+MAX_STEPS = 10**9  # of a run and between two evaluations
+MAX_WORKERS = 256  # of a data loader
+MAX_SECONDS = 10**7  # of waiting for another process
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values that an argument may have."""
+
+    description: str
+    contains: Callable[[Any], bool]
+
+
+def _whole_numbers(least: int, most: int) -> Range:
+    description = f"a whole number from {least} to {most:,}"
+    return Range(description, lambda value: is_count(value, least, most))
+
+
+POSITIVE = Range("a finite number > 0", is_positive)
+NOT_NEGATIVE = Range("a finite number >= 0", lambda value: is_positive(value, or_zero=True))
+FRACTION = Range(
+    "a number >= 0 and < 1", lambda value: is_positive(value, or_zero=True) and value < 1
+)
+COUNT = _whole_numbers(1, MAX_STEPS)
+DURATION = Range(
+    f"a number of steps from 0 to {MAX_STEPS:,}, or a fraction of all steps",
+    lambda value: is_positive(value, or_zero=True) and value <= MAX_STEPS,
+)
+INTERVAL = Range(
+    f"a number of steps from 1 to {MAX_STEPS:,}, or a fraction of all steps",
+    lambda value: is_positive(value) and value <= MAX_STEPS,
+)
+EPOCHS = Range(
+    f"a number > 0 and at most {MAX_STEPS:,}",
+    lambda value: is_positive(value) and value <= MAX_STEPS,
+)
+ROWS = _whole_numbers(1, MAX_ROWS)
+WORKERS = _whole_numbers(0, MAX_WORKERS)
+SECONDS = _whole_numbers(1, MAX_SECONDS)
+SEED = _whole_numbers(0, 2**32 - 1)
+
+RANGES = {
+    "learning_rate": NOT_NEGATIVE,
+    "weight_decay": NOT_NEGATIVE,
+    "adam_beta1": FRACTION,
+    "adam_beta2": FRACTION,
+    "adam_epsilon": POSITIVE,
+    "max_grad_norm": NOT_NEGATIVE,
+    "label_smoothing_factor": FRACTION,
+    "warmup_steps": DURATION,
+    "eval_delay": DURATION,
+    "gradient_accumulation_steps": ROWS,
+    "per_device_train_batch_size": ROWS,
+    "per_device_eval_batch_size": ROWS,
+    "dataloader_num_workers": WORKERS,
+    "ddp_timeout": SECONDS,
+    "seed": SEED,
+}
+# Arguments that count only under a strategy, which does not depend on them.
+INTERVALS = {
+    "logging_steps": "logging_strategy",
+    "eval_steps": "eval_strategy",
+    "save_steps": "save_strategy",
+}
+OPTIONAL = {
+    "data_seed": SEED,
+    "eval_accumulation_steps": COUNT,
+    "dataloader_prefetch_factor": ROWS,
+    "neftune_noise_alpha": NOT_NEGATIVE,
+    "save_total_limit": COUNT,
+}
+
+
+def check_numbers(args: TrainingArguments) -> None:
+    """Refuse numbers with which training fails late or learns nothing.
+
+    Raises:
+        ValueError: Names the argument, its value and what is expected.
+    """
+    ranges = dict(RANGES)
+    ranges |= {name: own for name, own in OPTIONAL.items() if getattr(args, name) is not None}
+    if args.max_steps <= 0:
+        ranges["num_train_epochs"] = EPOCHS
+    _check(args, ranges)
+    if args.dataloader_persistent_workers and not args.dataloader_num_workers:
+        raise ValueError("dataloader_persistent_workers=True needs dataloader_num_workers above 0")
+    if args.max_steps > MAX_STEPS:
+        raise ValueError(f"max_steps={args.max_steps}; expected at most {MAX_STEPS:,}")
+
+
+def check_schedules(args: TrainingArguments) -> None:
+    """Refuse intervals and schedules of the learning rate that fail late.
+
+    Raises:
+        ValueError: Names the argument, its value and what is expected.
+    """
+    strategies = {name: getattr(args, strategy) for name, strategy in INTERVALS.items()}
+    _check(args, {name: INTERVAL for name, kind in strategies.items() if kind == "steps"})
+    if not args.lr_scheduler_kwargs:
+        return
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    kwargs: Any = args.lr_scheduler_kwargs
+    try:
+        get_scheduler(args.lr_scheduler_type, optimizer, 1, 10, scheduler_specific_kwargs=kwargs)
+    except (TypeError, ValueError) as error:
+        kind = str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type))
+        raise ValueError(
+            f"lr_scheduler_kwargs={kwargs!r} do not fit lr_scheduler_type={kind!r}: {error}"
+        ) from error
+
+
+def check_libraries(args: TrainingArguments, model: nn.Module) -> None:
+    """Check optimizer, compiler and services for logs, without computing anything.
+
+    Raises:
+        ValueError: Names the argument, its value and what is expected.
+    """
+    optimizer = str(getattr(args.optim, "value", args.optim))
+    where = f"optim={optimizer!r}" + (
+        f", optim_args={args.optim_args!r}" if args.optim_args else ""
+    )
+    advice = "optim_args are written name=value,name=value"
+    kinds = (ImportError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
+    with named_errors(where, advice, kinds):
+        Trainer.get_optimizer_cls_and_kwargs(args, model)  # type: ignore[arg-type]
+    if args.torch_compile:
+        where = (
+            f"torch_compile_backend={args.torch_compile_backend!r}, "
+            f"torch_compile_mode={args.torch_compile_mode!r}"
+        )
+        with named_errors(where, "leave one out for its default", (RuntimeError, ValueError)):
+            backend = args.torch_compile_backend or "inductor"
+            torch.compile(nn.Identity(), backend=backend, mode=args.torch_compile_mode)
+    installed = get_available_reporting_integrations()
+    for service in args.report_to or ():
+        if service not in installed:
+            known = ", ".join(installed) or "none"
+            raise ValueError(
+                f"report_to={service!r} is not a service whose library is installed ({known}); "
+                "install it, or use report_to: none"
+            )
+
+
+def _check(args: TrainingArguments, ranges: Mapping[str, Range]) -> None:
+    for name, own in ranges.items():
+        value = getattr(args, name)
+        if not own.contains(value):
+            raise ValueError(f"{name}={value!r}; expected {own.description}")
+
+
+# Names that Trainer adds to the metrics of an evaluation.
+MEASURED_TIMES = (
+    "runtime",
+    "samples_per_second",
+    "steps_per_second",
+    "model_preparation_time",
+)
+
+
+def check_tasks(
+    tasks: Sequence[Task], model: Any
+) -> tuple[dict[str, Task], dict[str, Problem[Any]]]:
+    """Check the names, heads and rows of tasks; return them and their problems by name."""
+    by_name = {task.name: task for task in tasks}
+    if len(by_name) < max(1, len(tasks)):
+        names = ", ".join(task.name for task in tasks) or "none"
+        raise ValueError(f"tasks: {names}; expected one or more with different names")
+    heads = _find_heads(by_name, model)
+    problems = {name: task.make_problem(heads.get(name)) for name, task in by_name.items()}
+    _check_names(problems)
+    for split in ("train", "evaluation"):
+        _check_split(by_name, problems, split)
+    if all(task.training.auxiliary for task in tasks):
+        known = ", ".join(by_name)
+        raise ValueError(f"auxiliary: all tasks are ({known}); leave it out of those that count")
+    return by_name, problems
+
+
+def _find_heads(tasks: Collection[str], model: Any) -> Mapping[str, Any]:
+    """Return the descriptions of the heads of a model, which must have one for each task."""
+    if len(tasks) > 1 and not takes_task(model):
+        raise ValueError(
+            f"{type(model).__name__}.forward has no argument task, so all of {', '.join(tasks)} "
+            "would train one head; use MinBertForMultiTask, or one task"
+        )
+    config = getattr(find_inner(model), "config", None)
+    return getattr(config, "tasks", None) or {}
+
+
+def _check_names(problems: Mapping[str, Problem[Any]]) -> None:
+    """Check that no two tasks have a metric, a logged loss or a file of the same name."""
+    owners: dict[str, str] = {}
+    for task, problem in problems.items():
+        metrics = ("loss", *MEASURED_TIMES, *(metric.name for metric in problem.reported))
+        names = {task.casefold(), *(f"eval_{task}_{metric}" for metric in metrics)}
+        names |= {f"loss_{task}", *(f"loss_{task}_{part}" for part in problem.part_losses)}
+        for name in sorted(names):
+            if name in owners:
+                raise ValueError(
+                    f"tasks {owners[name]!r} and {task!r} would both have {name!r}; rename one"
+                )
+            owners[name] = task
+
+
+def _check_split(
+    tasks: Mapping[str, Task], problems: Mapping[str, Problem[Any]], split: str
+) -> None:
+    """Check that all tasks have usable rows, or none has any."""
+    given, title = find_rows(tasks.values(), split), {"train": "training"}.get(split, split)
+    if given and (lacking := tasks.keys() - given.keys()):
+        raise ValueError(
+            f"{', '.join(sorted(lacking))} without {title} rows: give them to all of "
+            f"{', '.join(tasks)}, or to none"
+        )
+    for name, rows in given.items():
+        where = f"the {title} set of task {name!r}"
+        if not len(rows):
+            raise ValueError(f"{where} is empty; give it rows")
+        problems[name].check(where, rows)
+        if problems[name].calibrates and tasks[name].evaluation is None:
+            raise ValueError(
+                f"task {name!r}: its temperature must be fitted to validation rows, and there are "
+                "none; give it some, or leave calibrate out and set temperature to None"
+            )
+
+
+def check_compute_metrics(
+    compute_metrics: Any, problems: Mapping[str, Problem[Any]]
+) -> dict[str, Any]:
+    """Return the user's ``compute_metrics`` by task: functions, or modules of evaluate."""
+    if compute_metrics is None:
+        return {}
+    if not isinstance(compute_metrics, Mapping):
+        compute_metrics = dict.fromkeys(problems, compute_metrics)
+    for task, function in compute_metrics.items():
+        if task not in problems:
+            raise ValueError(f"compute_metrics: {unknown('task', task, problems)}")
+        is_module = hasattr(function, "compute")
+        if is_module and not isinstance(problems[task], LabelledProblem):
+            raise TypeError(
+                f"compute_metrics of task {task!r}: a module of evaluate measures tasks with a "
+                f"label for each row, and this is a {problems[task].problem_type}; give a function"
+            )
+        if not (is_module or callable(function)):
+            raise TypeError(f"compute_metrics of task {task!r} is not callable: {function!r}")
+    return dict(compute_metrics)
+
+
+def check_arguments(
+    args: TrainingArguments,
+    problems: Mapping[str, Problem[Any]],
+    glue_tasks: Collection[str] = (),
+    extended: Collection[str] = (),
+) -> None:
+    """Refuse arguments that would be ignored or would go wrong.
+
+    Args:
+        args: Arguments of the Trainer.
+        problems: Problem of each task.
+        glue_tasks: The tasks of GLUE.
+        extended: The tasks with metrics of the user.
+
+    Raises:
+        ValueError: If an argument does not work with several tasks.
+    """
+    check_numbers(args)
+    check_schedules(args)
+    refused = {
+        "train_sampling_strategy": args.train_sampling_strategy
+        not in ("random", "group_by_length"),
+        "use_liger_kernel": args.use_liger_kernel,
+        # only the first machine writes weights
+        "save_on_each_node": args.save_on_each_node,
+        "auto_find_batch_size": args.auto_find_batch_size,
+        "batch_eval_metrics": args.batch_eval_metrics,
+        "prediction_loss_only": args.prediction_loss_only,
+    }
+    for name, is_refused in refused.items():
+        if is_refused:
+            raise ValueError(
+                f"{name}={getattr(args, name)!r} is not supported with several tasks; leave it out"
+                + (" or use 'random' or 'group_by_length'" if "strategy" in name else "")
+            )
+    if args.torch_compile_mode == "reduce-overhead" and args.gradient_accumulation_steps > 1:
+        raise ValueError(
+            "torch_compile_mode='reduce-overhead' replays CUDA graphs, whose gradients do not "
+            "outlive a step: use it with gradient_accumulation_steps=1"
+        )
+    config: Any = args.accelerator_config
+    if config.split_batches or config.dispatch_batches:
+        raise ValueError(
+            "accelerator_config: split_batches and dispatch_batches would mix tasks; leave them out"
+        )
+    check_smoothing(args, problems)
+    _check_best(args, problems, glue_tasks, extended)
+
+
+def _check_best(
+    args: TrainingArguments,
+    problems: Mapping[str, Problem[Any]],
+    glue_tasks: Collection[str],
+    extended: Collection[str],
+) -> None:
+    """Check the metric that chooses the best checkpoint, and its direction."""
+    if args.metric_for_best_model is None:
+        return
+    known = list_metrics(problems, glue_tasks)
+    name = args.metric_for_best_model.removeprefix("eval_")
+    if name not in known and name.startswith(tuple(f"{task}_" for task in extended)):
+        return  # it may be one of the user's, whose names are known after an evaluation
+    if name not in known:
+        raise ValueError(
+            f"metric_for_best_model: {unknown('metric', args.metric_for_best_model, known)}"
+        )
+    metric = known[name]
+    title = metric.name if metric else name.removeprefix(f"{name.rpartition('_')[0]}_")
+    is_lower = metric.lower_is_better if metric else name.endswith("_loss")
+    direction, mode = ("lower", "min") if is_lower else ("higher", "max")
+    if args.greater_is_better is is_lower:
+        # the Trainer itself knows the direction of what ends with loss
+        remedy = (
+            "add greater_is_better: false"
+            if is_lower and not name.endswith("loss")
+            else "leave greater_is_better out"
+        )
+        raise ValueError(
+            f"metric_for_best_model={args.metric_for_best_model!r}: a {direction} {title} is "
+            f"better; {remedy}"
+        )
+    options: Any = args.lr_scheduler_kwargs or {}
+    given = options.get("mode", mode)
+    if follows_metric(args) and given != mode:
+        raise ValueError(
+            f"lr_scheduler_kwargs: mode={given!r}, but a {direction} {title} is better, which is "
+            "metric_for_best_model; leave mode out"
+        )
+
+
+def follows_metric(args: TrainingArguments) -> bool:
+    """Whether the learning rate depends on evaluations."""
+    return args.lr_scheduler_type in (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)
+
+
+def list_metrics(
+    problems: Mapping[str, Problem[Any]], glue_tasks: Collection[str]
+) -> dict[str, Metric | None]:
+    """List what an evaluation reports; None for losses and aggregates."""
+    known: dict[str, Metric | None] = {}
+    if any(problem.is_defined(problem.reported[0]) for problem in problems.values()):
+        known = dict.fromkeys(name for name in AGGREGATES if name != "glue" or glue_tasks)
+    for task, problem in problems.items():
+        defined = [metric for metric in problem.reported if problem.is_defined(metric)]
+        known |= {f"{task}_{metric.name}": metric for metric in defined}
+        known[f"{task}_loss"] = None
+    return known
+
+
+def check_sampling(
+    args: TrainingArguments, sampling: TaskSampling, methods: Sequence[Method]
+) -> None:
+    """Refuse what does not work with the choice of tasks.
+
+    With several backward passes before an optimizer step, gradients must outlive each of them.
+    """
+    optimizer = str(getattr(args.optim, "value", args.optim))
+    refused = {
+        f"optim={optimizer!r}, which steps within the backward pass": steps_in_backward(args),
+        "torch_compile_mode='reduce-overhead', whose gradients do not outlive a backward pass": (
+            args.torch_compile_mode == "reduce-overhead"
+        ),
+        "DeepSpeed, which steps after each backward pass": args.deepspeed_plugin is not None,
+    }
+    for reason, is_refused in refused.items():
+        if sampling.mixes_tasks and is_refused:
+            raise ValueError(
+                "task_sampling: mixed adds up the gradients of several backward passes and does "
+                f"not go with {reason}; leave that out, or take another task_sampling"
+            )
+    for method in methods:
+        method.check_sampling(sampling)
+
+
+def steps_in_backward(args: TrainingArguments) -> bool:
+    """Tell whether the optimizer takes gradients while they are computed, layer by layer."""
+    return any(name in str(args.optim).lower() for name in ("layerwise", "lomo"))
+
+
+def search_hyperparameters(
+    trainer: Any,
+    search: Callable[..., Any],
+    hp_space: Callable[[Any], dict[str, Any]] | None,
+    compute_objective: Callable[[dict[str, float]], float] | None,
+    n_trials: int,
+    direction: str | list[str] | None,
+    **kwargs: Any,
+) -> Any:
+    """Train in several trials, each with a new model, and find the best settings.
+
+    A trial is a training of its own: it ends with the weights of a plain run with its settings. Its
+    checkpoints are in ``run-<number>``. Afterwards the arguments of the trainer are those from
+    before. Tested with optuna.
+
+    Args:
+        trainer: The trainer, with a ``model_init``.
+        search: ``hyperparameter_search`` of ``Trainer``.
+        hp_space: A function from a trial to values of ``TrainingArguments``.
+        compute_objective: A function from the metrics of an evaluation to the objective; None takes
+            ``eval_mean``.
+        n_trials: Number of trials.
+        direction: ``maximize`` or ``minimize``; None maximizes ``eval_mean``, and is refused with a
+            ``compute_objective``.
+        **kwargs: ``backend``, ``hp_name``, and arguments of the backend, such as ``pruner``.
+            ``catch=(TrainingDivergedError,)`` continues after a trial that diverged.
+
+    Returns:
+        The best run: ``run_id``, ``objective`` and ``hyperparameters``.
+
+    Raises:
+        ValueError: If there is no ``model_init``, no rows to evaluate, or no direction.
+    """
+    _check_search(trainer, compute_objective, direction, kwargs)
+    if compute_objective is None:
+        compute_objective = itemgetter("eval_mean")
+    trainer.settings_before_search = dict(vars(trainer.args))
+    try:
+        return search(hp_space, compute_objective, n_trials, direction or "maximize", **kwargs)
+    finally:
+        vars(trainer.args).update(trainer.settings_before_search)
+        trainer.hp_search_backend = None
+
+
+def _check_search(
+    trainer: Any, compute_objective: Any, direction: Any, options: Mapping[str, Any]
+) -> None:
+    """Check that trials can be made and measured."""
+    has_objective, jobs = compute_objective is not None, options.get("n_jobs", 1)
+    mistakes = {
+        "makes a new model for every trial: give the trainer a model_init instead of a model": (
+            trainer.model_init is None
+        ),
+        "compares evaluations: give the tasks evaluation rows": not trainer.eval_dataset,
+        "needs a direction for compute_objective; give 'maximize' or 'minimize'": (
+            has_objective and direction is None
+        ),
+        "maximizes eval_mean, which these tasks do not have; give a compute_objective and a "
+        "direction": not has_objective and "mean" not in list_metrics(trainer.problems, ()),
+        f"with n_jobs={jobs!r}: trials share the trainer and run one after the other; leave it "
+        "out": jobs != 1,
+    }
+    for message, is_made in mistakes.items():
+        if is_made:
+            raise ValueError(f"hyperparameter_search {message}")
+
+
+logger = logging.getLogger(__name__)
+
+
+def check_comparisons(trainer: Any) -> None:
+    """Refuse batches, rows and models that leave a loss nothing to compare; it would be 0.
+
+    Raises:
+        ValueError: Names the task, what its loss lacks, and what helps.
+    """
+    model: Any = find_inner(trainer.model)
+    for name, task in trainer.tasks.items():
+        if not compares_rows(model, name) or any(
+            method.replaces_loss(name) for method in trainer.methods
+        ):
+            continue
+        where = f"task {name!r}: its loss, {model.config.task(name).loss}, compares the rows of"
+        if task.train is not None:
+            _check_rows(where, model, task)
+            _check_batches(where, trainer, find_leaders(trainer.tasks)[name])
+        if task.evaluation is not None and trainer.args.per_device_eval_batch_size < 2:
+            raise ValueError(
+                f"{where} a batch with each other, and would be 0 in every evaluation; give "
+                "per_device_eval_batch_size 2 or more"
+            )
+        if getattr(model.config.task(name), "num_sentences", None) == 1:
+            _check_noise(name, model, trainer.args)
+
+
+def compares_rows(model: Any, task: str) -> bool:
+    """Whether the loss of a task is about several rows, and there is none of a single one."""
+    config: Any = getattr(model, "config", None)
+    if not getattr(config, "tasks", None) or task not in config.tasks:
+        return False
+    described = config.task(task)
+    function = getattr(described, "loss_function", None)
+    # a hard negative is in the row itself
+    return getattr(function, "compares_rows", False) and (
+        getattr(described, "num_sentences", None) != 3
+    )
+
+
+def _check_rows(where: str, model: Any, task: Task) -> None:
+    """Check that some training rows differ in what the loss compares."""
+    rows: Any = task.train
+    if len(rows) < 2:
+        raise ValueError(f"{where} a batch, but there is only one training row; give it more")
+    if "labels" not in rows.column_names:
+        return
+    labels = torch.as_tensor(rows.with_format(None)["labels"][:])
+    labels = labels[labels != -100]
+    if model.config.task(task.name).loss == "cosent":
+        if len(labels.unique()) < 2:
+            raise ValueError(
+                f"{where} different scores, but all training rows have the score {labels[0]:g}; "
+                "give rows with other scores, or another loss"
+            )
+    elif not model.heads[task.name].is_positive(labels).any():
+        raise ValueError(
+            f"{where} positive pairs with others, but no training row is positive; give rows that "
+            "are, or another loss"
+        )
+
+
+def _check_batches(where: str, trainer: Any, leader: str) -> None:
+    """Check that the batches of a task have two rows, over all processes."""
+    sampler, devices = trainer.train_sampler, max(1, trainer.args.n_gpu)
+    counts = sampler.count_batch_rows(leader) // devices
+    single = int((counts < 2).sum())
+    if not single:
+        return
+    key = "max_tokens_per_batch" if leader in sampler.token_budgets else "batch_size"
+    remedy = f"give a larger {key}" + (
+        ", or batch_size" if key != "batch_size" else " (per_device_train_batch_size for all tasks)"
+    )
+    if single == len(counts):
+        raise ValueError(
+            f"{where} a batch with each other, but every batch has a single row, and the loss "
+            f"would be 0; {remedy}. Gradient accumulation does not help: it adds batches up"
+        )
+    logger.warning(
+        "%s a batch with each other, but %d of the %d batches of a pass over the rows have a "
+        "single one, whose loss is 0; %s",
+        where,
+        single,
+        len(counts),
+        remedy,
+    )
+
+
+def _check_noise(name: str, model: Any, args: Any) -> None:
+    """Check that the two vectors of a text differ in training, by dropout or noise."""
+    others = tuple(f"heads.{task}." for task in model.heads if task != name)
+    rates = [
+        getattr(module, "p", 0)
+        for path, module in model.named_modules()
+        if isinstance(module, nn.Dropout) and not path.startswith((*others, "cls."))
+    ]
+    if not any(rates) and not args.neftune_noise_alpha:
+        raise ValueError(
+            f"task {name!r}: SimCSE learns from two vectors of a text, which differ by dropout, "
+            "but the model has none (hidden_dropout_prob=0, attention_probs_dropout_prob=0): give "
+            "the task a dropout such as 0.1, or neftune_noise_alpha, or take a model with dropout"
+        )
+
+
+def avoid_single_rows(rows: int, count: int) -> int:
+    """Return about ``rows`` of a batch, so that the last of ``count`` rows is not alone."""
+    fitting = (size for size in range(rows, 1, -1) if count % size != 1)
+    return next(fitting, rows + 1)
+
+
+logger = logging.getLogger(__name__)
+
+# The fewest rows, and the least share of all rows, that are as long as the longest if texts were
+# cut there; natural lengths have no such peak at their end.
+FEWEST_CUT, LEAST_SHARE = 5, 0.05
+
+
+def keep_row_lengths(model: Any, tasks: Mapping[str, Task], tokenizer: Any) -> None:
+    """Store the length at which rows were cut as the ``max_length`` of tasks that have none.
+
+    It is known if the tokenizer last cut texts to the tokens of the longest training row. If rows
+    only look as if they were cut, a warning says so.
+
+    Args:
+        model: A model with named heads; others are left alone.
+        tasks: The tasks by name.
+        tokenizer: The ``processing_class`` of the trainer; may be None.
+    """
+    cut = getattr(getattr(tokenizer, "backend_tokenizer", None), "truncation", None) or {}
+    heads: Any = getattr(model, "heads", None)
+    for name, task in tasks.items():
+        spec = getattr(heads.get(name), "task", None) if heads is not None else None
+        if spec is None or spec.max_length is not None or spec.has_windows:
+            continue
+        lengths = measure_rows(task.train)
+        longest = int(lengths.max()) if lengths is not None and len(lengths) else 0
+        if longest >= 8 and cut.get("max_length") == longest:  # fewer tokens are refused
+            spec.max_length = longest
+            fields = {**model.config.tasks[name], "max_length": longest}
+            model.config.tasks = {**model.config.tasks, name: fields}
+        elif lengths is not None and _look_cut(lengths, longest):
+            logger.warning(
+                "task %r: many of its training rows have exactly %d tokens, as if texts were cut "
+                "there, but it has no max_length, so that predict reads as many as there are "
+                "positions; give config.tasks[%r] a max_length",
+                name,
+                longest,
+                name,
+            )
+
+
+def measure_rows(rows: Any) -> NDArray[np.int64] | None:
+    """Count the tokens of each sequence of the rows; None if they are no dataset."""
+    if not isinstance(rows, datasets.Dataset):
+        return None
+    counts = []
+    for chunk in rows.data.column("input_ids").chunks:
+        values = chunk
+        while pa.types.is_nested(values.type.value_type):  # several sequences in a row
+            values = values.flatten()
+        counts.append(values.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64))
+    return np.concatenate(counts) if counts else np.zeros(0, np.int64)
+
+
+def _look_cut(lengths: NDArray[np.int64], longest: int) -> bool:
+    """Return whether far more rows have the greatest length than the one below."""
+    if not len(lengths) or lengths.min() == longest:
+        return False
+    last, before = (int((lengths == length).sum()) for length in (longest, longest - 1))
+    return last >= max(FEWEST_CUT, LEAST_SHARE * len(lengths), 2 * before)
+
+
+# Compiled programs per task: eight batch sizes, each with two numbers of rows, in training and in
+# evaluation. A generous limit: beyond it dynamo gives up and runs the model uncompiled.
+PROGRAMS = 32
+
+
+@contextmanager
+def static_shapes(args: TrainingArguments, tasks: int) -> Iterator[None]:
+    """With ``torch_compile``, compile one program for each shape and task.
+
+    By default dynamo makes the second shape symbolic, which is slower and which CUDA graphs cannot
+    replay, and gives up after eight programs. The settings are global and restored at the end.
+    Evaluation during training is not compiled. ``torch_compile_mode: reduce-overhead`` (CUDA only)
+    replays CUDA graphs. The backend ``aot_eager`` needs no compiler and is not faster.
+    """
+    if not args.torch_compile:
+        yield
+        return
+    # importing it takes a second
+    from torch._dynamo import config
+
+    limit = max(config.recompile_limit, PROGRAMS * tasks)
+    total = max(config.accumulated_recompile_limit, limit)
+    with config.patch(
+        automatic_dynamic_shapes=False, recompile_limit=limit, accumulated_recompile_limit=total
+    ):
+        yield
+
+
+@contextmanager
+def reused_gradients(trainer: Trainer) -> Iterator[None]:
+    """Let the model reuse the buffer of its largest gradient, which pays only on the CPU.
+
+    Gradient hooks do not run, but DDP and optimizers that step layer by layer need them.
+    """
+    args = trainer.args
+    model: Any = trainer.model
+    hooked = steps_in_backward(args)
+    sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
+    alone = args.device.type == "cpu" and args.world_size == 1
+    suits = hasattr(model, "reuse_gradients") and not args.torch_compile
+    if not (suits and alone) or hooked or sharded:
+        yield
+        return
+    model.reuse_gradients()
+    try:
+        yield
+    finally:
+        model.reuse_gradients(enabled=False)

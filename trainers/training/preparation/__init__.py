@@ -1,1 +1,0 @@
-"""Checks before training, and the parts that a trainer makes of its tasks."""
