@@ -8,8 +8,8 @@ from .corpus.tokens import EncodedCorpus, encode_corpus
 from .drawing import LARGEST_SHARE, MOST_HELD_OUT, count_equal_tokens
 from .encoding import WindowSizes, encode_questions, encode_rows, encode_tagged
 from .formats import FORMATS, ROW_FORMATS
-from .loading import LoadedTask, load_group, load_task
-from .reading import InvalidRow, check_files
+from .loading import load_group, load_task
+from .reading import InvalidRow, TaskRows, check_files
 from .row_format import RowFormat
 from .task_data import TaskData
 from .vocabulary import train_wordpiece
@@ -24,9 +24,9 @@ __all__ = [
     "CorpusData",
     "EncodedCorpus",
     "InvalidRow",
-    "LoadedTask",
     "RowFormat",
     "TaskData",
+    "TaskRows",
     "TextRows",
     "WindowSizes",
     "check_files",

@@ -51,21 +51,13 @@ def choose_places(classes: NDArray[np.int64], most: int, seed: str) -> NDArray[n
 
 
 def describe_rows(
-    rows: datasets.Dataset,
-    num_valid: int,
-    labels: Sequence[str] | None,
-    num_undecided: int,
-    num_invalid: int,
+    rows: datasets.Dataset, num_valid: int, labels: Sequence[str] | None
 ) -> dict[str, int | dict[str, int]]:
     """Count the rows of a split."""
     facts: dict[str, int | dict[str, int]] = {"rows": len(rows), "usable_rows": num_valid}
     if labels is not None and "label" in rows.column_names:
         sizes = np.bincount(np.asarray(rows["label"], np.int64), minlength=len(labels))
         facts["classes"] = dict(zip(labels, sizes.tolist(), strict=True))
-    if num_undecided:
-        facts["undecided_rows"] = num_undecided
-    if num_invalid:
-        facts["unusable_rows"] = num_invalid
     return facts
 
 

@@ -3,14 +3,17 @@
 import hashlib
 import logging
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import datasets
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from .formats import ROW_FORMATS
 from .hub import MOST_CHARACTERS, MOST_ROWS, hash_sources, read_hub, show_progress
@@ -128,37 +131,202 @@ def _split_rows(rows: Iterable[Row], digest: Any) -> Iterator[list[Row]]:
         yield block
 
 
-# Splits
+# Rows of a task
 
 
-class ValidRows(NamedTuple):
-    """The valid rows of a split, and what was skipped."""
+MEASURED_ROWS = 1_000  # evenly spread, whose tokens are counted
+MISSING = -100  # the label of an encoded row that has none; losses leave it out
 
-    rows: datasets.Dataset
-    num_undecided: int = 0
-    invalid: Sequence[InvalidRow] = ()
+Facts = dict[str, int | dict[str, int]]
 
 
-class TaskRows(NamedTuple):
-    """The valid rows of a task by split, and their format."""
+@dataclass(frozen=True)
+class TaskRows:
+    """The valid rows of a task, from those of its files to those that are learned.
 
+    Args:
+        name: Name of the task.
+        row_format: Format of its rows.
+        splits: Rows by split: train, validation and, if present, test; more held-out sets begin
+            with ``validation_`` or ``test_``. Sentences have the columns id, sentence1, sentence2
+            (pairs only), sentence3 (contrastive only) and label (absent in an unlabeled test split,
+            and in a contrastive task). Sentences with tags have id, words, tags (absent in an
+            unlabeled test split) and document. Questions have their whole passage as sentence2,
+            ``answers`` and ``answer_starts`` (in characters), and the label is 1 with an answer.
+        bad_rows: The invalid rows, which were skipped.
+        facts: By split the number of its rows, of its valid rows before some were drawn, of the
+            rows of each class, and, where there are any, of rows that were skipped because they are
+            invalid or because the annotators did not agree, of words, and of moved answers; of
+            held-out splits also the number of rows whose texts are those of a training row, and of
+            others that share one of their texts with a training row; of
+            training the number of further rows without a label, ``unlabeled_rows``; and
+            of validation rows that were training rows the number of rows they were drawn from.
+        fingerprint: Hash of the rows.
+        commit: Commit of the dataset on the Hub; None for local rows.
+        unlabeled: Training rows without labels, of the same columns but ``label``; None without.
+    """
+
+    name: str
     row_format: RowFormat
-    found: dict[str, ValidRows]
-    commit: str | None = None  # of a dataset on the Hub
-    held_out_of: int | None = None  # rows among which validation rows were held out
+    splits: dict[str, datasets.Dataset]
+    bad_rows: list[InvalidRow]
+    facts: dict[str, Facts]
+    fingerprint: str = ""  # none until rows are drawn
+    commit: str | None = None
+    unlabeled: datasets.Dataset | None = None
+
+    @classmethod
+    def placeholder(cls, data: TaskData, num_labels: int = 2) -> "TaskRows":
+        """Stand in for a task whose rows have not been read: a training row of every class.
+
+        Args:
+            data: The data of the task.
+            num_labels: Number of classes, where their names follow from the rows.
+        """
+        row_format = make_format(data)
+        row_format = replace(row_format, labels=row_format.expected_labels(num_labels))
+        rows = datasets.Dataset.from_dict({row_format.label_name: row_format.example_labels()})
+        return cls(data.name, row_format, {"train": rows}, [], {})
+
+    @property
+    def problem_type(self) -> str:
+        """Problem type of the task."""
+        return self.row_format.problem_type
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """Names of the classes, labels or tags; None without."""
+        return self.row_format.label_names
+
+    @property
+    def score_range(self) -> tuple[float, float] | None:
+        """Lowest and highest score of a similarity task, else None."""
+        return self.row_format.score_range
+
+    def head_facts(self) -> dict[str, Any]:
+        """Describe the data as far as a head depends on them.
+
+        Returns:
+            ``labels`` and ``score_range`` (or None), ``num_texts`` of a row, ``class_counts``
+            (training rows by class or label, words by tag, or None without classes), ``num_rows``
+            of training, and ``has_unanswerable``, whether some training questions have no answer.
+        """
+        return self.row_format.head_facts(self.splits["train"])
+
+    def encode(self, tokenizer: Any, **options: Any) -> dict[str, datasets.Dataset]:
+        """Tokenize all splits.
+
+        Args:
+            tokenizer: The fast tokenizer of the model.
+            **options: ``max_length``, and ``pair_encoding`` and ``truncation`` of sentences, or
+                ``max_question_length`` and ``doc_stride`` of questions.
+
+        Raises:
+            ValueError: If the options do not fit the rows.
+        """
+        with self._named_errors():
+            return {
+                split: self.row_format.encode(rows, tokenizer, **options)
+                for split, rows in self.splits.items()
+            }
+
+    def add_unlabeled(
+        self, encoded: datasets.Dataset, tokenizer: Any, **options: Any
+    ) -> datasets.Dataset:
+        """Append the encoded rows without labels, with -100 for it, to the encoded training rows.
+
+        Args:
+            encoded: The training rows as `encode` returns them.
+            tokenizer: The fast tokenizer of the model.
+            **options: Those of `encode`.
+        """
+        if self.unlabeled is None or not len(self.unlabeled):
+            return encoded
+        rows = self.row_format.encode(self.unlabeled, tokenizer, **options)
+        missing: Any = np.full_like(np.asarray(encoded[0]["labels"]), MISSING).tolist()
+        feature = encoded.features["labels"]
+        rows = rows.add_column("labels", [missing] * len(rows), feature=feature)
+        return datasets.concatenate_datasets([encoded, rows.select_columns(encoded.column_names)])
+
+    def training_texts(self) -> list[list[Any]]:
+        """List the texts of all training rows, those without labels last, by column."""
+        names, parts = self.row_format.text_names, self._training_rows
+        return [[text for rows in parts for text in rows[name][:]] for name in names]
+
+    @property
+    def _training_rows(self) -> list[datasets.Dataset]:
+        return [self.splits["train"], *([] if self.unlabeled is None else [self.unlabeled])]
+
+    def cut_share(self, tokenizer: Any, **options: Any) -> float | None:
+        """Estimate the share of the training tokens that `encode` cuts; None if it keeps all.
+
+        Rows without labels count, too.
+
+        Args:
+            tokenizer: The fast tokenizer of the model.
+            **options: Those of `encode`.
+
+        Raises:
+            ValueError: If the options do not fit the rows.
+        """
+        with self._named_errors():
+            return self.row_format.cut_share(self._measured_rows, tokenizer, **options)
+
+    def measured_texts(self) -> list[str]:
+        """List the texts of some training rows, evenly spread, by which a vocabulary is judged."""
+        return list(self.row_format.texts(self._measured_rows))
+
+    @property
+    def _measured_rows(self) -> datasets.Dataset:
+        rows = self.splits["train"]
+        if self.unlabeled is not None:
+            columns = ["id", *self.row_format.text_names]
+            rows = datasets.concatenate_datasets(
+                [part.select_columns(columns) for part in self._training_rows]
+            )
+        if len(rows) > MEASURED_ROWS:
+            rows = rows.select(range(0, len(rows), -(-len(rows) // MEASURED_ROWS)))
+        return rows
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """Name the task in the errors of its row format."""
+        try:
+            yield
+        except ValueError as error:
+            raise ValueError(f"task {self.name!r}: {error}") from error
+
+    def texts(self) -> Iterator[str]:
+        """Yield the training texts, also those without labels, for a vocabulary."""
+        return chain(*map(self.row_format.texts, self._training_rows))
+
+    def references(self, split: str) -> tuple[list[str], NDArray[Any]] | None:
+        """Return ids and labels of a split, (N,), to score predictions; None without labels.
+
+        The label of a question is the list of its answers, the label of a sentence the list of its
+        tags.
+        """
+        rows = self.splits[split]
+        labels = self.row_format.references(rows)
+        return None if labels is None else (list(rows["id"]), labels)
 
 
 def read_rows(data: TaskData, cache_dir: str | Path | None) -> TaskRows:
-    """Read all splits of a task."""
+    """Read all valid rows of a task; their facts are the numbers of those that were skipped."""
     row_format = make_format(data)
     sources, commit = _find_sources(data, row_format, cache_dir)
     row_format = row_format.resolve(data.where, sources)
     check_twins(f"{data.where}: the labels", row_format.label_names or ())
-    found: dict[str, ValidRows] = {}
+    splits: dict[str, datasets.Dataset] = {}
+    bad_rows: list[InvalidRow] = []
+    facts: dict[str, Facts] = {}
     for split, source in sources.items():
         rows = build_rows(source, row_format, cache_dir)
-        found[split] = find_valid(data, row_format, source, rows)
-    return TaskRows(row_format, found, commit)
+        splits[split], num_undecided, invalid = find_valid(data, row_format, source, rows)
+        counts: Facts = {"undecided_rows": num_undecided, "unusable_rows": len(invalid)}
+        facts[split] = {name: count for name, count in counts.items() if count}
+        bad_rows += invalid
+    return TaskRows(data.name, row_format, splits, bad_rows, facts, commit=commit)
 
 
 def make_format(data: TaskData) -> RowFormat:
@@ -210,19 +378,15 @@ def _find_sources(
 
 def find_valid(
     data: TaskData, row_format: RowFormat, source: RowSource, rows: datasets.Dataset
-) -> ValidRows:
-    """Keep the valid rows of a split."""
+) -> tuple[datasets.Dataset, int, list[InvalidRow]]:
+    """Return the valid rows of a split, the number of undecided ones, and the invalid ones."""
     checked = row_format.check_split(rows, source.name, source.split)
-    decided, undecided = _drop_undecided(checked)
+    # the annotators did not agree on them
+    kept = [place for place, problem in enumerate(checked["problem"][:]) if problem != UNDECIDED]
+    num_undecided = len(checked) - len(kept)
+    decided = checked.select(kept) if num_undecided else checked
     valid, invalid = _drop_invalid(decided, row_format, source.name, data.max_invalid_fraction)
-    return ValidRows(valid, undecided, invalid)
-
-
-def _drop_undecided(rows: datasets.Dataset) -> tuple[datasets.Dataset, int]:
-    """Skip the rows on which the annotators did not agree, and count them."""
-    kept = [place for place, problem in enumerate(rows["problem"][:]) if problem != UNDECIDED]
-    missing = len(rows) - len(kept)
-    return (rows.select(kept) if missing else rows), missing
+    return valid, num_undecided, invalid
 
 
 def _drop_invalid(

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
-from datasets_scripts import ChainedTexts, LoadedTask, corpus_texts, train_wordpiece
+from datasets_scripts import ChainedTexts, TaskRows, corpus_texts, train_wordpiece
 from minbert_cli.arguments import (
     DeviceTrainingArguments,
     FinetuneArguments,
@@ -77,7 +77,7 @@ class RecipeData:
 
     tasks: dict[str, RecipeTask]
     texts: dict[str, RecipeText]
-    loaded: dict[str, LoadedTask]
+    loaded: dict[str, TaskRows]
 
     @property
     def all_tasks(self) -> dict[str, RecipeTask | RecipeText]:

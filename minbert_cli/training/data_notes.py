@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 
-from datasets_scripts import LARGEST_SHARE, MOST_HELD_OUT, LoadedTask, TaskData, count_equal_tokens
+from datasets_scripts import LARGEST_SHARE, MOST_HELD_OUT, TaskData, TaskRows, count_equal_tokens
 from modeling_minbert.inference import find_upper
 from modeling_minbert.texts import measure_rule
 
@@ -23,7 +23,7 @@ LARGEST_RATIO = 10  # of the numbers of rows of two labels, without a warning
 
 
 def describe_data(
-    task: LoadedTask,
+    task: TaskRows,
     data: TaskData,
     head: Mapping[str, Any],
     tokenizer: Any,
@@ -38,7 +38,7 @@ def describe_data(
         data: Its data keys of the recipe.
         head: Its head keys of the recipe.
         tokenizer: The tokenizer of the model.
-        options: How its rows are encoded, keyword arguments of `LoadedTask.encode`.
+        options: How its rows are encoded, keyword arguments of `TaskRows.encode`.
         is_oversampled: Whether rows of rare labels are repeated.
     """
     cut = task.cut_share(tokenizer, **options)
@@ -51,7 +51,7 @@ def describe_data(
     ]
 
 
-def describe_words(task: LoadedTask, rule: str) -> list[str]:
+def describe_words(task: TaskRows, rule: str) -> list[str]:
     """Describe how predictions find the words of a task with tags in texts."""
     cause = f"words: {rule}"
     if rule == "given":
@@ -71,7 +71,7 @@ def describe_words(task: LoadedTask, rule: str) -> list[str]:
     ]
 
 
-def describe_seen(task: LoadedTask, encoded: Mapping[str, Any]) -> list[str]:
+def describe_seen(task: TaskRows, encoded: Mapping[str, Any]) -> list[str]:
     """List what held-out rows have in common with training rows, a sentence for each split.
 
     Rows that are training rows to the model although their texts differ are added to the
@@ -190,7 +190,7 @@ def _describe_case(tokenizer: Any) -> list[str]:
     ]
 
 
-def _describe_labels(task: LoadedTask, *, is_weighed: bool) -> list[str]:
+def _describe_labels(task: TaskRows, *, is_weighed: bool) -> list[str]:
     """Describe how many training rows each label has."""
     classes: Any = task.facts["train"].get("classes")
     if not classes:
@@ -227,7 +227,7 @@ def _describe_cut(share: float, options: Mapping[str, Any]) -> str:
     return note + (f"; {remedy}" if share >= 0.001 else "")
 
 
-def _describe_unlabelled(task: LoadedTask, data: TaskData) -> list[str]:
+def _describe_unlabelled(task: TaskRows, data: TaskData) -> list[str]:
     """Count the training rows that only other tasks learn from."""
     count = task.facts["train"].get("undecided_rows", 0)
     if not data.group or not count:
@@ -235,7 +235,7 @@ def _describe_unlabelled(task: LoadedTask, data: TaskData) -> list[str]:
     return [f"{count:,} of the training rows have no label of this task; others learn from them"]
 
 
-def _describe_taught(task: LoadedTask) -> list[str]:
+def _describe_taught(task: TaskRows) -> list[str]:
     """Count the training rows that have no label."""
     if task.unlabeled is None:
         return []
@@ -245,7 +245,7 @@ def _describe_taught(task: LoadedTask) -> list[str]:
     ]
 
 
-def _describe_held_out(task: LoadedTask, data: TaskData) -> list[str]:
+def _describe_held_out(task: TaskRows, data: TaskData) -> list[str]:
     """Describe validation rows that were training rows."""
     facts = task.facts["validation"]
     if "held_out_of" not in facts:

@@ -10,7 +10,7 @@ import torch
 from datasets import Dataset
 from transformers import TrainingArguments
 
-from datasets_scripts import DATASETS, CorpusData, LoadedTask, TaskData, check_files
+from datasets_scripts import DATASETS, CorpusData, TaskData, TaskRows, check_files
 from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments, TextArguments
 from minbert_cli.checkpoints import check_rows, choose_length
 from minbert_cli.recipe import check_types, split_keys
@@ -136,7 +136,7 @@ class RecipeTask:
         """Describe the head before the rows are read, with a placeholder for their facts."""
         given = {key: self.head[key] for key in WEIGHTS if isinstance(self.head.get(key), list)}
         count = max([2, *map(len, given.values())])
-        rows = LoadedTask.placeholder(self.data, count)
+        rows = TaskRows.placeholder(self.data, count)
         if self.data.labels is not None:
             return self.describe_head(rows, max_length)
         # there are two labels at least: that a single weight is too few is said with their names
@@ -145,7 +145,7 @@ class RecipeTask:
         }
         return replace(self, head={**self.head, **padded}).describe_head(rows, max_length)
 
-    def describe_head(self, rows: LoadedTask, max_length: int = 384) -> dict[str, Any]:
+    def describe_head(self, rows: TaskRows, max_length: int = 384) -> dict[str, Any]:
         """Describe the head, with the fields that follow from the rows."""
         with _name_task(rows.name):
             facts = {**rows.head_facts(), "max_length": max_length}
@@ -236,7 +236,7 @@ def calibrated(tasks: Mapping[str, RecipeTask]) -> dict[str, RecipeTask]:
 
 
 def choose_heads(
-    tasks: Mapping[str, RecipeTask], loaded: Mapping[str, LoadedTask], start: Pretrained
+    tasks: Mapping[str, RecipeTask], loaded: Mapping[str, TaskRows], start: Pretrained
 ) -> tuple[dict[str, RecipeTask], list[Choice]]:
     """Choose the fields of heads that a recipe leaves out; return the completed tasks, too."""
     complete, choices = {}, []
@@ -380,7 +380,7 @@ def freeze_encoder(model: MinBertForMultiTask) -> None:
 
 
 def find_glue_files(
-    tasks: Mapping[str, RecipeTask], loaded: Mapping[str, LoadedTask]
+    tasks: Mapping[str, RecipeTask], loaded: Mapping[str, TaskRows]
 ) -> dict[tuple[str, str], GlueFile]:
     """Return the prediction files that the GLUE server expects, by task and split."""
     files: dict[tuple[str, str], GlueFile] = {}
@@ -395,7 +395,7 @@ def find_glue_files(
 
 
 def find_tables(
-    tasks: Mapping[str, RecipeTask], loaded: Mapping[str, LoadedTask]
+    tasks: Mapping[str, RecipeTask], loaded: Mapping[str, TaskRows]
 ) -> dict[tuple[str, str], Dataset]:
     """Return the held-out rows whose predictions have no official format, by task and split."""
     return {

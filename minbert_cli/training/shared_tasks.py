@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from datasets_scripts import LoadedTask, load_group, load_task
+from datasets_scripts import TaskRows, load_group, load_task
 from modeling_minbert import unknown
 from trainers.training.shared_steps import find_groups
 
@@ -90,9 +90,9 @@ def join_groups(tasks: Mapping[str, Any]) -> dict[str, Any]:
     return joined
 
 
-def load_tasks(tasks: Mapping[str, Any]) -> dict[str, LoadedTask]:
+def load_tasks(tasks: Mapping[str, Any]) -> dict[str, TaskRows]:
     """Load the rows of all tasks, those of a group once."""
-    loaded: dict[str, LoadedTask] = {}
+    loaded: dict[str, TaskRows] = {}
     for name, task in tasks.items():
         if name in loaded:
             continue

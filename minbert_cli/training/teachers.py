@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 from transformers.utils import logging
 
-from datasets_scripts import LoadedTask
+from datasets_scripts import TaskRows
 from minbert_cli.arguments import FinetuneArguments
 from minbert_cli.checkpoints import find_commit, load_encoder, load_tokenizer
 from minbert_cli.console import shows_bars
@@ -291,7 +291,7 @@ class TaughtTask:
 
 def find_taught(
     lessons: Mapping[str, Sequence[Lesson]],
-    loaded: Mapping[str, LoadedTask],
+    loaded: Mapping[str, TaskRows],
     encoded: Mapping[str, Mapping[str, Any]],
     tokenizer: PreTrainedTokenizerBase,
     student: MinBertConfig,

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from datasets_scripts import FORMATS, ROW_FORMATS, LoadedTask, TaskData, load_task, train_wordpiece
+from datasets_scripts import FORMATS, ROW_FORMATS, TaskData, TaskRows, load_task, train_wordpiece
 
 TEXT = "The mill stood by the river."
 QUESTION = {
@@ -135,7 +135,7 @@ def test_a_task_of_every_type_can_be_used_without_knowing_it(tmp_path, problem_t
 @pytest.mark.parametrize("problem_type", TASKS)
 def test_a_head_can_be_described_before_rows_are_read(tmp_path, problem_type):
     data = describe(tmp_path, problem_type)
-    placeholder = LoadedTask.placeholder(data, num_labels=3)
+    placeholder = TaskRows.placeholder(data, num_labels=3)
 
     facts, known = placeholder.head_facts(), load_task(data, tmp_path / "cache").head_facts()
 
