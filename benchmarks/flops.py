@@ -1,117 +1,112 @@
-"""Operations of a training step, and the throughput of the GPU."""
+"""Operations that the work needs, and the rate at which this device multiplies matrices."""
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch.nn import functional as F
 
-from .tasks import TASKS
-from .workloads import SIZES, VOCABULARY, Rows
-
-SPEC_TFLOPS = 989.0  # dense bf16 of an H100 or H200 according to its data sheet
-SMALL = (256, 512, 1024, 2048, 4096, 16384, 65536)
+PASSES = 5
 
 
-def flops_per_token(rows: Rows, task: str, size: str) -> float:
-    """Count the operations of matrix products per token, forward and backward.
+def count_flops(lengths: NDArray[np.int64], shape: Mapping[str, Any], masked: int = 0) -> float:
+    """Count the operations of the matrix products of one forward pass; a training step has thrice.
 
     Padding, the vocabulary at unmasked tokens and recomputation count as nothing, so that what is
-    saved is no loss of utilisation: ``6 L (4 H^2 + 2 H F)`` for the layers, ``12 L H s`` for
-    attention with ``s = E[length^2] / E[length]``, and ``6 m (H^2 + H V)`` for the head of masked
-    language models at the share m of masked tokens.
+    saved is no loss of utilisation: ``2 L 12 H^2`` a token for the layers, ``4 L H length`` for
+    attention, and ``2 (H^2 + H V)`` a masked token for the head of masked language models.
 
     Args:
-        rows: Rows of the task.
-        task: Its name.
-        size: Name of the model.
-    """
-    width = SIZES[size]["hidden_size"]
-    encoder = 3 * forward_flops(np.diff(rows.starts), SIZES[size])
-    if TASKS[task].kind != "mlm":
-        return encoder
-    masked = (rows.labels >= 0).mean()
-    return float(encoder + 6 * masked * (width**2 + width * VOCABULARY))
-
-
-def forward_flops(lengths: NDArray[np.int64], shape: Mapping[str, int]) -> float:
-    """Count the operations of the encoder's matrix products per token of a forward pass.
-
-    Args:
-        lengths: Tokens of each sequence, (S,).
-        shape: ``hidden_size`` and ``num_hidden_layers``.
+        lengths: Tokens of each sequence.
+        shape: Configuration of the encoder.
+        masked: Masked tokens.
     """
     layers, width = shape["num_hidden_layers"], shape["hidden_size"]
-    attended = (lengths.astype(float) ** 2).sum() / lengths.sum()
-    return float(2 * layers * (4 * width**2 + 8 * width**2) + 4 * layers * width * attended)
+    tokens, squares = float(lengths.sum()), float((lengths.astype(float) ** 2).sum())
+    encoder = 24 * layers * width**2 * tokens + 4 * layers * width * squares
+    return encoder + 2 * masked * (width**2 + width * shape["vocab_size"])
 
 
-class Ceilings(NamedTuple):
-    """Throughput of this GPU.
-
-    Args:
-        tflops: Of a large matrix product, 10^12 operations per second.
-        copy: Of a large copy, 10^12 bytes read and written per second.
-        small: (model, tokens) to the 10^12 operations per second of a layer's products.
-    """
-
-    tflops: float
-    copy: float
-    small: dict[str, float]
-
-
-def measure_ceilings(sizes: list[str], device: str, largest: int = 8192) -> Ceilings:
-    """Measure matrix products and a copy on random data.
+@torch.no_grad()
+def measure_products(
+    shape: Mapping[str, Any],
+    tokens: int,
+    dtype: torch.dtype,
+    device: str = "cpu",
+    *,
+    backward: bool,
+    seconds: float = 1.0,
+) -> float:
+    """Measure the products of all layers with one batch: x W, and backward g W^T and g^T x.
 
     Args:
-        sizes: Names of models, whose shapes are measured too.
+        shape: Configuration of the encoder.
+        tokens: Real tokens of a batch.
+        dtype: Of the operands.
         device: Where.
-        largest: Rows and columns of the large product.
+        backward: Whether the products of the backward pass count, too.
+        seconds: Least time to measure.
+
+    Returns:
+        Operations per second, the median of at least five passes.
+    """
+    width = shape["hidden_size"]
+    # (outputs, inputs): queries to values, output, feed-forward
+    sizes = [(3 * width, width), (width, width), (4 * width, width), (width, 4 * width)]
+    weights = [
+        torch.randn(*size, device=device).to(dtype)
+        for _ in range(shape["num_hidden_layers"])
+        for size in sizes
+    ]
+    widths = {size for weight in weights for size in weight.shape}
+    states = {size: torch.randn(tokens, size, device=device).to(dtype) for size in widths}
+
+    def run() -> None:
+        for weight in weights:
+            inputs, gradient = states[weight.shape[1]], states[weight.shape[0]]
+            F.linear(inputs, weight)
+            if backward:
+                gradient @ weight
+                gradient.T @ inputs
+
+    products = 3 if backward else 1
+    operations = sum(2 * products * tokens * weight.numel() for weight in weights)
+    return operations / measure_seconds(run, device, seconds)
+
+
+def measure_ceilings(device: str, largest: int = 8192) -> dict[str, float]:
+    """Measure a large matrix product and a copy.
+
+    Args:
+        device: Where; bfloat16 on a GPU, float32 elsewhere.
+        largest: Rows and columns of the product.
+
+    Returns:
+        ``tflops``, 10^12 operations per second, and ``copy``, 10^12 bytes read and written.
     """
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     a, b = (torch.randn(largest, largest, device=device, dtype=dtype) for _ in range(2))
-    product = seconds(lambda: a @ b, device)
-    source = torch.randn(largest * largest * 4, device=device)
+    product = measure_seconds(lambda: a @ b, device, 0.2)
+    source = torch.randn(largest * largest, device=device)
     target = torch.empty_like(source)
-    copied = seconds(lambda: target.copy_(source), device)
-    small = {
-        f"{size} {tokens}": _layer_rate(size, tokens, device, dtype)
-        for size in sizes
-        for tokens in SMALL
-        if tokens <= 8 * largest
-    }
-    return Ceilings(2 * largest**3 / product / 1e12, 2 * source.nbytes / copied / 1e12, small)
+    copied = measure_seconds(lambda: target.copy_(source), device, 0.2)
+    return {"tflops": 2 * largest**3 / product / 1e12, "copy": 2 * source.nbytes / copied / 1e12}
 
 
-def _layer_rate(size: str, tokens: int, device: str, dtype: torch.dtype) -> float:
-    """Measure the four products of a layer: queries to values, output, and feed-forward."""
-    width = SIZES[size]["hidden_size"]
-    shapes = [(width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)]
-    inputs = {inner: torch.randn(tokens, inner, device=device, dtype=dtype) for inner, _ in shapes}
-    weights = [torch.randn(*shape, device=device, dtype=dtype) for shape in shapes]
-
-    def layer() -> list[Tensor]:
-        return [inputs[weight.shape[0]] @ weight for weight in weights]
-
-    operations = sum(2 * tokens * inner * outer for inner, outer in shapes)
-    return operations / seconds(layer, device) / 1e12
-
-
-def seconds(work: Callable[[], Any], device: str, repeats: int = 20) -> float:
-    """Return the mean time of a function after a warmup."""
-
-    def wait() -> None:
+def measure_seconds(work: Callable[[], Any], device: str, seconds: float) -> float:
+    """Return the median time of a function, after a first call, over at least five calls."""
+    times: Sequence[float] = []
+    work()
+    while len(times) < PASSES or sum(times) < seconds:
         if device == "cuda":
             torch.cuda.synchronize()
-
-    for _ in range(3):
+        start = time.perf_counter()
         work()
-    wait()
-    start = time.perf_counter()
-    for _ in range(repeats):
-        work()
-    wait()
-    return (time.perf_counter() - start) / repeats
+        if device == "cuda":
+            torch.cuda.synchronize()
+        times = [*times, time.perf_counter() - start]
+    return median(times)

@@ -93,7 +93,7 @@ class Memory:
         peak = read_memory()["peak"]
         return {
             "peak_mib": max(peak, self.before["peak"]),
-            "step_mib": peak - self.before["now"],
+            "added_mib": peak - self.before["now"],
         }
 
 

@@ -1,17 +1,232 @@
-"""The report: tables, and the plot beside it."""
+"""One table for each race, one picture of all ratios, and the raw numbers as JSON."""
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
-from .plot import AGAIN, draw, make_bars
-from .records import Log, Race, Settings
-from .summary import MINBERT, Row, summarize
-from .targets import MEMORY, TARGETS, Target, verdict
+import numpy as np
 
-Targets = Mapping[tuple[str, str, str], Target]
+from .contenders import WORKLOADS
+from .rounds import Log, Race, Record, Settings, strip_again
+
+INK, QUIET, GRID, BAR, CONTROL = "#1b1d21", "#565b63", "#c9cdd3", "#0067a5", "#8a8f97"
+
+
+class Spread(NamedTuple):
+    """Median, minimum and maximum over the rounds."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """Summarize values."""
+        return cls(median(values), min(values), max(values))
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A contender beside the baseline of its race.
+
+    Args:
+        race: The race.
+        contender: The contender.
+        reason: Why it does not count; None if it does.
+        rounds: Rounds that count.
+        rate: Items per second, the median of the rounds.
+        speed: Its items per second over those of the baseline.
+        ms: Median milliseconds of a unit.
+        p99: Their 99th percentile, if there are many.
+        latency: Its median milliseconds over those of the baseline.
+        peak_mib: Peak memory of the process (on a GPU, of the device), the most of all rounds.
+        peak: The same over that of the baseline.
+        added_mib: What the work added to the loaded model and data.
+        added: The same over that of the baseline.
+        tflops: 10^12 operations per second that real tokens need.
+        share: The same over the rate of bare matrix products in the same process.
+        errors: Of the check.
+        quality: Spearman's correlation, in percent.
+        parts: Share of each part of a step, the mean of the rounds.
+    """
+
+    race: Race
+    contender: str
+    reason: str | None
+    rounds: int = 0
+    rate: float | None = None
+    speed: Spread | None = None
+    ms: float | None = None
+    p99: float | None = None
+    latency: Spread | None = None
+    peak_mib: float | None = None
+    peak: float | None = None
+    added_mib: float | None = None
+    added: float | None = None
+    tflops: float | None = None
+    share: Spread | None = None
+    errors: Mapping[str, float] | None = None
+    quality: float | None = None
+    parts: Mapping[str, float] | None = None
+
+
+def summarize(log: Log, race: Race, settings: Settings) -> list[Row]:
+    """Compare all contenders of a race with its baseline."""
+    rounds = list(log.valid_rounds(race, settings))
+    rows = []
+    for contender in race.contenders:
+        reason = find_reason(log, race, (contender, race.contenders[0]), rounds)
+        if reason is not None:
+            rows.append(Row(race, contender, reason))
+            continue
+        blocks = [blocks[contender] for blocks in rounds]
+        others = [blocks[race.contenders[0]] for blocks in rounds]
+        rows.append(_compare(log, race, contender, blocks, others))
+    return rows
+
+
+def _compare(
+    log: Log, race: Race, contender: str, blocks: Sequence[Record], others: Sequence[Record]
+) -> Row:
+    pairs = list(zip(blocks, others, strict=True))
+    times = [[ms for block in part for ms in block["ms"]] for part in (blocks, others)]
+    peak, other_peak, added, other_added = (
+        max((block[key] for block in part if block.get(key) is not None), default=None)
+        for key in ("peak_mib", "added_mib")
+        for part in (blocks, others)
+    )
+    rates = [block["flops"] / block["seconds"] for block in blocks if "flops" in block]
+    checks = find_check(log, race, contender)
+    shares = [block["shares"] for block in blocks if "shares" in block]
+    names = dict.fromkeys(name for share in shares for name in share)
+    return Row(
+        race,
+        contender,
+        None,
+        rounds=len(blocks),
+        rate=median(map(_rate, blocks)),
+        speed=Spread.of([_rate(block) / _rate(other) for block, other in pairs]),
+        ms=median(times[0]),
+        p99=float(np.percentile(times[0], 99)) if len(blocks[0]["ms"]) >= 100 else None,
+        latency=Spread.of([median(block["ms"]) / median(other["ms"]) for block, other in pairs]),
+        peak_mib=peak,
+        peak=_ratio(peak, other_peak),
+        added_mib=added,
+        added=_ratio(added, other_added),
+        tflops=median(rates) / 1e12 if rates else None,
+        share=Spread.of([r / b["products"] for r, b in zip(rates, blocks, strict=True)])
+        if rates
+        else None,
+        errors=checks[-1].get("errors") if checks else None,
+        quality=checks[-1].get("quality") if checks else None,
+        parts={name: sum(share.get(name, 0.0) for share in shares) / len(shares) for name in names},
+    )
+
+
+def _rate(block: Record) -> float:
+    return block["items"] / max(block["seconds"], 1e-9)
+
+
+def _ratio(value: float | None, other: float | None) -> float | None:
+    return None if value is None or not other or other <= 0 else value / other
+
+
+def find_check(log: Log, race: Race, contender: str) -> list[Record]:
+    """Return the checks that count for a contender of a race."""
+    equal, name = WORKLOADS[race.workload].check, strip_again(contender)
+    return log.find(kind="check", workload=equal, size=race.size, contender=name)
+
+
+def find_reason(
+    log: Log, race: Race, names: Sequence[str], rounds: Sequence[Mapping[str, Record]]
+) -> str | None:
+    """Return why a row does not count: a failed check, an error, or no quiet round."""
+    for name in dict.fromkeys(names):
+        checks = find_check(log, race, name)
+        if not checks and WORKLOADS[race.workload].check:
+            return f"{name}: not checked"
+        if checks and (problem := checks[-1].get("error") or checks[-1].get("reason")):
+            return f"{name}: {problem}"
+        errors = [blocks[name]["error"] for blocks in rounds if "error" in blocks[name]]
+        if errors:
+            return f"{name}: {errors[0]}"
+    return None if rounds else "no round without other load"
+
+
+def show(value: Spread | float | None, digits: int = 2) -> str:
+    """Format a number."""
+    if value is None:
+        return ""
+    return str(value) if isinstance(value, Spread) else f"{value:,.{digits}f}"
+
+
+def tabulate(rows: Sequence[Row]) -> str:
+    """Format the table of a race; columns without a value are left out."""
+    race = rows[0].race
+    workload = WORKLOADS[race.workload]
+    is_latency = race.workload.endswith("_one") or race.workload == "startup"
+    columns: dict[str, list[str]] = {"contender": [], f"{workload.item}/s": []}
+    for row in rows:
+        cells = {
+            "contender": row.contender,
+            f"{workload.item}/s": show(row.rate, 1 if (row.rate or 0) < 100 else 0),
+            "speed / baseline": show(None if is_latency else row.speed),
+            "ms": show(row.ms, 1),
+            "p99, ms": show(row.p99),
+            "ms / baseline": show(row.latency if is_latency else None),
+            "process MiB": show(row.peak_mib, 0),
+            "/ baseline": show(row.peak),
+            "added MiB": show(row.added_mib, 0),
+            "added / baseline": show(row.added),
+            "TFLOP/s": show(row.tflops, 3 if (row.tflops or 0) < 10 else 0),
+            "of the matrix rate": show(row.share),
+            "Spearman, %": show(row.quality),
+            "errors": ", ".join(f"{key} {value:.1g}" for key, value in (row.errors or {}).items()),
+            "rounds": str(row.rounds),
+        }
+        if row.reason is not None:
+            cells = {"contender": row.contender, "rounds": f"void ({row.reason})"}
+        for name in dict.fromkeys([*columns, *cells]):
+            columns.setdefault(name, [""] * (len(columns["contender"]) - (name != "contender")))
+            columns[name].append(cells.get(name, ""))
+    kept = {name: cells for name, cells in columns.items() if any(cells)}
+    return format_table([*kept], list(zip(*kept.values(), strict=True)))
+
+
+def tabulate_parts(rows: Sequence[Row]) -> str:
+    """Format the shares of the parts of a step, the largest of the last contender first."""
+    rows = [row for row in rows if row.parts]
+    names = dict.fromkeys(name for row in rows for name in row.parts or {})
+    shares = [row.parts or {} for row in rows]
+    ordered = sorted(names, key=lambda name: -shares[-1].get(name, 0.0))
+    lines = [
+        [name, *(f"{100 * share.get(name, 0.0):.1f} %" for share in shares)] for name in ordered
+    ]
+    return format_table(["part of a step", *(row.contender for row in rows)], lines)
+
+
+def format_table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Format a Markdown table."""
+    rows = [header, ["---"] * len(header), *lines]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+NOTES = """\
+The first contender is the baseline. Ratios are the median of the ratios of the rounds, with minimum
+and maximum; a difference smaller than the spread of a contender measured "again" is none. Tokens
+are real ones, without padding. Milliseconds are those of a step, a call, or a sentence. Memory is
+the peak of the process, loading included, and what the work adds to the loaded model and data. The
+share of the matrix rate is the operations that real tokens need per second, over the rate of bare
+matrix products of the same shapes in the same process. Errors are those of the check: training
+against transformers' BERT in a plain loop, vectors and classes against the baseline."""
 
 
 def write_report(
@@ -20,71 +235,75 @@ def write_report(
     races: Sequence[Race],
     settings: Settings,
     facts: Mapping[str, Any],
-    more: Sequence[str] = (),
-    targets: Targets = TARGETS,
+    skipped: Sequence[str] = (),
 ) -> None:
-    """Write the tables and the plot.
+    """Write the tables, the picture and the raw numbers.
 
     Args:
-        file: ``RESULTS.md``.
-        log: The blocks.
+        file: The Markdown file; ``.png`` and ``.json`` are written beside it.
+        log: The records.
         races: What was measured.
         settings: How it was measured.
-        facts: ``command``, ``date``, ``machine`` and ``workloads``.
-        more: Further sections.
-        targets: Floors, targets and stretch targets of the ratios.
+        facts: ``command``, ``date``, ``machine``, ``workloads`` and, on a GPU, ``ceilings``.
+        skipped: Contenders that were left out, with the reason.
     """
-    rows = summarize(log, races, settings)
-    plot = file.with_suffix(".png")
-    parts = [
-        "# Speed and memory results",
-        describe(facts, settings, log),
-        "## Speed and memory compared with the peers",
-        _speed_table(rows, targets),
-        _notes(),
-        "## Absolute numbers",
-        _absolute_table(rows),
-        "## Noise",
-        _noise_table(rows),
-        "## Numerics",
-        _gate_table(log),
-        "## Workloads",
-        _workload_table(facts["workloads"]),
-        *more,
-    ]
-    if draw(plot, make_bars(rows, targets)):
-        parts.insert(3, f"![Ratios]({plot.name})")
+    parts = ["# Speed and memory", describe(facts, settings, log), NOTES]
+    rows: list[Row] = []
+    for race in races:
+        table = summarize(log, race, settings)
+        rows += table
+        parts += [f"## {race.workload}, {race.size}", tabulate(table)]
+        if any(row.parts for row in table):
+            parts.append(tabulate_parts(table))
+    if skipped:
+        parts += ["## Left out", "\n".join(f"- {line}" for line in skipped)]
+    if tasks := facts["workloads"]["tasks"]:
+        lines = [
+            (name, str(task["rows"]), f"{task['tokens']:,.0f}", f"{task['fill']:.3f}")
+            for name, task in tasks.items()
+        ]
+        header = ("task", "rows", "real tokens per step", "real tokens of a padded batch")
+        parts += ["## Batches", format_table(header, lines)]
+    if draw(file.with_suffix(".png"), rows):
+        parts.insert(3, f"![Ratios]({file.with_suffix('.png').name})")
     file.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    raw = {
+        "facts": dict(facts),
+        "settings": asdict(settings),
+        "races": [asdict(race) for race in races],
+        "records": log.records,
+    }
+    file.with_suffix(".json").write_text(json.dumps(raw, default=str), encoding="utf-8")
 
 
 def describe(facts: Mapping[str, Any], settings: Settings, log: Log) -> str:
-    """Describe command, machine, versions and rules.
-
-    Args:
-        facts: ``command``, ``date`` and ``machine``.
-        settings: How it was measured.
-        log: The blocks.
-    """
+    """Describe command, machine, versions and rules."""
     machine = facts["machine"]
     versions = ", ".join(f"{name} {value}" for name, value in machine["versions"].items())
-    blocks = log.find(kind="block")
-    loads = [block["load_before"] for block in blocks] or [0.0]
-    return "\n".join(
-        [
-            f"Measured with `{facts['command']}` on {facts['date']}.",
-            "",
-            f"- Machine: {machine['cpu']}, {settings.threads} threads; {machine['system']}",
-            f"- Versions: {versions}",
-            f"- Rounds: {settings.rounds}, blocks of about {settings.seconds:g} s after "
-            f"{settings.warmup} warmup steps, {_describe_processes(settings)}; order reversed "
-            "every round",
-            f"- {_describe_noise(settings)} The load was {min(loads):.1f} to {max(loads):.1f}.",
-        ]
+    loads = [block["load_before"] for block in log.find(kind="block")] or [0.0]
+    noise = (
+        "All rounds count, whatever else ran."
+        if math.isinf(settings.max_foreign)
+        else f"A round counts if other processes used at most {settings.max_foreign:g} processors "
+        f"and the host took at most {settings.max_steal:.0%} of one."
     )
-
-
-def _describe_processes(settings: Settings) -> str:
-    return "each in a separate process" if settings.isolated else "all in one process"
+    where = "each in a process of its own" if settings.device == "cpu" else "all in one process"
+    source = "real texts" if facts["workloads"]["data_dir"] != "None" else "random texts"
+    lines = [
+        f"`{facts['command']}`, {facts['date']}.",
+        "",
+        f"- Machine: {machine['cpu']}, {settings.threads} threads; {machine['system']}; "
+        f"{', '.join(facts['instructions'])}",
+        f"- Versions: {versions}",
+        f"- {settings.rounds} rounds of blocks, {where}; order reversed every round; {source}",
+        f"- {noise} The load was {min(loads):.1f} to {max(loads):.1f}.",
+    ]
+    if ceilings := facts.get("ceilings"):
+        lines.append(
+            f"- {facts['device']}: {ceilings['tflops']:,.1f} TFLOP/s in a large matrix product, "
+            f"{ceilings['copy']:.2f} TB/s in a copy"
+        )
+    return "\n".join(lines)
 
 
 def show_command(script: str, argv: Sequence[str]) -> str:
@@ -92,104 +311,35 @@ def show_command(script: str, argv: Sequence[str]) -> str:
     return " ".join(["python", script, *(re.sub(r"[^=]*/", "", argument) for argument in argv)])
 
 
-def _describe_noise(settings: Settings) -> str:
-    if math.isinf(settings.max_foreign):
-        return "All rounds count, whatever else ran."
-    return (
-        f"A round counts if other processes used at most {settings.max_foreign:g} processors and "
-        f"the host took at most {settings.max_steal:.0%} of one."
-    )
-
-
-def _speed_table(rows: Sequence[Row], targets: Targets) -> str:
-    header = (
-        "workload", "model", "peer", "speed, minBERT / peer", "floor / target / stretch", "level",
-        "peak memory", "level", "training memory", "level",
-    )  # fmt: skip
-    lines = []
-    for row in rows:
-        if row.peer in (MINBERT, AGAIN):
-            continue
-        race = row.race
-        target = targets.get((race.workload, race.size, row.peer))
-        goal = " / ".join(f"{value:g}" for value in target) if target else ""
-        start = (race.workload, race.size, label(row))
-        if row.ratio is None:
-            lines.append((*start, f"void ({row.reason})", goal, *[""] * 5))
-            continue
-        memory = [cell for ratio in row.memory for cell in (f"{ratio:.2f}", verdict(ratio, MEMORY))]
-        reached = verdict(row.ratio.median, target)
-        lines.append((*start, str(row.ratio), goal, reached, *memory))
-    return table(header, lines)
-
-
-def label(row: Row) -> str:
-    """Return the name of a peer in a table."""
-    peer = row.peer
-    if row.race.workload.endswith("_grouped") and peer == "trainer":
-        peer = "trainer-grouped"
-    return peer if row.ours == MINBERT else f"{peer} (by {row.ours})"
-
-
-def _notes() -> str:
-    return (
-        "Speed is real tokens per second (sentences for `encode`): the median of the ratios of the "
-        'rounds, with minimum and maximum. "Level" is the highest of floor, target and stretch '
-        "that was reached. Memory is the ratio of the peaks, of the whole process and of what "
-        "training adds to the loaded model and data; its floor, target and stretch are "
-        f"at most {MEMORY.floor:g} / {MEMORY.target:g} / {MEMORY.stretch:g}."
-    )
-
-
-def _absolute_table(rows: Sequence[Row]) -> str:
-    header = ("workload", "model", "peer", "items/s", "ms/step", "peak MiB", "training MiB")
-    lines = [
-        (
-            row.race.workload, row.race.size, label(row), f"{row.rate:,.0f}", f"{row.ms:,.0f}",
-            f"{row.peak[0]:,.0f}", f"{row.peak[1]:,.0f}",
-        )
+def draw(file: Path, rows: Sequence[Row]) -> bool:
+    """Plot the speeds of all contenders but the baselines; return whether there are any."""
+    bars = [
+        (row.speed, f"{row.race.workload}, {row.race.size}: {row.contender}", row)
         for row in rows
-        if row.ratio is not None and row.ours == MINBERT
-    ]  # fmt: skip
-    return table(header, lines)
-
-
-def _noise_table(rows: Sequence[Row]) -> str:
-    lines = [
-        (row.race.workload, row.race.size, str(row.ratio or row.reason), str(row.rounds))
-        for row in rows
-        if row.peer == AGAIN
+        if row.speed is not None and row.contender != row.race.contenders[0]
     ]
-    text = "minBERT compared with itself; a difference within this spread is not a gain."
-    return f"{text}\n\n" + table(("workload", "model", "ratio", "rounds"), lines)
+    if not bars:
+        return False
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
-
-def _gate_table(log: Log) -> str:
-    lines = []
-    for gate in log.find(kind="gate"):
-        errors = ", ".join(f"{name} {value:.0e}" for name, value in gate.get("errors", {}).items())
-        problem = gate.get("error") or gate.get("reason")
-        outcome = f"void: {problem}" if problem else "pass"
-        lines.append((gate["workload"], gate["size"], gate["peer"], errors, outcome))
-    text = (
-        "Largest relative errors compared with transformers' BERT in a plain loop: no dropout, "
-        "fp32, first step and 20 steps of AdamW. The counts of tokens, sequences and masked tokens "
-        "are equal."
-    )
-    return f"{text}\n\n" + table(("workload", "model", "peer", "errors", "outcome"), lines)
-
-
-def _workload_table(workloads: Mapping[str, Any]) -> str:
-    lines = [
-        (name, str(task["rows"]), f"{task['tokens']:,.0f}", f"{task['fill']:.3f}")
-        for name, task in workloads["tasks"].items()
-    ]
-    source = "real texts" if workloads["data_dir"] else "random ids and lengths"
-    text = f"Batches of {source}. Fill is the share of real tokens in a padded batch."
-    return f"{text}\n\n" + table(("workload", "rows", "real tokens per step", "fill"), lines)
-
-
-def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Format a Markdown table."""
-    rows = [header, ["---"] * len(header), *lines]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    figure = Figure(figsize=(9, 1.1 + 0.34 * len(bars)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes: Any = figure.add_subplot()
+    axes.set_title("Speed, as a multiple of the baseline's", loc="left", fontsize=10, color=INK)
+    for place, (speed, _, row) in enumerate(reversed(bars)):
+        is_control = row.contender != strip_again(row.contender)
+        axes.barh(place, speed.median, height=0.62, color=CONTROL if is_control else BAR, alpha=0.6)
+        axes.hlines(place, speed.low, speed.high, color=INK, linewidth=1)
+        axes.text(speed.high + 0.03, place, f"{speed.median:.1f}x", va="center", fontsize=8)
+    axes.set_yticks(range(len(bars)), [label for _, label, _ in reversed(bars)], parse_math=False)
+    axes.tick_params(labelsize=8, labelcolor=INK, length=0)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side == "bottom")
+        spine.set_color(GRID)
+    axes.axvline(1, color=INK, linewidth=1)
+    axes.set_xlim(0, 1.1 * max(speed.high for speed, _, _ in bars))
+    note = "bar: median of the rounds; line: minimum to maximum; gray: measured again"
+    figure.supxlabel(note, fontsize=8, color=QUIET)
+    figure.savefig(file, dpi=150)
+    return True

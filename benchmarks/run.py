@@ -1,7 +1,8 @@
-"""Measure minBERT and its peers on the CPU.
+"""Measure minBERT and its peers, and write a table, a picture and the raw numbers.
 
-    python benchmarks/run.py --data_dir ~/data            # everything, and benchmarks/RESULTS.md
-    python benchmarks/run.py --quick                      # smoke test
+    python benchmarks/run.py training encode --data_dir <folder>    # some suites, on the CPU
+    python benchmarks/run.py --tiny                                 # all of them, in minutes
+    python benchmarks/run.py cuda --device cuda --minutes 9         # one GPU, bfloat16
 
 Stop it at any time; the same command with ``--resume`` goes on.
 """
@@ -10,38 +11,96 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.machine import count_cores, describe_machine  # noqa: E402
-from benchmarks.measure import Campaign  # noqa: E402
-from benchmarks.peers import ENCODERS, PEERS  # noqa: E402
-from benchmarks.records import Log, Race, Settings  # noqa: E402
-from benchmarks.report import show_command, write_report  # noqa: E402
-from benchmarks.tasks import WORKLOADS  # noqa: E402
-from benchmarks.workloads import SIZES, prepare  # noqa: E402
+import torch  # noqa: E402
 
-AGAIN = "minbert-again"
-PLAN: dict[str, tuple[str, ...]] = {
-    "sst": ("minbert", "minbert-padded", "trainer", "bare", "reference", AGAIN),
-    "sst_grouped": ("minbert", "trainer"),
-    "quora": ("minbert", "trainer", "bare", "sentence-transformers"),
-    "sts": ("minbert", "trainer", "sentence-transformers"),
-    "mixed": ("minbert", "trainer"),
-    "mlm128": ("minbert", "minbert-padded", "trainer", AGAIN),
-    "mlm128_full": ("minbert", "trainer"),
-    "mlm512": ("minbert", "trainer"),
-    "encode": ("minbert", "sentence-transformers"),
-}
-# the large model takes ten times as long
-PLAN_BASE: dict[str, tuple[str, ...]] = {
-    "sst": ("minbert", "trainer"),
-    "mlm128": ("minbert", "trainer"),
-}
+from benchmarks.block import Name, be_quiet  # noqa: E402
+from benchmarks.contenders import METHOD_NAMES, STARTS, WORKLOADS  # noqa: E402
+from benchmarks.flops import measure_ceilings  # noqa: E402
+from benchmarks.machine import (  # noqa: E402
+    count_cores,
+    describe_machine,
+    find_instruction_sets,
+)
+from benchmarks.report import show_command, write_report  # noqa: E402
+from benchmarks.rounds import (  # noqa: E402
+    Campaign,
+    Log,
+    Race,
+    Settings,
+    TimeIsUpError,
+    run_here,
+    run_in_child,
+)
+from benchmarks.workloads import ENCODER, Sources, prepare  # noqa: E402
+
+AGAIN = "minbert again"
+BOTH = ("trainer", "minbert")
+PAIRS = ("trainer", "sentence-transformers", "bare", "minbert")
+HALF = ("trainer bfloat16", "minbert bfloat16")
+ENCODERS = (
+    "sentence-transformers", "sentence-transformers bfloat16", "transformers", "minbert",
+    "minbert bfloat16", "minbert int8", "minbert onnx", "minbert onnx int8", "onnx", "onnx int8",
+    "openvino", "openvino bfloat16", "openvino int8", AGAIN,
+)  # fmt: skip
+CLASSIFIERS = (
+    "transformers", "transformers bfloat16", "minbert", "minbert bfloat16", "minbert int8",
+)  # fmt: skip
+SMALL = (
+    "trainer bfloat16", "trainer+compile bfloat16", "minbert bfloat16", "minbert+compile bfloat16",
+    "minbert+graphs bfloat16", "minbert bfloat16 again",
+)  # fmt: skip
+LARGE = (
+    "trainer bfloat16", "trainer+compile bfloat16", "minbert bfloat16", "minbert+compile bfloat16",
+)  # fmt: skip
+# suite -> workload, size of the model, contenders; the first one is the baseline
+SUITES: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
+    "training": (
+        ("sst", "minilm", ("trainer", "bare", "minbert", "minbert padded", AGAIN)),
+        ("sst_grouped", "minilm", BOTH),
+        ("quora", "minilm", PAIRS),
+        ("sts", "minilm", PAIRS),
+        ("mixed", "minilm", BOTH),
+        ("sst", "base", BOTH),
+    ),
+    "pretraining": (
+        ("mlm128", "minilm", ("trainer", "minbert", "minbert padded", AGAIN)),
+        ("mlm128_full", "minilm", BOTH),
+        ("mlm512", "minilm", BOTH),
+        ("mlm128", "base", BOTH),
+    ),
+    "bfloat16": (("sst", "minilm", HALF), ("sst_grouped", "minilm", HALF)),
+    "encode": (("encode", "minilm", ENCODERS), ("encode_one", "minilm", ENCODERS)),
+    "predict": (
+        ("predict", "minilm", CLASSIFIERS),
+        ("predict_one", "minilm", CLASSIFIERS),
+        ("three_tasks", "minilm", ("predict", "predict_all")),
+    ),
+    "pairs": (("most_similar", "minilm", ("joint", "vectors")),),
+    "methods": (("methods", "minilm", METHOD_NAMES),),
+    "parts": (("parts", "minilm", BOTH), ("parts", "minilm", HALF)),
+    "corpus": (
+        ("corpus_build", "minilm", ("datasets", "minbert")),
+        ("corpus_read", "minilm", ("DataCollatorForLanguageModeling", "minbert")),
+    ),
+    "startup": (("startup", "minilm", STARTS),),
+    "cuda": (
+        ("sst", "base", SMALL),
+        ("quora", "base", (*LARGE, "sentence-transformers bfloat16")),
+        ("sst_large", "base", LARGE),
+        ("mlm128_large", "base", LARGE),
+        ("mlm512_large", "base", LARGE),
+        ("encode", "minilm", ("sentence-transformers bfloat16", "minbert bfloat16")),
+    ),
+}  # fmt: skip
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -50,85 +109,127 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--data_dir", type=Path, help="folder with real texts; without it lengths are drawn")
-    add("--workloads", default="", help=f"some of {','.join(WORKLOADS)}")
-    add("--models", default="minilm,base", help=f"some of {','.join(SIZES)}")
-    add("--peers", default="", help=f"some of {','.join(PEERS)}; minbert is always there")
+    usual = [name for name in SUITES if name != "cuda"]
+    add("suites", nargs="*", help=f"some of {', '.join(SUITES)}; default: all but cuda")
+    add("--workloads", help="only these of the suites, with commas")
+    add("--contenders", help="only these, with commas; the first is the baseline")
+    add("--sizes", help="models instead of the planned ones, of tiny, minilm and base")
+    add("--data_dir", type=Path, help="folder with real texts; random ones otherwise")
+    add("--encoder", type=Path, help="BERT encoder in place of minilm's random weights")
+    add("--peer_python", help="interpreter with ONNX and OpenVINO of sentence-transformers")
     add("--rounds", type=int, default=5)
-    add("--seconds", type=float, default=4.0, help="length of a block of the slowest usual peer")
+    add("--seconds", type=float, default=4.0, help="length of a training block of the baseline")
     add("--threads", type=int, default=count_cores())
-    add("--sentences", type=int, default=2000, help="sentences of a call of encode, up to 10000")
+    add("--sentences", type=int, default=2000, help="sentences of a call, up to 10000")
+    add("--singles", type=int, default=300, help="sentences that are timed one at a time")
+    add("--kilobytes", type=int, default=20_000, help="size of the corpus")
     add("--max_foreign", type=float, default=0.15, help="processors others may use in a round")
     add("--max_steal", type=float, default=0.02, help="processors the host may take in a round")
-    add("--quick", action="store_true", help="two short rounds on tiny models")
+    add("--device", default="cpu", choices=("cpu", "cuda"))
+    add("--here", action="store_true", help="all blocks in this process, as on a GPU")
+    add("--minutes", type=float, default=float("inf"), help="start no block after that")
+    add("--tiny", action="store_true", help="one short round on tiny models, whatever else runs")
     add("--resume", action="store_true", help="keep the blocks that are finished")
     add("--report_only", action="store_true", help="write the report of the finished blocks")
-    add("--work_dir", type=Path, help="for batches, models and blocks; default: a temporary folder")
-    add("--output", type=Path, help="default: benchmarks/RESULTS.md (with --quick in work_dir)")
+    add("--work_dir", type=Path, help="for models, rows and blocks; default: a temporary folder")
+    add("--output", type=Path, help="report, with .png and .json beside it; default: in work_dir")
     args = parser.parse_args(argv)
-    if args.quick:
-        args.models, args.rounds, args.seconds, args.sentences = "tiny", 2, 0.2, 100
+    args.suites = args.suites or usual
+    if unknown := [name for name in args.suites if name not in SUITES]:
+        parser.error(f"unknown suite {unknown[0]!r}; known: {', '.join(SUITES)}")
+    if args.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda: torch finds no GPU; leave it out to measure the CPU")
+    args.here = args.here or args.device == "cuda"
+    if args.tiny:
+        args.sizes = args.sizes or "tiny"
+        args.rounds, args.seconds, args.sentences, args.singles = 1, 0.05, 80, 5
+        args.kilobytes = 100
         args.max_foreign = args.max_steal = float("inf")
     return args
 
 
-def plan(workloads: str, models: str, peers: str) -> list[Race]:
-    """Return the races to measure.
-
-    Args:
-        workloads: Names; empty for those of the plan.
-        models: Names of sizes.
-        peers: Names; empty for those of the plan.
+def plan(args: argparse.Namespace) -> tuple[list[Race], list[str]]:
+    """Return the races, and the contenders that are left out with the reason.
 
     Raises:
         ValueError: If a name is unknown.
     """
-    races = []
-    wanted = [name for name in peers.split(",") if name]
-    for size in models.split(","):
-        _check("model", size, SIZES)
-        table = PLAN_BASE if size == "base" else PLAN
-        for name in workloads.split(",") if workloads else table:
-            _check("workload", name, WORKLOADS)
-            known = ENCODERS if name == "encode" else PEERS
-            for peer in wanted:
-                _check("peer", peer, PEERS)
-            chosen = ["minbert", *(peer for peer in wanted if peer in known and peer != "minbert")]
-            races.append(Race(name, size, tuple(chosen) if wanted else table.get(name, PLAN[name])))
-    return races
-
-
-def _check(what: str, name: str, known: Mapping[str, object]) -> None:
-    if name not in known:
-        raise ValueError(f"unknown {what} {name!r}; known: {', '.join(known)}")
+    wanted = args.workloads.split(",") if args.workloads else None
+    if unknown := [name for name in wanted or () if name not in WORKLOADS]:
+        raise ValueError(f"unknown workload {unknown[0]!r}; known: {', '.join(WORKLOADS)}")
+    chosen = args.contenders.split(",") if args.contenders else None
+    races: list[Race] = []
+    skipped: dict[str, None] = {}
+    for workload, planned, usual in (race for suite in args.suites for race in SUITES[suite]):
+        if wanted and workload not in wanted:
+            continue
+        contenders = WORKLOADS[workload].contenders
+        names = []
+        for name in chosen or usual:
+            parsed = Name.parse(name)
+            if parsed.peer not in contenders:
+                raise ValueError(
+                    f"unknown contender {name!r} of {workload}; known: {', '.join(contenders)}, "
+                    "with +compile or +graphs, and a precision"
+                )
+            reason = contenders[parsed.peer].reason_to_skip(args.peer_python)
+            if parsed.mode and args.device != "cuda":
+                reason = "is compiled on a GPU only"
+            if reason:
+                skipped[f"{name} in {workload}: {reason}"] = None
+            else:
+                names.append(name)
+        size = ENCODER if args.encoder and planned == "minilm" else planned
+        for each in args.sizes.split(",") if args.sizes else [size]:
+            race = Race(workload, each, tuple(names))
+            if len(names) > 1 and race not in races:
+                races.append(race)
+    return races, [*skipped]
 
 
 def main(argv: Sequence[str] | None = None) -> Path:
     """Measure, write the report, and return its path."""
     args = parse(argv)
-    races = plan(args.workloads, args.models, args.peers)
-    kind = "real" if args.data_dir else "drawn"
-    default = Path(tempfile.gettempdir()) / f"minbert-benchmarks-{os.getuid()}-{kind}"
-    folder = args.work_dir or default
-    batches, sentences = (8, 200) if args.quick else (64, 10_000)
-    tasks = {task for race in races for task in WORKLOADS[race.workload]}
-    workloads = prepare(folder, tasks, args.models.split(","), args.data_dir, batches, sentences)
+    be_quiet()
+    deadline = time.monotonic() + 60 * args.minutes
+    races, skipped = plan(args)
+    for line in skipped:
+        print(f"left out: {line}")
+    default = Path(tempfile.gettempdir()) / f"minbert-benchmarks-{os.getuid()}"
+    folder = args.work_dir or default.with_name(default.name + ("-tiny" if args.tiny else ""))
+    on_gpu = args.device == "cuda"
+    batches = 8 if args.tiny or on_gpu else 64  # few, so that all shapes are compiled
+    sources = Sources(
+        args.data_dir, args.encoder, batches, 300 if args.tiny else 10_000, args.kilobytes
+    )
+    tasks = {task for race in races for task in race.find_tasks()}
+    workloads = prepare(folder, tasks, {race.size for race in races}, sources)
+    infinite = float("inf") if on_gpu else None
     settings = Settings(
-        folder=folder, results=folder / "blocks.jsonl", rounds=args.rounds, seconds=args.seconds,
-        threads=args.threads, max_foreign=args.max_foreign, max_steal=args.max_steal,
-        sentences=args.sentences,
+        folder=folder, rounds=args.rounds, seconds=args.seconds, threads=args.threads,
+        max_foreign=infinite or args.max_foreign, max_steal=infinite or args.max_steal,
+        sentences=args.sentences, singles=args.singles, check_steps=2 if args.tiny else 20,
+        rows=4 if args.tiny else None,
+        device=args.device, cycle=batches if on_gpu else None, peer_python=args.peer_python,
     )  # fmt: skip
-    log = Log.open(settings.results, resume=args.resume or args.report_only)
-    if not args.report_only:
-        Campaign(settings, races, log).run()
-    output = args.output or (folder if args.quick else ROOT / "benchmarks") / "RESULTS.md"
-    facts = {
+    facts: dict[str, Any] = {
         "command": show_command("benchmarks/run.py", argv or sys.argv[1:]),
         "date": datetime.now(UTC).date().isoformat(),
         "machine": describe_machine(),
+        "instructions": find_instruction_sets(),
         "workloads": workloads,
     }
-    write_report(output, log, races, settings, facts)
+    if on_gpu:
+        facts |= {"device": torch.cuda.get_device_name(), "ceilings": measure_ceilings("cuda")}
+    log = Log.open(folder / "blocks.jsonl", resume=args.resume or args.report_only)
+    if not args.report_only:
+        run_block = run_here if args.here else run_in_child(settings)
+        try:
+            Campaign(settings, races, log, run_block, deadline).run()
+        except TimeIsUpError:
+            print("time is up; the same command with --resume goes on")
+    output: Path = args.output or folder / "RESULTS.md"
+    write_report(output, log, races, settings, facts, skipped)
     print(f"wrote {output}")
     return output
 

@@ -1,36 +1,34 @@
-"""The benchmarks: same batches, a gate that finds faults, rounds that count, honest tables."""
+"""The benchmarks: same inputs, a check that finds faults, rounds that count, honest tables."""
 
 import dataclasses
 import json
 import re
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
-from benchmarks import gate, run, run_cuda, run_defaults, run_pipeline
-from benchmarks.block import run_spec
-from benchmarks.flops import flops_per_token
+from benchmarks import check, flops, inference, run
+from benchmarks.block import Job, Meter, Name, find, output_file, run_block
+from benchmarks.contenders import WORKLOADS
 from benchmarks.machine import Snapshot
-from benchmarks.measure import Campaign
-from benchmarks.peers import Job
-from benchmarks.peers.common import make_dataset
-from benchmarks.peers.masked import MlmCollator, make_mlm_collator
-from benchmarks.records import Log, Race, Settings, valid_rounds
-from benchmarks.report import show_command, write_report
-from benchmarks.summary import summarize
-from benchmarks.targets import MEMORY, TARGETS, verdict
-from benchmarks.tasks import TASKS
-from benchmarks.workloads import CLS, MASK, SEP, Rows, prepare
-from trainers.data.collate import FixedShapes, TaskCollator
+from benchmarks.report import show_command, summarize, write_report
+from benchmarks.rounds import Campaign, Log, Race, Settings, TimeIsUpError, run_here
+from benchmarks.training import MlmCollator, Work, count_batch, make_dataset
+from benchmarks.workloads import CLS, MASK, SEP, TASKS, Rows, Sources, prepare
+from trainers import FixedShapes, TaskCollator
 
 # warnings of transformers and sentence-transformers in their own trainers
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
-RACE = Race("sst", "tiny", ("minbert", "trainer", "minbert-again"))
+RACE = Race("sst", "tiny", ("trainer", "minbert", "minbert again"))
+FACTS = {
+    "command": "run", "date": "today", "instructions": [],
+    "machine": {"cpu": "x", "system": "y", "versions": {}},
+    "workloads": {"tasks": {}, "data_dir": "None"},
+}  # fmt: skip
+SMALL = Sources(batches=4, sentences=120, kilobytes=20)
 
 
 @pytest.fixture(scope="module")
@@ -38,58 +36,99 @@ def folder(tmp_path_factory):
     """Return a folder with small workloads and the tiny model."""
     folder = tmp_path_factory.mktemp("workloads")
     names = ["sst", "sst_grouped", "quora", "sts", "mlm128"]
-    prepare(folder, names, ["tiny"], None, batches=4, sentences=300)
+    prepare(folder, names, ["tiny"], SMALL)
     return folder
 
 
 @pytest.fixture
 def settings(tmp_path):
     """Return settings for blocks that are only pretended."""
-    return Settings(tmp_path, tmp_path / "blocks.jsonl", rounds=3)
+    return Settings(tmp_path, rounds=3)
+
+
+def make_job(folder, workload="sst", contender="bare", units=2, **fields):
+    threads = torch.get_num_threads()
+    return Job(folder, workload, "tiny", contender, units, threads=threads, **fields)
 
 
 class Blocks:
     """Pretended blocks: minBERT is twice as fast as the others."""
 
-    def __init__(self, foreign=()):
-        self.foreign = list(foreign)
+    def __init__(self, foreign=(), error=None):
+        self.foreign, self.error = list(foreign), error
         self.order = []
 
-    def __call__(self, spec, _folder):
-        """Answer as a block does."""
-        quiet = {"foreign": 0.0, "steal": 0.0, "wall": 1.0, "load_before": 0.0}
-        if spec["do"] == "gate":
-            return {**quiet, "reason": None, "errors": {}}
-        self.order.append(spec["peer"])
+    def __call__(self, _do, job, deadline):
+        if deadline == 0:
+            raise TimeIsUpError
+        quiet = {"foreign": 0.0, "steal": 0.0, "load_before": 0.0}
+        if job.is_check:
+            arrays = {"losses": np.ones(2), "gradient x": np.ones(2), "weight x": np.ones(2)}
+            if job.contender == self.error:
+                arrays["losses"] = np.full(2, 1.5)
+            np.savez(output_file(job), **arrays)
+            return quiet
+        self.order.append(job.contender)
         if self.foreign:
             quiet["foreign"] = self.foreign.pop(0)
-        seconds = 1.0 if spec["peer"].startswith("minbert") else 2.0
-        memory = {"peak_mib": 300 * seconds, "step_mib": 100 * seconds}
-        return {**quiet, "seconds": seconds, "items": 100, "ms": [1000 * seconds], **memory}
+        seconds = 1.0 if job.contender.startswith("minbert") else 2.0
+        memory = {"peak_mib": 300 * seconds, "added_mib": 100 * seconds}
+        work = {"flops": 1e9, "products": 2e9}
+        return {**quiet, "seconds": seconds, "items": 100, "ms": [1000 * seconds], **memory, **work}
+
+
+def run_campaign(settings, blocks, *, resume=False, deadline=1.0):
+    log = Log.open(settings.folder / "blocks.jsonl", resume=resume)
+    Campaign(settings, [RACE], log, blocks, deadline).run()
+    return log
 
 
 def test_workloads_are_the_same_for_the_same_seed_only(tmp_path):
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        prepare(tmp_path / name, ["quora"], [], None, batches=2, sentences=300, seed=seed)
+        prepare(tmp_path / name, ["quora"], [], dataclasses.replace(SMALL, seed=seed))
     first, same, other = (Rows.load(tmp_path / name / "quora.npz") for name in "abc")
     assert np.array_equal(first.ids, same.ids)
     assert np.array_equal(first.labels, same.labels)
     assert not np.array_equal(first.starts, other.starts)
 
 
-def test_a_folder_of_other_workloads_is_refused(tmp_path):
-    prepare(tmp_path, [], [], None, batches=2, sentences=300)
+def test_a_folder_of_other_workloads_is_refused(folder):
     with pytest.raises(ValueError, match="delete it or give another --work_dir"):
-        prepare(tmp_path, [], [], None, batches=3, sentences=300)
+        prepare(folder, [], [], dataclasses.replace(SMALL, batches=3))
 
 
 def test_lengths_equal_the_table(tmp_path):
-    prepare(tmp_path, ["sst"], [], None, batches=64, sentences=300)
+    prepare(tmp_path, ["sst"], [], dataclasses.replace(SMALL, batches=64))
     lengths = Rows.load(tmp_path / "sst.npz").lengths
     mean, sd, longest = TASKS["sst"].lengths
     assert lengths.mean() == pytest.approx(mean, rel=0.05)
     assert lengths.std() == pytest.approx(sd, rel=0.15)
     assert lengths.max() <= longest
+
+
+def test_real_texts_are_read_from_the_files_of_the_course(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "good", "bad", "film"]
+    (data / "vocab.txt").write_text("\n".join(words) + "\n")
+    (data / "ids-sst-train.csv").write_text("\tsentence\tsentiment\n0\tA good film\t4\n1\tBad\t\n")
+    pairs = "\tsentence1\tsentence2\t{}\n0\tA film\tA bad film\t1\n"
+    (data / "quora-train.csv").write_text(pairs.format("is_duplicate"))
+    for split in ("train", "dev"):
+        (data / f"sts-{split}.csv").write_text(pairs.format("similarity"))
+
+    prepare(tmp_path / "work", ["sst", "quora"], [], dataclasses.replace(SMALL, data_dir=data))
+
+    rows = Rows.load(tmp_path / "work" / "sst.npz")
+    assert rows.sequence(rows.ids, 0) == [CLS, 5, 6, 8, SEP]
+    assert set(rows.labels) == {4}
+    sentences = (tmp_path / "work" / "sentences.txt").read_text().splitlines()
+    assert sorted(sentences) == ["A bad film", "A film", "A good film"]
+    assert json.loads((tmp_path / "work" / "sts.json").read_text()) == [
+        [1.0, ["A film", "A bad film"]]
+    ]
+    with pytest.raises(ValueError, match=r"has no wiki-train\.txt; leave it out to draw lengths"):
+        prepare(tmp_path / "work", ["mlm128"], [], dataclasses.replace(SMALL, data_dir=data))
 
 
 def test_grouped_batches_hold_distinct_rows_and_less_padding(folder):
@@ -107,24 +146,11 @@ def test_masks_spare_special_tokens_and_keep_the_originals_as_labels(folder):
     assert (rows.ids[rows.starts[:-1]] == CLS).all()
 
 
-@pytest.mark.parametrize(
-    ("workload", "peers"),
-    [
-        ("sst", ["minbert", "minbert-padded", "trainer", "reference"]),
-        ("mixed", ["minbert", "trainer", "reference"]),
-        ("sts", ["minbert", "sentence-transformers"]),
-        ("mlm128", ["minbert", "reference"]),
-    ],
-)
-def test_peers_compute_the_same_on_the_same_rows(folder, tmp_path, workload, peers):
-    if "sentence-transformers" in peers:
-        pytest.importorskip("sentence_transformers")
-    job = Job(folder, workload, "tiny", steps=3, rows=3, dropout=False)
-    gate.record("bare", job, tmp_path / "reference")
-    for peer in peers:
-        gate.record(peer, job, tmp_path / "own")
-        outcome = gate.compare(tmp_path / "own", tmp_path / "reference", job)
-        assert outcome["reason"] is None, peer
+def record(job):
+    """Run a check, and return its arrays."""
+    run_block(job)
+    with np.load(output_file(job)) as stored:
+        return {name: stored[name] for name in stored.files}
 
 
 @pytest.mark.parametrize(
@@ -134,138 +160,183 @@ def test_peers_compute_the_same_on_the_same_rows(folder, tmp_path, workload, pee
         (
             "gradient bert.encoder.layer.1.output.dense.weight",
             lambda value: value * 1.001,
-            "gradients: 1.0e-03 at bert.encoder.layer.1.output.dense.weight",
+            "gradients: 1.0e-03 bert.encoder.layer.1.output.dense.weight",
         ),
-        ("weight classifier.weight", lambda value: value * 1.001, "weights: .* at classifier"),
+        ("weight classifier.weight", lambda value: value * 1.001, "weights: .* classifier"),
         ("gradient classifier.bias", None, r"classifier.bias \(missing\)"),
-        ("count tokens", lambda value: value - 1, "tokens: .* instead of"),
+        ("surplus tokens", lambda value: value - 1, "-1 tokens too many"),
     ],
 )
-def test_the_gate_finds_faults(folder, tmp_path, name, change, reason):
-    job = Job(folder, "sst", "tiny", steps=2, rows=2, dropout=False)
-    gate.record("bare", job, tmp_path / "reference")
-    tensors = load_file(tmp_path / "reference")
-    if change is None:
-        del tensors[name]
-    else:
-        tensors[name] = change(tensors[name])
-    save_file(tensors, tmp_path / "own")
-    outcome = gate.compare(tmp_path / "own", tmp_path / "reference", job)
-    assert re.search(reason, outcome["reason"])
+def test_the_check_finds_faults(folder, name, change, reason):
+    exact = record(make_job(folder, rows=2, is_check=True))
+    arrays = {key: value for key, value in exact.items() if key != name}
+    if change is not None:
+        arrays[name] = change(exact[name])
+
+    assert check.compare_training(exact, exact)["reason"] is None
+    assert re.search(reason, check.compare_training(arrays, exact)["reason"])
 
 
-def test_the_gate_finds_dropout_that_should_be_off(folder, tmp_path):
-    job = Job(folder, "sst", "tiny", steps=2, rows=2, dropout=False)
-    gate.record("bare", job, tmp_path / "reference")
-    gate.record("bare", dataclasses.replace(job, dropout=True), tmp_path / "own")
-    outcome = gate.compare(tmp_path / "own", tmp_path / "reference", job)
-    assert "gradients" in outcome["reason"]
+def test_errors_in_bfloat16_are_compared_with_those_of_transformers():
+    exact, half, wrong = (
+        {"losses": np.full(2, 1 + error), "gradient x": np.full(2, 1 + error)}
+        for error in (0.0, 0.01, 0.013)
+    )
+    assert check.compare_half(half, half, exact)["reason"] is None
+    assert check.compare_half(wrong, half, exact)["reason"] == (
+        "bf16 gradients: 1.3e+00 of the error of transformers"
+    )
 
 
-def test_a_block_measures_the_steps_after_the_warmup(folder):
-    job = dataclasses.asdict(Job(folder, "quora", "tiny", steps=4)) | {"folder": str(folder)}
-    threads = torch.get_num_threads()
-    spec = {"do": "measure", "peer": "bare", "job": job, "threads": threads, "seed": 0, "warmup": 1}
-    block = run_spec(spec)
-    rows = Rows.load(folder / "quora.npz")
-    assert block["items"] == sum(rows.tokens(batch) for batch in (1, 2, 3))
-    assert len(block["ms"]) == 3
+def test_vectors_are_compared_by_direction_and_only_float32_has_a_limit():
+    vectors = np.array([[1.0, 0.0], [0.0, 2.0]])
+    other = {"vectors": vectors + np.array([[0, 0.1], [0, 0]])}
+
+    assert check.compare_outputs({"vectors": 3 * vectors}, {"vectors": vectors}, "float32") == {
+        "errors": {"vectors": 0.0},
+        "reason": None,
+    }
+    assert (
+        "vectors"
+        in check.compare_outputs(other, {"vectors": vectors}, precision="float32")["reason"]
+    )
+    assert check.compare_outputs(other, {"vectors": vectors}, "int8")["reason"] is None
+
+
+def test_a_block_measures_the_units_after_the_warmup(folder):
+    job = make_job(folder, "quora", units=2, warmup=1, rows=4, seconds=0)
+    block = run_block(job)
+    work = Work(job)
+    assert block["items"] == sum(work.count(step)["tokens"] for step in (1, 2))
+    assert len(block["ms"]) == 2
     assert block["seconds"] == pytest.approx(sum(block["ms"]) / 1000)
-    assert block["peak_mib"] >= block["step_mib"]
+    assert block["peak_mib"] >= block["added_mib"]
 
 
-def test_encoders_give_the_same_vectors(folder):
-    job = Job(folder, "encode", "tiny", steps=0, rows=40)
-    assert gate.compare_encoders("minbert", job)["reason"] is None
+def test_single_sentences_are_all_different(folder):
+    seen = []
+    sentences = make_job(folder).read_sentences()
+
+    inference.run(
+        make_job(folder, "encode_one", units=10, warmup=2), Meter(), lambda _: seen.append
+    )
+
+    assert seen == sentences[:12]
+    with pytest.raises(ValueError, match="different sentences, 502 are needed"):
+        inference.run(make_job(folder, "encode_one", units=500, warmup=2), Meter(), lambda _: print)
+
+
+def test_names_of_contenders_say_peer_precision_and_mode():
+    assert Name.parse("minbert+graphs bfloat16 again") == (
+        "minbert", "bfloat16", "reduce-overhead", True,
+    )  # fmt: skip
+    assert Name.parse("SMART (public code)") == ("SMART (public code)", "float32", None, False)
+
+
+def test_every_contender_exists_and_every_suite_is_one_of_known_contenders():
+    for workload in WORKLOADS.values():
+        targets = [workload.runner, *(c.target for c in workload.contenders.values())]
+        targets += [c.prepare for c in workload.contenders.values()]
+        assert all(callable(find(target)) for target in targets if target)
+    races, _ = run.plan(run.parse([*run.SUITES, "--peer_python", "python"]))
+    assert {race.workload for race in races} == {*WORKLOADS}
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--workloads", "sts2"], "unknown workload 'sts2'; known: sst"),
+        (["training", "--contenders", "hf"], "unknown contender 'hf' of sst; known: minbert"),
+    ],
+)
+def test_unknown_names_are_refused(argv, message):
+    with pytest.raises(ValueError, match=message):
+        run.plan(run.parse(argv))
+
+
+def test_contenders_that_cannot_run_are_left_out_with_the_reason(monkeypatch):
+    monkeypatch.setattr("benchmarks.contenders.find_spec", lambda _: None)
+
+    races, skipped = run.plan(run.parse(["encode", "cuda"]))
+
+    assert "sentence-transformers in encode: sentence_transformers is not installed" in skipped
+    assert "openvino int8 in encode_one: needs --peer_python" in skipped
+    assert "minbert+graphs bfloat16 in sst: is compiled on a GPU only" in skipped
+    assert races[0].contenders[0] == "transformers"
 
 
 def test_rounds_alternate_their_order(settings):
     blocks = Blocks()
-    Campaign(settings, [RACE], Log.open(settings.results, resume=False), blocks).run()
+    run_campaign(settings, blocks)
     assert blocks.order[0] == "trainer"  # the calibration
     rounds = [tuple(blocks.order[start : start + 3]) for start in (1, 4, 7)]
-    assert rounds == [RACE.peers, RACE.peers[::-1], RACE.peers]
+    assert rounds == [RACE.contenders, RACE.contenders[::-1], RACE.contenders]
 
 
 def test_a_round_with_other_load_is_repeated_and_does_not_count(settings):
-    log = Log.open(settings.results, resume=False)
-    Campaign(settings, [RACE], log, Blocks(foreign=[0, 0, 0.5])).run()
-    assert Counter(record["kind"] for record in log.records)["block"] == 4 * len(RACE.peers)
-    counted = [found["minbert"]["round"] for found in valid_rounds(log, RACE, settings)]
+    log = run_campaign(settings, Blocks(foreign=[0, 0, 0.5]))
+    assert len(log.find(kind="block")) == 4 * len(RACE.contenders)
+    counted = [blocks["minbert"]["round"] for blocks in log.valid_rounds(RACE, settings)]
     assert counted == [1, 2, 3]
 
 
 def test_resuming_does_only_missing_runs(settings):
-    Campaign(settings, [RACE], Log.open(settings.results, resume=False), Blocks()).run()
-    lines = settings.results.read_text().splitlines(keepends=True)
-    settings.results.write_text("".join(lines[:-1]))
+    run_campaign(settings, Blocks())
+    file = settings.folder / "blocks.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:-1]))
     blocks = Blocks()
-    Campaign(settings, [RACE], Log.open(settings.results, resume=True), blocks).run()
-    assert blocks.order == ["minbert-again"]
-    assert len(settings.results.read_text().splitlines()) == len(lines)
+    run_campaign(settings, blocks, resume=True)
+    assert blocks.order == ["minbert again"]
+    assert len(file.read_text().splitlines()) == len(lines)
+    run_campaign(settings, Blocks())  # a new one keeps the old one aside
+    assert len(file.with_suffix(".old.jsonl").read_text().splitlines()) == len(lines)
 
 
-def test_blocks_of_an_earlier_run_are_kept_aside(settings):
-    Log.open(settings.results, resume=False).add({"kind": "block"})
-    assert not Log.open(settings.results, resume=False).records
-    assert json.loads(settings.results.with_suffix(".old.jsonl").read_text()) == {"kind": "block"}
+def test_no_block_starts_after_the_deadline(settings):
+    with pytest.raises(TimeIsUpError):
+        run_campaign(settings, Blocks(), deadline=0)
+    with pytest.raises(TimeIsUpError):
+        run_here("run", make_job(settings.folder), 0)
+
+
+def test_a_report_has_ratios_of_rounds_reasons_of_void_rows_and_raw_numbers(settings, tmp_path):
+    log = run_campaign(settings, Blocks())
+    rows = {row.contender: row for row in summarize(log, RACE, settings)}
+    assert rows["minbert"].speed == rows["minbert again"].speed == (2, 2, 2)
+    assert (rows["minbert"].peak, rows["minbert"].added) == (0.5, 0.5)
+    assert rows["minbert"].share == (0.5, 0.5, 0.5)
+
+    log = run_campaign(settings, Blocks(error="minbert"))
+    log.find(kind="block", contender="minbert again")[1]["error"] = "out of memory"
+    write_report(tmp_path / "R.md", log, [RACE], settings, FACTS, ["onnx in encode: missing"])
+
+    text = (tmp_path / "R.md").read_text()
+    assert "void (minbert: first loss: 5.0e-01; losses: 5.0e-01)" in text
+    assert "- onnx in encode: missing" in text
+    raw = json.loads((tmp_path / "R.json").read_text())
+    assert len(raw["records"]) == len(log.records)
+
+
+def test_the_picture_is_written_where_there_are_ratios(settings, tmp_path):
+    log = run_campaign(settings, Blocks())
+    write_report(tmp_path / "R.md", log, [RACE], settings, FACTS)
+    assert (tmp_path / "R.png").stat().st_size > 1000
+    assert "![Ratios](R.png)" in (tmp_path / "R.md").read_text()
+
+
+def test_a_failed_block_makes_its_row_void(settings):
+    log = run_campaign(settings, Blocks())
+    log.find(kind="block", contender="minbert")[1]["error"] = "out of memory"
+    rows = {row.contender: row for row in summarize(log, RACE, settings)}
+    assert rows["minbert"].reason == "minbert: out of memory"
+    assert rows["minbert again"].speed == (2, 2, 2)
 
 
 def test_a_report_names_no_folders_of_its_machine():
     argv = ["--data_dir", "/home/me/data", "--work_dir=/tmp/x", "--rounds", "3"]
     shown = show_command("benchmarks/run.py", argv)
     assert shown == "python benchmarks/run.py --data_dir data --work_dir=x --rounds 3"
-
-
-def test_ratios_are_of_rounds_and_void_rows_have_a_reason(settings, tmp_path):
-    log = Log.open(settings.results, resume=False)
-    Campaign(settings, [RACE], log, Blocks()).run()
-    rows = {row.peer: row for row in summarize(log, [RACE], settings)}
-    assert rows["trainer"].ratio == (2, 2, 2)
-    assert rows["trainer"].memory == (0.5, 0.5)
-    assert rows["minbert-again"].ratio == (1, 1, 1)
-    log.add({**log.find(kind="gate", peer="trainer")[0], "reason": "losses: 1.0e-01"})
-    rows = {row.peer: row for row in summarize(log, [RACE], settings)}
-    assert rows["trainer"].ratio is None
-    facts = {"command": "run", "date": "today", "machine": {"cpu": "x", "system": "y"}}
-    facts["machine"]["versions"] = {}
-    facts["workloads"] = {"tasks": {}, "data_dir": None}
-    write_report(tmp_path / "RESULTS.md", log, [RACE], settings, facts)
-    text = (tmp_path / "RESULTS.md").read_text()
-    assert "| sst | tiny | trainer | void (trainer: losses: 1.0e-01) |" in text
-    assert (tmp_path / "RESULTS.png").stat().st_size > 1000
-
-
-def test_compiled_minbert_is_compared_with_others_only(settings):
-    race = Race("sst", "tiny", ("minbert", "minbert+compile", "trainer"))
-    log = Log.open(settings.results, resume=False)
-    Campaign(settings, [race], log, Blocks()).run()
-    pairs = [(row.ours, row.peer) for row in summarize(log, [race], settings)]
-    ours = [("minbert", peer) for peer in race.peers]
-    assert pairs == [*ours, ("minbert+compile", "trainer")]
-
-
-def test_a_failed_block_makes_its_row_void(settings):
-    log = Log.open(settings.results, resume=False)
-    Campaign(settings, [RACE], log, Blocks()).run()
-    log.find(kind="block", peer="trainer")[1]["error"] = "out of memory"
-    rows = {row.peer: row for row in summarize(log, [RACE], settings)}
-    assert rows["trainer"].reason == "trainer: out of memory"
-    assert rows["minbert-again"].ratio == (1, 1, 1)
-
-
-@pytest.mark.parametrize(
-    ("value", "target", "words"),
-    [
-        (1.6, TARGETS["sst", "minilm", "trainer"], "below the floor"),
-        (2.1, TARGETS["sst", "minilm", "trainer"], "target"),
-        (0.6, MEMORY, "target"),
-        (1.1, MEMORY, "below the floor"),
-        (1.1, None, ""),
-    ],
-)
-def test_verdicts(value, target, words):
-    assert verdict(value, target) == words
 
 
 def test_processors_of_others_are_counted():
@@ -275,144 +346,108 @@ def test_processors_of_others_are_counted():
     assert before.until(after)["steal"] == pytest.approx(0.1)
 
 
-def test_unknown_names_are_refused():
-    with pytest.raises(ValueError, match="unknown workload 'sts2'; known: sst"):
-        run.plan("sts2", "minilm", "")
-    with pytest.raises(ValueError, match="unknown peer 'hf'; known: minbert"):
-        run.plan("", "minilm", "hf")
-
-
 def test_packed_batches_with_fixed_shapes_keep_tokens_and_labels(folder):
-    job = Job(folder, "mlm128", "tiny", steps=1, compile="default", device="cuda")
-    rows = make_dataset(job.data["mlm128"], TASKS["mlm128"])
+    work = Work(make_job(folder, "mlm128", "minbert+compile", device="cuda"))
+    rows = make_dataset(work.data["mlm128"], TASKS["mlm128"], columns=True)
     batch = [rows[row] for row in range(5)]
-    plain = MlmCollator(TaskCollator(0, packed=True))(batch)
-    fixed = make_mlm_collator(job, packed=True)(batch)
+    plain = MlmCollator(Work(make_job(folder, "mlm128", "minbert")), packed=True)(batch)
+    fixed = MlmCollator(work, packed=True)(batch)
     tokens = plain["input_ids"].shape[1]
     assert fixed["input_ids"].shape[1] % 32 == 0
     for name in ("input_ids", "token_type_ids", "position_ids", "labels"):
         assert torch.equal(fixed[name][:, :tokens], plain[name])
     assert (fixed["labels"][:, tokens:] == -100).all()
     assert torch.equal(fixed["cu_seq_lens_q"][:6], plain["cu_seq_lens_q"])
-    assert fixed["cu_seq_lens_q"][-1] == fixed["input_ids"].shape[1]
-    assert fixed["cu_seq_lens_q"].diff().min() > 0
-    assert fixed["label_positions"].shape[0] % 64 == 0
-    labels = fixed["labels"][0, fixed["label_positions"]]
-    assert torch.equal(labels[labels != -100], plain["labels"][plain["labels"] != -100])
 
 
-def test_the_count_of_a_gate_leaves_fillers_out(folder):
-    rows = make_dataset(Rows.load(folder / "quora.npz"), TASKS["quora"])
+def test_the_count_of_a_check_leaves_fillers_out(folder):
+    rows = make_dataset(Rows.load(folder / "quora.npz"), TASKS["quora"], columns=False)
     batch = [{"task": "quora", **rows[row]} for row in range(5)]
     shapes = FixedShapes({"quora": 400})
     fixed, plain = (
-        gate.count_batch(TaskCollator(0, packed=True, fixed_shapes=shape)(batch))
+        count_batch(TaskCollator(0, packed=True, fixed_shapes=shape)(batch))
         for shape in (shapes, None)
     )
     assert fixed == plain
     assert plain["sequences"] == 10
 
 
-def test_the_cuda_command_runs_its_logic_on_a_processor(tmp_path):
-    argv = ["--device", "cpu", "--tiny", "--workloads", "sst", "--peers", "minbert,trainer"]
-    argv += ["--work_dir", str(tmp_path), "--output", str(tmp_path / "RESULTS.md")]
-    text = run_cuda.main(argv).read_text()
-    assert "| sst | tiny | trainer | " in text
+def test_operations_follow_the_formula():
+    lengths = np.full(100, 25)
+    base = {"hidden_size": 768, "num_hidden_layers": 12, "vocab_size": 30522}
+    minilm = {"hidden_size": 384, "num_hidden_layers": 6, "vocab_size": 30522}
+    for shape, expected in ((base, 512.4), (minilm, 64.4)):
+        per_token = 3 * flops.count_flops(lengths, shape) / lengths.sum()
+        assert per_token / 1e6 == pytest.approx(expected, abs=0.1)
+    masked = 3 * flops.count_flops(lengths, base, masked=375) / lengths.sum()
+    assert masked / 1e6 == pytest.approx(534.0, abs=0.1)
+
+
+@pytest.mark.parametrize(("backward", "factor"), [(False, 1), (True, 3)])
+def test_the_matrix_rate_counts_all_products(monkeypatch, backward, factor):
+    monkeypatch.setattr(flops, "measure_seconds", lambda *_: 2.0)
+    shape = {"hidden_size": 8, "num_hidden_layers": 2}
+
+    rate = flops.measure_products(shape, 10, torch.bfloat16, backward=backward)
+
+    # 12 H^2 weights a layer
+    assert rate == factor * 2 * 10 * 2 * 12 * 8**2 / 2
+
+
+def test_spearman_follows_the_order_of_cosines():
+    first = np.array([[1, 0], [1, 0], [1, 0]])
+    second = np.array([[1, 0], [1, 1], [0, 5]])
+    assert inference.spearman(first, second, [5, 3, 1]) == pytest.approx(1)
+    assert inference.spearman(first, second, [1, 3, 5]) == pytest.approx(-1)
+
+
+def run_tiny(suite, tmp_path, *flags):
+    """Run a suite in its tiny mode; return the report."""
+    argv = [suite, "--tiny", "--threads", str(torch.get_num_threads()), *flags]
+    return run.main([*argv, "--work_dir", str(tmp_path)]).read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "suite",
+    ["training", "pretraining", "bfloat16", "encode", "predict", "pairs", "corpus", "parts"],
+)
+def test_all_contenders_of_a_suite_run_and_pass_the_check(tmp_path, suite):
+    text = run_tiny(suite, tmp_path, "--here")
+
     assert "void" not in text
-    assert "## Use of the GPU" in text
-
-
-def test_operations_of_a_token_follow_the_formula(folder):
-    rows = Rows.load(folder / "sst.npz")
-    constant = dataclasses.replace(rows, starts=np.arange(0, 2501, 25))
-    assert flops_per_token(constant, "sst", "base") / 1e6 == pytest.approx(512.4, abs=0.1)
-    assert flops_per_token(constant, "sst", "minilm") / 1e6 == pytest.approx(64.4, abs=0.1)
-    masked = np.where(np.arange(2500) % 20 < 3, 1000, -100)
-    masked_rows = dataclasses.replace(constant, labels=masked)
-    assert flops_per_token(masked_rows, "mlm128", "base") / 1e6 == pytest.approx(534.0, abs=0.1)
-
-
-@pytest.mark.slow
-def test_the_command_writes_a_report(tmp_path):
-    argv = ["--quick", "--workloads", "quora", "--peers", "trainer", "--work_dir", str(tmp_path)]
-    text = run.main(argv).read_text()
-    assert "| quora | tiny | trainer | " in text
-    lines = (tmp_path / "blocks.jsonl").read_text().splitlines()
-    kinds = [json.loads(line)["kind"] for line in lines]
-    assert kinds == ["gate", "gate", "calibration", *["block"] * 4]
-
-
-@pytest.mark.slow
-def test_the_data_of_pre_training_is_measured(tmp_path):
-    output = tmp_path / "PIPELINE.md"
-    run_pipeline.main(
-        ["--megabytes", "1,2", "--seconds", "0.1", "--rounds", "2", "--output", str(output)]
+    raw = json.loads((tmp_path / "RESULTS.json").read_text())
+    measured = {(record["workload"], record["contender"]) for record in raw["records"]}
+    assert all(
+        (race["workload"], name) in measured for race in raw["races"] for name in race["contenders"]
     )
-
-    text = output.read_text()
-    assert "| 1 MB |" in text
-    assert "| 2 MB |" in text
-    assert "| minbert, 2 workers |" in text
+    if suite == "parts":
+        assert re.search(r"\| attention \| [\d.]+ % \| (?!0\.0)", text)
 
 
-def result(task, setting, metric, value, seed=42):
-    metrics = {f"{task}_{metric}": value}
-    row = {"name": f"{task} {setting} {seed}", "task": task, "setting": setting, "seed": seed}
-    return {**row, "metrics": metrics, "standard_errors": {task: 0.02}}
+@pytest.mark.slow
+def test_all_methods_run(tmp_path):
+    assert "void" not in run_tiny("methods", tmp_path, "--here")
 
 
-def test_defaults_are_compared_with_the_best_of_the_search():
-    results = [
-        result("sst", "defaults", "accuracy", 0.40),
-        result("sst", "rate 1e-4", "accuracy", 0.43),
-        result("sst", "rate 2e-4", "accuracy", 0.41),
-        result("sts", "rate 1e-4", "pearson", 0.8),
-    ]
-
-    lines = run_defaults.show_search(results).splitlines()[2:]
-
-    assert lines == ["| sst | accuracy | 0.400 | 0.430 | 0.020 | -1.5 | rate 1e-4 |"]
+@pytest.mark.slow
+def test_the_gpu_suite_runs_its_logic_on_a_processor(tmp_path):
+    text = run_tiny("cuda", tmp_path, "--here", "--workloads", "sst,mlm128_large")
+    assert "## sst, tiny" in text
+    assert "## mlm128_large, tiny" in text
+    assert "void" not in text
 
 
-def test_a_task_together_with_others_is_compared_with_itself_alone():
-    common = {"name": "together 1", "task": "together", "seed": 1, "metrics": {"sts_pearson": 0.8}}
-    alone = [
-        result("sts", "alone", "pearson", value, seed) for value, seed in ((0.82, 1), (0.9, 2))
-    ]
-
-    lines = run_defaults.show_together([common, *alone]).splitlines()[2:]
-
-    assert lines == ["| sts | 1 | 0.800 | 0.820 | 0.020 | -1.0 |"]
+def test_training_runs_in_tiny_mode(tmp_path):
+    text = run_tiny(
+        "training", tmp_path, "--here", "--workloads", "sst", "--contenders", "trainer,minbert"
+    )
+    assert re.search(r"\| minbert \| [\d,.]+ \| [\d.]+ \[", text)
+    assert "void" not in text
 
 
-def test_official_files_become_csv_files(tmp_path):
-    folder = tmp_path / "senteval" / "TREC"
-    folder.mkdir(parents=True)
-    rows = [f"NUM:dist How far is {n} ?" for n in range(1005)]
-    (folder / "train_5500.label").write_text("\n".join(rows) + "\n", encoding="utf-8")
-
-    keys = run_defaults.write_csv("trec", tmp_path, tmp_path)
-
-    held_out = Path(keys["validation_file"]).read_text(encoding="utf-8").splitlines()
-    train = Path(keys["train_file"]).read_text(encoding="utf-8").splitlines()
-    assert held_out[0] == train[0] == "question,kind"
-    assert (len(held_out), len(train)) == (1001, 6)
-    assert sorted(held_out[1:] + train[1:]) == sorted(f"How far is {n} ?,num" for n in range(1005))
-
-
-def test_a_search_holds_pairs_only_where_there_are_pairs(tmp_path):
-    for name in ("cs224n", "conll2003", "glue"):
-        (tmp_path / "data" / name).mkdir(parents=True)
-    (tmp_path / "links").mkdir()
-    flags = ["--data_dir", str(tmp_path / "data"), "--model", "m", "--output", "o"]
-    args = run_defaults.parse([*flags, "--tasks", "sst", "sts", "--rows", "7"])
-
-    jobs = run_defaults.list_jobs(args, tmp_path / "links")
-
-    settings = {task: [job.setting for job in jobs if job.task == task] for task in ("sst", "sts")}
-    assert settings["sts"] == ["defaults", *run_defaults.SEARCH]
-    assert set(settings["sts"]) - set(settings["sst"]) == {"joint pairs", "separate pairs"}
-    assert jobs[0].recipe["tasks"] == {
-        "sst": {"dataset": "sst", "max_train_samples": 7, "max_eval_samples": 1000}
-    }
-    assert "learning_rate" not in jobs[0].recipe
+@pytest.mark.slow
+def test_blocks_are_processes_of_their_own(tmp_path):
+    text = run_tiny("startup", tmp_path)
+    assert "void" not in text
+    assert Path(tmp_path / "result.json").exists()

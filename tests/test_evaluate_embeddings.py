@@ -1,4 +1,4 @@
-"""minbert embeddings and benchmarks/run_pairs.py: from files to a table, and to a ratio."""
+"""minbert embeddings: from files to a table."""
 
 import csv
 import random
@@ -7,11 +7,10 @@ import pytest
 import torch
 from transformers import BertTokenizer
 
-from benchmarks import run_pairs
 from datasets_scripts import load_task
 from datasets_scripts.task_data import TaskData
 from minbert_cli import embeddings as evaluate_embeddings
-from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
 
 GOOD, BAD = ("fine", "warm", "lovely"), ("dull", "cold", "bleak")
 THINGS = ("garden", "river", "story")
@@ -119,22 +118,3 @@ def test_an_invalid_command_is_one_line(checkpoint, tmp_path, capsys, flags, mes
     assert stopped.value.code == (1 if "nowhere" in flags else 2)
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-
-
-def test_the_two_ways_to_the_most_similar_pair(checkpoint, data, tmp_path, capsys):
-    MinBertModel.from_pretrained(checkpoint).save_pretrained(tmp_path / "encoder")
-    BertTokenizer.from_pretrained(checkpoint).save_pretrained(tmp_path / "encoder")
-    for name in ("quora", "sst"):
-        for split in ("train", "dev"):
-            kind = {"quora": "sentence1\tsentence2\tis_duplicate", "sst": "sentence\tsentiment"}
-            row = {"quora": "the river is warm\tthe story is dull\t1.0", "sst": "the garden\t1"}
-            path = data / f"{'ids-' * (name == 'sst')}{name}-{split}.csv"
-            path.write_text(f"\tid\t{kind[name]}\n0\tx0\t{row[name]}\n")
-
-    flags = ["--data_dir", str(data), "--sentences", "10", "--pairs", "4", "--rounds", "2"]
-    run_pairs.main(["--model", str(tmp_path / "encoder"), *flags, "--device", "cpu"])
-
-    said = capsys.readouterr().out
-    assert "10 sentences, 45 pairs" in said
-    assert "(mean of 4 random pairs)" in said
-    assert " times as long as the " in said

@@ -14,7 +14,6 @@ import torch
 import yaml
 from transformers import AutoModel, AutoTokenizer, BertModel, BertTokenizer
 
-from benchmarks import run_onnx
 from minbert_cli import export
 from minbert_cli.exporting import onnx_files
 from minbert_cli.exporting.formats import WRITERS
@@ -240,33 +239,6 @@ def test_an_int8_file_that_differs_too_much_is_not_written(
     assert stopped.value.code == 1
     assert "tone.onnx in int8 differs from the model by" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not HAS_ONNX, reason="needs pip install -e '.[onnx]'")
-def test_the_benchmark_compares_two_folders(tiny_sizes, checkpoint, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    sizes = tiny_sizes | {"max_position_embeddings": 128}  # of the longest row that is timed
-    MinBertModel(MinBertConfig(**sizes)).save_pretrained("encoder")
-    AutoTokenizer.from_pretrained(checkpoint).save_pretrained("encoder")
-    for precision in export.PRECISIONS:
-        flags = ["--format", "onnx", "--precision", precision, "--output_dir", precision]
-        export.main(["encoder", *flags])
-    header = "\tid\tsentence1\tsentence2\tsimilarity\n"
-    rows = [f"{i}\tid{i}\tthe {'garden ' * i}.\tis {'warm ' * i}\t{i}.0\n" for i in range(1, 6)]
-    for split in ("train", "dev"):
-        (tmp_path / f"sts-{split}.csv").write_text(header + "".join(rows))
-    capsys.readouterr()
-
-    run_onnx.main([*export.PRECISIONS, "--data_dir", ".", "--rounds", "2"])
-
-    lines = [line.split(" | ") for line in capsys.readouterr().out.splitlines()]
-    assert [line[0] for line in lines[1:]] == ["folder", "float32", "int8"]
-    assert lines[2][3] == "1.000, 1.000"
-    assert 0.9 < float(lines[3][3].split(", ")[0]) <= 1
-    with pytest.raises(SystemExit):
-        run_onnx.main(["encoder", "--data_dir", "."])
-    assert "encoder/model.onnx does not exist; minbert export" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(

@@ -9,7 +9,6 @@ import pytest
 import torch
 from transformers import BertTokenizer
 
-from benchmarks import run_predict_all
 from minbert_cli import predict
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 
@@ -168,14 +167,3 @@ def test_a_task_called_text_does_not_hide_the_text(run, tmp_path, capsys):
     assert "task 'text' has the name of a column" in capsys.readouterr().err
     found = run("--task", "all", "a dog", folder=tmp_path).out
     assert found.startswith("text.label\ttext.score\ttone.label\ttone.score\ttext\n")
-
-
-def test_the_benchmark_compares_equal_predictions(monkeypatch, capsys):
-    sizes = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}
-    monkeypatch.setattr(run_predict_all, "SIZES", {**run_predict_all.SIZES, **sizes})
-
-    run_predict_all.main(["--sentences", "6", "--rounds", "1"])
-
-    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if "|" in line]
-    assert [row[0].strip("| ") for row in rows[2:]] == [*run_predict_all.CASES]
-    assert all(float(cell.strip("| ")) > 0 for row in rows[2:] for cell in row[1:])

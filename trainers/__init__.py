@@ -6,7 +6,7 @@ The layers from below: ``options``, ``files``, ``data``, ``problems``, ``task``,
 
 from . import random_imports  # noqa: F401  before all that import rich
 from .arguments import FastTrainingArguments
-from .data.collate import TaskCollator
+from .data.collate import FixedShapes, TaskCollator
 from .data.dataset import TaskDataset, spread
 from .data.masking import Masking
 from .data.rows import TextSource
@@ -59,6 +59,7 @@ __all__ = [
     "Distillation",
     "ExponentialDecay",
     "FastTrainingArguments",
+    "FixedShapes",
     "FreezeLayers",
     "GlueFile",
     "GradientSurgery",

@@ -1,1 +1,0 @@
-"""Benchmark of precisions: speed, latency, share of the matrix rate, memory and quality."""
