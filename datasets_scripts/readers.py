@@ -20,9 +20,6 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, AnyStr
 
-import datasets
-import pyarrow as pa
-
 # Splits
 
 
@@ -47,6 +44,8 @@ def is_test(split: str) -> bool:
 
 def _open_zstandard(path: str) -> IO[bytes]:
     # the standard library cannot read it before Python 3.14
+    import pyarrow as pa  # here and below: predicting a sentence does not wait for it
+
     return io.BufferedReader(pa.input_stream(path, compression="zstd"))
 
 
@@ -578,6 +577,8 @@ def find_duplicates(names: Iterable[str]) -> list[str]:
 
 
 def _read_parquet(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
+    import datasets
+
     # streaming, so that the rows are not copied into the cache a second time
     try:
         rows = datasets.IterableDataset.from_parquet(glob.escape(path))

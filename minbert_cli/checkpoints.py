@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from huggingface_hub import try_to_load_from_cache
@@ -21,13 +21,15 @@ from transformers.utils import (
 )
 from transformers.utils.hub import cached_file
 
-from minbert_cli.arguments import RunArguments
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel, unknown
 from modeling_minbert.cpu import check_memory
 from modeling_minbert.heads import Pretrained
 from modeling_minbert.inference import check_vocabulary, find_casing
 from trainers import load_pretrained, named_errors, reason_of
 from trainers.files import CHECKPOINT_ERRORS
+
+if TYPE_CHECKING:  # predicting does not load what training needs
+    from minbert_cli.arguments import RunArguments
 
 # Special tokens of a row, which leave no room for text.
 MIN_TOKENS = 3
@@ -126,7 +128,7 @@ def new_config(sizes: Mapping[str, Any] | None, **changes: Any) -> MinBertConfig
     return config
 
 
-def load_config(arguments: RunArguments, sizes: Mapping[str, Any] | None) -> MinBertConfig:
+def load_config(arguments: "RunArguments", sizes: Mapping[str, Any] | None) -> MinBertConfig:
     """Load the configuration of the checkpoint of a run, or create that of a new model."""
     path = arguments.model_name_or_path
     if path is None:
@@ -185,7 +187,7 @@ def fit_together(model: Any, tokenizer: PreTrainedTokenizerBase, path: str | Non
     check_vocabulary(tokenizer, model.config.vocab_size, where)
 
 
-def choose_length(arguments: RunArguments, config: MinBertConfig | None) -> int:
+def choose_length(arguments: "RunArguments", config: MinBertConfig | None) -> int:
     """Return the maximum tokens of a row, by default what fits into a model, if it is known."""
     if arguments.max_length is not None:
         return arguments.max_length

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minbert_cli.experiments import checks, compare_command
-from minbert_cli.experiments import program as experiments
+from minbert_cli.experiments import checks, compare_command, program as experiments
 from minbert_cli.experiments.campaign import Campaign, order_runs
 from minbert_cli.experiments.experiment_arguments import ExperimentArguments, parse_experiments
 from minbert_cli.experiments.planning import plan_rows

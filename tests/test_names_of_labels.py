@@ -3,8 +3,12 @@
 import json
 
 import pytest
-from transformers import AutoModelForSequenceClassification, BertConfig, BertTokenizer
-from transformers import BertForSequenceClassification as Bert
+from transformers import (
+    AutoModelForSequenceClassification,
+    BertConfig,
+    BertForSequenceClassification as Bert,
+    BertTokenizer,
+)
 
 from modeling_minbert import (
     MinBertConfig,

@@ -4,8 +4,7 @@ import json
 import shutil
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from transformers import BertTokenizer
 
 from minbert_cli.checkpoints import load_encoder

@@ -18,7 +18,6 @@ from minbert_cli.checkpoints import load_encoder, set_precision
 from minbert_cli.predicting import several_tasks
 from minbert_cli.predicting.texts import Source, check_texts
 from modeling_minbert import MinBertForMultiTask
-from sentence_vectors import community_detection, paraphrase_mining, semantic_search
 from trainers import named_writes, replaced_when_done
 
 Row = dict[str, Any]
@@ -149,6 +148,8 @@ def search(model: Any, args: argparse.Namespace, queries: Sequence[str]) -> Iter
     similarity = "cosine" if args.task else model.similarity_fn_name
     options = {"top_k": args.top_k, "backend": args.backend, "similarity": similarity}
     try:
+        from sentence_vectors import semantic_search  # here and below: most calls predict
+
         hits = semantic_search(asked, known, **options)
     except ImportError as error:
         raise ValueError(str(error)) from None
@@ -163,6 +164,8 @@ def find_pairs(
 ) -> Iterator[Row]:
     """Yield the most similar pairs."""
     vectors = embed(model, args, texts).to(model.device)
+    from sentence_vectors import paraphrase_mining
+
     pairs = paraphrase_mining(vectors, max_pairs=args.pairs)
     for score, first, second in zip(*map(Tensor.tolist, pairs), strict=True):
         places = {"line1": lines[first], "line2": lines[second]}
@@ -174,6 +177,8 @@ def find_communities(
 ) -> Iterator[Row]:
     """Yield sentences by community, the largest first; those in none come last."""
     vectors = embed(model, args, texts)
+    from sentence_vectors import community_detection
+
     groups = community_detection(vectors, threshold=args.threshold, min_size=args.min_size)
     numbers = {member: number for number, members in enumerate(groups) for member in members}
     for place in sorted(range(len(texts)), key=lambda place: numbers.get(place, len(groups))):

@@ -10,8 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-from datasets_scripts.conll_squad import read_conll
-from datasets_scripts.formats import ChoiceFormat, QuestionFormat
 from datasets_scripts.readers import (
     DELIMITERS,
     FILE_SUFFIXES,
@@ -26,7 +24,6 @@ from datasets_scripts.readers import (
     read_records,
     shorten,
 )
-from datasets_scripts.sentence_formats import ContrastiveFormat
 
 CONLL = ".conll"
 SEEN_LINES = 20  # that tell whether lines are a table
@@ -233,6 +230,8 @@ class Table:
             self.counts = (1 + task.has_question,) if self.has_choices else (task.num_texts,)
         self.columns = source.columns or tuple(self.stored.get("text_columns", ()))
         if self.has_questions:
+            from datasets_scripts.formats import QuestionFormat  # tables are rare; it takes seconds
+
             self.columns = self.columns or QuestionFormat.default_keys["text_columns"]
         self.file_format = FileFormat()
         if find_suffix(self.path) == CONLL:
@@ -296,6 +295,9 @@ class Table:
         if self.has_words:
             yield from self._read_words()
             return
+        from datasets_scripts.formats import ChoiceFormat, QuestionFormat  # as above
+        from datasets_scripts.sentence_formats import ContrastiveFormat
+
         row_format: Any = ContrastiveFormat(self.columns)
         if self.has_choices:
             choices = tuple(self.stored.get("choice_columns", ()))
@@ -315,6 +317,8 @@ class Table:
 
     def _read_words(self) -> Iterator[tuple[int, Any, str]]:
         """Yield texts or lists of words."""
+        from datasets_scripts.conll_squad import read_conll  # as above
+
         (column,) = self.columns
         is_conll = find_suffix(self.path) == CONLL
         records = read_conll(self.path, self.columns) if is_conll else self._records()

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import modeling_minbert
-from minbert_cli import __main__ as minbert
-from minbert_cli import resources
+from minbert_cli import __main__ as minbert, resources
 from minbert_cli.arguments import FinetuneArguments, PretrainArguments, ProgramTrainingArguments
 from minbert_cli.experiments.compare import ComparisonArguments
 from minbert_cli.experiments.experiment_arguments import ExperimentArguments

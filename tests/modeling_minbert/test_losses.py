@@ -4,8 +4,7 @@ import math
 
 import pytest
 import torch
-from scipy.special import rel_entr
-from scipy.special import softmax as scipy_softmax
+from scipy.special import rel_entr, softmax as scipy_softmax
 from torch.nn import functional as F
 from torch.testing import assert_close
 

@@ -11,8 +11,7 @@ from torch.testing import assert_close
 from transformers import BertConfig, BertForSequenceClassification
 from transformers.utils import find_labels
 
-from modeling_minbert import TASKS as KINDS
-from modeling_minbert import MinBertForMultiTask
+from modeling_minbert import TASKS as KINDS, MinBertForMultiTask
 from modeling_minbert.losses import LOSSES
 from modeling_minbert.pooled import HEADS
 from tests.same_predictions import assert_same_predictions

@@ -9,8 +9,10 @@ from torch.testing import assert_close
 
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers import tiny
-from tests.trainers.test_contrastive import make_rows as make_texts
-from tests.trainers.test_contrastive import make_trainer as make_contrastive
+from tests.trainers.test_contrastive import (
+    make_rows as make_texts,
+    make_trainer as make_contrastive,
+)
 from trainers import (
     Distillation,
     MethodArguments,

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from markdown_it import MarkdownIt
 
 from tests.trainers import tiny

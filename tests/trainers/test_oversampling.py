@@ -12,8 +12,7 @@ from trainers import Task, TaskBatchSampler, TaskDataset, TaskTraining
 from trainers.data.sampling.streams import ClassShares
 from trainers.data.sampling.task_sampling import RoundRobin
 from trainers.task import find_rows
-from trainers.training.setup import make_sampler as make_task_sampler
-from trainers.training.setup import most_tokens
+from trainers.training.setup import make_sampler as make_task_sampler, most_tokens
 
 CLASSES = np.asarray([0] * 50 + [1] * 7 + [2] * 13)
 NAMES = ("common", "rare", "some")

@@ -9,8 +9,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from sklearn.metrics import confusion_matrix
 
 from tests.trainers import tiny

@@ -10,8 +10,7 @@ from transformers import TrainingArguments
 
 from datasets_scripts import train_wordpiece
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from modeling_minbert.tokens import find_entities as entities_of
-from modeling_minbert.tokens import split_words
+from modeling_minbert.tokens import find_entities as entities_of, split_words
 from tests.trainers.tiny import VOCABULARY
 from trainers import PROBLEMS, MultiTaskTrainer, Task
 from trainers.problems.tags import (

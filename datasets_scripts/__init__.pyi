@@ -1,0 +1,22 @@
+from .catalog import DATASETS as DATASETS
+from .corpus.corpus_data import CorpusData as CorpusData
+from .corpus.rows import TextRows as TextRows, make_text_rows as make_text_rows
+from .corpus.sources import ChainedTexts as ChainedTexts, corpus_texts as corpus_texts
+from .corpus.tokens import EncodedCorpus as EncodedCorpus, encode_corpus as encode_corpus
+from .drawing import (
+    LARGEST_SHARE as LARGEST_SHARE,
+    MOST_HELD_OUT as MOST_HELD_OUT,
+    count_equal_tokens as count_equal_tokens,
+)
+from .encoding import (
+    WindowSizes as WindowSizes,
+    encode_questions as encode_questions,
+    encode_rows as encode_rows,
+    encode_tagged as encode_tagged,
+)
+from .formats import FORMATS as FORMATS, ROW_FORMATS as ROW_FORMATS
+from .loading import load_group as load_group, load_task as load_task
+from .reading import InvalidRow as InvalidRow, TaskRows as TaskRows, check_files as check_files
+from .row_format import RowFormat as RowFormat
+from .task_data import TaskData as TaskData
+from .vocabulary import train_wordpiece as train_wordpiece

@@ -1,0 +1,70 @@
+from .arguments import FastTrainingArguments as FastTrainingArguments
+from .data.collate import FixedShapes as FixedShapes, TaskCollator as TaskCollator
+from .data.dataset import TaskDataset as TaskDataset, spread as spread
+from .data.masking import Masking as Masking
+from .data.rows import TextSource as TextSource
+from .data.sampling.batches import TaskBatchSampler as TaskBatchSampler
+from .data.sampling.task_sampling import SamplingArguments as SamplingArguments
+from .files import (
+    INPUT_ERRORS as INPUT_ERRORS,
+    UsageError as UsageError,
+    WriteError as WriteError,
+    named_errors as named_errors,
+    named_writes as named_writes,
+    readable_errors as readable_errors,
+    reason_of as reason_of,
+    replaced_when_done as replaced_when_done,
+    write_text as write_text,
+)
+from .methods.adapters import add_lora as add_lora, merge_lora as merge_lora
+from .methods.averaging import WeightAveraging as WeightAveraging
+from .methods.base import Method as Method
+from .methods.distillation import Distillation as Distillation
+from .methods.gradient_surgery import GradientSurgery as GradientSurgery
+from .methods.layers import (
+    ExponentialDecay as ExponentialDecay,
+    FreezeLayers as FreezeLayers,
+    GradualUnfreezing as GradualUnfreezing,
+    LayerwiseLearningRates as LayerwiseLearningRates,
+)
+from .methods.method_arguments import MethodArguments as MethodArguments
+from .methods.regularization import RDrop as RDrop, Smart as Smart, SmartConfig as SmartConfig
+from .problems import (
+    PROBLEMS as PROBLEMS,
+    ProblemType as ProblemType,
+    make_problems as make_problems,
+)
+from .problems.base import Problem as Problem
+from .problems.metrics import Metric as Metric
+from .reports.glue import (
+    GlueFile as GlueFile,
+    missing_files as missing_files,
+    write_submission as write_submission,
+)
+from .reports.label_tables import write_label_issues as write_label_issues
+from .reports.page import report_run as report_run, write_report as write_report
+from .reports.results import (
+    Choice as Choice,
+    RunFacts as RunFacts,
+    evaluate_run as evaluate_run,
+    write_results as write_results,
+)
+from .reports.run_card import write_card as write_card
+from .reports.tables import write_tables as write_tables
+from .task import Task as Task, TaskTraining as TaskTraining
+from .training.callbacks import (
+    AggregateEarlyStopping as AggregateEarlyStopping,
+    LastStep as LastStep,
+    TrainingDivergedError as TrainingDivergedError,
+)
+from .training.checks import (
+    check_arguments as check_arguments,
+    check_libraries as check_libraries,
+    check_sampling as check_sampling,
+    list_metrics as list_metrics,
+)
+from .training.multitask import MultiTaskTrainer as MultiTaskTrainer
+from .training.resuming import (
+    last_complete_checkpoint as last_complete_checkpoint,
+    load_pretrained as load_pretrained,
+)
