@@ -38,8 +38,7 @@ from trainers import FastTrainingArguments, FixedShapes, MultiTaskTrainer, Task,
 
 from .block import Job, Meter
 from .flops import count_flops, measure_products
-from .workloads import TASKS, Rows, find_tasks
-from .workloads import Task as Plan
+from .workloads import TASKS, Rows, Task as Plan, find_tasks
 
 LEARNING_RATE, WEIGHT_DECAY, CLIP, DROPOUT, CLASSES = 2e-5, 0.01, 1.0, 0.1, 5
 TEXT = "mlm"  # name of the task of masked language models
