@@ -199,8 +199,8 @@ MOST_HELD_OUT = 10_000  # more make evaluations slow and metrics hardly more pre
 
 def hold_out(
     where: str, rows: datasets.Dataset, row_format: RowFormat, share: float, seed: int
-) -> tuple[datasets.Dataset, datasets.Dataset]:
-    """Split rows into training and validation rows, both in their order.
+) -> NDArray[np.bool_]:
+    """Choose the training rows that become validation rows.
 
     Rows are drawn by label, and those with equal texts, or about one passage, stay together; texts
     are equal if many models cannot tell them apart, see `digest_alike`. The draw depends on the
@@ -212,6 +212,9 @@ def hold_out(
         row_format: Their format.
         share: Share of the rows to hold out, at most `MOST_HELD_OUT`, in (0, 1).
         seed: Seed of the draw.
+
+    Returns:
+        Whether a row is held out, (N,).
 
     Raises:
         ValueError: If no row can be held out.
@@ -228,7 +231,7 @@ def hold_out(
             "be held out, since rows with equal texts stay together and every label needs a "
             "training row; give validation_file, or more rows"
         )
-    return rows.select(np.flatnonzero(~held)), rows.select(np.flatnonzero(held))
+    return held
 
 
 def choose_units(

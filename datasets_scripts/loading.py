@@ -92,103 +92,73 @@ def share_rows(first: TaskData, tasks: Mapping[str, TaskRows]) -> dict[str, Task
     """
     shared = dict(tasks)
     if "validation" not in shared[first.name].splits:
-        shared = _hold_out_shared(first, shared)
+        units, places = _number_texts(tasks, "train")
+        strata = {}
+        for name, rows in tasks.items():
+            strata[name] = np.zeros(len(units), np.int64)  # 0 without a label of this task
+            strata[name][places[name]] = 1 + rows.row_format.strata(rows.splits["train"])
+        # drawn by the labels of the first task
+        wanted = min(MOST_HELD_OUT, math.ceil(first.validation_share * len(units)))
+        numbers = np.arange(len(units), dtype=np.uint64)
+        held = choose_units(numbers, strata[first.name], wanted, f"{first.sample_seed} held out")
+        for strata_of_task in strata.values():
+            # a label that has no text left for training gets one back
+            for label in np.setdiff1d(strata_of_task[held], strata_of_task[~held]):
+                held[np.flatnonzero(strata_of_task == label)[0]] = False
+        for name, rows in tasks.items():
+            is_held = held[places[name]]
+            if not is_held.any():
+                raise ValueError(
+                    f"task {name!r}: there are no validation rows, and of the texts that are held "
+                    f"out for {first.name!r} and all tasks that share its rows none has a label; "
+                    f"give {first.name!r} a validation_file, or a larger validation_share"
+                )
+            shared[name] = _hold_out(rows, is_held)
     for split in shared[first.name].splits:
         part = "train" if split == "train" else "test" if is_test(split) else "eval"
         most = getattr(first, f"max_{part}_samples")
-        if most is not None:
-            _draw_shared(split, shared, most, f"{first.sample_seed} {split}")
+        if most is None:
+            continue
+        units, places = _number_texts(shared, split)
+        drawn = choose_places(np.zeros(len(units), np.int64), most, f"{first.sample_seed} {split}")
+        is_drawn = np.isin(np.arange(len(units)), drawn)
+        for name, rows in shared.items():
+            kept = rows.splits[split].select(np.flatnonzero(is_drawn[places[name]]))
+            shared[name] = replace(rows, splits={**rows.splits, split: kept})
     return shared
 
 
 def count_texts(tasks: Mapping[str, TaskRows]) -> int:
     """Count the different texts of the training rows of all tasks."""
-    units, _ = _number({name: _digest(read, "train") for name, read in tasks.items()})
-    return len(units)
+    return len(_number_texts(tasks, "train")[0])
 
 
-def _hold_out_shared(first: TaskData, tasks: Mapping[str, TaskRows]) -> dict[str, TaskRows]:
-    """Make validation rows of training rows: the same texts in all tasks.
-
-    They are drawn by the labels of the first task. Every label of the others keeps a training row.
-    """
-    texts = {name: _digest(read, "train") for name, read in tasks.items()}
-    units, places = _number(texts)
-    strata = {name: _label_units(tasks[name], own, len(units)) for name, own in places.items()}
-    wanted = min(MOST_HELD_OUT, math.ceil(first.validation_share * len(units)))
-    numbers = np.arange(len(units), dtype=np.uint64)
-    held = choose_units(numbers, strata[first.name], wanted, f"{first.sample_seed} held out")
-    for own in strata.values():
-        _keep_labels(held, own)
-    return {name: _move(first, name, tasks[name], held[places[name]]) for name in tasks}
-
-
-def _label_units(read: TaskRows, places: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Return the stratum of each text, (N,): 0 without a label of this task."""
-    strata = np.zeros(count, np.int64)
-    strata[places] = 1 + read.row_format.strata(read.splits["train"])
-    return strata
-
-
-def _keep_labels(held: NDArray[np.bool_], strata: NDArray[np.int64]) -> None:
-    """Give a text back to each label, (N,), that has none left for training."""
-    for label in np.setdiff1d(strata[held], strata[~held]):
-        held[np.flatnonzero(strata == label)[0]] = False
-
-
-def _move(first: TaskData, name: str, read: TaskRows, held: NDArray[np.bool_]) -> TaskRows:
-    """Move the rows that are held out to the validation rows."""
-    if not held.any():
-        raise ValueError(
-            f"task {name!r}: there are no validation rows, and of the texts that are held out for "
-            f"{first.name!r} and all tasks that share its rows none has a label; give "
-            f"{first.name!r} a validation_file, or a larger validation_share"
-        )
-    rows = read.splits["train"]
-    return _with_validation(
-        read, rows.select(np.flatnonzero(~held)), rows.select(np.flatnonzero(held))
-    )
-
-
-def _with_validation(
-    read: TaskRows, train: datasets.Dataset, validation: datasets.Dataset
-) -> TaskRows:
-    """Replace the training rows by those that are left, and those that are held out."""
-    others = {split: rows for split, rows in read.splits.items() if split != "train"}
-    splits = {"train": train, "validation": validation, **others}
-    held_out: Facts = {"held_out_of": len(read.splits["train"])}
-    return replace(read, splits=splits, facts={**read.facts, "validation": held_out})
-
-
-def _draw_shared(split: str, tasks: dict[str, TaskRows], most: int, seed: str) -> None:
-    """Keep the rows of at most so many texts of a split, in place."""
-    texts = {name: _digest(read, split) for name, read in tasks.items()}
-    units, places = _number(texts)
-    drawn = choose_places(np.zeros(len(units), np.int64), most, seed)
-    chosen = np.isin(np.arange(len(units)), drawn)
-    for name, read in tasks.items():
-        rows = read.splits[split].select(np.flatnonzero(chosen[places[name]]))
-        tasks[name] = replace(read, splits={**read.splits, split: rows})
-
-
-def _digest(read: TaskRows, split: str) -> NDArray[np.uint64]:
-    rows = read.splits[split]
-    return np.fromiter(digest_alike(rows, read.row_format.text_names), np.uint64, len(rows))
-
-
-def _number(
-    texts: Mapping[str, NDArray[np.uint64]],
+def _number_texts(
+    tasks: Mapping[str, TaskRows], split: str
 ) -> tuple[NDArray[np.uint64], dict[str, NDArray[np.int64]]]:
     """List the different texts of all tasks in their order, (N,), and their numbers by task."""
-    units, first, inverse = np.unique(
-        np.concatenate(list(texts.values())), return_index=True, return_inverse=True
-    )
+    texts = [
+        np.fromiter(digest_alike(rows.splits[split], rows.row_format.text_names), np.uint64)
+        for rows in tasks.values()
+    ]
+    units, first, inverse = np.unique(np.concatenate(texts), return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
-    ends = np.cumsum([len(own) for own in texts.values()])[:-1]
-    numbers = np.split(rank[inverse], ends)
-    return units[order], dict(zip(texts, numbers, strict=True))
+    numbers = np.split(rank[inverse], np.cumsum(list(map(len, texts)))[:-1])
+    return units[order], dict(zip(tasks, numbers, strict=True))
+
+
+def _hold_out(rows: TaskRows, is_held: NDArray[np.bool_]) -> TaskRows:
+    """Make validation rows of some training rows."""
+    train = rows.splits["train"]
+    splits = {
+        "train": train.select(np.flatnonzero(~is_held)),
+        "validation": train.select(np.flatnonzero(is_held)),
+    }
+    others = {split: part for split, part in rows.splits.items() if split != "train"}
+    facts: dict[str, Facts] = {**rows.facts, "validation": {"held_out_of": len(train)}}
+    return replace(rows, splits={**splits, **others}, facts=facts)
 
 
 # Tasks
@@ -213,8 +183,8 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> TaskRows:
     read = read_rows(data, cache_dir)
     if "validation" not in read.splits:
         share, seed = data.validation_share, data.sample_seed
-        parts = hold_out(data.where, read.splits["train"], read.row_format, share, seed)
-        read = _with_validation(read, *parts)
+        rows = read.splits["train"]
+        read = _hold_out(read, hold_out(data.where, rows, read.row_format, share, seed))
     return _read_unlabeled(data, _draw(data, read), cache_dir)
 
 
