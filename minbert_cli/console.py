@@ -33,7 +33,7 @@ from transformers import (
 from trainers.data.dataset import Rows
 from trainers.data.sampling.batches import TaskBatchSampler
 from trainers.problems.base import Problem
-from trainers.reports.wording import count, format_duration, format_time
+from trainers.reports.texts import count, format_duration, format_time
 from trainers.training.callbacks import LastStep
 from trainers.training.multitask import MultiTaskTrainer
 from trainers.training.shared_steps import find_leaders

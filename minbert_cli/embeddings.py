@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> None:
     from minbert_cli.run_folder import check_tables, sole_writer
     from sentence_vectors import as_vectors, evaluate_similarity, evaluate_transfer
     from trainers import write_text
-    from trainers.reports.escaping import plain
+    from trainers.reports.texts import plain
 
     if not sys.stderr.isatty():
         logging.disable_progress_bar()

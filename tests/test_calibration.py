@@ -15,6 +15,7 @@ from modeling_minbert import MinBertForMultiTask
 from modeling_minbert.calibration import find_temperature
 from tests import small_run
 from tests.trainers import tiny
+from tests.trainers.pages import read_blocks, read_rows as read_table
 from trainers import Task
 from trainers.problems.analysis import calibrate
 
@@ -128,11 +129,11 @@ def test_the_temperature_of_tags_is_that_of_all_words(run, model):
     temperature = model.config.task("tags").temperature
     expected = find_temperature(logits, labels, is_binary=False)
     assert temperature == pytest.approx(expected, rel=1e-4)
-    report = json.loads((run / "report.json").read_text())["analyses"]["tags"]
-    for name, divisor in (("uncalibrated", 1), ("calibration", temperature)):
+    errors = read_table(read_blocks(run, "tags")["Calibration errors"])[0]
+    for name, divisor in (("before", 1), ("after", temperature)):
         confidences, tags = (logits / divisor).softmax(dim=-1).max(dim=-1)
         expected = calibrate(confidences.numpy(), (tags == labels).numpy())
-        assert report[name]["ece"] == pytest.approx(expected["ece"], abs=1e-4)
+        assert errors[name] == pytest.approx(expected["ece"], abs=1e-4)
 
 
 def measure_ece(confidences, right, bins=10):
@@ -147,36 +148,34 @@ def measure_ece(confidences, right, bins=10):
 
 
 def test_the_report_has_the_calibration_errors_of_both(run, model):
-    report = json.loads((run / "report.json").read_text())["analyses"]["moods"]
+    blocks = read_blocks(run, "moods")
     rows = read_rows(run)
     logits = compute_logits(model, "moods", [row["a"] for row in rows]).double().numpy()
     labels = np.array([model.config.task("moods").labels.index(row["mood"]) for row in rows])
     temperature = model.config.task("moods").temperature
 
-    assert report["temperature"] == temperature
-    validation, test = report["calibration_errors"]
-    assert (validation["split"], test["split"]) == ("validation", "test")
+    assert f"temperature of {temperature:.3f}" in blocks["Reliability"]["note"]
+    validation, test = read_table(blocks["Calibration errors"])
+    assert (validation["rows"], test["rows"]) == ("validation", "test")
     for name, divisor in (("before", 1), ("after", temperature)):
         likely = softmax(logits / divisor, axis=1)
         expected = measure_ece(likely.max(axis=1), likely.argmax(axis=1) == labels)
         assert validation[name] == pytest.approx(expected, abs=1e-5)
         assert test[name] == pytest.approx(expected, abs=1e-5)  # the same rows
-    assert report["calibration"]["ece"] == validation["after"]
-    assert report["uncalibrated"]["ece"] == validation["before"]
+    assert list(blocks["Reliability"]["series"]) == ["without temperature", "calibrated"]
 
 
 def test_a_recall_is_reached_with_the_best_precision(run, model):
     rows = read_rows(run)
     logits = compute_logits(model, "same", [(row["a"], row["b"]) for row in rows])[:, 0]
     labels = np.array([int(row["same"]) for row in rows])
-    report = json.loads((run / "report.json").read_text())["analyses"]["same"]["decisions"]
+    (found,) = read_table(read_blocks(run, "same")["Decision thresholds"])
 
     precisions, recalls, _ = precision_recall_curve(labels, logits.numpy())
 
-    (found,) = report["labels"]
-    assert found["name"] == "paraphrase"
+    assert found["label"] == "paraphrase"
     assert found["recall"] >= 0.8
-    assert found["reached"]
+    assert found["goal"] == "reached"
     assert found["precision"] == pytest.approx(precisions[recalls >= 0.8].max())
     assert found["threshold"] == model.config.task("same").probability_threshold
     predictions = model.predict("same", [(row["a"], row["b"]) for row in rows])

@@ -10,6 +10,7 @@ from datasets_scripts import TaskData, load_task
 from minbert_cli import finetune
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
+from tests.trainers.pages import read_blocks, read_rows as read_table
 
 NAMES = ("otto", "ida", "lena", "karl", "vera", "hugo", "mina", "paul")
 FILLERS = ("the boat was slow", "rain fell on the hill", "a dog slept", "the road was long")
@@ -88,12 +89,11 @@ def test_a_run_from_files_to_answers(tmp_path, capsys, impossible):
     assert "| names | f1" in capsys.readouterr().out
     page = (out / "report.html").read_text()
     assert f"{found['names_f1']:.4f}" in page
-    analysis = json.loads((out / "report.json").read_text())["analyses"]["names"]
-    assert sum(one["rows"] for one in analysis["outcomes"]) == SIZES["dev"]
-    assert [error["texts"][0] for error in analysis["errors"]] == ["what is the name?"] * len(
-        analysis["errors"]
-    )
-    assert all(error["id"] in page for error in analysis["errors"])
+    blocks = read_blocks(out, "names")
+    outcomes, errors = read_table(blocks["Outcomes"]), blocks["Worst errors"]["rows"]
+    assert sum(row["questions"] for row in outcomes) == SIZES["dev"]
+    assert {error["texts"][0] for error in errors} == {"what is the name?"}
+    assert all(error["id"] in page for error in errors)
     assert "question-answering" in (out / "README.md").read_text()
     assert json.loads((out / "config.json").read_text())["tasks"]["names"]["doc_stride"] == 9
 

@@ -76,7 +76,7 @@ def test_entities_are_learnt_and_reported(run):
     assert "| ner  | PER  |" in printed
     assert metrics["splits"]["ner"]["train"]["rows"] == SPLITS["train"]
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert "<h3>Types</h3>" in page
+    assert "<bdi>Types</bdi>" in page
     card = ModelCard.load(folder / "README.md")
     values = {(one.task_type, one.metric_type) for one in card.data.eval_results}
     assert ("token-classification", "f1") in values

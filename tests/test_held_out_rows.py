@@ -45,7 +45,7 @@ def test_the_run_says_what_was_held_out(run):
     ]
     assert metrics["validation"]["rows"] == {"moods": 2}
     assert metrics["splits"]["moods"]["validation"]["held_out_of"] == 20
-    assert f"<bdi>moods</bdi>: {NOTE}" in (folder / "report.html").read_text()
+    assert f"moods: {NOTE}" in (folder / "report.html").read_text()
     assert f"moods: {NOTE}" in (folder / "README.md").read_text()
     assert "| 18 / 2 / none |" in (folder / "README.md").read_text()
 

@@ -20,6 +20,7 @@ from tests import small_run
 from tests.modeling_minbert.test_onnx import assert_equal_everywhere, needs_onnx
 from tests.problem_examples import write_labels
 from tests.trainers import tiny
+from tests.trainers.pages import read_blocks, read_rows as read_table
 from trainers import PROBLEMS, Task, TaskCollator, TaskDataset
 
 KIND = "multi_label_classification"
@@ -388,14 +389,15 @@ def test_r_drop_and_smart_compare_its_predictions(run):
 
 def test_page_and_card_name_the_rows_of_the_thresholds(run):
     page, card = ((run / name).read_text() for name in ("report.html", "README.md"))
-    report = json.loads((run / "report.json").read_text())["analyses"]["own"]
+    blocks = read_blocks(run, "own")
 
     for text in (page, card):
         assert "metrics on these rows are optimistic; judge the model by a test set" in text
     assert "Precision and recall" in page
-    assert {one["name"] for one in report["by_class"]} == {"good", "same", "outside"}
-    assert sum(part["rows"] for part in report["calibration"]["bins"]) == 3 * report["rows"]
-    assert all(error["texts"] and error["label"] for error in report["errors"])
+    labels = {row["label"] for row in read_table(blocks["Precision and recall"])}
+    assert labels == {"good", "same", "outside"}
+    assert "Reliability" in blocks
+    assert all(row["texts"] and row["label"] for row in blocks["Worst errors"]["rows"])
 
 
 def test_the_program_prints_its_labels(run, capsys):

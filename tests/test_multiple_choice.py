@@ -18,6 +18,7 @@ from tests.modeling_minbert.conftest import WORDS
 from tests.modeling_minbert.test_onnx import assert_equal_everywhere, needs_onnx
 from tests.problem_examples import write_choices
 from tests.trainers import tiny
+from tests.trainers.pages import read_blocks
 from trainers import PROBLEMS, Task, TaskCollator, TaskDataset, TaskTraining
 from trainers.data.collate import FixedShapes
 
@@ -275,19 +276,20 @@ def test_r_drop_and_smart_compare_its_predictions(run):
 
 def test_errors_and_the_card_show_choices(run):
     card, page = ((run / name).read_text() for name in ("README.md", "report.html"))
-    report = json.loads((run / "report.json").read_text())["analyses"]["own"]
+    blocks = read_blocks(run, "own")
     rows = {row["id"]: row for row in read_rows(run)}
 
     assert 'model.predict("own", [("A context.", ["A choice.", "Another choice."])])' in card
     assert "pipeline_tag: multiple-choice" in card
-    for error in report["errors"]:
+    for error in blocks["Worst errors"]["rows"]:
         row = rows[error["id"]]
         choices = [f"{place}: {text}" for place, text in enumerate(row["ends"])]
         assert error["texts"] == [row["text"], *choices]
         assert error["label"] == choices["ABC".index(row["right"])]
         assert error["prediction"] in choices
         assert error["prediction"] in page
-    assert [one["name"] for one in report["distribution"]] == ["choice 0", "choice 1", "choice 2"]
+    places = [row[0] for row in blocks["Labels and predictions"]["rows"]]
+    assert places == ["choice 0", "choice 1", "choice 2"]
 
 
 def test_the_program_predicts_lines_and_arguments(run, capsys, tmp_path):

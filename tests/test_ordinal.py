@@ -16,6 +16,7 @@ from minbert_cli.experiments.scored_rows import ScoredRows
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 from tests.problem_examples import write_grades
+from tests.trainers.pages import read_blocks, read_rows as read_table
 from trainers import PROBLEMS
 from trainers.problems import metrics as scores
 from trainers.problems.metrics import aggregates
@@ -297,22 +298,23 @@ def test_the_program_prints_a_class(run, capsys):
 
 def test_the_page_shows_how_far_predictions_are(run):
     page = (run / "report.html").read_text()
-    report = json.loads((run / "report.json").read_text())["analyses"]["own"]
+    blocks = read_blocks(run, "own")
+    distances = read_table(blocks["Distance from the label"])
     labels, predictions = [row["grade"] for row in read_rows(run)], read_predictions(run, "own")
 
-    for title in ("Distance from the label", "Confusion matrix", "Calibration"):
-        assert f"<h3>{title}</h3>" in page
+    for title in ("Distance from the label", "Confusion matrix", "Reliability"):
+        assert f"<bdi>{title}</bdi>" in page
     assert "which need not be probabilities" not in page
-    for one in report["distances"]:
+    for row in distances:
         own = [
-            abs(int(one["name"]) - predicted)
+            abs(int(row["class"]) - predicted)
             for label, predicted in zip(labels, predictions, strict=True)
-            if label == int(one["name"])
+            if label == int(row["class"])
         ]
-        assert one["labelled"] == len(own)
-        assert one["mae"] == pytest.approx(np.mean(own))
-        assert one["within_one"] == pytest.approx(np.mean(np.array(own) <= 1))
-    assert sum(one["labelled"] for one in report["distances"]) == report["rows"]
+        assert row["labelled"] == len(own)
+        assert row["mean absolute error"] == pytest.approx(np.mean(own))
+        assert row["within one"] == pytest.approx(np.mean(np.array(own) <= 1))
+    assert sum(row["labelled"] for row in distances) == len(labels)
 
 
 def test_thresholds_have_no_weight_decay_and_learn(run):

@@ -22,6 +22,7 @@ from tests import small_run
 from tests.modeling_minbert.test_onnx import assert_equal_everywhere, needs_onnx
 from tests.problem_examples import write_numbers
 from tests.trainers import tiny
+from tests.trainers.pages import read_blocks, read_rows as read_table
 from trainers import PROBLEMS, Task, TaskCollator, TaskDataset
 from trainers.problems.base import Predicted
 from trainers.problems.scores import BY_TARGET
@@ -546,14 +547,16 @@ def test_a_target_with_the_name_of_a_column_needs_json():
 
 def test_page_and_card_show_each_target(run):
     page, card = ((run / name).read_text() for name in ("report.html", "README.md"))
-    report = json.loads((run / "report.json").read_text())["analyses"]["own"]
+    blocks = read_blocks(run, "own")
+    targets = read_table(blocks["Targets"])
 
-    assert [one["name"] for one in report["targets"]] == ["price", "age"]
-    assert [len(one["scatter"]) for one in report["targets"]] == [
-        one["labelled"] for one in report["targets"]
-    ]
-    assert page.count("Predictions and labels of") == 2
-    assert all(error["size"] > 0 and "price" in error["prediction"] for error in report["errors"])
+    assert [row["target"] for row in targets] == ["price", "age"]
+    for row in targets:
+        figure = blocks[f"Predictions and labels of {row['target']}"]
+        assert len(figure["series"]["rows"]) == row["labelled"]
+        assert figure["title"] in page
+    errors = blocks["Worst errors"]["rows"]
+    assert all(error["size"] > 0 and "price" in error["prediction"] for error in errors)
     assert "own_r2" in card or "r2" in card
 
 

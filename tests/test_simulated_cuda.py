@@ -24,7 +24,7 @@ from trainers.data.collate import FixedShapes, TaskCollator
 from trainers.data.sampling.task_sampling import Mixed
 from trainers.methods import regularization
 from trainers.methods.method_arguments import MethodArguments
-from trainers.reports import evidence
+from trainers.reports import page as evidence
 
 NEAR = {"atol": 1e-5, "rtol": 1e-4}
 SIZES = {"hidden_size": 24}  # three heads of eight: the kernels of CUDA take multiples of eight

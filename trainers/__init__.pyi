@@ -36,12 +36,7 @@ from .problems import (
 )
 from .problems.base import Problem as Problem
 from .problems.metrics import Metric as Metric
-from .reports.glue import (
-    GlueFile as GlueFile,
-    missing_files as missing_files,
-    write_submission as write_submission,
-)
-from .reports.label_tables import write_label_issues as write_label_issues
+from .reports.cards import write_card as write_card
 from .reports.page import report_run as report_run, write_report as write_report
 from .reports.results import (
     Choice as Choice,
@@ -49,8 +44,13 @@ from .reports.results import (
     evaluate_run as evaluate_run,
     write_results as write_results,
 )
-from .reports.run_card import write_card as write_card
-from .reports.tables import write_tables as write_tables
+from .reports.tables import (
+    GlueFile as GlueFile,
+    missing_files as missing_files,
+    write_label_issues as write_label_issues,
+    write_submission as write_submission,
+    write_tables as write_tables,
+)
 from .task import Task as Task, TaskTraining as TaskTraining
 from .training.callbacks import (
     AggregateEarlyStopping as AggregateEarlyStopping,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from trainers.problems.base import Problem
 from trainers.problems.metrics import aggregates, glue_score
-from trainers.reports.model_card import markdown_table
+from trainers.reports.texts import markdown_table
 
 from .scored_rows import ScoredRows
 

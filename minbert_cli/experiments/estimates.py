@@ -10,8 +10,7 @@ from typing import Any
 
 from minbert_cli.recipe import format_recipe
 from trainers.files import read_object, reason_of, write_text
-from trainers.reports.model_card import markdown_table
-from trainers.reports.wording import format_duration
+from trainers.reports.texts import format_duration, markdown_table
 
 from .campaign import Campaign, Failure, State, run_logged
 from .planning import PlannedRun, Row

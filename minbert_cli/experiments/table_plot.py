@@ -10,7 +10,7 @@ from statistics import mean, stdev
 from textwrap import wrap
 from typing import Any
 
-from trainers.reports.plots.palette import LIGHT, new_figure, style_axes
+from trainers.reports.figures import LIGHT, new_figure, style_axes
 
 LEVEL = 0.95
 # Axes are not magnified further, so that noise in the fourth decimal stays small.

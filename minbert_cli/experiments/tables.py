@@ -13,8 +13,8 @@ from minbert_cli.run_folder import read_code
 from trainers.files import write_text
 from trainers.problems import PROBLEMS, make_problems
 from trainers.problems.metrics import AGGREGATES, aggregates
-from trainers.reports.model_card import markdown_table
 from trainers.reports.results import read_metrics
+from trainers.reports.texts import markdown_table
 
 from .campaign import Failure
 from .planning import PlannedRun, Row

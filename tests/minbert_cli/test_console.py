@@ -12,7 +12,7 @@ from transformers import TrainerCallback
 from minbert_cli import console, finetune
 from minbert_cli.console import print_text, quiet_libraries, shows_bars
 from tests import small_run
-from trainers.reports.wording import format_time
+from trainers.reports.texts import format_time
 
 NOISE = ("LOAD REPORT", "Writing model shards", "'loss'", "'eval_", "train_runtime", "it/s")
 

@@ -1,5 +1,6 @@
 """Read a page as a browser would: elements, texts, and whether every tag is closed."""
 
+import json
 from html.parser import HTMLParser
 
 VOID = {"meta", "link", "br", "hr", "img", "input", "wbr"}
@@ -56,3 +57,15 @@ class PageReader(HTMLParser):
         return [
             value for _, found in self.elements for name, value in found.items() if name in LINKS
         ]
+
+
+def read_blocks(folder, task):
+    """Return the blocks of a task in ``report.json``, by title."""
+    report = json.loads((folder / "report.json").read_text())
+    return {block["title"]: block for block in report["blocks"][task]}
+
+
+def read_rows(table):
+    """Return the rows of a table, each by the names of its columns."""
+    names = [name for name, _ in table["columns"]]
+    return [dict(zip(names, row, strict=True)) for row in table["rows"]]

@@ -8,11 +8,13 @@ from sklearn.metrics import confusion_matrix
 
 from trainers import PROBLEMS
 from trainers.problems.analysis import MOST_CLASSES, MOST_POINTS, calibrate
-from trainers.problems.base import Predicted
+from trainers.problems.base import Evaluated, Predicted
+from trainers.reports.figures import draw_figure
 
 
 def analyse(kind, logits, predictions, right, **head):
-    return PROBLEMS[kind]("t", head).summarize(Predicted(logits, predictions, right))
+    evaluated = Evaluated(Predicted(logits, predictions, right), None, None, 0)
+    return {block.title: block for block in PROBLEMS[kind]("t", head).describe(evaluated)}
 
 
 def find_errors(kind, logits, predictions, labels, most):
@@ -86,25 +88,24 @@ def test_the_confusion_matrix_equals_scikit_learn(classes):
 
     found = analyse("classification", logits, predictions, labels, labels=["a", "b"])
 
-    assert found["confusion"] == confusion_matrix(labels, predictions).tolist()
-    assert found["distribution"] == [
-        {
-            "name": name,
-            "labels": int((labels == number).sum()),
-            "predictions": int((predictions == number).sum()),
-        }
-        for number, name in enumerate(("a", "b", "2"))
-    ]
-    assert found["calibration"]["accuracy"] == pytest.approx((predictions == labels).mean())
+    *rows, totals = found["Confusion matrix"].rows
+    counts = confusion_matrix(labels, predictions)
+    assert [row[0] for row in rows] == ["a", "b", "2"]
+    assert [row[1:-1] for row in rows] == counts.tolist()
+    assert [row[-1] for row in rows] == [(labels == number).sum() for number in range(3)]
+    assert totals == ["predictions", *counts.sum(axis=0), len(labels)]
     # of its predictions, not of the labels
     said = find_probabilities("classification", logits).max(axis=1)
-    assert found["calibration"]["confidence"] == pytest.approx(said.mean())
+    accuracy = (predictions == labels).mean()
+    note = f"mean confidence {said.mean():.3f}, accuracy {accuracy:.3f}"
+    assert note in found["Reliability"].note
 
 
 def test_a_class_that_nobody_saw_has_its_row():
     found = analyse("paraphrase", np.array([[2.0], [1.0]]), np.array([1, 1]), np.array([1.0, 1.0]))
 
-    assert found["confusion"] == [[0, 0], [0, 2]]
+    rows = found["Confusion matrix"].rows
+    assert [row[1:] for row in rows] == [[0, 0, 0], [0, 2, 2], [0, 2, 2]]
 
 
 def test_many_classes_are_the_most_frequent_ones():
@@ -115,36 +116,34 @@ def test_many_classes_are_the_most_frequent_ones():
 
     found = analyse("classification", logits, predictions, labels)
 
-    assert "confusion" not in found
-    assert found["confusions"] == [{"label": str(count - 1), "prediction": "0", "rows": count}]
-    assert [part["name"] for part in found["distribution"]][:2] == [str(count - 1), str(count - 2)]
-    assert len(found["distribution"]) == MOST_CLASSES
-    assert found["classes"] == count
+    assert "Confusion matrix" not in found
+    assert found["Most frequent confusions"].rows == [[str(count - 1), "0", count]]
+    table = found["Labels and predictions"]
+    assert [row[0] for row in table.rows][:2] == [str(count - 1), str(count - 2)]
+    assert len(table.rows) == MOST_CLASSES
+    assert f"of {count} classes" in table.note
 
 
-def test_scores_are_counted_and_spread():
+def test_scores_are_spread():
     generator = np.random.default_rng(2)
     labels = generator.uniform(0, 5, size=20_000).astype(np.float32)
     scores = np.clip(labels + generator.normal(size=20_000), 0, 5)
 
     found = analyse("similarity", scores[:, None], scores, labels, score_range=(0, 5))
 
-    for side in ("labels", "predictions"):
-        assert sum(part[side] for part in found["distribution"]) == 20_000
-    assert found["distribution"][3]["name"] == "1.5 to 2"
-    inside = (labels >= 1.5) & (labels < 2)
-    assert found["distribution"][3]["labels"] == inside.sum()
-    assert len(found["scatter"]) == MOST_POINTS
-    assert found["scatter"][0] == pytest.approx([labels[0], scores[0]], abs=1e-4)
-    assert found["scatter"][-1] == pytest.approx([labels[-1], scores[-1]], abs=1e-4)
+    points = found["Predictions and labels"].series["rows"]
+    assert len(points) == MOST_POINTS
+    assert points[0] == pytest.approx([labels[0], scores[0]], abs=1e-4)
+    assert points[-1] == pytest.approx([labels[-1], scores[-1]], abs=1e-4)
+    assert "1,000 of 20,000 rows, evenly spread" in found["Predictions and labels"].note
 
 
 @pytest.mark.parametrize("score", [2.0, np.nan])
-def test_scores_that_are_all_the_same_have_a_range(score):
+def test_scores_that_are_all_the_same_are_drawn(score):
     found = analyse("similarity", np.full((3, 1), score), np.full(3, score), np.full(3, 2.0))
 
-    low, high = found["range"]
-    assert low < high
+    picture = draw_figure(found["Predictions and labels"], 1)
+    assert picture.startswith("<p>No finite value" if np.isnan(score) else "<svg")
 
 
 def test_the_worst_errors_are_those_with_the_least_probable_label():

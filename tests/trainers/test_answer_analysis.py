@@ -1,8 +1,8 @@
 """The report on answers to questions."""
 
-import pytest
-
 from trainers import PROBLEMS
+from trainers.problems.base import Evaluated
+from trainers.problems.blocks import Example
 from trainers.problems.questions import Answer, Answered, QuestionAnswers
 
 
@@ -14,7 +14,9 @@ def found(name, *answers, text=None, odds=None):
 
 def analyse(answers, right, examples, **head):
     outputs = Answered(answers, [right[one.id] for one in answers])
-    return PROBLEMS["question_answering"]("qa", head).analyse(outputs, None, None, examples)
+    problem = PROBLEMS["question_answering"]("qa", head)
+    evaluated = Evaluated(outputs, None, None, examples)
+    return {block.title: block for block in problem.describe(evaluated)}
 
 
 def test_answers_are_counted_by_their_outcome_and_the_surest_errors_come_first():
@@ -28,18 +30,16 @@ def test_answers_are_counted_by_their_outcome_and_the_surest_errors_come_first()
 
     analysis = analyse(answers, right, examples=2)
 
-    assert analysis["rows"] == 4
-    assert {one["name"]: one["rows"] for one in analysis["outcomes"]} == {
-        "other words": 2,
-        "exact match": 1,
-        "some of the words": 1,
-    }
-    assert analysis["errors"] == [
-        {"id": "d", "label": "fox / ox", "prediction": "hen", "size": 0.6, "texts": []},
-        {"id": "c", "label": "fox", "prediction": "cow", "size": 0.3, "texts": []},
+    assert analysis["Outcomes"].rows == [
+        ["other words", 2, 0.5],
+        ["exact match", 1, 0.25],
+        ["some of the words", 1, 0.25],
     ]
-    assert analysis["calibration"]["accuracy"] == 0.25
-    assert analysis["calibration"]["confidence"] == pytest.approx((0.9 + 0.8 + 0.3 + 0.6) / 4)
+    assert analysis["Worst errors"].rows == [
+        Example("d", [], "fox / ox", "hen", 0.6),
+        Example("c", [], "fox", "cow", 0.3),
+    ]
+    assert "mean confidence 0.650, accuracy 0.250" in analysis["Reliability"].note
 
 
 def test_no_answer_is_a_separate_outcome():
@@ -53,13 +53,13 @@ def test_no_answer_is_a_separate_outcome():
 
     analysis = analyse(answers, right, examples=9, null_score_diff_threshold=0.0)
 
-    assert {one["name"] for one in analysis["outcomes"]} == {
+    assert {row[0] for row in analysis["Outcomes"].rows} == {
         "rightly no answer",
         "no answer, though there is one",
         "an answer, though there is none",
         "exact match",
     }
-    assert analysis["errors"] == [
-        {"id": "c", "label": "no answer", "prediction": "fox", "size": 0.9, "texts": []},
-        {"id": "b", "label": "fox", "prediction": "no answer", "size": 0.6, "texts": []},
+    assert analysis["Worst errors"].rows == [
+        Example("c", [], "no answer", "fox", 0.9),
+        Example("b", [], "fox", "no answer", 0.6),
     ]

@@ -13,8 +13,7 @@ from markdown_it import MarkdownIt
 
 from tests.trainers import tiny
 from trainers import RunFacts, evaluate_run, spread, write_card
-from trainers.reports.escaping import code_block, code_span, plain, printable
-from trainers.reports.model_card import markdown_table
+from trainers.reports.texts import code_block, code_span, markdown_table, plain, printable
 
 TEMPLATE = Path(__file__).parents[2] / "model_card.md"
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])

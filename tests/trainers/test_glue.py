@@ -9,7 +9,7 @@ from datasets import Dataset
 
 from trainers import GlueFile, missing_files, write_submission
 from trainers.problems.base import Predicted
-from trainers.reports.glue import write_glue_file
+from trainers.reports.tables import write_glue_file
 
 NLI = ("entailment", "neutral", "contradiction")
 QNLI = GlueFile("QNLI", "classification", (*NLI[:1], "not_entailment"))

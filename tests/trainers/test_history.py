@@ -4,7 +4,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from trainers import make_problems
-from trainers.reports.plots.history import _draw, arrange, find_panels, plot_history
+from trainers.reports.figures import _draw, arrange, find_panels, plot_history
 
 PROBLEMS = make_problems({"moods": "classification", "my_scores": "similarity"})
 HISTORY = [
@@ -37,11 +37,11 @@ def test_losses_of_different_tasks_share_no_panel():
     panels = find_panels(HISTORY, PROBLEMS)
 
     assert {panel.title: panel.lines for panel in panels} == {
-        "moods: loss": {"training": [(1, 1.2), (2, 1.0)], "held out": [(2, 1.0)]},
-        "my_scores: loss": {"training": [(2, 0.6)]},
-        "moods: accuracy": {"held out": [(2, 0.5), (4, 0.4)]},
-        "my_scores: pearson": {"held out": [(2, 0.1)]},
-        "mean of all tasks": {"held out": [(2, 0.3)]},
+        "moods: loss": {"training": [[1, 1.2], [2, 1.0]], "held out": [[2, 1.0]]},
+        "my_scores: loss": {"training": [[2, 0.6]]},
+        "moods: accuracy": {"held out": [[2, 0.5], [4, 0.4]]},
+        "my_scores: pearson": {"held out": [[2, 0.1]]},
+        "mean of all tasks": {"held out": [[2, 0.3]]},
     }
     assert [panel.is_loss for panel in panels] == [True, True, False, False, False]
 
@@ -57,8 +57,8 @@ def test_every_part_of_the_loss_of_pre_training_has_a_panel():
 
     mlm, nsp, *_ = find_panels(history, make_problems({"text": "pretraining"}))
 
-    assert mlm.lines == {"training": [(3, 8.0)], "held out": [(3, 7.0)]}
-    assert nsp.lines == {"training": [(3, 1.0)]}
+    assert mlm.lines == {"training": [[3, 8.0]], "held out": [[3, 7.0]]}
+    assert nsp.lines == {"training": [[3, 1.0]]}
 
 
 def test_the_best_evaluation_is_named_and_ringed():

@@ -10,7 +10,7 @@ from sklearn.model_selection import cross_val_predict
 
 from trainers import PROBLEMS, write_label_issues
 from trainers.problems.analysis import find_label_issues
-from trainers.problems.base import Predicted
+from trainers.problems.base import Evaluated, Predicted
 
 BY_HAND = np.asarray(
     [
@@ -158,12 +158,12 @@ def test_the_table_lists_the_most_suspicious_rows_first(tmp_path, quotes):
 def test_the_report_has_the_first_of_them():
     problem = PROBLEMS["classification"]("moods", HEAD)
 
-    found = problem.analyse(make_outputs(), ROWS, ROWS, 1)["label_issues"]
+    *_, found = problem.describe(Evaluated(make_outputs(), ROWS, ROWS, 1))
 
-    assert (found["found"], found["rows"]) == (2, 7)
-    (first,) = found["listed"]
-    assert (first["id"], first["label"], first["prediction"]) == ("r2", "down", "up")
-    assert first["texts"] == ["text, 2"]
+    assert found.note.startswith("2 of 7 validation rows")
+    (first,) = found.rows
+    assert (first.id, first.label, first.prediction) == ("r2", "down", "up")
+    assert first.texts == ["text, 2"]
 
 
 def test_pairs_have_them_and_scores_do_not():

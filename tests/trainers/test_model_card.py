@@ -4,7 +4,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from trainers import make_problems
-from trainers.reports.model_card import write_model_card
+from trainers.reports.cards import write_model_card
 from trainers.reports.results import Results
 
 PROBLEMS = make_problems({"moods": "classification", "my_scores": "similarity"})

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from trainers.reports.plots.palette import DARK, LIGHT, SERIES
+from trainers.reports.figures import DARK, LIGHT, SERIES
 
 # Machado, Oliveira and Fernandes (2009): what a reader without one kind of cone sees.
 SIGHTS = {

@@ -13,11 +13,13 @@ from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from modeling_minbert.tokens import find_entities as entities_of, split_words
 from tests.trainers.tiny import VOCABULARY
 from trainers import PROBLEMS, MultiTaskTrainer, Task
+from trainers.problems.base import Evaluated
+from trainers.problems.blocks import Example
 from trainers.problems.tags import (
     Tagged,
     TagNames,
-    analyse_tags,
     count_entities,
+    describe_tags,
     describe_types,
     find_entities,
     join_windows,
@@ -305,12 +307,9 @@ def test_the_worst_sentences_are_shown():
     rows = datasets.Dataset.from_dict({"words": [["Ann", "left"], ["Rome"]]})
     found = Tagged(np.asarray([1, 0, 0]), np.asarray([1, 0, 3]), np.asarray([4, 4, 7]))
 
-    analysis = analyse_tags(found, NAMES, rows, 5)
+    _, errors = describe_tags(Evaluated(found, rows, None, 5), NAMES)
 
-    assert analysis["rows"] == 2
-    assert analysis["errors"] == [
-        {"id": "7", "texts": ["Rome"], "label": "Rome (B)", "prediction": "none", "size": 1.0}
-    ]
+    assert errors.rows == [Example("7", ["Rome"], "Rome (B)", "none", 1.0)]
 
 
 def test_predictions_of_other_rows_are_refused():

@@ -8,7 +8,7 @@ from tests.trainers import tiny
 from trainers import LastStep
 from trainers.data.collate import list_batches
 from trainers.data.sampling.task_sampling import SamplingArguments
-from trainers.reports.wording import format_duration
+from trainers.reports.texts import format_duration
 
 SECONDS = {"moods": 2.0, "pairs": 4.0, "scores": 6.0}  # of a micro-step
 

@@ -1,7 +1,7 @@
 """Summaries of predictions, ready for JSON: confusions, calibration, errors, wrong labels."""
 
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable
+from math import sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,13 +9,12 @@ from numpy.typing import NDArray
 
 from trainers.data.dataset import spread_numbers
 
+from .blocks import Block, Figure, Table
+
 CALIBRATION_BINS = 10
-SCORE_BINS = 10
 # Of more classes than this only the most frequent ones are shown.
 MOST_CLASSES = 20
 MOST_POINTS = 1000
-
-DISTRIBUTION = ("name", "labels", "predictions")
 
 Analysis = dict[str, Any]
 
@@ -50,30 +49,92 @@ def calibrate(confidences: NDArray[np.float64], correct: NDArray[np.bool_]) -> A
     }
 
 
-def analyse_classes(
-    probabilities: NDArray[np.float64],
-    predictions: NDArray[Any],
-    labels: NDArray[Any],
-    name: Callable[[int], str],
-) -> Analysis:
-    """Summarize predicted classes (N,), probabilities (N, C): counts, calibration, confusions."""
+def draw_reliability(
+    calibration: Analysis, confidence: str, note: str = "", before: Analysis | None = None
+) -> list[Block]:
+    """Draw the accuracy of each bin over its mean confidence; nothing without bins.
+
+    Args:
+        calibration: From ``calibrate``.
+        confidence: What the confidence is.
+        note: Added to the text below.
+        before: The calibration of the same rows without a temperature.
+    """
+    if not calibration["bins"]:
+        return []
+    drawn = {"accuracy, with its standard error": calibration}
+    if before is not None:
+        drawn = {"without temperature": before, "calibrated": calibration}
+    series = {
+        name: [
+            [
+                part["confidence"],
+                part["accuracy"],
+                sqrt(part["accuracy"] * (1 - part["accuracy"]) / part["rows"]),
+            ]
+            for part in values["bins"]
+        ]
+        for name, values in drawn.items()
+    }
+    text = (
+        f"Expected calibration error {calibration['ece']:.3f}: mean confidence "
+        f"{calibration['confidence']:.3f}, accuracy {calibration['accuracy']:.3f}. The confidence "
+        f"is {confidence}; the bins have equal width (Guo et al. 2017). On the dashed diagonal, "
+        f"accuracy equals confidence. {note}"
+    )
+    axes = ("mean confidence of a bin", "accuracy")
+    return [Figure("Reliability", *axes, series, text.strip(), has_diagonal=True)]
+
+
+def tabulate_confusions(
+    predictions: NDArray[Any], labels: NDArray[Any], count: int, name: Callable[[int], str]
+) -> list[Block]:
+    """Count how often each of ``count`` classes is predicted for each label, (N,)."""
     from sklearn.metrics import confusion_matrix
 
-    classes, count = labels.astype(np.int64), probabilities.shape[1]
-    matrix = confusion_matrix(classes, predictions, labels=range(count))
-    given, predicted = matrix.sum(axis=1), matrix.sum(axis=0)
-    order, confusions = range(count), {"confusion": matrix.tolist()}
+    matrix = confusion_matrix(labels.astype(np.int64), predictions, labels=range(count))
+    given, predicted = matrix.sum(axis=1).tolist(), matrix.sum(axis=0).tolist()
     if count > MOST_CLASSES:
-        order = np.argsort(-given, kind="stable")[:MOST_CLASSES].tolist()
-        confusions = {"confusions": _most_confused(matrix, name)}
-    confidences = probabilities[np.arange(len(probabilities)), predictions]
-    counts = [(name(number), int(given[number]), int(predicted[number])) for number in order]
-    return {
-        "classes": count,
-        "distribution": [dict(zip(DISTRIBUTION, row, strict=True)) for row in counts],
-        "calibration": calibrate(confidences, predictions == classes),
-        **confusions,
-    }
+        order = np.argsort(-matrix.sum(axis=1), kind="stable")[:MOST_CLASSES].tolist()
+        return [
+            Table(
+                "Labels and predictions",
+                [("class", ""), ("labels", ","), ("predicted", ",")],
+                [[name(number), given[number], predicted[number]] for number in order],
+                f"The {MOST_CLASSES} most frequent of {count} classes.",
+            ),
+            _list_confusions(matrix, name),
+        ]
+    names = [name(number) for number in range(count)]
+    rows = [[names[place], *row, given[place]] for place, row in enumerate(matrix.tolist())]
+    shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+    return [
+        Table(
+            "Confusion matrix",
+            [("label \\ prediction", ""), *((title, ",") for title in names), ("labels", ",")],
+            [*rows, ["predictions", *predicted, int(matrix.sum())]],
+            "Rows are labels, columns are predictions: number of validation rows, and their share "
+            "of the row. Right predictions are on the diagonal.",
+            shares=[[None, *row, None] for row in shares.tolist()],
+        )
+    ]
+
+
+def _list_confusions(matrix: NDArray[np.int64], name: Callable[[int], str]) -> Table:
+    """List the most frequent confusions of many classes."""
+    wrong = matrix * (1 - np.eye(len(matrix), dtype=matrix.dtype))
+    order = np.argsort(-wrong, axis=None, kind="stable")[:MOST_CLASSES]
+    places = [divmod(int(place), len(matrix)) for place in order]
+    return Table(
+        "Most frequent confusions",
+        [("label", ""), ("prediction", ""), ("rows", ",")],
+        [
+            [name(label), name(predicted), int(wrong[label, predicted])]
+            for label, predicted in places
+            if wrong[label, predicted]
+        ],
+        f"{len(matrix)} classes are too many for a confusion matrix.",
+    )
 
 
 def find_class_errors(
@@ -86,40 +147,22 @@ def find_class_errors(
     return [(int(row), float(probabilities[row, predictions[row]])) for row in wrong[order]]
 
 
-def _most_confused(
-    matrix: NDArray[np.int64], name: Callable[[int], str]
-) -> list[dict[str, str | int]]:
-    """List the most frequent confusions of many classes."""
-    wrong = matrix * (1 - np.eye(len(matrix), dtype=matrix.dtype))
-    order = np.argsort(-wrong, axis=None, kind="stable")[:MOST_CLASSES]
-    places = [divmod(int(place), len(matrix)) for place in order]
-    return [
-        {"label": name(label), "prediction": name(place), "rows": int(wrong[label, place])}
-        for label, place in places
-        if wrong[label, place]
-    ]
-
-
-def analyse_scores(
-    predictions: NDArray[Any], labels: NDArray[Any], score_range: Sequence[float] | None
-) -> Analysis:
-    """Summarize predicted scores (N,): a histogram and pairs of label and prediction."""
-    finite = np.isfinite(predictions)
-    scores = predictions[finite].astype(np.float64)
+def draw_scatter(title: str, predictions: NDArray[Any], labels: NDArray[Any]) -> Figure:
+    """Draw predicted numbers, (N,), over their labels; of many rows an even choice."""
+    rows = np.flatnonzero(np.isfinite(predictions))
+    chosen = rows[spread_numbers(len(rows), MOST_POINTS)]
     # rounding removes the digits that float32 adds to a label
-    wanted = np.round(labels[finite].astype(np.float64), 6)
-    known = [*scores, *wanted, *(score_range or ())]
-    low, high = (min(known), max(known)) if known else (0.0, 1.0)
-    edges = np.linspace(low, high if high > low else low + 1, SCORE_BINS + 1)
-    given, predicted = (np.histogram(values, edges)[0] for values in (wanted, scores))
-    chosen = spread_numbers(len(scores), MOST_POINTS)
-    names = [f"{low:.3g} to {high:.3g}" for low, high in pairwise(edges)]
-    counts = zip(names, given.tolist(), predicted.tolist(), strict=True)
-    return {
-        "distribution": [dict(zip(DISTRIBUTION, row, strict=True)) for row in counts],
-        "scatter": [[float(wanted[row]), round(float(scores[row]), 4)] for row in chosen],
-        "range": [float(edges[0]), float(edges[-1])],
-    }
+    wanted = np.round(labels[chosen].astype(np.float64), 6).tolist()
+    points = [
+        [label, round(float(prediction), 4)]
+        for label, prediction in zip(wanted, predictions[chosen], strict=True)
+    ]
+    count = f"{len(points):,} rows"
+    if len(points) < len(rows):
+        count = f"{len(points):,} of {len(rows):,} rows, evenly spread"
+    note = f"{count}. On the dashed line, a prediction equals its label."
+    series = {"rows": points}
+    return Figure(title, "label", "prediction", series, note, style="points", has_diagonal=True)
 
 
 class LabelIssues(NamedTuple):

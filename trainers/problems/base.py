@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
@@ -19,6 +20,7 @@ from trainers.data.rows import TextSource
 from trainers.files import write_text
 
 from .analysis import LabelIssues
+from .blocks import Block, Example, Examples
 from .metrics import ACCURACY, EVALUATE, Metric, binomial_error, load_module, make_module_metric
 
 Outputs = TypeVar("Outputs")
@@ -41,6 +43,17 @@ class Measured(NamedTuple):
     standard_error: float | None  # of the headline metric; None if undefined
     rows: int  # number of rows, sentences or questions
     types: list[dict[str, Any]] | None = None  # metrics by entity type, if the task has entities
+
+
+@dataclass(frozen=True)
+class Evaluated(Generic[Outputs]):
+    """The labelled validation rows of a task, with what was predicted for them."""
+
+    outputs: Outputs
+    rows: Any  # encoded
+    texts: datasets.Dataset | None = None  # before they were encoded; None if not to be quoted
+    examples: int = 20  # number of rows to list
+    held_out: Mapping[str, Any] = field(default_factory=dict)  # outputs of all held-out splits
 
 
 class Problem(ABC, Generic[Outputs]):
@@ -304,26 +317,9 @@ class Problem(ABC, Generic[Outputs]):
         """Format a prediction for the GLUE server; ``labels`` are the names of its classes."""
         return str(int(prediction)) if labels is None else labels[int(prediction)]
 
-    def analyse(
-        self, outputs: Outputs, rows: Any, texts: datasets.Dataset | None, examples: int
-    ) -> dict[str, Any]:
-        """Summarize labelled predictions for a report: numbers, strings, lists and dictionaries.
-
-        Args:
-            outputs: Of a split.
-            rows: Its encoded rows.
-            texts: Its rows before they were encoded; None if nothing may be quoted.
-            examples: Number of errors to list.
-        """
-        raise NotImplementedError(f"{self.problem_type} has no predictions to analyze")
-
-    def describe_calibration(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Describe the effect of a fitted temperature for a report; empty if there is none.
-
-        ``outputs`` are those of the labelled splits.
-        """
-        del outputs
-        return {}
+    def describe(self, evaluated: Evaluated[Outputs]) -> list[Block]:
+        """Describe labelled predictions for the page of a run."""
+        raise NotImplementedError(f"{self.problem_type} has no predictions to describe")
 
     @property
     def is_likelihood(self) -> bool:
@@ -531,9 +527,10 @@ class LabelledProblem(Problem[Predicted]):
         check_same_rows(path, found, ids)
         return Predicted(None, predictions, references)
 
-    @abstractmethod
-    def summarize(self, outputs: Predicted) -> dict[str, Any]:
-        """Summarize all predictions for a report."""
+    # What the errors are ordered by, how it is written, and the sentence above them.
+    error_size: ClassVar[str] = "off by"
+    error_format: ClassVar[str] = ".4g"
+    error_note: ClassVar[str] = "The rows whose prediction is furthest from the label."
 
     @abstractmethod
     def find_errors(self, outputs: Predicted, most: int) -> list[tuple[int, float]]:
@@ -543,22 +540,31 @@ class LabelledProblem(Problem[Predicted]):
     def format_label(self, value: Any) -> str:
         """Format a label or a prediction for a report."""
 
-    def analyse(
-        self, outputs: Predicted, rows: Any, texts: datasets.Dataset | None, examples: int
-    ) -> dict[str, Any]:
-        """Summarize labelled rows, which ``rows`` and ``outputs`` must be."""
-        labels = np.asarray(outputs.labels)
+    def list_errors(self, evaluated: Evaluated[Predicted]) -> list[Block]:
+        """List the worst errors; nothing if there are none."""
+        outputs, labels = evaluated.outputs, np.asarray(evaluated.outputs.labels)
         errors = [
-            {
-                "id": str(rows[row]["id"]),
-                "texts": [] if texts is None else quote(texts[row]),
-                "label": self.format_label(labels[row]),
-                "prediction": self.format_label(outputs.predictions[row]),
-                "size": size,
-            }
-            for row, size in self.find_errors(outputs, examples)
+            self.show_row(
+                evaluated,
+                row,
+                self.format_label(labels[row]),
+                self.format_label(outputs.predictions[row]),
+                size,
+            )
+            for row, size in self.find_errors(outputs, evaluated.examples)
         ]
-        return {"rows": len(labels), **self.summarize(outputs), "errors": errors}
+        if not errors:
+            return []
+        return [
+            Examples("Worst errors", errors, self.error_size, self.error_format, self.error_note)
+        ]
+
+    def show_row(
+        self, evaluated: Evaluated[Predicted], row: int, label: str, prediction: str, size: float
+    ) -> Example:
+        """Show a row, with its texts if they may be quoted."""
+        texts = [] if evaluated.texts is None else quote(evaluated.texts[row])
+        return Example(str(evaluated.rows[row]["id"]), texts, label, prediction, size)
 
 
 def read_predictions(path: Path) -> tuple[list[str], NDArray[np.float64]]:

@@ -4,10 +4,10 @@ import csv
 import io
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-import datasets
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
@@ -19,14 +19,22 @@ from trainers.files import write_text
 
 from .analysis import (
     MOST_CLASSES,
-    Analysis,
     LabelIssues,
-    analyse_classes,
     calibrate,
+    draw_reliability,
     find_class_errors,
     find_label_issues,
+    tabulate_confusions,
 )
-from .base import SMOOTHED, LabelledProblem, Predicted, check_same_rows, quote, shorten_quote
+from .base import (
+    SMOOTHED,
+    Evaluated,
+    LabelledProblem,
+    Predicted,
+    check_same_rows,
+    shorten_quote,
+)
+from .blocks import Block, Cell, Example, Examples, Table
 from .metrics import (
     ACCURACY,
     F1,
@@ -55,6 +63,8 @@ class Calibrated:
     """
 
     head: dict[str, Any]
+    is_likelihood: Any
+    confidence: ClassVar[str]
     fitted: Fitted | None = None
 
     @property
@@ -113,28 +123,48 @@ class Calibrated:
             self.head = head
         return Fitted(*found)
 
-    def describe_calibration(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Describe the effect of the temperature for a report; empty if none was fitted.
+    def draw_calibration(
+        self, calibration: dict[str, Any] | None, held_out: Mapping[str, Any]
+    ) -> list[Block]:
+        """Draw the calibration, and the effect of the temperature if one was fitted.
 
-        ``outputs`` are those of labelled splits. Splits without logits are left out.
+        Args:
+            calibration: Of the validation rows; None if it is drawn for a temperature only.
+            held_out: Outputs of the labelled splits; those without logits are left out.
         """
+        confidence, notes = "the probability of the prediction", []
+        if not self.is_likelihood:
+            notes.append(
+                f"This task was not trained with a likelihood: its confidences are the "
+                f"{self.confidence} of its outputs, which need not be probabilities."
+            )
         if self.fitted is None or not self.head.get("temperature"):
-            return {}
-        found = {
-            split: self.compare(each.logits, each.predictions, np.asarray(each.labels))
-            for split, each in outputs.items()
-            if getattr(each, "logits", None) is not None
+            if self.head.get("calibrate"):
+                notes.append(
+                    "No temperature was fitted: the likelihood of the validation rows has no "
+                    "maximum, as when all predictions are right or no better than chance."
+                )
+            if calibration is None:
+                return []
+            return draw_reliability(calibration, confidence, " ".join(notes))
+        effects = {
+            split: self.compare(outputs.logits, outputs.predictions, np.asarray(outputs.labels))
+            for split, outputs in held_out.items()
+            if getattr(outputs, "logits", None) is not None
         }
-        found = {"validation": self.fitted, **found}
-        return {
-            "calibration": found["validation"].after,
-            "uncalibrated": found["validation"].before,
-            "temperature": self.temperature,
-            "calibration_errors": [
-                {"split": split, "before": one.before["ece"], "after": one.after["ece"]}
-                for split, one in found.items()
-            ],
-        }
+        effects = {"validation": self.fitted, **effects}
+        before, after = effects["validation"]
+        notes.append(
+            f"Logits are divided by a temperature of {self.temperature:.3f}, which was fitted to "
+            "the validation rows after training and changes no prediction. The calibration error "
+            "of these rows is therefore optimistic."
+        )
+        errors = [[split, pair.before["ece"], pair.after["ece"]] for split, pair in effects.items()]
+        columns = [("rows", ""), ("before", ".4f"), ("after", ".4f")]
+        return [
+            *draw_reliability(after, confidence, " ".join(notes), before),
+            Table("Calibration errors", columns, errors),
+        ]
 
 
 class Decision(NamedTuple):
@@ -182,14 +212,24 @@ class ThresholdProblem(Calibrated):
             found.append(Decision(name, *numbers, int(row[2]), scores[goal] >= least))
         return found
 
-    def describe_decisions(self, outputs: Any) -> dict[str, Any]:
-        """Describe ``decisions`` for a report; empty without a goal."""
+    def tabulate_decisions(self, outputs: Any) -> list[Block]:
+        """Tabulate ``decisions``; nothing without a goal."""
         if not self.wanted:
-            return {}
-        found = self.decisions(outputs.predictions, np.asarray(outputs.labels))
+            return []
         ((goal, least),) = self.wanted.items()
-        rows = [decision._asdict() for decision in found]
-        return {"decisions": {"goal": goal, "least": least, "labels": rows}}
+        other = "recall" if goal == "precision" else "precision"
+        numbers = [(name, ".4f") for name in ("threshold", "precision", "recall")]
+        rows: list[list[Cell]] = []
+        for decision in self.decisions(outputs.predictions, np.asarray(outputs.labels)):
+            verdict = "reached" if decision.reached else "not reached: the best there is"
+            if not decision.reached and not decision.labelled:
+                verdict = "no row has the label"
+            rows.append([*decision[:4], verdict])
+        note = (
+            f"Chosen on the validation rows for a {goal} of at least {least:.3g}, and then the "
+            f"highest {other}. What these rows reach is optimistic."
+        )
+        return [Table("Decision thresholds", [("label", ""), *numbers, ("goal", "")], rows, note)]
 
     @property
     def caution(self) -> str:
@@ -225,9 +265,30 @@ class ClassProblem(Calibrated, LabelledProblem):
     def probabilities(self, logits: NDArray[Any]) -> NDArray[np.float64]:
         """Turn logits (N, K) into probabilities, (N, C)."""
 
-    def summarize(self, outputs: Predicted) -> Analysis:
-        labels, probabilities = np.asarray(outputs.labels), self.probabilities(outputs.logits)
-        return analyse_classes(probabilities, outputs.predictions, labels, self.format_label)
+    error_size = "probability"
+    error_format = ".1%"
+    error_note = (
+        "The wrong rows whose label had the lowest probability, with the probability of the "
+        "predicted class."
+    )
+
+    def describe(self, evaluated: Evaluated[Predicted]) -> list[Block]:
+        outputs = evaluated.outputs
+        labels = np.asarray(outputs.labels)
+        right = outputs.predictions == labels
+        calibration = calibrate(self.confidences(outputs.logits, outputs.predictions), right)
+        return [
+            *self.tabulate_classes(outputs),
+            *self.draw_calibration(calibration, evaluated.held_out),
+            *self.list_errors(evaluated),
+            *self.list_label_issues(evaluated),
+        ]
+
+    def tabulate_classes(self, outputs: Predicted) -> list[Block]:
+        """Tabulate what was predicted for the rows of each class."""
+        count = self.probabilities(outputs.logits).shape[1]
+        labels = np.asarray(outputs.labels)
+        return tabulate_confusions(outputs.predictions, labels, count, self.format_label)
 
     def find_errors(self, outputs: Predicted, most: int) -> list[tuple[int, float]]:
         labels, probabilities = np.asarray(outputs.labels), self.probabilities(outputs.logits)
@@ -242,25 +303,29 @@ class ClassProblem(Calibrated, LabelledProblem):
         labels = np.asarray(outputs.labels).astype(np.int64)
         return find_label_issues(labels, self.probabilities(outputs.logits))
 
-    def analyse(
-        self, outputs: Predicted, rows: Any, texts: datasets.Dataset | None, examples: int
-    ) -> dict[str, Any]:
-        analysis = super().analyse(outputs, rows, texts, examples)
-        issues = self.find_label_issues(outputs)
+    def list_label_issues(self, evaluated: Evaluated[Predicted]) -> list[Block]:
+        """List the rows whose label is probably wrong."""
+        issues = self.find_label_issues(evaluated.outputs)
         if issues is None:
-            return analysis
-        listed = [
-            {
-                "id": str(rows[row]["id"]),
-                "texts": [] if texts is None else quote(texts[row]),
-                "label": self.format_label(given),
-                "prediction": self.format_label(suggested),
-                "size": confidence,
-            }
-            for row, given, suggested, confidence in issues.list_first(examples)
+            return []
+        source = "by confident learning (Northcutt, Jiang and Chuang 2021)"
+        note = f"None of {issues.counted:,} validation rows, {source}."
+        if len(issues.rows):
+            note = (
+                f"{len(issues.rows):,} of {issues.counted:,} validation rows, which the model did "
+                "not train on: it is confident of another class than the label, "
+                f"{source}, which estimates that {issues.noise:.1%} of the labels are wrong. The "
+                "estimate is too high if the model is weak. The most suspicious rows come first, "
+                "with the probability of the label; all are in label_issues/."
+            )
+        rows = [
+            self.show_row(
+                evaluated, row, self.format_label(given), self.format_label(suggested), confidence
+            )
+            for row, given, suggested, confidence in issues.list_first(evaluated.examples)
         ]
-        facts = {"found": len(issues.rows), "rows": issues.counted, "noise": issues.noise}
-        return {**analysis, "label_issues": {**facts, "listed": listed}}
+        title = "Labels that may be wrong"
+        return [Examples(title, rows, "probability", ".1%", note, other="suggested")]
 
     def tabulate(self, outputs: Predicted) -> dict[str, list[Any]]:
         """Add the probability of the predicted class, if the head is trained by a likelihood."""
@@ -311,24 +376,29 @@ class Ordinal(Classification):
         above = self.probabilities(logits)[:, :0:-1].cumsum(axis=1)
         return (above > 0.5).sum(axis=1)
 
-    def summarize(self, outputs: Predicted) -> Analysis:
-        return {**super().summarize(outputs), "distances": self._describe_distances(outputs)}
-
-    def _describe_distances(self, outputs: Predicted) -> list[dict[str, Any]]:
-        """Describe for each class how far its rows are predicted from it."""
+    def tabulate_classes(self, outputs: Predicted) -> list[Block]:
+        """Add for each class how far its rows are predicted from it."""
         labels = np.asarray(outputs.labels).astype(np.int64)
         distances = np.abs(outputs.predictions.astype(np.int64) - labels)
         classes, counts = np.unique(labels, return_counts=True)
         most = np.sort(classes[np.argsort(-counts, kind="stable")[:MOST_CLASSES]])
-        return [
-            {
-                "name": self.name_of(number),
-                "labelled": int((labels == number).sum()),
-                "mae": float(distances[labels == number].mean()),
-                "within_one": float((distances[labels == number] <= 1).mean()),
-            }
-            for number in most.tolist()
+        rows: list[list[Cell]] = []
+        for number in most.tolist():
+            chosen = distances[labels == number]
+            means = [float(chosen.mean()), float((chosen <= 1).mean())]
+            rows.append([self.name_of(number), len(chosen), *means])
+        columns = [
+            ("class", ""),
+            ("labelled", ","),
+            ("mean absolute error", ".3f"),
+            ("within one", ".1%"),
         ]
+        note = (
+            "Mean absolute error in classes, and the share of rows that are predicted as their "
+            "class or a neighbor of it."
+        )
+        table = Table("Distance from the label", columns, rows, note)
+        return [*super().tabulate_classes(outputs), table]
 
 
 class Paraphrase(ThresholdProblem, ClassProblem):
@@ -358,8 +428,8 @@ class Paraphrase(ThresholdProblem, ClassProblem):
         values = self.scale(logits)[:, :1]
         return np.concatenate([expit(-values), expit(values)], axis=1)
 
-    def summarize(self, outputs: Predicted) -> dict[str, Any]:
-        return {**super().summarize(outputs), **self.describe_decisions(outputs)}
+    def tabulate_classes(self, outputs: Predicted) -> list[Block]:
+        return [*super().tabulate_classes(outputs), *self.tabulate_decisions(outputs)]
 
 
 def _count(predictions: NDArray[Any], labels: NDArray[Any]) -> tuple[NDArray[Any], ...]:
@@ -478,22 +548,32 @@ class MultiLabelClassification(ThresholdProblem, LabelledProblem):
 
     # Reports
 
-    def summarize(self, outputs: Predicted) -> dict[str, Any]:
-        by_class = self.describe_types(outputs)
-        most_frequent = sorted(by_class, key=lambda one: -one["labelled"])
-        shown = by_class if len(by_class) <= MOST_CLASSES else most_frequent[:MOST_CLASSES]
-        labels = np.asarray(outputs.labels)
-        known, right = labels != IGNORED_LABEL, outputs.predictions == labels
-        return {
-            "classes": len(by_class),
-            "distribution": [
-                {"name": one["name"], "labels": one["labelled"], "predictions": one["predicted"]}
-                for one in shown
-            ],
-            "calibration": calibrate(self._likelihoods(outputs)[known], right[known]),
-            "by_class": shown,
-            **self.describe_decisions(outputs),
-        }
+    error_size = "probability"
+    error_format = ".1%"
+    error_note = (
+        "The wrong rows whose labels together had the lowest probability, with the probability of "
+        "the predicted ones."
+    )
+
+    def describe(self, evaluated: Evaluated[Predicted]) -> list[Block]:
+        outputs, labels = evaluated.outputs, np.asarray(evaluated.outputs.labels)
+        types = self.describe_types(outputs)
+        note = ""
+        if len(types) > MOST_CLASSES:
+            note = f"The {MOST_CLASSES} most frequent of {len(types)} labels."
+            types = sorted(types, key=lambda row: -row["labelled"])[:MOST_CLASSES]
+        names = ("f1", "precision", "recall", "labelled", "predicted")
+        formats = [("label", ""), ("F1", ".4f"), *((name, ".4f") for name in names[1:3])]
+        formats += [(name, ",") for name in names[3:]]
+        rows = [[row["name"], *(row[name] for name in names)] for row in types]
+        counted, right = labels != IGNORED_LABEL, outputs.predictions == labels
+        calibration = calibrate(self._likelihoods(outputs)[counted], right[counted])
+        return [
+            Table("Precision and recall", formats, rows, note),
+            *self.tabulate_decisions(outputs),
+            *self.draw_calibration(calibration, evaluated.held_out),
+            *self.list_errors(evaluated),
+        ]
 
     def find_errors(self, outputs: Predicted, most: int) -> list[tuple[int, float]]:
         """Return the wrong rows whose labels together had the lowest probability."""
@@ -558,31 +638,38 @@ class MultipleChoice(ClassProblem):
     def find_label_issues(self, outputs: Predicted) -> None:
         return None  # labels are compared by class
 
-    def summarize(self, outputs: Predicted) -> Analysis:
-        """Summarize by the place of the choice; the places of two choices are not confused."""
-        summary = super().summarize(outputs)
-        names = [{**row, "name": f"choice {row['name']}"} for row in summary["distribution"]]
-        kept = {name: summary[name] for name in ("classes", "calibration")}
-        return {**kept, "distribution": names}
+    def tabulate_classes(self, outputs: Predicted) -> list[Block]:
+        """Count the places of the choices, which are not confused as classes are."""
+        labels = np.asarray(outputs.labels).astype(np.int64)
+        count = self.probabilities(outputs.logits).shape[1]
+        given, predicted = (
+            np.bincount(values.astype(np.int64), minlength=count).tolist()
+            for values in (labels, outputs.predictions)
+        )
+        rows = [
+            [f"choice {place}", *pair]
+            for place, pair in enumerate(zip(given, predicted, strict=True))
+        ][:MOST_CLASSES]
+        columns = [("place", ""), ("labels", ","), ("predicted", ",")]
+        return [Table("Labels and predictions", columns, rows)]
 
-    def analyse(
-        self, outputs: Predicted, rows: Any, texts: datasets.Dataset | None, examples: int
-    ) -> dict[str, Any]:
-        """Add the texts of the choices to the errors."""
-        analysis = super().analyse(outputs, rows, texts, examples)
-        if texts is None:
-            return analysis
-        for error, (row, _) in zip(
-            analysis["errors"], self.find_errors(outputs, examples), strict=True
-        ):
-            choices = [
-                f"{number}: {shorten_quote(text)}"
-                for number, text in enumerate(texts[row]["choices"])
-            ]
-            error["texts"] = [*quote(texts[row]), *choices]
-            for key in ("label", "prediction"):
-                error[key] = choices[int(error[key])]
-        return analysis
+    def show_row(
+        self, evaluated: Evaluated[Predicted], row: int, label: str, prediction: str, size: float
+    ) -> Example:
+        """Add the texts of the choices."""
+        example = super().show_row(evaluated, row, label, prediction, size)
+        if evaluated.texts is None:
+            return example
+        choices = [
+            f"{number}: {shorten_quote(text)}"
+            for number, text in enumerate(evaluated.texts[row]["choices"])
+        ]
+        return replace(
+            example,
+            texts=[*example.texts, *choices],
+            label=choices[int(label)],
+            prediction=choices[int(prediction)],
+        )
 
     @property
     def card_example(self) -> str:

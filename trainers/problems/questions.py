@@ -24,8 +24,9 @@ from torch import Tensor
 from trainers.data.dataset import spread_numbers
 from trainers.files import write_text
 
-from .analysis import calibrate
-from .base import Decode, Problem, check_same_rows, quote
+from .analysis import calibrate, draw_reliability
+from .base import Decode, Evaluated, Problem, check_same_rows, quote
+from .blocks import Block, Cell, Example, Examples, Table
 from .metrics import Metric
 
 # Number of windows whose pairs of start and end are compared at once.
@@ -442,32 +443,44 @@ class QuestionAnswering(Problem[Answered]):
         answers = [QuestionAnswers(name, text, [], None) for name, text in texts.items()]
         return Answered(answers, references.tolist())
 
-    def analyse(
-        self, outputs: Answered, rows: Any, texts: datasets.Dataset | None, examples: int
-    ) -> dict[str, Any]:
-        """Summarize answers; errors are those with the lowest F1, the most confident first."""
-        found, right = outputs.predictions, list(outputs.labels or ())
-        exact, f1 = score_answers([one.text for one in found], right, some_impossible=self.is_v2)
-        confidences = np.asarray(list(map(_confidence, found)))
-        scored = zip(found, right, exact, f1, strict=True)
-        outcomes = Counter(_outcome(one.text, *scores) for one, *scores in scored)
+    def describe(self, evaluated: Evaluated[Answered]) -> list[Block]:
+        """Describe answers; errors are those with the lowest F1, the most confident first."""
+        answers, right = evaluated.outputs.predictions, list(evaluated.outputs.labels or ())
+        texts = [answer.text for answer in answers]
+        exact, f1 = score_answers(texts, right, some_impossible=self.is_v2)
+        confidences = np.asarray(list(map(_confidence, answers)))
+        scored = zip(texts, right, exact, f1, strict=True)
+        outcomes = Counter(_outcome(*values) for values in scored)
         worst = [row for row in np.lexsort((-confidences, f1)).tolist() if not exact[row]]
-        quotes = _quote_questions([found[row].id for row in worst[:examples]], texts)
-        return {
-            "rows": len(found),
-            "outcomes": [{"name": name, "rows": rows} for name, rows in outcomes.most_common()],
-            "calibration": calibrate(confidences, exact > 0),
-            "errors": [
-                {
-                    "id": found[row].id,
-                    "label": " / ".join(dict.fromkeys(right[row])) or NO_ANSWER,
-                    "prediction": found[row].text or NO_ANSWER,
-                    "size": float(confidences[row]),
-                    "texts": quoted,
-                }
-                for row, quoted in zip(worst, quotes, strict=False)
-            ],
-        }
+        worst = worst[: evaluated.examples]
+        quotes = _quote_questions([answers[row].id for row in worst], evaluated.texts)
+        errors = [
+            Example(
+                answers[row].id,
+                quoted,
+                " / ".join(dict.fromkeys(right[row])) or NO_ANSWER,
+                texts[row] or NO_ANSWER,
+                float(confidences[row]),
+            )
+            for row, quoted in zip(worst, quotes, strict=True)
+        ]
+        note = "By the text comparison of the official evaluation."
+        columns = [("answer", ""), ("questions", ","), ("share", ".1%")]
+        rows: list[list[Cell]] = [
+            [name, count, count / len(answers)] for name, count in outcomes.most_common()
+        ]
+        confidence = "the probability of the answer among the n best, and an exact match is correct"
+        blocks: list[Block] = [
+            Table("Outcomes", columns, rows, note),
+            *draw_reliability(calibrate(confidences, exact > 0), confidence),
+        ]
+        if errors:
+            note = (
+                "The answers with the lowest F1, the most confident first, with the probability "
+                "of the answer."
+            )
+            blocks.append(Examples("Worst errors", errors, "probability", ".1%", note))
+        return blocks
 
 
 def _confidence(answers: QuestionAnswers) -> float:

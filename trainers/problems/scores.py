@@ -18,8 +18,9 @@ from trainers.data.dataset import Rows
 from trainers.files import write_text
 
 from . import metrics as measures
-from .analysis import Analysis, analyse_scores
-from .base import Decode, LabelledProblem, Predicted, check_same_rows
+from .analysis import draw_scatter
+from .base import Decode, Evaluated, LabelledProblem, Predicted, check_same_rows
+from .blocks import Block, Table
 from .metrics import MISSING, PredictionMetric, Score, mean_over_targets
 
 logger = logging.getLogger(__name__)
@@ -84,9 +85,13 @@ class Similarity(LabelledProblem):
         low, high = GLUE_RANGE
         return f"{min(max(float(prediction), low), high):.3f}"
 
-    def summarize(self, outputs: Predicted) -> Analysis:
+    error_note = "The rows whose score is furthest from the label."
+
+    def describe(self, evaluated: Evaluated[Predicted]) -> list[Block]:
+        outputs = evaluated.outputs
         labels = np.asarray(outputs.labels)
-        return analyse_scores(outputs.predictions, labels, self.head.get("score_range"))
+        scatter = draw_scatter("Predictions and labels", outputs.predictions, labels)
+        return [scatter, *self.list_errors(evaluated)]
 
     def find_errors(self, outputs: Predicted, most: int) -> list[tuple[int, float]]:
         distances = np.abs(outputs.predictions.astype(np.float64) - np.asarray(outputs.labels))
@@ -288,16 +293,35 @@ class Regression(LabelledProblem):
             for kind, values in kinds.items()
         }
 
-    def summarize(self, outputs: Predicted) -> Analysis:
+    @property
+    def error_note(self) -> str:  # type: ignore[override]
+        note = "The rows whose prediction is furthest from the label"
+        several = (
+            ": the root mean square over the targets, in standard deviations of the training rows"
+        )
+        return f"{note}{several if self._has_several else ''}."
+
+    def describe(self, evaluated: Evaluated[Predicted]) -> list[Block]:
+        outputs = evaluated.outputs
         predictions, labels = as_matrix(outputs.predictions), as_matrix(np.asarray(outputs.labels))
-        found = []
-        for number, facts in enumerate(self._describe_targets(outputs)):
+        targets = self._describe_targets(outputs)
+        titles = {"r2": "R²", "rmse": "RMSE", "mae": "MAE"}
+        names = [(titles.get(name, name.capitalize()), ".4f") for name in BY_TARGET]
+        note = (
+            "Metrics on the validation rows that have a label of the target, in its unit where "
+            "they have one."
+        )
+        rows = [list(facts.values()) for facts in targets]
+        blocks: list[Block] = [
+            Table("Targets", [("target", ""), *names, ("labelled", ",")], rows, note)
+        ]
+        for number, facts in enumerate(targets[:MOST_PLOTS]):
             kept = labels[:, number] != MISSING
-            scores = analyse_scores(predictions[kept, number], labels[kept, number], None)
-            drawn = number < MOST_PLOTS and facts["labelled"]
-            shown = {key: scores[key] for key in ("scatter", "range")} if drawn else {}
-            found.append({**facts, **shown})
-        return {"targets": found}
+            if facts["labelled"]:
+                title = f"Predictions and labels of {facts['name']}"
+                pairs = predictions[kept, number], labels[kept, number]
+                blocks.append(draw_scatter(title, *pairs))
+        return [*blocks, *self.list_errors(evaluated)]
 
     def find_errors(self, outputs: Predicted, most: int) -> list[tuple[int, float]]:
         """Return the rows that are off by most; of several targets in standard deviations."""

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import datasets
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -21,7 +20,8 @@ from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import FlatRows, TextSource, has_token_labels
 from trainers.files import write_text
 
-from .base import Decode, Problem, check_same_rows, find_output
+from .base import Decode, Evaluated, Problem, check_same_rows, find_output
+from .blocks import Block, Example, Examples, Table
 from .classes import Calibrated
 from .metrics import Metric, f1_of_counts, score_counts
 
@@ -129,59 +129,57 @@ def describe_types(tagged: Tagged, names: TagNames) -> list[dict[str, Any]]:
     ]
 
 
-def analyse_tags(tagged: Tagged, labels: Sequence[str], rows: Any, examples: int) -> dict[str, Any]:
-    """Summarize tags for a report; words are quoted if the rows have them."""
-    names, given = TagNames.parse(labels), np.asarray(tagged.labels)
-    counts = [np.bincount(tags, minlength=len(labels)) for tags in (given, tagged.predictions)]
+def describe_tags(evaluated: Evaluated[Tagged], labels: Sequence[str]) -> list[Block]:
+    """Describe entity types and the worst sentences; words are quoted if the rows have them."""
+    tagged, rows, names = evaluated.outputs, evaluated.rows, TagNames.parse(labels)
+    given = np.asarray(tagged.labels)
     sentences, numbers = np.unique(tagged.sentences, return_inverse=True)
     wrong = np.bincount(numbers, tagged.predictions != given, len(sentences))
-    share = wrong / np.bincount(numbers, minlength=len(sentences))
-    worst = np.argsort(-wrong, kind="stable")[:examples]
+    shares = wrong / np.bincount(numbers, minlength=len(sentences))
+    worst = np.argsort(-wrong, kind="stable")[: evaluated.examples]
     words = None
     if "words" in rows.column_names:
         words = np.asarray([word for row in rows["words"] for word in row], dtype=object)
-    return {
-        "rows": len(sentences),
-        "distribution": [
-            {"name": name, "labels": int(labelled), "predictions": int(predicted)}
-            for name, labelled, predicted in zip(labels, *counts, strict=True)
-        ],
-        "types": describe_types(tagged, names),
-        "errors": [
-            _describe_error(tagged, names, words, numbers == number, int(sentences[number]))
-            | {"size": float(share[number])}
-            for number in worst.tolist()
-            if wrong[number]
-        ],
-    }
+    errors = [
+        _show_sentence(tagged, names, words, numbers == number, sentences[number], shares[number])
+        for number in worst.tolist()
+        if wrong[number]
+    ]
+    keys = ("f1", "precision", "recall", "labelled", "predicted", "right")
+    columns = [("type", ""), ("F1", ".4f"), ("precision", ".4f"), ("recall", ".4f")]
+    columns += [(key, ",") for key in keys[3:]]
+    types = [[row["name"], *(row[key] for key in keys)] for row in describe_types(tagged, names)]
+    note = "An entity is right if its first word, its last word and its type are, as in conlleval."
+    blocks: list[Block] = [Table("Types", columns, types, note)]
+    if errors:
+        note = "The sentences with the most wrong tags, and their share."
+        blocks.append(Examples("Worst errors", errors, "wrong tags", ".1%", note))
+    return blocks
 
 
-def _describe_error(
+def _show_sentence(
     tagged: Tagged,
     names: TagNames,
     words: NDArray[Any] | None,
     chosen: NDArray[np.bool_],
     number: int,
-) -> dict[str, Any]:
-    """Describe the right and the predicted entities of a sentence."""
+    share: float,
+) -> Example:
+    """Show the right and the predicted entities of a sentence."""
     if words is None:
-        return {"id": str(number), "texts": [], "label": "", "prediction": ""}
-    own = words[chosen].tolist()
+        return Example(str(number), [], "", "", float(share))
+    texts = words[chosen].tolist()
 
     def show(tags: Numbers) -> str:
-        entities = find_entities(tags[chosen], np.zeros(len(own), np.int64), names)
+        entities = find_entities(tags[chosen], np.zeros(len(texts), np.int64), names)
         shown = [
-            f"{' '.join(own[first : last + 1])} ({names.names[kind]})"
+            f"{' '.join(texts[first : last + 1])} ({names.names[kind]})"
             for first, last, kind in zip(*(values.tolist() for values in entities), strict=True)
         ]
         return ", ".join(shown) or "none"
 
-    return {
-        "id": str(number),
-        "texts": [" ".join(own)],
-        "label": show(np.asarray(tagged.labels)),
-        "prediction": show(tagged.predictions),
-    }
+    label, prediction = show(np.asarray(tagged.labels)), show(tagged.predictions)
+    return Example(str(number), [" ".join(texts)], label, prediction, float(share))
 
 
 # Label of a word whose tag is unknown.
@@ -281,10 +279,9 @@ class TokenClassification(Calibrated, Problem[Tagged]):
         lengths = [len(sentence) for sentence in sentences]
         return Tagged(numbers[:, 1], numbers[:, 0], np.repeat(np.arange(len(lengths)), lengths))
 
-    def analyse(
-        self, outputs: Tagged, rows: Any, texts: datasets.Dataset | None, examples: int
-    ) -> dict[str, Any]:
-        return analyse_tags(outputs, self.head["labels"], rows, examples)
+    def describe(self, evaluated: Evaluated[Tagged]) -> list[Block]:
+        table, *errors = describe_tags(evaluated, self.head["labels"])
+        return [table, *self.draw_calibration(None, evaluated.held_out), *errors]
 
     def confidences(self, logits: Any, predictions: NDArray[Any]) -> NDArray[np.float64]:
         likely = softmax(self.scale(logits), axis=1)

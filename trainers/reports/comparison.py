@@ -1,25 +1,19 @@
 """A page with two runs side by side, made from the files in their folders."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trainers.files import write_text
 from trainers.problems import make_problems
 from trainers.problems.base import Problem
+from trainers.problems.blocks import Figure, Points, Table
 
-from .escaping import printable
-from .evidence import EVIDENCE_FILE
-from .page import list_results, page_environment
-from .plots.positions import Plot, place_intervals, plot_curves
+from .page import EVIDENCE_FILE, Section, list_results, show_value, write_page
 from .results import name_run, read_metrics
-from .wording import count
+from .texts import count, printable
 
-TEMPLATE = "compare.html"
-# The styles of the two runs, in every plot.
-STYLES = ("dev", "train")
 ALL = "all tasks"
 
 
@@ -42,7 +36,7 @@ class Run:
     facts: dict[str, str]
     problems: dict[str, Problem[Any]]
     scores: dict[tuple[str, str], tuple[float | None, float | None]]  # value and standard error
-    curves: dict[str, dict[tuple[str, str], Any]]  # by task, then by title and name
+    curves: dict[str, dict[tuple[str, str], Points]]  # by task, then by title and name
 
 
 def write_comparison(
@@ -74,27 +68,26 @@ def write_comparison(
             replace(run, name=printable(str(folder)))
             for run, folder in zip((first, second), folders, strict=True)
         )
-    rows = _compare_scores(first, second, differences)
-    intervals = place_intervals(
-        [row["paired"] and (row["paired"].low, row["change"], row["paired"].high) for row in rows]
-    )
-    text = (
-        page_environment()
-        .get_template(TEMPLATE)
-        .render(
-            runs=(first, second),
-            styles=STYLES,
-            rows=[row | {"interval": one} for row, one in zip(rows, intervals.marks, strict=True)],
-            intervals=intervals,
-            settings=printable([(key, *map(_show, values)) for key, *values in settings]),
-            note=printable(note),
-            tasks=[
-                {"name": task, "plots": list(_compare_curves(first, second, task))}
-                for task in dict.fromkeys((*first.problems, *second.problems))
-            ],
-        )
-    )
-    write_text(path, text)
+    titles = [("setting", ""), (first.name, ""), (second.name, "")]
+    facts = [[fact, first.facts[fact], second.facts[fact]] for fact in first.facts]
+    differing = [[key, *map(_show, values)] for key, *values in printable(list(settings))]
+    if differing:
+        changed = Section("Settings that differ", blocks=[Table("", titles, differing)])
+    else:
+        changed = Section("Settings that differ", ["None: the runs have equal settings."])
+    sections = [
+        Section("Runs", blocks=[Table("", [("run", ""), *titles[1:]], facts)]),
+        _compare_scores(first, second, differences, printable(note)),
+        changed,
+        *(
+            _compare_curves(first, second, task)
+            for task in dict.fromkeys((*first.problems, *second.problems))
+        ),
+    ]
+    names = [first.name, second.name]
+    title = f"{first.name} and {second.name}: two runs"
+    subtitle = "Made from metrics.json, report.json, run.json and the predictions of both runs."
+    write_page(path, title, names, subtitle, sections)
     return Path(path)
 
 
@@ -108,7 +101,7 @@ def _read_run(folder: str | os.PathLike[str]) -> Run:
         _describe(metrics, evidence),
         problems,
         {(row["task"], row["metric"]): row["cells"][0] for row in rows},
-        {task: dict(_list_curves(plots)) for task, plots in evidence["curves"].items()},
+        {task: _list_curves(plots) for task, plots in evidence["curves"].items()},
     )
 
 
@@ -126,51 +119,61 @@ def _describe(metrics: Mapping[str, Any], evidence: Mapping[str, Any]) -> dict[s
     }
 
 
-def _list_curves(plots: Iterable[Mapping[str, Any]]) -> Iterator[tuple[tuple[str, str], Any]]:
-    """Yield the losses and the first metric of each plot; the table has the other metrics."""
+def _list_curves(plots: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Points]:
+    """List the losses and the first metric of each plot; the table has the other metrics."""
+    found = {}
     for curve in plots:
-        series = curve["series"] if _is_loss(curve["title"]) else curve["series"][:1]
-        yield from (((curve["title"], one["name"]), one) for one in series)
+        series = list(curve["series"].items())
+        for name, points in series if _is_loss(curve["title"]) else series[:1]:
+            found[curve["title"], name] = points
+    return found
 
 
 def _compare_scores(
-    first: Run, second: Run, differences: Iterable[PairedDifference]
-) -> list[dict[str, Any]]:
+    first: Run, second: Run, differences: Iterable[PairedDifference], note: str
+) -> Section:
     """List every metric of the validation rows, a row each, with the difference of the runs."""
-    paired = {(one.task, one.metric): one for one in differences}
-    rows = []
+    paired = {(difference.task, difference.metric): difference for difference in differences}
+    rows, intervals = [], {}
     for key in dict.fromkeys((*first.scores, *second.scores)):
         cells = [run.scores.get(key, (None, None)) for run in (first, second)]
         (before, _), (after, _) = cells
         change = None if before is None or after is None else after - before
-        task, metric = key
-        rows.append(
-            {
-                "task": task,
-                "metric": metric,
-                "cells": cells,
-                "change": change,
-                "paired": paired.get(key),
-            }
-        )
-    return rows
+        interval, p_value = None, None
+        if key in paired and change is not None:
+            found = paired[key]
+            interval, p_value = f"[{found.low:+.4f}, {found.high:+.4f}]", found.p_value
+            intervals[" ".join(key)] = [found.low, change, found.high]
+        rows.append([*key, *(show_value(*cell) for cell in cells), change, interval, p_value])
+    columns = [("task", ""), ("metric", ""), ("first", ".4f"), ("second", ".4f")]
+    columns += [("difference", "+.4f"), ("95 % interval of the difference", "+.4f"), ("p", ".4f")]
+    text = (
+        "After ± is the standard error over the choice of rows. The difference is second minus "
+        "first."
+    )
+    blocks: list[Any] = [Table("", columns, rows, text)]
+    if intervals:
+        text = "In the order of the table; the dashed line is no difference."
+        title = "Differences with their 95 % intervals"
+        series = {name: [[float(end) for end in ends]] for name, ends in intervals.items()}
+        blocks.append(Figure(title, "second minus first", "", series, text, style="intervals"))
+    return Section("Metrics on validation rows", [note] if note else [], blocks)
 
 
-def _compare_curves(first: Run, second: Run, task: str) -> Iterable[tuple[str, Plot | None]]:
+def _compare_curves(first: Run, second: Run, task: str) -> Section:
     """Plot every loss and metric of a task, with a line for each run."""
-    found: list[Mapping[tuple[str, str], Any]] = [
-        run.curves.get(task, {}) for run in (first, second)
-    ]
-    for key in dict.fromkeys((*found[0], *found[1])):
-        series = [
-            {"name": run.name, "style": style, "points": curves[key]["points"]}
-            for run, style, curves in zip((first, second), STYLES, found, strict=True)
-            if key in curves
-        ]
+    curves = [run.curves.get(task, {}) for run in (first, second)]
+    figures = []
+    for key in dict.fromkeys((*curves[0], *curves[1])):
         title, name = key
+        series = {
+            place: found[key]
+            for place, found in zip(("first", "second"), curves, strict=True)
+            if key in found
+        }
         shown = f"{title}, {name}" if _is_loss(title) else name
-        plot = plot_curves(series, None)
-        yield shown, plot and replace(plot, best=None)
+        figures.append(Figure(shown, "optimizer steps", "", series))
+    return Section(task, [] if figures else ["Nothing was logged."], figures)
 
 
 def _is_loss(title: str) -> bool:

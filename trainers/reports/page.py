@@ -1,45 +1,79 @@
-"""``report.html``: one self-contained page about a run, made from the files in its folder."""
+"""``report.html``: one self-contained page about a run, made from the files in its folder.
 
+``report.json`` has what the page needs beside ``metrics.json``: the blocks of every task.
+"""
+
+import json
 import logging
+import math
 import os
+import platform
+import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import datasets
+import torch
+
+from trainers.data.dataset import Rows, TaskDataset
+from trainers.data.rows import describe_labels
 from trainers.files import write_text
 from trainers.problems import make_problems
-from trainers.problems.base import Problem
+from trainers.problems.base import Evaluated, Problem
+from trainers.problems.blocks import Block, Cell, Code, Figure, Number, Numbers, Table
 from trainers.problems.metrics import AGGREGATES
 from trainers.training.multitask import MultiTaskTrainer
 
-from .escaping import printable
-from .evidence import EVIDENCE_FILE, write_evidence
-from .plots.palette import DARK, LIGHT
-from .plots.positions import place_strip, plot_calibration, plot_curves, plot_scatter
+from .figures import DARK, LIGHT, draw_curves, draw_figure
 from .results import name_run, read_metrics
-from .wording import count
+from .texts import count, printable
 
 logger = logging.getLogger(__name__)
 
-REPORT_FILE = "report.html"
+REPORT_FILE, EVIDENCE_FILE = "report.html", "report.json"
 # The most important split comes first, where a phone shows it.
 SPLITS = {"validation": "validation rows", "test": "test rows", "train": "training rows"}
 KINDS = tuple(SPLITS)
 MOST_BAD_ROWS = 50
-FIRST_ERRORS = 5  # the others are collapsed
+FIRST_EXAMPLES = 5  # the others are collapsed
+# What the section of a task says about its head.
+HEAD_KEYS = ("pair_encoding", "pooling", "head", "loss")
 
 
-def report_run(trainer: MultiTaskTrainer, *args: Any, **kwargs: Any) -> Path | None:
+@dataclass(frozen=True)
+class Section:
+    """A section of a page."""
+
+    title: str
+    notes: list[str] = field(default_factory=list)  # paragraphs below the title
+    blocks: list[Any] = field(default_factory=list)  # blocks, or what JSON makes of them
+
+
+def report_run(
+    trainer: MultiTaskTrainer,
+    encoded: Mapping[str, Mapping[str, Rows]],
+    outputs: Mapping[tuple[str, str], Any],
+    texts: Mapping[str, datasets.Dataset] | None = None,
+    examples: int = 20,
+) -> Path | None:
     """Write ``report.json`` and ``report.html`` of a run whose results are already written.
 
     A failure must not cost the run: it is logged with its traceback, and None is returned.
-    ``args`` are those of ``write_evidence``.
+
+    Args:
+        trainer: The trainer, for its history and its output folder.
+        encoded: By task and split, the encoded rows with their ids.
+        outputs: By task and split, from ``evaluate_run``.
+        texts: By task, the validation rows before they were encoded; None if they may not be shown.
+        examples: Number of rows in each list of a task.
     """
     folder = Path(str(trainer.args.output_dir))
     try:
-        write_evidence(trainer, *args, **kwargs)
+        write_evidence(trainer, encoded, outputs, texts, examples)
         return write_report(folder)
     except Exception:
         logger.exception(
@@ -47,6 +81,100 @@ def report_run(trainer: MultiTaskTrainer, *args: Any, **kwargs: Any) -> Path | N
             folder / REPORT_FILE,
         )
         return None
+
+
+def write_evidence(
+    trainer: MultiTaskTrainer,
+    encoded: Mapping[str, Mapping[str, Rows]],
+    outputs: Mapping[tuple[str, str], Any],
+    texts: Mapping[str, datasets.Dataset] | None = None,
+    examples: int = 20,
+) -> None:
+    """Write ``report.json``; the arguments are those of ``report_run``."""
+    history, last = trainer.state.log_history, trainer.state.global_step
+    best = trainer.state.best_global_step if trainer.args.load_best_model_at_end else None
+    evaluated = int(best or last)
+    # the evaluated step is marked if it is not the last
+    kept = evaluated if evaluated != last else None
+    pace = (trainer.state.epoch or 0.0) / max(1, last)
+    seconds = [entry["train_runtime"] for entry in history if "train_runtime" in entry]
+    blocks: dict[str, list[Block]] = {}
+    for (task, split), output in outputs.items():
+        problem, found = trainer.problems[task], output
+        rows: Any = encoded[task][split]
+        if split != "validation" or not problem.is_labelled(rows):
+            continue
+        held_out = {
+            other: values
+            for (name, other), values in outputs.items()
+            if name == task and other != "train" and problem.is_labelled(encoded[task][other])
+        }
+        labelled, quoted = problem.find_labelled(found), (texts or {}).get(task)
+        if labelled is not None:
+            found, rows = problem.keep_rows(found, labelled), rows.select(labelled)
+            quoted = None if quoted is None else quoted.select(labelled)
+        blocks[task] = problem.describe(Evaluated(found, rows, quoted, examples, held_out))
+    sampler, dataset = trainer.train_sampler, trainer.train_dataset
+    shared = dataset.shared if isinstance(dataset, TaskDataset) else {}
+    plans = {} if sampler is None else sampler.oversampling
+    content = {
+        "problem_types": {name: task.problem_type for name, task in trainer.tasks.items()},
+        "curves": {
+            task: list(map(asdict, draw_curves(history, problem, kept, pace)))
+            for task, problem in trainer.problems.items()
+        },
+        "evaluated_step": evaluated,
+        "train_seconds": seconds[-1] if seconds else None,
+        **_describe_shares(trainer),
+        "shared_rows": [f"{owner}: {describe_labels(labels)}" for owner, labels in shared.items()],
+        "oversampling": {
+            task: [classes._asdict() for classes in plan.describe_classes()]
+            for task, plan in plans.items()
+        },
+        "splits": {
+            task: {split: len(rows) for split, rows in splits.items()}
+            for task, splits in encoded.items()
+        },
+        "environment": describe_environment(trainer.args),
+        "blocks": {task: list(map(asdict, found)) for task, found in blocks.items()},
+    }
+    write_text(Path(str(trainer.args.output_dir)) / EVIDENCE_FILE, json.dumps(content) + "\n")
+
+
+def _describe_shares(trainer: MultiTaskTrainer) -> dict[str, Any]:
+    """Describe each task's share of an epoch, or of the whole run if epochs differ."""
+    sampler = trainer.train_sampler
+    if sampler is None:
+        return {"shares": {}, "shares_of": "an epoch"}
+    epochs = trainer.state.epoch or 0.0
+    whole, name = None, "an epoch"
+    if sampler.is_drawn and epochs >= 1 and math.isclose(epochs, round(epochs)):
+        whole = round(epochs)
+        name = "the only epoch" if whole == 1 else f"all {whole} epochs"
+    elif sampler.is_drawn:
+        name = f"epoch {sampler.epoch + 1} if it were whole"
+    shares = sampler.shares(whole)
+    return {"shares": {task: share._asdict() for task, share in shares.items()}, "shares_of": name}
+
+
+def describe_environment(args: Any) -> dict[str, str]:
+    """Describe the date, the machine and the software of a run, but no person."""
+    precision = "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32"
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "device": name_device(args.device),
+        "processes": str(args.world_size),
+        "precision": precision,
+        "python": sys.version.split()[0],
+        "system": f"{platform.system()} {platform.release()}",
+    }
+
+
+def name_device(device: torch.device) -> str:
+    """Return the name of a GPU, or the kind of processor and its threads."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type} ({platform.machine()}, {count(torch.get_num_threads(), 'thread')})"
 
 
 def write_report(folder: str | os.PathLike[str]) -> Path:
@@ -63,38 +191,40 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
     """
     metrics = printable(read_metrics(folder))
     evidence = printable(read_metrics(folder, EVIDENCE_FILE))
-    environment = page_environment()
-    environment.filters["epoch"] = partial(
-        _find_epoch, steps=metrics["steps"], epochs=metrics["epochs"] or 0
-    )
     problems = make_problems(evidence["problem_types"], metrics["tasks"] or {}, metrics["metrics"])
-    tasks = [
-        {"number": number, **_describe_task(problem, metrics, evidence)}
-        for number, problem in enumerate(problems.values(), start=1)
+    environment = {**evidence["environment"], **metrics["versions"]}
+    facts = [[key, value] for key, value in environment.items()]
+    steps, epochs = count(int(metrics["steps"]), "optimizer step"), metrics["epochs"] or 0
+    sections = [
+        _make_results(metrics, evidence, problems),
+        *(_make_task(problem, metrics, evidence) for problem in problems.values()),
+        _make_training(metrics, evidence),
+        _make_data(metrics, evidence, problems),
+        Section("Environment", blocks=[Table("", [("", ""), ("", "")], facts)]),
     ]
-    usual = ("train", "validation", "test")
-    text = environment.get_template(REPORT_FILE).render(
-        name=printable(name_run(folder)),
-        metrics=metrics,
-        evidence=evidence,
-        tasks=tasks,
-        results=list_results(metrics, problems),
-        splits={split: _name_split(split) for split in _find_splits(metrics)},
-        data_splits=[*usual, *sorted(set(chain(*evidence["splits"].values())) - {*usual})],
-        texts=_list_texts(metrics["text"]),
-        most_bad_rows=MOST_BAD_ROWS,
-        first_errors=FIRST_ERRORS,
-        name_split=_name_split,
-        plot_calibration=plot_calibration,
-        plot_scatter=plot_scatter,
-    )
+    name, date = printable(name_run(folder)), evidence["environment"]["date"]
+    subtitle = f"{steps}, {count(epochs, 'epoch')}, seed {metrics['seed']}, {date}"
     path = Path(folder) / REPORT_FILE
-    write_text(path, text)
+    write_page(path, f"{name}: report of a run", [name], subtitle, sections)
     return path
 
 
-def page_environment() -> Any:
-    """Return the Jinja environment of all pages, which escapes every value."""
+def write_page(
+    path: str | os.PathLike[str],
+    title: str,
+    names: Sequence[str],
+    subtitle: str,
+    sections: Sequence[Section],
+) -> None:
+    """Write a page of sections, in which every value is escaped.
+
+    Args:
+        path: The page.
+        title: Of the window.
+        names: Of the runs.
+        subtitle: Below the names.
+        sections: The sections.
+    """
     # a run that only trains saves the memory of this import
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -105,14 +235,26 @@ def page_environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"light": LIGHT, "dark": DARK}
-    environment.filters["counted"] = count
-    return environment
+    numbers = iter(range(1, 1000))
+
+    def draw(block: Any, section: str) -> str:
+        figure = block if isinstance(block, Figure) else Figure(**block)
+        title = f"{figure.title} of {section}" if section else figure.title
+        return draw_figure(figure, next(numbers), title)
+
+    values = {"light": LIGHT, "dark": DARK, "title": title, "names": names, "subtitle": subtitle}
+    template = environment.get_template("page.html")
+    text = template.render(
+        **values, sections=sections, draw=draw, show=_show_cell, first=FIRST_EXAMPLES
+    )
+    write_text(path, text)
 
 
-def _find_epoch(step: int, steps: int, epochs: float) -> str:
-    """Return the epoch at whose end, or in which, a step was."""
-    return f"{step * epochs / max(1, steps):.3g}"
+def _show_cell(value: Cell, number_format: str) -> str:
+    """Format a cell of a table; a number in a column of texts is shown as it is."""
+    if value is None:
+        return "–"  # noqa: RUF001
+    return str(value) if isinstance(value, str) else format(value, number_format)
 
 
 def _find_splits(metrics: Mapping[str, Any]) -> list[str]:
@@ -136,7 +278,9 @@ def list_results(
         for task, problem in problems.items()
         for metric in problem.reported
     }
-    keys |= {("all tasks", name): (name, False) for name in _list_aggregates(problems)}
+    # of one task, the mean would only repeat its metric
+    shown = AGGREGATES if len(problems) > 1 else ("glue",)
+    keys |= {("all tasks", name): (name, False) for name in shown}
     rows = []
     for (task, metric), (key, is_headline) in keys.items():
         cells = [
@@ -148,57 +292,164 @@ def list_results(
     return rows
 
 
-def _list_aggregates(problems: Mapping[str, Problem[Any]]) -> Sequence[str]:
-    """List the aggregates to show; of one task, the mean would only repeat its metric."""
-    return AGGREGATES if len(problems) > 1 else ("glue",)
+def show_value(value: float | None, error: float | None = None) -> str | None:
+    """Format a metric, with its standard error if there is one."""
+    if value is None:
+        return None
+    return f"{value:.4f}" + ("" if error is None else f" ± {error:.4f}")
 
 
-def _describe_task(
-    problem: Problem[Any], metrics: Mapping[str, Any], evidence: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Collect the facts of a task."""
-    task, metric = problem.task, problem.headline[0]
-    scores = {
-        split: (metrics[split]["metrics"][f"{task}_{metric}"], errors[task])
-        for split in _find_splits(metrics)
-        # the headline metric can be undefined
-        if task in (errors := metrics[split]["standard_errors"])
-    }
-    styles = {"train": scores.get("train"), "dev": scores.get("validation")}
-    # the evaluated step is marked if it is not the last
-    evaluated = evidence["evaluated_step"]
-    marked = evaluated if evaluated != metrics["steps"] else None
-    return {
-        "name": task,
-        "problem": problem,
-        "data": metrics["data"].get(task, ""),
-        "splits": evidence["splits"].get(task, {}),
-        "metric": metric,
-        "scores": scores,
-        "measured": {split: metrics[split]["rows"][task] for split in scores},
-        "strip": place_strip({style: found for style, found in styles.items() if found}),
-        "plots": [
-            {
-                "title": curve["title"],
-                "plot": plot_curves(
-                    curve["series"], marked, lower_is_better=curve["lower_is_better"]
-                ),
-                "thinned": [one for one in curve["series"] if one["logged"] > len(one["points"])],
-            }
-            for curve in evidence["curves"][task]
-        ],
-        "analysis": evidence["analyses"].get(task),
-    }
-
-
-def _list_texts(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """List the facts of texts, a row for each split; there may be several texts."""
-    is_one = all(
-        not isinstance(fact, Mapping) for found in facts.values() for fact in found.values()
+def _make_results(
+    metrics: Mapping[str, Any], evidence: Mapping[str, Any], problems: Mapping[str, Problem[Any]]
+) -> Section:
+    numbers = []
+    for task, problem in problems.items():
+        metric, shown = problem.headline[0], {}
+        for split in _find_splits(metrics):
+            value = metrics[split]["metrics"].get(f"{task}_{metric}")
+            error = metrics[split]["standard_errors"].get(task)
+            if value is not None:
+                text = f"{value:.3f}" + ("" if error is None else f" ± {error:.3f}")
+                shown[split] = (value, text, count(metrics[split]["rows"][task], "row"))
+        if "validation" in shown:
+            value, text, size = shown["validation"]
+            note = f"on {size.replace('row', 'validation row')}"
+            if "train" in shown:
+                trained, trained_text, size = shown["train"]
+                size = size.replace("row", "training row")
+                note += f"; {trained_text} on {size}: gap {trained - value:+.3f}"
+            number, _, error = text.partition(" ")
+            numbers.append(Number(task, number, f"{error} {metric}".strip(), note))
+    note = (
+        "After ± is the standard error over the choice of rows, for one run with one seed; it does "
+        "not cover the variation between seeds."
     )
-    texts = {"": facts} if is_one else facts
-    return [
-        {"name": f"{name} {split}".strip(), **found}
-        for name, splits in texts.items()
-        for split, found in splits.items()
+    if "train" in metrics:
+        note += (
+            " The training rows are a fixed, evenly spread sample, at most as large as the "
+            "validation rows, evaluated at the end without dropout. The further their score lies "
+            "above that of the validation rows, the stronger the overfitting."
+        )
+    evaluated, best = evidence["evaluated_step"], ""
+    if evaluated != metrics["steps"]:
+        epochs = metrics["epochs"] or 0
+        reached = f"{evaluated * epochs / max(1, metrics['steps']):.3g}"
+        best = (
+            f"Evaluated at step {evaluated:,}, whose weights were the best. That was after "
+            f"{reached} of {count(epochs, 'epoch')}."
+        )
+    splits = [(_name_split(split), ".4f") for split in _find_splits(metrics)]
+    rows = [
+        [row["task"], row["metric"], *(show_value(*cell) for cell in row["cells"])]
+        for row in list_results(metrics, problems)
     ]
+    table = Table("All metrics", [("task", ""), ("metric", ""), *splits], rows, best)
+    return Section("Results", blocks=[Numbers(numbers, note), table])
+
+
+def _make_task(
+    problem: Problem[Any], metrics: Mapping[str, Any], evidence: Mapping[str, Any]
+) -> Section:
+    task, head = problem.task, problem.head
+    facts = [f"{key.replace('_', ' ')} {head[key]}" for key in HEAD_KEYS if head.get(key)]
+    kind = ", ".join([problem.problem_type, *facts])
+    notes = [f"{kind}; data: {metrics['data'].get(task, '')}", problem.caution]
+    curves = evidence["curves"][task]
+    if not curves:
+        notes.append("Nothing was logged.")
+    elif not problem.is_text:
+        notes.append(
+            "The training loss is the mean over the steps since the previous point, with dropout; "
+            "the held-out loss is without dropout."
+        )
+    blocks = [*curves, *evidence["blocks"].get(task, [])]
+    return Section(task, [note for note in notes if note], blocks)
+
+
+def _make_training(metrics: Mapping[str, Any], evidence: Mapping[str, Any]) -> Section:
+    start = f"Initial weights: {metrics['model_name_or_path'] or 'random'}."
+    if (evidence["train_seconds"] or 0) >= 1:
+        seconds = f"{evidence['train_seconds']:,.0f} seconds"
+        start += f" {seconds} since the last start, including evaluations."
+    blocks: list[Block] = [Code("Command", metrics["command"])]
+    if evidence["shares"]:
+        names = [("steps", ","), ("rows", ",")]
+        names += [("epochs of its rows", ".3f"), ("share of steps", ".1%")]
+        rows = [
+            [task, share["steps"], share["rows"], share["passes"], share["share"]]
+            for task, share in evidence["shares"].items()
+        ]
+        title = f"Share of each task in {evidence['shares_of']}"
+        shared = "; ".join(evidence["shared_rows"])
+        blocks.append(Table(title, [("task", ""), *names], rows, shared))
+    if evidence["oversampling"]:
+        names = [("training rows", ","), ("rows of a pass", ","), ("share", ".1%")]
+        rows = []
+        for task, classes in evidence["oversampling"].items():
+            total = sum(row["pass_rows"] for row in classes)
+            rows += [
+                [task, row["name"], row["rows"], row["pass_rows"], row["pass_rows"] / total]
+                for row in classes
+            ]
+        note = "Rows of each class in a pass over a task whose rows are repeated."
+        blocks.append(Table("Oversampling", [("task", ""), ("class", ""), *names], rows, note))
+    if metrics["recipe"]:
+        note = "The flags of the command override it."
+        blocks.append(Code("Recipe", metrics["recipe"].strip(), note))
+    return Section("Training", [start], blocks)
+
+
+def _make_data(
+    metrics: Mapping[str, Any], evidence: Mapping[str, Any], problems: Mapping[str, Problem[Any]]
+) -> Section:
+    usual, texts = ("train", "validation", "test"), metrics["text"]
+    splits = [*usual, *sorted(set(chain(*evidence["splits"].values())) - {*usual})]
+    bad_rows, rows = metrics["bad_rows"], []
+    for task in problems:
+        sizes = [evidence["splits"].get(task, {}).get(split) for split in splits]
+        rows.append([task, metrics["data"].get(task, ""), *sizes, len(bad_rows.get(task, []))])
+    names = [(name, ",") for name in (*splits, "skipped")]
+    notes = [f"{task}: {note}" for task, found in metrics["notes"].items() for note in found]
+    for task, found in metrics["splits"].items():
+        for split, facts in found.items():
+            if facts.get("training_rows"):
+                notes.append(
+                    f"{task}: {facts['training_rows']:,} of {facts['rows']:,} {split} rows "
+                    f"({facts['training_rows'] / facts['rows']:.1%}) have the texts or tokens of a "
+                    "training row."
+                )
+    valid = "Valid rows; for text, the evaluated ones." if texts else "Valid rows."
+    blocks = [Table("Rows", [("task", ""), ("data", ""), *names], rows, valid)]
+    for task, reasons in bad_rows.items():
+        if reasons:
+            title, note = f"Skipped in {task} ({len(reasons):,})", ""
+            if len(reasons) > MOST_BAD_ROWS:
+                note = f"The other {len(reasons) - MOST_BAD_ROWS:,} are in metrics.json."
+            lines = [[reason] for reason in reasons[:MOST_BAD_ROWS]]
+            blocks.append(Table(title, [("row", "")], lines, note, is_folded=True))
+    if texts:
+        blocks.append(_tabulate_texts(texts))
+    return Section("Data", notes, blocks)
+
+
+def _tabulate_texts(facts: Mapping[str, Any]) -> Table:
+    """Tabulate the facts of texts, a row for each split; there may be several texts."""
+    values = [fact for found in facts.values() for fact in found.values()]
+    texts = {"": facts} if not any(isinstance(fact, Mapping) for fact in values) else facts
+    found = {
+        f"{name} {split}".strip(): row
+        for name, splits in texts.items()
+        for split, row in splits.items()
+    }
+    keys = list(next(iter(found.values())))
+    rows = [
+        [
+            name,
+            *(
+                f"{value:.3f}" if isinstance(value := row.get(key), float) else value
+                for key in keys
+            ),
+        ]
+        for name, row in found.items()
+    ]
+    return Table("Texts", [("text", ""), *((key.replace("_", " "), ",") for key in keys)], rows)

@@ -14,8 +14,8 @@ from trainers.problems.base import Measured, Problem
 from trainers.problems.metrics import AGGREGATES, glue_score
 from trainers.training.multitask import MultiTaskTrainer
 
-from .model_card import markdown_table
-from .plots.history import plot_history
+from .figures import plot_history
+from .texts import markdown_table
 
 # Libraries whose versions can change the numbers.
 LIBRARIES = ("torch", "transformers", "accelerate", "datasets")

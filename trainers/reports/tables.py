@@ -1,16 +1,24 @@
-"""Tables of predictions for readers: texts, labels and predictions by name."""
+"""Files of predictions: tables for readers, labels to check, and files for the server of GLUE."""
 
 import csv
 import io
 import json
+import logging
 import os
-from collections.abc import Mapping
+import zipfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
 
-from trainers.files import write_text
+from trainers.data.dataset import Rows
+from trainers.files import replaced_when_done, write_text
+from trainers.problems import PROBLEMS
+from trainers.problems.analysis import LabelIssues
 from trainers.problems.base import Problem
 
 from .results import file_split
@@ -68,3 +76,164 @@ def format_table(table: Mapping[str, list[Any]]) -> str:
 def _to_cell(value: Any) -> Any:
     """Write a list of texts as JSON."""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+
+
+ISSUES_FOLDER = "label_issues"
+# Above this share of the rows, it is more likely that the model is wrong than that labels are.
+LARGE_SHARE = 0.15
+
+
+def write_label_issues(
+    output_dir: str | os.PathLike[str],
+    problems: Mapping[str, Problem[Any]],
+    rows: Mapping[str, datasets.Dataset],
+    outputs: Mapping[tuple[str, str], Any],
+    *,
+    quotes: bool,
+) -> list[str]:
+    """Write ``label_issues/<task>-dev.csv`` for the validation rows of each task.
+
+    Args:
+        output_dir: Folder of the run.
+        problems: By task.
+        rows: By task, the validation rows before they were encoded.
+        outputs: By task and split, from ``evaluate_run``.
+        quotes: Whether the texts may be shown.
+
+    Returns:
+        A line for each task whose labels are classes.
+    """
+    lines = []
+    for task, own in rows.items():
+        problem, found = problems[task], outputs.get((task, "validation"))
+        issues = None if found is None else problem.find_label_issues(found)
+        if issues is None:
+            continue
+        path = Path(output_dir) / ISSUES_FOLDER / f"{task}-dev.csv"
+        write_text(path, format_issues(problem, own, issues, quotes=quotes))
+        line = f"{task}: {len(issues.rows):,} of {issues.counted:,} validation rows; {path}"
+        if len(issues.rows) > LARGE_SHARE * issues.counted:
+            line += " (so many mean that the model is weak, rather than the labels wrong)"
+        lines.append(line)
+    return lines
+
+
+def format_issues(
+    problem: Problem[Any], rows: datasets.Dataset, issues: LabelIssues, *, quotes: bool
+) -> str:
+    """Format suspicious rows of ``rows`` as CSV, the most suspicious first."""
+    classes = np.concatenate([issues.given, issues.suggested])
+    names = problem.name_classes(int(classes.max(initial=0)) + 1)
+    table = {
+        **quote_texts(rows.select(issues.rows), quotes=quotes),
+        "label": [names[label] for label in issues.given],
+        "suggested_label": [names[label] for label in issues.suggested],
+        "label_probability": [f"{value:.4f}" for value in issues.confidences],
+        "margin": [f"{value:.4f}" for value in issues.margins],
+    }
+    return format_table(table)
+
+
+logger = logging.getLogger(__name__)
+
+# All files of a submission; AX are the predictions of the diagnostic set by the model of MNLI.
+GLUE_FILES = "AX CoLA MNLI-m MNLI-mm MRPC QNLI QQP RTE SST-2 STS-B WNLI".split()  # noqa: SIM905
+GLUE_FOLDER = "glue"
+ZIP_FILE = "submission.zip"
+# Files have no date, so that equal predictions make equal files.
+NO_DATE = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class GlueFile:
+    """A file of predictions."""
+
+    name: str  # without suffix, one of ``GLUE_FILES``
+    problem_type: str  # with one label per row
+    labels: tuple[str, ...] | None = None  # names of the classes; None for numbers
+    num_rows: int | None = None  # of the official file, valid or not; None derives it from the ids
+
+
+def write_glue_file(
+    path: str | os.PathLike[str], ids: Sequence[str], predictions: Sequence[float], file: GlueFile
+) -> None:
+    """Write ``index<TAB>prediction`` of every row, below a header; the whole file or nothing.
+
+    The server rejects a file with missing rows: skipped ones get the most frequent prediction.
+    """
+    if not len(ids) or len(ids) != len(predictions):
+        raise ValueError(
+            f"{path}: {len(ids)} ids and {len(predictions)} predictions; expected one each, and "
+            "at least one"
+        )
+    write = PROBLEMS[file.problem_type].format_glue
+    text_of = {
+        name: write(prediction, file.labels)
+        for name, prediction in zip(ids, predictions, strict=True)
+    }
+    if all(name.isdecimal() for name in ids):
+        text_of = _complete(path, text_of, file.num_rows or 0)
+    lines = ["index\tprediction", *(f"{name}\t{text}" for name, text in text_of.items())]
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def _complete(
+    path: str | os.PathLike[str], text_of: Mapping[str, str], num_rows: int
+) -> dict[str, str]:
+    """Give missing rows the most frequent prediction."""
+    most = Counter(text_of.values()).most_common(1)[0][0]
+    order = [str(number) for number in range(max(num_rows, max(map(int, text_of)) + 1))]
+    if missing := [name for name in order if name not in text_of]:
+        logger.warning(
+            "%s: %d rows could not be read and are written as %s: %s",
+            *(path, len(missing), most, ", ".join(missing[:10])),
+        )
+    return {name: text_of.get(name, most) for name in order}
+
+
+def write_submission(
+    output_dir: str | os.PathLike[str],
+    files: Mapping[tuple[str, str], GlueFile],
+    encoded: Mapping[str, Mapping[str, Rows]],
+    outputs: Mapping[tuple[str, str], Any],
+) -> Path | None:
+    """Write the predictions of a run as ``glue/CoLA.tsv`` etc., and one archive of them.
+
+    Args:
+        output_dir: Folder of the run.
+        files: By task and split, the file on the server; the first of equal ones is used.
+        encoded: By task and split, the rows with their ids.
+        outputs: By task and split, the outputs of ``evaluate_run``.
+
+    Returns:
+        The archive; None if none of the files was predicted.
+    """
+    folder = Path(output_dir) / GLUE_FOLDER
+    written: dict[str, Path] = {}
+    for (task, split), file in files.items():
+        if (task, split) not in outputs:
+            continue
+        if file.name in written:
+            logger.warning("task %r: %s is already that of another task", task, file.name)
+            continue
+        rows: Any = encoded[task][split]
+        path = folder / f"{file.name}.tsv"
+        write_glue_file(path, rows["id"][:], outputs[task, split].predictions.tolist(), file)
+        written[file.name] = path
+    if not written:
+        return None
+    with (
+        replaced_when_done(folder / ZIP_FILE) as temporary,
+        zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
+        for name in sorted(written):
+            entry = zipfile.ZipInfo(f"{name}.tsv", NO_DATE)
+            archive.writestr(entry, written[name].read_bytes(), zipfile.ZIP_DEFLATED)
+    return folder / ZIP_FILE
+
+
+def missing_files(archive: Path) -> list[str]:
+    """List the files that the server expects and an archive lacks."""
+    with zipfile.ZipFile(archive) as found:
+        names = {Path(name).stem for name in found.namelist()}
+    return [name for name in GLUE_FILES if name not in names]

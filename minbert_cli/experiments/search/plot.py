@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trainers.files import write_text
-from trainers.reports.plots.palette import LIGHT, new_figure, style_axes
+from trainers.reports.figures import LIGHT, new_figure, style_axes
 
 from .study import Study, Trial
 

@@ -1,7 +1,7 @@
-"""Escape names, paths and other given texts in Markdown and on the report page."""
+"""Names, paths and other texts in Markdown and on pages: escaped, counted, in tables."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 # Control characters, lone surrogates and noncharacters are not allowed in HTML.
@@ -50,3 +50,51 @@ def _longer_run(text: str, least: int) -> str:
     """Return more backticks than any run of them in a text has."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     return "`" * max(least, longest + 1)
+
+
+def count(number: float, noun: str) -> str:
+    """Write a number with its noun, as in "1 epoch" and "2.5 epochs"."""
+    shown = f"{number:,}" if isinstance(number, int) else f"{number:.4g}"
+    return f"{shown} {noun}" + "s" * (number != 1)
+
+
+def format_time(seconds: float) -> str:
+    """Format a time, as in ``14 s``, ``3 min 05 s`` and ``1 h 25 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600:,} h {whole % 3600 // 60:02} min"
+
+
+def format_duration(seconds: float) -> str:
+    """Format a time to the minute, as in ``1 h 25 min``."""
+    if seconds < 60:
+        return "less than 1 min"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    if not hours:
+        return f"{minutes} min"
+    return f"{hours:,} h {minutes} min" if minutes else f"{hours:,} h"
+
+
+def markdown_table(lines: Sequence[Sequence[str]], text_columns: int = 2) -> str:
+    """Align a table of texts, which are escaped.
+
+    The first line is the header; columns after ``text_columns`` are numbers.
+    """
+    lines = [list(map(plain, line)) for line in lines]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    rule = [
+        "-" * width if column < text_columns else "-" * (width - 1) + ":"
+        for column, width in enumerate(widths)
+    ]
+    return "\n".join(
+        "| "
+        + " | ".join(
+            cell.ljust(width) if column < text_columns else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        + " |"
+        for line in (lines[0], rule, *lines[1:])
+    )

@@ -1,1 +1,0 @@
-"""Curves, colors and positions of the plots of a run."""
