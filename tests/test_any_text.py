@@ -11,8 +11,7 @@ from transformers import BertTokenizer
 from datasets_scripts import TaskData, load_task
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from tests.any_input import attempt, check
-from trainers import PROBLEMS, TaskCollator, TaskDataset
-from trainers.problems.base import Predicted
+from trainers import PROBLEMS, Predicted, TaskCollator, TaskDataset
 
 HEADS = {
     "classification": {"labels": ["bad", "good"], "pooling": "mean"},

@@ -12,7 +12,7 @@ from minbert_cli.finetune import main as finetune
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 from tests.trainers.tiny import make_config
-from trainers.problems import make_problems
+from trainers import make_problems
 from trainers.reports.figures import find_panels, plot_history
 
 LABELS = {"problem_type": "multi_label_classification", "labels": ["often", "rare"]}

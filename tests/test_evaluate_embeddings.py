@@ -7,8 +7,7 @@ import pytest
 import torch
 from transformers import BertTokenizer
 
-from datasets_scripts import load_task
-from datasets_scripts.task_data import TaskData
+from datasets_scripts import TaskData, load_task
 from minbert_cli import embeddings as evaluate_embeddings
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 

@@ -7,15 +7,14 @@ import torch
 from torch.nn.functional import cross_entropy, pad
 from transformers import BertModel, BertTokenizer
 
-from datasets_scripts.encoding import DocumentWindows, encode_rows
+from datasets_scripts import encode_rows
+from datasets_scripts.encoding import DocumentWindows
 from modeling_minbert import MinBertForMultiTask, export_onnx
 from modeling_minbert.texts import choose_windows
 from tests.modeling_minbert.test_onnx import needs_onnx
 from tests.trainers import tiny
-from trainers import Task, TaskCollator, TaskDataset
-from trainers.data.collate import FixedShapes
+from trainers import FixedShapes, Task, TaskBatchSampler, TaskCollator, TaskDataset
 from trainers.data.dataset import count_tokens
-from trainers.data.sampling.batches import TaskBatchSampler
 
 WORDS = [f"w{number}" for number in range(12)]
 SIZES = {"max_length": 8, "window_overlap": 2, "max_windows": 4}

@@ -32,13 +32,13 @@ from tests.loss_cases import (
 )
 from tests.problem_examples import EXAMPLES
 from trainers import (
+    PROBLEMS,
     Distillation,
     RDrop,
     Smart,
     SmartConfig,
     Task,
 )
-from trainers.problems import PROBLEMS
 
 ROOT = Path(__file__).parents[1]
 CLOSE = {"rtol": 1e-4, "atol": 2e-6}

@@ -19,8 +19,7 @@ from tests.modeling_minbert.test_onnx import assert_equal_everywhere, needs_onnx
 from tests.problem_examples import write_choices
 from tests.trainers import tiny
 from tests.trainers.pages import read_blocks
-from trainers import PROBLEMS, Task, TaskCollator, TaskDataset, TaskTraining
-from trainers.data.collate import FixedShapes
+from trainers import PROBLEMS, FixedShapes, Task, TaskCollator, TaskDataset, TaskTraining
 
 KIND = "multiple_choice"
 CONTEXTS = ["the cat sat", "a bird", "the dog ran"]

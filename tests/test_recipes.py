@@ -16,8 +16,7 @@ from modeling_minbert import MinBertConfig
 from tests.glue_files import write_glue
 from tests.nli_files import write_snli
 from tests.test_finetune_questions import make_questions
-from trainers import PROBLEMS, make_problems
-from trainers.training.checks import check_arguments
+from trainers import PROBLEMS, check_arguments, make_problems
 
 ROOT = Path(__file__).parents[1]
 FILES = [

@@ -23,8 +23,7 @@ from tests.modeling_minbert.test_onnx import assert_equal_everywhere, needs_onnx
 from tests.problem_examples import write_numbers
 from tests.trainers import tiny
 from tests.trainers.pages import read_blocks, read_rows as read_table
-from trainers import PROBLEMS, Task, TaskCollator, TaskDataset
-from trainers.problems.base import Predicted
+from trainers import PROBLEMS, Predicted, Task, TaskCollator, TaskDataset
 from trainers.problems.scores import BY_TARGET
 
 KIND = "regression"

@@ -19,11 +19,8 @@ from tests import small_run
 from tests.problem_examples import EXAMPLES
 from tests.simulated_cuda import CudaTensor, simulated_cuda, use_cuda
 from tests.trainers import tiny
-from trainers import MultiTaskTrainer
-from trainers.data.collate import FixedShapes, TaskCollator
-from trainers.data.sampling.task_sampling import Mixed
+from trainers import FixedShapes, MethodArguments, Mixed, MultiTaskTrainer, TaskCollator
 from trainers.methods import regularization
-from trainers.methods.method_arguments import MethodArguments
 from trainers.reports import page as evidence
 
 NEAR = {"atol": 1e-5, "rtol": 1e-4}

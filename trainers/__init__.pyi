@@ -1,10 +1,19 @@
 from .arguments import FastTrainingArguments as FastTrainingArguments
-from .data.collate import FixedShapes as FixedShapes, TaskCollator as TaskCollator
+from .data.collate import (
+    FixedShapes as FixedShapes,
+    TaskCollator as TaskCollator,
+    list_batches as list_batches,
+)
 from .data.dataset import TaskDataset as TaskDataset, spread as spread
 from .data.masking import Masking as Masking
 from .data.rows import TextSource as TextSource
 from .data.sampling.batches import TaskBatchSampler as TaskBatchSampler
-from .data.sampling.task_sampling import SamplingArguments as SamplingArguments
+from .data.sampling.task_sampling import (
+    Annealed as Annealed,
+    Mixed as Mixed,
+    Proportional as Proportional,
+    SamplingArguments as SamplingArguments,
+)
 from .files import (
     INPUT_ERRORS as INPUT_ERRORS,
     UsageError as UsageError,
@@ -34,7 +43,7 @@ from .problems import (
     ProblemType as ProblemType,
     make_problems as make_problems,
 )
-from .problems.base import Problem as Problem
+from .problems.base import Evaluated as Evaluated, Predicted as Predicted, Problem as Problem
 from .problems.metrics import Metric as Metric
 from .reports.cards import write_card as write_card
 from .reports.page import report_run as report_run, write_report as write_report

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 
-from trainers.data.masking import Masking
+from trainers import Masking
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 SPECIAL = [PAD, CLS, SEP, MASK]

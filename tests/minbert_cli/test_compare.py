@@ -15,8 +15,8 @@ from minbert_cli.experiments.compare import (
     describe_differences,
 )
 from minbert_cli.experiments.scored_rows import ScoredRows, read_scored_rows
-from trainers import PROBLEMS
-from trainers.problems.base import Predicted, read_predictions
+from trainers import PROBLEMS, Predicted
+from trainers.problems.base import read_predictions
 from trainers.problems.questions import QuestionAnswers, write_answers
 from trainers.problems.tags import Tagged, read_tags, write_tags
 

@@ -21,16 +21,11 @@ from modeling_minbert import (
     MinBertForMaskedLM,
     MinBertForMultiTask,
     MinBertForSequenceClassification,
+    MinBertInt8Config,
     MinBertModel,
     int8,
 )
-from modeling_minbert.int8 import (
-    Int8Product,
-    MinBertInt8Config,
-    Weights,
-    choose_precision,
-    int8_is_exact,
-)
+from modeling_minbert.int8 import Int8Product, Weights, choose_precision, int8_is_exact
 
 CPU = torch.device("cpu")
 # A sum in another order can round a byte of int8, or a value of bfloat16, the other way.

@@ -8,8 +8,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers import tiny
-from trainers import MultiTaskTrainer
-from trainers.methods.adapters import add_lora, merge_lora
+from trainers import MultiTaskTrainer, add_lora, merge_lora
 
 pytest.importorskip("peft")
 

@@ -6,9 +6,8 @@ import torch
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix
 
-from trainers import PROBLEMS
+from trainers import PROBLEMS, Evaluated, Predicted
 from trainers.problems.analysis import MOST_CLASSES, MOST_POINTS, calibrate
-from trainers.problems.base import Evaluated, Predicted
 from trainers.reports.figures import draw_figure
 
 

@@ -1,7 +1,6 @@
 """The report on answers to questions."""
 
-from trainers import PROBLEMS
-from trainers.problems.base import Evaluated
+from trainers import PROBLEMS, Evaluated
 from trainers.problems.blocks import Example
 from trainers.problems.questions import Answer, Answered, QuestionAnswers
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
 from minbert_cli.recipe import fill_arguments, parse_recipe, read_recipe, read_value
 from tests.any_input import attempt, check
-from trainers.files import INPUT_ERRORS
+from trainers import INPUT_ERRORS
 
 # of transformers, about old names of its arguments
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")

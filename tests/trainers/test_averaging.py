@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from trainers.methods.averaging import WeightAverage, WeightAveraging
+from trainers import WeightAveraging
+from trainers.methods.averaging import WeightAverage
 
 
 def move(model: nn.Module) -> None:

@@ -7,8 +7,7 @@ from transformers import DataCollatorWithFlattening
 from transformers.trainer_pt_utils import find_batch_size
 
 from tests.trainers.tiny import make_rows
-from trainers import TaskCollator
-from trainers.data.collate import FixedShapes
+from trainers import FixedShapes, TaskCollator
 
 SINGLE = [
     {"task": "a", "input_ids": [5, 6, 7], "token_type_ids": [0, 0, 1], "labels": 2},

@@ -10,9 +10,15 @@ from transformers import TrainingArguments
 
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers import tiny
-from trainers import AggregateEarlyStopping, MultiTaskTrainer, Task, TaskCollator, evaluate_run
-from trainers.data.collate import FixedShapes
-from trainers.data.dataset import TaskDataset
+from trainers import (
+    AggregateEarlyStopping,
+    FixedShapes,
+    MultiTaskTrainer,
+    Task,
+    TaskCollator,
+    TaskDataset,
+    evaluate_run,
+)
 
 METRICS = {"accuracy", "mrr", "alignment", "uniformity"}
 

@@ -15,16 +15,16 @@ from tests.trainers.test_contrastive import (
 )
 from trainers import (
     Distillation,
+    FixedShapes,
     MethodArguments,
+    Mixed,
     RDrop,
     Smart,
     Task,
     TaskCollator,
+    TaskDataset,
     TaskTraining,
 )
-from trainers.data.collate import FixedShapes
-from trainers.data.dataset import TaskDataset
-from trainers.data.sampling.task_sampling import Mixed
 from trainers.methods.distillation import TEACHER, TeacherRows, reduce_width
 
 SHAPES = {"moods": (3,), "pairs": (1,), "scores": (1,)}

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from minbert_cli import finetune
 from modeling_minbert import MinBertForMultiTask, MinBertModel
 from tests import small_run
-from trainers.training.callbacks import TrainingDivergedError
+from trainers import TrainingDivergedError
 
 
 @pytest.mark.parametrize("rate", [1e30, 1e38])

@@ -6,8 +6,8 @@ import pytest
 from huggingface_hub.errors import StrictDataclassFieldValidationError
 from safetensors import SafetensorError
 
-from trainers import named_errors, readable_errors
-from trainers.files import CHECKPOINT_ERRORS, HTTPError, WriteError, named_writes
+from trainers import WriteError, named_errors, named_writes, readable_errors
+from trainers.files import CHECKPOINT_ERRORS, HTTPError
 
 
 def make_strict():

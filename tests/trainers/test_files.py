@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trainers.files import remove_leftovers, replaced_when_done, write_text
+from trainers import replaced_when_done, write_text
+from trainers.files import remove_leftovers
 
 
 def test_a_failing_writer_leaves_nothing(tmp_path):

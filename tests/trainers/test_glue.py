@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from datasets import Dataset
 
-from trainers import GlueFile, missing_files, write_submission
-from trainers.problems.base import Predicted
+from trainers import GlueFile, Predicted, missing_files, write_submission
 from trainers.reports.tables import write_glue_file
 
 NLI = ("entailment", "neutral", "contradiction")

@@ -10,9 +10,7 @@ from torch import nn
 
 from tests.trainers.test_mixed import MIXED, WEIGHTS, run, weights
 from tests.trainers.tiny import SIZES, make_model
-from trainers import GradientSurgery
-from trainers.data.collate import list_batches
-from trainers.data.sampling.task_sampling import Mixed
+from trainers import GradientSurgery, Mixed, list_batches
 from trainers.methods.gradient_surgery import GradientMerger
 
 PCGRAD = MIXED | {"methods": {"gradient_surgery": "pcgrad"}}

@@ -8,9 +8,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
 
-from trainers import PROBLEMS, write_label_issues
+from trainers import PROBLEMS, Evaluated, Predicted, write_label_issues
 from trainers.problems.analysis import find_label_issues
-from trainers.problems.base import Evaluated, Predicted
 
 BY_HAND = np.asarray(
     [

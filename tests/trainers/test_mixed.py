@@ -5,8 +5,7 @@ import torch
 from transformers import TrainerCallback
 
 from tests.trainers.tiny import SIZES, make_model, make_tasks
-from trainers.data.collate import list_batches
-from trainers.data.sampling.task_sampling import Annealed, Mixed, Proportional
+from trainers import Annealed, Mixed, Proportional, list_batches
 
 MIXED = {"sampling": Mixed(), "steps_per_epoch": 4}
 WEIGHTS = {"tasks": make_tasks(pairs={"loss_weight": 3.0})}

@@ -15,11 +15,11 @@ from tests.trainers.tiny import make_model, make_rows, make_tasks, weights
 from trainers import (
     AggregateEarlyStopping,
     MethodArguments,
+    Mixed,
     MultiTaskTrainer,
     Task,
     TrainingDivergedError,
 )
-from trainers.data.sampling.task_sampling import Mixed
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from minbert_cli.recipe import check_disjoint, override, split_dotted
-from trainers.files import UsageError
+from trainers import UsageError
 
 RECIPE = {
     "tasks": {"sst": {"dataset": "sst"}, "sts": {"dataset": "sts", "loss": "bce"}},

@@ -5,8 +5,7 @@ import torch
 from transformers import TrainingArguments
 
 from tests.trainers.tiny import PROBLEM_TYPES, SIZES, make_model, make_rows
-from trainers import TaskCollator
-from trainers.data.collate import FixedShapes
+from trainers import FixedShapes, TaskCollator
 from trainers.training.setup import make_collator
 
 WAYS = {

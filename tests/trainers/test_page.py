@@ -15,6 +15,7 @@ from sklearn.metrics import confusion_matrix
 from tests.trainers import tiny
 from tests.trainers.pages import PageReader, read_blocks
 from trainers import (
+    Annealed,
     RunFacts,
     evaluate_run,
     report_run,
@@ -22,7 +23,6 @@ from trainers import (
     write_report,
     write_results,
 )
-from trainers.data.sampling.task_sampling import Annealed
 from trainers.problems.base import MAX_QUOTED_CHARACTERS
 from trainers.reports.page import write_evidence
 from trainers.reports.texts import count, printable

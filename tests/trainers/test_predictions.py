@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from trainers import PROBLEMS
-from trainers.problems.base import Predicted, read_predictions
+from trainers import PROBLEMS, Predicted
+from trainers.problems.base import read_predictions
 
 
 def write(folder, ids, predictions, problem_type="similarity"):

@@ -9,11 +9,10 @@ import torch
 from transformers import TrainerState
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from trainers import RDrop, Smart, SmartConfig, Task
+from trainers import Method, RDrop, Smart, SmartConfig, Task, make_problems
 from trainers.methods import regularization
-from trainers.methods.base import Method, StepLoss
+from trainers.methods.base import StepLoss
 from trainers.methods.regularization import draw_noise, take_steps
-from trainers.problems import make_problems
 
 TASKS = {
     "moods": {"problem_type": "classification", "labels": ["bad", "good", "odd"]},

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainers import last_complete_checkpoint
-from trainers.files import WriteError
+from trainers import WriteError, last_complete_checkpoint
 from trainers.training import multitask
 from trainers.training.resuming import checkpoint_problem
 

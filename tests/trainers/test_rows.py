@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from tests.trainers.tiny import PROBLEM_TYPES, make_rows
-from trainers import TaskCollator, TaskDataset
-from trainers.data.collate import FixedShapes
+from trainers import FixedShapes, TaskCollator, TaskDataset
 from trainers.data.dataset import count_tokens
 from trainers.data.rows import FlatRows, TaskBatch
 

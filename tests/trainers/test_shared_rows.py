@@ -12,6 +12,7 @@ from tests.trainers import tiny
 from trainers import (
     Distillation,
     GradientSurgery,
+    Mixed,
     MultiTaskTrainer,
     RDrop,
     Smart,
@@ -20,7 +21,6 @@ from trainers import (
     TaskTraining,
 )
 from trainers.data.rows import share_rows
-from trainers.data.sampling.task_sampling import Mixed
 
 COUNT = 24
 NAMES = ("mood", "size")

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainers.methods.regularization import DropoutReplay, SmartConfig, number_sequences, take_steps
+from trainers import SmartConfig
+from trainers.methods.regularization import DropoutReplay, number_sequences, take_steps
 
 ROW = torch.zeros(1, dtype=torch.int64)  # one sequence of one token
 

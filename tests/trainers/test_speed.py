@@ -3,8 +3,7 @@
 import pytest
 from transformers import TrainerCallback
 
-from trainers import MultiTaskTrainer
-from trainers.data.sampling.task_sampling import SamplingArguments
+from trainers import MultiTaskTrainer, SamplingArguments
 
 from . import tiny
 

@@ -12,8 +12,7 @@ from datasets_scripts import train_wordpiece
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from modeling_minbert.tokens import find_entities as entities_of, split_words
 from tests.trainers.tiny import VOCABULARY
-from trainers import PROBLEMS, MultiTaskTrainer, Task
-from trainers.problems.base import Evaluated
+from trainers import PROBLEMS, Evaluated, MultiTaskTrainer, Task, evaluate_run
 from trainers.problems.blocks import Example
 from trainers.problems.tags import (
     Tagged,
@@ -27,7 +26,6 @@ from trainers.problems.tags import (
     tags_by_row,
     write_tags,
 )
-from trainers.reports.results import evaluate_run
 
 NAMES = ["O", "B-A", "I-A", "B-B", "I-B", "B-C", "I-C"]
 TAGS = TagNames.parse(NAMES)

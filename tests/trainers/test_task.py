@@ -8,8 +8,7 @@ from transformers import BertTokenizer, TrainingArguments
 
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers.tiny import make_config, weights
-from trainers import Masking, MultiTaskTrainer, RDrop, Task
-from trainers.data.sampling.task_sampling import Proportional
+from trainers import Masking, MultiTaskTrainer, Proportional, RDrop, Task
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "a", "the", "not"]
 TEXTS = ["a good film", "a bad film", "the film not bad", "not good", "good", "bad the film"] * 4

@@ -8,8 +8,8 @@ from accelerate.data_loader import BatchSamplerShard, SkipBatchSampler
 from scipy.stats import chisquare
 from transformers import TrainingArguments
 
-from trainers import SamplingArguments, TaskBatchSampler
-from trainers.data.sampling.task_sampling import Annealed, Weighted
+from trainers import Annealed, SamplingArguments, TaskBatchSampler
+from trainers.data.sampling.task_sampling import Weighted
 from trainers.training.setup import count_epochs
 
 SIZES = {"a": 400, "b": 100, "c": 25}

@@ -20,13 +20,13 @@ from tests.trainers import tiny
 from tests.trainers.texts import CLS, FIRST, MASK, SEP, VOCABULARY, Pairs
 from trainers import (
     PROBLEMS,
+    FixedShapes,
     Masking,
     Task,
     TaskBatchSampler,
     TaskCollator,
     TaskDataset,
 )
-from trainers.data.collate import FixedShapes
 from trainers.data.rows import SourceRows
 from trainers.training.setup import find_texts
 

@@ -5,9 +5,7 @@ from transformers import TrainerCallback
 
 from minbert_cli.console import TimeEstimate, measure_costs, measure_workload
 from tests.trainers import tiny
-from trainers import LastStep
-from trainers.data.collate import list_batches
-from trainers.data.sampling.task_sampling import SamplingArguments
+from trainers import LastStep, SamplingArguments, list_batches
 from trainers.reports.texts import format_duration
 
 SECONDS = {"moods": 2.0, "pairs": 4.0, "scores": 6.0}  # of a micro-step

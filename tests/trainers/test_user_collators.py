@@ -7,8 +7,7 @@ from transformers import BertTokenizer, DataCollatorForTokenClassification, Data
 
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers.tiny import PROBLEM_TYPES, VOCABULARY, make_config, make_rows, weights
-from trainers import Task, TaskCollator
-from trainers.data.sampling.task_sampling import Mixed
+from trainers import Mixed, Task, TaskCollator
 
 
 @pytest.fixture

@@ -6,9 +6,15 @@ from transformers import TrainerCallback
 from minbert_cli.console import measure_workload
 from tests.trainers import tiny
 from tests.trainers.texts import CLS, FIRST, MASK, SEP, VOCABULARY, Pairs
-from trainers import AggregateEarlyStopping, LastStep, Masking, MultiTaskTrainer, Task
-from trainers.data.collate import list_batches
-from trainers.data.sampling.task_sampling import SamplingArguments
+from trainers import (
+    AggregateEarlyStopping,
+    LastStep,
+    Masking,
+    MultiTaskTrainer,
+    SamplingArguments,
+    Task,
+    list_batches,
+)
 
 from .test_text import make_model
 
