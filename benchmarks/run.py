@@ -182,7 +182,12 @@ def plan(args: argparse.Namespace) -> tuple[list[Race], list[str]]:
         size = ENCODER if args.encoder and planned == "minilm" else planned
         for each in args.sizes.split(",") if args.sizes else [size]:
             race = Race(workload, each, tuple(names))
-            if len(names) > 1 and race not in races:
+            repeats = any(
+                (other.workload, other.size) == (workload, each)
+                and set(names) <= set(other.contenders)
+                for other in races
+            )
+            if len(names) > 1 and not repeats:
                 races.append(race)
     return races, [*skipped]
 
