@@ -173,6 +173,7 @@ def draw_figure(figure: Figure, number: int, title: str = "") -> str:
         else:
             _draw_series(axes, figure, series)
         style_axes(axes, grid="x" if figure.style == "intervals" else "y")
+        axes.tick_params(axis="x", pad=6)  # apart from the lowest tick of the other axis
         axes.set_xlabel(figure.x, color=LIGHT["quiet"])
         axes.set_ylabel(figure.y, color=LIGHT["quiet"])
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=figure.x == "optimizer steps"))
