@@ -9,7 +9,7 @@ device; they override the recipe.
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,12 +17,10 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 from transformers.utils import logging
 
 from datasets_scripts import CorpusData, corpus_texts, train_wordpiece
-from minbert_cli import finetune
 from minbert_cli.arguments import (
     DeviceTrainingArguments,
     FinetuneArguments,
     PretrainArguments,
-    ProgramTrainingArguments,
 )
 from minbert_cli.checkpoints import (
     at_revision,
@@ -33,9 +31,11 @@ from minbert_cli.checkpoints import (
     load_tokenizer,
     new_config,
 )
-from minbert_cli.launch import Given, Program, share
+from minbert_cli.finetune import finetune
+from minbert_cli.launch import share
 from minbert_cli.recipe import format_flags, parse_recipe
 from minbert_cli.resources import RECIPES, with_recipe
+from minbert_cli.run import Given, Run, open_run, report
 from minbert_cli.shell.program_help import show_help
 from minbert_cli.training import recipe_tasks
 from minbert_cli.training.defaults import (
@@ -44,14 +44,7 @@ from minbert_cli.training.defaults import (
     choose_loss_as_best,
     describe_length,
 )
-from minbert_cli.training.run import (
-    Run,
-    describe_start,
-    make_trainer,
-    report,
-    run_program,
-)
-from minbert_cli.training.texts import Text, load_text, parse_corpus
+from minbert_cli.training.texts import load_text, parse_corpus
 from modeling_minbert import (
     MinBertConfig,
     MinBertForMaskedLM,
@@ -60,8 +53,6 @@ from modeling_minbert import (
     MinBertModel,
 )
 from trainers import (
-    Choice,
-    RunFacts,
     Task,
     check_arguments,
     check_libraries,
@@ -89,6 +80,79 @@ SIZES = {
     "base": (12, 768),
     "large": (24, 1024),
 }
+
+
+def pretrain(given: Given = (), *, is_command: bool = False, is_dry: bool = False) -> Run:
+    """Pre-train by a recipe: read it, load text and model, train, evaluate, and write the results.
+
+    The fine-tuning afterwards, the key ``finetune``, is only checked.
+
+    Args:
+        given: A command line, ``[recipe.yaml] [--flag value ...]``, or the recipe itself.
+        is_command: Whether errors of the user end the process with one line; else they are raised.
+        is_dry: Whether to stop before the training, and to write nothing.
+
+    Returns:
+        The run, with the trainer and its model.
+
+    Raises:
+        ValueError: If a key or a value is wrong, or as for the data; the message names it. Nothing
+            is written then.
+        OSError: If a file cannot be read or written.
+        TrainingDivergedError: If a loss, a gradient or a weight is NaN or infinite.
+    """
+    options: Any = {"is_command": is_command, "is_dry": is_dry}
+    with open_run("pretrain", PretrainArguments, QUICKSTART, given, **options) as run:
+        arguments, args = run.arguments, run.args
+        problem_type = arguments.problem_type
+        corpora = check_recipe(arguments, args, load_config(arguments, find_sizes(arguments)))
+
+        set_seed(args.seed)  # new weights are drawn before the Trainer sets the seed
+        tokenizer = share(args, lambda: find_tokenizer(arguments, corpora, run.checkpoint))
+        model = load_model(arguments, tokenizer)
+        length = choose_length(arguments, model.config)
+        with args.main_process_first(desc="tokenize the text"):
+            workers = arguments.preprocessing_num_workers
+            text = load_text(
+                corpora,
+                arguments,
+                tokenizer,
+                problem_type,
+                args,
+                max_length=length,
+                num_proc=workers,
+            )
+        train, validation = text.splits["train"], text.splits["validation"]
+
+        choices = describe_length(arguments, model.config)
+        is_new, width = arguments.model_name_or_path is None, model.config.hidden_size
+        size = RunSize(width, is_new, len(train), 1, len(validation), length)
+        choices += choose_arguments(args, size)
+        if problem_type != "next_sentence":
+            choices += choose_loss_as_best(args, f"{TASK}_mlm_loss")
+
+        task = Task(TASK, problem_type, train, validation, masking=text.masking)
+        options = {"steps_per_epoch": "longest", "processing_class": tokenizer}
+        trainer = run.make_trainer(model, [task], **options)
+        facts = run.make_facts(
+            [data.hub_dataset for data in corpora.values()],
+            text.commits,
+            data={TASK: " + ".join(corpora)},
+            bad_rows={TASK: text.problems},
+            text=text.facts,
+            notes={TASK: text.notes},
+            choices=choices,
+            fingerprints={TASK: text.fingerprint},
+        )
+        rows = {"validation": validation}
+        if arguments.evaluate_train:
+            rows = {"train": spread(train, len(validation)), **rows}
+        run.start(trainer, {TASK: rows}, facts)
+        if not is_dry:
+            run.train()
+            report(run)
+            run.finish()
+    return run
 
 
 def find_tokenizer(
@@ -172,72 +236,6 @@ def check_recipe(
     return corpora
 
 
-def prepare_run(
-    arguments: PretrainArguments,
-    args: ProgramTrainingArguments,
-    given: Given,
-    checkpoint: str | None,
-) -> Run:
-    """Load everything a run needs, without writing to its folder."""
-    corpora = check_recipe(arguments, args, load_config(arguments, find_sizes(arguments)))
-    set_seed(args.seed)  # new weights are drawn before the Trainer sets the seed
-    tokenizer = share(args, lambda: find_tokenizer(arguments, corpora, checkpoint))
-    model = load_model(arguments, tokenizer)
-    with args.main_process_first(desc="tokenize the text"):
-        text = load_text(
-            corpora,
-            arguments,
-            tokenizer,
-            arguments.problem_type,
-            args,
-            max_length=choose_length(arguments, model.config),
-            num_proc=arguments.preprocessing_num_workers,
-        )
-    train, validation = text.splits["train"], text.splits["validation"]
-    task = Task(TASK, arguments.problem_type, train, validation, masking=text.masking)
-    choices = choose_settings(arguments, args, model, text)
-    options = {"processing_class": tokenizer, "callbacks": arguments.make_callbacks(args)}
-    trainer = make_trainer(arguments, args, model, [task], steps_per_epoch="longest", **options)
-    hub_datasets = [data.hub_dataset for data in corpora.values()]
-    facts = RunFacts(
-        **describe_start(PROGRAM, arguments, given, hub_datasets, args.hub_token, text.commits),
-        data={TASK: " + ".join(corpora)},
-        bad_rows={TASK: text.problems},
-        text=text.facts,
-        notes={TASK: text.notes},
-        choices=choices,
-        fingerprints={TASK: text.fingerprint},
-    )
-    rows = {"validation": validation}
-    if arguments.evaluate_train:
-        rows = {"train": spread(train, len(validation)), **rows}
-    return Run(trainer, {TASK: rows}, facts, arguments.evaluate_train)
-
-
-def choose_settings(
-    arguments: PretrainArguments, args: ProgramTrainingArguments, model: Any, text: Text
-) -> list[Choice]:
-    """Choose what the recipe leaves out."""
-    is_new, width = arguments.model_name_or_path is None, model.config.hidden_size
-    rows = (len(text.splits["train"]), 1, len(text.splits["validation"]))
-    length = choose_length(arguments, model.config)
-    choices = describe_length(arguments, model.config)
-    choices += choose_arguments(args, RunSize(width, is_new, *rows, length))
-    if arguments.problem_type != "next_sentence":
-        choices += choose_loss_as_best(args, f"{TASK}_mlm_loss")
-    return choices
-
-
-PROGRAM = Program(
-    "minbert pretrain",
-    PretrainArguments,
-    QUICKSTART,
-    prepare_run,
-    report,
-    DeviceTrainingArguments,
-)
-
-
 def finetuning_argv(arguments: PretrainArguments, args: TrainingArguments) -> list[str]:
     """Return the command line that fine-tunes the trained model."""
     keys: dict[str, Any] = arguments.finetune or {}
@@ -272,17 +270,17 @@ def check_finetuning(
         recipe_tasks.check_recipe(parsed, own_args, start)
 
 
-def main(argv: list[str] | None = None) -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Pre-train, evaluate, save and, if requested, push and fine-tune."""
     argv = sys.argv[1:] if argv is None else argv
     if show_help("pretrain", argv):
         return
-    done = run_program(PROGRAM, argv)
-    if done.arguments.finetune is not None:
-        argv = finetuning_argv(done.arguments, done.training_arguments)
+    run = pretrain(argv, is_command=True)
+    if run.arguments.finetune is not None:
+        argv = finetuning_argv(run.arguments, run.args)
         # an earlier fine-tuning counts only if it started from these weights
-        argv += ["--overwrite_output_dir"] if done.trained else ["--resume_from_checkpoint=true"]
-        finetune.main(argv)
+        argv += ["--overwrite_output_dir"] if run.has_trained else ["--resume_from_checkpoint=true"]
+        finetune(argv, is_command=True)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,7 @@ import yaml
 from datasets_scripts import load_task
 from minbert_cli import finetune
 from minbert_cli.experiments import program as experiments
-from minbert_cli.training.recipe_tasks import parse_labeled
-from minbert_cli.training.shared_tasks import complete_keys, load_tasks
+from minbert_cli.training.recipe_tasks import complete_keys, load_tasks, parse_labeled
 from modeling_minbert import MinBertForMultiTask
 from modeling_minbert.calibration import find_temperature
 

@@ -39,9 +39,10 @@ def describe_sizes(sizes: Mapping[str, int]) -> str:
 
 def check_training(program: str, argv: Sequence[str]) -> None:
     """Prepare a fine-tuning or a pre-training, and print what it would do."""
-    from minbert_cli import finetune, pretrain
+    from minbert_cli.finetune import finetune
+    from minbert_cli.pretrain import pretrain
 
-    run = {"finetune": finetune, "pretrain": pretrain}[program].PROGRAM.check(argv)
+    run = {"finetune": finetune, "pretrain": pretrain}[program](argv, is_dry=True)
     print(f"\n{describe_data(run)}")
 
 

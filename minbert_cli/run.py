@@ -1,0 +1,434 @@
+"""A run of `minbert finetune` or `pretrain`: all that surrounds the making of its trainer."""
+
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
+
+from datasets import Dataset
+from transformers import TrainerState, TrainingArguments
+from transformers.trainer import TRAINER_STATE_NAME
+
+from minbert_cli.arguments import DeviceTrainingArguments, ProgramTrainingArguments, RunArguments
+from minbert_cli.checkpoints import find_commit
+from minbert_cli.console import (
+    TimeEstimate,
+    describe_model,
+    measure_workload,
+    print_text,
+    quiet_libraries,
+    show_progress,
+)
+from minbert_cli.launch import (
+    describe_skipped,
+    name_launcher,
+    share,
+    shrink,
+    smoke_folder,
+    speak_once,
+    use_all_cores,
+    was_restarted,
+)
+from minbert_cli.recipe import as_recipe, fill_arguments, format_flags, parse_recipe, split_argv
+from minbert_cli.recipe_kinds import check_program
+from minbert_cli.resources import MODEL_CARD, with_recipe, with_recipe_name
+from minbert_cli.run_folder import (
+    asks_to_resume,
+    check_data,
+    check_output_dir,
+    check_shared,
+    describe_command,
+    describe_recipe,
+    describe_settings,
+    find_checkpoint,
+    fingerprint_start,
+    finish_run,
+    is_smoke_test,
+    is_started_by,
+    sole_writer,
+    start_run,
+)
+from trainers import (
+    GlueFile,
+    LastStep,
+    MultiTaskTrainer,
+    RunFacts,
+    Task,
+    TrainingDivergedError,
+    WriteError,
+    evaluate_run,
+    last_complete_checkpoint,
+    merge_lora,
+    missing_files,
+    named_errors,
+    readable_errors,
+    report_run,
+    write_card,
+    write_label_issues,
+    write_results,
+    write_submission,
+    write_tables,
+)
+from trainers.files import filled_when_done, find_inner
+from trainers.problems.base import Problem
+from trainers.reports.results import Results
+
+INTERRUPTED = "interrupted; --resume_from_checkpoint true continues from the last checkpoint"
+# A command line, [recipe.yaml] [--flag value ...], or the recipe itself.
+Given: TypeAlias = Sequence[str] | Mapping[str, Any]
+
+
+@dataclass
+class Run:
+    """A run of a program, as `open_run` begins it.
+
+    In the context of `open_run` a program makes the trainer, and calls `start`, `train`, a
+    `report` and `finish`. Until `start` has ended, nothing is written.
+
+    Attributes:
+        program: ``finetune`` or ``pretrain``.
+        given: Its command line, or its recipe.
+        default_recipe: The recipe of a command line without one.
+        is_command: Whether errors of the user end the process with one line.
+        is_dry: Whether it ends with `start`, and writes nothing.
+        arguments: Keys of the recipe that are of the program.
+        args: Those of the Trainer.
+        output_dir: Folder of the run; that of ``args`` is a temporary one in a dry run.
+        resume: Whether it continues an earlier run in the folder.
+        checkpoint: Checkpoint that it continues from, if there is one.
+        settings: All arguments as JSON values.
+        trainer: The trainer, from `start` on.
+        encoded: Its rows by task and split, from `start` on.
+        facts: All that is needed to repeat the run, from `start` on.
+        has_started: Whether `start` has ended.
+        has_trained: Whether at least one step was trained; False if a finished run was resumed.
+    """
+
+    program: str
+    given: Given
+    default_recipe: Path
+    is_command: bool
+    is_dry: bool
+    arguments: Any
+    args: ProgramTrainingArguments
+    output_dir: str
+    resume: bool
+    checkpoint: str | None
+    settings: dict[str, Any]
+    reading: ExitStack  # reports errors of the user
+    cleanup: ExitStack  # is closed at the end
+    trainer: MultiTaskTrainer = field(init=False)
+    encoded: dict[str, dict[str, Any]] = field(init=False)
+    facts: RunFacts = field(init=False)
+    has_started: bool = False
+    has_trained: bool = False
+
+    def make_facts(
+        self,
+        hub_datasets: Sequence[str | None],
+        commits: Mapping[str, str | None],
+        **facts: Any,
+    ) -> RunFacts:
+        """Describe what the run is made from.
+
+        Args:
+            hub_datasets: Names of its data on the Hub; None for what is not there.
+            commits: Commits of its data on the Hub; None for what is not there.
+            facts: The fields of `RunFacts` that depend on the program.
+        """
+        recipe: Any = self.given
+        if isinstance(self.given, Mapping):
+            command = (
+                f"from minbert_cli.{self.program} import {self.program}; {self.program}(recipe)"
+            )
+        else:
+            recipe, _ = split_argv(self.given, self.default_recipe)
+            words = with_recipe_name(self.given)
+            command = describe_command(f"minbert_cli.{self.program}", words, self.args.hub_token)
+        path = self.arguments.model_name_or_path
+        commits = {"model_name_or_path": find_commit(path, self.arguments.revision), **commits}
+        names = sorted({name for name in hub_datasets if name is not None})
+        return RunFacts(
+            command=command,
+            recipe=describe_recipe(recipe, self.args.hub_token),
+            model_name_or_path=path,
+            commits={name: commit for name, commit in commits.items() if commit is not None},
+            card=({"datasets": names} if names else {}) | (self.arguments.card or {}),
+            **facts,
+        )
+
+    def make_trainer(self, model: Any, tasks: Sequence[Task], **options: Any) -> MultiTaskTrainer:
+        """Create the trainer; explain errors of the Hub while it creates the repository."""
+        callbacks = [*self.arguments.make_callbacks(self.args), LastStep()]
+        options["max_tokens_per_batch"] = self.arguments.max_tokens_per_batch
+        advice = "check the network, log in with `hf auth login`, or train without it"
+        with named_errors("push_to_hub", advice) if self.args.push_to_hub else nullcontext():
+            return MultiTaskTrainer(model, self.args, tasks, callbacks=callbacks, **options)
+
+    def rows_to_evaluate(self) -> dict[str, dict[str, Any]]:
+        """Select the held-out rows and, to show overfitting, the same number of training rows."""
+        selected = {}
+        for task, splits in self.encoded.items():
+            selected[task] = {split: rows for split, rows in splits.items() if split != "train"}
+            if self.arguments.evaluate_train:
+                most, problem = len(splits["validation"]), self.trainer.problems[task]
+                selected[task]["train"] = problem.choose_rows(splits["train"], most)
+        return selected
+
+    def start(
+        self, trainer: MultiTaskTrainer, encoded: dict[str, dict[str, Any]], facts: RunFacts
+    ) -> None:
+        """Take the folder of the run, and print what the run starts from, has chosen and will do.
+
+        Raises:
+            ValueError: If the data of an earlier run have changed, or another process writes to
+                the folder.
+        """
+        self.trainer, self.encoded, self.facts = trainer, encoded, facts
+        data = facts.fingerprints | fingerprint_start(self.arguments.model_name_or_path)
+        overwrite = self.arguments.overwrite_output_dir
+        check_data(self.output_dir, data, resume=self.resume, overwrite=overwrite)
+        if trainer.is_world_process_zero() and not self.is_dry:
+            self.cleanup.enter_context(sole_writer(self.output_dir))
+            origin = (facts.commits, name_launcher())
+            start_run(self.output_dir, self.settings, data, *origin, resume=self.resume)
+        workload = measure_workload(trainer, self.rows_to_evaluate())
+        trainer.add_callback(TimeEstimate(workload))
+        if trainer.is_world_process_zero():
+            model = describe_model(trainer.model, facts.model_name_or_path)
+            training = f"{trainer.describe_training()}\n\n{workload.describe()}"
+            shown = (model, facts.describe_choices(), training, facts.describe_notes())
+            print_text("\n\n".join(filter(None, shown)) + "\n")
+        if self.is_dry:
+            return
+        if not self.arguments.verbose:
+            self.cleanup.callback(show_progress(trainer, workload).close)
+        if self.args.load_best_model_at_end:
+            check_shared(self.output_dir, self.args)
+        self.reading.close()
+        self.has_started = True
+
+    def train(self) -> None:
+        """Train, and save the model, completely or not at all."""
+        trainer, first = self.trainer, 0
+        if self.checkpoint is not None:
+            state = TrainerState.load_from_json(str(Path(self.checkpoint) / TRAINER_STATE_NAME))
+            first = state.global_step
+        trainer.train(resume_from_checkpoint=self.checkpoint)
+        merge_lora(trainer.accelerator.unwrap_model(trainer.model))
+        with filled_when_done(self.output_dir, moves=trainer.is_world_process_zero()) as folder:
+            trainer.save_model(str(folder), _internal_call=True)
+            trainer.accelerator.wait_for_everyone()
+        self.has_trained = bool(trainer.state.global_step > first)
+
+    def finish(self) -> None:
+        """Record that all files are written, and push the model if that is asked for."""
+        is_first, args = self.trainer.is_world_process_zero(), self.args
+        if is_first:
+            finish_run(self.output_dir)
+        if args.push_to_hub:
+            name = args.hub_model_id or "OWNER/NAME"
+            advice = (
+                f"the run is complete; push it with `hf upload {name} {self.output_dir} "
+                "--exclude 'checkpoint-*'`"
+            )
+            readable = readable_errors(f"minbert {self.program}")
+            with (
+                readable if self.is_command else nullcontext(),
+                named_errors("push_to_hub", advice),
+            ):
+                self.trainer.push_to_hub()
+        if self.arguments.smoke_test and is_first:
+            print(f"\n{describe_skipped(self.output_dir)}")
+
+
+@contextmanager
+def open_run(
+    program: str,
+    kind: type[RunArguments],
+    default_recipe: Path,
+    given: Given,
+    *,
+    is_command: bool = False,
+    is_dry: bool = False,
+) -> Iterator[Run]:
+    """Read and check the arguments of a run and its folder; then its context is the run.
+
+    Libraries are quiet until the end. In a command, errors of the user before the training are one
+    line, with exit status 1 or 2, divergence and files that cannot be written status 1, and Ctrl-C
+    status 130; in Python all errors are raised.
+
+    Args:
+        program: Its name, ``finetune`` or ``pretrain``.
+        kind: Dataclass of its arguments.
+        default_recipe: The recipe of a command line without one.
+        given: A command line, or a recipe.
+        is_command: Whether it is a command.
+        is_dry: Whether it only says what it would do.
+    """
+    with ExitStack() as cleanup:
+        if is_command:
+            cleanup.enter_context(_exit_status(f"minbert {program}"))
+        reading = cleanup.enter_context(ExitStack())
+        if is_command:
+            reading.enter_context(readable_errors(f"minbert {program}"))
+            given = with_recipe(given)
+            check_program(given, program)
+        arguments, args = _parse(kind, default_recipe, given, is_dry=is_dry)
+        speak_once(args)
+        cleanup.enter_context(quiet_libraries(verbose=arguments.verbose))
+        use_all_cores(args)
+        output_dir, overwrite = str(args.output_dir), arguments.overwrite_output_dir
+        asked = args.resume_from_checkpoint
+        if was_restarted(args) and share(args, lambda: is_started_by(output_dir, name_launcher())):
+            asked = "true"  # the launcher started the run again after a failure
+        resume = asks_to_resume(asked)
+        settings = describe_settings(args, asdict(arguments))
+        check_output_dir(output_dir, settings, resume=resume, overwrite=overwrite)
+        checkpoint = find_checkpoint(output_dir, asked, args.world_size)
+        if is_dry:  # the Trainer makes its folder
+            args.output_dir = cleanup.enter_context(TemporaryDirectory(prefix="minbert-"))
+        run = Run(
+            program=program,
+            given=given,
+            default_recipe=default_recipe,
+            is_command=is_command,
+            is_dry=is_dry,
+            arguments=arguments,
+            args=args,
+            output_dir=output_dir,
+            resume=resume,
+            checkpoint=checkpoint,
+            settings=settings,
+            reading=reading,
+            cleanup=cleanup,
+        )
+        try:
+            yield run
+        except WriteError as error:
+            if not run.has_started:
+                raise
+            raise WriteError(f"{error}{_describe_kept(args)}") from error
+
+
+def _parse(
+    kind: type[RunArguments], default_recipe: Path, given: Given, *, is_dry: bool
+) -> tuple[Any, ProgramTrainingArguments]:
+    """Fill the arguments of a program and of the Trainer; those of a smoke test are changed."""
+
+    def fill(changes: Mapping[str, Any]) -> tuple[Any, ...]:
+        kinds = (kind, DeviceTrainingArguments)
+        if isinstance(given, Mapping):
+            return fill_arguments(kinds, as_recipe(given) | dict(changes), where="recipe")
+        argv = [*given, *format_flags(changes)]
+        return parse_recipe(kinds, argv, default_recipe=default_recipe)
+
+    # the Trainer would create the repository on the Hub
+    changes: dict[str, Any] = {"push_to_hub": False} if is_dry else {}
+    arguments, args = fill(changes)
+    if arguments.smoke_test:
+        folder = smoke_folder(str(args.output_dir))
+        owner = {"output_dir": folder, "overwrite_output_dir": is_smoke_test(folder)}
+        arguments, args = fill(shrink({**vars(args), **asdict(arguments)}) | owner | changes)
+    return arguments, args
+
+
+@contextmanager
+def _exit_status(name: str) -> Iterator[None]:
+    """End a command with one line and a status after divergence, a full disk and Ctrl-C."""
+    try:
+        yield
+    except (TrainingDivergedError, WriteError) as error:
+        print(f"{name}: error: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        print(f"\n{name}: {INTERRUPTED}", file=sys.stderr)
+        raise SystemExit(128 + signal.SIGINT) from None
+
+
+def _describe_kept(args: TrainingArguments) -> str:
+    """Say what is left of a run whose files cannot be written."""
+    last = last_complete_checkpoint(str(args.output_dir), args.world_size)
+    if last is None:
+        return "; there is no checkpoint before. Free some space and repeat the command"
+    return f"; {last} is complete. Free some space, and continue with --resume_from_checkpoint true"
+
+
+def report(
+    run: Run,
+    *,
+    texts: Mapping[str, Dataset] | None = None,
+    tables: Mapping[tuple[str, str], Dataset] | None = None,
+    glue_files: Mapping[tuple[str, str], GlueFile] | None = None,
+    quoted_errors: int = 0,
+) -> None:
+    """Evaluate the trained model; on the first process, write and print the results.
+
+    Args:
+        run: The run, after its training.
+        texts: Labeled validation rows by task, not encoded.
+        tables: Rows whose predictions are written as tables, by task and split.
+        glue_files: Files for the server of GLUE, by task and split.
+        quoted_errors: Most rows of each task that the report quotes.
+    """
+    trainer, encoded, texts = run.trainer, run.encoded, dict(texts or {})
+    results, outputs = evaluate_run(trainer, run.rows_to_evaluate())
+    if not trainer.is_world_process_zero():
+        return
+    write_results(trainer, encoded, results, outputs, run.facts)
+    quotes, folder = quoted_errors > 0, run.output_dir
+    write_tables(folder, trainer.problems, tables or {}, outputs, quotes=quotes)
+    issues = write_label_issues(folder, trainer.problems, texts, outputs, quotes=quotes)
+    write_card(MODEL_CARD, trainer, encoded, results, run.facts)
+    page = report_run(trainer, encoded, outputs, texts, quoted_errors)
+    print_text(f"\n{describe_results(results, trainer.problems)}")
+    if issues:
+        print("\nlabels that may be wrong", *issues, sep="\n")
+    if fitted := describe_fits(trainer.problems):
+        print_text(f"\n{fitted}")
+    print(f"\nmodel: {folder}", *([f"report: {page}"] if page is not None else ()), sep="\n")
+    archive = write_submission(folder, glue_files or {}, encoded, outputs)
+    if archive is not None:
+        missing = ", ".join(missing_files(archive))
+        print(f"GLUE server: {archive}" + (f"; it also needs {missing}" if missing else ""))
+    print(f"next: {advise(run)}")
+
+
+def advise(run: Run) -> str:
+    """Return a command that uses the model."""
+    wrapped: Any = run.trainer.model
+    model: Any = find_inner(wrapped)
+    folder = run.output_dir
+    for name, problem in run.trainer.problems.items():
+        if name not in (model.config.tasks or {}) or model.config.task(name).is_pretraining:
+            continue
+        if getattr(model.config.task(name), "words", None) == "given":
+            return f"minbert predict {folder} --task {name} --file WORDS.conll"
+        if problem.has_labels:
+            texts = " ".join(f'"{text}"' for text in model.config.task(name).example_texts)
+            return f"minbert predict {folder} --task {name} {texts}"
+        return f"minbert predict {folder} --embed vectors.npy --file TEXTS"
+    return f"minbert finetune RECIPE --model_name_or_path {folder}"
+
+
+def describe_fits(problems: Mapping[str, Problem[Any]]) -> str:
+    """Show the temperatures and thresholds that were fitted after training, a line each."""
+    return "\n".join(
+        f"{task}: {what}: {note}"
+        for task, problem in problems.items()
+        for what, note in problem.notes.items()
+    )
+
+
+def describe_results(results: Mapping[str, Results], problems: Mapping[str, Problem[Any]]) -> str:
+    """Show the table of each split; the rows that were trained on come last."""
+    tables = {
+        split: result.table(problems)
+        for split, result in sorted(results.items(), key=lambda item: item[0] == "train")
+    }
+    titles = {"train": "train (as many of the rows that were trained on)"}
+    return "\n\n".join(f"{titles.get(split, split)}\n{shown}" for split, shown in tables.items())
