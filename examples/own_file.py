@@ -7,7 +7,7 @@ import argparse
 import csv
 from pathlib import Path
 
-from minbert_cli.finetune import finetune
+import minbert
 
 NORMAL = ("is running", "is closed", "is warm", "is full", "was cleaned", "works well")
 ALARM = ("leaks", "burns", "is broken", "has stopped", "smokes", "fell down")
@@ -34,7 +34,7 @@ def main() -> None:
     write_rows(path)
     task = {"problem_type": "classification", "train_file": str(path)}
     task |= {"text_columns": ["sentence"], "label_column": "kind"}
-    trainer = finetune(
+    trainer = minbert.finetune(
         {
             "tasks": {"log": task},
             "model_name_or_path": args.model,

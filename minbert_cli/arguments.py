@@ -473,3 +473,10 @@ class DeviceTrainingArguments(ProgramTrainingArguments):
     def is_fast_in_bfloat16(self, device: torch.device) -> bool:
         """Return whether ``bf16`` is on by default."""
         return bfloat16_is_fast(device)
+
+
+# The dataclasses that read the keys of a recipe, by program.
+KINDS: dict[str, tuple[type[RunArguments], type[DeviceTrainingArguments]]] = {
+    "finetune": (FinetuneArguments, DeviceTrainingArguments),
+    "pretrain": (PretrainArguments, DeviceTrainingArguments),
+}

@@ -78,7 +78,7 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
         TrainingDivergedError: If a loss, a gradient or a weight is NaN or infinite.
     """
     options: Any = {"is_command": is_command, "is_dry": is_dry}
-    with open_run("finetune", FinetuneArguments, QUICKSTART, given, **options) as run:
+    with open_run("finetune", QUICKSTART, given, **options) as run:
         arguments, args = run.arguments, run.args
 
         # what needs no rows is checked first, since they may take long to read
@@ -167,7 +167,8 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
         commits: dict[str, str | None] = {name: data.commit for name, data in rows.items()}
         for name, corpus in corpora.items():
             commits |= {f"{name}: {source}": commit for source, commit in corpus.commits.items()}
-        loaded = {**rows, **corpora}
+        hashes = {name: task_rows.fingerprint for name, task_rows in rows.items()}
+        hashes |= {name: corpus.fingerprint for name, corpus in corpora.items()}
         facts = run.make_facts(
             list(chain(*(task.hub_datasets for task in described.values()))),
             commits | teaching.commits,
@@ -177,8 +178,7 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
             splits={name: task_rows.facts for name, task_rows in rows.items()},
             notes=notes,
             choices=choices + calibrated + defaults,
-            fingerprints={name: data.fingerprint for name, data in loaded.items()}
-            | teaching.fingerprints,
+            fingerprints=hashes | teaching.fingerprints,
         )
         run.start(trainer, encoded, facts)
         if not is_dry:
@@ -209,9 +209,8 @@ def find_tokenizer(
     corpora = [corpus for text in texts.values() for corpus in text.corpora.values()]
     if corpora:
         parts.append(corpus_texts(corpora))
-    return train_wordpiece(
-        ChainedTexts(tuple(parts)), new_config(arguments.model_config).vocab_size
-    )
+    size = new_config(arguments.model_config).vocab_size
+    return train_wordpiece(ChainedTexts(tuple(parts)), size)
 
 
 def load_model(

@@ -18,8 +18,7 @@ from transformers.utils import logging
 
 from datasets_scripts import CorpusData, corpus_texts, train_wordpiece
 from minbert_cli.arguments import (
-    DeviceTrainingArguments,
-    FinetuneArguments,
+    KINDS,
     PretrainArguments,
 )
 from minbert_cli.checkpoints import (
@@ -85,7 +84,7 @@ SIZES = {
 def pretrain(given: Given = (), *, is_command: bool = False, is_dry: bool = False) -> Run:
     """Pre-train by a recipe: read it, load text and model, train, evaluate, and write the results.
 
-    The fine-tuning afterwards, the key ``finetune``, is only checked.
+    Then the model is fine-tuned, if the recipe has the key ``finetune``.
 
     Args:
         given: A command line, ``[recipe.yaml] [--flag value ...]``, or the recipe itself.
@@ -102,7 +101,7 @@ def pretrain(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
         TrainingDivergedError: If a loss, a gradient or a weight is NaN or infinite.
     """
     options: Any = {"is_command": is_command, "is_dry": is_dry}
-    with open_run("pretrain", PretrainArguments, QUICKSTART, given, **options) as run:
+    with open_run("pretrain", QUICKSTART, given, **options) as run:
         arguments, args = run.arguments, run.args
         problem_type = arguments.problem_type
         corpora = check_recipe(arguments, args, load_config(arguments, find_sizes(arguments)))
@@ -152,6 +151,10 @@ def pretrain(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
             run.train()
             report(run)
             run.finish()
+    if arguments.finetune is not None and not is_dry:
+        # an earlier fine-tuning counts only if it started from these weights
+        replaces = "--overwrite_output_dir" if run.has_trained else "--resume_from_checkpoint=true"
+        finetune([*finetuning_argv(arguments, args), replaces], is_command=is_command)
     return run
 
 
@@ -266,21 +269,15 @@ def check_finetuning(
         raise ValueError("finetune: leave hub_token out; it has the hub_token of the pre-training")
     argv = finetuning_argv(arguments, args)
     with named_errors("finetune", "see the key finetune", (ValueError,)):
-        parsed, own_args = parse_recipe((FinetuneArguments, DeviceTrainingArguments), argv)
+        parsed, own_args = parse_recipe(KINDS["finetune"], argv)
         recipe_tasks.check_recipe(parsed, own_args, start)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Pre-train, evaluate, save and, if requested, push and fine-tune."""
     argv = sys.argv[1:] if argv is None else argv
-    if show_help("pretrain", argv):
-        return
-    run = pretrain(argv, is_command=True)
-    if run.arguments.finetune is not None:
-        argv = finetuning_argv(run.arguments, run.args)
-        # an earlier fine-tuning counts only if it started from these weights
-        argv += ["--overwrite_output_dir"] if run.has_trained else ["--resume_from_checkpoint=true"]
-        finetune(argv, is_command=True)
+    if not show_help("pretrain", argv):
+        pretrain(argv, is_command=True)
 
 
 if __name__ == "__main__":

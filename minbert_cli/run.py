@@ -13,7 +13,7 @@ from datasets import Dataset
 from transformers import TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
-from minbert_cli.arguments import DeviceTrainingArguments, ProgramTrainingArguments, RunArguments
+from minbert_cli.arguments import KINDS, ProgramTrainingArguments
 from minbert_cli.checkpoints import find_commit
 from minbert_cli.console import (
     TimeEstimate,
@@ -142,9 +142,7 @@ class Run:
         """
         recipe: Any = self.given
         if isinstance(self.given, Mapping):
-            command = (
-                f"from minbert_cli.{self.program} import {self.program}; {self.program}(recipe)"
-            )
+            command = f"import minbert; minbert.{self.program}(recipe)"
         else:
             recipe, _ = split_argv(self.given, self.default_recipe)
             words = with_recipe_name(self.given)
@@ -249,7 +247,6 @@ class Run:
 @contextmanager
 def open_run(
     program: str,
-    kind: type[RunArguments],
     default_recipe: Path,
     given: Given,
     *,
@@ -264,7 +261,6 @@ def open_run(
 
     Args:
         program: Its name, ``finetune`` or ``pretrain``.
-        kind: Dataclass of its arguments.
         default_recipe: The recipe of a command line without one.
         given: A command line, or a recipe.
         is_command: Whether it is a command.
@@ -274,11 +270,11 @@ def open_run(
         if is_command:
             cleanup.enter_context(_exit_status(f"minbert {program}"))
         reading = cleanup.enter_context(ExitStack())
-        if is_command:
+        if is_command and not isinstance(given, Mapping):
             reading.enter_context(readable_errors(f"minbert {program}"))
             given = with_recipe(given)
             check_program(given, program)
-        arguments, args = _parse(kind, default_recipe, given, is_dry=is_dry)
+        arguments, args = _parse(program, default_recipe, given, is_dry=is_dry)
         speak_once(args)
         cleanup.enter_context(quiet_libraries(verbose=arguments.verbose))
         use_all_cores(args)
@@ -316,12 +312,12 @@ def open_run(
 
 
 def _parse(
-    kind: type[RunArguments], default_recipe: Path, given: Given, *, is_dry: bool
+    program: str, default_recipe: Path, given: Given, *, is_dry: bool
 ) -> tuple[Any, ProgramTrainingArguments]:
     """Fill the arguments of a program and of the Trainer; those of a smoke test are changed."""
 
     def fill(changes: Mapping[str, Any]) -> tuple[Any, ...]:
-        kinds = (kind, DeviceTrainingArguments)
+        kinds = KINDS[program]
         if isinstance(given, Mapping):
             return fill_arguments(kinds, as_recipe(given) | dict(changes), where="recipe")
         argv = [*given, *format_flags(changes)]

@@ -10,6 +10,7 @@ import torch
 from scipy.special import softmax
 from sklearn.metrics import precision_recall_curve
 
+import minbert
 from minbert_cli import finetune
 from modeling_minbert import MinBertForMultiTask
 from modeling_minbert.calibration import find_temperature
@@ -270,7 +271,7 @@ def test_a_task_chooses_for_itself(tmp_path):
     recipe["tasks"]["same"] |= ranked
     del recipe["tasks"]["same"]["threshold_for"]
 
-    trainer = finetune.finetune(recipe)
+    trainer = minbert.finetune(recipe)
 
     tasks = trainer.model.config.tasks
     assert tasks["tags"]["calibrate"] is True

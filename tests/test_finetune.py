@@ -13,8 +13,6 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
 from minbert_cli import finetune
-from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
-from minbert_cli.recipe import parse_recipe
 from modeling_minbert import MinBertForMultiTask, MinBertModel
 from tests import small_run
 from tests.trainers.pages import read_blocks
@@ -276,9 +274,8 @@ def test_rows_and_checkpoint_share_the_truncation(recipe, tmp_path):
     tasks = {"moods": recipe["tasks"]["moods"] | keys}
     changes = {"tasks": tasks, "max_length": 8, "output_dir": str(tmp_path / "out")}
     argv = [small_run.write_recipe(tmp_path, recipe | changes)]
-    arguments = parse_recipe((FinetuneArguments, ProgramTrainingArguments), argv)
 
-    run = finetune.prepare_run(*arguments, argv, None)
+    run = finetune.finetune(argv, is_dry=True)
 
     assert run.trainer.model.config.task("moods").truncation == "tail"
     long, short = run.trainer.processing_class(texts[:2])["input_ids"]
@@ -294,9 +291,8 @@ def test_a_task_has_its_own_length_in_training_and_predictions(recipe, tmp_path)
     tasks = recipe["tasks"] | {"moods": moods}
     changes = {"tasks": tasks, "output_dir": str(tmp_path / "out")}
     argv = [small_run.write_recipe(tmp_path, recipe | changes)]
-    arguments = parse_recipe((FinetuneArguments, ProgramTrainingArguments), argv)
 
-    run = finetune.prepare_run(*arguments, argv, None)
+    run = finetune.finetune(argv, is_dry=True)
 
     longest = {task: max(rows["train"]["length"]) for task, rows in run.encoded.items()}
     assert longest["moods"] == 9 < longest["pairs"]
@@ -342,8 +338,7 @@ def test_early_stopping_stops_when_nothing_gets_better(files, recipe):
 def prepare(files, recipe, *flags):
     """Build the run of a recipe, without training."""
     argv = [small_run.write_recipe(files, recipe), *flags]
-    arguments = parse_recipe((FinetuneArguments, ProgramTrainingArguments), argv)
-    return finetune.prepare_run(*arguments, argv, None)
+    return finetune.finetune(argv, is_dry=True)
 
 
 def test_a_task_has_its_own_batch_size_and_loss_weight(files, recipe):

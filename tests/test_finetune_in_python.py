@@ -6,7 +6,8 @@ import pytest
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
-from minbert_cli.finetune import finetune, main
+from minbert import finetune
+from minbert_cli.finetune import main
 from tests import small_run
 from trainers import MultiTaskTrainer, TrainingDivergedError
 
@@ -46,7 +47,7 @@ def test_a_mapping_gives_the_files_and_weights_of_the_command(recipe, tmp_path):
         assert (folder / name).read_bytes() == (command / name).read_bytes()
     mine, theirs = read(folder / "metrics.json"), read(command / "metrics.json")
     assert {key for key in theirs if mine[key] != theirs[key]} <= set(VARYING)
-    assert mine["command"] == "from minbert_cli.finetune import finetune; finetune(recipe)"
+    assert mine["command"] == "import minbert; minbert.finetune(recipe)"
     ours, others = (read(each / "run.json")["settings"] for each in (folder, command))
     assert ours | {"output_dir": str(command), "run_name": "command"} == others
     texts = {name: (folder / name).read_bytes() for name in files_of(folder)}

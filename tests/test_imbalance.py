@@ -150,7 +150,7 @@ def test_chosen_epochs_count_the_repeated_rows(tmp_path, recipe):
     for key in ("num_train_epochs", "steps_per_epoch", "per_device_train_batch_size"):
         del recipe[key]
 
-    run = finetune.PROGRAM.check([small_run.write_recipe(tmp_path, recipe)])
+    run = finetune.finetune([small_run.write_recipe(tmp_path, recipe)], is_dry=True)
 
     reasons = {choice.key: (choice.value, choice.reason) for choice in run.facts.choices}
     assert reasons["num_train_epochs"] == (5.0, "6,000 training rows with repetitions")

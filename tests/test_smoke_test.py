@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import minbert
 from minbert_cli import finetune, pretrain
 from minbert_cli.experiments import program as experiments
 from minbert_cli.launch import shrink
@@ -96,7 +97,7 @@ def test_from_python(files):
     del recipe["tasks"]["pairs"]
 
     with redirect_stdout(StringIO()):
-        trainer = finetune.finetune(recipe)
+        trainer = minbert.finetune(recipe)
 
     assert trainer.args.output_dir == "out-smoke"
     assert trainer.state.max_steps == 4

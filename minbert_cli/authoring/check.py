@@ -37,12 +37,12 @@ def describe_sizes(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{size:,} {split}" for split, size in sizes.items()) + " rows"
 
 
-def check_training(program: str, argv: Sequence[str]) -> None:
+def check_training(program: str, given: Sequence[str] | Mapping[str, Any]) -> None:
     """Prepare a fine-tuning or a pre-training, and print what it would do."""
     from minbert_cli.finetune import finetune
     from minbert_cli.pretrain import pretrain
 
-    run = {"finetune": finetune, "pretrain": pretrain}[program](argv, is_dry=True)
+    run = {"finetune": finetune, "pretrain": pretrain}[program](given, is_dry=True)
     print(f"\n{describe_data(run)}")
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from datasets_scripts import load_task
-from minbert_cli import finetune, pretrain
-from minbert_cli.arguments import FinetuneArguments, PretrainArguments
+from minbert_cli import pretrain
+from minbert_cli.arguments import KINDS, FinetuneArguments, PretrainArguments
 from minbert_cli.checkpoints import load_config
 from minbert_cli.recipe import fill_arguments
 from minbert_cli.run_folder import describe_settings, fingerprint_start
@@ -16,8 +16,6 @@ from modeling_minbert import unknown
 from trainers import INPUT_ERRORS, reason_of
 
 from .planning import PlannedRun
-
-PROGRAMS = {"finetune": finetune.PROGRAM, "pretrain": pretrain.PROGRAM}
 
 
 def check_runs(runs: Sequence[PlannedRun], processes: int) -> list[dict[str, Any]]:
@@ -37,9 +35,8 @@ def check_runs(runs: Sequence[PlannedRun], processes: int) -> list[dict[str, Any
 
 
 def _check_recipe(run: PlannedRun) -> dict[str, Any]:
-    program = PROGRAMS[run.program]
-    kinds = (program.arguments, program.training_arguments)
-    arguments, args = fill_arguments(kinds, run.recipe, where=run.name)
+    arguments: Any
+    arguments, args = fill_arguments(KINDS[run.program], run.recipe, where=run.name)
     if pushed := [name for name in ("push_to_hub", "hub_model_id") if getattr(args, name)]:
         raise ValueError(
             f"{pushed[0]} would send every row and seed to one repository; turn it off with "

@@ -35,6 +35,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from minbert_cli.arguments import KINDS
 from minbert_cli.launch import describe_skipped, smoke_folder
 from minbert_cli.recipe_kinds import check_program
 from minbert_cli.resources import RECIPES, with_recipe
@@ -52,7 +53,7 @@ from .campaign import (
     order_runs,
     program_command,
 )
-from .checks import PROGRAMS, check_runs, read_fingerprints
+from .checks import check_runs, read_fingerprints
 from .compare_command import compare
 from .estimates import Estimate, describe_estimates, group_runs, try_groups
 from .experiment_arguments import ExperimentArguments, parse_experiments
@@ -117,7 +118,7 @@ def prepare(argv: Sequence[str]) -> Prepared:
         states,
         {
             name: program_command(f"minbert_cli.{module}", arguments.processes)
-            for name, module in (MODULES | dict(zip(PROGRAMS, PROGRAMS, strict=True))).items()
+            for name, module in (MODULES | dict(zip(KINDS, KINDS, strict=True))).items()
         },
         overwrite=overwrite or arguments.smoke_test,
         keep_checkpoints=arguments.keep_checkpoints,

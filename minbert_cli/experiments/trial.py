@@ -16,11 +16,10 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl
 
 from minbert_cli.console import TimeEstimate, measure_workload
-from minbert_cli.launch import speak_once, use_all_cores
-from minbert_cli.recipe import fill_arguments, read_recipe
+from minbert_cli.finetune import finetune
+from minbert_cli.pretrain import pretrain
+from minbert_cli.recipe import read_recipe
 from trainers import readable_errors, write_text
-
-from .checks import PROGRAMS
 
 TIMED_STEPS = 10
 
@@ -45,11 +44,8 @@ def try_run(program: str, recipe: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 
     ``seconds_left`` in the estimate are those of all that the trial leaves out.
     """
-    kinds = (PROGRAMS[program].arguments, PROGRAMS[program].training_arguments)
-    arguments, args = fill_arguments(kinds, recipe, where="recipe")
-    speak_once(args)
-    use_all_cores(args)
-    run = PROGRAMS[program].prepare(arguments, args, recipe, None)
+    run = {"finetune": finetune, "pretrain": pretrain}[program](recipe, is_dry=True)
+    run.trainer.args.output_dir = str(recipe["output_dir"])
     trainer, workload = run.trainer, measure_workload(run.trainer, run.rows_to_evaluate())
     # this training does none of the evaluations, so all of them are left at its end
     at_end = (workload.steps,) * len(workload.evaluated_steps)

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from minbert_cli.finetune import PROGRAM as FINETUNE
-from minbert_cli.pretrain import PROGRAM as PRETRAIN
+from minbert_cli.arguments import KINDS
 from minbert_cli.recipe import parse_recipe
 from minbert_cli.run_folder import check_output_dir, describe_settings, read_settings, start_run
 from modeling_minbert.int8 import bfloat16_is_fast
@@ -12,14 +11,14 @@ from modeling_minbert.int8 import bfloat16_is_fast
 pytestmark = pytest.mark.usefixtures("default_precision")
 
 
-def parse(tmp_path, *flags, program=FINETUNE, recipe="use_cpu: true"):
+def parse(tmp_path, *flags, program="finetune", recipe="use_cpu: true"):
     path = tmp_path / "recipe.yaml"
     path.write_text(f"output_dir: {tmp_path / 'run'}\n{recipe}\n", encoding="utf-8")
-    (args,) = parse_recipe([program.training_arguments], [str(path), *flags])
+    (args,) = parse_recipe(KINDS[program][1:], [str(path), *flags])
     return args
 
 
-@pytest.mark.parametrize("program", [FINETUNE, PRETRAIN])
+@pytest.mark.parametrize("program", KINDS)
 def test_bfloat16_is_on_where_it_is_fast(tmp_path, program):
     fast = bfloat16_is_fast(torch.device("cpu"))
 

@@ -134,7 +134,7 @@ def test_an_interrupted_run_leaves_the_terminal_as_it_was(tmp_path, capfd, monke
         trainer.add_callback(Interruption())
         return progress
 
-    monkeypatch.setattr("minbert_cli.launch.show_progress", show_and_interrupt)
+    monkeypatch.setattr("minbert_cli.run.show_progress", show_and_interrupt)
     before = sys.stdout, transformers.utils.logging.get_verbosity()
 
     with pytest.raises(SystemExit, match="130"):

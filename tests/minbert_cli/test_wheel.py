@@ -13,7 +13,15 @@ import pytest
 ROOT = Path(__file__).parents[2]
 RECIPES = {path.relative_to(ROOT / "recipes") for path in (ROOT / "recipes").rglob("*.yaml")}
 PACKAGES = ("minbert_cli", "modeling_minbert", "trainers", "datasets_scripts", "sentence_vectors")
-FILES = ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "model_card.md")
+FILES = (
+    "setup.py",
+    "minbert.py",
+    "setup.cfg",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "model_card.md",
+)
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_{}(sys.argv[1])"
 # Parses every recipe by its name with the program that reads it.
 PARSE = """
@@ -22,7 +30,8 @@ from minbert_cli import finetune, pretrain, resources
 from minbert_cli.experiments.experiment_arguments import parse_experiments
 from minbert_cli.experiments.planning import plan_rows
 from minbert_cli.recipe_kinds import find_program
-from trainers import ProgramTrainingArguments, parse_recipe
+from minbert_cli.arguments import KINDS, ProgramTrainingArguments
+from minbert_cli.recipe import parse_recipe
 
 runs = 0
 for name in resources.list_recipes():
@@ -32,15 +41,14 @@ for name in resources.list_recipes():
     if kind == "experiments":
         runs += sum(len(row.runs) for row in plan_rows(*parse_experiments(argv[:1])))
         continue
-    program = {"finetune": finetune, "pretrain": pretrain}[kind].PROGRAM
     if "--model_name_or_path" in text:
         argv += ["--model_name_or_path", "weights"]
-    parse_recipe((program.arguments, ProgramTrainingArguments), argv)
+    parse_recipe((KINDS[kind][0], ProgramTrainingArguments), argv)
 found = {
     "file": resources.__file__,
     "recipes": resources.list_recipes(),
     "runs": runs,
-    "quickstarts": [program.PROGRAM.recipe.is_file() for program in (finetune, pretrain)],
+    "quickstarts": [program.QUICKSTART.is_file() for program in (finetune, pretrain)],
     "card": resources.MODEL_CARD.read_text(encoding="utf-8"),
     "space": sorted(path.name for path in resources.SPACE.iterdir()),
 }
@@ -56,7 +64,7 @@ def build(kind, folder):
     source = folder / "source"
     for name in (*PACKAGES, "recipes", "space"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in FILES:
+    for name in (*FILES, "model_card.md"):
         shutil.copy(ROOT / name, source)
     command = [sys.executable, "-c", BUILD.format(kind), str(folder)]
     subprocess.run(command, cwd=source, check=True)

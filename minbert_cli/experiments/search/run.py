@@ -9,15 +9,14 @@ without an error.
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from accelerate.utils import broadcast_object_list
 from transformers import TrainerCallback
+from transformers.trainer import DEFAULT_CALLBACKS
 
 from minbert_cli import finetune
-from minbert_cli.training.run import run_program
 from modeling_minbert import unknown
 
 from .study import NAME, import_optuna, open_storage
@@ -79,14 +78,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Do the run."""
     path, number, *given = sys.argv[1:] if argv is None else argv
     pruning = Pruning(Path(path), int(number))
-
-    def prepare(*arguments: Any) -> Any:
-        run = finetune.prepare_run(*arguments)
-        run.trainer.add_callback(pruning)
-        return run
-
+    callbacks: list[Any] = DEFAULT_CALLBACKS  # of every Trainer
+    callbacks.append(pruning)
     try:
-        run_program(replace(finetune.PROGRAM, prepare=prepare), given)
+        finetune.main(given)
     except pruning.optuna.TrialPruned:
         pruning.record()
 

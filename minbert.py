@@ -1,0 +1,162 @@
+"""minBERT from Python: train by a recipe, load the result, predict and embed.
+
+    import minbert
+
+    minbert.finetune("reviews.yaml", num_train_epochs=3, output_dir="runs/reviews")
+    model = minbert.load("runs/reviews")
+    model.predict("tone", ["What a lovely film."])
+
+The classes and functions of `SOURCES` are here, too. All of it is imported when it is first used.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from modeling_minbert import (
+        MinBertConfig,
+        MinBertForMaskedLM,
+        MinBertForMultiTask,
+        MinBertModel,
+    )
+    from sentence_vectors import community_detection, paraphrase_mining, semantic_search
+    from trainers import FastTrainingArguments, MultiTaskTrainer, Task, TrainingDivergedError
+
+# What comes from other packages, and from which.
+SOURCES = {
+    "MinBertConfig": "modeling_minbert",
+    "MinBertForMaskedLM": "modeling_minbert",
+    "MinBertForMultiTask": "modeling_minbert",
+    "MinBertModel": "modeling_minbert",
+    "FastTrainingArguments": "trainers",
+    "MultiTaskTrainer": "trainers",
+    "Task": "trainers",
+    "TrainingDivergedError": "trainers",
+    "community_detection": "sentence_vectors",
+    "paraphrase_mining": "sentence_vectors",
+    "semantic_search": "sentence_vectors",
+    "__version__": "modeling_minbert",
+}
+__all__ = [
+    "FastTrainingArguments",
+    "MinBertConfig",
+    "MinBertForMaskedLM",
+    "MinBertForMultiTask",
+    "MinBertModel",
+    "MultiTaskTrainer",
+    "Task",
+    "TrainingDivergedError",
+    "check",
+    "community_detection",
+    "finetune",
+    "load",
+    "paraphrase_mining",
+    "pretrain",
+    "semantic_search",
+]
+Recipe = Mapping[str, Any] | str | os.PathLike[str]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in SOURCES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(SOURCES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *SOURCES})
+
+
+def finetune(recipe: Recipe, **changes: Any) -> "MultiTaskTrainer":
+    """Fine-tune as the command `minbert finetune`: the same checks, files and weights.
+
+    Args:
+        recipe: The keys of a recipe and their values, such as ``{"tasks": {...}, "output_dir":
+            "runs/mine"}``, or the path or the name of a recipe.
+        changes: Keys of the recipe that are replaced; a key within others has a dotted name, as in
+            ``**{"tasks.tone.loss": "focal"}``. None stands for the default.
+
+    Returns:
+        The trainer after training: ``trainer.model.predict("tone", texts)`` uses the final weights.
+
+    Raises:
+        ValueError: If a key or a value is wrong, or as for the data; the message names it. Nothing
+            is written then.
+        OSError: If a file cannot be read or written.
+        TrainingDivergedError: If a loss, a gradient or a weight is NaN or infinite.
+    """
+    from minbert_cli.finetune import finetune as run_recipe
+
+    trainer = run_recipe(_change(recipe, changes)).trainer
+    model: Any = trainer.model
+    model.tokenizer = trainer.processing_class  # for `predict`, also of a new model
+    return trainer
+
+
+def pretrain(recipe: Recipe, **changes: Any) -> "MultiTaskTrainer":
+    """Pre-train as the command `minbert pretrain`; arguments and errors are those of `finetune`.
+
+    Returns:
+        The trainer after the pre-training. The model of a fine-tuning afterwards, the key
+        ``finetune`` of the recipe, is in the folder ``finetuned`` inside that of the run.
+    """
+    from minbert_cli.pretrain import pretrain as run_recipe
+
+    return run_recipe(_change(recipe, changes)).trainer
+
+
+def check(recipe: Recipe, **changes: Any) -> None:
+    """Read rows and model, and print what a run would do, without training or writing anything.
+
+    Arguments and errors are those of `finetune`; with the key ``corpus`` it is a pre-training.
+    """
+    from minbert_cli.authoring.check import check_training
+    from minbert_cli.recipe import read_recipe
+    from minbert_cli.resources import find_recipe
+
+    if isinstance(recipe, Mapping):
+        keys = {*recipe}
+    else:
+        keys = {*read_recipe(find_recipe(os.fspath(recipe)))}
+    check_training("pretrain" if "corpus" in keys else "finetune", _change(recipe, changes))
+
+
+def load(
+    path: str | os.PathLike[str], device: str | None = None
+) -> "MinBertForMultiTask | MinBertModel":
+    """Load a model with its tokenizer, ready to predict and to embed.
+
+    Args:
+        path: The folder of a run, or any `bert` checkpoint: a folder or a name on the Hub.
+        device: Where to load it; by default a CUDA device if there is one.
+
+    Returns:
+        A `MinBertForMultiTask`, with ``predict``, ``predict_all`` and ``encode``; a `MinBertModel`,
+        with ``encode``, if the checkpoint has no tasks.
+
+    Raises:
+        ValueError: If it is no checkpoint, or has no tokenizer.
+    """
+    from minbert_cli.checkpoints import load_encoder
+
+    return load_encoder(os.fspath(path), device, "path")
+
+
+def _change(recipe: Recipe, changes: Mapping[str, Any]) -> list[str] | dict[str, Any]:
+    """Return a recipe with changes, as a mapping or, if it is in a file, as a command line."""
+    from minbert_cli.recipe import as_recipe, format_flags, override
+    from minbert_cli.resources import find_recipe
+
+    if isinstance(recipe, Mapping):
+        return override("changes", recipe, changes)
+    flags = {
+        # as YAML, in which a text may need quotes
+        key: json.dumps(value) if "." in key else value
+        for key, value in as_recipe(changes).items()
+    }
+    return [str(find_recipe(os.fspath(recipe))), *format_flags(flags)]
