@@ -337,7 +337,8 @@ def test_early_stopping_stops_when_nothing_gets_better(files, recipe):
 
 def prepare(files, recipe, *flags):
     """Build the run of a recipe, without training."""
-    argv = [small_run.write_recipe(files, recipe), *flags]
+    folder = str(files / "prepared")
+    argv = [small_run.write_recipe(files, recipe), "--output_dir", folder, *flags]
     return finetune.finetune(argv, is_dry=True)
 
 

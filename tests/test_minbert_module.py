@@ -1,0 +1,199 @@
+"""``import minbert``: the files, the weights and the checks of the commands, in Python."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+from torch.testing import assert_close
+
+import minbert
+from minbert_cli.finetune import main
+from tests import small_run
+from tests.runs import write_pretraining
+
+ROOT = Path(__file__).parents[1]
+
+# Differ in every run, or name the command.
+VARYING = ("command", "recipe", "output_dir", "minutes")
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    small_run.write_files(tmp_path)
+    return small_run.make_recipe(tmp_path) | {"hub_token": "hf_secret", "seed": 5}
+
+
+def files_of(folder):
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def read(path):
+    return json.loads(path.read_text())
+
+
+def test_a_mapping_gives_the_files_and_weights_of_the_command(recipe, tmp_path):
+    command = tmp_path / "command"
+    main([small_run.write_recipe(tmp_path, recipe), "--output_dir", str(command)])
+    folder = tmp_path / "python"
+
+    trainer = minbert.finetune(recipe | {"output_dir": folder})
+
+    assert isinstance(trainer, minbert.MultiTaskTrainer)
+    assert trainer.state.global_step == 6
+    assert files_of(folder) == files_of(command)
+    weights = load_file(command / "model.safetensors")
+    assert_close(load_file(folder / "model.safetensors"), weights, rtol=0, atol=0)
+    for name, value in trainer.model.state_dict().items():
+        assert_close(value, weights[name], rtol=0, atol=0)
+    for name in ("predictions/moods-dev-output.csv", "config.json", "tokenizer.json"):
+        assert (folder / name).read_bytes() == (command / name).read_bytes()
+    mine, theirs = read(folder / "metrics.json"), read(command / "metrics.json")
+    assert {key for key in theirs if mine[key] != theirs[key]} <= set(VARYING)
+    assert mine["command"] == "import minbert; minbert.finetune(recipe)"
+    ours, others = (read(each / "run.json")["settings"] for each in (folder, command))
+    assert ours | {"output_dir": str(command), "run_name": "command"} == others
+    texts = {name: (folder / name).read_bytes() for name in files_of(folder)}
+    assert not any(b"hf_secret" in text for text in texts.values())
+    assert b"max_length: 17" in texts["README.md"]
+
+
+def test_a_path_is_that_of_the_command_and_changes_are_its_flags(recipe, tmp_path):
+    path = small_run.write_recipe(tmp_path, recipe)
+    changes = {"tasks.moods.pooling": "max", "num_train_epochs": 1, "tasks.pairs": None}
+
+    trainer = minbert.finetune(Path(path), output_dir=tmp_path / "changed", **changes)
+
+    assert trainer.model.predict("moods", ["the garden is fine"])
+    assert list(trainer.model.config.tasks) == ["moods", "scores"]
+    assert trainer.model.config.tasks["moods"]["pooling"] == "max"
+    command = read(tmp_path / "changed" / "metrics.json")["command"]
+    assert path in command
+    assert "--num_train_epochs 1 --tasks.pairs null" in command
+
+
+def test_a_saved_run_predicts_and_embeds(recipe, tmp_path):
+    minbert.finetune(recipe, max_steps=1, **{"tasks.pairs": None})
+
+    model = minbert.load(tmp_path / "out", device="cpu")
+
+    assert isinstance(model, minbert.MinBertForMultiTask)
+    assert not model.training
+    texts = ["the garden is fine", "this song was dull"]
+    assert {found["label"] for found in model.predict("moods", texts)} <= {"good", "bad"}
+    assert model.encode(texts).shape == (2, model.config.hidden_size)
+    assert set(model.predict_all(texts)) == {"moods"}
+    model.base_model.save_pretrained(tmp_path / "encoder")
+    model.tokenizer.save_pretrained(tmp_path / "encoder")
+    encoder = minbert.load(tmp_path / "encoder", device="cpu")
+    assert isinstance(encoder, minbert.MinBertModel)
+    with pytest.raises(ValueError, match="path='nowhere'"):
+        minbert.load("nowhere")
+
+
+def test_a_check_writes_nothing(recipe, tmp_path, capsys):
+    before = files_of(tmp_path)
+
+    minbert.check(recipe, max_steps=3)
+
+    assert "moods: classification, moods-train.tsv, 24 train" in capsys.readouterr().out
+    assert files_of(tmp_path) == before
+
+
+def test_a_pre_training_from_python(tmp_path, capsys):
+    path = write_pretraining(tmp_path, max_steps=2, output_dir=str(tmp_path / "text"))
+    minbert.check(path)
+    assert "text: pretraining, own, " in capsys.readouterr().out
+
+    trainer = minbert.pretrain(path, max_steps=1)
+
+    assert trainer.state.global_step == 1
+    assert (tmp_path / "text" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("place", ["beside the module", "elsewhere"])
+def test_the_module_is_fast_and_not_hidden_by_the_folder_of_the_quickstart(tmp_path, place):
+    (tmp_path / "minbert").mkdir()  # a run writes it into the working folder
+    if place == "beside the module":
+        (tmp_path / "minbert.py").write_text((ROOT / "minbert.py").read_text(encoding="utf-8"))
+    program = """
+import minbert, sys
+assert not {"torch", "transformers", "numpy"} & {*sys.modules}, "imports what takes seconds"
+assert {"load", "Task"} <= {*dir(minbert)}
+print(minbert.__file__)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    folder = tmp_path if place == "beside the module" else ROOT
+    assert Path(done.stdout.strip()) == folder / "minbert.py"
+
+
+def test_every_public_name_is_there():
+    for name in (*minbert.__all__, "__version__"):
+        assert getattr(minbert, name) is not None
+    with pytest.raises(AttributeError, match="'minbert' has no attribute 'train'"):
+        _ = minbert.train
+
+
+def test_the_command_resumes_what_python_began(recipe, tmp_path):
+    trainer = minbert.finetune(recipe)
+    last = tmp_path / "out" / "checkpoint-6"
+    for name in ("model.safetensors", "optimizer.pt"):
+        (last / name).unlink()  # as if the run had been killed
+
+    main([small_run.write_recipe(tmp_path, recipe), "--resume_from_checkpoint", "true"])
+
+    for name, value in load_file(tmp_path / "out" / "model.safetensors").items():
+        assert_close(value, trainer.model.state_dict()[name], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"learning_rat": 1.0}, "recipe: unknown key 'learning_rat'; did you mean 'learning_rate'"),
+        ({"seed": "many"}, "recipe: seed='many'; expected int"),
+        ({"learning_rate": -1.0}, "learning_rate=-1.0; expected"),
+        ({"tasks": {}}, "tasks is empty; name at least one"),
+        ({"seed": object}, "recipe: <class 'object'> has no place in a recipe; use texts"),
+        ({"model_name_or_path": "nowhere"}, "model_name_or_path='nowhere'.*"),
+    ],
+)
+def test_wrong_recipes_raise_before_anything_is_written(recipe, tmp_path, change, message):
+    with pytest.raises(ValueError, match=message):
+        minbert.finetune(recipe | change)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_name_of_a_recipe_is_an_error():
+    with pytest.raises(FileNotFoundError, match=r"recipe 'cs224m' is not a file.*mean 'cs224n'"):
+        minbert.finetune("cs224m")
+
+
+def test_divergence_is_raised(recipe):
+    with pytest.raises(minbert.TrainingDivergedError, match="training diverged at step"):
+        minbert.finetune(recipe | {"learning_rate": 1e30})
+
+
+def test_variables_in_paths_are_expanded(recipe, tmp_path, monkeypatch):
+    monkeypatch.setenv("MY_DATA", str(tmp_path))
+    keys = recipe["tasks"]["moods"]
+    files = {
+        key: value.replace(str(tmp_path), "$MY_DATA")
+        for key, value in keys.items()
+        if "file" in key
+    }
+    assert all(value.startswith("$MY_DATA") for value in files.values())
+
+    trainer = minbert.finetune(recipe | {"tasks": {"moods": keys | files}, "max_steps": 1})
+
+    assert trainer.state.global_step == 1
