@@ -115,9 +115,9 @@ def check(recipe: Recipe, **changes: Any) -> None:
 
     Arguments and errors are those of `finetune`; with the key ``corpus`` it is a pre-training.
     """
-    from minbert_cli.authoring.check import check_training
+    from minbert_cli.check import check_training
     from minbert_cli.recipe import read_recipe
-    from minbert_cli.resources import find_recipe
+    from minbert_cli.recipes import find_recipe
 
     if isinstance(recipe, Mapping):
         keys = {*recipe}
@@ -150,7 +150,7 @@ def load(
 def _change(recipe: Recipe, changes: Mapping[str, Any]) -> list[str] | dict[str, Any]:
     """Return a recipe with changes, as a mapping or, if it is in a file, as a command line."""
     from minbert_cli.recipe import as_recipe, format_flags, override
-    from minbert_cli.resources import find_recipe
+    from minbert_cli.recipes import find_recipe
 
     if isinstance(recipe, Mapping):
         return override("changes", recipe, changes)

@@ -12,7 +12,7 @@ PATTERNS = ("model_card.md", "recipes/**/*.yaml", "space/*.*")
 
 
 class BuildWithResources(build_py):
-    """Copies the files beside the code; ``minbert_cli.resources`` finds them in either place."""
+    """Copies the files beside the code; ``minbert_cli.recipes`` finds them in either place."""
 
     def run(self) -> None:
         """Build, and copy, unless the install is editable and uses the clone itself."""

@@ -14,8 +14,8 @@ from huggingface_hub.errors import StrictDataclassError
 from datasets_scripts.catalog import DATASETS
 from minbert_cli.__main__ import main
 from minbert_cli.arguments import FinetuneArguments, PretrainArguments
-from minbert_cli.resources import RECIPES
-from minbert_cli.shell.commands import COMMANDS
+from minbert_cli.help import COMMANDS
+from minbert_cli.recipes import RECIPES
 from modeling_minbert import TASKS
 from modeling_minbert.pooled import HEADS, PooledTask
 from trainers.problems import PROBLEMS

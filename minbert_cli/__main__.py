@@ -5,9 +5,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from minbert_cli.shell.commands import COMMANDS
-from minbert_cli.shell.flags import ARGUMENTS, ROOT
-from minbert_cli.shell.program_help import show_help
+from minbert_cli.help import ARGUMENTS, COMMANDS, ROOT, show_help
 
 NOTES = """
 `minbert COMMAND --help` describes a command, `minbert --version` prints the version.

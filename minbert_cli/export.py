@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     # imported here, so that --help does not wait for torch
     from transformers.utils import logging
 
-    from minbert_cli.exporting.formats import export
+    from minbert_cli.exporting import export
     from trainers import readable_errors
 
     if not sys.stderr.isatty():

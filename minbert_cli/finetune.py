@@ -28,10 +28,10 @@ from minbert_cli.checkpoints import (
     load_tokenizer,
     new_config,
 )
+from minbert_cli.help import show_help
 from minbert_cli.launch import share
-from minbert_cli.resources import RECIPES
+from minbert_cli.recipes import RECIPES
 from minbert_cli.run import Given, Run, open_run, report
-from minbert_cli.shell.program_help import show_help
 from minbert_cli.training.data_notes import (
     describe_answers,
     describe_data,

@@ -144,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the program; errors of the user are one line each."""
     args = parse(sys.argv[1:] if argv is None else argv)
     # imported here, so that --help does not wait for torch
-    from minbert_cli.predicting.inference import run
+    from minbert_cli.predicting import run
     from trainers import WriteError, readable_errors
 
     with readable_errors(PROGRAM):

@@ -31,11 +31,11 @@ from minbert_cli.checkpoints import (
     new_config,
 )
 from minbert_cli.finetune import finetune
+from minbert_cli.help import show_help
 from minbert_cli.launch import share
 from minbert_cli.recipe import format_flags, parse_recipe
-from minbert_cli.resources import RECIPES, with_recipe
+from minbert_cli.recipes import RECIPES, with_recipe
 from minbert_cli.run import Given, Run, open_run, report
-from minbert_cli.shell.program_help import show_help
 from minbert_cli.training import recipe_tasks
 from minbert_cli.training.defaults import (
     RunSize,

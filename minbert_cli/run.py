@@ -34,8 +34,7 @@ from minbert_cli.launch import (
     was_restarted,
 )
 from minbert_cli.recipe import as_recipe, fill_arguments, format_flags, parse_recipe, split_argv
-from minbert_cli.recipe_kinds import check_program
-from minbert_cli.resources import MODEL_CARD, with_recipe, with_recipe_name
+from minbert_cli.recipes import MODEL_CARD, check_program, with_recipe, with_recipe_name
 from minbert_cli.run_folder import (
     asks_to_resume,
     check_data,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from minbert_cli.authoring.check import main as check
+from minbert_cli.check import main as check
 from minbert_cli.finetune import main as finetune
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run

@@ -15,8 +15,7 @@ import yaml
 from transformers import AutoModel, AutoTokenizer, BertModel, BertTokenizer
 
 from minbert_cli import export
-from minbert_cli.exporting import onnx_files
-from minbert_cli.exporting.formats import WRITERS
+from minbert_cli.exporting import WRITERS, onnx_files
 from modeling_minbert import (
     MinBertConfig,
     MinBertForMultiTask,

@@ -11,8 +11,7 @@ from torch.testing import assert_close
 from transformers import AutoTokenizer, TrainingArguments
 
 from datasets_scripts import train_wordpiece
-from minbert_cli import finetune, predict
-from minbert_cli.authoring import check
+from minbert_cli import check, finetune, predict
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from tests import runs, small_run
 from trainers import MultiTaskTrainer, Task

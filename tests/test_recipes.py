@@ -10,7 +10,7 @@ from datasets_scripts import DATASETS, load_task
 from minbert_cli import finetune, pretrain
 from minbert_cli.arguments import FinetuneArguments, PretrainArguments
 from minbert_cli.recipe import parse_recipe
-from minbert_cli.resources import find_recipe
+from minbert_cli.recipes import find_recipe
 from minbert_cli.training import recipe_tasks
 from modeling_minbert import MinBertConfig
 from tests.glue_files import write_glue

@@ -15,8 +15,8 @@ from transformers import BertForSequenceClassification, pipeline
 
 from datasets_scripts import TaskData, load_task
 from minbert_cli import finetune, predict
-from minbert_cli.exporting.onnx_files import compare
-from minbert_cli.predicting.inference import spread_scores
+from minbert_cli.exporting import compare
+from minbert_cli.predicting import spread_scores
 from modeling_minbert import MinBertForMultiTask, export_onnx
 from tests import small_run
 from tests.modeling_minbert.test_onnx import assert_equal_everywhere, needs_onnx

@@ -6,8 +6,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from datasets_scripts import train_wordpiece
-from minbert_cli import export, finetune, pretrain
-from minbert_cli.authoring import check
+from minbert_cli import check, export, finetune, pretrain
 from modeling_minbert import MinBertConfig, MinBertModel
 from tests import small_run
 

@@ -8,8 +8,7 @@ from io import StringIO
 import pytest
 from transformers import AutoModelForTokenClassification, pipeline
 
-from minbert_cli import finetune, predict
-from minbert_cli.authoring import check
+from minbert_cli import check, finetune, predict
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from minbert_cli.recipe import format_recipe
-from minbert_cli.resources import HOME, IS_INSTALLED
+from minbert_cli.recipes import HOME, IS_INSTALLED
 from minbert_cli.run_folder import (
     check_data,
     check_same_run,

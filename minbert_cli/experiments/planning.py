@@ -11,7 +11,7 @@ from typing import Any
 
 from minbert_cli.arguments import PretrainArguments
 from minbert_cli.recipe import check_disjoint, check_types, override, read_recipe, split_keys
-from minbert_cli.resources import find_recipe
+from minbert_cli.recipes import find_recipe
 from minbert_cli.run_folder import LOCK_FILE, is_finished
 from modeling_minbert import unknown
 from trainers.files import INPUT_ERRORS

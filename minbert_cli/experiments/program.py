@@ -36,11 +36,10 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from minbert_cli.arguments import KINDS
+from minbert_cli.help import show_help
 from minbert_cli.launch import describe_skipped, smoke_folder
-from minbert_cli.recipe_kinds import check_program
-from minbert_cli.resources import RECIPES, with_recipe
+from minbert_cli.recipes import RECIPES, check_program, with_recipe
 from minbert_cli.run_folder import check_tables, sole_writer
-from minbert_cli.shell.program_help import show_help
 from trainers import readable_errors
 
 from .campaign import (

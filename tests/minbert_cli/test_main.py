@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 import modeling_minbert
-from minbert_cli import __main__ as minbert, resources
+from minbert_cli import __main__ as minbert, help as program_help, recipes
 from minbert_cli.arguments import FinetuneArguments, PretrainArguments, ProgramTrainingArguments
 from minbert_cli.experiments.compare import ComparisonArguments
 from minbert_cli.experiments.experiment_arguments import ExperimentArguments
-from minbert_cli.shell import flags, program_help
-from minbert_cli.shell.flag_groups import GROUPS
+from minbert_cli.help import GROUPS
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,10 +77,10 @@ def test_the_version_is_that_of_the_package(capsys):
     assert capsys.readouterr().out == f"minbert {modeling_minbert.__version__}\n"
 
 
-@pytest.mark.parametrize("program", flags.ARGUMENTS)
+@pytest.mark.parametrize("program", program_help.ARGUMENTS)
 def test_every_flag_of_our_own_is_in_one_group_of_the_help(program):
     grouped = [name for group in GROUPS[program] for name in (*group.common, *group.more)]
-    declared = flags.read_flags(program)
+    declared = program_help.read_flags(program)
 
     own = {name for name, option in declared.items() if option.owner != "TrainingArguments"}
     assert own <= set(grouped) <= declared.keys()
@@ -106,20 +105,20 @@ def test_the_whole_help_lists_every_flag(capsys, program):
     minbert.main([program, "--help", "all"])
 
     text = capsys.readouterr().out
-    declared = flags.read_flags(program)
+    declared = program_help.read_flags(program)
     assert {name for name in declared if f"--{name} " not in text} == set()
     assert ("all TrainingArguments:" in text) == (program != "experiments")
 
 
-@pytest.mark.parametrize("program", flags.ARGUMENTS)
+@pytest.mark.parametrize("program", program_help.ARGUMENTS)
 def test_the_examples_of_the_help_name_recipes_and_flags(program):
-    declared = flags.read_flags(program) | flags.read_flags("finetune")
+    declared = program_help.read_flags(program) | program_help.read_flags("finetune")
     for line in program_help.EXAMPLES[program].strip().splitlines():
         words = line.split("  ")[1 if line.startswith("  ") else 0].split()
         if words[0] != "minbert":
             continue
         for word in words[2:3]:
-            assert word in resources.list_recipes(), line
+            assert word in recipes.list_recipes(), line
         for word in words:
             if word.startswith("--"):
                 assert word[2:].partition(".")[0] in declared, line
@@ -136,7 +135,7 @@ def test_the_examples_of_the_help_name_recipes_and_flags(program):
     ],
 )
 def test_the_help_has_every_flag_with_the_text_of_its_field(kind):
-    options = flags.read_options(kind.__name__)
+    options = program_help.read_options(kind.__name__)
 
     declared = {entry.name: entry for entry in fields(kind) if entry.init}
     assert options.keys() == declared.keys()
@@ -170,10 +169,10 @@ def test_a_subcommand_gets_its_arguments(capsys):
 
 def test_a_recipe_is_found_by_name_unless_there_is_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert resources.find_recipe("glue/cola") == ROOT / "recipes/glue/cola.yaml"
+    assert recipes.find_recipe("glue/cola") == ROOT / "recipes/glue/cola.yaml"
 
     Path("sst").write_text("tasks: {}")
-    assert resources.find_recipe("sst") == Path("sst")
+    assert recipes.find_recipe("sst") == Path("sst")
 
 
 @pytest.mark.parametrize(
@@ -187,13 +186,13 @@ def test_a_recipe_is_found_by_name_unless_there_is_a_file(tmp_path, monkeypatch)
 def test_a_misspelt_recipe_is_refused(tmp_path, monkeypatch, name, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError, match=message):
-        resources.find_recipe(name)
+        recipes.find_recipe(name)
 
 
 def test_a_command_shows_the_name_of_a_packaged_recipe():
-    argv = resources.with_recipe(["glue/cola", "--seed", "1"])
+    argv = recipes.with_recipe(["glue/cola", "--seed", "1"])
 
     assert argv[0] == str(ROOT / "recipes/glue/cola.yaml")
-    assert resources.with_recipe_name(argv) == ["glue/cola", "--seed", "1"]
-    assert resources.with_recipe_name(["--seed", "1"]) == ["--seed", "1"]
-    assert resources.with_recipe_name(["recipes/sst.yaml"]) == ["recipes/sst.yaml"]
+    assert recipes.with_recipe_name(argv) == ["glue/cola", "--seed", "1"]
+    assert recipes.with_recipe_name(["--seed", "1"]) == ["--seed", "1"]
+    assert recipes.with_recipe_name(["recipes/sst.yaml"]) == ["recipes/sst.yaml"]

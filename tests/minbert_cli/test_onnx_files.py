@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import BertTokenizer
 
-from minbert_cli.exporting import onnx_files
+from minbert_cli import exporting as onnx_files
 from modeling_minbert import MinBertConfig, MinBertModel, export_onnx
 from tests.modeling_minbert.test_onnx import needs_onnx
 

@@ -4,7 +4,7 @@ import pytest
 
 from minbert_cli import finetune, pretrain
 from minbert_cli.experiments.program import main as experiments
-from minbert_cli.recipe_kinds import check_program
+from minbert_cli.recipes import check_program
 
 
 @pytest.mark.parametrize(

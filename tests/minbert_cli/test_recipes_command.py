@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minbert_cli import resources
-from minbert_cli.authoring import recipes
+from minbert_cli import recipes
 
 ROOT = Path(__file__).parents[2]
 
@@ -16,13 +15,13 @@ def test_the_list_has_every_recipe_with_its_first_line(capsys):
     recipes.main([])
 
     text = capsys.readouterr().out
-    assert all(f"  {name} " in text for name in resources.list_recipes())
+    assert all(f"  {name} " in text for name in recipes.list_recipes())
     assert "\nglue:\n" in text
     assert "cs224n                  One model for sentiment (SST-5), paraphrase (Quora)" in text
     assert all(len(line) <= 100 for line in text.splitlines())
 
 
-@pytest.mark.parametrize("name", resources.list_recipes())
+@pytest.mark.parametrize("name", recipes.list_recipes())
 def test_a_recipe_begins_with_its_description(name):
     assert recipes.describe_recipe(name).endswith(".")
 
@@ -49,7 +48,7 @@ def test_a_copy_never_replaces_a_file(tmp_path, capsys):
 
 
 def test_the_list_does_not_wait_for_torch():
-    code = "import sys; from minbert_cli.authoring import recipes; recipes.main([])"
+    code = "import sys; from minbert_cli import recipes; recipes.main([])"
     code += "; assert 'torch' not in sys.modules"
 
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)

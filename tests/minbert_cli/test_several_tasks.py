@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from minbert_cli.predicting.several_tasks import flatten, join
+from minbert_cli.predicting import flatten, join
 
 
 def test_columns_are_those_of_pandas():

@@ -29,7 +29,7 @@ import json
 from minbert_cli import finetune, pretrain, resources
 from minbert_cli.experiments.experiment_arguments import parse_experiments
 from minbert_cli.experiments.planning import plan_rows
-from minbert_cli.recipe_kinds import find_program
+from minbert_cli.recipes import find_program
 from minbert_cli.arguments import KINDS, ProgramTrainingArguments
 from minbert_cli.recipe import parse_recipe
 

@@ -14,7 +14,7 @@ from datasets_scripts import CorpusData, conll_squad, corpus_texts
 from datasets_scripts.conll_squad import read_conll, read_squad
 from datasets_scripts.corpus import sources
 from datasets_scripts.readers import LONGEST_ROW, FileFormat, read_lines, read_records
-from minbert_cli.predicting.texts import Source
+from minbert_cli.texts import Source
 
 MILLION = 1_000_000
 ZSTANDARD = partial(pa.compress, codec="zstd", asbytes=True)

@@ -1,9 +1,4 @@
-"""List, print or copy the packaged recipes.
-
-minbert recipes                           lists them
-minbert recipes glue/cola                 prints one
-minbert recipes glue/cola --copy my.yaml  copies it, to edit and run
-"""
+"""The packaged recipes: finding, listing, printing and copying them."""
 
 import argparse
 import shutil
@@ -13,8 +8,78 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from minbert_cli.command_line import Parser, to_path
-from minbert_cli.resources import find_recipe, list_recipes
+from minbert_cli.command_line import Parser, expand_path, to_path
+
+# The key of a recipe that only one program has, in the order in which they decide.
+PROGRAMS = {"rows": "experiments", "corpus": "pretrain", "tasks": "finetune"}
+
+
+def find_program(path: str) -> str | None:
+    """Tell which program a recipe is for; None if it has no key that says so."""
+    # imported here, so that --help does not wait for torch
+    from minbert_cli.recipe import read_recipe
+
+    recipe = read_recipe(Path(path))
+    return next((program for key, program in PROGRAMS.items() if key in recipe), None)
+
+
+def check_program(argv: Sequence[str], program: str) -> None:
+    """Refuse a recipe that is for another program than ``minbert <program>``."""
+    if not argv or argv[0].startswith("-"):
+        return
+    right = find_program(argv[0])
+    if right not in (None, program):
+        raise ValueError(
+            f"{argv[0]} is not a recipe for minbert {program}; use it with minbert {right}"
+        )
+
+
+PACKAGE = Path(__file__).resolve().parent
+IS_INSTALLED = (PACKAGE / "recipes").is_dir()
+HOME = PACKAGE if IS_INSTALLED else PACKAGE.parent
+RECIPES = HOME / "recipes"
+MODEL_CARD = HOME / "model_card.md"
+SPACE = HOME / "space"
+
+
+def list_recipes() -> list[str]:
+    """Return the names of the packaged recipes, such as ``cs224n`` and ``glue/cola``."""
+    return sorted(_name(path) for path in RECIPES.rglob("*.yaml"))
+
+
+def find_recipe(recipe: str) -> Path:
+    """Find a recipe by its path, or else by its name."""
+    recipe = expand_path(recipe)
+    if Path(recipe).is_file():
+        return Path(recipe)
+    names = list_recipes()
+    if recipe in names:
+        return RECIPES / f"{recipe}.yaml"
+    from modeling_minbert import suggest  # here, since it imports torch
+
+    stem = recipe.removesuffix(".yaml").removesuffix(".yml").removeprefix("recipes/")
+    raise FileNotFoundError(
+        f"recipe {recipe!r} is not a file, and no packaged recipe has this name"
+        f"{suggest(stem, names)}"
+    )
+
+
+def with_recipe(argv: Sequence[str]) -> list[str]:
+    """Replace the name of a recipe at the start of a command line by its path."""
+    if not argv or argv[0].startswith("-"):
+        return list(argv)
+    return [str(find_recipe(argv[0])), *argv[1:]]
+
+
+def with_recipe_name(argv: Sequence[str]) -> list[str]:
+    """Undo `with_recipe`, since a name works on every machine."""
+    is_packaged = bool(argv) and Path(argv[0]).is_absolute() and RECIPES in Path(argv[0]).parents
+    return [_name(Path(argv[0])), *argv[1:]] if is_packaged else list(argv)
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(RECIPES).with_suffix("").as_posix()
+
 
 PROGRAM = "minbert recipes"
 WIDTH = 100

@@ -72,8 +72,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"usage: minbert check RECIPE [--flag value ...]\n\n{__doc__}".rstrip())
         return
     # imported here, so that --help does not wait for torch
-    from minbert_cli.recipe_kinds import find_program
-    from minbert_cli.resources import with_recipe
+    from minbert_cli.recipes import find_program, with_recipe
     from trainers import UsageError, readable_errors
 
     with readable_errors(PROGRAM):

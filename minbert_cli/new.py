@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 from minbert_cli.command_line import Parser, to_location, to_path
 
 if TYPE_CHECKING:
-    from .columns import Guess
+    from .guesses import Guess
+
 
 PROGRAM = "minbert new"
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
@@ -63,7 +64,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def list_files(paths: Sequence[str]) -> dict[str, str]:
     """Return the files by recipe key; the first has the training rows."""
-    from .columns import name_split
+    from .guesses import name_split
 
     files = {"train_file": paths[0]}
     for path in paths[1:]:
@@ -129,8 +130,7 @@ def write_recipe(args: argparse.Namespace, argv: Sequence[str]) -> None:
     """Guess, write the recipe, and say what comes next."""
     from datasets_scripts import TaskData
 
-    from .columns import check_suffix
-    from .guesses import guess_task
+    from .guesses import check_suffix, guess_task
 
     for path in args.data:
         check_suffix(path)

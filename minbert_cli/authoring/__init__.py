@@ -1,1 +1,0 @@
-"""Write, find and check recipes."""

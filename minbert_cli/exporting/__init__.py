@@ -1,1 +1,0 @@
-"""The computations of ``minbert export``."""
