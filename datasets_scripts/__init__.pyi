@@ -9,7 +9,6 @@ from .drawing import (
     count_equal_tokens as count_equal_tokens,
 )
 from .encoding import (
-    WindowSizes as WindowSizes,
     encode_questions as encode_questions,
     encode_rows as encode_rows,
     encode_tagged as encode_tagged,

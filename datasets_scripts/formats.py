@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .conll_squad import ANSWER_COLUMN, SQUAD_SUFFIXES, count_columns, read_conll, read_squad
-from .encoding import WindowSizes, encode_choices, encode_questions, encode_tagged
+from .encoding import encode_choices, encode_questions, encode_tagged
 from .readers import (
     FileFormat,
     Record,
@@ -482,7 +482,7 @@ class QuestionFormat(RowFormat):
 
     def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
         given = {name: size for name, size in options.items() if size is not None}
-        return encode_questions(rows, tokenizer, WindowSizes(**given))
+        return encode_questions(rows, tokenizer, **given)
 
     def head_facts(self, train: datasets.Dataset) -> dict[str, Any]:
         return super().head_facts(train) | {"has_unanswerable": 0 in train.unique("label")}

@@ -13,7 +13,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from .encoding import WINDOWS, DocumentWindows, encode_rows
+from modeling_minbert.texts import WINDOWS, DocumentWindows
+
+from .encoding import count_cut, encode_rows
 from .readers import FileFormat, Record, describe_twins, find_twin, is_test, read_records, shorten
 from .row_format import (
     Row,
@@ -119,7 +121,7 @@ class SentenceFormat(RowFormat):
         special = tokenizer.num_special_tokens_to_add(pair=False)
         windows = DocumentWindows(max_length, window_overlap, max_windows)
         lengths = [len(ids) for row in whole["input_ids"] for ids in row]
-        return windows.count_cut(lengths, special) / sum(lengths)
+        return count_cut(windows, lengths, special) / sum(lengths)
 
     def find_label(self, record: Record, split: str) -> tuple[Any, str]:
         """Return the label of a record and an empty text, or None and the problem."""

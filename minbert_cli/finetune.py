@@ -251,7 +251,6 @@ def encode_rows(
     for name, task_rows in rows.items():
         task, described = tasks[name], config.task(name)
         options = described.encoding_options(max_length)
-        # before the rows are encoded, which sets the truncation of the tokenizer
         repeats = task.training.oversample is not None
         notes[name] = describe_data(
             task_rows, task.data, task.head, tokenizer, options, is_oversampled=repeats

@@ -16,21 +16,21 @@ from transformers.modeling_outputs import MultipleChoiceModelOutput
 from .calibration import CalibratedHead, CalibratedTask
 from .distillation import IMPOSSIBLE, match_classes
 from .heads import DATA, Inputs, MinBertTask, RowKind, TaskBatch, ids_of
-from .inference import Encoded, Predictor, check_top_k, check_unicode, stream, tokenize
+from .inference import Predictor, check_top_k, check_unicode, stream
 from .losses import Target
 from .pooled import PairEncoding, PooledHead, PooledTask
+from .texts import Encoded, Row, pair_choices, tokenize
 
 
 class Question(NamedTuple):
     """A row of `predict`."""
 
-    context: str
-    start: str  # of every choice, with the space after it; or nothing
+    texts: tuple[str, ...]  # the context, and a question if there is one
     choices: tuple[str, ...]
 
-    def pairs(self) -> list[tuple[str, str]]:
+    def pairs(self) -> list[Row]:
         """Return the two texts of the sequence of each choice."""
-        return [(self.context, self.start + choice) for choice in self.choices]
+        return pair_choices(self.texts, self.choices)
 
     def describe(self, probabilities: Tensor, top_k: int | None) -> Any:
         """Describe the most probable choice, or with `top_k` a list of them."""
@@ -62,7 +62,7 @@ def _check_question(given: Any, index: int, task: str) -> Question:
             f"two choices, as in ('A context.', ['A choice.', 'Another one.']), got {given!r}"
         )
     check_unicode((*texts, *choices), index, task)
-    return Question(texts[0], "".join(f"{text} " for text in texts[1:]), tuple(choices))
+    return Question(texts, tuple(choices))
 
 
 class ChoicePredictor(Predictor):

@@ -19,19 +19,16 @@ from transformers.utils import logging
 
 from .configuration_minbert import MinBertConfig
 from .inference import (
-    HEAD_SHARES,
     MinBertTokenizing,
-    Row,
     check_request,
     choose_tokens,
     input_device,
-    own_tokenizer,
     stream,
-    tokenize,
 )
 from .packing import pool_outputs, reads
+from .pooled import MinBertWindowPooling, WindowPlan, stream_documents, window_defaults
 from .sharing import POOLINGS, parse_embedding, write_modules
-from .texts import MinBertWindowPooling, WindowPlan, list_rows, stream_documents, window_defaults
+from .texts import HEAD_SHARES, WINDOWS, DocumentWindows, Row, list_rows, own_tokenizer, tokenize
 
 logger = logging.get_logger(__name__)
 
@@ -451,17 +448,16 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
 
     def _truncate(self, plan: _Plan, truncation: str) -> _Plan:
         """Return the plan with another treatment of long sentences."""
-        if truncation not in (*HEAD_SHARES, "windows"):
+        if truncation not in (*HEAD_SHARES, WINDOWS):
             raise ValueError(
-                f"truncation={truncation!r} must be one of {', '.join(HEAD_SHARES)}, windows"
+                f"truncation={truncation!r} must be one of {', '.join(HEAD_SHARES)}, {WINDOWS}"
             )
         windows = None
-        if truncation == "windows":
+        if truncation == WINDOWS:
             overlap = window_defaults(plan.max_length)["window_overlap"]
             pool = MinBertWindowPooling(self.config.hidden_size, "mean")
-            windows = WindowPlan(
-                plan.max_length, overlap, None, plan.pooling, plan.num_layers, pool
-            )
+            cut = DocumentWindows(plan.max_length, overlap, None)
+            windows = WindowPlan(cut, plan.pooling, plan.num_layers, pool)
         return plan._replace(truncation=truncation, windows=windows)
 
     def _plan_without_task(self, pooling: str | None, normalize: bool | None) -> _Plan:

@@ -5,15 +5,14 @@ Several threads may predict with one model: a call changes nothing that another 
 that modules stay in evaluation mode while any call needs them so.
 """
 
-import copy
 import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import chain, groupby, islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +22,9 @@ from transformers.utils.hub import cached_file
 
 from .cpu import walk
 from .int8 import MinBertCalls, check_precision, using_precision
+from .texts import Encoded, Row, own_tokenizer, tokenize
 
 logger = logging.get_logger(__name__)
-
-Row = tuple[str, ...]
 
 # Rows that are tokenized and sorted together: enough for batches of one length, little memory.
 WINDOW = 16_384
@@ -35,22 +33,6 @@ QUIET_ROWS = 500
 # Default tokens of a batch: what fits the caches of a CPU, or fills a GPU.
 CPU_TOKENS = 1_024
 GPU_TOKENS = 65_536
-# Share of the remaining tokens that truncation takes from the start (Sun et al. 2019, 5.3.1).
-HEAD_SHARES = {"head": 1.0, "tail": 0.0, "head_tail": 128 / 510}
-
-
-class Encoded(NamedTuple):
-    """The tokens of one row."""
-
-    input_ids: list[list[int]]  # one list per sequence: two for separate pairs, else one
-    token_type_ids: list[list[int]]
-
-    @property
-    def tokens(self) -> int:
-        """Number of tokens of all its sequences."""
-        return sum(map(len, self.input_ids))
-
-
 # Share of pieces with upper-case letters above which a vocabulary is cased; BERT's uncased: 0.
 LEAST_CASED = 0.01
 # Keyword arguments that locate a checkpoint.
@@ -261,74 +243,6 @@ def check_unicode(texts: Iterable[str], index: int, task: str) -> None:
         "".join(texts).encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"{task}: row {index} is not valid Unicode ({error.reason})") from None
-
-
-def own_tokenizer(tokenizer: Any) -> Any:
-    """Return a tokenizer whose truncation and padding nobody else sees or sets.
-
-    A call of a fast tokenizer stores both in it, where the call of another thread finds them. The
-    copy shares the vocabulary and all other parts: it costs less than tokenizing a sentence.
-    """
-    inner = getattr(tokenizer, "_tokenizer", None)
-    if inner is None:  # a slow one passes them on
-        return tokenizer
-    own = type(inner)(inner.model)
-    for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
-        if (value := getattr(inner, part)) is not None:
-            setattr(own, part, value)
-    own.encode_special_tokens = inner.encode_special_tokens
-    added = inner.get_added_tokens_decoder()
-    own.add_tokens([added[number] for number in sorted(added)])
-    if own.get_added_tokens_decoder() != added:  # their numbers have gaps
-        own = copy.deepcopy(inner)
-        own.no_truncation()
-        own.no_padding()
-    tokenizer = copy.copy(tokenizer)
-    tokenizer._tokenizer = own
-    return tokenizer
-
-
-def tokenize(
-    tokenizer: Any,
-    rows: Sequence[Row],
-    *,
-    separate: bool,
-    max_length: int,
-    truncation: str = "head",
-) -> list[Encoded]:
-    """Tokenize rows, truncated but not padded; `separate` makes each sentence a sequence."""
-    # A tokenizer takes pairs as two columns.
-    texts = [list(chain.from_iterable(rows))] if separate else [list(x) for x in zip(*rows)]  # noqa: B905 - checked
-    options: dict[str, Any] = {"truncation": True, "max_length": max_length}
-    if truncation != "head":  # a tokenizer cannot truncate the middle, and would warn here
-        options = {"truncation": False, "return_special_tokens_mask": True, "verbose": False}
-    options |= {"return_token_type_ids": True, "return_attention_mask": False}
-    encoded = own_tokenizer(tokenizer)(*texts, **options)
-    columns = [encoded[name] for name in Encoded._fields]
-    for row, special in enumerate(encoded.get("special_tokens_mask", ())):
-        kept = _choose_tokens(special, max_length, HEAD_SHARES[truncation])
-        for column in columns:
-            column[row] = [column[row][place] for place in kept]
-    step = len(columns[0]) // len(rows)
-    starts = range(0, len(columns[0]), step)
-    return [Encoded(*(column[start : start + step] for column in columns)) for start in starts]
-
-
-def _choose_tokens(special: Sequence[int], max_length: int, head_share: float) -> list[int]:
-    """Choose the tokens to keep; the longer of two texts is truncated first, as by a tokenizer."""
-    places = range(len(special))
-    if len(special) <= max_length:
-        return list(places)
-    texts = [list(run) for added, run in groupby(places, special.__getitem__) if not added]
-    room = max_length - sum(special)
-    longer = max(reversed(texts), key=len)  # the second one if both are equally long
-    shorter_size = min(sum(map(len, texts)) - len(longer), room // 2)
-    dropped: set[int] = set()
-    for text in texts:
-        size = room - shorter_size if text is longer else shorter_size
-        head = round(head_share * size)
-        dropped.update(text[head : len(text) - (size - head)])
-    return [place for place in places if place not in dropped]
 
 
 def pack(rows: Sequence[Encoded]) -> dict[str, Any]:

@@ -35,11 +35,11 @@ from .inference import HUB_KEYS, input_device
 from .losses import fill_weights
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .packing import Reading, encode_readings
-from .pooled import PooledHead
+from .pooled import MinBertWindowPooling, PooledHead, check_windows
 from .prediction import MinBertMultiTaskPipeline, MinBertPredictingAll, check_row_of_pipeline
 from .pretraining import MinBertPreTrainingHeads, SharedHead
 from .questions import MinBertAnswering
-from .texts import MinBertWindowPooling, check_windows, list_rows
+from .texts import list_rows
 
 
 def only_labels(labels: Any, name: str) -> Any:

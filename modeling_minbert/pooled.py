@@ -1,11 +1,11 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """Tasks with one vector, (D,), per sequence: B rows of S, N = B * S sequences, K logits a row."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from .cpu import MinBertDropout
+from .cpu import MinBertDropout, is_followed
 from .distillation import check_teacher, match_classes, mean_taught
 from .heads import (
     RECIPE,
@@ -23,10 +23,22 @@ from .heads import (
     Suggestion,
     TaskBatch,
     check_shapes,
+    ids_of,
     repeat,
+    sequence_keys,
     text_keys,
 )
-from .inference import PooledPredictor, Predictor, check_request, stream, tokenize
+from .inference import (
+    PooledPredictor,
+    Predictor,
+    check_request,
+    choose_tokens,
+    compute_in_order,
+    predicting,
+    stream,
+    windows_of,
+)
+from .int8 import check_precision
 from .losses import (
     LOSSES,
     LossInputs,
@@ -40,20 +52,12 @@ from .losses import (
 from .names import suggest, unknown
 from .packing import Pooling, Read, pool_outputs, reads
 from .sharing import POOLINGS, MinBertEmbedding
-from .texts import (
-    MinBertWindowPooling,
-    WindowPlan,
-    WindowPooling,
-    check_overlap,
-    find_windows,
-    flatten_windows,
-    stream_documents,
-    text_keys_of_windows,
-    window_defaults,
-)
+from .texts import DocumentWindows, Encoded, Row, check_overlap, tokenize
 
 PairEncoding = Literal["joint", "separate"]
 Truncation = Literal["head", "tail", "head_tail", "windows"]
+WindowPooling = Literal["mean", "max", "attention"]
+OVERLAP, MOST_WINDOWS = 64, 16
 
 # pair encoding -> heads that fit, the default first; `PooledHead` computes them
 HEADS: dict[PairEncoding | None, tuple[str, ...]] = {
@@ -323,6 +327,226 @@ class CosineTask(PooledTask):
                 raise ValueError(f"{name}={value} is a cosine, it must be in [-1, 1]")
 
 
+def window_defaults(max_length: int | None) -> dict[str, Any]:
+    """Return the window keys of a task that leaves them out."""
+    overlap = OVERLAP if max_length is None else min(OVERLAP, max_length // 4)
+    return {"window_overlap": overlap, "max_windows": MOST_WINDOWS, "window_pooling": "mean"}
+
+
+# Windows of long texts
+
+
+class Windows(NamedTuple):
+    """The windows of a batch; what belongs to no text has the text P."""
+
+    texts: Tensor  # the text of each window, ascending but for windows of padding, (N,)
+    num_texts: int  # P
+    tokens: Tensor  # tokens of each window, special ones included, (N,)
+
+    def pool(self, vectors: Tensor, pooling: str, scores: Tensor | None = None) -> Tensor:
+        """Pool the vectors of windows, (N, D) -> (P, D).
+
+        `max` is the maximum of each element. Otherwise a window weighs as its number of tokens
+        times `exp(score)`, with `scores` of (N,), or 0: without scores this is the mean. The vector
+        of a text in one window is that of the window, to the last bit.
+        """
+        dtype = torch.promote_types(vectors.dtype, torch.float32)
+        texts = vectors.new_zeros(self.num_texts + 1, vectors.shape[1], dtype=dtype)
+        if pooling == "max":
+            index = self.texts.unsqueeze(1).expand_as(vectors)
+            pooled = texts.scatter_reduce(0, index, vectors.to(dtype), "amax", include_self=False)
+        else:
+            weights = self._weigh(scores, dtype).unsqueeze(1)
+            pooled = texts.index_add(0, self.texts, vectors.to(dtype) * weights)
+        return pooled[: self.num_texts].to(vectors.dtype)
+
+    def _weigh(self, scores: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """Return the share of each window in its text, (N,)."""
+        weights = self.tokens.to(dtype)
+        sums = weights.new_zeros(self.num_texts + 1)
+        if scores is not None:
+            scores = scores.to(dtype)
+            largest = sums.scatter_reduce(
+                0, self.texts, scores.detach(), "amax", include_self=False
+            )
+            weights = weights * (scores - largest[self.texts]).exp()
+        return weights / sums.index_add(0, self.texts, weights)[self.texts]
+
+
+class MinBertWindowPooling(nn.Module):
+    """Pools the windows of a text; `attention` learns which ones count.
+
+    A window weighs as its number of tokens times the exponential of a linear score of its vector. A
+    new score is 0, so that `attention` starts as `mean`.
+    """
+
+    def __init__(self, hidden_size: int, pooling: str) -> None:
+        super().__init__()
+        self.pooling = pooling
+        self.weight = nn.Parameter(torch.zeros(hidden_size)) if pooling == "attention" else None
+
+    def forward(self, vectors: Tensor, windows: Windows) -> Tensor:
+        """Pool the vectors of windows, (N, D) -> (P, D)."""
+        scores = None
+        if self.weight is not None:
+            dtype = torch.promote_types(vectors.dtype, torch.float32)
+            # not a matrix product, which mixed precision would compute in half precision
+            scores = (vectors.to(dtype) * self.weight.to(dtype)).sum(dim=-1)
+        return windows.pool(vectors, self.pooling, scores)
+
+
+def find_windows(batch: TaskBatch) -> Windows:
+    """Find the text of each window of a batch whose rows are windows, before it is arranged.
+
+    Raises:
+        ValueError: If `num_windows` does not fit the batch.
+    """
+    return _find_padded(batch) if batch.offsets is None else _find_packed(batch, batch.offsets)
+
+
+def _find_packed(batch: TaskBatch, offsets: Tensor) -> Windows:
+    tokens, given = offsets.diff(), batch.num_windows
+    total = len(tokens)
+    if given is None:  # each text is one window
+        return Windows(torch.arange(total, device=offsets.device), total, tokens)
+    counts = given.flatten()
+    # elsewhere checking the values would synchronize the device
+    if counts.device.type == "cpu" and not is_followed(counts) and int(counts.sum()) != total:
+        raise ValueError(
+            f"task {batch.name!r}: num_windows adds up to {int(counts.sum())} windows, but the "
+            f"batch has {total} sequences"
+        )
+    texts = torch.arange(len(counts), device=counts.device)
+    return Windows(texts.repeat_interleave(counts, output_size=total), len(counts), tokens)
+
+
+def _find_padded(batch: TaskBatch) -> Windows:
+    ids, mask = ids_of(batch.inputs), batch.inputs[1]
+    if ids is None:
+        raise ValueError("pass exactly one of input_ids and inputs_embeds")
+    shape = ids.shape[:-1]
+    whole = torch.full(shape, ids.shape[-1], device=ids.device)
+    tokens = whole if mask is None else mask.ne(0).sum(dim=-1)
+    has_windows = len(shape) > (1 if batch.num_sequences is None else 2)
+    if batch.num_windows is not None and not has_windows:
+        raise ValueError(
+            f"task {batch.name!r}: num_windows counts windows on an axis of their own, but the "
+            f"input has the shape {tuple(ids.shape)}"
+        )
+    most = shape[-1] if has_windows else 1
+    count = shape.numel() // most
+    texts = torch.arange(count, device=ids.device).unsqueeze(1).expand(count, most)
+    if batch.num_windows is not None:
+        places = torch.arange(most, device=ids.device)
+        texts = texts.masked_fill(places >= batch.num_windows.reshape(-1, 1), count)
+    elif has_windows:
+        texts = texts.masked_fill(tokens.view(count, most) == 0, count)
+    return Windows(texts.flatten(), count, tokens.flatten().clamp(min=1))
+
+
+def flatten_windows(batch: TaskBatch) -> TaskBatch:
+    """Make every window of a padded batch a sequence, (N, L)."""
+    if batch.offsets is not None:
+        return batch
+    ids, mask, *others = (
+        None if x is None else x.flatten(0, -3 if place == 4 else -2)
+        for place, x in enumerate(batch.inputs)
+    )
+    if mask is not None:
+        # attention of a window of padding would be 0 / 0
+        first = mask[:, :1] + (mask.ne(0).sum(dim=-1, keepdim=True) == 0).to(mask.dtype)
+        mask = torch.cat([first, mask[:, 1:]], dim=1)
+    batch.inputs = (ids, mask, *others)
+    return batch
+
+
+def check_windows(batch: TaskBatch, *, has_windows: bool) -> bool:
+    """Return whether a padded batch has an axis of windows, (B, W, L) or (B, S, W, L).
+
+    Raises:
+        ValueError: If there are windows, but the texts of the task have none.
+    """
+    if not has_windows:
+        if batch.num_windows is not None:
+            raise ValueError(
+                f"task {batch.name!r} does not split texts into windows: leave num_windows out"
+            )
+        return False
+    ids = ids_of(batch.inputs)
+    return ids is not None and ids.dim() == (3 if batch.num_sequences is None else 4)
+
+
+def text_keys_of_windows(batch: TaskBatch, windows: Windows) -> Tensor | None:
+    """Hash the texts of a batch, (B, S), by the sums over their windows; None without ids."""
+    ids, mask = (None if x is None else x.flatten(0, -2) for x in batch.inputs[:2])
+    if ids is None:
+        return None
+    keys = sequence_keys(ids, mask, batch.offsets)
+    sums = keys.new_zeros(windows.num_texts + 1).index_add(0, windows.texts, keys)
+    return sums[:-1].unflatten(0, (-1, batch.num_sequences or 1))
+
+
+# Rows that are tokenized together; each may have many windows.
+ROWS = 512
+
+
+class WindowPlan(NamedTuple):
+    """How texts are split into windows, and these encoded and pooled."""
+
+    windows: DocumentWindows
+    pooling: str  # of the states of a window
+    num_layers: int
+    pool: Any  # a `MinBertWindowPooling`
+
+    def encode(self, encoder: Any, batch: dict[str, Any]) -> Tensor:
+        """Encode a batch of windows, (n, D)."""
+        outputs = encoder(
+            **batch, return_dict=True, read=reads(self.pooling), num_layers=self.num_layers
+        )
+        return pool_outputs(outputs, batch.get("attention_mask"), self.pooling)
+
+
+def stream_documents(
+    model: Any,
+    rows: Iterable[Row],
+    plan: WindowPlan,
+    finish: Callable[[Tensor], Tensor],
+    *,
+    max_tokens: int | None,
+    show_progress: bool | None,
+    precision: str | None,
+) -> Iterator[Tensor]:
+    """Yield (n, K) in float32 on the CPU for some hundred rows; `finish` maps (P, D) to (n, K)."""
+    tokens = choose_tokens(model, max_tokens)
+    check_precision(precision)
+
+    def run() -> Iterator[Tensor]:
+        for some, bar in windows_of(rows, show_progress, ROWS):
+            texts = plan.windows.split(model.tokenizer, [text for row in some for text in row])
+            encoded = [window for windows in texts for window in windows]
+            with predicting(model, precision):
+                vectors = compute_in_order(
+                    model, encoded, tokens, lambda batch: plan.encode(model.base_model, batch)
+                )
+                values = finish(plan.pool(vectors, list_windows(texts, vectors.device)))
+            bar.update(len(some))
+            yield values.float().cpu()
+
+    return run()
+
+
+def list_windows(texts: Sequence[Sequence[Encoded]], device: torch.device) -> Windows:
+    """Describe the windows of texts, text by text."""
+    places = [place for place, windows in enumerate(texts) for _ in windows]
+    tokens = [window.tokens for windows in texts for window in windows]
+    return Windows(
+        torch.tensor(places, device=device), len(texts), torch.tensor(tokens, device=device)
+    )
+
+
+# The head
+
+
 class PooledHead(MinBertHead):
     """A head on pooled vectors; subclasses convert labels and logits."""
 
@@ -528,10 +752,9 @@ class PooledHead(MinBertHead):
     def plan(self, config: Any) -> WindowPlan:
         """Return how texts are split and encoded; only of a task with windows."""
         task = self.task
+        length = task.limit_length(config.max_position_embeddings)
         return WindowPlan(
-            task.limit_length(config.max_position_embeddings),
-            task.window_overlap,
-            task.max_windows,
+            DocumentWindows(length, task.window_overlap, task.max_windows),
             task.pooling,
             task.count_layers(config.num_hidden_layers),
             self.windows,

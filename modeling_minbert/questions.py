@@ -5,8 +5,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, pairwise
-from typing import Any, ClassVar, Literal, NamedTuple
+from itertools import islice
+from typing import Any, ClassVar, Literal
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -16,17 +16,9 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 from .distillation import check_teacher, match_positions
 from .heads import DATA, RECIPE, HeadTask, TaskBatch, TokenHead
-from .inference import (
-    Encoded,
-    MinBertTokenizing,
-    Row,
-    check_request,
-    check_rows,
-    own_tokenizer,
-    stream,
-)
+from .inference import MinBertTokenizing, check_request, check_rows, stream
 from .packing import Read
-from .texts import list_rows
+from .texts import Encoded, QuestionWindow, QuestionWindows, Row, list_rows
 
 # Sizes of BERT for SQuAD, in tokens.
 LONGEST_QUESTION, LONGEST_STRIDE = 64, 128
@@ -191,105 +183,24 @@ def _choose_position(logits: Tensor, positions: Tensor) -> Tensor:
     return total / (labels < beyond).sum().clamp(min=1)
 
 
-Span = tuple[int, int]
-
 LONGEST_WINDOW = 384
 # fields of a task that are options as they are
 FROM_TASK = ("max_answer_length", "null_score_diff_threshold")
-# weight of the length of a window in the context of its tokens, by google-research/bert
-LENGTH_WEIGHT = 0.01
-
-
-class Window(NamedTuple):
-    """A question with a window of its text."""
-
-    question: int  # index of the question
-    encoded: Encoded
-    first: int  # place of the first token of the text
-    offsets: list[Span]  # characters of each token of the text, start and end
-    owned: Span  # range of text tokens that have most context in this window
 
 
 @dataclass(frozen=True)
-class AnswerOptions:
+class AnswerOptions(QuestionWindows):
     """How texts are split and answers chosen; see `QuestionAnsweringTask`."""
 
-    max_length: int
-    max_question_length: int
-    doc_stride: int
-    max_answer_length: int
+    max_answer_length: int = 30
     null_score_diff_threshold: float | int | None = None
     top_k: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("max_question_length", "doc_stride", "max_answer_length", "top_k"):
+        super().__post_init__()
+        for name in ("max_answer_length", "top_k"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.max_length < self.max_question_length + 4:
-            raise ValueError(
-                f"windows of {self.max_length} tokens leave no room for a text after a question "
-                f"of max_question_length={self.max_question_length} tokens: lower that"
-            )
-
-
-def cut_windows(length: int, room: int, doc_stride: int) -> list[Span]:
-    """Cut a text of `length` tokens into windows of at most `room`; an empty one has one window."""
-    step = min(room, doc_stride)
-    starts = range(0, max(1, length - room + step), step)
-    return [(first, min(first + room, length)) for first in starts]
-
-
-def share_tokens(windows: Sequence[Span]) -> list[Span]:
-    """Assign each token to the first window with the highest `min(left, right) + 0.01 * length`."""
-    # Both terms change in steps of one, so comparing neighboring windows is enough.
-    cuts = [0]
-    for left, right in pairwise(windows):
-        better = (t for t in range(right[0], left[1]) if _context(t, right) > _context(t, left))
-        cuts.append(max(cuts[-1], next(better, left[1])))
-    return list(pairwise([*cuts, windows[-1][1]]))
-
-
-def _context(token: int, window: Span) -> float:
-    first, end = window
-    return min(token - first, end - 1 - token) + LENGTH_WEIGHT * (end - first)
-
-
-def make_windows(tokenizer: Any, rows: Sequence[Row], options: AnswerOptions) -> list[Window]:
-    """Tokenize questions, each with its text, as `[CLS] question [SEP] window [SEP]`."""
-    if not tokenizer.is_fast:
-        name = type(tokenizer).__name__
-        raise ValueError(f"{name} has no character offsets: use a fast one (tokenizer.json)")
-    questions, texts = (_tokenize(tokenizer, [row[place] for row in rows]) for place in (0, 1))
-    windows = []
-    for number, (question, text) in enumerate(rows):
-        kept = questions[question][0][: options.max_question_length]
-        head = [tokenizer.cls_token_id, *kept, tokenizer.sep_token_id]
-        ids, offsets = texts[text]
-        spans = cut_windows(len(ids), options.max_length - len(head) - 1, options.doc_stride)
-        for (first, end), owned in zip(spans, share_tokens(spans), strict=True):
-            tokens = [*head, *ids[first:end], tokenizer.sep_token_id]
-            types = [0] * len(head) + [1] * (len(tokens) - len(head))
-            encoded = Encoded([tokens], [types])
-            own = (owned[0] - first, owned[1] - first)
-            windows.append(Window(number, encoded, len(head), offsets[first:end], own))
-    return windows
-
-
-def _tokenize(tokenizer: Any, texts: list[str]) -> dict[str, tuple[list[int], list[Span]]]:
-    unique = list(dict.fromkeys(texts))
-    # Padding and truncation are explicit: a tokenizer.json can have its own.
-    encoded = own_tokenizer(tokenizer)(
-        unique,
-        add_special_tokens=False,
-        padding=False,
-        truncation=False,
-        return_offsets_mapping=True,
-        return_attention_mask=False,
-        return_token_type_ids=False,
-        verbose=False,  # no warning of texts that are too long: they are split into windows
-    )
-    tokens = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
-    return dict(zip(unique, tokens, strict=True))
 
 
 # Number of best starts and ends of a window that are combined.
@@ -331,7 +242,7 @@ def _find_texts(batch: dict[str, Any], longest: int) -> tuple[Tensor, Tensor]:
 
 
 def find_best(
-    text: str, windows: Sequence[Window], scores: Tensor, options: AnswerOptions
+    text: str, windows: Sequence[QuestionWindow], scores: Tensor, options: AnswerOptions
 ) -> list[dict[str, Any]]:
     """Return the best answers to one question, best first, given `keep_scores` of its windows.
 
@@ -367,18 +278,19 @@ def _rank_null(scores: list[float], null: float, threshold: float) -> int:
 
 
 def _list_spans(
-    windows: Sequence[Window], kept: Tensor, options: AnswerOptions
+    windows: Sequence[QuestionWindow], kept: Tensor, options: AnswerOptions
 ) -> Iterator[tuple[float, int, int]]:
     """Combine starts and ends into candidate answers: score, first and last character."""
     for window, (starts, ends) in zip(windows, _read(kept), strict=True):
+        shift = window.tokens[0] - window.first  # from places in the sequence to tokens of the text
         for start, start_logit in starts:
-            first = start - window.first
+            first = start + shift
             if not window.owned[0] <= first < window.owned[1]:
                 continue
             for end, end_logit in ends:
-                last = end - window.first
-                if first <= last < min(len(window.offsets), first + options.max_answer_length):
-                    span = window.offsets[first][0], window.offsets[last][1]
+                last = end + shift
+                if first <= last < min(window.tokens[1], first + options.max_answer_length):
+                    span = window.characters[first][0], window.characters[last][1]
                     yield start_logit + end_logit, *span
 
 
@@ -503,7 +415,7 @@ class MinBertAnswering(MinBertTokenizing):
         source = iter(rows)
         progress["show_progress"] = bool(progress["show_progress"])
         while some := list(islice(source, QUESTIONS)):
-            windows: Any = make_windows(model.tokenizer, some, options)
+            windows: Any = options.split(model.tokenizer, some)
             scores = torch.cat(list(stream(model, windows, encode, score, **progress)))
             counts = Counter(window.question for window in windows)
             first = 0

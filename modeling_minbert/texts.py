@@ -1,34 +1,22 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""What a model reads of texts: containers of texts, their words, and windows of long ones.
+"""What a model reads of texts, in training and in predictions: rows, words, tokens, and windows.
 
 A file of tags has words, a text has none. Which rule finds the words of the file in a text is
-measured on the training rows, and stored with the task.
+measured on the training rows, and stored with the task. All functions of tokens are pure: what a
+call, or whoever made the tokenizer, set on it before has no effect.
 """
 
+import copy
 import re
 import unicodedata
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain, groupby, pairwise
 from typing import Any, Literal, NamedTuple
 
-import torch
-from torch import Tensor, nn
-
-from .cpu import is_followed
-from .heads import TaskBatch, ids_of, sequence_keys
-from .inference import (
-    Encoded,
-    Row,
-    choose_tokens,
-    compute_in_order,
-    own_tokenizer,
-    predicting,
-    windows_of,
-)
-from .int8 import check_precision
-from .packing import pool_outputs, reads
-
+Row = tuple[str, ...]
 WordRule = Literal["pattern", "elision", "compound", "characters", "whitespace", "given"]
 Span = tuple[int, int]
 
@@ -284,171 +272,137 @@ def _trained_columns(task: Any) -> tuple[tuple[str, ...], tuple[str, ...]] | Non
     )
 
 
-WindowPooling = Literal["mean", "max", "attention"]
-OVERLAP, MOST_WINDOWS = 64, 16
+# Tokens
+
+# Share of the kept tokens that comes from the start of a text: the paper's 128 of 510, with 382
+# from the end. Source: Sun et al. 2019, How to Fine-Tune BERT for Text Classification?, 5.3.1.
+HEAD_SHARES = {"head": 1.0, "tail": 0.0, "head_tail": 128 / 510}
+WINDOWS = "windows"  # the truncation that keeps all of a text
 
 
-class Windows(NamedTuple):
-    """The windows of a batch; what belongs to no text has the text P."""
+class Encoded(NamedTuple):
+    """The tokens of one row."""
 
-    texts: Tensor  # the text of each window, ascending but for windows of padding, (N,)
-    num_texts: int  # P
-    tokens: Tensor  # tokens of each window, special ones included, (N,)
+    input_ids: list[list[int]]  # one list per sequence: two for separate pairs, else one
+    token_type_ids: list[list[int]]
 
-    def pool(self, vectors: Tensor, pooling: str, scores: Tensor | None = None) -> Tensor:
-        """Pool the vectors of windows, (N, D) -> (P, D).
-
-        `max` is the maximum of each element. Otherwise a window weighs as its number of tokens
-        times `exp(score)`, with `scores` of (N,), or 0: without scores this is the mean. The vector
-        of a text in one window is that of the window, to the last bit.
-        """
-        dtype = torch.promote_types(vectors.dtype, torch.float32)
-        texts = vectors.new_zeros(self.num_texts + 1, vectors.shape[1], dtype=dtype)
-        if pooling == "max":
-            index = self.texts.unsqueeze(1).expand_as(vectors)
-            pooled = texts.scatter_reduce(0, index, vectors.to(dtype), "amax", include_self=False)
-        else:
-            weights = self._weigh(scores, dtype).unsqueeze(1)
-            pooled = texts.index_add(0, self.texts, vectors.to(dtype) * weights)
-        return pooled[: self.num_texts].to(vectors.dtype)
-
-    def _weigh(self, scores: Tensor | None, dtype: torch.dtype) -> Tensor:
-        """Return the share of each window in its text, (N,)."""
-        weights = self.tokens.to(dtype)
-        sums = weights.new_zeros(self.num_texts + 1)
-        if scores is not None:
-            scores = scores.to(dtype)
-            largest = sums.scatter_reduce(
-                0, self.texts, scores.detach(), "amax", include_self=False
-            )
-            weights = weights * (scores - largest[self.texts]).exp()
-        return weights / sums.index_add(0, self.texts, weights)[self.texts]
+    @property
+    def tokens(self) -> int:
+        """Number of tokens of all its sequences."""
+        return sum(map(len, self.input_ids))
 
 
-class MinBertWindowPooling(nn.Module):
-    """Pools the windows of a text; `attention` learns which ones count.
+def own_tokenizer(tokenizer: Any) -> Any:
+    """Return a tokenizer whose truncation and padding nobody else sees or sets.
 
-    A window weighs as its number of tokens times the exponential of a linear score of its vector. A
-    new score is 0, so that `attention` starts as `mean`.
+    A call of a fast tokenizer stores both in it, where the call of another thread finds them. The
+    copy shares the vocabulary and all other parts: it costs less than tokenizing a sentence.
     """
+    inner = getattr(tokenizer, "_tokenizer", None)
+    if inner is None:  # a slow one passes them on
+        return tokenizer
+    own = type(inner)(inner.model)
+    for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
+        if (value := getattr(inner, part)) is not None:
+            setattr(own, part, value)
+    own.encode_special_tokens = inner.encode_special_tokens
+    added = inner.get_added_tokens_decoder()
+    own.add_tokens([added[number] for number in sorted(added)])
+    if own.get_added_tokens_decoder() != added:  # their numbers have gaps
+        own = copy.deepcopy(inner)
+        own.no_truncation()
+        own.no_padding()
+    tokenizer = copy.copy(tokenizer)
+    tokenizer._tokenizer = own
+    return tokenizer
 
-    def __init__(self, hidden_size: int, pooling: str) -> None:
-        super().__init__()
-        self.pooling = pooling
-        self.weight = nn.Parameter(torch.zeros(hidden_size)) if pooling == "attention" else None
 
-    def forward(self, vectors: Tensor, windows: Windows) -> Tensor:
-        """Pool the vectors of windows, (N, D) -> (P, D)."""
-        scores = None
-        if self.weight is not None:
-            dtype = torch.promote_types(vectors.dtype, torch.float32)
-            # not a matrix product, which mixed precision would compute in half precision
-            scores = (vectors.to(dtype) * self.weight.to(dtype)).sum(dim=-1)
-        return windows.pool(vectors, self.pooling, scores)
+def tokenize(
+    tokenizer: Any,
+    rows: Sequence[Row],
+    *,
+    separate: bool,
+    max_length: int,
+    truncation: str = "head",
+) -> list[Encoded]:
+    """Tokenize rows of one text, or of several.
 
-
-def find_windows(batch: TaskBatch) -> Windows:
-    """Find the text of each window of a batch whose rows are windows, before it is arranged.
-
-    Raises:
-        ValueError: If `num_windows` does not fit the batch.
+    Args:
+        tokenizer: The tokenizer of the model.
+        rows: Rows with the same number of texts.
+        separate: Whether each text is a sequence; else a row is one, of one text or a pair.
+        max_length: Maximum tokens of a sequence, special ones included.
+        truncation: What remains of a longer one: its `head`, its `tail`, or `head_tail`, a quarter
+            of the tokens from the start and the rest from the end. The longer text of a pair is
+            truncated first.
     """
-    return _find_padded(batch) if batch.offsets is None else _find_packed(batch, batch.offsets)
+    # A tokenizer takes pairs as two columns.
+    texts = [list(chain.from_iterable(rows))] if separate else [list(x) for x in zip(*rows)]  # noqa: B905 - checked
+    options: dict[str, Any] = {"truncation": "longest_first", "max_length": max_length}
+    if truncation != "head":  # a tokenizer cannot truncate the middle, and would warn here
+        options = {"truncation": False, "return_special_tokens_mask": True, "verbose": False}
+    options |= {"return_token_type_ids": True, "return_attention_mask": False}
+    encoded = own_tokenizer(tokenizer)(*texts, padding=False, **options)
+    columns = [encoded[name] for name in Encoded._fields]
+    for row, special in enumerate(encoded.get("special_tokens_mask", ())):
+        kept = _choose_tokens(special, max_length, HEAD_SHARES[truncation])
+        for column in columns:
+            column[row] = [column[row][place] for place in kept]
+    step = len(columns[0]) // len(rows)
+    starts = range(0, len(columns[0]), step)
+    return [Encoded(*(column[start : start + step] for column in columns)) for start in starts]
 
 
-def _find_packed(batch: TaskBatch, offsets: Tensor) -> Windows:
-    tokens, given = offsets.diff(), batch.num_windows
-    total = len(tokens)
-    if given is None:  # each text is one window
-        return Windows(torch.arange(total, device=offsets.device), total, tokens)
-    counts = given.flatten()
-    # elsewhere checking the values would synchronize the device
-    if counts.device.type == "cpu" and not is_followed(counts) and int(counts.sum()) != total:
-        raise ValueError(
-            f"task {batch.name!r}: num_windows adds up to {int(counts.sum())} windows, but the "
-            f"batch has {total} sequences"
-        )
-    texts = torch.arange(len(counts), device=counts.device)
-    return Windows(texts.repeat_interleave(counts, output_size=total), len(counts), tokens)
+def pair_choices(texts: Sequence[str], choices: Iterable[str]) -> list[Row]:
+    """Return the pairs that are encoded for a row of choices.
+
+    The first text is their context; a second one, a question or the start of a sentence, is put
+    before every choice, as in SWAG.
+    """
+    context, *starts = texts
+    start = "".join(f"{text} " for text in starts)
+    return [(context, start + choice) for choice in choices]
 
 
-def _find_padded(batch: TaskBatch) -> Windows:
-    ids, mask = ids_of(batch.inputs), batch.inputs[1]
-    if ids is None:
-        raise ValueError("pass exactly one of input_ids and inputs_embeds")
-    shape = ids.shape[:-1]
-    whole = torch.full(shape, ids.shape[-1], device=ids.device)
-    tokens = whole if mask is None else mask.ne(0).sum(dim=-1)
-    has_windows = len(shape) > (1 if batch.num_sequences is None else 2)
-    if batch.num_windows is not None and not has_windows:
-        raise ValueError(
-            f"task {batch.name!r}: num_windows counts windows on an axis of their own, but the "
-            f"input has the shape {tuple(ids.shape)}"
-        )
-    most = shape[-1] if has_windows else 1
-    count = shape.numel() // most
-    texts = torch.arange(count, device=ids.device).unsqueeze(1).expand(count, most)
-    if batch.num_windows is not None:
-        places = torch.arange(most, device=ids.device)
-        texts = texts.masked_fill(places >= batch.num_windows.reshape(-1, 1), count)
-    elif has_windows:
-        texts = texts.masked_fill(tokens.view(count, most) == 0, count)
-    return Windows(texts.flatten(), count, tokens.flatten().clamp(min=1))
+def _choose_tokens(special: Sequence[int], max_length: int, head_share: float) -> list[int]:
+    """Choose the tokens to keep; the longer of two texts is truncated first, as by a tokenizer."""
+    places = range(len(special))
+    if len(special) <= max_length:
+        return list(places)
+    texts = [list(run) for added, run in groupby(places, special.__getitem__) if not added]
+    room = max_length - sum(special)
+    longer = max(reversed(texts), key=len)  # the second one if both are equally long
+    shorter_size = min(sum(map(len, texts)) - len(longer), room // 2)
+    dropped: set[int] = set()
+    for text in texts:
+        size = room - shorter_size if text is longer else shorter_size
+        head = round(head_share * size)
+        dropped.update(text[head : len(text) - (size - head)])
+    return [place for place in places if place not in dropped]
 
 
-def flatten_windows(batch: TaskBatch) -> TaskBatch:
-    """Make every window of a padded batch a sequence, (N, L)."""
-    if batch.offsets is not None:
-        return batch
-    ids, mask, *others = (
-        None if x is None else x.flatten(0, -3 if place == 4 else -2)
-        for place, x in enumerate(batch.inputs)
+def _tokenize_whole(tokenizer: Any, texts: list[Any], **options: bool) -> Any:
+    """Tokenize texts, or lists of words, without special tokens and at their full length."""
+    return own_tokenizer(tokenizer)(
+        texts,
+        add_special_tokens=False,
+        padding=False,
+        truncation=False,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        verbose=False,  # no warning of texts that are too long: they are split into windows
+        **options,
     )
-    if mask is not None:
-        # attention of a window of padding would be 0 / 0
-        first = mask[:, :1] + (mask.ne(0).sum(dim=-1, keepdim=True) == 0).to(mask.dtype)
-        mask = torch.cat([first, mask[:, 1:]], dim=1)
-    batch.inputs = (ids, mask, *others)
-    return batch
 
 
-def check_windows(batch: TaskBatch, *, has_windows: bool) -> bool:
-    """Return whether a padded batch has an axis of windows, (B, W, L) or (B, S, W, L).
-
-    Raises:
-        ValueError: If there are windows, but the texts of the task have none.
-    """
-    if not has_windows:
-        if batch.num_windows is not None:
-            raise ValueError(
-                f"task {batch.name!r} does not split texts into windows: leave num_windows out"
-            )
-        return False
-    ids = ids_of(batch.inputs)
-    return ids is not None and ids.dim() == (3 if batch.num_sequences is None else 4)
+# Windows of long texts
 
 
-def text_keys_of_windows(batch: TaskBatch, windows: Windows) -> Tensor | None:
-    """Hash the texts of a batch, (B, S), by the sums over their windows; None without ids."""
-    ids, mask = (None if x is None else x.flatten(0, -2) for x in batch.inputs[:2])
-    if ids is None:
-        return None
-    keys = sequence_keys(ids, mask, batch.offsets)
-    sums = keys.new_zeros(windows.num_texts + 1).index_add(0, windows.texts, keys)
-    return sums[:-1].unflatten(0, (-1, batch.num_sequences or 1))
-
-
-def window_defaults(max_length: int | None) -> dict[str, Any]:
-    """Return the window keys of a task that leaves them out."""
-    overlap = OVERLAP if max_length is None else min(OVERLAP, max_length // 4)
-    return {"window_overlap": overlap, "max_windows": MOST_WINDOWS, "window_pooling": "mean"}
-
-
-def choose_windows(count: int, most: int | None) -> list[int]:
-    """Choose at most `most` of the windows of a text, evenly spread, with the first and last."""
-    if most is None or count <= most:
-        return list(range(count))
-    return [place * (count - 1) // max(1, most - 1) for place in range(most)]
+def cut_windows(length: int, room: int, doc_stride: int) -> list[Span]:
+    """Cut a text of `length` tokens into windows of at most `room`; an empty one has one window."""
+    step = min(room, doc_stride)
+    starts = range(0, max(1, length - room + step), step)
+    return [(first, min(first + room, length)) for first in starts]
 
 
 def check_overlap(overlap: int, max_length: int) -> None:
@@ -459,23 +413,36 @@ def check_overlap(overlap: int, max_length: int) -> None:
         )
 
 
-# Rows that are tokenized together; each may have many windows.
-ROWS = 512
+@dataclass(frozen=True)
+class DocumentWindows:
+    """How texts are split into windows.
 
+    Args:
+        max_length: Maximum tokens of a window, special ones included.
+        overlap: Tokens that a window shares with the one before.
+        most: Maximum windows of a text; of a longer one as many are evenly spread. None for all.
 
-class WindowPlan(NamedTuple):
-    """How texts are split into windows, and these encoded and pooled."""
+    Raises:
+        ValueError: If a token would be in more than two windows, or a text in none.
+    """
 
-    max_length: int  # tokens of a window, special ones included
-    overlap: int  # tokens that a window shares with the one before
-    most: int | None  # windows of a text; None for all
-    pooling: str  # of the states of a window
-    num_layers: int
-    pool: Any  # a `MinBertWindowPooling`
+    max_length: int
+    overlap: int
+    most: int | None
+
+    def __post_init__(self) -> None:
+        check_overlap(self.overlap, self.max_length)
+        if self.most is not None and self.most < 1:
+            raise ValueError(f"max_windows={self.most} must be at least 1")
+
+    def choose(self, count: int) -> list[int]:
+        """Choose the windows of a text to keep, evenly spread, with the first and the last."""
+        if self.most is None or count <= self.most:
+            return list(range(count))
+        return [place * (count - 1) // max(1, self.most - 1) for place in range(self.most)]
 
     def split(self, tokenizer: Any, texts: Sequence[str]) -> list[list[Encoded]]:
-        """Tokenize texts to windows."""
-        check_overlap(self.overlap, self.max_length)
+        """Tokenize texts to windows of one sequence each."""
         encoded = own_tokenizer(tokenizer)(
             list(texts),
             padding=False,
@@ -490,49 +457,167 @@ class WindowPlan(NamedTuple):
         names = ("overflow_to_sample_mapping", *Encoded._fields)
         for text, ids, types in zip(*(encoded[name] for name in names), strict=True):
             windows[text].append(Encoded([ids], [types]))
-        return [[own[place] for place in choose_windows(len(own), self.most)] for own in windows]
+        return [[parts[place] for place in self.choose(len(parts))] for parts in windows]
 
-    def encode(self, encoder: Any, batch: dict[str, Any]) -> Tensor:
-        """Encode a batch of windows, (n, D)."""
-        outputs = encoder(
-            **batch, return_dict=True, read=reads(self.pooling), num_layers=self.num_layers
+
+# Windows of texts with a question
+
+# Weight of the length of a window in the context of its tokens, as in google-research/bert.
+LENGTH_WEIGHT = 0.01
+
+
+@dataclass(frozen=True)
+class QuestionWindows:
+    """How texts are split into windows, each with a question before it.
+
+    Args:
+        max_length: Maximum tokens of a window, with the question and special tokens.
+        max_question_length: Maximum tokens of a question, which is truncated.
+        doc_stride: Tokens from the start of a window to the start of the next one: a step, as in
+            google-research/bert, not the overlap that tokenizers call `stride`.
+
+    Raises:
+        ValueError: If a size is below 1, or a question may leave no room for a text.
+    """
+
+    max_length: int
+    max_question_length: int = 64
+    doc_stride: int = 128
+
+    def __post_init__(self) -> None:
+        for name in ("max_question_length", "doc_stride"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.max_length < self.max_question_length + 4:
+            raise ValueError(
+                f"max_length={self.max_length} leaves no room for a text next to a question of "
+                f"max_question_length={self.max_question_length} tokens and three special ones; "
+                "raise max_length (384 is usual) or lower max_question_length"
+            )
+
+    def split(self, tokenizer: Any, rows: Sequence[Row]) -> list["QuestionWindow"]:
+        """Tokenize questions, each with its text, to windows in the order of the questions.
+
+        Raises:
+            ValueError: If the tokenizer does not report the characters of tokens.
+        """
+        if not tokenizer.is_fast:
+            raise ValueError(
+                f"{type(tokenizer).__name__} does not report the characters of tokens; use a "
+                "fast tokenizer (tokenizer.json)"
+            )
+        questions, texts = (
+            _tokenize_unique(tokenizer, [row[place] for row in rows]) for place in (0, 1)
         )
-        return pool_outputs(outputs, batch.get("attention_mask"), self.pooling)
+        windows = []
+        for number, (question, text) in enumerate(rows):
+            kept = questions[question][0][: self.max_question_length]
+            head = [tokenizer.cls_token_id, *kept, tokenizer.sep_token_id]
+            ids, characters = texts[text]
+            spans = cut_windows(len(ids), self.max_length - len(head) - 1, self.doc_stride)
+            for span, owned in zip(spans, share_tokens(spans), strict=True):
+                tokens = [*head, *ids[slice(*span)], tokenizer.sep_token_id]
+                types = [0] * len(head) + [1] * (len(tokens) - len(head))
+                encoded = Encoded([tokens], [types])
+                windows.append(QuestionWindow(number, encoded, len(head), span, owned, characters))
+        return windows
 
 
-def stream_documents(
-    model: Any,
-    rows: Iterable[Row],
-    plan: WindowPlan,
-    finish: Callable[[Tensor], Tensor],
-    *,
-    max_tokens: int | None,
-    show_progress: bool | None,
-    precision: str | None,
-) -> Iterator[Tensor]:
-    """Yield (n, K) in float32 on the CPU for some hundred rows; `finish` maps (P, D) to (n, K)."""
-    tokens = choose_tokens(model, max_tokens)
-    check_precision(precision)
+class QuestionWindow(NamedTuple):
+    """A part of a text with its question, `[CLS] question [SEP] part [SEP]`."""
 
-    def run() -> Iterator[Tensor]:
-        for some, bar in windows_of(rows, show_progress, ROWS):
-            texts = plan.split(model.tokenizer, [text for row in some for text in row])
-            encoded = [window for windows in texts for window in windows]
-            with predicting(model, precision):
-                vectors = compute_in_order(
-                    model, encoded, tokens, lambda batch: plan.encode(model.base_model, batch)
-                )
-                values = finish(plan.pool(vectors, list_windows(texts, vectors.device)))
-            bar.update(len(some))
-            yield values.float().cpu()
-
-    return run()
+    question: int  # index of the question
+    encoded: Encoded
+    first: int  # place of the first token of the part in the sequence
+    tokens: Span  # the part, by the tokens of the whole text
+    owned: Span  # those of its tokens that have most context in this window
+    characters: list[Span]  # start and end of each token of the whole text
 
 
-def list_windows(texts: Sequence[Sequence[Encoded]], device: torch.device) -> Windows:
-    """Describe the windows of texts, text by text."""
-    places = [place for place, windows in enumerate(texts) for _ in windows]
-    tokens = [window.tokens for windows in texts for window in windows]
-    return Windows(
-        torch.tensor(places, device=device), len(texts), torch.tensor(tokens, device=device)
+def share_tokens(windows: Sequence[Span]) -> list[Span]:
+    """Assign each token to the first window with the highest `min(left, right) + 0.01 * length`."""
+    # Both terms change in steps of one, so comparing neighboring windows is enough.
+    cuts = [0]
+    for left, right in pairwise(windows):
+        better = (t for t in range(right[0], left[1]) if _context(t, right) > _context(t, left))
+        cuts.append(max(cuts[-1], next(better, left[1])))
+    return list(pairwise([*cuts, windows[-1][1]]))
+
+
+def _context(token: int, window: Span) -> float:
+    first, end = window
+    return min(token - first, end - 1 - token) + LENGTH_WEIGHT * (end - first)
+
+
+def _tokenize_unique(tokenizer: Any, texts: list[str]) -> dict[str, tuple[list[int], list[Span]]]:
+    """Return the tokens of each text, and their characters."""
+    unique = list(dict.fromkeys(texts))
+    encoded = _tokenize_whole(tokenizer, unique, return_offsets_mapping=True)
+    tokens = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
+    return dict(zip(unique, tokens, strict=True))
+
+
+# Windows of words
+
+
+class WordWindow(NamedTuple):
+    """A part of a sentence, with tags for some of its words."""
+
+    start: int  # first word
+    end: int  # last word, exclusive
+    first: int  # first tagged word
+    last: int  # last tagged word, exclusive
+
+
+def tokenize_words(
+    tokenizer: Any, sentences: Sequence[Sequence[str]], max_length: int
+) -> list[list[list[int]]]:
+    """Return the tokens of each word of sentences.
+
+    A word without any token, such as a control character, becomes the unknown one; a longer one
+    than a sequence is truncated.
+    """
+    encoded = _tokenize_whole(tokenizer, list(map(list, sentences)), is_split_into_words=True)
+    tokenized = []
+    for number, words in enumerate(sentences):
+        pieces: list[list[int]] = [[] for _ in words]
+        places = encoded.word_ids(number)
+        for token, word in zip(encoded["input_ids"][number], places, strict=True):
+            pieces[word].append(token)
+        tokenized.append([word[: max_length - 2] or [tokenizer.unk_token_id] for word in pieces])
+    return tokenized
+
+
+def cut_word_windows(sizes: Sequence[int], room: int) -> list[WordWindow]:
+    """Split words of `sizes` tokens into windows of at most `room` that overlap by about half.
+
+    A word is tagged where its shorter context is longest (Devlin et al. 2019, for answers).
+    """
+    ends = [0, *accumulate(sizes)]
+    if ends[-1] <= room:
+        return [WordWindow(0, len(sizes), 0, len(sizes))] if sizes else []
+    spans: list[Span] = []
+    start = 0
+    while not spans or spans[-1][1] < len(sizes):
+        end = max(start + 1, bisect_right(ends, ends[start] + room) - 1)
+        spans.append((start, end))
+        half = ends[start] + (ends[end] - ends[start]) // 2
+        start = max(start + 1, bisect_left(ends, half, start))
+    windows, word = [], 0
+    for number, (first, last) in enumerate(spans):
+        begin = word
+        while word < last and not _has_better(ends, word, spans[number:]):
+            word += 1
+        if word > begin:
+            windows.append(WordWindow(first, last, begin, word))
+    return windows
+
+
+def _has_better(ends: Sequence[int], word: int, spans: Sequence[Span]) -> bool:
+    """Return whether a later span than the first one has more context for a word."""
+    here, *later = (
+        min(ends[word] - ends[first], ends[last] - ends[word + 1])
+        for first, last in spans
+        if first <= word
     )
+    return max(later, default=here) > here

@@ -5,8 +5,7 @@ A text that is too long is split into windows, as in training: they overlap by a
 word is tagged where its shorter context is longest.
 """
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, islice
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -27,10 +26,10 @@ from .heads import (
     check_shapes,
     check_token_labels,
 )
-from .inference import Encoded, Predictor, check_unicode, own_tokenizer
+from .inference import Predictor, check_unicode
 from .losses import WeightedTask, add_weights, sum_class_losses, symmetric_kl
 from .packing import Read, any_at_padding
-from .texts import WordRule, choose_rule, find_words
+from .texts import Encoded, WordRule, choose_rule, cut_word_windows, find_words, tokenize_words
 
 # The letters of tags of spans: begin, inside or middle, end or last, single or unit or whole.
 LETTERS, FIRST, LAST = "BIMELSUW", "BSUW", "ELSUW"
@@ -72,45 +71,6 @@ def split_words(row: Any, number: int, task: str, rule: str = "pattern") -> Word
     raise ValueError(f"{task}: row {number} must be a text or a list of words, got {row!r}")
 
 
-def cut_windows(sizes: Sequence[int], room: int) -> list[tuple[int, int, int, int]]:
-    """Split words of `sizes` tokens into windows of at most `room`: ranges encoded and tagged."""
-    ends = [0, *accumulate(sizes)]
-    if ends[-1] <= room:
-        return [(0, len(sizes), 0, len(sizes))] if sizes else []
-    spans = _overlapping_spans(ends, room)
-    windows, word = [], 0
-    for number, (first, last) in enumerate(spans):
-        begin = word
-        while word < last and not _has_better(ends, word, spans[number:]):
-            word += 1
-        if word > begin:
-            windows.append((first, last, begin, word))
-    return windows
-
-
-def _overlapping_spans(ends: Sequence[int], room: int) -> list[tuple[int, int]]:
-    """Cover all words with spans of at most `room` tokens that overlap by about half."""
-    spans: list[tuple[int, int]] = []
-    start, count = 0, len(ends) - 1
-    while not spans or spans[-1][1] < count:
-        end = max(start + 1, bisect_right(ends, ends[start] + room) - 1)
-        spans.append((start, end))
-        half = ends[start] + (ends[end] - ends[start]) // 2
-        start = max(start + 1, bisect_left(ends, half, start))
-    return spans
-
-
-def _has_better(ends: Sequence[int], word: int, spans: Sequence[tuple[int, int]]) -> bool:
-    """Return whether a later span than the first one has more context for a word."""
-    own, *later = (_context(ends, word, span) for span in spans if span[0] <= word)
-    return max(later, default=own) > own
-
-
-def _context(ends: Sequence[int], word: int, span: tuple[int, int]) -> int:
-    """Count the tokens on the shorter side of a word in a window."""
-    return min(ends[word] - ends[span[0]], ends[span[1]] - ends[word + 1])
-
-
 class TagPredictor(Predictor):
     """Predicts `words`, `tags`, `scores` and, for spans, `entities` of texts or lists of words."""
 
@@ -133,11 +93,18 @@ class TagPredictor(Predictor):
         self.texts = [
             split_words(row, number, self.name, self.rule) for number, row in enumerate(rows, first)
         ]
-        self.parts = [
-            part
-            for row, text in enumerate(self.texts)
-            for part in _encode(self.model, self.longest, row, text.words)
-        ]
+        tokenizer = self.model.tokenizer
+        sentences = tokenize_words(tokenizer, [text.words for text in self.texts], self.longest)
+        self.parts = []
+        for row, pieces in enumerate(sentences):
+            for start, end, begin, last in cut_word_windows(
+                list(map(len, pieces)), self.longest - 2
+            ):
+                places = list(accumulate(map(len, pieces[start:end]), initial=1))
+                words = chain.from_iterable(pieces[start:end])
+                ids = [tokenizer.cls_token_id, *words, tokenizer.sep_token_id]
+                tokens = Encoded([ids], [[0] * len(ids)])
+                self.parts.append(Part(row, tokens, places[begin - start : last - start]))
         self.results = [[] for _ in self.parts]
         return [part.tokens for part in self.parts]
 
@@ -164,26 +131,6 @@ class TagPredictor(Predictor):
             _describe(text, values, self.names)
             for text, values in zip(self.texts, rows, strict=True)
         ]
-
-
-def _encode(model: Any, longest: int, row: int, words: list[str]) -> Iterator[Part]:
-    """Tokenize a row; a word without any token becomes the unknown one."""
-    if not words:
-        return
-    tokenizer = model.tokenizer
-    room = longest - 2
-    encoded = own_tokenizer(tokenizer)(
-        words, is_split_into_words=True, add_special_tokens=False, truncation=False, verbose=False
-    )
-    pieces: list[list[int]] = [[] for _ in words]
-    for token, word in zip(encoded["input_ids"], encoded.word_ids(), strict=True):
-        pieces[word].append(token)
-    pieces = [piece[:room] or [tokenizer.unk_token_id] for piece in pieces]
-    for start, end, first, last in cut_windows(list(map(len, pieces)), room):
-        places = list(accumulate(map(len, pieces[start:end]), initial=1))
-        tokens = chain.from_iterable(pieces[start:end])
-        ids = [tokenizer.cls_token_id, *tokens, tokenizer.sep_token_id]
-        yield Part(row, Encoded([ids], [[0] * len(ids)]), places[first - start : last - start])
 
 
 def _describe(row: Words, values: list[tuple[int, float]], names: Sequence[str]) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from torch.nn.functional import cross_entropy, pad
 from transformers import BertModel, BertTokenizer
 
 from datasets_scripts import encode_rows
-from datasets_scripts.encoding import DocumentWindows
+from datasets_scripts.encoding import count_cut
 from modeling_minbert import MinBertForMultiTask, export_onnx
-from modeling_minbert.texts import choose_windows
+from modeling_minbert.texts import DocumentWindows
 from tests.modeling_minbert.test_onnx import needs_onnx
 from tests.trainers import tiny
 from trainers import FixedShapes, Task, TaskBatchSampler, TaskCollator, TaskDataset
@@ -127,7 +127,6 @@ def test_of_many_windows_the_first_the_last_and_some_between_are_kept(most):
 
     for count in range(1, 30):
         kept = windows.choose(count)
-        assert kept == choose_windows(count, most)
         assert len(kept) == len(set(kept)) == min(count, most or count)
         assert kept[0] == 0
         assert kept[-1] == count - 1 or most == 1
@@ -142,9 +141,9 @@ def test_the_cut_tokens_are_those_in_no_window():
     windows = DocumentWindows(8, 2, 4)
 
     for length in range(1, 60):
-        kept = windows.encode([[" ".join(words[:length])]], tokenizer)["input_ids"][0]
-        cut = length + 2 - len({token for ids in kept for token in ids})
-        assert windows.count_cut([length + 2], 2) == cut
+        (kept,) = windows.split(tokenizer, [" ".join(words[:length])])
+        cut = length + 2 - len({token for window in kept for token in window.input_ids[0]})
+        assert count_cut(windows, [length + 2], 2) == cut
         assert bool(cut) == (length > 18)
 
 

@@ -23,7 +23,8 @@ from minbert_cli.console import shows_bars
 from minbert_cli.recipe import expand_path
 from minbert_cli.run_folder import fingerprint_start
 from modeling_minbert import MinBertConfig, __version__, unknown
-from modeling_minbert.inference import Encoded, batches, choose_tokens, predicting, windows_of
+from modeling_minbert.inference import batches, choose_tokens, predicting, windows_of
+from modeling_minbert.texts import Encoded
 from trainers import PROBLEMS, load_pretrained
 from trainers.methods.base import refuse_shared_rows
 from trainers.methods.distillation import NOT_SHARED, reduce_width

@@ -10,9 +10,8 @@ import pytest
 import torch
 from transformers import BertTokenizer
 
-from datasets_scripts import encoding
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertForQuestionAnswering
-from modeling_minbert.questions import cut_windows, share_tokens
+from modeling_minbert.texts import cut_windows, share_tokens
 from tests.modeling_minbert.test_remote_code import packages_without_this_project
 
 WORDS = [f"w{number}" for number in range(40)]
@@ -116,24 +115,13 @@ def test_a_text_without_a_token_has_no_answer(model):
     assert model.answer("w1", "\x00", **CUT) == expected
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_windows_are_those_of_training(seed):
-    rng = random.Random(seed)
-    length, room, step = rng.randint(0, 300), rng.randint(1, 70), rng.randint(1, 90)
-
-    cuts = cut_windows(length, room, step)
-
-    assert cuts == encoding.cut_windows(length, room, step)
-    assert share_tokens(cuts) == encoding.share_tokens(cuts)
-
-
 @pytest.mark.parametrize(
     ("question", "context", "options", "message"),
     [
         ("w1", ["w2", "w3"], {}, "1 questions but 2 contexts"),
         (["w1"], [3], {}, "answer: row 0 must be a pair of sentences"),
         ("w1", "w2", {"top_k": 0}, "top_k=0 must be at least 1"),
-        ("w1", "w2", {"max_question_length": 30}, "leave no room for a text"),
+        ("w1", "w2", {"max_question_length": 30}, "leaves no room for a text"),
         ("w1", "w2", {"task": "qa"}, "this model has one head and no tasks"),
     ],
 )

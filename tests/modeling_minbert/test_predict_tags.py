@@ -5,8 +5,7 @@ import torch
 from torch.testing import assert_close
 from transformers import pipeline
 
-from datasets_scripts.encoding import cut_word_windows as cut_for_training
-from modeling_minbert.tokens import cut_windows, find_entities, split_words
+from modeling_minbert.tokens import find_entities, split_words
 
 TAGS = {"problem_type": "token_classification", "labels": ["O", "B-PER", "I-PER"]}
 WORDS = ["the", "cat", "sat", "far", "in", "the", "tree"]
@@ -98,12 +97,6 @@ def test_the_pipeline_tags_texts_and_words(model, tokenizer):
 def test_a_ranking_of_tags_is_refused(model):
     with pytest.raises(ValueError, match="one tag per word: leave top_k out"):
         model.predict("tags", ["the cat"], top_k=2)
-
-
-@pytest.mark.parametrize("room", [5, 6, 9, 40])
-@pytest.mark.parametrize("sizes", [[1] * 23, [3, 1, 2, 5, 1, 1, 4, 2, 2, 1, 5, 5, 5], [2]])
-def test_windows_are_those_of_training(sizes, room):
-    assert cut_windows(sizes, room) == [tuple(window) for window in cut_for_training(sizes, room)]
 
 
 @pytest.mark.parametrize(

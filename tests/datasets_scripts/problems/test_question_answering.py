@@ -7,8 +7,9 @@ import datasets
 import pytest
 from transformers import BertTokenizer
 
-from datasets_scripts import TaskData, WindowSizes, encode_questions, load_task, train_wordpiece
+from datasets_scripts import TaskData, encode_questions, load_task, train_wordpiece
 from datasets_scripts.formats import find_answer
+from modeling_minbert.texts import QuestionWindows
 
 PASSAGE = "The mill stood by the river. A miller lived in the mill until the flood."
 LIVED = {"text": "the mill", "answer_start": 47}
@@ -254,7 +255,9 @@ def encode(tokenizer, passage, answer, start=None, max_length=24):
             "answer_starts": [[passage.index(answer) if start is None else start]],
         }
     )
-    return encode_questions(rows, tokenizer, WindowSizes(max_length, 10, doc_stride=5))
+    return encode_questions(
+        rows, tokenizer, max_length=max_length, max_question_length=10, doc_stride=5
+    )
 
 
 def read_labels(row):
@@ -321,7 +324,7 @@ def test_a_passage_of_100_000_characters_is_cut_into_windows(tokenizer):
 )
 def test_sizes_that_cannot_be_are_refused(keys, message):
     with pytest.raises(ValueError, match=message):
-        WindowSizes(**keys)
+        QuestionWindows(**keys)
 
 
 def test_a_tokenizer_without_offsets_is_refused(tokenizer):

@@ -242,17 +242,19 @@ def test_a_single_sentence_has_no_pair_encoding(pairs, tokenizer):
 
 
 @pytest.mark.parametrize("truncation", ["head", "head_tail"])
-def test_encoding_twice_reads_the_cache(tmp_path, tokenizer, truncation):
+def test_what_was_set_on_a_tokenizer_changes_no_row_and_no_cache(tmp_path, tokenizer, truncation):
     rows = datasets.Dataset.from_generator(
         lambda: iter([{"id": "a", "sentence1": "the fox"}]), cache_dir=str(tmp_path)
     )
     first = encode(rows, tokenizer, None, "classification", truncation=truncation)
+    tokenizer("the quick brown fox", truncation=True, max_length=3, padding="max_length")
     state = tokenizer.backend_tokenizer.to_str()
 
     second = encode(rows, tokenizer, None, "classification", truncation=truncation)
 
     assert tokenizer.backend_tokenizer.to_str() == state
     assert first.cache_files == second.cache_files != []
+    assert first[:] == second[:]
 
 
 def test_common_words_are_known(tokenizer):

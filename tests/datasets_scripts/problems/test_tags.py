@@ -5,7 +5,7 @@ import pytest
 from transformers import BertTokenizer
 
 from datasets_scripts import encode_tagged
-from datasets_scripts.encoding import cut_word_windows
+from modeling_minbert.texts import cut_word_windows
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "##b", "##c"]
 
