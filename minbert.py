@@ -119,10 +119,9 @@ def check(recipe: Recipe, **changes: Any) -> None:
     from minbert_cli.recipe import read_recipe
     from minbert_cli.recipes import find_recipe
 
-    if isinstance(recipe, Mapping):
-        keys = {*recipe}
-    else:
-        keys = {*read_recipe(find_recipe(os.fspath(recipe)))}
+    keys = recipe
+    if not isinstance(keys, Mapping):
+        keys = read_recipe(find_recipe(os.fspath(keys)))
     check_training("pretrain" if "corpus" in keys else "finetune", _change(recipe, changes))
 
 

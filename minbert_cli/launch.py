@@ -1,4 +1,4 @@
-"""The steps of a training program: parse, check, prepare, train, report."""
+"""The processes of a run, and smoke tests: what a run does before it reads anything."""
 
 import hashlib
 import logging

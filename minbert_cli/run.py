@@ -269,8 +269,9 @@ def open_run(
         if is_command:
             cleanup.enter_context(_exit_status(f"minbert {program}"))
         reading = cleanup.enter_context(ExitStack())
-        if is_command and not isinstance(given, Mapping):
+        if is_command:
             reading.enter_context(readable_errors(f"minbert {program}"))
+        if not isinstance(given, Mapping):
             given = with_recipe(given)
             check_program(given, program)
         arguments, args = _parse(program, default_recipe, given, is_dry=is_dry)

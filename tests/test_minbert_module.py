@@ -179,6 +179,11 @@ def test_an_unknown_name_of_a_recipe_is_an_error():
         minbert.finetune("cs224m")
 
 
+def test_a_recipe_of_another_program_is_an_error():
+    with pytest.raises(ValueError, match=r"is not a recipe for minbert finetune; use it with"):
+        minbert.finetune("mlm")
+
+
 def test_divergence_is_raised(recipe):
     with pytest.raises(minbert.TrainingDivergedError, match="training diverged at step"):
         minbert.finetune(recipe | {"learning_rate": 1e30})
