@@ -14,8 +14,8 @@ import torch
 import yaml
 from transformers import AutoModel, AutoTokenizer, BertModel, BertTokenizer
 
-from minbert_cli import export
-from minbert_cli.exporting import WRITERS, onnx_files
+from minbert_cli import export, exporting
+from minbert_cli.exporting import WRITERS
 from modeling_minbert import (
     MinBertConfig,
     MinBertForMultiTask,
@@ -229,7 +229,7 @@ def test_int8_has_the_same_files_and_is_compared(checkpoint, tmp_path, capsys):
 def test_an_int8_file_that_differs_too_much_is_not_written(
     checkpoint, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr(onnx_files, "INT8_TOLERANCE", 1e-6)
+    monkeypatch.setattr(exporting, "INT8_TOLERANCE", 1e-6)
     flags = ["--format", "onnx", "--task", "tone", "--precision", "int8"]
 
     with pytest.raises(SystemExit) as stopped:
