@@ -45,12 +45,10 @@ assert "torch" not in sys.modules
     assert done.stdout.startswith(f"usage: minbert {name}")
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("*.py")), ids=lambda path: path.name)
-def test_a_program_at_the_top_level_shows_the_help_of_its_command(path):
-    if path.name == "setup.py":
-        return
+@pytest.mark.parametrize("name", ["finetune.py", "pretrain.py"])
+def test_a_program_at_the_top_level_shows_the_help_of_its_command(name):
     done = subprocess.run(
-        [sys.executable, path, "--help"],
+        [sys.executable, ROOT / name, "--help"],
         cwd=ROOT.parent,
         capture_output=True,
         text=True,
