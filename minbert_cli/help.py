@@ -103,7 +103,7 @@ GROUPS = {
             "output",
             ("output_dir", "overwrite_output_dir", "keep_checkpoints"),
         ),
-        Group("before a campaign", ("dry_run", "estimate", "smoke_test")),
+        Group("before a campaign", ("dry_run", "smoke_test")),
         Group("compare", ("resamples", "seed", "html")),
     ),
 }
@@ -119,7 +119,7 @@ ARGUMENTS = {
 SOURCES = (
     "minbert_cli/arguments.py",
     "minbert_cli/experiments/compare.py",
-    "minbert_cli/experiments/experiment_arguments.py",
+    "minbert_cli/experiments/plan.py",
     "trainers/arguments.py",
     "trainers/data/sampling/task_sampling.py",
     "trainers/methods/distillation.py",
@@ -206,7 +206,7 @@ Flags override its keys, also of one text, as in --corpus.mine.train_file my.txt
     "experiments": """
 Run many recipes with several seeds, and tabulate them. FILE is a YAML file or a
 name that `minbert recipes` lists; the default is a sample. Flags that are not
-listed here are keys of the recipes, and override them in every run. Each run is
+listed here are those of `minbert finetune`, and go to every run. Each run is
 a process of its own; repeat the command to resume what was interrupted.""",
 }
 EXAMPLES = {
@@ -221,7 +221,7 @@ EXAMPLES = {
   accelerate launch -m minbert_cli.pretrain RECIPE  on several GPUs""",
     "experiments": """
   minbert experiments                               the built-in sample
-  minbert experiments report/table --dry_run        what it would do, and its time
+  minbert experiments report/table --dry_run        what it would do
   minbert experiments report/table --seeds 1 2 3 --num_train_epochs 2""",
 }
 ALL = "all"  # after ``--help``

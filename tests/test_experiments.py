@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from minbert_cli.experiments import checks, compare_command, program as experiments
-from minbert_cli.experiments.campaign import Campaign, order_runs
-from minbert_cli.experiments.experiment_arguments import ExperimentArguments, parse_experiments
-from minbert_cli.experiments.planning import plan_rows
+from minbert_cli.experiments import campaign, program as experiments
+from minbert_cli.experiments.compare import load_labels
+from minbert_cli.experiments.plan import read_file
 from tests import small_run
 from tests.glue_files import write_glue
 
@@ -30,22 +29,31 @@ def recipe(tmp_path, monkeypatch):
     return Path(small_run.write_recipe(tmp_path, small_run.make_recipe(tmp_path))).name
 
 
+def plan_runs(argv):
+    """Plan all runs of a file, and examples of those of searches."""
+    rows = []
+    for plan in read_file(argv)[1]:
+        rows += plan.examples() if plan.search else [plan.at({})]
+    return campaign.order_runs([row for row in rows if row.runs])
+
+
 def check(rows, recipe):
-    arguments = ExperimentArguments(rows=rows, output_dir="out", base=recipe)
-    return checks.check_runs(order_runs(plan_rows(arguments)), 1)
+    content = {"rows": rows, "output_dir": "out", "base": recipe}
+    Path("experiments.yaml").write_text(json.dumps(content))
+    return campaign.check_runs(plan_runs(["experiments.yaml"]), 1)
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"learning_rte": 1}, "a, seed 42: unknown key 'learning_rte'; did you mean 'learning"),
+        ({"learning_rte": 1}, "a, seed 42: unknown flag --learning_rte; did you mean '--learning"),
         ({"tasks.moods.losss": "mse"}, "a, seed 42: task 'moods': unknown key 'losss'"),
         ({"tasks.scores.loss": "msee"}, "a, seed 42: task 'scores'.*'msee'"),
         ({"tasks.pairs.head": "cosine"}, "a, seed 42: task 'pairs'.*cosine"),
         ({"tasks.moods.batch_size": 0}, "a, seed 42: task 'moods': batch_size=0"),
         ({"tasks.moods.train_file": "no.tsv"}, "a, seed 42: no.tsv: there is no such file"),
         ({"tasks": {}}, "a, seed 42: tasks is empty"),
-        ({"learning_rate": "fast"}, "a, seed 42: learning_rate='fast'; expected float"),
+        ({"learning_rate": "fast"}, "a, seed 42: .*--learning-rate: invalid float value: 'fast'"),
         (
             {"metric_for_best_model": "x"},
             "a, seed 42: metric_for_best_model: unknown metric 'x'; known: ",
@@ -53,7 +61,7 @@ def check(rows, recipe):
         ({"early_stopping_patience": 0}, "a, seed 42: early_stopping_patience=0"),
         ({"push_to_hub": True}, "a, seed 42: push_to_hub would send every row and seed to one"),
         ({"hub_model_id": "me/it"}, "a, seed 42: hub_model_id would .*with `--hub_model_id null`"),
-        ({"lr_scheduler_type": "x"}, "a, seed 42: lr_scheduler_type='x'; known: linear"),
+        ({"lr_scheduler_type": "x"}, "a, seed 42: .*lr_scheduler_type.*: 'x'; known: linear"),
     ],
 )
 def test_a_field_that_no_recipe_has_is_refused_before_any_run(recipe, overrides, message):
@@ -73,7 +81,7 @@ def test_the_program_leaves_signals_as_they_were(recipe, capsys):
 
 
 def test_a_grid_is_checked_as_a_whole(recipe):
-    with pytest.raises(ValueError, match="a, learning_rate=b, seed 42: learning_rate='b'"):
+    with pytest.raises(ValueError, match=r"a, learning_rate=b, seed 42: .*float value: 'b'"):
         check({"a": {"search": {"fields": {"learning_rate": [1e-3, "b"]}}}}, recipe)
 
 
@@ -81,10 +89,11 @@ def test_an_unselected_run_may_be_invalid(recipe):
     folder = Path("out/b/seed-3")
     folder.mkdir(parents=True)
     (folder / "run.json").write_text('{"finished": true, "settings": {}}')
-    arguments = ExperimentArguments(rows={"a": {}}, output_dir="out", base=recipe)
-    of_file = {"a": {}, "b": {"overrides": {"learning_rte": 1}}}
+    rows = {"a": {}, "b": {"overrides": {"learning_rte": 1}}}
+    content = {"rows": rows, "output_dir": "out", "base": recipe}
+    Path("experiments.yaml").write_text(json.dumps(content))
 
-    _, settings = checks.check_runs(order_runs(plan_rows(arguments, of_file=of_file)), 1)
+    _, settings = campaign.check_runs(plan_runs(["experiments.yaml", "--rows", "a"]), 1)
 
     assert settings == {"processes": 1}
 
@@ -95,8 +104,9 @@ def test_pre_training_is_checked(recipe):
 
     with pytest.raises(ValueError, match=r"pre-training text-\w{8}: a new model needs one voc"):
         check({"a": {"pretrain": {"base": "text.yaml"}}}, recipe)
-    with pytest.raises(ValueError, match=r"pre-training text-\w{8}: unknown key 'x'"):
-        check({"a": {"pretrain": {"base": "text.yaml", "overrides": {"x": 1}}}}, recipe)
+    changes = {"train_tokenizer": True, "vocab_size": 50, "x": 1}
+    with pytest.raises(ValueError, match=r"pre-training text-\w{8}: unknown flag --x"):
+        check({"a": {"pretrain": {"base": "text.yaml", "overrides": changes}}}, recipe)
 
 
 @pytest.mark.parametrize(
@@ -148,40 +158,37 @@ def test_every_experiments_file_is_accepted(path, tmp_path, monkeypatch):
             (tmp_path / f"{name}-{split}.csv").write_text("rows")
     write_glue(tmp_path)
 
-    rows = plan_rows(*parse_experiments([str(path), *where]))
-    settings = checks.check_runs(order_runs(rows), 1)
+    runs = plan_runs([str(path), *where])
+    settings = campaign.check_runs(runs, 1)
 
     assert first.startswith("# ")
     assert first.endswith(".")
     assert second.startswith(f"# minbert experiments{named}")
-    assert len(settings) >= sum(len(row.runs) for row in rows)
+    assert len(settings) == len(runs)
 
 
 @pytest.mark.parametrize("name", ["ablation", "table"])
 def test_rows_that_are_compared_have_equal_chances_to_choose_their_weights(name, monkeypatch):
     monkeypatch.chdir(ROOT)
 
-    rows = plan_rows(*parse_experiments([f"recipes/report/{name}.yaml"]))
+    runs = plan_runs([f"recipes/report/{name}.yaml", "--model_name_or_path", "weights"])
 
-    recipes = [run.recipe for row in rows for run in row.runs.values()]
-    assert {recipe["load_best_model_at_end"] for recipe in recipes} == {False}
+    settings = campaign.check_runs(runs, 1)
+    chooses = {
+        each["load_best_model_at_end"]
+        for run, each in zip(runs, settings, strict=True)
+        if run.program == "finetune"
+    }
+    assert chooses == {False}
 
 
-def test_both_sets_of_mnli_count_in_the_score_of_glue(tmp_path):
+def test_auxiliary_tasks_are_not_compared(tmp_path):
     write_glue(tmp_path)
-    tasks = {name: {"dataset": name} for name in ("mnli", "rte", "cola")}
-    tasks["cola"]["auxiliary"] = True
+    tasks = {"rte": {"dataset": "rte"}, "cola": {"dataset": "cola", "auxiliary": True}}
     content = {"finished": True, "settings": {"tasks": tasks, "data_dir": str(tmp_path)}}
     (tmp_path / "run.json").write_text(json.dumps(content))
 
-    labels = compare_command.load_labels(tmp_path)
-
-    assert {split: sorted(found) for split, found in labels.items()} == {
-        "validation": ["mnli", "rte"],
-        "validation_mismatched": ["mnli"],
-    }
-    sets = compare_command.sets_of_glue(tmp_path, labels)
-    assert {name: len(found) for name, found in sets.items()} == {"mnli": 2, "rte": 1}
+    assert list(load_labels(tmp_path)) == ["rte"]
 
 
 def test_a_comparison_needs_two_runs(tmp_path):
@@ -197,11 +204,11 @@ def test_rows_are_read_once_and_have_current_fingerprints(recipe, monkeypatch):
     row = {"overrides": {"tasks.moods.max_train_samples": 3, "learning_rate": 1.0}}
     settings = check({"a": {"seeds": [1, 2]}, "b": row}, recipe)
     read = []
-    load = checks.load_task
-    monkeypatch.setattr(checks, "load_task", lambda data: read.append(data.name) or load(data))
+    load = campaign.load_task
+    monkeypatch.setattr(campaign, "load_task", lambda data: read.append(data.name) or load(data))
     known = {}
 
-    first, other, second = (checks.read_fingerprints(found, known) for found in settings)
+    first, other, second = (campaign.find_fingerprints(found, known) for found in settings)
 
     assert list(first) == ["moods", "pairs", "scores"]
     assert sorted(read) == ["moods", "moods", "pairs", "scores"]
@@ -210,7 +217,7 @@ def test_rows_are_read_once_and_have_current_fingerprints(recipe, monkeypatch):
     path = Path(settings[0]["tasks"]["pairs"]["train_file"])
     lines = path.read_text().splitlines()
     path.write_text("\n".join(lines[:-1]) + "\n")
-    changed = checks.read_fingerprints(settings[0], {})
+    changed = campaign.find_fingerprints(settings[0], {})
     assert {name for name in first if first[name] != changed[name]} == {"pairs"}
 
 
@@ -218,35 +225,23 @@ def test_initial_weights_have_a_fingerprint(recipe, tmp_path):
     (settings,) = check({"a": {}}, recipe)
     settings |= {"model_name_or_path": str(tmp_path)}
     (tmp_path / "model.safetensors").write_text("a")
-    first = checks.read_fingerprints(settings, {})
+    first = campaign.find_fingerprints(settings, {})
     (tmp_path / "model.safetensors").write_text("b")
-    second = checks.read_fingerprints(settings, {})
+    second = campaign.find_fingerprints(settings, {})
 
     assert {name for name in first if first[name] != second[name]} == {"model_name_or_path"}
 
 
-def test_the_picture_is_drawn_at_the_end(recipe, monkeypatch):
-    rows = plan_rows(ExperimentArguments(rows={"a": {}, "b": {}}, output_dir="out", base=recipe))
-    runs = order_runs(rows)
-    written = []
+def test_a_dry_run_lists_the_runs_and_writes_nothing(recipe, capsys):
+    Path("experiments.yaml").write_text(
+        json.dumps({"rows": {"a": {}}, "output_dir": "out", "base": recipe, "seeds": [1, 2]})
+    )
+    before = sorted(Path().iterdir())
 
-    class Table:
-        def __init__(self, *_, **__):
-            pass
+    assert experiments.run(["experiments.yaml", "--dry_run"]) == 0
 
-        def write(self, _, *, picture=True):
-            written.append(picture)
-
-        def markdown(self):
-            return ""
-
-    monkeypatch.setattr(experiments, "ExperimentTable", Table)
-    monkeypatch.setattr(Campaign, "_start", lambda *_: None)
-    campaign = Campaign(runs, {run.folder: "new" for run in runs}, {})
-
-    experiments.run_campaign(rows, campaign, Path("out"))
-
-    assert written == [False, False, True]
+    assert capsys.readouterr().out == "to do    a, seed 1\nto do    a, seed 2\n"
+    assert sorted(Path().iterdir()) == before
 
 
 @pytest.mark.slow

@@ -5,8 +5,7 @@ import yaml
 
 from datasets_scripts import TaskData, load_task
 from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
-from minbert_cli.experiments.experiment_arguments import parse_experiments
-from minbert_cli.experiments.planning import plan_rows
+from minbert_cli.experiments.plan import read_file
 from minbert_cli.recipe import parse_recipe
 from tests import small_run
 from trainers import UsageError
@@ -31,51 +30,25 @@ def test_the_label_of_a_row_without_text_is_no_class(tmp_path, problem_type):
     assert len(loaded.bad_rows) == 1
 
 
-@pytest.fixture
-def plan(tmp_path):
-    """Return a function that plans the runs of a row with flags."""
+def test_flags_of_experiments_are_those_of_finetuning(tmp_path):
+    """The one program reads them as the other: names of tasks, dashes, a start without sizes."""
     small_run.write_files(tmp_path)
     base = small_run.write_recipe(tmp_path, small_run.make_recipe(tmp_path))
     rows = {"base": base, "output_dir": str(tmp_path / "out"), "rows": {"a": {}}}
+    (tmp_path / "rows.yaml").write_text(yaml.safe_dump(rows))
+    flags = ["--tasks", "scores, moods", "--learning-rate", "0.5"]
+    flags += ["--model_name_or_path", "owner/bert", "--tasks.moods.pooling", "max"]
+    kinds = (FinetuneArguments, ProgramTrainingArguments)
 
-    def plan(*flags, **keys):
-        (tmp_path / "rows.yaml").write_text(yaml.safe_dump(rows | keys))
-        arguments, overrides, of_file = parse_experiments([str(tmp_path / "rows.yaml"), *flags])
-        return [
-            run for row in plan_rows(arguments, overrides, of_file) for run in row.runs.values()
-        ]
+    _, (plan,) = read_file([str(tmp_path / "rows.yaml"), *flags])
 
-    return plan
-
-
-def test_experiments_select_tasks_by_name(plan):
-    (run,) = plan("--tasks", "moods,scores")
-
-    assert list(run.recipe["tasks"]) == ["moods", "scores"]
-    with pytest.raises(ValueError, match=r"task 'mood'.*moods"):
-        plan("--tasks", "mood")
-
-
-def test_experiments_read_dashes_as_underscores(plan):
-    (run,) = plan("--learning-rate", "0.5")
-
-    assert run.recipe["learning_rate"] == 0.5
-    assert "learning-rate" not in run.recipe
-
-
-def test_experiments_start_from_a_checkpoint_instead_of_new_sizes(plan):
-    (run,) = plan("--model_name_or_path", "owner/bert")
-
-    assert run.recipe["model_name_or_path"] == "owner/bert"
-    assert "model_config" not in run.recipe
-
-
-@pytest.mark.parametrize("method", ["grid", "random"])
-def test_every_search_names_its_objective(plan, method):
-    search = {"fields": {"learning_rate": [0.1, 0.2]}, "method": method, "objective": "accuracy"}
-    search |= {"trials": 2} if method == "random" else {}
-
-    assert {run.objective for run in plan(rows={"a": {"search": search}})} == {"accuracy"}
+    (run,) = plan.at({}).runs.values()
+    arguments, args = parse_recipe(kinds, run.words)
+    alone, args_alone = parse_recipe(kinds, [base, *flags])
+    assert arguments == alone
+    assert (args.learning_rate, args_alone.learning_rate) == (0.5, 0.5)
+    assert list(arguments.tasks) == ["scores", "moods"]
+    assert arguments.model_config is None
 
 
 def test_a_flag_with_many_commas_is_split_at_once(tmp_path):

@@ -213,13 +213,16 @@ def test_a_smoke_test_of_experiments_replaces_runs_and_nothing_else(files, tmp_p
     smoke = tmp_path / "out-smoke"
     with redirect_stdout(StringIO()):
         assert experiments.run(["rows.yaml", "--smoke_test"]) == 0
-        write(smoke, {"mine.txt": "a", "mine/notes.txt": "b", "a/seed-1/predictions/mine.csv": "c"})
+        write(
+            smoke,
+            {"mine.txt": "a", "mine/notes.txt": "b", "a/seed-1-smoke/predictions/mine.csv": "c"},
+        )
         first = read(smoke)
         assert experiments.run(["rows.yaml", "--smoke_test"]) == 0
 
     second = read(smoke)
     assert {name for name in first if "mine" in name} <= {*second}
-    assert len(second["a/seed-1.log"]) > len(first["a/seed-1.log"])  # it ran again
+    assert len(second["a/seed-1-smoke.log"]) > len(first["a/seed-1-smoke.log"])  # it ran again
 
 
 def test_predictions_do_not_replace_their_texts(finished, tmp_path, capsys):

@@ -11,8 +11,7 @@ from transformers import TrainingArguments, pipeline
 
 from datasets_scripts import TaskData, load_task
 from minbert_cli import finetune, predict
-from minbert_cli.experiments.compare import compare_runs
-from minbert_cli.experiments.scored_rows import ScoredRows
+from minbert_cli.experiments.compare import ScoredRows, compare_runs
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 from tests.problem_examples import write_grades

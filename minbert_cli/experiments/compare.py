@@ -1,24 +1,86 @@
-"""Compare two runs by a paired bootstrap over the rows that both predicted."""
+"""``minbert experiments compare``: two runs by a paired bootstrap over the rows of both."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from datasets_scripts import load_task
+from minbert_cli.command_line import expand_path
+from minbert_cli.recipe import parse_recipe
+from minbert_cli.run_folder import FREE_SETTINGS, read_settings
+from trainers import UsageError
+from trainers.problems import make_problems
 from trainers.problems.base import Problem
-from trainers.problems.metrics import aggregates, glue_score
+from trainers.problems.metrics import aggregates
+from trainers.reports.comparison import ALL, PairedDifference, write_comparison
+from trainers.reports.results import file_split, read_metrics
 from trainers.reports.texts import markdown_table
 
-from .scored_rows import ScoredRows
+from .campaign import list_labeled
 
 LEVEL = 0.95
 # Maximum size of an array in a batch of resamples.
 ELEMENTS = 4_000_000
-RowsByTask = Mapping[str, ScoredRows]
 # Differences are rounded to this many decimals, so that ties are found despite rounding errors.
 DIGITS = 12
+# Prediction files are float32; metrics.json has the metrics of the original predictions.
+ROUNDING = 1e-4
+Labels = dict[str, tuple[list[str], NDArray[Any]]]  # ids and labels, (N,), by task
+
+
+@dataclass(frozen=True)
+class ScoredRows:
+    """Predictions of a run for the rows of a task."""
+
+    problem: Problem[Any]
+    ids: list[str]  # (N,)
+    values: NDArray[Any]  # the values to resample, (N, ...); see ``Problem.sample``
+    labels: NDArray[Any]  # (N,); lists for questions and tagged sentences
+
+    @property
+    def metric_name(self) -> str:
+        """Name of the headline metric."""
+        return self.problem.headline[0]
+
+    @property
+    def metric(self) -> float:
+        """The headline metric."""
+        return float(self.score(np.arange(len(self.ids))))
+
+    def score(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Compute the headline metric of draws of rows, (..., N) -> (...)."""
+        return self.problem.score(self.values[rows], self.labels[rows])
+
+
+def read_scored_rows(folder: Path, labels: Labels) -> dict[str, ScoredRows]:
+    """Read and check the predictions for the validation rows."""
+    content = read_metrics(folder)
+    heads = {task: content["tasks"][task] for task in labels}
+    problem_types = {task: head["problem_type"] for task, head in heads.items()}
+    problems = make_problems(problem_types, heads, content.get("metrics"))
+    scored = {}
+    for task, (ids, references) in labels.items():
+        problem, stem = problems[task], f"{task}-{file_split('validation')}"
+        outputs = problem.read(folder / "predictions", stem, ids, references)
+        rows = ScoredRows(problem, ids, problem.sample(outputs)[0], references)
+        recorded = content["validation"]["metrics"][f"{task}_{rows.metric_name}"]
+        if not math.isclose(rows.metric, recorded, abs_tol=ROUNDING):
+            file = problem.find_file(folder / "predictions", stem)
+            raise ValueError(
+                f"{str(file)!r}: with the current labels the {rows.metric_name} is "
+                f"{rows.metric:.4f}, but metrics.json has {recorded:.4f}; the labels have changed, "
+                "repeat the run"
+            )
+        scored[task] = rows
+    return scored
+
+
+RowsByTask = Mapping[str, ScoredRows]
 
 
 @dataclass(kw_only=True)
@@ -162,32 +224,6 @@ def _change_aggregates(
     return {"mean": np.mean(mean, axis=0), "leaderboard": np.mean(leaderboard, axis=0)}
 
 
-def compare_glue(
-    first: Mapping[str, Sequence[ScoredRows]],
-    second: Mapping[str, Sequence[ScoredRows]],
-    *,
-    resamples: int = 10_000,
-    seed: int = 0,
-) -> Difference:
-    """Compare the GLUE score of two runs by a paired bootstrap over all validation sets."""
-    values: list[dict[str, list[float]]] = [{}, {}]
-    changes, count = [], 0
-    for number, (task, sets) in enumerate(first.items()):
-        drawn = []
-        for place, (left, right) in enumerate(zip(sets, second[task], strict=True)):
-            _check_same_rows(task, left, right)
-            count += len(left.ids)
-            for pair in zip(left.by_metric(), right.by_metric(), strict=True):
-                # the same rows for every metric of a set
-                generator = np.random.default_rng([seed, number, place])
-                drawn.append(_resample(*pair, resamples, generator))
-                for found, rows in zip(values, pair, strict=True):
-                    found.setdefault(task, []).append(rows.metric)
-        changes.append(np.mean(drawn, axis=0))
-    before, after = map(glue_score, values)
-    return _judge("all", "glue", count, before, after, np.mean(changes, axis=0))
-
-
 def describe_differences(differences: list[Difference]) -> str:
     """Format differences as a Markdown table."""
     lines = [["task", "metric", "rows", "first", "second", "difference", "95 % interval", "p"]]
@@ -205,3 +241,92 @@ def describe_differences(differences: list[Difference]) -> str:
         for found in differences
     ]
     return markdown_table(lines)
+
+
+def load_labels(folder: Path) -> Labels:
+    """Load ids and labels of the validation rows by task, without auxiliary tasks."""
+    labels: Labels = {}
+    for name, described in list_labeled(read_settings(folder)).items():
+        if not described.training.auxiliary:
+            references = load_task(described.data).references("validation")
+            if references is not None:
+                labels[name] = references
+    if not labels:
+        raise ValueError(
+            f"{str(folder)!r} has no task with labels; expected runs of minbert finetune"
+        )
+    return labels
+
+
+def parse_folders(argv: Sequence[str]) -> list[Path]:
+    """Return the two folders at the start of a command line."""
+    folders = [Path(expand_path(word)) for word in argv[:2] if not word.startswith("--")]
+    if len(folders) != 2:
+        raise UsageError("expected two folders of runs: compare FIRST_RUN SECOND_RUN")
+    if folders[0].resolve() == folders[1].resolve():
+        raise ValueError(f"compare needs two runs, but both are {str(folders[0])!r}")
+    return folders
+
+
+def compare(argv: Sequence[str]) -> str:
+    """Compare two runs of the same validation rows: ``FIRST_RUN SECOND_RUN [--flag value ...]``.
+
+    With ``--html`` a page shows both runs. It is also written if they cannot be compared row by
+    row, as after different validation rows, and then says why.
+    """
+    folders = parse_folders(argv)
+    (arguments,) = parse_recipe((ComparisonArguments,), list(argv[2:]))
+    if arguments.html is None:
+        return describe(folders, compare_rows(folders, arguments), arguments.resamples)
+    settings = differing_settings(*map(read_settings, folders))
+    differences: list[Difference] = []
+    try:
+        differences = compare_rows(folders, arguments)
+        text = describe(folders, differences, arguments.resamples)
+        note = text.rpartition("\n")[2]
+    except (ValueError, OSError) as error:
+        text = note = f"No paired difference: {error}"
+    paired = [
+        PairedDifference(
+            ALL if one.task == "all" else one.task, one.metric, one.low, one.high, one.p_value
+        )
+        for one in differences
+    ]
+    path = Path(expand_path(arguments.html))
+    write_comparison(folders, path, settings=settings, differences=paired, note=note)
+    return f"{text}\n\npage: {path}"
+
+
+def compare_rows(folders: Sequence[Path], arguments: ComparisonArguments) -> list[Difference]:
+    """Compare two runs by their predictions."""
+    first, second = (read_scored_rows(folder, load_labels(folder)) for folder in folders)
+    return compare_runs(first, second, resamples=arguments.resamples, seed=arguments.seed)
+
+
+def describe(folders: Sequence[Path], differences: list[Difference], resamples: int) -> str:
+    """Format a comparison as text."""
+    return (
+        f"first: {folders[0]}\nsecond: {folders[1]}\n\n{describe_differences(differences)}\n\n"
+        f"Difference of the second to the first on the same validation rows, with interval and p "
+        f"of a paired bootstrap ({resamples:,} resamples). It does not cover other seeds."
+    )
+
+
+def differing_settings(
+    first: Mapping[str, Any], second: Mapping[str, Any]
+) -> list[tuple[str, Any, Any]]:
+    """List the settings with different values that can affect results, keys with dots."""
+    left, right = (_flatten(one) for one in (first, second))
+    return [
+        (key, left.get(key), right.get(key))
+        for key in dict.fromkeys((*left, *right))
+        if key.partition(".")[0] not in FREE_SETTINGS and left.get(key) != right.get(key)
+    ]
+
+
+def _flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        name = f"{prefix}{key}"
+        flat |= _flatten(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+    return flat

@@ -10,33 +10,32 @@ from pathlib import Path
 
 import pytest
 
+from minbert_cli.experiments import campaign
 from minbert_cli.experiments.campaign import (
-    Campaign,
-    drop_needless,
+    describe_runs,
+    do_runs,
     find_state,
-    leave_out,
     order_runs,
     program_command,
+    remaining_runs,
 )
-from minbert_cli.experiments.experiment_arguments import ExperimentArguments
-from minbert_cli.experiments.planning import plan_rows
+from minbert_cli.experiments.plan import read_file
 from minbert_cli.run_folder import RUN_FILE
 
 # Replaces finetune.py and pretrain.py: records its call, and follows its recipe.
 STUB = """
 import json, os, signal, sys
 from pathlib import Path
-import yaml
 
-recipe = yaml.safe_load(open(sys.argv[1]))
+recipe = {word[2:].split("=")[0]: word.split("=")[1] for word in sys.argv[2:]}
 folder = Path(recipe["output_dir"])
 with open("calls.jsonl", "a") as calls:
-    print(json.dumps([recipe["output_dir"], *sys.argv[2:]]), file=calls)
+    print(json.dumps([recipe["output_dir"], *sys.argv[-3:-1]]), file=calls)
 if recipe.get("refuse"):
     print("loading 1\\rloading 2\\rloading 3\\n", file=sys.stderr)
     print("stub: error: " + recipe["refuse"], file=sys.stderr)
     sys.exit(2)
-settings = json.loads(json.dumps(recipe))
+settings = {"words": sys.argv[1:-3]}
 folder.mkdir(parents=True, exist_ok=True)
 note = lambda done: (folder / "run.json").write_text(
     json.dumps({"finished": done, "settings": settings, "files": ["checkpoint-1"]}))
@@ -56,30 +55,47 @@ note(True)
 """
 
 
+RESTART = ["--resume_from_checkpoint=false", "--overwrite_output_dir=true"]
+RESUME = ["--resume_from_checkpoint=true", "--overwrite_output_dir=false"]
+
+
+def stub_command(*_):
+    return [sys.executable, "stub.py"]
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """Return a folder with the stub and a recipe, which is the current one."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(campaign, "program_command", stub_command)
     (tmp_path / "stub.py").write_text(STUB)
     (tmp_path / "base.yaml").write_text("tasks: {sst: {dataset: sst}}\n")
     (tmp_path / "text.yaml").write_text("corpus: {sst: {dataset: sst}}\n")
     return tmp_path
 
 
-def make_campaign(folder, rows, *, seeds=(1, 2), overwrite=False, **keys):
-    arguments = ExperimentArguments(
-        rows=rows, output_dir="out", base="base.yaml", seeds=list(seeds)
-    )
-    runs = order_runs(plan_rows(arguments))
-    states = {run.folder: find_state(run, run.recipe, overwrite=overwrite) for run in runs}
-    command = [sys.executable, str(folder / "stub.py")]
-    programs = {"finetune": command, "pretrain": command}
-    return Campaign(runs, states, programs, overwrite=overwrite, **keys)
+class Stubs:
+    """Runs whose programs are the stub."""
 
+    def __init__(self, rows, *flags, seeds=(1, 2), overwrite=False, keep_checkpoints=True):
+        content = {"rows": rows, "output_dir": "out", "base": "base.yaml", "seeds": list(seeds)}
+        Path("experiments.yaml").write_text(json.dumps(content))
+        _, plans = read_file(["experiments.yaml", *flags])
+        self.rows = [row for plan in plans if (row := plan.at({})).runs]
+        self.runs = order_runs(self.rows)
+        self.states = {
+            run.folder: find_state(run, {"words": run.words}, {}, overwrite=overwrite)
+            for run in self.runs
+        }
+        self.keys = {"overwrite": overwrite, "keep_checkpoints": keep_checkpoints}
 
-def do(campaign):
-    """Do the runs; returns the failures by name."""
-    return {run.name: failure for run, failure in campaign.do() if failure is not None}
+    def describe(self):
+        return describe_runs(self.runs, self.states)
+
+    def do(self):
+        """Do the runs; returns the failures by name."""
+        done = do_runs(self.runs, self.states, **self.keys)
+        return {run.name: failure for run, failure in done if failure is not None}
 
 
 def calls(folder):
@@ -91,7 +107,7 @@ def calls(folder):
 def test_all_rows_have_their_first_seed_before_any_has_its_second(folder):
     rows = {"a": {}, "b": {"seeds": [7]}, "c": {}}
 
-    assert do(make_campaign(folder, rows)) == {}
+    assert Stubs(rows).do() == {}
 
     assert [call[0] for call in calls(folder)] == [
         "out/a/seed-1",
@@ -103,69 +119,59 @@ def test_all_rows_have_their_first_seed_before_any_has_its_second(folder):
 
 
 def test_finished_runs_are_skipped(folder):
-    do(make_campaign(folder, {"a": {}}))
+    Stubs({"a": {}}).do()
     before = calls(folder)
 
-    campaign = make_campaign(folder, {"a": {}, "b": {}})
+    stubs = Stubs({"a": {}, "b": {}})
 
-    assert campaign.describe().splitlines() == [
+    assert stubs.describe().splitlines() == [
         "done     a, seed 1",
         "to do    b, seed 1",
         "done     a, seed 2",
         "to do    b, seed 2",
     ]
-    do(campaign)
+    stubs.do()
     assert [call[0] for call in calls(folder)[len(before) :]] == ["out/b/seed-1", "out/b/seed-2"]
-    do(make_campaign(folder, {"a": {}, "b": {}}))
+    Stubs({"a": {}, "b": {}}).do()
     assert len(calls(folder)) == 4
 
 
-def test_unselected_runs_are_shown_if_finished_with_equal_settings(folder):
-    step = {"base": "text.yaml"}
-    listed = {"a": {}, "b": {}, "c": {"pretrain": step}}
-    do(make_campaign(folder, listed, seeds=[1]))
-    listed["b"] = {"overrides": {"learning_rate": 1}}
-    arguments = ExperimentArguments(rows={"a": {}}, output_dir="out", base="base.yaml", seeds=[2])
+@pytest.mark.usefixtures("folder")
+def test_unselected_runs_are_listed_if_they_have_changed():
+    rows = {"a": {}, "b": {}, "c": {"pretrain": {"base": "text.yaml"}}}
+    Stubs(rows, seeds=[1]).do()
+    rows["b"] = {"overrides": {"learning_rate": 1}}
 
-    rows = plan_rows(arguments, of_file=listed)
+    stubs = Stubs(rows, "--rows", "a", seeds=[2], overwrite=True)
 
-    runs = order_runs(rows)
-    assert [run.name for run in runs] == ["a, seed 2", "b, seed 1", "c, seed 1", "a, seed 1"]
-    states = {run.folder: find_state(run, run.recipe, overwrite=True) for run in runs}
-    shown, left_out = leave_out(rows, states)
-    assert {row.name: list(row.runs) for row in shown} == {"a": [2, 1], "c": [1]}
-    assert [run.name for run in left_out] == ["b, seed 1"]
-    described = Campaign(runs[:1], states, {}, left_out=left_out).describe()
-    assert described.splitlines() == ["to do    a, seed 2", "changed  b, seed 1 (not in the table)"]
-
-
-def test_a_run_gets_its_whole_recipe_and_no_bars(folder):
-    do(make_campaign(folder, {"a": {"overrides": {"learning_rate": 1e-5}}}, seeds=[1]))
-
-    assert calls(folder) == [["out/a/seed-1", "--disable_tqdm", "true"]]
-    text = (folder / "out/a/seed-1.yaml").read_text()
-    assert text.startswith("# a, seed 1\n")
-    assert "learning_rate: 1.0e-05" in text
+    assert [run.name for run in stubs.runs] == ["a, seed 2", "b, seed 1", "c, seed 1", "a, seed 1"]
+    assert list(stubs.states.values()) == ["new", "changed", "done", "done"]
+    assert stubs.describe().splitlines() == [
+        "to do    a, seed 2",
+        "changed  b, seed 1 (not in the table)",
+    ]
+    assert [run.name for run in remaining_runs(stubs.runs, stubs.states)] == ["a, seed 2"]
 
 
 def test_a_run_with_different_settings_is_refused_or_overwritten(folder):
-    do(make_campaign(folder, {"a": {}}, seeds=[1]))
+    Stubs({"a": {}}, seeds=[1]).do()
     changed = {"a": {"overrides": {"learning_rate": 1}}}
 
-    with pytest.raises(ValueError, match=r"a, seed 1: .* resumes with another learning_rate"):
-        make_campaign(folder, changed, seeds=[1])
+    with pytest.raises(ValueError, match=r"a, seed 1: .* resumes with another words"):
+        Stubs(changed, seeds=[1])
 
-    do(make_campaign(folder, changed, seeds=[1], overwrite=True))
-    assert calls(folder)[1][1:] == ["--disable_tqdm", "true", "--overwrite_output_dir", "true"]
+    Stubs(changed, seeds=[1], overwrite=True).do()
+    assert calls(folder)[1][1:] == RESTART
 
 
-def test_a_run_with_different_data_is_refused_or_repeated(folder):
-    (run,) = make_campaign(folder, {"a": {}}, seeds=[1]).runs
-    do(make_campaign(folder, {"a": {}}, seeds=[1]))
+@pytest.mark.usefixtures("folder")
+def test_a_run_with_different_data_is_refused_or_repeated(monkeypatch):
+    Stubs({"a": {}}, seeds=[1]).do()
+    (run,) = Stubs({"a": {}}, seeds=[1]).runs
 
     def find(now, *, overwrite=False):
-        keys = {"overwrite": overwrite, "read_data": lambda: now}
-        return find_state(run, run.recipe, **keys)
+        monkeypatch.setattr(campaign, "find_fingerprints", lambda *_: now)
+        return find_state(run, {"words": run.words}, {}, overwrite=overwrite)
 
     assert find({"sst": "x"}) == "done"  # it recorded nothing
     content = json.loads((run.folder / RUN_FILE).read_text())
@@ -176,17 +182,11 @@ def test_a_run_with_different_data_is_refused_or_repeated(folder):
         find({"sst": "z"})
     assert find({"sst": "z"}, overwrite=True) == "new"
 
-    def fail():
-        raise OSError("no network")
-
-    with pytest.raises(ValueError, match="a, seed 1: no network"):
-        find_state(run, run.recipe, overwrite=False, read_data=fail)
-
 
 def test_a_done_run_is_not_overwritten(folder):
-    do(make_campaign(folder, {"a": {}}, seeds=[1]))
+    Stubs({"a": {}}, seeds=[1]).do()
 
-    do(make_campaign(folder, {"a": {}}, seeds=[1], overwrite=True))
+    Stubs({"a": {}}, seeds=[1], overwrite=True).do()
 
     assert len(calls(folder)) == 1
 
@@ -194,38 +194,32 @@ def test_a_done_run_is_not_overwritten(folder):
 def test_a_killed_run_resumes(folder):
     rows = {"a": {"overrides": {"die": True}}, "b": {}}
 
-    failures = do(make_campaign(folder, rows, seeds=[1]))
+    failures = Stubs(rows, seeds=[1]).do()
 
     assert list(failures) == ["a, seed 1"]
     failure = failures["a, seed 1"]
     assert failure.reason == "failed: ended by SIGKILL (often out of memory)"
     assert failure.tail == ("about to die",)
     (folder / "alive").touch()
-    campaign = make_campaign(folder, rows, seeds=[1])
-    assert campaign.describe().splitlines()[0] == "resumes  a, seed 1"
-    assert do(campaign) == {}
-    assert calls(folder)[-1] == [
-        "out/a/seed-1",
-        "--disable_tqdm",
-        "true",
-        "--resume_from_checkpoint",
-        "true",
-    ]
+    stubs = Stubs(rows, seeds=[1])
+    assert stubs.describe().splitlines()[0] == "resumes  a, seed 1"
+    assert stubs.do() == {}
+    assert calls(folder)[-1] == ["out/a/seed-1", *RESUME]
 
 
 def test_a_run_whose_results_are_broken_is_done_again(folder):
-    do(make_campaign(folder, {"a": {}}, seeds=[1]))
+    Stubs({"a": {}}, seeds=[1]).do()
     (folder / "out/a/seed-1/metrics.json").write_text("{")
 
-    campaign = make_campaign(folder, {"a": {}}, seeds=[1])
+    stubs = Stubs({"a": {}}, seeds=[1])
 
-    assert campaign.describe() == "resumes  a, seed 1"
+    assert stubs.describe() == "resumes  a, seed 1"
 
 
 def test_a_failure_has_the_last_lines_of_its_log_and_the_others_go_on(folder):
     rows = {"a": {"overrides": {"refuse": "no such loss"}}, "b": {}}
 
-    failures = do(make_campaign(folder, rows))
+    failures = Stubs(rows).do()
 
     assert list(failures) == ["a, seed 1", "a, seed 2"]
     assert failures["a, seed 1"].describe() == "\n".join(
@@ -241,19 +235,18 @@ def test_a_failure_has_the_last_lines_of_its_log_and_the_others_go_on(folder):
 
 def test_a_failure_shows_the_log_of_this_time_only(folder):
     rows = {"a": {"overrides": {"refuse": "first"}}}
-    do(make_campaign(folder, rows, seeds=[1]))
+    Stubs(rows, seeds=[1]).do()
     rows = {"a": {"overrides": {"refuse": "second"}}}
 
-    (failure,) = do(make_campaign(folder, rows, seeds=[1])).values()
+    (failure,) = Stubs(rows, seeds=[1]).do().values()
 
     assert failure.tail == ("loading 3", "stub: error: second")
     assert "first" in (folder / "out/a/seed-1.log").read_text()
 
 
-def test_a_program_that_ends_without_results_has_failed(folder):
-    (failure,) = do(
-        make_campaign(folder, {"a": {"overrides": {"forget": True}}}, seeds=[1])
-    ).values()
+@pytest.mark.usefixtures("folder")
+def test_a_program_that_ends_without_results_has_failed():
+    (failure,) = Stubs({"a": {"overrides": {"forget": True}}}, seeds=[1]).do().values()
 
     assert failure.reason == "failed: it ended without an error, but without results"
 
@@ -262,7 +255,7 @@ def test_shared_pre_training_runs_once_and_right_before_it_is_needed(folder):
     step = {"base": "text.yaml"}
     rows = {"plain": {}, "a": {"pretrain": step}, "b": {"pretrain": step}}
 
-    do(make_campaign(folder, rows))
+    Stubs(rows).do()
 
     starts = [call[0].split("/")[1] for call in calls(folder)]
     assert starts == ["plain", "pretrained", "a", "b", "plain", "a", "b"]
@@ -271,7 +264,7 @@ def test_shared_pre_training_runs_once_and_right_before_it_is_needed(folder):
 def test_rows_of_a_failed_pre_training_are_not_started(folder):
     step = {"base": "text.yaml", "overrides": {"refuse": "no text"}}
 
-    failures = do(make_campaign(folder, {"a": {"pretrain": step}, "b": {}}, seeds=[1]))
+    failures = Stubs({"a": {"pretrain": step}, "b": {}}, seeds=[1]).do()
 
     (first, second) = failures
     assert first.startswith("pre-training text-")
@@ -280,36 +273,41 @@ def test_rows_of_a_failed_pre_training_are_not_started(folder):
     assert len(calls(folder)) == 2
 
 
-def test_a_pre_training_that_no_run_needs_is_not_repeated(folder):
+@pytest.mark.usefixtures("folder")
+def test_a_pre_training_that_no_run_needs_is_not_repeated():
     rows = {"a": {"pretrain": {"base": "text.yaml"}}}
-    campaign = make_campaign(folder, rows, seeds=[1])
-    do(campaign)
-    first, second = campaign.runs
+    stubs = Stubs(rows, seeds=[1])
+    stubs.do()
+    first, second = stubs.runs
     shutil.rmtree(first.folder)
 
-    again, more = (make_campaign(folder, rows, seeds=seeds) for seeds in ([1], [1, 2]))
+    again, more = (Stubs(rows, seeds=seeds) for seeds in ([1], [1, 2]))
 
-    assert [run.folder for run in drop_needless(again.runs, again.states)] == [second.folder]
-    assert drop_needless(more.runs, more.states) == more.runs
+    assert remaining_runs(again.runs, again.states) == []
+    assert again.describe() == f"done     {second.name}"
+    assert [run.folder for run in remaining_runs(more.runs, more.states)] == [
+        first.folder,
+        Path("out/a/seed-2"),
+    ]
 
 
 def test_finished_runs_stay_finished_if_their_pre_training_fails_later(folder):
     rows = {"a": {"pretrain": {"base": "text.yaml"}}}
-    campaign = make_campaign(folder, rows, seeds=[1])
-    do(campaign)
-    shutil.rmtree(campaign.runs[0].folder)
+    stubs = Stubs(rows, seeds=[1])
+    stubs.do()
+    shutil.rmtree(stubs.runs[0].folder)
     (folder / "stub.py").write_text("raise SystemExit(1)")
 
-    failures = do(make_campaign(folder, rows, seeds=[1, 2]))
+    failures = Stubs(rows, seeds=[1, 2]).do()
 
     assert [name.partition("-")[0] for name in failures] == ["pre", "a, seed 2"]
 
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_checkpoints_are_kept_on_request(folder, keep):
-    do(make_campaign(folder, {"a": {}}, seeds=[1]))
+    Stubs({"a": {}}, seeds=[1]).do()
     (folder / "out/a/seed-1/checkpoint-best").mkdir()  # a copy of the user
-    do(make_campaign(folder, {"a": {}}, seeds=[1], keep_checkpoints=keep))
+    Stubs({"a": {}}, seeds=[1], keep_checkpoints=keep).do()
 
     assert (folder / "out/a/seed-1/checkpoint-best").exists()
     assert (folder / "out/a/seed-1/checkpoint-1").exists() == keep
@@ -317,12 +315,13 @@ def test_checkpoints_are_kept_on_request(folder, keep):
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_the_run_and_the_campaign(folder):
+@pytest.mark.usefixtures("folder")
+def test_ctrl_c_ends_the_run_and_the_campaign():
     text = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from pathlib import Path\n"
-        "from tests.minbert_cli.test_campaign import do, make_campaign\n"
-        "do(make_campaign(Path.cwd(), {'a': {'overrides': {'hang': True}}}, seeds=[1]))\n"
+        "from tests.minbert_cli.test_campaign import Stubs, campaign, stub_command\n"
+        "campaign.program_command = stub_command\n"
+        "Stubs({'a': {'overrides': {'hang': True}}}, seeds=[1]).do()\n"
     )
     os.mkfifo("begun")
     command = [sys.executable, "-c", text, str(Path(__file__).parents[2])]
@@ -332,8 +331,8 @@ def test_ctrl_c_ends_the_run_and_the_campaign(folder):
         _, errors = process.communicate()
 
     assert errors.rstrip().endswith(b"KeyboardInterrupt")
-    campaign = make_campaign(folder, {"a": {"overrides": {"hang": True}}}, seeds=[1])
-    assert campaign.describe() == "resumes  a, seed 1"
+    stubs = Stubs({"a": {"overrides": {"hang": True}}}, seeds=[1])
+    assert stubs.describe() == "resumes  a, seed 1"
 
 
 def test_several_processes_are_launched_by_accelerate():

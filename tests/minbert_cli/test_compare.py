@@ -9,12 +9,12 @@ from scipy import stats
 from seqeval.metrics import f1_score
 
 from minbert_cli.experiments.compare import (
+    ScoredRows,
     _judge,
-    compare_glue,
     compare_runs,
     describe_differences,
+    read_scored_rows,
 )
-from minbert_cli.experiments.scored_rows import ScoredRows, read_scored_rows
 from trainers import PROBLEMS, Predicted
 from trainers.problems.base import read_predictions
 from trainers.problems.questions import QuestionAnswers, write_answers
@@ -157,54 +157,6 @@ def test_aggregates_are_compared_with_halved_correlations():
     widths = [found.high - found.low for found in (a, b, mean, board)]
     assert widths[2] == pytest.approx(np.hypot(widths[0], widths[1]) / 2, rel=0.05)
     assert widths[3] == pytest.approx(np.hypot(widths[0], widths[1] / 2) / 2, rel=0.05)
-
-
-def test_the_score_of_glue_counts_tasks_once_with_all_their_metrics_and_sets():
-    def make(accuracy, noise, seed):
-        return {
-            "cola": [make_classes(accuracy, seed)],
-            "mnli": [make_classes(accuracy, seed + 1), make_classes(accuracy, seed + 2)],
-            "mrpc": [make_classes(accuracy, seed, "paraphrase", ("f1", "accuracy"))],
-            "stsb": [
-                replace(
-                    make_scores(noise, seed),
-                    problem=make_problem("similarity", "pearson", "spearman"),
-                )
-            ],
-        }
-
-    first, second = make(0.7, 2.0, 1), make(0.8, 1.0, 11)
-
-    found = compare_glue(first, second)
-
-    def score(rows, name):
-        return float(rows.problem.with_headline(name).score(rows.values, rows.labels))
-
-    for run, value in ((first, found.first), (second, found.second)):
-        (cola,), mnli, (mrpc,), (stsb,) = run.values()
-        assert value == pytest.approx(
-            np.mean(
-                [
-                    score(cola, "accuracy"),
-                    np.mean([score(rows, "accuracy") for rows in mnli]),
-                    np.mean([score(mrpc, name) for name in ("f1", "accuracy")]),
-                    np.mean([score(stsb, name) for name in ("pearson", "spearman")]),
-                ]
-            )
-        )
-    assert (found.task, found.metric, found.rows) == ("all", "glue", 5 * ROWS)
-    assert 0 < found.low < found.second - found.first < found.high
-    # its tasks are independent, and so are the sets of one
-    cola, *mnli = (
-        compare_one(first[task][place], second[task][place])
-        for task, place in (("cola", 0), ("mnli", 0), ("mnli", 1))
-    )
-    alone = compare_glue(
-        *({name: run[name] for name in ("cola", "mnli")} for run in (first, second))
-    )
-    spread = [(one.high - one.low) for one in (cola, *mnli)]
-    expected = np.hypot(spread[0], np.hypot(*spread[1:]) / 2) / 2
-    assert alone.high - alone.low == pytest.approx(expected, rel=0.06)
 
 
 def test_runs_with_different_tasks_are_compared_on_shared_ones():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from minbert_cli import finetune
-from minbert_cli.experiments.compare_command import compare, differing_settings
+from minbert_cli.experiments.compare import compare, differing_settings
 from tests import small_run
 from tests.trainers.pages import PageReader
 

@@ -25,7 +25,6 @@ WRONG_FLAGS = [
     ("export", ["folder"]),
     ("export", ["folder", "--format", "pdf", "--output_dir", "out"]),
     ("export", ["", "--format", "bert", "--output_dir", "out"]),
-    ("experiments", ["--learning_rate", "{a"]),
     ("experiments", ["--processes", "many"]),
     ("experiments", ["compare", "one"]),
     ("experiments", ["compare", "one", "two", "--no_such_flag", "1"]),

@@ -12,7 +12,7 @@ import modeling_minbert
 from minbert_cli import __main__ as minbert, help as program_help, recipes
 from minbert_cli.arguments import FinetuneArguments, PretrainArguments, ProgramTrainingArguments
 from minbert_cli.experiments.compare import ComparisonArguments
-from minbert_cli.experiments.experiment_arguments import ExperimentArguments
+from minbert_cli.experiments.plan import ExperimentArguments
 from minbert_cli.help import GROUPS
 
 ROOT = Path(__file__).parents[2]

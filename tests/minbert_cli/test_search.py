@@ -1,114 +1,293 @@
-"""Grids and random draws."""
+"""Rows whose trials optuna chooses."""
 
+import csv
+import json
+from pathlib import Path
+
+import optuna
 import pytest
-from scipy import stats
+from PIL import Image
 
-from minbert_cli.experiments.search.points import Search
+from minbert_cli.experiments import program as experiments, search
+from minbert_cli.experiments.plan import PlannedRun, RowPlan, Search, read_file
+from minbert_cli.experiments.search import find_point, open_study, start_search, study_file
+from tests import small_run
 
-
-def test_a_grid_has_every_combination_once_and_the_last_field_varies_fastest():
-    points = Search(fields={"a": [1, 2], "tasks.sts.loss": {"choice": ["mse", None]}}).points()
-
-    assert points == [
-        {"a": 1, "tasks.sts.loss": "mse"},
-        {"a": 1, "tasks.sts.loss": None},
-        {"a": 2, "tasks.sts.loss": "mse"},
-        {"a": 2, "tasks.sts.loss": None},
-    ]
+FIELDS = {"rate": {"loguniform": [1e-5, 1e-1]}, "loss": ["mse", None, "bce"]}
+GRID = {"a": [1, "x"], "b": [None, True, 0.5]}
 
 
-def test_extremes_have_every_choice_and_both_ends():
-    fields = {"a": [1, 2, 3], "b": {"uniform": [0, 9]}}
+@pytest.fixture
+def start(tmp_path):
+    """Start a search over a row whose runs are never done."""
+    base = tmp_path / "base.yaml"
+    base.write_text("tasks: {sst: {dataset: sst}}\n")
 
-    points = Search(fields=fields, method="tpe", trials=1).extremes()
+    def start(name="row", *, flags=None, overwrite=False, **keys):
+        given = Search(**{"method": "tpe", "trials": 8, "fields": FIELDS, **keys})
+        plan = RowPlan(name, tmp_path, base, flags or {}, {}, [1], given)
+        return start_search(plan, overwrite=overwrite)
 
-    assert points == [{"a": 1, "b": 0}, {"a": 2, "b": 9}, {"a": 3, "b": 0}]
-
-
-def draw(distribution, draws=400, seed=0):
-    return [point["x"] for point in draw_all({"x": distribution}, draws, seed)]
-
-
-def draw_all(fields, draws, seed=0):
-    return Search(method="random", trials=draws, seed=seed, fields=fields).points()
+    return start
 
 
-# Oracle: the Kolmogorov-Smirnov test of scipy against its own distributions.
-@pytest.mark.parametrize(
-    ("distribution", "expected"),
-    [
-        ({"uniform": [-1, 3]}, stats.uniform(-1, 4)),
-        ({"loguniform": [1e-5, 1e-2]}, stats.loguniform(1e-5, 1e-2)),
-    ],
-)
-def test_draws_follow_their_distribution(distribution, expected):
-    assert stats.kstest(draw(distribution), expected.cdf).pvalue > 0.01
+def objective(point):
+    """Return the highest value at a rate of 0.001 without a loss."""
+    distance = abs(point.get("rate", 0) - 1e-3)
+    return 1 - min(distance * 100, 0.5) - 0.2 * (point.get("loss") is not None)
 
 
-def test_choices_are_equally_likely():
-    fields = {"x": ["a", "b", "c"], "y": {"uniform": [0, 1]}}
-
-    drawn = [point["x"] for point in draw_all(fields, 400)]
-
-    assert stats.chisquare([drawn.count(value) for value in "abc"]).pvalue > 0.01
-
-
-def test_fields_are_drawn_independently():
-    fields = {"x": {"uniform": [0, 1]}, "y": {"uniform": [0, 1]}}
-    points = draw_all(fields, 300)
-
-    found = stats.spearmanr([p["x"] for p in points], [p["y"] for p in points])
-
-    assert found.pvalue > 0.01
+def finish(started, most=100):
+    """Do trials; return their points."""
+    points = []
+    while len(points) < most and (trial := started.ask(set())) is not None:
+        point = find_point(started.search, trial)
+        started.study.tell(trial.number, objective(point))
+        points.append(point)
+    return points
 
 
-def test_draws_depend_on_the_seed_and_not_on_more_draws_or_fields():
-    wide = {"uniform": [0, 1]}
+def test_an_interrupted_search_has_the_trials_of_an_uninterrupted_one(start):
+    whole = finish(start("whole"))
 
-    assert draw(wide, 5) == draw(wide, 5) == draw(wide, 9)[:5]
-    assert draw(wide, 5) != draw(wide, 5, seed=1)
-    both = draw_all({"y": wide, "x": wide}, 5)
-    assert [point["x"] for point in both] == draw(wide, 5)
+    first = finish(start("parts"), 3)
+    begun = find_point(start("parts").search, start("parts").ask(set()))
+    rest = finish(start("parts"))
 
-
-def test_a_draw_has_few_digits_and_stays_within_its_ends():
-    values = [draw({"loguniform": [1.23456e-5, 1.23457e-5]}, 1, seed)[0] for seed in range(9)]
-
-    assert all(1.23456e-5 <= value <= 1.23457e-5 for value in values)
-    assert all(value == float(f"{value:.4g}") for value in draw({"uniform": [0, 1]}, 20))
+    assert [*first, *rest] == whole
+    assert rest[0] == begun
+    assert len(whole) == 8
 
 
-def test_points_differ():
-    values = draw({"choice": [1, 2, 3]}, draws=3)
+def test_trials_follow_earlier_results(start):
+    values = list(map(objective, finish(start(trials=40))))
 
-    assert sorted(values) == [1, 2, 3]
-    with pytest.raises(ValueError, match="trials=4, but only 3 of them can differ"):
-        draw({"choice": [1, 2, 3]}, draws=4)
+    assert sum(values[-15:]) / 15 > sum(values[:10]) / 10
 
 
-RANGE = {"fields": {"x": {"uniform": [0, 1]}}}
+def test_a_grid_has_every_combination_once(start):
+    points = finish(start(fields=GRID, method="grid", trials=None))
+
+    assert len(points) == 6
+    assert {(str(point["a"]), str(point["b"])) for point in points} == {
+        (str(a), str(b)) for a in GRID["a"] for b in GRID["b"]
+    }
 
 
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"fields": {}}, "fields is empty"),
-        ({"fields": {"a": []}}, r"fields: a=\[\]; expected a list of values"),
-        ({"fields": {"a": 3}}, "fields: a=3; expected a list"),
-        ({"fields": {"a": [1, 2, 1]}}, "fields: a has 1 twice"),
-        ({"fields": {"a": [1, 2]}, "trials": 3}, "trials=3, but a grid tries all combinations"),
-        ({"fields": {str(n): [1, 2] for n in range(14)}}, "grid has 16,384 points; expected at"),
-        (RANGE, "is a range, but a grid needs lists of values; use method: random or tpe"),
-        ({"method": "random", **RANGE}, "trials=None; expected an integer from 1 to 10,000"),
-        ({"method": "tpe", "trials": 0, **RANGE}, "trials=0; expected an integer from 1"),
-        ({"fields": {"x": {"normal": [0, 1]}}}, "'normal'.*; expected a list of values, {uniform"),
-        ({"fields": {"x": {"choice": []}}}, r"x=\[\]; expected a list"),
-        ({"fields": {"x": {"uniform": [1, 0]}}}, "the lower one first"),
-        ({"fields": {"x": {"uniform": [0]}}}, "two numbers, the lower"),
-        ({"fields": {"x": {"uniform": ["a", "b"]}}}, "two numbers"),
-        ({"fields": {"x": {"loguniform": [0, 1]}}}, "two numbers above 0"),
-    ],
-)
-def test_an_invalid_search_is_refused(keys, message):
-    with pytest.raises(ValueError, match=message):
-        Search(**keys)
+def test_failed_trials_are_resumed_by_the_next_command(start):
+    started = start(trials=2)
+    failed = started.ask(set())
+    started.study.tell(started.ask({failed.number}).number, 0.1)
+
+    assert started.ask({failed.number}) is None
+    again = start(trials=2).ask(set())
+    assert (again.number, again.params) == (failed.number, failed.params)
+
+
+def test_a_search_can_be_extended_but_not_changed(start):
+    finish(start(trials=2))
+
+    assert len(finish(start(trials=3))) == 1
+    with pytest.raises(ValueError, match=r"has trials with other settings .*: flags\. Restore"):
+        start(trials=3, flags={"seed": ["--x=1"]})
+    with pytest.raises(ValueError, match=r"other settings than this search: seed\. Restore"):
+        start(trials=3, seed=2)
+    assert start(trials=3, seed=2, overwrite=True).study.trials == []
+
+
+def test_a_changed_recipe_is_another_search(start, tmp_path):
+    finish(start(), 1)
+    (tmp_path / "base.yaml").write_text("tasks: {sst: {dataset: sst, loss: mse}}\n")
+
+    with pytest.raises(ValueError, match=r"other settings than this search: recipe\. Restore"):
+        start()
+
+
+def test_a_search_without_results_can_be_changed(start):
+    start(objective="acc").ask(set())
+
+    assert start(objective="mean").study.trials == []
+
+
+@pytest.mark.parametrize("left", [1, 30])
+def test_a_line_that_was_not_written_to_its_end_is_lost_alone(start, left):
+    whole = finish(start("whole", trials=4))
+    points = finish(started := start("row", trials=4), 2)
+    path = study_file(started.plan)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines) + lines[-1][:left])
+
+    assert [*points, *finish(start("row", trials=4))] == whole
+
+
+@pytest.mark.parametrize("method", ["tpe", "random", "grid"])
+def test_a_kill_at_any_time_loses_no_trial(start, method):
+    """A study of any first lines of its file ends with all trials."""
+    keys = {"fields": GRID, "trials": None} if method == "grid" else {"trials": 4}
+    keys["method"] = method
+    whole = finish(started := start(**keys))
+    path = study_file(started.plan)
+    lines = path.read_bytes().splitlines(keepends=True)
+
+    for count in range(len(lines)):
+        path.write_bytes(b"".join(lines[:count]))
+        started = start(**keys)
+        finish(started)
+        trials = [trial for trial in started.study.trials if trial.state.name == "COMPLETE"]
+        points = [find_point(started.search, trial) for trial in trials]
+        assert len(points) == len(started.study.trials) == len(whole)
+        if method == "grid":
+            assert sorted(points, key=str) == sorted(whole, key=str)
+
+
+def test_a_damaged_file_is_refused(start):
+    path = study_file(start().plan)
+    path.write_text("no JSON\n" * 3)
+
+    with pytest.raises(ValueError, match=r"cannot be read as a study .*; delete it"):
+        start()
+
+
+def test_reading_a_study_does_not_write(start):
+    finish(started := start(), 2)
+    path = study_file(started.plan)
+    before = path.read_bytes()
+
+    assert "6 of 8 trials, chosen by" in search.describe_search(started.plan)
+    assert path.read_bytes() == before
+
+
+def test_equal_points_are_run_once_and_bad_values_are_failures(start, monkeypatch):
+    started = start(method="random", trials=5, fields={"a": [1, 2]})
+    runs = []
+
+    def do(planned, _):
+        runs.extend(planned)
+        yield planned[0], None
+
+    monkeypatch.setattr(
+        search, "read_metrics", lambda _: {"validation": {"metrics": {"mean": 0.5}}}
+    )
+    assert [failure for _, failure in started.do(do, lambda _: {})] == [None] * 2
+    assert [trial.value for trial in started.study.trials] == [0.5] * 5
+    assert len(runs) == 2
+
+    started = start("other", trials=1)
+    monkeypatch.setattr(
+        search, "read_metrics", lambda _: {"validation": {"metrics": {"mean": float("nan")}}}
+    )
+    (*_, (run, failure)) = started.do(do, lambda _: {})
+    assert isinstance(run, PlannedRun)
+    assert "is nan; expected a number" in failure.reason
+
+
+def test_a_trial_whose_data_changed_is_a_failure(start, tmp_path):
+    (tmp_path / "row/trial-0/seed-1").mkdir(parents=True)
+
+    def refuse(_):
+        raise ValueError("other data")
+
+    ((_, failure),) = start(trials=1).do(lambda *_: [], refuse)
+
+    assert failure.reason == "failed: other data"
+
+
+def test_optuna_reads_the_study_and_trials_are_a_table_and_a_picture(start, tmp_path):
+    started = start(trials=10)
+    points = finish(started, 9)
+    pruned = started.ask(set())
+    pruned.report(0.25, 1)
+    started.study.tell(pruned.number, state=optuna.trial.TrialState.PRUNED)
+
+    assert started.write(tmp_path) == ["row.trials.csv", "row.trials.png"]
+
+    with (tmp_path / "row.trials.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["state"] for row in rows] == ["COMPLETE"] * 9 + ["PRUNED"]
+    assert float(rows[0]["rate"]) == points[0]["rate"]
+    assert float(rows[0]["mean"]) == objective(points[0])
+    with Image.open(tmp_path / "row.trials.png") as picture:
+        assert picture.size > (1000, 300)
+    assert open_study(study_file(started.plan)).best_value == max(map(objective, points))
+    assert "9 trials, 1 more stopped early" in started.describe()
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    """Write an experiments file with a searched and another row."""
+    monkeypatch.chdir(tmp_path)
+    small_run.write_files(tmp_path)
+    recipe = Path(small_run.write_recipe(tmp_path, small_run.make_recipe(tmp_path))).name
+
+    def write(seeds=(1,), **keys):
+        fields = {"learning_rate": {"loguniform": [1e-3, 1e-1]}}
+        keys = {"fields": fields, "method": "tpe", "trials": 1, **keys}
+        content = {"output_dir": "out", "base": recipe, "seeds": seeds}
+        content["overrides"] = {"num_train_epochs": 1}
+        rows = {"plain": {}, "tuned": {"search": keys}}
+        Path("experiments.yaml").write_text(json.dumps({**content, "rows": rows}))
+        return "experiments.yaml"
+
+    return write
+
+
+def test_an_objective_is_checked_before_any_run(file, capsys):
+    with pytest.raises(SystemExit):
+        experiments.run([file(objective="moods_acc")])
+
+    errors = capsys.readouterr().err
+    assert "search: unknown objective 'moods_acc'; did you mean 'moods_accuracy'?" in errors
+    assert not Path("out").exists()
+
+
+@pytest.mark.slow
+def test_a_bad_trial_is_stopped_early_and_a_finished_search_is_skipped(file, capsys):
+    rates = [0.01, 0.011, 0.012, 0.013, 0.014, 1e-9]
+    path = file(fields={"learning_rate": rates}, method="grid", trials=None, prune=True)
+    argv = [path, "--rows", "tuned", "--num_train_epochs", "2"]
+    started = start_search(read_file(argv)[1][1], overwrite=False)
+    for _ in range(5):  # that are better than any run
+        trial = started.ask(set())
+        trial.report(2.0, 1)
+        started.study.tell(trial.number, 2.0)
+
+    assert experiments.run(argv) == 0
+
+    printed = capsys.readouterr().out
+    assert printed.startswith("to do    tuned: 1 of 6 trials, stopped early below their median")
+    assert "5 trials, 1 more stopped early (5 without results in the folder" in printed
+    last = open_study(study_file(started.plan)).trials[-1]
+    assert (last.state.name, list(last.intermediate_values)) == ("PRUNED", [1])
+    folder = Path("out/tuned/trial-5/seed-1")
+    assert "stopped: below the median" in folder.with_suffix(".log").read_text()
+    assert not (folder / "metrics.json").exists()
+    assert not list(folder.glob("checkpoint-*"))
+
+    assert experiments.run(argv) == 0
+    assert "tuned: 0 of 6 trials" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_finished_trials_stay_in_the_table_and_are_those_of_the_search(file, capsys):
+    assert experiments.run([file()]) == 0
+    assert Path("out/table.md").read_text().count("| tuned, learning_rate") == 1
+
+    assert experiments.run(["experiments.yaml", "--rows", "plain"]) == 0
+    assert Path("out/table.md").read_text().count("| tuned, learning_rate") == 1
+
+    with pytest.raises(SystemExit):
+        experiments.run([file(seeds=[1, 2])])
+    assert "other settings than this search: seeds. Restore them" in capsys.readouterr().err
+
+    Path("out/tuned/trial-0").rename("moved")
+    assert experiments.run([file(trials=2)]) == 0
+    shown = capsys.readouterr().out
+    assert "Search tuned: 2 trials (1 without results in the folder are not in the" in shown
+    assert Path("out/table.md").read_text().count("| tuned, learning_rate") == 1
+
+    Path("moved").rename("out/tuned/trial-0")
+    dev = Path("moods-dev.tsv")
+    dev.write_text("".join(dev.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(SystemExit):
+        experiments.run([file(trials=3), "--rows", "tuned"])
+    assert "tuned, learning_rate=" in capsys.readouterr().err

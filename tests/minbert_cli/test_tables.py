@@ -9,12 +9,10 @@ import pytest
 from matplotlib.image import imread
 from scipy import stats
 
-from minbert_cli.experiments import tables
+from minbert_cli.experiments import table as tables
 from minbert_cli.experiments.campaign import Failure
-from minbert_cli.experiments.experiment_arguments import ExperimentArguments
-from minbert_cli.experiments.planning import plan_rows
-from minbert_cli.experiments.table_plot import Summary, find_span, plot_table
-from minbert_cli.experiments.tables import ExperimentTable
+from minbert_cli.experiments.plan import read_file
+from minbert_cli.experiments.table import ExperimentTable, Summary, plot_table
 
 KINDS = {"sst": "classification", "sts": "similarity"}
 SEEDS = (1, 2, 3)
@@ -35,6 +33,13 @@ def write_run(folder, sst, sts, tasks=KINDS):
         "steps": 12,
     }
     (folder / "metrics.json").write_text(json.dumps(content))
+    write_settings(folder)
+
+
+def write_settings(folder, tasks=KINDS, **more):
+    """Write what a run was made from."""
+    content = {"finished": True, "settings": {"tasks": {task: {} for task in tasks}}}
+    (folder / "run.json").write_text(json.dumps(content | more))
 
 
 @pytest.fixture
@@ -46,10 +51,9 @@ def make(tmp_path, monkeypatch):
 
     def make(reference=None, failed=()):
         keys = {"plain": {"reference": reference}, "better": {"overrides": {"learning_rate": 1}}}
-        arguments = ExperimentArguments(
-            rows=keys, output_dir="out", base="base.yaml", seeds=list(SEEDS)
-        )
-        rows = plan_rows(arguments)
+        file = {"rows": keys, "output_dir": "out", "base": "base.yaml", "seeds": SEEDS}
+        (tmp_path / "rows.yaml").write_text(json.dumps(file))
+        rows = [plan.at({}) for plan in read_file(["rows.yaml"])[1]]
         waiting, failures = [], {}
         for row in rows:
             for seed, run in row.runs.items():
@@ -60,7 +64,8 @@ def make(tmp_path, monkeypatch):
                     failures[run.folder] = Failure("failed: exit status 1", log, ("ValueError: x",))
                 else:
                     waiting.append(run.folder)
-        return ExperimentTable(rows, failures, waiting)
+        names = {run.folder: run.name for row in rows for run in row.runs.values()}
+        return ExperimentTable(rows, failures, waiting, names)
 
     return make
 
@@ -68,7 +73,7 @@ def make(tmp_path, monkeypatch):
 def list_waiting(table):
     """List the runs of a table that are still to do."""
     folders = [run.folder for row in table.rows for run in row.runs.values()]
-    return [folder for folder in folders if folder not in table.found]
+    return [folder for folder in folders if folder not in table.results]
 
 
 def cells(text):
@@ -90,67 +95,31 @@ def test_mean_and_sample_standard_deviation_equal_numpy(make):
     assert better == ["better", "1 of 3", "0.6000", "0.9000", "0.7500", "0.7750"]
 
 
-def test_reference_numbers_stand_beside_ours_with_both_aggregates(make):
-    head, _, plain, better = cells(make({"sst": 0.4, "sts": 0.6}).markdown())
+def test_reference_numbers_stand_beside_ours(make):
+    head, _, plain, better = cells(make({"sst": 0.4, "mean": 0.6}).markdown())
 
-    assert head[2:6] == ["sst accuracy", "reference", "sts pearson", "reference"]
-    assert (plain[3], plain[5]) == ("0.4000", "0.6000")
-    assert plain[7] == f"{(0.4 + 0.6) / 2:.4f}"
-    assert plain[9] == f"{(0.4 + 0.8) / 2:.4f}"
-    assert better[3::2] == ["", "", "", ""]
-
-
-def test_a_wrong_aggregate_of_a_reference_is_reported(make):
-    text = make({"sst": 0.4, "sts": 0.6, "mean": 0.589}).markdown()
-
-    assert "has mean 0.589, but the mean of its tasks is 0.5000" in text
-    assert cells(text)[2][7] == "0.5000"
-
-
-def test_aggregates_of_different_tasks_are_reported(make):
-    table = make()
-    assert "can be compared" not in table.markdown()
-    for run in table.rows[1].runs.values():
-        run.recipe["tasks"]["sst"]["auxiliary"] = True
-
-    note = "these rows differ from the first, which has sst, sts: better."
-    assert note in table.markdown()
+    assert head[2:7] == ["sst accuracy", "reference", "sts pearson", "mean", "reference"]
+    assert (plain[3], plain[6]) == ("0.4000", "0.6000")
+    assert (better[3], better[6]) == ("", "")
 
 
 def test_a_row_without_results_has_its_reference(make, monkeypatch):
     monkeypatch.setitem(FOUND, "plain", {})
 
-    text = make({"sst": 0.4, "sts": 0.6, "mean": 0.589}).markdown()
+    text = make({"sst": 0.4, "sts": 0.6}).markdown()
 
-    assert cells(text)[2][2:] == ["", "0.4000", "", "0.6000", "", "0.5000", "", "0.6000"]
-    assert "has mean 0.589, but" in text
-
-
-def test_before_any_run_aggregates_of_a_reference_are_not_checked(make, monkeypatch):
-    for name in FOUND:
-        monkeypatch.setitem(FOUND, name, {})
-
-    text = make({"sst": 0.5, "sts": 0.8, "leaderboard": 0.7}).markdown()
-
-    assert "The reference of" not in text
+    assert cells(text)[2][2:6] == ["", "0.4000", "", "0.6000"]
 
 
-def test_a_reference_of_some_tasks_has_the_aggregates_that_are_given(make):
-    text = make({"sts": 0.6, "mean": 0.5}).markdown()
+def test_aggregates_of_different_tasks_are_reported(make):
+    table = make()
+    assert "can be compared" not in table.markdown()
+    folder = table.rows[1].runs[1].folder
+    settings = {"tasks": {"sst": {"auxiliary": True}, "sts": {}}}
+    (folder / "run.json").write_text(json.dumps({"finished": True, "settings": settings}))
 
-    assert "The reference of" not in text
-    head, _, plain, _ = cells(text)
-    assert head == [
-        "row",
-        "seeds",
-        "sst accuracy",
-        "sts pearson",
-        "reference",
-        "mean",
-        "reference",
-        "leaderboard",
-    ]
-    assert plain[6] == "0.5000"
+    note = "these rows differ from the first, which has sst, sts: better."
+    assert note in table.markdown()
 
 
 def test_rows_of_different_code_than_the_newest_run_are_named(make):
@@ -159,30 +128,15 @@ def test_rows_of_different_code_than_the_newest_run_are_named(make):
     for time, (run, code) in enumerate(
         [(plain.runs[1], "x"), (plain.runs[2], None), (plain.runs[3], "x"), (better.runs[1], "x")]
     ):
-        content = {"finished": True, "settings": {}} | ({} if code is None else {"code": code})
-        (run.folder / "run.json").write_text(json.dumps(content))
+        write_settings(run.folder, **({} if code is None else {"code": code}))
         os.utime(run.folder / "run.json", (time, time))
     note = "Made with different code than the newest run, or with unknown code: "
 
     assert f"{note}plain. To repeat" in table.markdown()
-    (plain.runs[2].folder / "run.json").write_text(
-        '{"finished": true, "settings": {}, "code": "x"}'
-    )
+    write_settings(plain.runs[2].folder, code="x")
     assert note not in table.markdown()
-    (plain.runs[2].folder / "run.json").write_text(
-        '{"finished": true, "settings": {}, "code": "y"}'
-    )
+    write_settings(plain.runs[2].folder, code="y")
     assert f"{note}plain; better. To repeat" in table.markdown()
-
-
-def test_finished_runs_left_out_of_the_table_are_named(make):
-    table = make()
-    runs = list(table.rows[0].runs.values())[:2]
-
-    text = ExperimentTable(table.rows, {}, list_waiting(table), runs).markdown()
-
-    assert "settings or data, so not in the table: plain, seed 1; plain, seed 2. Choose" in text
-    assert "not in the table" not in table.markdown()
 
 
 def test_failures_are_under_the_table(make):
@@ -252,14 +206,6 @@ def test_one_seed_has_no_interval(row, baseline, text):
     assert Summary(row).describe_change(Summary(baseline)) == text
 
 
-def test_all_axes_are_as_long_as_the_widest_values_need():
-    narrow, wide = Summary({1: 0.5, 2: 0.5001}), Summary({1: 0.3, 2: 0.4}, reference=0.8)
-
-    assert find_span([{"sst": narrow}]) == pytest.approx(1.2 * 0.02)
-    # the lower end of mean ± standard deviation to the reference
-    assert find_span([{"sst": narrow, "sts": wide}]) == pytest.approx(1.2 * (0.45 + 0.05 * 2**0.5))
-
-
 @pytest.mark.parametrize("name", ["$5 a row", "a $x_{ and } $", "$\\no_formula$", "50 % _x_ ^2"])
 def test_a_name_in_the_picture_is_no_formula(tmp_path, name):
     plot_table([name], [{f"{name} accuracy": Summary({1: 0.5})}], tmp_path / "table.png")
@@ -280,15 +226,6 @@ def test_a_failed_picture_is_logged_and_costs_nothing_else(make, tmp_path, monke
     assert "table.png could not be drawn; the numbers are in table.csv" in caplog.text
     assert not (tmp_path / "table.png").exists()
     assert (tmp_path / "table.csv").is_file()
-
-
-def test_an_unfinished_table_has_no_picture(make, tmp_path):
-    (tmp_path / "table.png").touch()
-
-    make().write(tmp_path, picture=False)
-
-    assert not (tmp_path / "table.png").exists()
-    assert (tmp_path / "table.md").is_file()
 
 
 def test_many_rows_have_a_note_instead_of_a_picture(make, tmp_path, monkeypatch):

@@ -27,8 +27,7 @@ BUILD = "import sys; from setuptools import build_meta; build_meta.build_{}(sys.
 PARSE = """
 import json
 from minbert_cli import finetune, pretrain, resources
-from minbert_cli.experiments.experiment_arguments import parse_experiments
-from minbert_cli.experiments.planning import plan_rows
+from minbert_cli.experiments.plan import read_file
 from minbert_cli.recipes import find_program
 from minbert_cli.arguments import KINDS, ProgramTrainingArguments
 from minbert_cli.recipe import parse_recipe
@@ -39,7 +38,7 @@ for name in resources.list_recipes():
     text = resources.find_recipe(name).read_text(encoding="utf-8")
     kind = find_program(argv[0])
     if kind == "experiments":
-        runs += sum(len(row.runs) for row in plan_rows(*parse_experiments(argv[:1])))
+        runs += sum(plan.search.size if plan.search else 1 for plan in read_file(argv[:1])[1])
         continue
     if "--model_name_or_path" in text:
         argv += ["--model_name_or_path", "weights"]

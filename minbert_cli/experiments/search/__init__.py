@@ -1,1 +1,0 @@
-"""Searches over fields of recipes: their points, and studies that choose them one by one."""
