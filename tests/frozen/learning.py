@@ -1,0 +1,282 @@
+"""Runs of every problem type, losses, training methods, and a resumed run."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from modeling_minbert import MinBertForMultiTask
+from tests import loss_cases
+from tests.frozen.outcomes import (
+    Case,
+    Workshop,
+    describe_weights,
+    make_problem,
+    make_three_tasks,
+    read_json,
+    read_log,
+    read_metrics,
+    read_predictions,
+)
+from tests.problem_examples import EXAMPLES
+
+# Two rows for `predict`, by what a task reads.
+ONE = ["the river is fine", "this song was dull, cold and bleak"]
+PAIRS = [("the river is fine", "this river was dull"), ("a warm song", "the song is lovely")]
+ROWS: dict[str, list[Any]] = {
+    "paraphrase": PAIRS,
+    "similarity": PAIRS,
+    "contrastive": PAIRS,
+    "multiple_choice": [("the river is fine", ["so good", "so bad"]), ("a song", ["so bad", "so"])],
+    "question_answering": [
+        ("how is it", "the river is fine and warm"),
+        ("how is it", "this window was dull and the story is lovely and warm"),
+    ],
+}
+
+
+# Problem types
+
+
+def run_problem(kind: str) -> Case:
+    """Make a case of a run of a problem type: metrics, logs, weights and predictions."""
+
+    def case(workshop: Workshop) -> Iterator[tuple[str, Any]]:
+        output = workshop.problem(kind) / "out"
+        yield "metrics", read_metrics(output)
+        yield "log", read_log(output)
+        yield "weights", describe_weights(output)
+        yield "task", read_json(output / "config.json")["tasks"]["own"]
+        for name, line in read_predictions(output):
+            yield f"file {name}", line
+        if EXAMPLES[kind].rows is None:
+            return
+        rows = ROWS.get(kind, ONE)
+        model = MinBertForMultiTask.from_pretrained(output)
+        for number, prediction in enumerate(model.predict("own", rows)):
+            yield f"predict.{number}", prediction
+        argv = ("predict", output, "--task", "own", "--precision", "float32", "--device", "cpu")
+        for place, row in enumerate(rows):
+            for style in ("tsv", "jsonl"):
+                ran = workshop.succeed(*argv, *list_texts(row), "--format", style)
+                for number, line in enumerate((ran.out + ran.err).splitlines()):
+                    yield f"command.{place}.{style}.{number}", line
+
+    return case
+
+
+def list_texts(row: Any) -> list[str]:
+    """List the texts of a row as words of a command line."""
+    if isinstance(row, str):
+        return [row]
+    return [text for part in row for text in ([part] if isinstance(part, str) else part)]
+
+
+def run_pretraining(workshop: Workshop) -> Iterator[tuple[str, Any]]:
+    """Yield metrics, logs, weights and vocabulary of a pre-training run."""
+    output = workshop.pretrained / "out"
+    yield "metrics", read_metrics(output)
+    yield "log", read_log(output)
+    yield "weights", describe_weights(output)
+    vocabulary = read_json(output / "tokenizer.json")["model"]["vocab"]
+    yield "vocabulary", sorted(vocabulary, key=vocabulary.__getitem__)
+
+
+PROBLEMS: dict[str, Case] = {
+    **{kind: run_problem(kind) for kind in EXAMPLES},
+    "pretrain": run_pretraining,
+}
+
+
+# Losses
+
+
+def compute_loss(name: str) -> Case:
+    """Make a case of a loss: its values in two steps, that of held-out rows, and the weights."""
+
+    def case(workshop: Workshop) -> Iterator[tuple[str, Any]]:
+        options = {"per_device_train_batch_size": 4, "per_device_eval_batch_size": 3}
+        trainer = loss_cases.make_trainer(workshop.folder / "loss", name, **options)
+        logged, weights, held_out = loss_cases.summarize(trainer)
+        yield "logged", logged
+        yield "held_out", held_out
+        total = torch.stack([value.double().square().sum() for value in weights.values()]).sum()
+        yield "weights", float(total.sqrt())
+
+    return case
+
+
+LOSSES: dict[str, Case] = {name: compute_loss(name) for name in loss_cases.CASES}
+
+
+# Methods
+
+# What training sets in the description of a task.
+LEARNED = {"temperature", "threshold", "thresholds", "probability_threshold", "class_weights"}
+QUICK = {"eval_strategy": "no", "save_strategy": "no", "evaluate_train": False}
+# Changes of a recipe of three tasks, and of one of its tasks; TEACHER is the folder of a run.
+METHODS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "r_drop": {"r_drop": 1.0},
+    "smart": {"smart": {"weight": 1.0}},
+    "smart of the paper": {"smart": {"weight": 1.0, "mode": "paper"}},
+    "neftune": {"neftune_noise_alpha": 5.0},
+    "mixed": {"task_sampling": "mixed"},
+    "pcgrad": {"task_sampling": "mixed", "gradient_surgery": "pcgrad"},
+    "gradvac": {"task_sampling": "mixed", "gradient_surgery": "gradvac"},
+    "ema": {"weight_averaging": "ema", "averaging_decay": 0.5},
+    "swa": {"weight_averaging": "swa", "averaging_start": 0.3},
+    "layerwise_lr_decay": {"layerwise_lr_decay": 0.5},
+    "head_learning_rate": {"head_learning_rate": 0.1},
+    "exponential_lr_gamma": {"exponential_lr_gamma": 0.5, "num_train_epochs": 2},
+    "lora": {"lora": {"r": 2}},
+    "freeze_layers": {"freeze_layers": 1},
+    "freeze_encoder": {"freeze_encoder": True, "tasks.scores.head": "concat"},
+    "unfreeze_layer_every": {
+        "unfreeze_layer_every": 1,
+        "num_train_epochs": 3,
+        "tasks.scores.head": "concat",
+    },
+    "teacher": {"teacher": "TEACHER"},
+    "teacher of vectors": {
+        "tasks.scores.problem_type": "contrastive",
+        "tasks.scores.score_range": None,
+        "tasks.scores.label_column": None,
+        "tasks.scores.teacher": {"path": "TEACHER", "task": "scores"},
+    },
+    "distillation options": {
+        "teacher": "TEACHER",
+        "distillation_alpha": 0.8,
+        "distillation_temperature": 3.0,
+        "tasks.pairs.teacher": None,
+    },
+    "calibrate": {"calibrate": True},
+    "threshold of a cosine": {
+        "tasks.pairs.pair_encoding": "separate",
+        "tasks.pairs.head": "cosine",
+        "tasks.pairs.loss": "multiple_negatives_ranking",
+    },
+    "threshold_for": {"tasks.pairs.threshold_for": {"precision": 0.5}},
+    "label_smoothing_factor": {"label_smoothing_factor": 0.1},
+    "focal": {"tasks.moods.loss": "focal", "tasks.moods.focal_gamma": 1.5},
+    "class_weights": {"tasks.moods.class_weights": "balanced"},
+    "oversample": {"tasks.moods.oversample": {"good": 0.3, "bad": 0.7}},
+    "loss_weight": {"tasks.moods.loss_weight": 3.0},
+    "proportional": {"task_sampling": "proportional"},
+    "uniform": {"task_sampling": "uniform"},
+    "square_root": {"task_sampling": "square_root"},
+    "temperature": {"task_sampling": "temperature", "sampling_temperature": 2.0},
+    "annealed": {"task_sampling": "annealed"},
+    "weighted": {
+        "task_sampling": "weighted",
+        "sampling_weights": {"moods": 1, "pairs": 2, "scores": 3},
+    },
+    "gradient_accumulation_steps": {"gradient_accumulation_steps": 2},
+    "max_tokens_per_batch": {
+        "max_tokens_per_batch": 40,
+        "per_device_train_batch_size": None,
+        "tasks.moods.batch_size": None,
+    },
+    "group_by_length": {"train_sampling_strategy": "group_by_length"},
+    "max_grad_norm": {"max_grad_norm": 0.1, "weight_decay": 0.5},
+    "from a checkpoint": {"model_name_or_path": "TEACHER", "model_config": None},
+    "rows drawn": {
+        "tasks.moods.max_train_samples": 10,
+        "tasks.moods.max_eval_samples": 5,
+        "tasks.pairs.max_train_samples_per_class": "balanced",
+        "tasks.scores.validation_file": None,
+        "tasks.scores.validation_share": 0.25,
+    },
+    "class_pairs": {
+        "tasks.moods.problem_type": "paraphrase",
+        "tasks.moods.class_pairs": 2,
+        "tasks.moods.test_file": None,
+    },
+    "windows": {
+        "tasks.moods.max_length": 8,
+        "tasks.moods.truncation": "windows",
+        "tasks.moods.window_overlap": 2,
+        "tasks.moods.window_pooling": "attention",
+    },
+    "tail": {"tasks.moods.max_length": 8, "tasks.moods.truncation": "tail"},
+    "head_tail": {"tasks.moods.max_length": 8, "tasks.moods.truncation": "head_tail"},
+    "mlp": {"tasks.pairs.head": "mlp", "tasks.pairs.pooling": "max"},
+    "projection": {"tasks.scores.projection": "always", "tasks.scores.pooling_layer": 1},
+}
+# The others are compared by the slow tests.
+FAST = {
+    *("r_drop", "smart", "neftune", "pcgrad", "gradvac", "ema", "swa", "layerwise_lr_decay"),
+    *("lora", "freeze_encoder", "unfreeze_layer_every", "teacher", "calibrate", "threshold_for"),
+}
+
+
+def apply_method(name: str) -> Case:
+    """Make a case of a method: metrics and weights after a few steps."""
+
+    def case(workshop: Workshop) -> Iterator[tuple[str, Any]]:
+        changes = METHODS[name]
+        if "TEACHER" in json.dumps(changes):
+            teacher = workshop.three_tasks / "out"
+            changes = json.loads(json.dumps(changes).replace("TEACHER", str(teacher)))
+        folder = workshop.finetune(f"method {name}", lambda path: change(path, changes))
+        metrics = read_metrics(folder / "out")
+        yield "validation", metrics["validation"]["metrics"]
+        tasks = read_json(folder / "out" / "config.json")["tasks"]
+        for task, fields in tasks.items():
+            yield task, {key: fields[key] for key in sorted(LEARNED & fields.keys()) if fields[key]}
+        yield "choices", metrics["choices"]
+        yield "steps", metrics["steps"]
+        yield "weights", describe_weights(folder / "out")
+
+    return case
+
+
+def change(folder: Path, changes: dict[str, Any]) -> dict[str, Any]:
+    """Return the recipe of three tasks with changes, by dotted keys; None removes a key."""
+    recipe = make_three_tasks(folder) | QUICK
+    for path, value in changes.items():
+        *parents, key = path.split(".")
+        place: dict[str, Any] = recipe
+        for parent in parents:
+            place = place[parent]
+        place[key] = value
+        if value is None and key != "teacher":
+            del place[key]
+    return recipe
+
+
+def resume(workshop: Workshop) -> Iterator[tuple[str, Any]]:
+    """Yield whether a run that was resumed in its middle equals a whole one, byte for byte."""
+
+    def make(folder: Path) -> dict[str, Any]:
+        recipe = make_problem(folder, "classification") | {"num_train_epochs": 2}
+        recipe["tasks"] |= {"scores": make_three_tasks(folder)["tasks"]["scores"]}
+        return recipe | {"weight_averaging": "ema", "r_drop": 0.5}
+
+    folder = workshop.finetune("resumed", make)
+    flags = ("--output_dir", folder / "again")
+    flags += ("--resume_from_checkpoint", folder / "out" / "checkpoint-3")
+    workshop.succeed("finetune", folder / "recipe.yaml", *flags)
+    hashes = [
+        hashlib.sha256((folder / name / "model.safetensors").read_bytes()).hexdigest()
+        for name in ("out", "again")
+    ]
+    yield "model.safetensors is the same", hashes[0] == hashes[1]
+    yield "log is the same", read_json_log(folder / "out") == read_json_log(folder / "again")
+    yield "weights", describe_weights(folder / "again")
+
+
+def read_json_log(folder: Path) -> Any:
+    """Read the log of the last step, without times."""
+    log = read_json(folder / "checkpoint-6" / "trainer_state.json")["log_history"]
+    return [
+        {key: value for key, value in entry.items() if not key.endswith(("time", "per_second"))}
+        for entry in log
+    ]
+
+
+METHOD_CASES: dict[str, Case] = {name: apply_method(name) for name in METHODS}
+METHOD_CASES["resumed"] = resume

@@ -1,0 +1,137 @@
+"""Numbers of ``encode``, its precisions and exported files, and what ``predict`` searches."""
+
+import json
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from modeling_minbert import MinBertForMultiTask, MinBertInt8Config
+from tests.frozen.outcomes import Case, Rough, Workshop
+
+TEXTS = [
+    "the river is fine",
+    "this song was dull, cold and bleak",
+    "a garden of windows and stories and songs and rivers, lovely and warm, cold and bleak " * 3,
+]
+HAS_ONNX = all(map(find_spec, ("onnx", "onnxscript", "onnxruntime")))
+HAS_BYTES = torch.cpu._is_vnni_supported() or torch.cpu._is_amx_tile_supported()
+
+
+def describe(vectors: Any, number: Callable[[float], float] = float) -> dict[str, list[float]]:
+    """Return norm and first numbers of each vector."""
+    rows = np.asarray(vectors, dtype=np.float64).reshape(len(vectors), -1)
+    return {
+        str(place): [number(float(value)) for value in (np.linalg.norm(row), *row[:4])]
+        for place, row in enumerate(rows)
+    }
+
+
+def load(folder: Path, **options: Any) -> MinBertForMultiTask:
+    """Load a model, as its user does."""
+    return MinBertForMultiTask.from_pretrained(folder, **options)
+
+
+def encode(workshop: Workshop) -> Iterator[tuple[str, Any]]:
+    """Yield vectors of texts, by the options of ``encode``."""
+    model = load(workshop.three_tasks / "out")
+    yield "default", describe(model.encode(TEXTS))
+    for pooling in ("cls", "mean", "max"):
+        yield pooling, describe(model.encode(TEXTS, pooling=pooling))
+    for truncation in ("head", "tail", "head_tail", "windows"):
+        yield truncation, describe(model.encode(TEXTS, truncation=truncation))
+    yield "normalized", describe(model.encode(TEXTS, normalize=True))
+    vectors = model.encode(TEXTS)
+    yield "similarity", np.asarray(model.similarity(vectors, vectors)).tolist()
+
+
+def encode_roughly(precision: str) -> Case:
+    """Make a case of vectors in another precision, which differs between processors."""
+
+    def case(workshop: Workshop) -> Iterator[tuple[str, Any]]:
+        model = load(workshop.three_tasks / "out")
+        yield "vectors", describe(model.encode(TEXTS, precision=precision), Rough)
+        prediction = model.predict("moods", TEXTS, precision=precision)
+        yield "scores", [Rough(row["score"]) for row in prediction]
+
+    return case
+
+
+def load_int8(workshop: Workshop) -> Iterator[tuple[str, Any]]:
+    """Yield vectors of weights in int8: quantized while loading, or loaded from an export."""
+    output = workshop.new("int8-vectors") / "export"
+    argv = ("--format", "minbert", "--precision", "int8", "--output_dir", output)
+    workshop.succeed("export", workshop.three_tasks / "out", *argv)
+    yield "exported", describe(load(output).encode(TEXTS), Rough)
+    options = {"quantization_config": MinBertInt8Config()}
+    model = load(workshop.three_tasks / "out", **options)
+    yield "quantized", describe(model.encode(TEXTS), Rough)
+
+
+def run_onnx(precision: str) -> Case:
+    """Make a case of the outputs of exported ONNX files."""
+
+    def case(workshop: Workshop) -> Iterator[tuple[str, Any]]:
+        import onnxruntime
+
+        output = workshop.new(f"onnx-{precision}") / "export"
+        argv = ("--format", "onnx", "--precision", precision, "--output_dir", output)
+        workshop.succeed("export", workshop.three_tasks / "out", *argv)
+        for path in sorted(output.rglob("*.onnx")):
+            session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+            shapes = {entry.name: entry.shape for entry in session.get_inputs()}
+            sentences = [1, 2, 6] if len(shapes["input_ids"]) == 3 else [2, 6]
+            ids = 7 + np.arange(np.prod(sentences)).reshape(sentences).astype(np.int64)
+            inputs = {"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0}
+            outputs = session.run(None, {name: inputs[name] for name in shapes})
+            for entry, values in zip(session.get_outputs(), outputs, strict=True):
+                number = Rough if precision == "int8" else float
+                yield f"{path.name} {entry.name}", describe(values, number)
+
+    return case
+
+
+def search(workshop: Workshop) -> Iterator[tuple[str, Any]]:
+    """Yield what ``predict`` prints for vectors: searches, pairs, clusters, several tasks."""
+    run = workshop.three_tasks
+    texts = workshop.new("search") / "texts.txt"
+    rows = (run / "moods-train.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    texts.write_text("\n".join(row.split("\t")[1] for row in rows) + "\n", encoding="utf-8")
+    asked: dict[str, tuple[object, ...]] = {
+        "corpus": ("--corpus", texts, "--query", "a lovely song", "--top_k", "3"),
+        "pairs": ("--pairs", "3", "--file", texts),
+        "communities": ("--clusters", "communities", "--file", texts, "--threshold", "0.9"),
+        "agglomerative": ("--clusters", "agglomerative", "--num_clusters", "3", "--file", texts),
+        "all": ("--task", "all", "--file", texts),
+        "table": ("--task", "pairs", "--file", run / "pairs-dev.tsv"),
+        "csv": ("--task", "moods", "--file", run / "moods-dev.tsv", "--format", "csv"),
+        "embed": ("--embed", texts.with_name("vectors.jsonl"), "--file", texts),
+        "matrix": ("--embed", texts.with_name("vectors.npy"), "--file", texts),
+    }
+    for name, flags in asked.items():
+        ran = workshop.succeed("predict", run / "out", "--precision", "float32", *flags)
+        for number, line in enumerate(ran.out.splitlines()[:9]):
+            yield f"{name}.{number}", line
+    lines = texts.with_name("vectors.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines[:2]]
+    yield "vectors.jsonl", [{key: repr(row[key])[:60] for key in row} for row in rows]
+    yield "vectors.npy", describe(np.load(texts.with_name("vectors.npy"))[:2])
+
+
+VECTORS: dict[str, Case] = {
+    "float32": encode,
+    "bfloat16": encode_roughly("bfloat16"),
+    "int8": encode_roughly("int8"),
+    "weights in int8": load_int8,
+    "onnx": run_onnx("float32"),
+    "onnx in int8": run_onnx("int8"),
+    "search": search,
+}
+# What a case needs; it is neither written nor compared without.
+MISSING = {
+    **({} if HAS_BYTES else dict.fromkeys(("int8", "weights in int8"), "no VNNI or AMX")),
+    **({} if HAS_ONNX else dict.fromkeys(("onnx", "onnx in int8"), "no onnx, onnxruntime")),
+}
