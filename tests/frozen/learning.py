@@ -208,8 +208,8 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 # The others are compared by the slow tests.
 FAST = {
-    *("r_drop", "smart", "neftune", "pcgrad", "gradvac", "ema", "swa", "layerwise_lr_decay"),
-    *("lora", "freeze_encoder", "unfreeze_layer_every", "teacher", "calibrate", "threshold_for"),
+    *("r_drop", "smart", "neftune", "pcgrad", "ema", "lora", "freeze_encoder", "teacher"),
+    *("calibrate", "layerwise_lr_decay"),
 }
 
 

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +19,7 @@ from minbert_cli.__main__ import main
 from tests import small_run
 from tests.problem_examples import EXAMPLES, write_corpus
 
+ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(__file__).parent / "data"
 # Lines about what is to be deleted are neither written nor compared.
 GOES = re.compile(
@@ -71,7 +71,8 @@ class Workshop:
         with contextlib.ExitStack() as stack:  # files, since programs ask streams for their number
             stack.enter_context(contextlib.chdir(self.folder))
             null = stack.enter_context(Path(os.devnull).open(encoding="utf-8"))
-            out, err = (stack.enter_context(tempfile.TemporaryFile("w+")) for _ in "ab")
+            paths = [self.folder / name for name in ("out.txt", "err.txt")]
+            out, err = (stack.enter_context(path.open("w", encoding="utf-8")) for path in paths)
             stack.callback(logging.getLogger().removeHandler, warnings)
             stack.callback(setattr, sys, "stdin", sys.stdin)
             sys.stdin = null
@@ -80,12 +81,10 @@ class Workshop:
                     main([str(word) for word in argv])
                 except SystemExit as exit_:
                     status = exit_.code if isinstance(exit_.code, int) else int(bool(exit_.code))
-            out.seek(0)
-            err.seek(0)
-            printed, told = out.read(), err.read().splitlines()
+        printed, told = (path.read_text(encoding="utf-8") for path in paths)
         # warnings are on standard error, unless the process logs elsewhere
-        told = [line for line in told if not line.startswith("WARNING")]
-        texts = (printed, "\n".join(told), "\n".join(warnings.lines))
+        shown = [line for line in told.splitlines() if not line.startswith("WARNING")]
+        texts = (printed, "\n".join(shown), "\n".join(warnings.lines))
         return Ran(status, *map(self.hide_paths, texts))
 
     def succeed(self, *argv: object) -> Ran:
@@ -96,7 +95,7 @@ class Workshop:
 
     def hide_paths(self, text: str) -> str:
         """Replace paths, which differ between machines."""
-        return text.replace(str(self.folder), "FOLDER")
+        return text.replace(str(self.folder), "FOLDER").replace(str(ROOT), "ROOT")
 
     def new(self, name: str) -> Path:
         """Make an empty folder."""
