@@ -301,7 +301,7 @@ FLAGS: dict[str, list[list[str]]] = {
         ["RUN", "--corpus", "gone.txt", "--query", "a text"],
         ["RUN", "--pairs", "0", "a text", "b"],
         ["RUN", "--pairs", "2", "a text"],
-        ["RUN", "--clusters", "agglomerative", "a text", "b"],
+        ["RUN", "--communities", "--threshold", "2", "a text", "b"],
         ["FOLDER", "a text"],
     ],
     "export": [
@@ -553,7 +553,6 @@ def tell_folders(workshop: Workshop) -> Iterator[tuple[str, Any]]:
     (folder / "out" / "thesis.txt").write_text("years of work", encoding="utf-8")
     yield "unknown files", tell(workshop.run("finetune", path))
     argv = ("finetune", workshop.three_tasks / "recipe.yaml")
-    yield "the same run", tell(workshop.run(*argv))
     yield "another run", tell(workshop.run(*argv, "--learning_rate", "0.02"))
     flags = ("--learning_rate", "0.02", "--resume_from_checkpoint", "true")
     yield "another run resumed", tell(workshop.run(*argv, *flags))

@@ -14,6 +14,7 @@ SECTIONS: dict[str, dict[str, Case]] = {
     "vectors": vectors.VECTORS,
 }
 # The rest of these sections is compared only by the slow tests.
+SLOW = {"masked_lm", "next_sentence", "onnx", "onnx in int8"}
 FAST = {"methods": (*learning.FAST, "resumed")}
 
 
@@ -24,4 +25,4 @@ def find_missing(section: str, case: str) -> str | None:
 
 def is_slow(section: str, case: str) -> bool:
     """Return whether a case takes long."""
-    return "onnx" in case or (section in FAST and case not in FAST[section])
+    return case in SLOW or (section in FAST and case not in FAST[section])

@@ -103,8 +103,7 @@ def search(workshop: Workshop) -> Iterator[tuple[str, Any]]:
     asked: dict[str, tuple[object, ...]] = {
         "corpus": ("--corpus", texts, "--query", "a lovely song", "--top_k", "3"),
         "pairs": ("--pairs", "3", "--file", texts),
-        "communities": ("--clusters", "communities", "--file", texts, "--threshold", "0.9"),
-        "agglomerative": ("--clusters", "agglomerative", "--num_clusters", "3", "--file", texts),
+        "communities": ("--communities", "--file", texts, "--threshold", "0.9"),
         "all": ("--task", "all", "--file", texts),
         "table": ("--task", "pairs", "--file", run / "pairs-dev.tsv"),
         "csv": ("--task", "moods", "--file", run / "moods-dev.tsv", "--format", "csv"),
