@@ -1,4 +1,9 @@
-"""The packaged recipes: finding, listing, printing and copying them."""
+"""List, print or copy the packaged recipes.
+
+minbert recipes                           lists them
+minbert recipes glue/cola                 prints one
+minbert recipes glue/cola --copy my.yaml  copies it, to edit and run
+"""
 
 import argparse
 import shutil
