@@ -1,0 +1,93 @@
+"""What the commands of a first user load: the road, which knows nothing of the lab."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import small_run
+
+ROOT = Path(__file__).resolve().parents[1]
+# Modules at most, of ours. Raise a number only for a module that its command cannot do without.
+LIMITS = {"finetune": 105, "predict": 42, "encode": 27}
+LAB = (
+    "minbert_cli.experiments",
+    "minbert_cli.pretrain",
+    "minbert_cli.exporting",
+    "sentence_vectors",
+)
+# What a prediction needs besides: no library of training, data or pictures.
+LIBRARIES = ("datasets", "pyarrow", "sklearn", "matplotlib", "transformers.trainer")
+PROBE = """
+import atexit, json, sys
+from pathlib import Path
+
+def write():
+    files = {getattr(module, "__file__", None) or "": name for name, module in sys.modules.items()}
+    ours = sorted(name for file, name in files.items() if file.startswith(sys.argv[-2]))
+    others = [name for name in json.loads(sys.argv[-3]) if name in sys.modules]
+    Path(sys.argv[-1]).write_text(json.dumps([ours, others]))
+
+atexit.register(write)
+"""
+
+
+def list_loaded(code, folder):
+    """Return our modules, and those of `LIBRARIES`, that a new process has loaded at its end."""
+    path = folder / "loaded.json"
+    sources = [json.dumps(LIBRARIES), str(ROOT), str(path)]
+    subprocess.run(
+        [sys.executable, "-c", PROBE + code, *sources],
+        cwd=ROOT,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    ours, libraries = json.loads(path.read_text())
+    return [name for name in ours if not name.startswith(("tests", "setup"))], libraries
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Fine-tune in a process; returns the model and the modules that were loaded."""
+    folder = tmp_path_factory.mktemp("road")
+    small_run.write_files(folder)
+    recipe = small_run.write_recipe(folder, small_run.make_recipe(folder))
+    argv = ["finetune", str(recipe), "--output_dir", str(folder / "run"), "--max_steps", "2"]
+    loaded, _ = list_loaded(f"from minbert_cli.__main__ import main; main({argv!r})", folder)
+    return folder / "run", loaded
+
+
+def test_fine_tuning_loads_the_road(trained):
+    _, loaded = trained
+
+    assert not [name for name in loaded if name.startswith(LAB)]
+    assert len(loaded) <= LIMITS["finetune"], loaded
+
+
+def test_a_prediction_loads_little(trained, tmp_path):
+    argv = ["predict", str(trained[0]), "--task", "moods", "the garden is fine"]
+
+    loaded, libraries = list_loaded(
+        f"from minbert_cli.__main__ import main; main({argv!r})", tmp_path
+    )
+
+    assert not libraries
+    assert not [name for name in loaded if name.startswith(LAB)]
+    assert len(loaded) <= LIMITS["predict"], loaded
+
+
+def test_encoding_loads_the_model_alone(trained, tmp_path):
+    code = (
+        "from modeling_minbert import MinBertModel; "
+        f"MinBertModel.from_pretrained({str(trained[0])!r}).encode(['the garden is fine'])"
+    )
+
+    loaded, libraries = list_loaded(code, tmp_path)
+
+    assert not libraries
+    assert all(name.startswith("modeling_minbert") for name in loaded)
+    assert len(loaded) <= LIMITS["encode"], loaded
