@@ -1,6 +1,6 @@
 """minBERT: configuration and models, which the import registers with the Auto classes."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import transformers
 from transformers import AutoConfig, AutoTokenizer, BertTokenizer
@@ -25,8 +25,10 @@ from .modeling_minbert import (
 )
 from .multitask import MinBertForMultiTask
 from .names import suggest, unknown
-from .onnx_export import export_onnx
 from .tasks import TASKS
+
+if TYPE_CHECKING:
+    from .onnx_export import export_onnx
 
 __version__ = "0.1.0"
 
@@ -35,6 +37,14 @@ PIPELINE_MODELS: dict[str, Any] = {
     "SEQUENCE_CLASSIFICATION": ("MinBertForSequenceClassification", "MinBertForMultiTask"),
     "TOKEN_CLASSIFICATION": "MinBertForTokenClassification",
 }
+
+
+def __getattr__(name: str) -> Any:
+    if name == "export_onnx":  # which predicting does not load
+        from .onnx_export import export_onnx
+
+        return export_onnx
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def register() -> None:
