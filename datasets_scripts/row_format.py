@@ -11,6 +11,8 @@ import datasets
 import numpy as np
 from numpy.typing import NDArray
 
+from modeling_minbert import TASKS
+
 from .readers import FILE_SUFFIXES, PLAIN_FORMAT, FileFormat, Record, is_blank, is_test, shorten
 from .values import Converter
 
@@ -78,8 +80,6 @@ class RowFormat(ABC):
     text_counts: ClassVar[tuple[int, ...]]
     # Whether a task may have training rows without labels, for which it has a teacher.
     has_unlabeled_rows: ClassVar[bool] = False
-    # Whether rows can be drawn and counted by class.
-    has_classes: ClassVar[bool] = False
     # Keys of a recipe that not every problem type has, and those that it must give.
     own_keys: ClassVar[tuple[str, ...]] = ("label_column",)
     required_keys: ClassVar[tuple[str, ...]] = ("text_columns", "label_column")
@@ -200,6 +200,11 @@ class RowFormat(ABC):
     def shared_names(self) -> tuple[str, ...]:
         """Columns with texts that a row may share with others, beside a text of its own."""
         return ()
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether rows can be drawn and counted by class."""
+        return TASKS[self.problem_type].has_classes
 
     @property
     def label_names(self) -> tuple[str, ...] | None:

@@ -165,7 +165,6 @@ class ClassificationFormat(SentenceFormat):
 
     problem_type = "classification"
     text_counts = (1, 2)
-    has_classes = True
     own_keys = ("label_column", "labels")
     loss_type = "int64"
 
@@ -276,7 +275,6 @@ class ParaphraseFormat(SentenceFormat):
     """Rows whose ``label`` is 0 or 1."""
 
     problem_type = "paraphrase"
-    has_classes = True
     text_counts = (2,)
 
     @property
@@ -466,7 +464,6 @@ class MultiLabelFormat(ClassificationFormat):
     label_columns: tuple[str, ...] = ()
 
     problem_type = "multi_label_classification"
-    has_classes = False  # a row has no single class to be drawn by
     required_keys = ("text_columns",)
     options: ClassVar[Mapping[str, Converter]] = {
         "label_separator": to_text,

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from modeling_minbert import unknown
+from modeling_minbert import TASKS, unknown
 
 from . import values
 from .catalog import DATASETS, Columns, DatasetRow, Submission
@@ -444,7 +444,7 @@ def _check_sampling(data: TaskData) -> None:
         if getattr(data, key) is None:
             continue
         other = key.removesuffix("_per_class")
-        if not ROW_FORMATS[str(data.problem_type)].has_classes:
+        if not TASKS[str(data.problem_type)].has_classes:
             raise ValueError(
                 f"{data.where}: {key}={getattr(data, key)!r}, but {data.problem_type} rows have no "
                 f"classes; remove it, or give {other}"

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from transformers import TrainingArguments
 
-from modeling_minbert import unknown
+from modeling_minbert import TASKS, unknown
+from modeling_minbert.heads import ProblemType
 from modeling_minbert.int8 import bfloat16_is_fast
 from trainers.arguments import FastTrainingArguments
 from trainers.data.masking import check_shares
 from trainers.data.sampling.task_sampling import SamplingArguments, StepsPerEpoch, TaskSizes
 from trainers.methods.method_arguments import MethodArguments
 from trainers.options import MAX_TOKENS, check_count, option
-from trainers.problems import PROBLEMS, ProblemType
 from trainers.training.callbacks import AggregateEarlyStopping
 from trainers.training.checks import MAX_WORKERS
 
@@ -349,7 +349,7 @@ class TextArguments:
     def check_unused(self, problem_type: str) -> None:
         """Check that no key is set that has no effect for the problem type."""
         pairs = self.choose_packing(problem_type) == "segment_pairs"
-        masked = PROBLEMS[problem_type].is_masked
+        masked = TASKS[problem_type].predicts_masked_tokens
         needs = {
             "balanced_pairs": (pairs, "packing segment_pairs"),
             "short_seq_prob": (pairs, "packing segment_pairs"),
@@ -366,7 +366,7 @@ class TextArguments:
 
     def choose_packing(self, problem_type: str) -> str:
         """Return how text becomes rows; next sentences need segment pairs."""
-        paired = PROBLEMS[problem_type].is_paired
+        paired = TASKS[problem_type].predicts_next_sentence
         packing = self.packing or ("segment_pairs" if paired else "full_sentences")
         if paired and packing != "segment_pairs":
             raise ValueError(

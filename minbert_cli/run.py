@@ -404,7 +404,7 @@ def advise(run: Run) -> str:
             continue
         if getattr(model.config.task(name), "words", None) == "given":
             return f"minbert predict {folder} --task {name} --file WORDS.conll"
-        if problem.has_labels:
+        if not problem.kind.is_unlabelled:
             texts = " ".join(f'"{text}"' for text in model.config.task(name).example_texts)
             return f"minbert predict {folder} --task {name} {texts}"
         return f"minbert predict {folder} --embed vectors.npy --file TEXTS"

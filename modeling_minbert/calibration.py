@@ -41,7 +41,6 @@ class CalibratedTask(HeadTask):
 
     @property
     def is_likelihood(self) -> bool:
-        """Whether the loss is a likelihood, so that there are probabilities to calibrate."""
         return getattr(self, "loss", None) in LIKELIHOODS
 
     def check_likelihood(self, key: str) -> None:

@@ -29,7 +29,7 @@ from .cpu import MAX_LABELS
 from .heads import MinBertTask
 from .names import unknown
 from .sharing import MinBertEmbedding, parse_embedding, read_modules
-from .tasks import TASKS, parse_task
+from .tasks import TASKS, parse_tasks
 
 SIZES = (
     "vocab_size",
@@ -137,7 +137,7 @@ class MinBertConfig(PreTrainedConfig):
         """
         if not self.tasks:
             return
-        parsed = {name: parse_task(name, values) for name, values in self.tasks.items()}
+        parsed = parse_tasks(self.tasks)
         self.tasks = {name: asdict(task) for name, task in parsed.items()}
         best = min(parsed, key=lambda name: _suitability(parsed[name]))
         self.default_task = self.default_task or best
@@ -397,7 +397,7 @@ def _choose_embedding(values: Mapping[str, Any]) -> MinBertEmbedding:
     """Choose the default vectors of a configuration; see `sentence_embedding`."""
     if values.get("sentence_embedding") is not None:
         return parse_embedding(values["sentence_embedding"])
-    tasks = {name: parse_task(name, fields) for name, fields in (values.get("tasks") or {}).items()}
+    tasks = parse_tasks(values.get("tasks"))
     wanted, default = values.get("embedding_task"), values.get("default_task")
     # files from before this field existed have none
     for name in sorted(tasks, key=lambda name: (name != wanted, name != default)):

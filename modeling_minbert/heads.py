@@ -75,6 +75,7 @@ class MinBertTask:
         predicts_next_sentence: Whether the task needs the next-sentence head.
         answers_questions: Whether predictions are answers from texts.
         offers_choices: Whether rows have a list of choices, one of which is predicted.
+        has_classes: Whether every row has one class, by which rows can be drawn and repeated.
         extra_targets: Keyword arguments of `forward` that only this type of task takes.
         single_task_model: Name of the model class with this head alone; None if there is none.
     """
@@ -87,6 +88,7 @@ class MinBertTask:
     predicts_next_sentence: ClassVar[bool] = False
     answers_questions: ClassVar[bool] = False
     offers_choices: ClassVar[bool] = False
+    has_classes: ClassVar[bool] = False
     extra_targets: ClassVar[tuple[str, ...]] = ()
     single_task_model: ClassVar[str | None] = None
 
@@ -134,6 +136,11 @@ class MinBertTask:
     def weight_among_tasks(self) -> float:
         """Factor on the loss with which other tasks leave this one its share of the encoder."""
         return 1.0
+
+    @property
+    def is_likelihood(self) -> bool:
+        """Whether the loss is a likelihood, which trains probabilities."""
+        return False
 
     @property
     def num_sequences(self) -> int | None:

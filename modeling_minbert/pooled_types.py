@@ -72,6 +72,7 @@ class ClassificationTask(WeightedTask, CalibratedTask, PooledTask):
     labels: list[str] | None = field(default=None, metadata=DATA)
     target: ClassVar[Target] = "class"
     default_loss: ClassVar[str] = "cross_entropy"
+    has_classes: ClassVar[bool] = True
     default_pair_encoding: ClassVar[None] = None
 
     @property
@@ -121,6 +122,7 @@ class ParaphraseTask(WeightedTask, ThresholdTask, CosineTask):
     probability_threshold: float | int | None = field(default=None, metadata=TRAINING)
     cosines: ClassVar[tuple[str, ...]] = ("margin", "threshold")
     target: ClassVar[Target] = "binary"
+    has_classes: ClassVar[bool] = True
     default_loss: ClassVar[str] = "bce"
 
     def __post_init__(self) -> None:
@@ -544,6 +546,8 @@ class OrdinalTask(PooledTask):
     target: ClassVar[Target] = "ordinal"
     default_loss: ClassVar[str] = "corn"
     default_pair_encoding: ClassVar[None] = None
+    has_classes: ClassVar[bool] = True
+    is_likelihood: ClassVar[bool] = True  # whichever loss it has
 
     @property
     def num_classes(self) -> int:

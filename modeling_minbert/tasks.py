@@ -62,6 +62,11 @@ def parse_task(name: str, values: Mapping[str, Any]) -> MinBertTask:
         raise ValueError(f"task {name!r}: {error.__cause__ or error}") from error
 
 
+def parse_tasks(values: Mapping[str, Mapping[str, Any]] | None) -> dict[str, MinBertTask]:
+    """Build tasks from their fields, by name; see `parse_task`."""
+    return {name: parse_task(name, fields) for name, fields in (values or {}).items()}
+
+
 def _check_keys(name: str, kind: str, values: Mapping[str, Any]) -> None:
     names = {each: [field.name for field in fields(task)] for each, task in TASKS.items()}
     known = names[kind]

@@ -10,6 +10,7 @@ from transformers import BertTokenizer
 
 from datasets_scripts import TaskData, load_task
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from modeling_minbert.tasks import parse_task
 from tests.any_input import attempt, check
 from trainers import PROBLEMS, Predicted, TaskCollator, TaskDataset
 
@@ -145,7 +146,7 @@ def test_any_ids_are_read_again_from_prediction_files(tmp_path, drawn):
     }
 
     for kind, predictions in values.items():
-        problem = PROBLEMS[kind](kind, head=HEADS[kind])
+        problem = PROBLEMS[kind](kind, parse_task(kind, {"problem_type": kind, **HEADS[kind]}))
         problem.write(tmp_path, "dev", Predicted(None, predictions, None), {"id": ids})
         read = problem.read(tmp_path, "dev", ids, labels)
         assert np.array_equal(read.predictions.astype(predictions.dtype), predictions)

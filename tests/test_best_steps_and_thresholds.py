@@ -27,7 +27,7 @@ LABELS = {"problem_type": "multi_label_classification", "labels": ["often", "rar
     ],
 )
 def test_the_best_step_of_the_plot_has_the_best_value(tmp_path, kind, metric, best):
-    problems = make_problems({"own": kind}, {"own": {"problem_type": kind}}, {"own": [metric]})
+    problems = make_problems({"own": kind}, metrics={"own": [metric]})
     values = [0.5, 0.1, 0.9, 0.4]
     log = [{"step": 10 * place, f"eval_own_{metric}": value} for place, value in enumerate(values)]
 

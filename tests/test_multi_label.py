@@ -16,6 +16,7 @@ from datasets_scripts import TaskData, load_task
 from minbert_cli import finetune, predict
 from modeling_minbert import MinBertForMultiTask, export_onnx
 from modeling_minbert.pooled_types import best_f1_threshold
+from modeling_minbert.tasks import parse_task
 from tests import small_run
 from tests.modeling_minbert.test_onnx import assert_equal_everywhere, needs_onnx
 from tests.problem_examples import write_labels
@@ -422,7 +423,7 @@ def test_thresholds_are_fitted_to_the_validation_rows(run):
 
 
 def test_rows_are_checked_before_training():
-    problem = PROBLEMS[KIND]("tone", {"labels": LABELS})
+    problem = PROBLEMS[KIND]("tone", parse_task("tone", {"problem_type": KIND, "labels": LABELS}))
     rows = make_rows()
     problem.check("rows", rows)
 

@@ -13,6 +13,7 @@ from transformers import BertTokenizer
 from datasets_scripts import TaskData, load_task
 from minbert_cli import finetune, predict
 from modeling_minbert import MinBertForMultiTask, export_onnx
+from modeling_minbert.tasks import parse_task
 from tests import small_run
 from tests.modeling_minbert.conftest import WORDS
 from tests.modeling_minbert.test_onnx import assert_equal_everywhere, needs_onnx
@@ -343,12 +344,16 @@ def test_batches_of_any_form_have_the_same_loss(fixed):
     assert found.logits.isfinite().all()
 
 
+def make_problem(**fields):
+    return PROBLEMS[KIND]("ends", parse_task("ends", {"problem_type": KIND, **fields}))
+
+
 def test_rows_are_checked_before_training():
-    problem, rows = PROBLEMS[KIND]("ends", {"num_choices": 3}), make_rows()
+    problem, rows = make_problem(num_choices=3), make_rows()
     problem.check("rows", rows)
 
     with pytest.raises(ValueError, match=r"a list of 4 sequences, one for each choice"):
-        PROBLEMS[KIND]("ends", {"num_choices": 4}).check("rows", rows)
+        make_problem(num_choices=4).check("rows", rows)
     flat = rows.remove_columns("input_ids").add_column("input_ids", [[1, 2]] * len(rows))
     with pytest.raises(ValueError, match=r"rows is of a multiple_choice task: input_ids and"):
         problem.check("rows", flat)
@@ -359,7 +364,7 @@ def test_rows_are_checked_before_training():
 
 def test_probabilities_of_tables_are_calibrated():
     logits = np.array([[1.0, -2.0, 0.5], [0.0, 3.0, np.finfo(np.float32).min]])
-    problem = PROBLEMS[KIND]("ends", {"num_choices": 3, "temperature": 2.0})
+    problem = make_problem(num_choices=3, temperature=2.0)
 
     expected = torch.from_numpy(logits / 2).softmax(dim=-1)
     np.testing.assert_allclose(problem.probabilities(logits), expected)

@@ -13,6 +13,7 @@ from datasets_scripts import TaskData, load_task
 from minbert_cli import finetune, predict
 from minbert_cli.experiments.compare import ScoredRows, compare_runs
 from modeling_minbert import MinBertForMultiTask
+from modeling_minbert.tasks import parse_task
 from tests import small_run
 from tests.problem_examples import write_grades
 from tests.trainers.pages import read_blocks, read_rows as read_table
@@ -157,9 +158,10 @@ def test_a_metric_that_should_be_low_counts_negatively():
 
 def test_labels_of_an_order_are_not_smoothed():
     arguments = TrainingArguments(label_smoothing_factor=0.1, report_to="none", use_cpu=True)
+    spec = parse_task("stars", {"problem_type": "ordinal", "labels": ["bad", "good"]})
 
     with pytest.raises(ValueError, match=r"which none is: 'stars' \(ordinal\)"):
-        check_smoothing(arguments, {"stars": PROBLEMS["ordinal"]("stars", {"loss": "corn"})})
+        check_smoothing(arguments, {"stars": PROBLEMS["ordinal"]("stars", spec)})
 
 
 def test_a_model_that_cannot_decode_predicts_the_median():

@@ -18,6 +18,7 @@ from minbert_cli import finetune, predict
 from minbert_cli.exporting import compare
 from minbert_cli.predicting import spread_scores
 from modeling_minbert import MinBertForMultiTask, export_onnx
+from modeling_minbert.tasks import parse_task
 from tests import small_run
 from tests.modeling_minbert.test_onnx import assert_equal_everywhere, needs_onnx
 from tests.problem_examples import write_numbers
@@ -385,8 +386,13 @@ PEERS = {
 }
 
 
+def make_problem(*metrics, **fields):
+    spec = parse_task("size", {"problem_type": KIND, **fields})
+    return PROBLEMS[KIND]("size", spec, metrics)
+
+
 def measure(predictions, labels, head=None):
-    problem = PROBLEMS[KIND]("size", head or {"targets": TARGETS[: labels.shape[1]]})
+    problem = make_problem(**head or {"targets": TARGETS[: labels.shape[1]]})
     if labels.shape[1] == 1:
         predictions, labels = predictions[:, 0], labels[:, 0]
     outputs = Predicted(None, predictions, labels)
@@ -413,8 +419,7 @@ def test_metrics_are_those_of_scikit_learn_and_scipy(targets):
 @pytest.mark.parametrize("name", ["r2", "pearson", "spearman"])
 def test_a_bootstrap_scores_many_draws_as_one(targets, name):
     predictions, labels = draw(targets=targets)
-    head = {"targets": TARGETS[:targets]}
-    problem = PROBLEMS[KIND]("size", head, (name,))
+    problem = make_problem(name, targets=TARGETS[:targets])
     if targets == 1:
         predictions, labels = predictions[:, 0], labels[:, 0]
     rows = np.random.default_rng(1).integers(len(labels), size=(4, 5, len(labels)))
@@ -616,7 +621,7 @@ def test_training_fits_a_linear_function_in_the_units_of_its_targets(tmp_path):
     ],
 )
 def test_rows_are_checked_before_training(labels, message):
-    problem = PROBLEMS[KIND]("size", {"targets": TARGETS})
+    problem = make_problem(targets=TARGETS)
     problem.check("rows", make_rows())
     rows = datasets.Dataset.from_dict({"input_ids": [[1]] * len(labels), "labels": labels})
 

@@ -1,15 +1,17 @@
 """A task: its type, its rows, its metrics, and how it is trained."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from modeling_minbert import TASKS, MinBertTask
+from modeling_minbert.heads import ProblemType
 from trainers.data.dataset import Rows
 from trainers.data.given_rows import read_rows, to_dataset
 from trainers.data.masking import Masking
 from trainers.data.sampling.streams import Oversample, check_oversample
 from trainers.options import MAX_ROWS, MAX_TOKENS, check_count, is_positive
-from trainers.problems import PROBLEMS, ProblemType, make_problems
+from trainers.problems import PROBLEMS, make_problems
 from trainers.problems.base import Problem
 
 
@@ -76,8 +78,8 @@ class TaskTraining:
                 f"shares_rows_with={self.shares_rows_with!r} is for tasks of the types {types}; "
                 f"leave it out of a {problem_type} task"
             )
-        if self.oversample is not None and not PROBLEMS[problem_type].has_classes:
-            types = ", ".join(name for name, kind in PROBLEMS.items() if kind.has_classes)
+        if self.oversample is not None and not TASKS[problem_type].has_classes:
+            types = ", ".join(name for name, kind in TASKS.items() if kind.has_classes)
             raise ValueError(
                 f"oversample={self.oversample!r} repeats rows by their class, in tasks of the "
                 f"types {types}; leave it out of a {problem_type} task"
@@ -139,7 +141,7 @@ class Task:
             rows = self.read_rows(title, getattr(self, split))
             object.__setattr__(self, split, rows)  # the class is frozen
         self.training.check_type(self.problem_type)
-        if PROBLEMS[self.problem_type].is_masked and self.masking is None:
+        if TASKS[self.problem_type].predicts_masked_tokens and self.masking is None:
             raise ValueError(
                 f"task {self.name!r} of problem_type {self.problem_type!r} predicts masked tokens: "
                 "give masking=Masking.from_tokenizer(tokenizer)"
@@ -204,24 +206,24 @@ class Task:
         kind = PROBLEMS[self.problem_type]
         return read_rows(f"the {title} set of task {self.name!r}", rows, kind.label_type)
 
-    def make_problem(self, head: Mapping[str, Any] | None = None) -> Problem[Any]:
+    def make_problem(self, spec: MinBertTask | None = None) -> Problem[Any]:
         """Create the problem: metrics and everything else that depends on the type.
 
         Args:
-            head: Description of the head, ``config.tasks[name]``; None takes the defaults.
+            spec: Its description in the model, ``config.task(name)``; None for none.
 
         Raises:
-            ValueError: If the head is of another problem type, or as for the class.
+            ValueError: If the model describes another problem type, or as for the class.
         """
-        kind = (head or {}).get("problem_type", self.problem_type)
-        if kind != self.problem_type:
+        if spec is not None and spec.problem_type != self.problem_type:
             raise ValueError(
                 f"task {self.name!r}: problem_type={self.problem_type!r}, but the model has a head "
-                f"for {kind!r} in config.tasks[{self.name!r}]; give both the same problem type"
+                f"for {spec.problem_type!r} in config.tasks[{self.name!r}]; give both the same "
+                "problem type"
             )
-        heads = {} if head is None else {self.name: head}
+        specs = {} if spec is None else {self.name: spec}
         types, metrics = {self.name: self.problem_type}, {self.name: self.metrics}
-        return make_problems(types, heads, metrics)[self.name]
+        return make_problems(types, specs, metrics)[self.name]
 
 
 def find_rows(tasks: Iterable[Task], split: str = "train") -> dict[str, Rows]:

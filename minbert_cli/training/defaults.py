@@ -106,10 +106,9 @@ def _count_rows(name: str, keys: Mapping[str, Any], config: MinBertConfig, rows:
     wanted = keys.get("oversample")
     if wanted is None:
         return len(rows)
-    head: Any = (config.tasks or {})[name]
-    kind = head["problem_type"]
-    task = Task(name, kind, rows, training=TaskTraining(oversample=wanted))
-    shares = find_shares(task, task.make_problem(head))
+    spec = config.task(name)
+    task = Task(name, spec.problem_type, rows, training=TaskTraining(oversample=wanted))
+    shares = find_shares(task, task.make_problem(spec))
     return len(rows) if shares is None else shares.plan().size
 
 

@@ -203,7 +203,7 @@ class RecipeTask:
         known = TASKS[str(self.data.problem_type)].fields_set_by("recipe")
         if "calibrate" not in known or "calibrate" in self.head:
             return self
-        described: Any = parse_task(name, self.describe_placeholder() | {"calibrate": False})
+        described = parse_task(name, self.describe_placeholder() | {"calibrate": False})
         if not described.is_likelihood:
             return self
         return replace(self, head={**self.head, "calibrate": True})
@@ -292,7 +292,7 @@ class RecipeText:
 def learns_from_text(keys: Any) -> bool:
     """Return whether a task of a recipe learns from running text, without labels."""
     kind = keys.get("problem_type") if isinstance(keys, dict) else None
-    return isinstance(kind, str) and kind in PROBLEMS and PROBLEMS[kind].is_text
+    return isinstance(kind, str) and kind in TASKS and TASKS[kind].is_pretraining
 
 
 def parse_labeled(keys: Mapping[str, Any], data_dir: str | None) -> dict[str, RecipeTask]:
@@ -415,9 +415,10 @@ def _describe_tasks(
     heads = {name: task.describe_placeholder(length) for name, task in tasks.items()}
     heads |= {name: {"problem_type": text.problem_type} for name, text in texts.items()}
     config = MinBertConfig.from_dict((start or MinBertConfig()).to_dict(), tasks=heads)
-    kinds = {name: config.task(name).problem_type for name in arguments.tasks}
+    specs = {name: config.task(name) for name in arguments.tasks}
+    kinds = {name: spec.problem_type for name, spec in specs.items()}
     metrics = {name: task.metrics for name, task in tasks.items()}
-    return config, make_problems(kinds, heads, metrics)
+    return config, make_problems(kinds, specs, metrics)
 
 
 def _check_unlabeled(

@@ -10,7 +10,8 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 from datasets_scripts import CorpusData, encode_corpus, make_text_rows
 from minbert_cli.arguments import TextArguments
 from minbert_cli.training.data_notes import describe_unknown
-from trainers import PROBLEMS, Masking, TextSource, spread
+from modeling_minbert import TASKS
+from trainers import Masking, TextSource, spread
 
 MEASURED_DOCUMENTS = 1_000  # evenly spread, whose tokens are counted
 FEWEST_CONTINUED = 0.001  # of the tokens, without a warning about whole words
@@ -57,7 +58,7 @@ def load_text(
     """Tokenize texts, and cut them into rows."""
     seed = args.seed if args.data_seed is None else args.data_seed
     masking = None
-    if PROBLEMS[problem_type].is_masked:
+    if TASKS[problem_type].predicts_masked_tokens:
         shares = ("mlm_probability", "mask_replace_prob", "random_replace_prob", "whole_word_mask")
         options = {name: getattr(arguments, name) for name in shares}
         masking = Masking.from_tokenizer(tokenizer, seed=seed, **options)

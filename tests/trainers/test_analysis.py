@@ -6,6 +6,7 @@ import torch
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix
 
+from modeling_minbert.tasks import parse_task
 from trainers import PROBLEMS, Evaluated, Predicted
 from trainers.problems.analysis import MOST_CLASSES, MOST_POINTS, calibrate
 from trainers.reports.figures import draw_figure
@@ -13,7 +14,8 @@ from trainers.reports.figures import draw_figure
 
 def analyse(kind, logits, predictions, right, **head):
     evaluated = Evaluated(Predicted(logits, predictions, right), None, None, 0)
-    return {block.title: block for block in PROBLEMS[kind]("t", head).describe(evaluated)}
+    spec = parse_task("t", {"problem_type": kind, **head}) if head else None
+    return {block.title: block for block in PROBLEMS[kind]("t", spec).describe(evaluated)}
 
 
 def find_errors(kind, logits, predictions, labels, most):
@@ -128,7 +130,7 @@ def test_scores_are_spread():
     labels = generator.uniform(0, 5, size=20_000).astype(np.float32)
     scores = np.clip(labels + generator.normal(size=20_000), 0, 5)
 
-    found = analyse("similarity", scores[:, None], scores, labels, score_range=(0, 5))
+    found = analyse("similarity", scores[:, None], scores, labels, score_range=[0, 5])
 
     points = found["Predictions and labels"].series["rows"]
     assert len(points) == MOST_POINTS

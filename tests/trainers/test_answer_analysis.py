@@ -1,5 +1,6 @@
 """The report on answers to questions."""
 
+from modeling_minbert.tasks import parse_task
 from trainers import PROBLEMS, Evaluated
 from trainers.problems.blocks import Example
 from trainers.problems.questions import Answer, Answered, QuestionAnswers
@@ -13,7 +14,8 @@ def found(name, *answers, text=None, odds=None):
 
 def analyse(answers, right, examples, **head):
     outputs = Answered(answers, [right[one.id] for one in answers])
-    problem = PROBLEMS["question_answering"]("qa", head)
+    spec = parse_task("qa", {"problem_type": "question_answering", **head})
+    problem = PROBLEMS["question_answering"]("qa", spec)
     evaluated = Evaluated(outputs, None, None, examples)
     return {block.title: block for block in problem.describe(evaluated)}
 

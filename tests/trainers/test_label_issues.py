@@ -8,6 +8,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
 
+from modeling_minbert.tasks import parse_task
 from trainers import PROBLEMS, Evaluated, Predicted, write_label_issues
 from trainers.problems.analysis import find_label_issues
 
@@ -123,7 +124,7 @@ def test_no_row_is_suspected_of_a_class_without_labels():
 
 # Reports
 
-HEAD = {"labels": ["down", "up", "mixed"], "loss": "cross_entropy"}
+SPEC = parse_task("moods", {"problem_type": "classification", "labels": ["down", "up", "mixed"]})
 ROWS = datasets.Dataset.from_dict(
     {"id": [f"r{row}" for row in range(7)], "sentence1": [f"text, {row}" for row in range(7)]}
 )
@@ -136,7 +137,7 @@ def make_outputs():
 
 @pytest.mark.parametrize("quotes", [True, False])
 def test_the_table_lists_the_most_suspicious_rows_first(tmp_path, quotes):
-    problems = {"moods": PROBLEMS["classification"]("moods", HEAD)}
+    problems = {"moods": PROBLEMS["classification"]("moods", SPEC)}
     outputs = {("moods", "validation"): make_outputs()}
 
     lines = write_label_issues(tmp_path, problems, {"moods": ROWS}, outputs, quotes=quotes)
@@ -155,7 +156,7 @@ def test_the_table_lists_the_most_suspicious_rows_first(tmp_path, quotes):
 
 
 def test_the_report_has_the_first_of_them():
-    problem = PROBLEMS["classification"]("moods", HEAD)
+    problem = PROBLEMS["classification"]("moods", SPEC)
 
     *_, found = problem.describe(Evaluated(make_outputs(), ROWS, ROWS, 1))
 

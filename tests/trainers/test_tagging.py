@@ -10,6 +10,7 @@ from transformers import TrainingArguments
 
 from datasets_scripts import train_wordpiece
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from modeling_minbert.tasks import parse_task
 from modeling_minbert.tokens import find_entities as entities_of, split_words
 from tests.trainers.tiny import VOCABULARY
 from trainers import PROBLEMS, Evaluated, MultiTaskTrainer, Task, evaluate_run
@@ -159,7 +160,8 @@ def test_the_standard_error_is_computed_over_sentences():
     residuals = right - right.sum() / sums.sum() * sums
     expected = np.sqrt((residuals**2).sum()) / sums.sum()
 
-    problem = PROBLEMS["token_classification"]("tags", {"labels": NAMES})
+    spec = parse_task("tags", {"problem_type": "token_classification", "labels": NAMES})
+    problem = PROBLEMS["token_classification"]("tags", spec)
     assert problem.measure(found).standard_error == pytest.approx(expected, rel=0.1)
 
 

@@ -14,6 +14,7 @@ from sklearn.metrics import (
     mean_absolute_error,
 )
 
+from modeling_minbert import TASKS
 from trainers import PROBLEMS, make_problems
 from trainers.problems.metrics import aggregates, glue_score
 from trainers.problems.text import SCORES
@@ -116,7 +117,7 @@ def test_every_problem_type_reports_its_headline_metric():
         "contrastive": np.ones((2, 2, 1)),
     }
     logits |= {
-        kind: np.ones((2, len(SCORES))) for kind, problem in PROBLEMS.items() if problem.is_text
+        kind: np.ones((2, len(SCORES))) for kind, task in TASKS.items() if task.is_pretraining
     }
 
     for kind, values in logits.items():

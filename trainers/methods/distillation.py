@@ -146,7 +146,8 @@ class Distillation(Method):
                 f"task {task!r} is a {problem.problem_type} task, which cannot learn from a "
                 f"teacher; those that can are of the types {types}"
             )
-        if problem.head.get("projection") == "training" and problem.teaching == "vectors":
+        projection = getattr(problem.spec, "projection", None)
+        if projection == "training" and problem.teaching == "vectors":
             raise ValueError(
                 f"task {task!r} has projection 'training', whose vectors are not those of "
                 "evaluation: a teacher would not reach these; leave the projection out"

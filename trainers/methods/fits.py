@@ -123,7 +123,7 @@ def keeping_weights(trainer: Any) -> Iterator[None]:
 def update_head(trainer: Any, task: str) -> None:
     """Tell the problem of a task what was fitted."""
     model: Any = find_inner(trainer.model)
-    trainer.problems[task].head |= model.config.tasks[task]
+    trainer.problems[task].spec = model.config.task(task)
 
 
 logger = logging.getLogger(__name__)

@@ -1,9 +1,11 @@
 """Problem types: everything about a task on the training side that depends on its type."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
-from modeling_minbert import unknown
+from modeling_minbert import MinBertTask, unknown
+from modeling_minbert.heads import ProblemType as ProblemType
+from modeling_minbert.tasks import parse_tasks
 
 from .base import Problem
 from .classes import Classification, MultiLabelClassification, MultipleChoice, Ordinal, Paraphrase
@@ -13,22 +15,7 @@ from .scores import Regression, Similarity
 from .tags import TokenClassification
 from .text import MaskedLM, NextSentence, Pretraining
 
-# The keys of `PROBLEMS`, for type checkers.
-ProblemType = Literal[
-    "classification",
-    "multi_label_classification",
-    "ordinal",
-    "paraphrase",
-    "similarity",
-    "regression",
-    "multiple_choice",
-    "contrastive",
-    "token_classification",
-    "question_answering",
-    "masked_lm",
-    "next_sentence",
-    "pretraining",
-]
+# By the names of `TASKS`.
 PROBLEMS: dict[str, type[Problem[Any]]] = {
     "classification": Classification,
     "multi_label_classification": MultiLabelClassification,
@@ -46,17 +33,31 @@ PROBLEMS: dict[str, type[Problem[Any]]] = {
 }
 
 
+def read_problems(
+    results: Mapping[str, Any], problem_types: Mapping[str, str] | None = None
+) -> dict[str, Problem[Any]]:
+    """Create the problems of a run from its ``metrics.json``.
+
+    Args:
+        results: The content of the file.
+        problem_types: Problem type of each task; None takes those that its model describes.
+    """
+    specs = parse_tasks(results["tasks"])
+    types = problem_types or {task: spec.problem_type for task, spec in specs.items()}
+    return make_problems(types, specs, results.get("metrics"))
+
+
 def make_problems(
     problem_types: Mapping[str, str],
-    heads: Mapping[str, Mapping[str, Any]] | None = None,
+    specs: Mapping[str, MinBertTask] | None = None,
     metrics: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Problem[Any]]:
-    """Create the problem of each task, with its head (``config.tasks``) and chosen metrics."""
+    """Create the problem of each task, with its description (``config.task``) and metrics."""
     problems: dict[str, Problem[Any]] = {}
     for task, name in problem_types.items():
         if name not in PROBLEMS:
             raise ValueError(f"task {task!r}: {unknown('problem_type', name, PROBLEMS)}")
         problems[task] = PROBLEMS[name](
-            task, (heads or {}).get(task), (metrics or {}).get(task, ())
+            task, (specs or {}).get(task), (metrics or {}).get(task, ())
         )
     return problems

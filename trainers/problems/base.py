@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from modeling_minbert import unknown
+from modeling_minbert import TASKS, MinBertTask, unknown
+from modeling_minbert.pooled import PooledTask
 from trainers.data.dataset import Rows, spread
 from trainers.data.given_rows import LabelType
 from trainers.data.masking import IGNORED_LABEL
@@ -27,8 +28,6 @@ Outputs = TypeVar("Outputs")
 # Turns the logits of a task, (N, K), into predictions, (N,).
 Decode = Callable[[NDArray[Any]], Any]
 
-# Losses that are likelihoods, so that softmax or sigmoid of the logits are probabilities.
-LIKELIHOODS = ("cross_entropy", "bce", "corn", "cumulative_link")
 # Losses of classes, whose labels can be smoothed.
 SMOOTHED = ("cross_entropy", "bce", "focal")
 # Longer texts are cut when they are quoted in a report.
@@ -63,7 +62,7 @@ class Problem(ABC, Generic[Outputs]):
 
     Args:
         task: Name of the task.
-        head: Description of its head, ``config.tasks[task]``; None takes the defaults.
+        spec: Its description in the model, ``config.task(task)``; None for a model without any.
         metrics: Headline metrics, the first of which represents the task in aggregates; empty for
             the first of ``metrics``. One that is unknown raises ValueError. ``evaluate/<folder or
             name>`` is a module of the library evaluate.
@@ -73,12 +72,6 @@ class Problem(ABC, Generic[Outputs]):
     metrics: ClassVar[tuple[Metric, ...]]
     optional_metrics: ClassVar[tuple[Metric, ...]] = ()
     has_fixed_metrics: ClassVar[bool] = True
-    # Tasks without labels count in aggregates only if there are no others.
-    has_labels: ClassVar[bool] = True
-    # Trains on text without labels: masked tokens, segment pairs, or both.
-    is_text: ClassVar[bool] = False
-    is_masked: ClassVar[bool] = False
-    is_paired: ClassVar[bool] = False
     # The loss is a mean over tokens instead of rows.
     predicts_tokens: ClassVar[bool] = False
     # What `labels` of rows are of.
@@ -89,8 +82,6 @@ class Problem(ABC, Generic[Outputs]):
     is_comparable: ClassVar[bool] = False
     # Every row has its own labels, and may have those of other tasks, too.
     shares_rows: ClassVar[bool] = False
-    # Every row has one class, by which rows can be repeated.
-    has_classes: ClassVar[bool] = False
     # What a student learns from a teacher: logits of a row, of every token, or vectors of texts.
     teaching: ClassVar[Literal["logits", "tokens", "vectors"] | None] = None
     # Parts of the loss that are logged, and their names in the outputs of the model.
@@ -104,10 +95,10 @@ class Problem(ABC, Generic[Outputs]):
     confidence: ClassVar[str] = "softmax"
 
     def __init__(
-        self, task: str, head: Mapping[str, Any] | None = None, metrics: Sequence[str] = ()
+        self, task: str, spec: MinBertTask | None = None, metrics: Sequence[str] = ()
     ) -> None:
         self.task = task
-        self.head = dict(head or {})
+        self.spec = spec
         known = {metric.name: metric for metric in (*self.metrics, *self.optional_metrics)}
         self._check_metrics(metrics, list(known))
         self.chosen = tuple(metrics)
@@ -125,12 +116,17 @@ class Problem(ABC, Generic[Outputs]):
                 )
         self.notes: dict[str, str] = {}  # on what was fitted after training
 
+    @property
+    def kind(self) -> type[MinBertTask]:
+        """The class of the descriptions of such tasks."""
+        return TASKS[self.problem_type]
+
     def with_headline(self, name: str) -> "Problem[Outputs]":
         """Return the same problem with one headline metric."""
         if self.headline == (name,):
             return self
         chosen = dict(zip(self.headline, self.chosen, strict=True)).get(name, name)
-        return type(self)(self.task, self.head, (chosen,))
+        return type(self)(self.task, self.spec, (chosen,))
 
     def _check_metrics(self, chosen: Sequence[str], known: Sequence[str]) -> None:
         if chosen and self.has_fixed_metrics:
@@ -144,7 +140,7 @@ class Problem(ABC, Generic[Outputs]):
                 raise ValueError(f"task {self.task!r}: {unknown(metric, name, known)}")
 
     def find_classes(self, rows: Any) -> NDArray[np.int64]:
-        """Return the class of each row, (N,), if the problem type ``has_classes``."""
+        """Return the class of each row, (N,), of a task whose rows have classes."""
         raise NotImplementedError(f"{self.problem_type} has no classes")
 
     def name_classes(self, count: int) -> tuple[str, ...]:
@@ -190,7 +186,7 @@ class Problem(ABC, Generic[Outputs]):
 
     def has_loss(self, inputs: Mapping[str, Any]) -> bool:
         """Return whether the model can compute a loss of a batch."""
-        return not self.has_labels or "labels" in inputs
+        return self.kind.is_unlabelled or "labels" in inputs
 
     @abstractmethod
     def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
@@ -322,11 +318,6 @@ class Problem(ABC, Generic[Outputs]):
         raise NotImplementedError(f"{self.problem_type} has no predictions to describe")
 
     @property
-    def is_likelihood(self) -> bool:
-        """Whether the head is trained by a likelihood."""
-        return self.head.get("loss") in LIKELIHOODS
-
-    @property
     def smooths_labels(self) -> bool:
         """Whether labels are classes that ``label_smoothing_factor`` mixes in training."""
         return False
@@ -344,7 +335,7 @@ class Problem(ABC, Generic[Outputs]):
     @property
     def card_example(self) -> str | None:
         """Rows to predict, as Python code for the model card; None if there is no ``predict``."""
-        if self.head.get("pair_encoding"):
+        if isinstance(self.spec, PooledTask) and self.spec.pair_encoding:
             return '[("A first sentence.", "A second sentence.")]'
         return '["A sentence."]'
 
@@ -397,7 +388,7 @@ class LabelledProblem(Problem[Predicted]):
     @property
     def names(self) -> Sequence[str]:
         """Names of the classes or labels; empty if they have none."""
-        return self.head.get("labels") or ()
+        return getattr(self.spec, "labels", None) or ()
 
     def name_of(self, number: int) -> str:
         """Return the name of a class or label, or its number if it has none."""

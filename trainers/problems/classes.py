@@ -12,6 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
+from modeling_minbert.calibration import CalibratedTask
+from modeling_minbert.choices import MultipleChoiceTask
+from modeling_minbert.pooled_types import MultiLabelClassificationTask, ParaphraseTask
 from trainers.data.dataset import Rows
 from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import FlatRows
@@ -62,25 +65,43 @@ class Calibrated:
         fitted: What training found when it fitted the temperature; None if it did not.
     """
 
-    head: dict[str, Any]
-    is_likelihood: Any
+    spec: Any
     confidence: ClassVar[str]
     fitted: Fitted | None = None
 
     @property
+    def is_likelihood(self) -> bool:
+        """Whether the head is trained by a likelihood."""
+        return self.spec is not None and self.spec.is_likelihood
+
+    @property
+    def calibrated(self) -> CalibratedTask | None:
+        """Its description in the model, if a temperature can be part of it."""
+        return self.spec if isinstance(self.spec, CalibratedTask) else None
+
+    @property
+    def has_temperature(self) -> bool:
+        """Whether a temperature was fitted."""
+        return self.calibrated is not None and self.calibrated.temperature is not None
+
+    @property
     def temperature(self) -> float:
         """Divisor of the logits in probabilities; 1 if none was fitted."""
-        return float(self.head.get("temperature") or 1)
+        return 1.0 if self.calibrated is None else float(self.calibrated.temperature or 1)
 
     @property
     def calibrates(self) -> bool:
         """Whether training fits a temperature: if asked to, or to replace an earlier one."""
-        return bool(self.head.get("calibrate") or self.head.get("temperature"))
+        return self.has_temperature or self._asks_for_temperature
+
+    @property
+    def _asks_for_temperature(self) -> bool:
+        return self.calibrated is not None and self.calibrated.calibrate
 
     @property
     def caution(self) -> str:
         """Advice to readers of the results."""
-        if not self.head.get("temperature"):
+        if not self.has_temperature:
             return ""
         return (
             f"Probabilities are calibrated by a temperature of {self.temperature:.3f}, fitted to "
@@ -114,13 +135,13 @@ class Calibrated:
         """
         counted = labels != -100
         right = (predictions == labels)[counted]
-        head, found = self.head, []
+        spec, found = self.spec, []
         try:
-            for values in ({**head, "temperature": None}, head):
-                self.head = values
+            for changed in (replace(spec, temperature=None), spec):
+                self.spec = changed
                 found.append(calibrate(self.confidences(logits, predictions)[counted], right))
         finally:
-            self.head = head
+            self.spec = spec
         return Fitted(*found)
 
     def draw_calibration(
@@ -138,8 +159,8 @@ class Calibrated:
                 f"This task was not trained with a likelihood: its confidences are the "
                 f"{self.confidence} of its outputs, which need not be probabilities."
             )
-        if self.fitted is None or not self.head.get("temperature"):
-            if self.head.get("calibrate"):
+        if self.fitted is None or not self.has_temperature:
+            if self._asks_for_temperature:
                 notes.append(
                     "No temperature was fitted: the likelihood of the validation rows has no "
                     "maximum, as when all predictions are right or no better than chance."
@@ -186,7 +207,7 @@ class ThresholdProblem(Calibrated):
     @property
     def wanted(self) -> dict[str, float]:
         """The goal, as in ``{"precision": 0.9}``; empty for none."""
-        return self.head.get("threshold_for") or {}
+        return {} if self.spec is None else self.spec.threshold_for or {}
 
     @property
     def fits_held_out(self) -> bool:
@@ -249,8 +270,6 @@ class ThresholdProblem(Calibrated):
 class ClassProblem(Calibrated, LabelledProblem):
     """A task whose labels are classes."""
 
-    has_classes = True
-
     def find_classes(self, rows: Any) -> NDArray[np.int64]:
         return np.asarray(rows["labels"][:]).astype(np.int64)
 
@@ -259,7 +278,7 @@ class ClassProblem(Calibrated, LabelledProblem):
 
     @property
     def smooths_labels(self) -> bool:
-        return self.head.get("loss") in (None, *SMOOTHED)
+        return self.spec is None or self.spec.loss in SMOOTHED
 
     @abstractmethod
     def probabilities(self, logits: NDArray[Any]) -> NDArray[np.float64]:
@@ -405,6 +424,7 @@ class Paraphrase(ThresholdProblem, ClassProblem):
     """0 or 1 for each pair."""
 
     problem_type = "paraphrase"
+    spec: ParaphraseTask | None
     metrics = (ACCURACY, F1, MACRO_F1)
     optional_metrics = (MATTHEWS,)
     header = "id \t Predicted_Is_Paraphrase \n"
@@ -413,11 +433,12 @@ class Paraphrase(ThresholdProblem, ClassProblem):
 
     @property
     def needs_threshold_fit(self) -> bool:
-        fitted = self.head.get("threshold_fitted") or self.fits_held_out
-        return bool(fitted or self.head.get("threshold", 0.5) is None)
+        if self.spec is None:
+            return False
+        return self.spec.threshold_fitted or self.spec.threshold is None or self.fits_held_out
 
     def list_thresholds(self) -> tuple[Sequence[str], Sequence[float]]:
-        chosen = self.head.get("probability_threshold")
+        chosen = None if self.spec is None else self.spec.probability_threshold
         return [self.name_of(1)], [0.5 if chosen is None else chosen]
 
     def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
@@ -466,6 +487,7 @@ class MultiLabelClassification(ThresholdProblem, LabelledProblem):
     """
 
     problem_type = "multi_label_classification"
+    spec: MultiLabelClassificationTask | None
     metrics = (
         PredictionMetric("micro_f1", draws=micro_f1),
         PredictionMetric("macro_f1", draws=macro_f1),
@@ -478,14 +500,15 @@ class MultiLabelClassification(ThresholdProblem, LabelledProblem):
 
     @property
     def needs_threshold_fit(self) -> bool:
-        return bool(self.head)  # a model without a description of its heads decides by itself
+        return self.spec is not None  # a model without a description of its heads decides by itself
 
     @property
     def fits_held_out(self) -> bool:
         return True
 
     def list_thresholds(self) -> tuple[Sequence[str], Sequence[float]]:
-        chosen = self.head.get("thresholds") or [0.5] * len(self.names)
+        fitted = None if self.spec is None else self.spec.thresholds
+        chosen = fitted or [0.5] * len(self.names)
         return list(map(self.name_of, range(len(chosen)))), chosen
 
     def check(self, where: str, rows: Rows) -> None:
@@ -602,20 +625,21 @@ class MultipleChoice(ClassProblem):
     """The right one of several choices; predictions and labels are their indices, (N,)."""
 
     problem_type = "multiple_choice"
+    spec: MultipleChoiceTask | None
     metrics = (ACCURACY,)
     hub_task = pipeline_tag = "multiple-choice"
     header = "id \t Predicted_Choice \n"
     shares_rows = False  # a row is several sequences
-    has_classes = False  # the same place is another choice in every row
 
     @property
     def label_range(self) -> tuple[float, float] | None:
-        count = self.head.get("num_choices")
+        count = None if self.spec is None else self.spec.num_choices
         return None if count is None else (0, count - 1)
 
     def check(self, where: str, rows: Rows) -> None:
         super().check(where, rows)
-        sizes, count = _count_sequences(rows), self.head.get("num_choices")
+        sizes = _count_sequences(rows)
+        count = None if self.spec is None else self.spec.num_choices
         if None in sizes or len(sizes) > 1 or (count is not None and sizes - {count}):
             raise ValueError(
                 f"{where} is of a multiple_choice task: input_ids and token_type_ids must be a "
@@ -673,7 +697,8 @@ class MultipleChoice(ClassProblem):
 
     @property
     def card_example(self) -> str:
-        question = '"A question?", ' if self.head.get("has_question") else ""
+        has_question = self.spec is not None and self.spec.has_question
+        question = '"A question?", ' if has_question else ""
         return f'[("A context.", {question}["A choice.", "Another choice."])]'
 
 

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from modeling_minbert.pooled_types import ContrastiveTask
 from trainers.data.dataset import Rows
 from trainers.data.rows import FlatRows, TextSource
 
@@ -24,7 +25,7 @@ class Contrastive(Problem[NDArray[Any]]):
         Metric("alignment", lower_is_better=True, needs_pairs=True),
         Metric("uniformity", lower_is_better=True),
     )
-    has_labels = False
+    spec: ContrastiveTask | None
     teaching = "vectors"
     hub_task = pipeline_tag = "sentence-similarity"
 
@@ -41,7 +42,7 @@ class Contrastive(Problem[NDArray[Any]]):
             )
 
     def is_defined(self, metric: Metric) -> bool:
-        return not metric.needs_pairs or self.head.get("num_sentences") != 1
+        return not metric.needs_pairs or self.spec is None or self.spec.num_sentences != 1
 
     def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
         vectors = find_output(outputs, "logits").detach()

@@ -404,7 +404,7 @@ def aggregates(headlines: Mapping[str, tuple[Any, float | None]]) -> dict[str, f
     if not headlines:
         raise ValueError("no tasks to aggregate; expected at least one")
     known = [(problem, value) for problem, value in headlines.values() if value is not None]
-    counted = [pair for pair in known if pair[0].has_labels] or known
+    counted = [pair for pair in known if not pair[0].kind.is_unlabelled] or known
     if not counted:
         return {}
     pairs = [_rate(problem.reported[0], value) for problem, value in counted]

@@ -21,6 +21,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from modeling_minbert import MinBertTask
+from modeling_minbert.questions import QuestionAnsweringTask
 from trainers.data.dataset import spread_numbers
 from trainers.files import write_text
 
@@ -355,16 +357,18 @@ class QuestionAnswering(Problem[Answered]):
     label_type = "positions"
     teaching = "tokens"
     hub_task = pipeline_tag = "question-answering"
-    is_likelihood = True
     card_example = '[("A question?", "A text with the answer.")]'
 
     def __init__(
-        self, task: str, head: Mapping[str, Any] | None = None, metrics: Sequence[str] = ()
+        self, task: str, spec: MinBertTask | None = None, metrics: Sequence[str] = ()
     ) -> None:
-        super().__init__(task, head, metrics)
-        names = ("max_answer_length", "null_score_diff_threshold")
-        given = {name: self.head[name] for name in names if self.head.get(name) is not None}
-        self.search = AnswerSearch(**given)
+        super().__init__(task, spec, metrics)
+        self.search = AnswerSearch()
+        if isinstance(spec, QuestionAnsweringTask):
+            self.search = AnswerSearch(
+                max_answer_length=spec.max_answer_length,
+                null_score_diff_threshold=spec.null_score_diff_threshold,
+            )
 
     @property
     def is_v2(self) -> bool:

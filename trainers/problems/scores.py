@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import pearsonr, spearmanr
 
+from modeling_minbert.pooled_types import RegressionTask, SimilarityTask
 from trainers.data.dataset import Rows
 from trainers.files import write_text
 
@@ -65,6 +66,7 @@ class Similarity(LabelledProblem):
     """A score for each pair."""
 
     problem_type = "similarity"
+    spec: SimilarityTask | None
     metrics = (PEARSON, SPEARMAN)
     dtype = np.float64
     header = "id \t Predicted_Similiary \n"  # the misspelling is part of the format
@@ -72,9 +74,9 @@ class Similarity(LabelledProblem):
 
     @property
     def label_range(self) -> tuple[float, float] | None:
-        if not self.head.get("score_range"):
+        if self.spec is None or not self.spec.score_range:
             return None
-        low, high = self.head["score_range"]
+        low, high = self.spec.score_range
         return low, high
 
     def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
@@ -167,12 +169,13 @@ class Regression(LabelledProblem):
     """
 
     problem_type = "regression"
+    spec: RegressionTask | None
     metrics = tuple(map(_make_metric, BY_TARGET))
     dtype = np.float64
 
     @property
     def names(self) -> Sequence[str]:
-        return self.head.get("targets") or ("score",)
+        return (self.spec and self.spec.targets) or ("score",)
 
     def _check_metrics(self, chosen: Sequence[str], known: Sequence[str]) -> None:
         for name in chosen:
@@ -329,7 +332,7 @@ class Regression(LabelledProblem):
         is_given = labels != MISSING
         errors = np.where(is_given, as_matrix(outputs.predictions) - labels, 0)
         if self._has_several:
-            errors = errors / np.asarray(self.head.get("std") or 1.0)
+            errors = errors / np.asarray((self.spec and self.spec.std) or 1.0)
         sizes = np.sqrt((errors**2).sum(axis=1) / np.maximum(is_given.sum(axis=1), 1))
         rows = np.argsort(-sizes, kind="stable")[:most]
         return [(int(row), float(sizes[row])) for row in rows if sizes[row] > 0]

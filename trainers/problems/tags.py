@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from torch import Tensor
 
+from modeling_minbert.tokens import TokenClassificationTask
 from trainers.data.dataset import Rows
 from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import FlatRows, TextSource, has_token_labels
@@ -190,6 +191,7 @@ class TokenClassification(Calibrated, Problem[Tagged]):
     """A tag for each word."""
 
     problem_type = "token_classification"
+    spec: TokenClassificationTask | None
     metrics = (Metric("f1"), Metric("precision"), Metric("recall"), Metric("accuracy"))
     predicts_tokens = True
     label_type = "tokens"
@@ -202,12 +204,17 @@ class TokenClassification(Calibrated, Problem[Tagged]):
     @property
     def names(self) -> TagNames:
         """The meaning of the tags; ValueError if the head does not name them."""
-        if not self.head.get("labels"):
+        return TagNames.parse(self.tag_names)
+
+    @property
+    def tag_names(self) -> list[str]:
+        """The tags, in the order of their ids; ValueError if the model does not name them."""
+        if self.spec is None or not self.spec.labels:
             raise ValueError(
                 f"task {self.task!r}: the metrics of token_classification need the names of the "
                 "tags, as model.config.tasks[task]['labels']"
             )
-        return TagNames.parse(self.head["labels"])
+        return self.spec.labels
 
     def is_labelled(self, rows: Rows) -> bool:
         if not super().is_labelled(rows):
@@ -265,14 +272,14 @@ class TokenClassification(Calibrated, Problem[Tagged]):
 
     def write(self, folder: Path, stem: str, outputs: Tagged, rows: Any) -> None:
         words = [word for row in rows["words"] for word in row]
-        write_tags(folder / self.prediction_file(stem), words, outputs, self.head["labels"])
+        write_tags(folder / self.prediction_file(stem), words, outputs, self.tag_names)
 
     def read(self, folder: Path, stem: str, ids: Sequence[str], references: NDArray[Any]) -> Tagged:
         path = self.find_file(folder, stem)
         sentences = read_tags(path)
         labelled = [[labels for labels, _ in sentence] for sentence in sentences]
         check_same_rows(path, labelled, references.tolist())
-        names = list(self.head["labels"])
+        names = self.tag_names
         numbers = np.asarray(
             [[names.index(tag) for tag in word] for sentence in sentences for word in sentence]
         )
@@ -280,7 +287,7 @@ class TokenClassification(Calibrated, Problem[Tagged]):
         return Tagged(numbers[:, 1], numbers[:, 0], np.repeat(np.arange(len(lengths)), lengths))
 
     def describe(self, evaluated: Evaluated[Tagged]) -> list[Block]:
-        table, *errors = describe_tags(evaluated, self.head["labels"])
+        table, *errors = describe_tags(evaluated, self.tag_names)
         return [table, *self.draw_calibration(None, evaluated.held_out), *errors]
 
     def confidences(self, logits: Any, predictions: NDArray[Any]) -> NDArray[np.float64]:
@@ -288,7 +295,7 @@ class TokenClassification(Calibrated, Problem[Tagged]):
         return np.take_along_axis(likely, predictions[:, None], axis=1)[:, 0]
 
     def reading_logits(self) -> "TokenLogits":
-        return TokenLogits(self.task, self.head)
+        return TokenLogits(self.task, self.spec)
 
 
 class TokenLogits(TokenClassification):

@@ -33,8 +33,6 @@ NSP_METRICS = (Metric("nsp_accuracy"), Metric("nsp_loss", lower_is_better=True, 
 class TextProblem(Problem[NDArray[Any]]):
     """Sums for each row, ``SCORES``, (N, 5); all logits would not fit in memory."""
 
-    has_labels = False
-    is_text = True
     # Of the pre-trained model in its card: the class that loads it, and the names of its heads.
     auto_class: ClassVar[str] = "AutoModelForMaskedLM"
     objectives: ClassVar[tuple[str, ...]]
@@ -44,7 +42,7 @@ class TextProblem(Problem[NDArray[Any]]):
     def check(self, where: str, rows: Rows) -> None:
         if isinstance(rows, TextSource):
             return
-        if self.is_paired:
+        if self.kind.predicts_next_sentence:
             raise ValueError(
                 f"{where} has no segment pairs; problem_type {self.problem_type!r} needs a text "
                 "source whose rows are pairs"
@@ -64,10 +62,10 @@ class TextProblem(Problem[NDArray[Any]]):
         ids, offsets = inputs["input_ids"], inputs.get("cu_seq_lens_q")
         rows, device = len(ids) if offsets is None else len(offsets) - 1, ids.device
         scores = torch.zeros(rows, len(SCORES), device=device)
-        if self.is_masked:
+        if self.kind.predicts_masked_tokens:
             logits = find_output(outputs, "prediction_logits", "logits")
             scores[:, :3] = _score_tokens(inputs, logits, rows)
-        if self.is_paired:
+        if self.kind.predicts_next_sentence:
             logits = find_output(outputs, "seq_relationship_logits", "logits").float()
             labels = inputs[self.next_sentence_labels]
             scores[:, 3] = F.cross_entropy(logits, labels, reduction="none")
@@ -89,7 +87,7 @@ class TextProblem(Problem[NDArray[Any]]):
 
     def standard_error(self, outputs: NDArray[Any], metrics: Mapping[str, float]) -> float:
         """Of tokens, that of a ratio of sums over rows: tokens of a row are not independent."""
-        if not self.is_masked:
+        if not self.kind.predicts_masked_tokens:
             return binomial_error(float(np.mean(outputs[:, 4] > 0.5)), len(outputs))
         correct, targets = np.asarray(outputs, dtype=np.float64)[:, 1:3].T
         residuals = correct - correct.sum() / targets.sum() * targets
@@ -131,7 +129,6 @@ class MaskedLM(TextProblem):
 
     problem_type = "masked_lm"
     metrics = MLM_METRICS
-    is_masked = True
     predicts_tokens = True
     hub_task = "fill-mask"
     objectives = ("masked language modelling",)
@@ -142,7 +139,6 @@ class NextSentence(TextProblem):
 
     problem_type = "next_sentence"
     metrics = NSP_METRICS
-    is_paired = True
     auto_class = "AutoModelForNextSentencePrediction"
     objectives = ("next-sentence prediction",)
 
@@ -152,8 +148,6 @@ class Pretraining(TextProblem):
 
     problem_type = "pretraining"
     metrics = (*MaskedLM.metrics, *NextSentence.metrics)
-    is_masked = True
-    is_paired = True
     predicts_tokens = True
     hub_task = "fill-mask"
     part_losses = {"mlm": "mlm_loss", "nsp": "nsp_loss"}  # noqa: RUF012  declared in Problem

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trainers.problems import make_problems
+from trainers.problems import read_problems
 from trainers.problems.base import Problem
 from trainers.problems.blocks import Figure, Points, Table
 
@@ -94,7 +94,7 @@ def write_comparison(
 def _read_run(folder: str | os.PathLike[str]) -> Run:
     metrics = printable(read_metrics(folder))
     evidence = printable(read_metrics(folder, EVIDENCE_FILE))
-    problems = make_problems(evidence["problem_types"], metrics["tasks"] or {}, metrics["metrics"])
+    problems = read_problems(metrics, evidence["problem_types"])
     rows = list_results(metrics, problems) if "validation" in metrics else []
     return Run(
         printable(name_run(folder)),

@@ -22,7 +22,7 @@ import torch
 from trainers.data.dataset import Rows, TaskDataset
 from trainers.data.rows import describe_labels
 from trainers.files import write_text
-from trainers.problems import make_problems
+from trainers.problems import read_problems
 from trainers.problems.base import Evaluated, Problem
 from trainers.problems.blocks import Block, Cell, Code, Figure, Number, Numbers, Table
 from trainers.problems.metrics import AGGREGATES
@@ -191,7 +191,7 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
     """
     metrics = printable(read_metrics(folder))
     evidence = printable(read_metrics(folder, EVIDENCE_FILE))
-    problems = make_problems(evidence["problem_types"], metrics["tasks"] or {}, metrics["metrics"])
+    problems = read_problems(metrics, evidence["problem_types"])
     environment = {**evidence["environment"], **metrics["versions"]}
     facts = [[key, value] for key, value in environment.items()]
     steps, epochs = count(int(metrics["steps"]), "optimizer step"), metrics["epochs"] or 0
@@ -350,14 +350,14 @@ def _make_results(
 def _make_task(
     problem: Problem[Any], metrics: Mapping[str, Any], evidence: Mapping[str, Any]
 ) -> Section:
-    task, head = problem.task, problem.head
-    facts = [f"{key.replace('_', ' ')} {head[key]}" for key in HEAD_KEYS if head.get(key)]
+    task, known = problem.task, {key: getattr(problem.spec, key, None) for key in HEAD_KEYS}
+    facts = [f"{key.replace('_', ' ')} {value}" for key, value in known.items() if value]
     kind = ", ".join([problem.problem_type, *facts])
     notes = [f"{kind}; data: {metrics['data'].get(task, '')}", problem.caution]
     curves = evidence["curves"][task]
     if not curves:
         notes.append("Nothing was logged.")
-    elif not problem.is_text:
+    elif not problem.kind.is_pretraining:
         notes.append(
             "The training loss is the mean over the steps since the previous point, with dropout; "
             "the held-out loss is without dropout."

@@ -136,9 +136,9 @@ def evaluate_run(
         for split in sorted(splits, key=_split_order):  # the same order in all processes
             values = trainer.predict_task(task, splits[split])
             output = problem.collect(values, splits[split], decode=trainer.evaluator.decoder(task))
-            if problem.has_labels:
+            if not problem.kind.is_unlabelled:
                 outputs[task, split] = output
-            if not problem.has_labels or problem.is_labelled(splits[split]):
+            if problem.kind.is_unlabelled or problem.is_labelled(splits[split]):
                 measured.setdefault(split, {})[task] = problem.measure(output)
     ordered = sorted(measured, key=_split_order)
     results = {split: _summarize(measured[split], trainer) for split in ordered}
@@ -183,7 +183,7 @@ def _summarize(measured: Mapping[str, Measured], trainer: MultiTaskTrainer) -> R
     }
     # a mean of some tasks could be mistaken for that of all; tasks of text alone have no mean
     is_whole = len(measured) == len(trainer.problems)
-    if is_whole and not all(problem.is_text for problem in trainer.problems.values()):
+    if is_whole and not all(problem.kind.is_pretraining for problem in trainer.problems.values()):
         metrics |= trainer.evaluator.aggregate(metrics)
     return Results(
         metrics,

@@ -17,7 +17,8 @@ from transformers import Trainer, TrainingArguments, get_scheduler
 from transformers.integrations.integration_utils import get_available_reporting_integrations
 from transformers.trainer_utils import SchedulerType
 
-from modeling_minbert import unknown
+from modeling_minbert import MinBertTask, unknown
+from modeling_minbert.tasks import parse_tasks
 from trainers.data.sampling.task_sampling import TaskSampling
 from trainers.files import find_inner, named_errors, takes_task
 from trainers.methods.base import Method
@@ -196,8 +197,8 @@ def check_tasks(
     if len(by_name) < max(1, len(tasks)):
         names = ", ".join(task.name for task in tasks) or "none"
         raise ValueError(f"tasks: {names}; expected one or more with different names")
-    heads = _find_heads(by_name, model)
-    problems = {name: task.make_problem(heads.get(name)) for name, task in by_name.items()}
+    specs = _find_specs(by_name, model)
+    problems = {name: task.make_problem(specs.get(name)) for name, task in by_name.items()}
     _check_names(problems)
     for split in ("train", "evaluation"):
         _check_split(by_name, problems, split)
@@ -207,15 +208,15 @@ def check_tasks(
     return by_name, problems
 
 
-def _find_heads(tasks: Collection[str], model: Any) -> Mapping[str, Any]:
-    """Return the descriptions of the heads of a model, which must have one for each task."""
+def _find_specs(tasks: Collection[str], model: Any) -> dict[str, MinBertTask]:
+    """Return the tasks that a model describes; it must have a head for each one."""
     if len(tasks) > 1 and not takes_task(model):
         raise ValueError(
             f"{type(model).__name__}.forward has no argument task, so all of {', '.join(tasks)} "
             "would train one head; use MinBertForMultiTask, or one task"
         )
     config = getattr(find_inner(model), "config", None)
-    return getattr(config, "tasks", None) or {}
+    return parse_tasks(getattr(config, "tasks", None))
 
 
 def _check_names(problems: Mapping[str, Problem[Any]]) -> None:

@@ -255,7 +255,7 @@ def hide_duplicates(trainer: Any, problem: Problem[Any], inputs: dict[str, Any])
             is_real = torch.arange(len(values), device=values.device) < real
             is_real = is_real.view(-1, *[1] * (values.dim() - 1))
         else:
-            end = offsets[real * (problem.head.get("num_sentences") or 1)]
+            end = offsets[real * getattr(problem.spec, "num_sentences", 1)]
             is_real = torch.arange(values.shape[1], device=values.device) < end
         changed[name] = values.masked_fill(~is_real, filler)
     return {**inputs, **changed} if names else {**inputs, **changed, "num_rows": real}

@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 from transformers import TrainingArguments
 
+from modeling_minbert import TASKS
 from trainers.data.collate import FixedShapes, TaskCollator, collate_rows
 from trainers.data.dataset import Rows, TaskDataset, count_tokens, read_lengths
 from trainers.data.masking import TextTask
@@ -20,7 +21,6 @@ from trainers.data.sampling.streams import ClassShares, counts_of
 from trainers.data.sampling.task_sampling import StepsPerEpoch, TaskSampling
 from trainers.files import HubToken, find_inner, takes_task
 from trainers.methods.base import Method
-from trainers.problems import PROBLEMS
 from trainers.problems.base import Problem
 from trainers.task import Task
 from trainers.training.evaluation import ComputeMetrics, TaskEvaluator
@@ -37,11 +37,15 @@ from .checks import (
 
 def find_texts(tasks: Mapping[str, Task]) -> dict[str, TextTask]:
     """List the tasks that train on text without labels."""
-    kinds = [PROBLEMS[task.problem_type] for task in tasks.values()]
+    kinds = [TASKS[task.problem_type] for task in tasks.values()]
     return {
-        name: TextTask(task.masking if kind.is_masked else None, kind.is_paired, position)
+        name: TextTask(
+            task.masking if kind.predicts_masked_tokens else None,
+            kind.predicts_next_sentence,
+            position,
+        )
         for position, ((name, task), kind) in enumerate(zip(tasks.items(), kinds, strict=True))
-        if kind.is_text
+        if kind.is_pretraining
     }
 
 

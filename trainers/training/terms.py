@@ -129,7 +129,7 @@ class TermCounter:
         problem = self._problems[task]
         if batch.get("labels") is None:
             rows = batch.get("num_rows")
-            per_row = problem.head.get("num_sentences") or 1
+            per_row = getattr(problem.spec, "num_sentences", 1)
             return {WHOLE: count_sequences(batch) / per_row if rows is None else rows}
         names = problem.part_labels or {WHOLE: "labels"}
         return {part: self._count(task, batch[name]) for part, name in names.items()}
