@@ -209,7 +209,7 @@ def run(tmp_path):
     outputs = Predicted(None, rows.values, None)
     rows.problem.write(tmp_path / "predictions", "sts-dev", outputs, {"id": rows.ids})
     content = {
-        "tasks": {"sts": {"problem_type": "similarity"}},
+        "tasks": {"sts": {"problem_type": "similarity", "score_range": [0, 5]}},
         "validation": {"metrics": {"sts_pearson": rows.metric}},
     }
     (tmp_path / "metrics.json").write_text(json.dumps(content))

@@ -5,7 +5,7 @@ from typing import Any
 
 from modeling_minbert import MinBertTask, unknown
 from modeling_minbert.heads import ProblemType as ProblemType
-from modeling_minbert.tasks import parse_tasks
+from modeling_minbert.tasks import parse_fields
 
 from .base import Problem
 from .classes import Classification, MultiLabelClassification, MultipleChoice, Ordinal, Paraphrase
@@ -42,7 +42,8 @@ def read_problems(
         results: The content of the file.
         problem_types: Problem type of each task; None takes those that its model describes.
     """
-    specs = parse_tasks(results["tasks"])
+    described = results["tasks"] or {}
+    specs = {task: parse_fields(task, fields) for task, fields in described.items()}
     types = problem_types or {task: spec.problem_type for task, spec in specs.items()}
     return make_problems(types, specs, results.get("metrics"))
 
