@@ -34,7 +34,7 @@ def test_the_best_step_of_the_plot_has_the_best_value(tmp_path, kind, metric, be
     *_, panel = find_panels(log, problems)
     plot_history(log, problems, tmp_path / "history.png")
 
-    assert panel.best == (10 * values.index(best), best)
+    assert panel.best == [10 * values.index(best), best]
     assert (tmp_path / "history.png").is_file()
 
 

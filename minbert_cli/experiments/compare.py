@@ -14,7 +14,7 @@ from minbert_cli.command_line import expand_path
 from minbert_cli.recipe import parse_recipe
 from minbert_cli.run_folder import FREE_SETTINGS, read_settings
 from trainers import UsageError
-from trainers.problems import make_problems
+from trainers.problems import read_problems
 from trainers.problems.base import Problem
 from trainers.problems.metrics import aggregates
 from trainers.reports.comparison import ALL, PairedDifference, write_comparison
@@ -60,9 +60,7 @@ class ScoredRows:
 def read_scored_rows(folder: Path, labels: Labels) -> dict[str, ScoredRows]:
     """Read and check the predictions for the validation rows."""
     content = read_metrics(folder)
-    heads = {task: content["tasks"][task] for task in labels}
-    problem_types = {task: head["problem_type"] for task, head in heads.items()}
-    problems = make_problems(problem_types, heads, content.get("metrics"))
+    problems = read_problems(content)
     scored = {}
     for task, (ids, references) in labels.items():
         problem, stem = problems[task], f"{task}-{file_split('validation')}"
