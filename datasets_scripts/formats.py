@@ -13,6 +13,7 @@ import datasets
 import numpy as np
 from numpy.typing import NDArray
 
+from .checking import Columns, option
 from .conll_squad import ANSWER_COLUMN, SQUAD_SUFFIXES, count_columns, read_conll, read_squad
 from .encoding import encode_choices, encode_questions, encode_tagged
 from .readers import (
@@ -46,7 +47,6 @@ from .sentence_formats import (
     SentenceFormat,
     SimilarityFormat,
 )
-from .values import Converter, to_columns
 
 # Schemes of tags: in IOB1 a span begins with ``I-``, and with ``B-`` only directly after another
 # span; in IOB2 every span begins with ``B-`` (Ramshaw and Marcus 1995; Tjong Kim Sang and Veenstra
@@ -574,14 +574,13 @@ class ChoiceFormat(SentenceFormat):
     whose length may differ. ``labels`` are names of the choices in their order, for the label.
     """
 
-    choice_columns: tuple[str, ...] = ()
+    choice_columns: Columns = option((), of_type=True)
     num_choices: int | None = None  # of a row, at most; from the rows
 
     problem_type = "multiple_choice"
     has_unlabeled_rows = False
     text_counts = (1, 2)
     own_keys = ("label_column", "labels")
-    options: ClassVar[Mapping[str, Converter]] = {"choice_columns": to_columns}
 
     @property
     def features(self) -> datasets.Features:

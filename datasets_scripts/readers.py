@@ -1,5 +1,6 @@
 """Read files row by row: compression, lines of bounded length, stray quotes, and records."""
 
+import ast
 import bz2
 import csv
 import glob
@@ -593,3 +594,39 @@ def _read_parquet(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
 def shorten(text: str) -> str:
     """Shorten a value for a message."""
     return f"{text[:MAX_SHOWN]}..." if len(text) > MAX_SHOWN else text
+
+
+# Lists that are written as text
+
+
+# A list, tuple or set of texts or integers. Texts without a comma between them are none: Python
+# would join them, and NumPy writes lists so.
+ITEM = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|-?(?:0|[1-9]\d*))"""
+ITEMS = rf"\s*(?:{ITEM}\s*(?:,\s*{ITEM}\s*)*,?\s*)?"
+LIST = re.compile(rf"\[{ITEMS}\]|\((?=\s*['\"]){ITEMS}\)|\{{(?=\s*['\"]){ITEMS}\}}")
+
+
+def read_list(text: str) -> list[str | int] | None:
+    """Read a list that was written as text by JSON or Python; None if a text is no list.
+
+    Raises:
+        ValueError: If it begins and ends as a list, but is not written as these do.
+    """
+    text = text.strip()
+    if LIST.fullmatch(text):
+        value = ast.literal_eval(text)
+        return [value] if isinstance(value, str) else list(value)
+    if text[:1] == "[" and text[-1:] == "]":
+        raise ValueError(
+            f"{text[:MAX_SHOWN]!r} is no list that can be read; write it as JSON, as in "
+            '["first", "second"]'
+        )
+    return None
+
+
+def is_list(text: str) -> bool:
+    """Return whether a text is a list, or looks like one."""
+    try:
+        return read_list(text) is not None
+    except ValueError:
+        return True

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from modeling_minbert import TASKS
 
+from .checking import key_types, keys_with
 from .readers import FILE_SUFFIXES, PLAIN_FORMAT, FileFormat, Record, is_blank, is_test, shorten
-from .values import Converter
 
 Row = dict[str, Any]
 
@@ -83,8 +83,6 @@ class RowFormat(ABC):
     # Keys of a recipe that not every problem type has, and those that it must give.
     own_keys: ClassVar[tuple[str, ...]] = ("label_column",)
     required_keys: ClassVar[tuple[str, ...]] = ("text_columns", "label_column")
-    # Further keys of a recipe, which are fields of this format alone, and how they are converted.
-    options: ClassVar[Mapping[str, Converter]] = {}
     # The required keys of rows of the Hub, if they differ.
     hub_keys: ClassVar[tuple[str, ...]] = ()
     # Values of keys that a recipe may leave out.
@@ -93,6 +91,11 @@ class RowFormat(ABC):
     file_suffixes: ClassVar[tuple[str, ...] | None] = FILE_SUFFIXES
     label_name: ClassVar[str] = "label"
     helper_columns: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def options(cls) -> dict[str, Any]:
+        """Return the types of its options: keys of a recipe that not all problem types have."""
+        return {name: key_types(cls)[name] for name in keys_with(cls, "of_type")}
 
     @property
     @abstractmethod

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import datasets
 import numpy as np
@@ -15,8 +15,19 @@ from numpy.typing import NDArray
 
 from modeling_minbert.texts import WINDOWS, DocumentWindows
 
+from .checking import Columns, Text, option
 from .encoding import count_cut, encode_rows
-from .readers import FileFormat, Record, describe_twins, find_twin, is_test, read_records, shorten
+from .readers import (
+    FileFormat,
+    Record,
+    describe_twins,
+    find_twin,
+    is_list,
+    is_test,
+    read_list,
+    read_records,
+    shorten,
+)
 from .row_format import (
     Row,
     RowFormat,
@@ -28,7 +39,6 @@ from .row_format import (
     make_features,
     normalize_value,
 )
-from .values import Converter, is_list, read_list, to_columns, to_text
 
 # Sentences
 
@@ -337,12 +347,11 @@ class RegressionFormat(SentenceFormat):
     A row may lack some of its K numbers, which are -100 then, but not all.
     """
 
-    label_columns: tuple[str, ...] = ()
+    label_columns: Columns = option((), of_type=True)
 
     problem_type = "regression"
     text_counts = (1, 2)
     required_keys = ("text_columns",)
-    options: ClassVar[Mapping[str, Converter]] = {"label_columns": to_columns}
     row_type = "float32"
 
     @property
@@ -460,15 +469,11 @@ class MultiLabelFormat(ClassificationFormat):
     them, nothing for no label. Or ``label_columns`` are the labels, with 0 or 1 in each column.
     """
 
-    label_separator: str = ","
-    label_columns: tuple[str, ...] = ()
+    label_separator: Text = option(",", of_type=True)
+    label_columns: Columns = option((), of_type=True)
 
     problem_type = "multi_label_classification"
     required_keys = ("text_columns",)
-    options: ClassVar[Mapping[str, Converter]] = {
-        "label_separator": to_text,
-        "label_columns": to_columns,
-    }
 
     @property
     def features(self) -> datasets.Features:

@@ -2,15 +2,34 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from modeling_minbert import TASKS, unknown
 
-from . import values
-from .catalog import DATASETS, Columns, DatasetRow, Submission
+from .catalog import DATASETS, Columns as ColumnNames, DatasetRow, Submission
+from .checking import (
+    INNER,
+    Column,
+    Columns,
+    Count,
+    CountByClass,
+    Delimiter,
+    Fraction,
+    Names,
+    Paths,
+    ScoreRange,
+    Seed,
+    Share,
+    Text,
+    check_keys,
+    check_revision,
+    choice,
+    key_types,
+    keys_with,
+    option,
+)
 from .formats import ROW_FORMATS, SCHEMES
 from .readers import MAIN_SPLITS, FileFormat, find_suffix, is_test
 from .row_format import RowFormat
@@ -22,42 +41,9 @@ PAIR_TYPE = ParaphraseFormat.problem_type
 PAIR_COLUMNS = ("sentence1", "sentence2")
 FILE_KEYS = tuple(f"{split}_file" for split in MAIN_SPLITS)
 EXTRA_SPLIT = re.compile(r"(validation|test)_\w+")
-CLASS_SAMPLING_KEYS = ("max_train_samples_per_class", "max_eval_samples_per_class")
-SAMPLING_CONVERTERS: dict[str, values.Converter] = {
-    "max_train_samples": values.to_count,
-    "max_eval_samples": values.to_count,
-    "max_test_samples": values.to_count,
-    "max_unlabeled_samples": values.to_count,
-    **dict.fromkeys(CLASS_SAMPLING_KEYS, values.to_samples_per_class),
-    "sample_seed": partial(values.to_count, least=0),
-}
-# Keys that a task with a built-in dataset may have.
-FREE_KEYS = {
-    *("dataset", "data_dir", "revision", "problem_type", "unlabeled_file"),
-    *("max_invalid_fraction", "metrics", "document_context"),
-    *SAMPLING_CONVERTERS,
-}
-CONVERTERS: dict[str, values.Converter] = {
-    "label_column": values.to_column,
-    "scheme": values.to_choice(*SCHEMES),
-    "document_context": values.to_switch,
-    "delimiter": values.to_delimiter,
-    "quoting": values.to_switch,
-    "text_columns": values.to_columns,
-    "labels": values.to_names,
-    "score_range": values.to_range,
-    "metrics": values.to_columns,
-    "extra_files": values.to_paths,
-    "class_pairs": values.to_count,
-    "max_invalid_fraction": values.to_fraction,
-    "validation_share": values.to_share,
-    **SAMPLING_CONVERTERS,
-}
-# Keys that only some problem types have, by the format that declares them.
-OPTIONS: dict[str, values.Converter] = {
-    key: converter for kind in ROW_FORMATS.values() for key, converter in kind.options.items()
-}
 HINTS = {"score_range": "[low, high], such as [0, 5]"}
+# Keys that only some problem types have, which are fields of their formats.
+OPTIONS = {name: kind for rows in ROW_FORMATS.values() for name, kind in rows.options().items()}
 
 
 @dataclass(frozen=True)
@@ -133,48 +119,51 @@ class TaskData:
         options: Keys that only formats of some problem types have; see ``RowFormat.options``.
     """
 
-    name: str
-    dataset: str | None = None
-    data_dir: str | None = None
-    hub_id: str | None = None
-    revision: str | None = None
-    problem_type: str | None = None
-    train_file: str | None = None
-    validation_file: str | None = None
-    validation_share: float = 0.1
-    test_file: str | None = None
-    unlabeled_file: str | None = None
-    extra_files: dict[str, str] | None = None
-    text_columns: tuple[str, ...] | None = None
-    label_column: str | None = None
-    id_column: str | None = None
-    delimiter: str | None = None
-    quoting: bool | None = None
-    labels: tuple[str, ...] | None = None
-    score_range: tuple[float, float] | None = None
-    max_invalid_fraction: float = 0.01
-    max_train_samples: int | None = None
-    max_eval_samples: int | None = None
-    max_test_samples: int | None = None
-    max_unlabeled_samples: int | None = None
-    max_train_samples_per_class: int | str | None = None
-    max_eval_samples_per_class: int | str | None = None
-    metrics: tuple[str, ...] | None = None
-    sample_seed: int = 0
-    scheme: str | None = None
-    document_column: str | None = None
-    document_context: bool = False
-    class_pairs: int | None = None
-    class_rows: "TaskData | None" = None
-    group: tuple["TaskData", ...] = ()
-    skips_unlabelled: bool = False
-    options: dict[str, Any] = field(default_factory=dict)
+    name: str = field(metadata=INNER)
+    dataset: Text | None = option(None, built_in=True, shared="equal")
+    data_dir: Text | None = option(None, path=True, built_in=True, shared="equal")
+    hub_id: Text | None = option(None, shared="equal")
+    revision: Text | None = option(None, built_in=True, shared="equal")
+    problem_type: Text | None = option(None, built_in=True)
+    train_file: Text | None = option(None, path=True, shared="equal")
+    validation_file: Text | None = option(None, path=True, shared="equal")
+    validation_share: Share = option(0.1, shared="equal")
+    test_file: Text | None = option(None, path=True, shared="equal")
+    unlabeled_file: Text | None = option(None, path=True, built_in=True, shared="never")
+    extra_files: Paths | None = option(None, path=True, shared="equal")
+    text_columns: Columns | None = option(None, shared="equal")
+    label_column: Column | None = option(None)
+    id_column: Text | None = option(None, shared="equal")
+    delimiter: Delimiter | None = option(None, shared="equal")
+    quoting: bool | None = option(None, shared="equal")
+    labels: Names | None = option(None)
+    score_range: ScoreRange | None = option(None)
+    max_invalid_fraction: Fraction = option(0.01, built_in=True, shared="equal")
+    max_train_samples: Count | None = option(None, built_in=True, shared="equal")
+    max_eval_samples: Count | None = option(None, built_in=True, shared="equal")
+    max_test_samples: Count | None = option(None, built_in=True, shared="equal")
+    max_unlabeled_samples: Count | None = option(None, built_in=True, shared="never")
+    max_train_samples_per_class: CountByClass | None = option(
+        None, built_in=True, shared="never", by_class=True
+    )
+    max_eval_samples_per_class: CountByClass | None = option(
+        None, built_in=True, shared="never", by_class=True
+    )
+    metrics: Columns | None = option(None, built_in=True)
+    sample_seed: Seed = option(0, built_in=True, shared="equal")
+    scheme: Annotated[str, choice(*SCHEMES)] | None = option(None)
+    document_column: Text | None = option(None)
+    document_context: bool = option(False, built_in=True)
+    class_pairs: Count | None = option(None, shared="never")
+    class_rows: "TaskData | None" = field(default=None, metadata=INNER)
+    group: tuple["TaskData", ...] = field(default=(), metadata=INNER)
+    skips_unlabelled: bool = field(default=False, metadata=INNER)
+    options: dict[str, Any] = field(default_factory=dict, metadata=INNER)
 
     @classmethod
-    def recipe_fields(cls) -> tuple[str, ...]:
-        """List the keys of a recipe."""
-        inner = ("name", "options", "class_rows", "group", "skips_unlabelled")
-        return (*(field.name for field in fields(cls) if field.name not in inner), *OPTIONS)
+    def recipe_keys(cls) -> dict[str, Any]:
+        """Return the types of the keys of a recipe, those of single problem types among them."""
+        return {**key_types(cls), **OPTIONS}
 
     @classmethod
     def from_recipe(
@@ -190,13 +179,11 @@ class TaskData:
         Raises:
             ValueError: If a key or a value is unknown, missing, or contradicts another one.
         """
-        known = cls.recipe_fields()
-        for key in mapping:
-            if key not in known:
-                raise ValueError(f"task {name!r}: {unknown('data key', key, known)}")
-        given = values.convert_keys(f"task {name!r}", mapping, CONVERTERS | OPTIONS)
+        where = f"task {name!r}"
+        keys = {key: value for key, value in mapping.items() if value is not None}
+        given = check_keys(where, keys, cls.recipe_keys(), "data key")
         if "class_pairs" in given:
-            rows = cls.from_recipe(name, split_pair_keys(f"task {name!r}", mapping), data_dir)
+            rows = cls.from_recipe(name, split_pair_keys(where, keys), data_dir)
             pairs: TaskData = describe_pairs(rows, given["class_pairs"], given.get("metrics"))
             return pairs
         options = {key: value for key, value in given.items() if key in OPTIONS}
@@ -213,7 +200,7 @@ class TaskData:
             data = _fill_own(data)
         _check_sampling(data)
         _check_unlabeled(data)
-        values.check_revision(data.where, data.revision, data.hub_id)
+        check_revision(data.where, data.revision, data.hub_id)
         return data
 
     @property
@@ -296,7 +283,7 @@ def _fill_built_in(data: TaskData, given: Iterable[str], data_dir: str | Path | 
 
 def _check_built_in_keys(data: TaskData, given: Iterable[str], row: DatasetRow, where: str) -> None:
     """Reject keys that a built-in dataset determines, and problem types that it does not fit."""
-    if fixed := sorted(set(given) - FREE_KEYS):
+    if fixed := sorted(set(given) - set(keys_with(TaskData, "built_in"))):
         raise ValueError(
             f"{where} is built in and has its own {', '.join(fixed)}; remove these keys, or "
             "declare your own files instead of the dataset"
@@ -313,7 +300,7 @@ def _with_generated_rows(data: TaskData, row: DatasetRow, where: str) -> TaskDat
     """Add the columns of a built-in dataset whose rows are generated."""
     if data.data_dir is not None:
         raise ValueError(f"{where} is generated and reads no files; remove data_dir")
-    columns = Columns(("sentence1",) if row.labels else ("sentence1", "sentence2"), "label")
+    columns = ColumnNames(("sentence1",) if row.labels else ("sentence1", "sentence2"), "label")
     return replace(data, **vars(columns))
 
 
@@ -387,7 +374,7 @@ def _join_data_dir(data: TaskData) -> TaskData:
 def _check_keys(data: TaskData, kind: type[RowFormat]) -> None:
     """Reject keys that the problem type does not have, and missing ones that it needs."""
     own = {key for other in ROW_FORMATS.values() for key in other.own_keys}
-    foreign = own - set(kind.own_keys) | (OPTIONS.keys() - kind.options)
+    foreign = own - set(kind.own_keys) | (OPTIONS.keys() - kind.options().keys())
     for key in sorted(foreign):
         if data.options.get(key) or getattr(data, key, None):
             raise ValueError(f"{data.where}: {kind.problem_type} tasks have no {key}; remove it")
@@ -440,7 +427,7 @@ def _check_values(data: TaskData, kind: type[RowFormat]) -> None:
 
 def _check_sampling(data: TaskData) -> None:
     """Check how rows are drawn."""
-    for key in CLASS_SAMPLING_KEYS:
+    for key in keys_with(TaskData, "by_class"):
         if getattr(data, key) is None:
             continue
         other = key.removesuffix("_per_class")

@@ -3,12 +3,13 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from transformers import TrainingArguments
 
+from datasets_scripts.checking import Count, Part, check_fields, option, whole_number
 from modeling_minbert import TASKS, unknown
 from modeling_minbert.heads import ProblemType
 from modeling_minbert.int8 import bfloat16_is_fast
@@ -16,9 +17,9 @@ from trainers.arguments import FastTrainingArguments
 from trainers.data.masking import check_shares
 from trainers.data.sampling.task_sampling import SamplingArguments, StepsPerEpoch, TaskSizes
 from trainers.methods.method_arguments import MethodArguments
-from trainers.options import MAX_TOKENS, check_count, option
+from trainers.task import MAX_TOKENS
 from trainers.training.callbacks import AggregateEarlyStopping
-from trainers.training.checks import MAX_WORKERS
+from trainers.training.checks import MAX_WORKERS, BelowOne
 
 CARD_KEYS = ("language", "license", "datasets", "tags")
 
@@ -33,37 +34,47 @@ class RunArguments:
     }
 
     model_name_or_path: str | None = option(
-        None, "A bert or minbert checkpoint; null for a new model."
+        None, "A bert or minbert checkpoint; null for a new model.", path=True
     )
     revision: str | None = option(
         None, "Branch, tag or commit of the model on the Hub; by default its main branch."
     )
     model_config: dict[str, Any] | None = option(None, "Fields of MinBertConfig for a new model.")
-    data_dir: str | None = option(None, "Folder with the official files of the built-in datasets.")
+    data_dir: str | None = option(
+        None, "Folder with the official files of the built-in datasets.", path=True
+    )
     max_length: int | None = option(
         None, "Maximum tokens of a sequence; by default 128, or the positions of a smaller model."
     )
-    max_tokens_per_batch: int | None = option(
+    max_tokens_per_batch: Annotated[int, whole_number(1, MAX_TOKENS)] | None = option(
         None, "Maximum tokens of a batch of the tasks without a batch_size, instead of rows."
     )
-    early_stopping_patience: int | None = option(
+    early_stopping_patience: Count | None = option(
         None, "Evaluations without a better metric before stopping."
     )
     evaluate_train: bool = option(
-        True, "At the end also evaluate a training sample the size of the validation set."
+        True,
+        "At the end also evaluate a training sample the size of the validation set.",
+        free=True,
     )
-    overwrite_output_dir: bool = option(False, "Whether another run in the folder may be deleted.")
+    overwrite_output_dir: bool = option(
+        False, "Whether another run in the folder may be deleted.", free=True
+    )
     smoke_test: bool = option(
         False, "Try every stage with few rows and steps, in <output_dir>-smoke."
     )
-    verbose: bool = option(False, "Show the messages and progress bars of all libraries.")
+    verbose: bool = option(
+        False, "Show the messages and progress bars of all libraries.", free=True
+    )
     card: dict[str, Any] | None = option(
         None,
         "Hub metadata of the model card: language (en), license (apache-2.0), datasets and tags "
         "(lists).",
+        free=True,
     )
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.model_name_or_path is not None and self.model_config:
             raise ValueError(
                 f"model_name_or_path={self.model_name_or_path!r} determines the sizes; "
@@ -74,8 +85,6 @@ class RunArguments:
                 f"revision={self.revision!r} has no effect without a model_name_or_path on the "
                 "Hub; remove it"
             )
-        rows = "per_device_train_batch_size rows"
-        check_count("max_tokens_per_batch", self.max_tokens_per_batch, MAX_TOKENS, null=rows)
         check_card(self.card or {})
 
     def make_callbacks(self, args: TrainingArguments) -> list[AggregateEarlyStopping]:
@@ -83,8 +92,6 @@ class RunArguments:
         patience = self.early_stopping_patience
         if patience is None:
             return []
-        if patience < 1:
-            raise ValueError(f"early_stopping_patience={patience} must be 1 or more")
         if not args.load_best_model_at_end:
             raise ValueError(
                 f"early_stopping_patience={patience} needs load_best_model_at_end: true and a "
@@ -107,18 +114,17 @@ class FinetuneArguments(SamplingArguments, MethodArguments, RunArguments):
     steps_per_epoch: str = option(
         "longest", "Length of an epoch: shortest, longest, or a number of steps."
     )
-    report_examples: int | None = option(
+    report_examples: Annotated[int, whole_number(0)] | None = option(
         None,
         "Worst errors of each task quoted in report.html; by default 20, or 0 with push_to_hub.",
+        free=True,
     )
 
     def __post_init__(self) -> None:
+        RunArguments.__post_init__(self)
         check_names("tasks", self.tasks, "{sst: {dataset: sst}}")
-        if self.report_examples is not None and self.report_examples < 0:
-            raise ValueError(f"report_examples={self.report_examples}; expected 0 or more")
         SamplingArguments.__post_init__(self)
         MethodArguments.__post_init__(self)
-        RunArguments.__post_init__(self)
         # the rows of others are in the batches of these
         owners = [
             name for name, keys in self.tasks.items() if "shares_rows_with" not in (keys or ())
@@ -334,17 +340,14 @@ class TextArguments:
     mask_replace_prob: float = option(0.8, "Share of the predicted tokens replaced by [MASK].")
     random_replace_prob: float = option(0.1, "Share of them replaced by a random token.")
     whole_word_mask: bool = option(False, "Whether to mask whole words.")
-    short_seq_prob: float = option(0.1, "Share of documents with shorter segment pairs.")
+    short_seq_prob: Part = option(0.1, "Share of documents with shorter segment pairs.")
     balanced_pairs: bool = option(False, "Whether exactly half of the pairs are random, not more.")
-    max_eval_samples: int = option(4096, "Maximum rows of held-out text to evaluate.")
+    max_eval_samples: Count = option(4096, "Maximum rows of held-out text to evaluate.")
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_names("corpus", self.corpus, "{mine: {train_file: my.txt}}")
         check_shares(self.mlm_probability, self.mask_replace_prob, self.random_replace_prob)
-        if not 0 <= self.short_seq_prob <= 1:
-            raise ValueError(f"short_seq_prob={self.short_seq_prob} must be in [0, 1]")
-        if self.max_eval_samples < 1:
-            raise ValueError(f"max_eval_samples={self.max_eval_samples} must be 1 or more")
 
     def check_unused(self, problem_type: str) -> None:
         """Check that no key is set that has no effect for the problem type."""
@@ -393,28 +396,24 @@ class PretrainArguments(TextArguments, RunArguments):
     model_size: Literal["tiny", "mini", "small", "medium", "base", "large"] | None = option(
         None, "Size of a new model; model_config overrides it."
     )
-    dropout: float | None = option(
+    dropout: BelowOne | None = option(
         None, "Dropout of hidden states and attention; by default that of the model."
     )
-    tokenizer_name_or_path: str | None = option(None, "Tokenizer of a new model.")
+    tokenizer_name_or_path: str | None = option(None, "Tokenizer of a new model.", path=True)
     train_tokenizer: bool = option(False, "Train the WordPiece vocabulary of a new model.")
     vocab_size: int | None = option(None, "Size of that vocabulary; by default 30,522.")
     cased: bool = option(False, "Whether the vocabulary is cased.")
-    preprocessing_num_workers: int | None = option(
-        None, "Processes for tokenization; by default all cores for a large text."
+    preprocessing_num_workers: Annotated[int, whole_number(1, MAX_WORKERS)] | None = option(
+        None, "Processes for tokenization; by default all cores for a large text.", free=True
     )
     finetune: dict[str, Any] | None = option(
-        None, "Fine-tune afterwards: {recipe: its recipe, flag: value, ...}."
+        None, "Fine-tune afterwards: {recipe: its recipe, flag: value, ...}.", free=True
     )
 
     def __post_init__(self) -> None:
         TextArguments.__post_init__(self)
         RunArguments.__post_init__(self)
         self.choose_packing(self.problem_type)
-        if self.dropout is not None and not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout={self.dropout} must be in [0, 1)")
-        workers = self.preprocessing_num_workers
-        check_count("preprocessing_num_workers", workers, MAX_WORKERS, null="a suitable number")
         self._check_sources()
         self._check_unused()
         self._check_finetune()

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets_scripts.conll_squad import read_conll, read_squad
-from datasets_scripts.readers import FILE_SUFFIXES, find_suffix, read_records
-from datasets_scripts.values import is_list
+from datasets_scripts.readers import FILE_SUFFIXES, find_suffix, is_list, read_records
 
 MOST_ROWS = 20_000  # that are read
 MOST_CLASSES = 100

@@ -231,6 +231,11 @@ WORDS = {
     "bool": "true or false",
     "int": "number",
     "float": "number",
+    # names of checked types
+    "Annotated": "number",
+    "Count": "number",
+    "Part": "number",
+    "BelowOne": "number",
     "dict": "mapping",
     "list": "list",
     "list[int]": "numbers",

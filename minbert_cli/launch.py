@@ -14,6 +14,10 @@ import transformers
 from accelerate.utils import broadcast_object_list, gather_object
 from transformers import TrainingArguments
 
+from datasets_scripts import TaskData
+from datasets_scripts.checking import keys_with
+from trainers import TaskTraining
+
 Made = TypeVar("Made")
 
 
@@ -69,7 +73,7 @@ DOCUMENTS = 64  # of each text
 MOST_STEPS = 20
 SUFFIX = "-smoke"
 # Keys of a task that depend on how many rows each class has: few rows may lack one.
-BY_CLASS = ("max_train_samples_per_class", "max_eval_samples_per_class", "oversample")
+BY_CLASS = (*keys_with(TaskData, "by_class"), *keys_with(TaskTraining, "by_class"))
 WEIGHTS = ("class_weights", "pos_weight")  # if they are balanced
 
 

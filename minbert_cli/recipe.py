@@ -5,18 +5,17 @@ import json
 import os
 import re
 import types
-from argparse import SUPPRESS, Action, ArgumentError, ArgumentTypeError
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import fields
-from enum import Enum
-from functools import partial
+from contextlib import suppress
+from dataclasses import MISSING, fields
+from functools import cache
 from itertools import product
 from pathlib import Path, PurePath
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import yaml
-from transformers import HfArgumentParser
 
+from datasets_scripts.checking import check_keys, check_value, key_types, keys_with
 from modeling_minbert import suggest, unknown
 from trainers.files import UsageError
 
@@ -24,14 +23,9 @@ from trainers.files import UsageError
 MAX_DEPTH = 50
 MAX_VALUES = 100_000
 MAX_CHARACTERS = 1_000_000
-# Keys whose values are paths, at any level.
-PATH_KEYS = frozenset(
-    {
-        *("data_dir", "output_dir", "logging_dir"),
-        *("train_file", "validation_file", "test_file", "unlabeled_file", "extra_files"),
-        *("model_name_or_path", "tokenizer_name_or_path", "resume_from_checkpoint"),
-        *("base", "recipe", "teacher"),
-    }
+# Words for a boolean on the command line.
+TRUTH = dict.fromkeys(("yes", "true", "t", "y", "1"), True) | dict.fromkeys(
+    ("no", "false", "f", "n", "0"), False
 )
 
 
@@ -163,11 +157,25 @@ def expand_path(path: str) -> str:
     return os.path.expandvars(os.path.expanduser(path))  # noqa: PTH111  Path would change a Hub id
 
 
+@cache
+def path_keys() -> frozenset[str]:
+    """Return the keys whose values are paths, at any level of a recipe."""
+    # imported here, since they know all options of training
+    from datasets_scripts import CorpusData, TaskData
+
+    from .arguments import FinetuneArguments, PretrainArguments, ProgramTrainingArguments
+
+    kinds = (TaskData, CorpusData, FinetuneArguments, PretrainArguments, ProgramTrainingArguments)
+    names = {name for kind in kinds for name in keys_with(kind, "path")}
+    # of transformers, of experiments, and of a chain
+    return frozenset({*names, "output_dir", "resume_from_checkpoint", "base", "recipe"})
+
+
 def expand_paths(keys: Mapping[Any, Any], *, all_paths: bool = False) -> dict[Any, Any]:
     """Expand the paths among the keys of a recipe and of its mappings; or all values."""
     expanded: dict[Any, Any] = {}
     for key, value in keys.items():
-        is_path = all_paths or str(key).rpartition(".")[2] in PATH_KEYS  # keys may be dotted
+        is_path = all_paths or str(key).rpartition(".")[2] in path_keys()  # keys may be dotted
         if isinstance(value, dict):
             expanded[key] = expand_paths(value, all_paths=is_path)
         elif is_path and isinstance(value, list):
@@ -303,17 +311,6 @@ def check_disjoint(where: str, left: Iterable[str], right: Iterable[str], how: s
             raise ValueError(f"{where}: {named} is set {how}; leave one out")
 
 
-class _Parser(HfArgumentParser):
-    """A parser that raises UsageError where argparse would print usage and exit."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
-
-    def _check_value(self, action: Action, value: Any) -> None:
-        if action.choices is not None and value not in action.choices:
-            raise ArgumentError(action, f"{value!r}{_suggest_choice(value, action)}")
-
-
 def parse_recipe(
     argument_classes: Sequence[type],
     argv: Sequence[str],
@@ -356,42 +353,121 @@ def fill_arguments(
 
     ``where`` is the prefix of errors about the recipe; else as in ``parse_recipe``.
     """
-    recipe = dict(recipe)
-    classes: list[Any] = list(argument_classes)
-    parser = _Parser(classes, allow_abbrev=False)
-    actions = {
-        action.dest: action for action in reversed(parser._actions) if action.default != SUPPRESS
-    }
-    hints = _type_hints(argument_classes)
-    for key in recipe:
-        if key not in hints:
-            raise ValueError(f"{where}: {unknown('key', key, hints)}")
-    for key in _list_replaced(classes, flags):
-        recipe.pop(key, None)
-    for name, action in actions.items():
-        _extend(action, hints[name], recipe.get(name))
-    for name, value in recipe.items():
-        actions[name].required = False
-        recipe[name] = _convert(where, name, value, hints[name], actions[name])
-    parser.set_defaults(**recipe)
-    parsed: tuple[Any, ...] = parser.parse_args_into_dataclasses(
-        list(flags), return_remaining_strings=True, look_for_args_file=False
+    known: dict[str, Any] = {}
+    for kind in argument_classes:
+        known |= key_types(kind)
+    given = _read_flags(flags, known, recipe)
+    replaced: set[str] = set()
+    for kind in argument_classes:
+        for flag, keys in getattr(kind, "replaced_keys", {}).items():
+            replaced |= set(keys) if given.get(flag) not in (None, "null") else set()
+    values = {name: value for name, value in recipe.items() if name not in replaced}
+    texts = {name: _read_text(value, known.get(name, Any)) for name, value in values.items()}
+    values = check_keys(str(where), texts, known) | given
+    for kind in argument_classes:
+        for entry in fields(kind):
+            is_required = entry.default is MISSING and entry.default_factory is MISSING
+            if entry.init and is_required and entry.name not in values:
+                raise UsageError(
+                    f"{entry.name} is missing; give it in a recipe, or as --{entry.name}"
+                )
+    return tuple(
+        kind(**{name: values[name] for name in key_types(kind) if name in values})
+        for kind in argument_classes
     )
-    *instances, rest = parsed
-    if rest:
-        _refuse(rest, parser)
-    return tuple(instances)
 
 
-def _list_replaced(classes: Sequence[Any], flags: Sequence[str]) -> list[str]:
-    """List the keys of a recipe that flags replace, by ``replaced_keys`` of the dataclasses."""
-    replaced: list[str] = []
-    for place, word in enumerate(flags):
-        name, _, value = word.removeprefix("--").replace("-", "_").partition("=")
-        if (value or "".join(flags[place + 1 : place + 2])) != "null":
-            for kind in classes:
-                replaced += getattr(kind, "replaced_keys", {}).get(name, ())
-    return replaced
+def _read_flags(
+    flags: Sequence[str], known: Mapping[str, Any], recipe: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Read the flags of a command line; that of a mapping may name keys of it in the recipe."""
+    values: dict[str, Any] = {}
+    for words in group_flags(flags):
+        flag, equals, text = words[0].partition("=")
+        name = flag.removeprefix("--").replace("-", "_")
+        texts = [text, *words[1:]] if equals else list(words[1:])
+        if not flag.startswith("--"):
+            raise UsageError(f"unexpected argument {flag!r}; a recipe is the first argument")
+        if name not in known and known.get(name.removeprefix("no_")) is bool:
+            name, texts = name.removeprefix("no_"), ["false"]
+        if name not in known:
+            names = (f"--{key}" for key in known)
+            raise UsageError(f"unknown flag {flag}{suggest(flag, names)}")
+        types_of_key = _list_types(known[name])
+        takes_several = list in types_of_key
+        if not texts and bool in types_of_key:
+            texts = ["true"]
+        if not texts:
+            raise UsageError(f"{flag}: expected a value")
+        if len(texts) > 1 and not takes_several:
+            raise UsageError(f"unexpected argument {texts[1]!r}; a recipe is the first argument")
+        value: Any
+        if texts == ["null"] and type(None) in types_of_key:
+            value = None
+        elif takes_several and (len(texts) > 1 or str not in types_of_key):
+            (item,) = (
+                get_args(kind)[0] for kind in _members(known[name]) if get_origin(kind) is list
+            )
+            value = [_read_text(text, item) for text in texts]
+        elif dict in types_of_key and str not in types_of_key:
+            value = _read_mapping(flag, texts[0], recipe.get(name))
+        else:
+            value = _read_text(texts[0], known[name])
+        try:
+            value = check_value("", flag, value, known[name])
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        values[name] = expand_paths({name: value})[name]
+    return values
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    """Return the types that a type is a union of."""
+    is_union = get_origin(kind) in (Union, types.UnionType)
+    members = get_args(kind) if is_union else (kind,)
+    return tuple(get_args(each)[0] if get_origin(each) is Annotated else each for each in members)
+
+
+def _list_types(kind: Any) -> tuple[Any, ...]:
+    """Return the classes that values of a type have."""
+    return tuple(get_origin(member) or member for member in _members(kind))
+
+
+def _read_text(value: Any, kind: Any) -> Any:
+    """Read a text in the place of a number or a boolean, and a number in that of a text.
+
+    What cannot be read stays as it is, and is refused later.
+    """
+    expected = _list_types(kind)
+    if str in expected and type(value) in (int, float) and type(value) not in expected:
+        return str(value)
+    if not isinstance(value, str) or str in expected:
+        return value
+    if bool in expected and value.lower() in TRUTH:
+        return TRUTH[value.lower()]
+    for number in (int, float):
+        if number in expected:
+            with suppress(ValueError):
+                return number(value)
+    return value
+
+
+def _read_mapping(flag: str, text: str, of_recipe: Any) -> dict[Any, Any]:
+    """Read a mapping from YAML, or select keys of the mapping in the recipe."""
+    present = of_recipe if isinstance(of_recipe, dict) else {}
+    names = _split_names(text, present)
+    if all(name in present for name in names):
+        return {name: present[name] for name in names}
+    try:
+        value = read_value(text)
+    except yaml.YAMLError as error:
+        raise UsageError(f"{flag}: {text!r} is not YAML") from error
+    if isinstance(value, dict):
+        return value
+    if not isinstance(of_recipe, dict):
+        raise UsageError(f"{flag}: {text!r} is not a mapping; write it as '{{key: value}}'")
+    missing = next(name for name in names if name not in present)
+    raise UsageError(f"{flag}: the recipe has no {missing!r}{suggest(missing, present)}")
 
 
 def split_argv(
@@ -408,14 +484,13 @@ def split_keys(
 ) -> tuple[dict[str, Any], ...]:
     """Split the keys of a mapping of a recipe among the dataclasses that they configure.
 
-    A key may belong to several readers. A reader is a set of keys, or a dataclass: the names that
-    its classmethod ``recipe_fields()`` returns if it has one, else all its fields but ``name``.
+    A key may belong to several readers. A reader is a dataclass, or the names of keys.
     """
     if not isinstance(keys, dict):
         raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
             f"{where}: expected keys and values, as in {{dataset: sst}}, got {keys!r}"
         )
-    names = [_recipe_fields(reader) for reader in readers]
+    names = [set(key_types(reader) if isinstance(reader, type) else reader) for reader in readers]
     known = sorted(set().union(*names))
     for key in keys:
         if key not in known:
@@ -423,71 +498,9 @@ def split_keys(
     return tuple({key: keys[key] for key in keys if key in part} for part in names)
 
 
-def _recipe_fields(reader: Any) -> set[str]:
-    if not isinstance(reader, type):
-        return set(reader)
-    if hasattr(reader, "recipe_fields"):
-        return set(reader.recipe_fields())
-    return {entry.name for entry in fields(reader)} - {"name"}
-
-
-def _type_hints(argument_classes: Iterable[type]) -> dict[str, Any]:
-    hints: dict[str, Any] = {}
-    for kind in argument_classes:
-        types_of_kind = get_type_hints(kind)
-        hints |= {field.name: types_of_kind[field.name] for field in fields(kind) if field.init}
-    return hints
-
-
 def check_types(where: str, kind: type, values: Mapping[str, Any]) -> None:
-    """Check values from YAML against the field types of a dataclass."""
-    hints = _type_hints([kind])
-    for name, value in values.items():
-        if not _fits(hints[name], value):
-            raise ValueError(f"{where}: {name}={value!r}; expected {_name(hints[name])}")
-
-
-def _extend(action: Action, hint: Any, value: Any) -> None:
-    """Accept booleans without a value, mappings as YAML or key names, and null for None."""
-    options = _options(hint)
-    if bool in options and action.nargs is None and action.const is None:
-        action.nargs, action.const = "?", True
-    if str not in options and any((get_origin(each) or each) is dict for each in options):
-        action.type = partial(_mapping, recipe=value)
-    elif action.dest in PATH_KEYS:
-        action.type = expand_path
-    if type(None) in options and action.nargs is None:
-        _allow_null(action)
-
-
-def _allow_null(action: Action) -> None:
-    """Extend the type and the choices of an action by null."""
-    convert: Any = action.type
-
-    def read(text: str) -> Any:
-        return None if text == "null" else (convert or str)(text)
-
-    read.__name__ = getattr(convert, "__name__", "str")  # for the message of argparse
-    action.type = read
-    action.choices = None if action.choices is None else [*action.choices, None]
-
-
-def _mapping(text: str, recipe: Any) -> dict[Any, Any]:
-    """Read a mapping from YAML, or select keys of the mapping in the recipe."""
-    given = recipe if isinstance(recipe, dict) else {}
-    names = _split_names(text, given)
-    if all(name in given for name in names):
-        return {name: given[name] for name in names}
-    try:
-        value = read_value(text)
-    except yaml.YAMLError as error:
-        raise ArgumentTypeError(f"{text!r} is not YAML") from error
-    if isinstance(value, dict):
-        return expand_paths(value)
-    if not isinstance(recipe, dict):
-        raise ArgumentTypeError(f"{text!r} is not a mapping; write it as '{{key: value}}'")
-    missing = next(name for name in names if name not in recipe)
-    raise ArgumentTypeError(f"the recipe has no {missing!r}{suggest(missing, recipe)}")
+    """Check keys and values from YAML against the fields of a dataclass."""
+    check_keys(where, values, key_types(kind))
 
 
 def _split_names(text: str, known: Collection[str]) -> list[str]:
@@ -501,76 +514,3 @@ def _split_names(text: str, known: Collection[str]) -> list[str]:
         names.append(name)
         parts = parts[len(joined) - joined.index(name) :]
     return names
-
-
-def _refuse(rest: Sequence[str], parser: _Parser) -> NoReturn:
-    """Raise an error for the first argument that is not a flag."""
-    first = rest[0].split("=")[0]
-    if not first.startswith("-"):
-        raise UsageError(f"unexpected argument {first!r}; a recipe is the first argument")
-    hint = suggest(first, (f"--{action.dest}" for action in parser._actions))
-    raise UsageError(f"unknown flag {first}{hint}")
-
-
-def _suggest_choice(value: Any, action: Action) -> str:
-    """Return the end of a message about a value that is none of the choices."""
-    return suggest(value, [choice for choice in action.choices or () if choice is not None])
-
-
-def _options(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-
-
-def _convert(path: Any, name: str, value: Any, hint: Any, action: Action) -> Any:
-    """Check the type of a value, and parse text as on the command line."""
-    if _fits(hint, value):
-        if isinstance(value, str) and action.choices and value not in action.choices:
-            raise ValueError(f"{path}: {name}={value!r}{_suggest_choice(value, action)}")
-        return float(value) if type(value) is int and _options(hint)[0] is float else value
-    if str in _options(hint) and type(value) in (int, float):
-        return str(value)
-    try:
-        return _parse(value, action)
-    except (ValueError, TypeError, ArgumentTypeError) as error:
-        raise ValueError(f"{path}: {name}={value!r}; expected {_name(hint)}") from error
-
-
-def _parse(value: Any, action: Action) -> Any:
-    """Parse text as on the command line."""
-    if not isinstance(value, str) or not callable(action.type) or action.nargs == "+":
-        raise ValueError(value)
-    converted = action.type(value)
-    if action.choices and converted not in action.choices:
-        raise ValueError(value)
-    return converted
-
-
-def _fits(hint: Any, value: Any) -> bool:
-    """Whether a value from YAML has the type of a field."""
-    origin, options = get_origin(hint) or hint, get_args(hint)
-    if origin in (Union, types.UnionType):
-        return any(_fits(option, value) for option in options)
-    if origin is Literal:
-        return value in options
-    if origin is list and options:
-        return isinstance(value, list) and all(_fits(options[0], item) for item in value)
-    return origin is Any or _fits_class(origin, value)
-
-
-def _fits_class(origin: Any, value: Any) -> bool:
-    if isinstance(origin, type) and issubclass(origin, Enum):
-        return value in [member.value for member in origin]
-    if isinstance(value, bool) or origin is bool:
-        return isinstance(value, bool) and origin is bool
-    return isinstance(value, (int, float) if origin is float else origin)
-
-
-def _name(hint: Any) -> str:
-    if hint is type(None):
-        return "null"
-    options = _options(hint)
-    if len(options) > 1:
-        return " or ".join(_name(option) for option in options)
-    if get_origin(hint) is Literal:
-        return " or ".join(map(repr, get_args(hint)))
-    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)

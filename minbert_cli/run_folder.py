@@ -18,6 +18,7 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 import modeling_minbert
+from datasets_scripts.checking import keys_with
 from trainers.files import hide_token, named_errors, read_object, remove_leftovers, write_text
 from trainers.training.resuming import (
     checkpoint_problem,
@@ -25,6 +26,7 @@ from trainers.training.resuming import (
     last_complete_checkpoint,
 )
 
+from .arguments import FinetuneArguments, PretrainArguments
 from .recipe import format_recipe, read_recipe
 
 # Packages whose sources identify the code of a run.
@@ -103,15 +105,15 @@ RESULT_FILES = (
     *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
 )
 SHOWN = 6  # names of files in a message
-# Settings that do not affect the results of a run.
+# Settings that do not affect the results of a run: the options that say so, and of transformers.
 FREE_SETTINGS = {
+    *keys_with(FinetuneArguments, "free"),
+    *keys_with(PretrainArguments, "free"),
     "resume_from_checkpoint",
-    "overwrite_output_dir",
     "output_dir",
     "logging_steps",
     "logging_first_step",
     "disable_tqdm",
-    "verbose",
     "report_to",
     "run_name",
     "log_level",
@@ -125,11 +127,6 @@ FREE_SETTINGS = {
     "hub_private_repo",
     "save_total_limit",
     "local_rank",
-    "preprocessing_num_workers",
-    "finetune",
-    "evaluate_train",
-    "report_examples",
-    "card",
 }
 
 

@@ -38,7 +38,9 @@ ProblemType = Literal[
     "pretraining",
 ]
 # Metadata of the fields of tasks: their source.
-RECIPE: dict[str, SetBy] = {"set_by": "recipe"}
+RECIPE: dict[str, Any] = {"set_by": "recipe"}
+# How texts become tokens, which is equal in tasks that share rows.
+READING: dict[str, Any] = RECIPE | {"reads_texts": True}
 DATA: dict[str, SetBy] = {"set_by": "data"}
 TRAINING: dict[str, SetBy] = {"set_by": "training"}
 
@@ -313,7 +315,7 @@ class HeadTask(MinBertTask):
 
     dropout: float | int | None = field(default=None, metadata=RECIPE)
     pooling_layer: int = field(default=-1, metadata=RECIPE)
-    max_length: int | None = field(default=None, metadata=RECIPE)
+    max_length: int | None = field(default=None, metadata=READING)
     data_keys: dict[str, Any] | None = field(default=None, metadata=DATA)
 
     @classmethod

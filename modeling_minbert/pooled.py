@@ -16,6 +16,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from .cpu import MinBertDropout, is_followed
 from .distillation import check_teacher, match_classes, mean_taught
 from .heads import (
+    READING,
     RECIPE,
     HeadTask,
     MinBertHead,
@@ -94,13 +95,13 @@ class PooledTask(HeadTask):
             are learned: the exponential of a linear score of the vector, 0 at first.
     """
 
-    pair_encoding: PairEncoding | None = field(default=None, metadata=RECIPE)
+    pair_encoding: PairEncoding | None = field(default=None, metadata=READING)
     pooling: Pooling | None = field(default=None, metadata=RECIPE)
     head: str | None = field(default=None, metadata=RECIPE)
     loss: str | None = field(default=None, metadata=RECIPE)
-    truncation: Truncation = field(default="head", metadata=RECIPE)
-    window_overlap: int | None = field(default=None, metadata=RECIPE)
-    max_windows: int | None = field(default=None, metadata=RECIPE)
+    truncation: Truncation = field(default="head", metadata=READING)
+    window_overlap: int | None = field(default=None, metadata=READING)
+    max_windows: int | None = field(default=None, metadata=READING)
     window_pooling: WindowPooling | None = field(default=None, metadata=RECIPE)
     target: ClassVar[Target]
     default_loss: ClassVar[str]

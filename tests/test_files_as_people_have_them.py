@@ -133,7 +133,7 @@ def test_a_delimiter_that_no_header_shows_needs_its_key(tmp_path):
     [
         ({"delimiter": ";;"}, "expected one character, or comma, tab, semicolon, bar"),
         ({"delimiter": ","}, "the file is semicolon-separated, but was read as comma-separated"),
-        ({"quoting": "no"}, "quoting='no': expected true or false"),
+        ({"quoting": "no"}, "quoting='no'; expected true or false"),
         ({"problem_type": "question_answering", "quoting": False}, "quoting is for CSV and TSV"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 
 from datasets_scripts import ROW_FORMATS, TaskData, load_task, train_wordpiece
 from minbert_cli.launch import TRAINING_ROWS, shrink
-from minbert_cli.recipe import PATH_KEYS
+from minbert_cli.recipe import path_keys
 from minbert_cli.training.recipe_tasks import parse_labeled
 from tests import small_run
 from tests.problem_examples import COLUMNS, EXAMPLES
@@ -106,7 +106,7 @@ def test_rows_without_a_text_are_skipped_and_reported(tmp_path):
 @pytest.mark.parametrize("kind", OTHERS)
 def test_other_problem_types_refuse_them(tmp_path, kind):
     written = EXAMPLES[kind].write(tmp_path).items()
-    known = TaskData.recipe_fields()
+    known = TaskData.recipe_keys()
     task = {"problem_type": kind} | {key: value for key, value in written if key in known}
     with pytest.raises(ValueError, match=f"unlabeled_file is for .* from a {kind} task"):
         TaskData.from_recipe("own", task | {"unlabeled_file": "texts.tsv"})
@@ -211,8 +211,8 @@ def test_what_has_no_effect_is_refused(tmp_path, capsys, keys, message):
 
 
 def test_a_path_may_begin_with_the_home_folder():
-    keys = [name for name in TaskData.recipe_fields() if name.endswith(("_file", "_files"))]
-    assert set(keys) <= PATH_KEYS
+    keys = [name for name in TaskData.recipe_keys() if name.endswith(("_file", "_files"))]
+    assert set(keys) <= path_keys()
 
 
 def test_a_smoke_test_reads_few_of_them(student):

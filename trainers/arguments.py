@@ -7,7 +7,8 @@ import torch
 from transformers import TrainingArguments
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
-from .options import option
+from datasets_scripts.checking import option
+
 from .training.checks import check_numbers, check_schedules
 
 # Arguments that other libraries check, whose messages do not name them.

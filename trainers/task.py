@@ -2,17 +2,25 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+from datasets_scripts.checking import Count, check_fields, check_value, number, option, whole_number
 from modeling_minbert import TASKS, MinBertTask
 from modeling_minbert.heads import ProblemType
 from trainers.data.dataset import Rows
 from trainers.data.given_rows import read_rows, to_dataset
 from trainers.data.masking import Masking
 from trainers.data.sampling.streams import Oversample, check_oversample
-from trainers.options import MAX_ROWS, MAX_TOKENS, check_count, is_positive
 from trainers.problems import PROBLEMS, make_problems
 from trainers.problems.base import Problem
+
+# Of a batch, whose order of rows is kept in memory.
+MAX_ROWS = 100_000
+MAX_TOKENS = 100_000_000
+Weight = Annotated[
+    float,
+    number("a number > 0 (to train without a task, remove it from the recipe)", lambda x: x > 0),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,31 +51,21 @@ class TaskTraining:
         ValueError: If a value has the wrong type or is out of range, or both sizes are given.
     """
 
-    batch_size: int | None = None
-    max_tokens_per_batch: int | None = None
-    loss_weight: float = 1.0
+    batch_size: Annotated[int, whole_number(1, MAX_ROWS)] | None = None
+    max_tokens_per_batch: Annotated[int, whole_number(1, MAX_TOKENS)] | None = None
+    loss_weight: Weight = 1.0
     auxiliary: bool = False
     regularize: bool = True
-    oversample: Oversample | None = None
+    oversample: Oversample | None = option(None, by_class=True)
     shares_rows_with: str | None = None
 
     def __post_init__(self) -> None:
-        for name, most in (("batch_size", MAX_ROWS), ("max_tokens_per_batch", MAX_TOKENS)):
-            check_count(name, getattr(self, name), most, null="the default of the run")
+        check_oversample(self.oversample)
+        check_fields(self)
         if self.batch_size is not None and self.max_tokens_per_batch is not None:
             raise ValueError(
                 f"batch_size={self.batch_size} and max_tokens_per_batch="
                 f"{self.max_tokens_per_batch}; give one of them"
-            )
-        for name in ("auxiliary", "regularize"):
-            flag: Any = getattr(self, name)
-            if flag is not True and flag is not False:
-                raise ValueError(f"{name}={flag!r}; expected true or false")
-        check_oversample(self.oversample)
-        if not is_positive(self.loss_weight):
-            raise ValueError(
-                f"loss_weight={self.loss_weight!r}; expected a number > 0 (to train without a "
-                "task, remove it from the recipe)"
             )
 
     def check_type(self, problem_type: str) -> None:
@@ -188,7 +186,7 @@ class Task:
         limits = ("max_train_samples", max_train_samples), ("max_eval_samples", max_eval_samples)
         given = ("training", train), ("validation", validation)
         for limit in limits:
-            check_count(*limit, 10**9, null="all rows")
+            check_value("", *limit, Count | None)
         train, validation = (
             to_dataset(f"the {title} set of task {name!r}", rows, *limit)
             for (title, rows), limit in zip(given, limits, strict=True)

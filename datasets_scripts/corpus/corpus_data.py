@@ -2,19 +2,29 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from datasets_scripts import values
 from datasets_scripts.catalog import DATASETS
+from datasets_scripts.checking import (
+    INNER,
+    Count,
+    Fraction,
+    Patterns,
+    Share,
+    Text,
+    check_keys,
+    check_revision,
+    key_types,
+    option,
+    to_text,
+)
 from datasets_scripts.task_data import TaskData
 from modeling_minbert import unknown
 
 SAMPLE_TEXT = "sample_text"
 BUILT_IN = (SAMPLE_TEXT, *DATASETS)
-DOCUMENTS = ("blank_line", "file", "line")
-SENTENCES = ("split", "line")
 LANGUAGE_CODE = re.compile(r"[a-z]{2,3}(-[a-z0-9]+)*")
 FILE_KEYS = ("train_file", "validation_file")
 # Keys of every source, of every source of running text, and of each source.
@@ -25,6 +35,17 @@ SOURCE_KEYS = {
     "hub_id": ("dataset", "hub_id", "revision", "streaming", *TEXT_KEYS, *SHARED_KEYS),
     "train_file": (*FILE_KEYS, "data_dir", "documents", *TEXT_KEYS, *SHARED_KEYS),
 }
+
+
+def to_language(value: Any) -> str:
+    """Check the code of a language; the splitter silently treats anything else as English."""
+    text = to_text(value)
+    if not LANGUAGE_CODE.fullmatch(text):
+        raise ValueError(
+            "expected the code of a language in lower case, such as en, de or pt-br; with "
+            "sentences: line every line is a sentence, in any language"
+        )
+    return text
 
 
 @dataclass(frozen=True)
@@ -59,21 +80,21 @@ class CorpusData:
         max_invalid_fraction: Tolerated fraction of invalid documents of a split, in [0, 1].
     """
 
-    name: str
-    dataset: str | None = None
-    data_dir: str | None = None
-    hub_id: str | None = None
-    revision: str | None = None
-    train_file: tuple[str, ...] | None = None
-    validation_file: tuple[str, ...] | None = None
-    validation_share: float = 0.05
-    text_column: str = "text"
-    documents: str = "blank_line"
-    sentences: str = "split"
-    language: str = "en"
-    streaming: bool = False
-    max_documents: int | None = None
-    max_invalid_fraction: float = 0.01
+    name: str = field(metadata=INNER)
+    dataset: Text | None = option(None)
+    data_dir: Text | None = option(None, path=True)
+    hub_id: Text | None = option(None)
+    revision: Text | None = option(None)
+    train_file: Patterns | None = option(None, path=True)
+    validation_file: Patterns | None = option(None, path=True)
+    validation_share: Share = option(0.05)
+    text_column: Text = option("text")
+    documents: Literal["blank_line", "file", "line"] = option("blank_line")
+    sentences: Literal["split", "line"] = option("split")
+    language: Annotated[str, to_language] = option("en")
+    streaming: bool = option(False)
+    max_documents: Count | None = option(None)
+    max_invalid_fraction: Fraction = option(0.01)
 
     @classmethod
     def from_recipe(
@@ -90,11 +111,8 @@ class CorpusData:
             ValueError: If a key or a value is unknown, missing, or contradicts another one.
         """
         where = f"corpus {name!r}"
-        known = [field.name for field in fields(cls) if field.name != "name"]
-        for key in mapping:
-            if key not in known:
-                raise ValueError(f"{where}: {unknown('key', key, known)}")
-        given = values.convert_keys(where, mapping, CONVERTERS)
+        keys = {key: value for key, value in mapping.items() if value is not None}
+        given = check_keys(where, keys, key_types(cls))
         data = cls(name, **given)
         source = _find_source(data)
         _check_keys(data, source, given)
@@ -102,7 +120,7 @@ class CorpusData:
             return _fill_built_in(data, None if data_dir is None else str(data_dir))
         if source == "hub_id":
             data = replace(data, hub_id=data.hub_id or data.dataset)
-            values.check_revision(where, data.revision, data.hub_id)
+            check_revision(where, data.revision, data.hub_id)
             return data
         return _join_data_dir(data)
 
@@ -196,33 +214,3 @@ def _join_data_dir(data: CorpusData) -> CorpusData:
         if (patterns := getattr(data, key)) is not None
     }
     return replace(data, **joined)  # type: ignore[arg-type]
-
-
-def _to_patterns(where: str, value: Any) -> tuple[str, ...]:
-    patterns = value if isinstance(value, list | tuple) else (value,)
-    if not patterns or not all(isinstance(item, str | Path) and str(item) for item in patterns):
-        raise ValueError(f"{where}: expected a path, a pattern or a list of them")
-    return tuple(map(str, patterns))
-
-
-def _to_language(where: str, value: Any) -> str:
-    text = values.to_text(where, value)
-    # the splitter silently treats anything else as English
-    if not LANGUAGE_CODE.fullmatch(text):
-        raise ValueError(
-            f"{where}: expected the code of a language in lower case, such as en, de or pt-br; "
-            "with sentences: line every line is a sentence, in any language"
-        )
-    return text
-
-
-CONVERTERS: dict[str, values.Converter] = {
-    **dict.fromkeys(FILE_KEYS, _to_patterns),
-    "validation_share": values.to_share,
-    "documents": values.to_choice(*DOCUMENTS),
-    "sentences": values.to_choice(*SENTENCES),
-    "language": _to_language,
-    "streaming": values.to_switch,
-    "max_documents": values.to_count,
-    "max_invalid_fraction": values.to_fraction,
-}

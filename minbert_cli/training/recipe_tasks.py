@@ -18,6 +18,7 @@ from datasets_scripts import (
     load_group,
     load_task,
 )
+from datasets_scripts.checking import keys_with
 from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments, TextArguments
 from minbert_cli.checkpoints import check_rows, choose_length
 from minbert_cli.recipe import check_types, split_keys
@@ -46,18 +47,11 @@ KEY = "shares_rows_with"
 # Where rows come from, how they are drawn, and how their texts become tokens: all of this is equal
 # in tasks that share rows.
 ROW_KEYS = (
-    *("dataset", "hub_id", "train_file", "data_dir", "revision"),
-    *("validation_file", "validation_share", "test_file", "extra_files"),
-    *("text_columns", "id_column", "max_invalid_fraction", "sample_seed"),
-    *("delimiter", "quoting"),
-    *("max_train_samples", "max_eval_samples", "max_test_samples"),
-    *("max_length", "pair_encoding", "truncation", "window_overlap", "max_windows"),
+    *keys_with(TaskData, "shared", "equal"),
+    *dict.fromkeys(name for task in TASKS.values() for name in keys_with(task, "reads_texts")),
 )
 # These go by the labels of one task, which are not those of the others.
-REFUSED_KEYS = (
-    *("max_train_samples_per_class", "max_eval_samples_per_class", "class_pairs"),
-    *("unlabeled_file", "max_unlabeled_samples"),
-)
+REFUSED_KEYS = keys_with(TaskData, "shared", "never")
 
 
 def complete_keys(tasks: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,7 +176,7 @@ class RecipeTask:
     @classmethod
     def from_recipe(cls, name: str, keys: Any, data_dir: str | None) -> "RecipeTask":
         """Check the keys of a task."""
-        readers = (TaskData, HEAD_KEYS, TaskTraining, {"teacher"})
+        readers = (TaskData.recipe_keys(), HEAD_KEYS, TaskTraining, {"teacher"})
         data, head, training, taught = split_keys(f"task {name!r}", keys, readers)
         with _name_task(name):
             task_training = TaskTraining(**training)

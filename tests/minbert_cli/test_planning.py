@@ -242,11 +242,11 @@ ROWS = [
     ),
 ]
 SEARCHES = [
-    ([], r"search=\[\]; expected dict"),
+    ([], r"search=\[\]; expected keys and values"),
     ({"fields": {}}, "search: fields is empty"),
-    ({"trials": 1.5}, "search: trials=1.5; expected int"),
+    ({"trials": 1.5}, "search: trials=1.5; expected a whole number"),
     ({"trial": 2}, "search: unknown key 'trial'; did you mean 't"),
-    ({"method": "x"}, "search: method='x'; expected"),
+    ({"method": "x"}, "search: method='x'; known: grid"),
     ({"fields": {"a": []}}, r"fields: a=\[\]; expected texts, numbers"),
     ({"fields": {"a": [{"b": 1}]}}, r"fields: a=.*; expected texts, numbers.* a dotted path"),
     ({"fields": {"a": 3}}, "fields: a=3; expected a list"),

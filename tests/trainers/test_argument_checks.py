@@ -7,7 +7,7 @@ from transformers import TrainingArguments
 
 from minbert_cli.arguments import FastTrainingArguments
 from tests.trainers.tiny import make_trainer
-from trainers.training.checks import OPTIONAL, RANGES, check_numbers
+from trainers.training.checks import RANGES, check_numbers
 
 NAN, INF = math.nan, math.inf
 BAD = {
@@ -46,12 +46,12 @@ def test_the_argument_and_its_value_are_named(tmp_path, name, value):
 
 
 def test_every_range_has_a_bad_value_here():
-    assert {*RANGES, *OPTIONAL} <= BAD.keys()
+    assert RANGES.keys() <= BAD.keys()
 
 
 @pytest.mark.parametrize("name", ["learning_rate", "adam_epsilon", "weight_decay"])
 def test_the_trainer_checks_arguments_of_transformers(tmp_path, name):
-    with pytest.raises(ValueError, match=f"{name}=nan; expected a finite number"):
+    with pytest.raises(ValueError, match=f"{name}=nan; expected a number"):
         make_trainer(tmp_path / "run", **{name: NAN})
 
     assert not (tmp_path / "run").exists()

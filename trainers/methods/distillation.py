@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import TrainingArguments
 
+from datasets_scripts.checking import Part, Positive, check_value, option
 from trainers.data.dataset import count_tokens, find_labeled
 from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import TEACHER, TeacherRows, TextSource
-from trainers.options import is_positive, option
 from trainers.problems import PROBLEMS
 
 from .base import ComputeLoss, Method, StepLoss, refuse_shared_rows
@@ -67,11 +67,8 @@ class Distillation(Method):
         alpha: float | None = None,
         temperature: float = TEMPERATURE,
     ) -> None:
-        is_share = alpha is None or (is_positive(alpha, or_zero=True) and alpha <= 1)
-        if not is_share:
-            raise ValueError(f"distillation_alpha={alpha!r}; expected a number from 0 to 1")
-        if not is_positive(temperature):
-            raise ValueError(f"distillation_temperature={temperature!r}; expected a number > 0")
+        check_value("", "distillation_alpha", alpha, Part | None)
+        check_value("", "distillation_temperature", temperature, Positive)
         self.teachers: dict[str, Any] | None = None if teachers is None else dict(teachers)
         self.alpha = alpha
         self.temperature = float(temperature)
@@ -293,9 +290,8 @@ class DistillationArguments:
         ValueError: If a value is out of range.
     """
 
-    # None first, as in TrainingArguments.report_to: HfArgumentParser takes the second type
-    teacher: None | str | list[str] = option(  # noqa: RUF036
-        None, "Distillation: the folder or Hub id of a teacher, or several, as in a,b,c."
+    teacher: str | list[str] | None = option(
+        None, "Distillation: the folder or Hub id of a teacher, or several, as in a,b,c.", path=True
     )
     distillation_alpha: float | None = option(
         None, "Share of the teachers in the loss; by default 0.5, and 1 for vectors."

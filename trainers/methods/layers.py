@@ -10,8 +10,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import TrainerState, TrainingArguments
 
+from datasets_scripts.checking import Positive, check_value
 from trainers.files import find_inner
-from trainers.options import is_positive
 
 from .base import Method, refuse_sharding
 
@@ -162,8 +162,7 @@ class LayerwiseLearningRates(Method):
     def __post_init__(self) -> None:
         if not 0 < self.decay <= 1:
             raise ValueError(f"{KEY}={self.decay!r}; expected in (0, 1]")
-        if self.head_learning_rate is not None and not is_positive(self.head_learning_rate):
-            raise ValueError(f"{HEAD_KEY}={self.head_learning_rate!r}; expected a number > 0")
+        check_value("", HEAD_KEY, self.head_learning_rate, Positive | None)
 
     def factors(self, model: nn.Module) -> dict[str, float]:
         """Return the learning rate factor of each parameter; from the top layer up it is 1."""

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from datasets_scripts.checking import option
 from modeling_minbert import unknown
-from trainers.options import option
 
 from .averaging import WeightAveraging
 from .base import Method

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from transformers import TrainerState, TrainingArguments
 
+from datasets_scripts.checking import NotNegative, Positive, check_fields, check_value, whole_number
 from trainers.files import find_inner
 from trainers.methods.averaging import WeightAverage
 from trainers.methods.base import ComputeLoss, Method, StepLoss, refuse_sharding, refuse_shared_rows
-from trainers.options import is_count, is_positive
 from trainers.problems import PROBLEMS
 
 logger = logging.getLogger(__name__)
@@ -116,25 +116,16 @@ class SmartConfig:
     Source: Jiang et al. 2020, sections 3.1 and 3.2.
     """
 
-    weight: float = 1.0
-    bregman_weight: float = 0.0
+    weight: NotNegative = 1.0
+    bregman_weight: NotNegative = 0.0
     mode: Literal["paper", "mtdnn"] = "paper"
-    epsilon: float = 0.1
-    noise: float = 1e-5
-    step_size: float = 0.1
-    steps: int = 1
+    epsilon: Positive = 0.1
+    noise: Positive = 1e-5
+    step_size: Positive = 0.1
+    steps: Annotated[int, whole_number(1, MAX_STEPS)] = 1
 
     def __post_init__(self) -> None:
-        for name in ("weight", "bregman_weight"):
-            check_number(name, getattr(self, name), above=False)
-        for name in ("epsilon", "noise", "step_size"):
-            check_number(name, getattr(self, name), above=True)
-        if self.mode not in ("paper", "mtdnn"):
-            raise ValueError(f"smart: mode={self.mode!r}; expected 'paper' or 'mtdnn'")
-        if not is_count(self.steps, 1, MAX_STEPS):
-            raise ValueError(
-                f"smart: steps={self.steps!r}; expected a whole number from 1 to {MAX_STEPS:,}"
-            )
+        check_fields(self, "smart")
         if not self.weight and not self.bregman_weight:
             raise ValueError("smart: weight and bregman_weight are both 0; leave smart out")
 
@@ -300,12 +291,6 @@ def number_sequences(inputs: Mapping[str, Any]) -> Tensor:
     return sequences if mask is None else sequences.masked_fill(mask.flatten(0, -2) == 0, -1)
 
 
-def check_number(name: str, value: Any, *, above: bool) -> None:
-    """Check that a value is a finite number >= 0, or > 0 if ``above``."""
-    if not is_positive(value, or_zero=not above):
-        raise ValueError(f"{name}={value!r}; expected a number {'> 0' if above else '>= 0'}")
-
-
 BREGMAN_FILE = "bregman.safetensors"
 # Decay of the moving average in the first tenth of training, and later: Jiang et al. 2020, 4.1.
 EARLY, DECAY, LATE_DECAY = 0.1, 0.99, 0.999
@@ -415,7 +400,7 @@ class RDrop(Regularizer):
     key = "r_drop"
 
     def __post_init__(self) -> None:
-        check_number("r_drop: alpha", self.alpha, above=True)
+        check_value("r_drop", "alpha", self.alpha, Positive)
 
     def fact_names(self, task: str) -> tuple[str, ...]:
         return ("rdrop_divergence",) if task in self.tasks else ()

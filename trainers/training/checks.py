@@ -3,9 +3,8 @@
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Annotated, Any
 
 import datasets
 import numpy as np
@@ -17,15 +16,15 @@ from transformers import Trainer, TrainingArguments, get_scheduler
 from transformers.integrations.integration_utils import get_available_reporting_integrations
 from transformers.trainer_utils import SchedulerType
 
+from datasets_scripts.checking import NotNegative, Positive, check_value, number, whole_number
 from modeling_minbert import MinBertTask, unknown
 from modeling_minbert.tasks import parse_tasks
 from trainers.data.sampling.task_sampling import TaskSampling
 from trainers.files import find_inner, named_errors, takes_task
 from trainers.methods.base import Method
-from trainers.options import MAX_ROWS, is_count, is_positive
 from trainers.problems.base import LabelledProblem, Problem
 from trainers.problems.metrics import AGGREGATES, Metric
-from trainers.task import Task, find_rows
+from trainers.task import MAX_ROWS, Task, find_rows
 from trainers.training.terms import check_smoothing
 
 from .shared_steps import find_leaders
@@ -35,71 +34,58 @@ MAX_WORKERS = 256  # of a data loader
 MAX_SECONDS = 10**7  # of waiting for another process
 
 
-@dataclass(frozen=True)
-class Range:
-    """The values that an argument may have."""
+# Kinds of values; an argument may be a number of steps, or a fraction of all steps.
+BelowOne = Annotated[float, number("a number >= 0 and < 1", lambda x: 0 <= x < 1)]
+Steps = Annotated[int, whole_number(1, MAX_STEPS)]
+Duration = Annotated[
+    float,
+    number(
+        f"a number of steps from 0 to {MAX_STEPS:,}, or a fraction of all steps",
+        lambda x: 0 <= x <= MAX_STEPS,
+    ),
+]
+Interval = Annotated[
+    float,
+    number(
+        f"a number of steps from 1 to {MAX_STEPS:,}, or a fraction of all steps",
+        lambda x: 0 < x <= MAX_STEPS,
+    ),
+]
+Epochs = Annotated[
+    float, number(f"a number > 0 and at most {MAX_STEPS:,}", lambda x: 0 < x <= MAX_STEPS)
+]
+BatchRows = Annotated[int, whole_number(1, MAX_ROWS)]
+Workers = Annotated[int, whole_number(0, MAX_WORKERS)]
+Seconds = Annotated[int, whole_number(1, MAX_SECONDS)]
+RunSeed = Annotated[int, whole_number(0, 2**32 - 1)]
 
-    description: str
-    contains: Callable[[Any], bool]
-
-
-def _whole_numbers(least: int, most: int) -> Range:
-    description = f"a whole number from {least} to {most:,}"
-    return Range(description, lambda value: is_count(value, least, most))
-
-
-POSITIVE = Range("a finite number > 0", is_positive)
-NOT_NEGATIVE = Range("a finite number >= 0", lambda value: is_positive(value, or_zero=True))
-FRACTION = Range(
-    "a number >= 0 and < 1", lambda value: is_positive(value, or_zero=True) and value < 1
-)
-COUNT = _whole_numbers(1, MAX_STEPS)
-DURATION = Range(
-    f"a number of steps from 0 to {MAX_STEPS:,}, or a fraction of all steps",
-    lambda value: is_positive(value, or_zero=True) and value <= MAX_STEPS,
-)
-INTERVAL = Range(
-    f"a number of steps from 1 to {MAX_STEPS:,}, or a fraction of all steps",
-    lambda value: is_positive(value) and value <= MAX_STEPS,
-)
-EPOCHS = Range(
-    f"a number > 0 and at most {MAX_STEPS:,}",
-    lambda value: is_positive(value) and value <= MAX_STEPS,
-)
-ROWS = _whole_numbers(1, MAX_ROWS)
-WORKERS = _whole_numbers(0, MAX_WORKERS)
-SECONDS = _whole_numbers(1, MAX_SECONDS)
-SEED = _whole_numbers(0, 2**32 - 1)
-
-RANGES = {
-    "learning_rate": NOT_NEGATIVE,
-    "weight_decay": NOT_NEGATIVE,
-    "adam_beta1": FRACTION,
-    "adam_beta2": FRACTION,
-    "adam_epsilon": POSITIVE,
-    "max_grad_norm": NOT_NEGATIVE,
-    "label_smoothing_factor": FRACTION,
-    "warmup_steps": DURATION,
-    "eval_delay": DURATION,
-    "gradient_accumulation_steps": ROWS,
-    "per_device_train_batch_size": ROWS,
-    "per_device_eval_batch_size": ROWS,
-    "dataloader_num_workers": WORKERS,
-    "ddp_timeout": SECONDS,
-    "seed": SEED,
+RANGES: dict[str, Any] = {
+    "learning_rate": NotNegative,
+    "weight_decay": NotNegative,
+    "adam_beta1": BelowOne,
+    "adam_beta2": BelowOne,
+    "adam_epsilon": Positive,
+    "max_grad_norm": NotNegative,
+    "label_smoothing_factor": BelowOne,
+    "warmup_steps": Duration,
+    "eval_delay": Duration,
+    "gradient_accumulation_steps": BatchRows,
+    "per_device_train_batch_size": BatchRows,
+    "per_device_eval_batch_size": BatchRows,
+    "dataloader_num_workers": Workers,
+    "ddp_timeout": Seconds,
+    "seed": RunSeed,
+    "data_seed": RunSeed | None,
+    "eval_accumulation_steps": Steps | None,
+    "dataloader_prefetch_factor": BatchRows | None,
+    "neftune_noise_alpha": NotNegative | None,
+    "save_total_limit": Steps | None,
 }
 # Arguments that count only under a strategy, which does not depend on them.
 INTERVALS = {
     "logging_steps": "logging_strategy",
     "eval_steps": "eval_strategy",
     "save_steps": "save_strategy",
-}
-OPTIONAL = {
-    "data_seed": SEED,
-    "eval_accumulation_steps": COUNT,
-    "dataloader_prefetch_factor": ROWS,
-    "neftune_noise_alpha": NOT_NEGATIVE,
-    "save_total_limit": COUNT,
 }
 
 
@@ -110,9 +96,8 @@ def check_numbers(args: TrainingArguments) -> None:
         ValueError: Names the argument, its value and what is expected.
     """
     ranges = dict(RANGES)
-    ranges |= {name: own for name, own in OPTIONAL.items() if getattr(args, name) is not None}
     if args.max_steps <= 0:
-        ranges["num_train_epochs"] = EPOCHS
+        ranges["num_train_epochs"] = Epochs
     _check(args, ranges)
     if args.dataloader_persistent_workers and not args.dataloader_num_workers:
         raise ValueError("dataloader_persistent_workers=True needs dataloader_num_workers above 0")
@@ -127,7 +112,7 @@ def check_schedules(args: TrainingArguments) -> None:
         ValueError: Names the argument, its value and what is expected.
     """
     strategies = {name: getattr(args, strategy) for name, strategy in INTERVALS.items()}
-    _check(args, {name: INTERVAL for name, kind in strategies.items() if kind == "steps"})
+    _check(args, {name: Interval for name, kind in strategies.items() if kind == "steps"})
     if not args.lr_scheduler_kwargs:
         return
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
@@ -173,11 +158,9 @@ def check_libraries(args: TrainingArguments, model: nn.Module) -> None:
             )
 
 
-def _check(args: TrainingArguments, ranges: Mapping[str, Range]) -> None:
-    for name, own in ranges.items():
-        value = getattr(args, name)
-        if not own.contains(value):
-            raise ValueError(f"{name}={value!r}; expected {own.description}")
+def _check(args: TrainingArguments, ranges: Mapping[str, Any]) -> None:
+    for name, kind in ranges.items():
+        check_value("", name, getattr(args, name), kind)
 
 
 # Names that Trainer adds to the metrics of an evaluation.

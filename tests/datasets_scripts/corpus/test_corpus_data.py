@@ -89,32 +89,32 @@ def test_sources_that_contradict_each_other_are_refused(keys, message):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("validation_share", 1, r"validation_share=1: expected a fraction in \[0, 1\)"),
-        ("validation_share", "a", "validation_share='a': expected a fraction"),
+        ("validation_share", 1, r"validation_share=1; expected a fraction in \[0, 1\)"),
+        ("validation_share", "a", "validation_share='a'; expected a fraction"),
         (
             "documents",
             "page",
-            "documents='page': unknown value 'page'; known: blank_line, file, line",
+            "documents='page'; known: blank_line, file, line",
         ),
-        ("sentences", "prose", "sentences='prose': unknown value 'prose'; known: split, line"),
-        ("language", False, "language=False: expected text; quote it"),  # Norwegian in YAML
+        ("sentences", "prose", "sentences='prose'; known: split, line"),
+        ("language", False, "language=False; expected text; quote it"),  # Norwegian in YAML
         (
             "language",
             "english",
-            "language='english': expected the code of a language in lower case",
+            "language='english'; expected the code of a language in lower case",
         ),
         (
             "language",
             "EN",
-            "language='EN': expected the code .* sentences: line every line is a sentence",
+            "language='EN'; expected the code .* sentences: line every line is a sentence",
         ),
-        ("language", "de_DE", "language='de_DE': expected the code of a language"),
-        ("streaming", "yes", "streaming='yes': expected true or false"),
-        ("max_documents", 0, "max_documents=0: expected an integer of at least 1"),
-        ("max_documents", True, "max_documents=True: expected an integer of at least 1"),
-        ("max_invalid_fraction", 2, r"max_invalid_fraction=2: expected a fraction in \[0, 1\]"),
-        ("train_file", [], r"train_file=\[\]: expected a path, a pattern or a list of them"),
-        ("validation_file", [3], r"validation_file=\[3\]: expected a path, a pattern"),
+        ("language", "de_DE", "language='de_DE'; expected the code of a language"),
+        ("streaming", "yes", "streaming='yes'; expected true or false"),
+        ("max_documents", 0, "max_documents=0; expected a whole number of at least 1"),
+        ("max_documents", True, "max_documents=True; expected a whole number of at least 1"),
+        ("max_invalid_fraction", 2, r"max_invalid_fraction=2; expected a fraction in \[0, 1\]"),
+        ("train_file", [], r"train_file=\[\]; expected a path, a pattern or a list of them"),
+        ("validation_file", [3], r"validation_file=\[3\]; expected a path, a pattern"),
     ],
 )
 def test_values_of_another_kind_are_refused(key, value, message):

@@ -159,7 +159,7 @@ def test_lines_may_end_as_on_windows(tmp_path):
             IOB1,
             IOB1,
             {"scheme": "bio"},
-            "scheme='bio': unknown value 'bio'; .*known: iob1, iob2, iob, bioes, plain",
+            "scheme='bio'; .*known: iob1, iob2, iob, bioes, plain",
         ),
         (IOB1, IOB1, {"document_context": 1}, "expected true or false"),
         (

@@ -102,7 +102,7 @@ def test_built_in_classifications_can_be_paired():
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"class_pairs": 0}, "class_pairs=0: expected an integer of at least 1"),
+        ({"class_pairs": 0}, "class_pairs=0; expected a whole number of at least 1"),
         ({"problem_type": "similarity"}, "class_pairs makes pairs for a paraphrase task, not for"),
         ({"text_columns": ["text", "label"]}, "class_pairs needs rows with one text and a class"),
         ({"max_train_samples": 1}, "class_pairs: the 1 train rows make no pairs of both kinds"),

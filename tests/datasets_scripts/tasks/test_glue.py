@@ -184,7 +184,7 @@ def test_own_files_can_have_more_held_out_sets(tmp_path):
     }
     with pytest.raises(ValueError, match="extra_files: 'hard' is not a split; names start with"):
         TaskData.from_recipe("mine", keys | {"extra_files": {"hard": "train.tsv"}})
-    with pytest.raises(ValueError, match="extra_files=3: expected names and paths, as in"):
+    with pytest.raises(ValueError, match="extra_files=3; expected names and paths, as in"):
         TaskData.from_recipe("mine", keys | {"extra_files": 3})
 
 

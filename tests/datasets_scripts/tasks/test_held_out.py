@@ -40,7 +40,7 @@ def texts(task, split):
 @pytest.mark.parametrize("problem_type", ROW_FORMATS)
 def test_every_problem_type_trains_on_one_file(tmp_path, problem_type):
     keys = {"problem_type": problem_type, **EXAMPLES[problem_type].write(tmp_path)}
-    keys = {key: value for key, value in keys.items() if key in TaskData.recipe_fields()}
+    keys = {key: value for key, value in keys.items() if key in TaskData.recipe_keys()}
     whole = load(tmp_path, **keys)
     del keys["validation_file"]
 

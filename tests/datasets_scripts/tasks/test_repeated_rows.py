@@ -28,7 +28,7 @@ def number_pairs(numbers, label):
 @pytest.mark.parametrize("problem_type", ROW_FORMATS)
 def test_the_training_file_given_twice_is_reported(tmp_path, caplog, problem_type):
     keys = {"problem_type": problem_type, **EXAMPLES[problem_type].write(tmp_path)}
-    keys = {key: value for key, value in keys.items() if key in TaskData.recipe_fields()}
+    keys = {key: value for key, value in keys.items() if key in TaskData.recipe_keys()}
 
     with caplog.at_level(logging.WARNING):
         task = load(tmp_path, **keys | {"validation_file": keys["train_file"]})

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.options import is_count, is_positive, option
+from datasets_scripts.checking import is_number, option
 
 # Decrease of alpha between the first and the last epoch (Stickland and Murray 2019).
 ANNEALED_BY = 0.8
@@ -98,7 +98,7 @@ class DrawnOrder:
 
 def count_steps(steps_per_epoch: StepsPerEpoch, passes: NDArray[np.float64], unit: int = 1) -> int:
     """Convert ``steps_per_epoch`` to steps; ``passes`` are the units of a pass over each task."""
-    if isinstance(steps_per_epoch, int) and is_count(steps_per_epoch, 1, MAX_STEPS):
+    if type(steps_per_epoch) is int and 1 <= steps_per_epoch <= MAX_STEPS:
         return steps_per_epoch
     if steps_per_epoch == "shortest":
         return max(1, math.floor(passes.min())) * unit
@@ -214,7 +214,7 @@ class Temperature(DrawnSampling):
     name = "temperature"
 
     def __post_init__(self) -> None:
-        if not is_positive(self.temperature):
+        if not (is_number(self.temperature) and self.temperature > 0):
             raise ValueError(
                 f"sampling_temperature={self.temperature!r}; task_sampling: temperature needs a "
                 "number > 0, such as 2 (1 is proportional, large values are close to uniform)"
@@ -244,7 +244,7 @@ class Weighted(DrawnSampling):
                 "task_sampling: weighted needs sampling_weights, such as {sst: 1, quora: 3}"
             )
         for task, weight in self.weights.items():
-            if not is_positive(weight):
+            if not (is_number(weight) and weight > 0):
                 raise ValueError(
                     f"sampling_weights: {task}={weight!r}; expected a number > 0 (to train without "
                     "a task, remove it from the recipe)"

@@ -1,0 +1,306 @@
+"""The one checker of user input: keys and values of recipes against the fields of dataclasses.
+
+The type of a field says what its values are, and metadata what the key is for::
+
+    validation_share: Share = option(0.1)
+    train_file: Text | None = option(None, path=True, shared="equal")
+
+A type is one of Python's, or ``Annotated`` with a function that returns the value as the field has
+it, or raises a ValueError that says what is expected.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, field, fields
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from modeling_minbert import suggest, unknown
+
+from .readers import DELIMITERS
+
+Check = Callable[[Any], Any]
+
+# Of a field that is no key of a recipe.
+INNER = {"inner": True}
+PLAIN = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    list: "a list",
+    dict: "keys and values, as in {key: value}",
+    type(None): "null",
+}
+
+
+def option(
+    default: Any = MISSING,
+    description: str = "",
+    *,
+    path: bool = False,
+    built_in: bool = False,
+    shared: Literal["equal", "never"] | None = None,
+    by_class: bool = False,
+    of_type: bool = False,
+    free: bool = False,
+) -> Any:
+    """Return the field of a key of a recipe, with all that other parts must know about the key.
+
+    Args:
+        default: Its default; without one the key is required.
+        description: What ``--help`` shows.
+        path: Whether its values are paths, in which ``~`` and variables are expanded.
+        built_in: Whether a task with a built-in dataset may have it.
+        shared: In tasks that share rows it is ``equal``, or may ``never`` be given.
+        by_class: Whether it depends on how many rows each class has, of which few rows may have
+            none.
+        of_type: Whether it is a field of the rows of some problem types, which alone have it.
+        free: Whether it does not change the results of a run.
+    """
+    metadata = {"help": description, "path": path, "built_in": built_in, "shared": shared}
+    metadata |= {"by_class": by_class, "of_type": of_type, "free": free}
+    # what is false is left out: argparse, as transformers uses it, knows nothing but help
+    return field(
+        default=default, metadata={name: value for name, value in metadata.items() if value}
+    )
+
+
+def keys_with(kind: type, name: str, value: Any = True) -> tuple[str, ...]:
+    """Return the keys of a dataclass whose metadata has a value."""
+    return tuple(entry.name for entry in fields(kind) if entry.metadata.get(name) == value)
+
+
+def key_types(kind: type) -> Mapping[str, Any]:
+    """Return the types of the keys of a dataclass."""
+    hints = get_type_hints(kind, include_extras=True)
+    types = {
+        entry.name: hints[entry.name]
+        for entry in fields(kind)
+        if entry.init and not entry.metadata.get("inner")
+    }
+    for entry in fields(kind):
+        if choices := entry.metadata.get("choices"):  # as transformers declares them
+            text: Any = Annotated[str, choice(*choices)]
+            types[entry.name] = text | None if entry.default is None else text
+    return types
+
+
+def check_keys(
+    where: str, given: Mapping[str, Any], known: Mapping[str, Any], what: str = "key"
+) -> dict[str, Any]:
+    """Check the keys and the values of a section of a recipe.
+
+    Args:
+        where: The section, for messages; may be empty.
+        given: The section.
+        known: The type of each key.
+        what: What a key is, for messages.
+
+    Returns:
+        The values as their types have them.
+
+    Raises:
+        ValueError: Names the section, the key, its value, and what is expected.
+    """
+    for name in given:
+        if name not in known:
+            raise ValueError(f"{where}: {unknown(what, name, known)}")
+    return {name: check_value(where, name, value, known[name]) for name, value in given.items()}
+
+
+def check_value(where: str, name: str, value: Any, kind: Any) -> Any:
+    """Return a value as its type has it; errors as of ``check_keys``."""
+    try:
+        return convert(value, kind)
+    except ValueError as error:
+        prefix = f"{where}: " if where else ""
+        raise ValueError(f"{prefix}{name}={value!r}; {error}") from None
+
+
+def check_fields(options: Any, where: str = "") -> None:
+    """Check the values of a dataclass that was made in Python, as those of a recipe."""
+    for name, kind in key_types(type(options)).items():
+        check_value(where, name, getattr(options, name), kind)
+
+
+def convert(value: Any, kind: Any) -> Any:
+    """Return a value of YAML as a type has it.
+
+    Raises:
+        ValueError: Says what is expected, as the end of a sentence.
+    """
+    origin, arguments = get_origin(kind) or kind, get_args(kind)
+    if origin is Any:
+        return value
+    if origin is Annotated:
+        return arguments[1](value)
+    if origin in (Union, UnionType):
+        return _convert_to_any(value, arguments)
+    if choices := _list_choices(kind):
+        if any(value == choice and type(value) is type(choice) for choice in choices):
+            return value
+        raise ValueError(suggest(value, choices).removeprefix("; "))
+    if origin is float and type(value) is int:
+        return float(value)
+    # a boolean is an integer to Python
+    if not isinstance(value, origin) or (isinstance(value, bool) and origin is not bool):
+        raise ValueError(f"expected {PLAIN.get(origin, getattr(origin, '__name__', origin))}")
+    if origin is list and arguments:
+        return [check_value("", "item", item, arguments[0]) for item in value]
+    return value
+
+
+def _convert_to_any(value: Any, kinds: tuple[Any, ...]) -> Any:
+    """Return a value as the first of several types that has it."""
+    if any(isinstance(kind, type) and issubclass(kind, Enum) for kind in kinds):
+        kinds = tuple(kind for kind in kinds if kind is not str)  # which is the name of a member
+    errors = {}
+    for kind in kinds:
+        try:
+            return convert(value, kind)
+        except ValueError as error:
+            errors[kind] = str(error)
+    null = errors.pop(type(None), None)
+    if len(errors) == 1:
+        (message,) = errors.values()
+    else:
+        choices = {kind: " or ".join(map(repr, _list_choices(kind))) for kind in errors}
+        parts = (choices[kind] or error.removeprefix("expected ") for kind, error in errors.items())
+        message = f"expected {', or '.join(parts)}"
+    raise ValueError(f"{message}, or null" if null and message.startswith("expected") else message)
+
+
+def _list_choices(kind: Any) -> tuple[Any, ...]:
+    """Return the only values of a type; none if there are many."""
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return tuple(member.value for member in kind)
+    return get_args(kind) if get_origin(kind) is Literal else ()
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a finite number and not a boolean."""
+    is_numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_numeric and math.isfinite(value)
+
+
+def whole_number(least: int, most: int | None = None) -> Check:
+    """Return a check for a whole number in a range."""
+    limit = f"of at least {least}" if most is None else f"from {least} to {most:,}"
+
+    def check(value: Any) -> int:
+        if type(value) is not int or value < least or (most is not None and value > most):
+            raise ValueError(f"expected a whole number {limit}")
+        return value
+
+    return check
+
+
+def number(expected: str, fits: Callable[[float], bool]) -> Check:
+    """Return a check for a finite number with a property, which ``expected`` describes."""
+
+    def check(value: Any) -> float:
+        if not is_number(value) or not fits(value):
+            raise ValueError(f"expected {expected}")
+        return float(value)
+
+    return check
+
+
+def choice(*choices: str) -> Check:
+    """Return a check for one of some texts."""
+    return partial(convert, kind=Literal[choices])
+
+
+def to_text(value: Any) -> str:
+    """Check a text or a path."""
+    if isinstance(value, str | Path) and str(value):
+        return str(value)
+    raise ValueError("expected text; quote it if YAML reads it as something else")
+
+
+def to_column(value: Any) -> str:
+    """Check the name or the number of a column."""
+    return str(value) if type(value) is int else to_text(value)
+
+
+def to_names(value: Any) -> tuple[str, ...]:
+    """Check a list of distinct names."""
+    is_list = isinstance(value, list | tuple) and value
+    # YAML reads a bare `true` as a boolean, which would become the label "True"
+    if not is_list or any(
+        isinstance(item, bool) or not isinstance(item, str | int) for item in value
+    ):
+        raise ValueError("expected a list of names; put names such as 'yes' and 'no' in quotes")
+    names = tuple(str(item) for item in value)
+    if len(set(names)) < len(names):
+        raise ValueError("duplicate name; give each name once")
+    return names
+
+
+def to_columns(value: Any) -> tuple[str, ...]:
+    """Check a name or a list of names."""
+    return to_names((value,) if isinstance(value, str) else value)
+
+
+def to_patterns(value: Any) -> tuple[str, ...]:
+    """Check a path or a pattern of paths, or a list of them."""
+    patterns = value if isinstance(value, list | tuple) else (value,)
+    if not patterns or not all(isinstance(item, str | Path) and str(item) for item in patterns):
+        raise ValueError("expected a path, a pattern or a list of them")
+    return tuple(map(str, patterns))
+
+
+def to_paths(value: Any) -> dict[str, str]:
+    """Check a mapping from names to paths."""
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+        raise ValueError("expected names and paths, as in {validation_hard: my.tsv}")
+    return {name: check_value("", name, path, Text) for name, path in value.items()}
+
+
+def to_range(value: Any) -> tuple[float, float]:
+    """Check a list of two ascending numbers."""
+    is_pair = isinstance(value, list | tuple) and len(value) == 2 and all(map(is_number, value))
+    if not is_pair or not value[0] < value[1]:
+        raise ValueError("expected two numbers [low, high] with low < high")
+    return float(value[0]), float(value[1])
+
+
+def to_delimiter(value: Any) -> str:
+    """Check what separates the columns of a file: a character, or its name."""
+    text = value if isinstance(value, str) else ""
+    named = {name: mark for mark, name in DELIMITERS.items()} | {"\\t": "\t"}
+    delimiter = named.get(text, text)
+    if len(delimiter) != 1 or delimiter in '\r\n"':
+        raise ValueError(f"expected one character, or {', '.join(DELIMITERS.values())}")
+    return delimiter
+
+
+Text = Annotated[str, to_text]
+Column = Annotated[str, to_column]
+Delimiter = Annotated[str, to_delimiter]
+Paths = Annotated[dict[str, str], to_paths]
+Patterns = Annotated[tuple[str, ...], to_patterns]
+ScoreRange = Annotated[tuple[float, float], to_range]
+Names = Annotated[tuple[str, ...], to_names]
+Columns = Annotated[tuple[str, ...], to_columns]
+Count = Annotated[int, whole_number(1)]
+Seed = Annotated[int, whole_number(0)]
+CountByClass = Count | Literal["balanced"]
+Positive = Annotated[float, number("a number > 0", lambda x: x > 0)]
+NotNegative = Annotated[float, number("a number >= 0", lambda x: x >= 0)]
+Part = Annotated[float, number("a number from 0 to 1", lambda x: 0 <= x <= 1)]
+Fraction = Annotated[float, number("a fraction in [0, 1], such as 0.01", lambda x: 0 <= x <= 1)]
+Share = Annotated[float, number("a fraction in [0, 1), such as 0.05", lambda x: 0 <= x < 1)]
+
+
+def check_revision(where: str, revision: str | None, hub_id: str | None) -> None:
+    """Reject a revision of rows that are not on the Hub."""
+    if revision is not None and (hub_id is None or Path(hub_id).is_dir()):
+        raise ValueError(
+            f"{where}: revision={revision!r} has no effect on local data, only on a dataset of the "
+            "Hub; remove it"
+        )
