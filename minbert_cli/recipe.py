@@ -409,7 +409,7 @@ def _read_flags(
                 get_args(kind)[0] for kind in _members(known[name]) if get_origin(kind) is list
             )
             value = [_read_text(text, item) for text in texts]
-        elif dict in types_of_key and str not in types_of_key:
+        elif dict in types_of_key and (str not in types_of_key or texts[0].startswith("{")):
             value = _read_mapping(flag, texts[0], recipe.get(name))
         else:
             value = _read_text(texts[0], known[name])

@@ -117,7 +117,7 @@ def test_the_same_pass_draws_alike_and_leaves_the_state() -> None:
         ({"noise": "much"}, "noise='much'"),
         ({"step_size": True}, "step_size=True"),
         ({"steps": 0}, "steps=0; expected a whole number from 1 to 10,000"),
-        ({"mode": "pgd"}, "mode='pgd'; expected 'paper' or 'mtdnn'"),
+        ({"mode": "pgd"}, "mode='pgd'; known: paper, mtdnn"),
         ({"weight": 0}, "leave smart out"),
     ],
 )
