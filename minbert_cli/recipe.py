@@ -396,14 +396,13 @@ def _read_flags(
         types_of_key = _list_types(known[name])
         takes_several = list in types_of_key
         if not texts and bool in types_of_key:
-            texts = ["true"]
+            texts = ["true"]  # which is read as a boolean
         if not texts:
             raise UsageError(f"{flag}: expected a value")
         if len(texts) > 1 and not takes_several:
             raise UsageError(f"unexpected argument {texts[1]!r}; a recipe is the first argument")
-        value: Any
         if texts == ["null"] and type(None) in types_of_key:
-            value = None
+            value: Any = None
         elif takes_several and (len(texts) > 1 or str not in types_of_key):
             (item,) = (
                 get_args(kind)[0] for kind in _members(known[name]) if get_origin(kind) is list
@@ -413,11 +412,12 @@ def _read_flags(
             value = _read_mapping(flag, texts[0], recipe.get(name))
         else:
             value = _read_text(texts[0], known[name])
+        if not isinstance(value, dict):  # whose paths are expanded
+            value = expand_paths({name: value})[name]
         try:
-            value = check_value("", flag, value, known[name])
+            values[name] = check_value("", flag, value, known[name])
         except ValueError as error:
             raise UsageError(str(error)) from None
-        values[name] = expand_paths({name: value})[name]
     return values
 
 
@@ -441,10 +441,10 @@ def _read_text(value: Any, kind: Any) -> Any:
     expected = _list_types(kind)
     if str in expected and type(value) in (int, float) and type(value) not in expected:
         return str(value)
+    if isinstance(value, str) and bool in expected and value.lower() in TRUTH:
+        return TRUTH[value.lower()]
     if not isinstance(value, str) or str in expected:
         return value
-    if bool in expected and value.lower() in TRUTH:
-        return TRUTH[value.lower()]
     for number in (int, float):
         if number in expected:
             with suppress(ValueError):
@@ -463,7 +463,7 @@ def _read_mapping(flag: str, text: str, of_recipe: Any) -> dict[Any, Any]:
     except yaml.YAMLError as error:
         raise UsageError(f"{flag}: {text!r} is not YAML") from error
     if isinstance(value, dict):
-        return value
+        return expand_paths(value)
     if not isinstance(of_recipe, dict):
         raise UsageError(f"{flag}: {text!r} is not a mapping; write it as '{{key: value}}'")
     missing = next(name for name in names if name not in present)
