@@ -279,8 +279,8 @@ def test_a_text_that_changed_is_noticed(run, folder, tmp_path, capsys, flags):
         ({"mlm_probability": 0}, "mlm_probability=0"),
         ({"mask_replace_prob": 1.0}, "at most 1 together"),
         ({"short_seq_prob": 2}, "short_seq_prob=2"),
-        ({"max_eval_samples": 0}, "max_eval_samples=0 must be 1 or more"),
-        ({"dropout": 1.0}, r"dropout=1.0 must be in \[0, 1\)"),
+        ({"max_eval_samples": 0}, "max_eval_samples=0; expected a whole number of at least 1"),
+        ({"dropout": 1.0}, r"dropout=1.0; expected a number >= 0 and < 1"),
         ({"finetune": {"learning_rate": 1}}, "finetune: recipe is missing"),
         ({"finetune": {"recipe": "no.yaml"}}, "recipe 'no.yaml' is not a file"),
         ({"finetune": {"recipe": "a.yaml", "output_dir": "b"}}, "finetune: leave output_dir out"),
@@ -372,9 +372,9 @@ def test_sentences_without_neighbours_make_no_pairs(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"corpus": "sst"}, "corpus='sst'; expected dict"),
-        ({"max_eval_samples": "10"}, "max_eval_samples='10'; expected int"),
-        ({"packing": "lines"}, "packing='lines'; expected"),
+        ({"corpus": "sst"}, "corpus='sst'; expected keys and values"),
+        ({"max_eval_samples": "10"}, "max_eval_samples='10'; expected a whole number"),
+        ({"packing": "lines"}, "packing='lines'; known: segment_pairs"),
         ({"corpus": {}}, "corpus is empty"),
         (
             {"balanced_pairs": True},
