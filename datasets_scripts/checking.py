@@ -171,7 +171,8 @@ def _convert_to_any(value: Any, kinds: tuple[Any, ...]) -> Any:
         choices = {kind: " or ".join(map(repr, _list_choices(kind))) for kind in errors}
         parts = (choices[kind] or error.removeprefix("expected ") for kind, error in errors.items())
         message = f"expected {', or '.join(parts)}"
-    raise ValueError(f"{message}, or null" if null and message.startswith("expected") else message)
+    is_short = message.startswith("expected") and ";" not in message
+    raise ValueError(f"{message}, or null" if null and is_short else message)
 
 
 def _list_choices(kind: Any) -> tuple[Any, ...]:
