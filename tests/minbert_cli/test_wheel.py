@@ -26,16 +26,16 @@ BUILD = "import sys; from setuptools import build_meta; build_meta.build_{}(sys.
 # Parses every recipe by its name with the program that reads it.
 PARSE = """
 import json
-from minbert_cli import finetune, pretrain, resources
+from minbert_cli import finetune, pretrain, recipes
 from minbert_cli.experiments.plan import read_file
 from minbert_cli.recipes import find_program
 from minbert_cli.arguments import KINDS, ProgramTrainingArguments
 from minbert_cli.recipe import parse_recipe
 
 runs = 0
-for name in resources.list_recipes():
-    argv = [*resources.with_recipe([name]), "--use_cpu", "true"]
-    text = resources.find_recipe(name).read_text(encoding="utf-8")
+for name in recipes.list_recipes():
+    argv = [*recipes.with_recipe([name]), "--use_cpu", "true"]
+    text = recipes.find_recipe(name).read_text(encoding="utf-8")
     kind = find_program(argv[0])
     if kind == "experiments":
         runs += sum(plan.search.size if plan.search else 1 for plan in read_file(argv[:1])[1])
@@ -44,12 +44,12 @@ for name in resources.list_recipes():
         argv += ["--model_name_or_path", "weights"]
     parse_recipe((KINDS[kind][0], ProgramTrainingArguments), argv)
 found = {
-    "file": resources.__file__,
-    "recipes": resources.list_recipes(),
+    "file": recipes.__file__,
+    "recipes": recipes.list_recipes(),
     "runs": runs,
     "quickstarts": [program.QUICKSTART.is_file() for program in (finetune, pretrain)],
-    "card": resources.MODEL_CARD.read_text(encoding="utf-8"),
-    "space": sorted(path.name for path in resources.SPACE.iterdir()),
+    "card": recipes.MODEL_CARD.read_text(encoding="utf-8"),
+    "space": sorted(path.name for path in recipes.SPACE.iterdir()),
 }
 print(json.dumps(found))
 """
