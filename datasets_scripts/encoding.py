@@ -36,6 +36,17 @@ from modeling_minbert.texts import (
 from .hub import count_batch, progress_bars
 from .row_format import make_features
 
+# What the rows say of themselves, so that a trainer can store it with the task.
+ENCODED_WITH = "encoded by minBERT with max_length="
+
+
+def note_length(rows: datasets.Dataset, max_length: int | None) -> datasets.Dataset:
+    """Note in the description of encoded rows at which length texts were cut or split."""
+    if max_length is not None:
+        rows.info.description = f"{ENCODED_WITH}{max_length}"
+    return rows
+
+
 # Sentences
 
 
@@ -112,7 +123,7 @@ def _map(
     """Encode rows, with their ids and labels."""
     labels = {"labels": label_type} if "label" in rows.column_names else {}
     with progress_bars(shown=len(rows) > LONG_MAP):
-        return rows.map(
+        encoded = rows.map(
             encode,
             batched=True,
             batch_size=count_batch(rows),
@@ -121,6 +132,7 @@ def _map(
             features=make_features(id="string", **token_types, length="int32", **labels),
             desc="encode",
         )
+    return note_length(encoded, options.get("max_length"))
 
 
 def _check_pair_encoding(
@@ -291,7 +303,7 @@ def encode_questions(
     """
     windows = QuestionWindows(max_length, max_question_length, doc_stride)
     with progress_bars(shown=len(rows) > LONG_QUESTIONS):
-        return rows.map(
+        encoded = rows.map(
             _encode_questions,
             batched=True,
             batch_size=BATCH,
@@ -300,6 +312,7 @@ def encode_questions(
             features=_make_features(is_labeled="label" in rows.column_names),
             desc="encode",
         )
+    return note_length(encoded, max_length)
 
 
 def _make_features(*, is_labeled: bool) -> datasets.Features:
@@ -434,7 +447,7 @@ def encode_tagged(
         length="int32",
         labels=["int16"],
     )
-    return datasets.Dataset.from_list(encoded, features)
+    return note_length(datasets.Dataset.from_list(encoded, features), max_length)
 
 
 def _label_pieces(

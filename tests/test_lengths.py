@@ -10,7 +10,7 @@ from datasets import Dataset
 from torch.testing import assert_close
 from transformers import AutoTokenizer, TrainingArguments
 
-from datasets_scripts import train_wordpiece
+from datasets_scripts import encode_rows, train_wordpiece
 from minbert_cli import check, finetune, predict
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from tests import runs, small_run
@@ -340,6 +340,23 @@ def test_the_length_of_rows_from_python_is_kept(tmp_path, tokenizer, padding):
         model.tokenizer = tokenizer
         scores = [row["score"] for row in model.predict("good", cut)]
         assert [row["score"] for row in model.predict("good", texts)] == pytest.approx(scores)
+
+
+def test_the_length_of_rows_from_the_loaders_is_kept(tmp_path, tokenizer):
+    rows = [row | {"sentence1": row["a"]} for row in make_rows("train")]
+    columns = {
+        "id": [row["id"] for row in rows],
+        "sentence1": [row["sentence1"] for row in rows],
+        "label": [int(row["is_good"] == "yes") for row in rows],
+    }
+    rows = Dataset.from_dict(columns)
+    data = encode_rows(rows, tokenizer, pair_encoding=None, max_length=70)  # the rows are shorter
+    trainer = make_trainer(tmp_path, tokenizer)
+    trainer.tasks["good"] = Task("good", "classification", data.shuffle(seed=0), data)
+
+    trainer.train()
+
+    assert trainer.model.config.task("good").max_length == 70
 
 
 def test_a_length_that_was_given_stays(tmp_path, tokenizer):

@@ -17,6 +17,7 @@ from transformers.integrations.integration_utils import get_available_reporting_
 from transformers.trainer_utils import SchedulerType
 
 from datasets_scripts.checking import NotNegative, Positive, check_value, number, whole_number
+from datasets_scripts.encoding import ENCODED_WITH
 from modeling_minbert import MinBertTask, unknown
 from modeling_minbert.tasks import parse_tasks
 from trainers.data.sampling.task_sampling import TaskSampling
@@ -588,8 +589,8 @@ FEWEST_CUT, LEAST_SHARE = 5, 0.05
 def keep_row_lengths(model: Any, tasks: Mapping[str, Task], tokenizer: Any) -> None:
     """Store the length at which rows were cut as the ``max_length`` of tasks that have none.
 
-    It is known if the tokenizer last cut texts to the tokens of the longest training row. If rows
-    only look as if they were cut, a warning says so.
+    It is known if minBERT encoded the rows, or if the tokenizer last cut texts to the tokens of the
+    longest training row. If rows only look as if they were cut, a warning says so.
 
     Args:
         model: A model with named heads; others are left alone.
@@ -604,9 +605,13 @@ def keep_row_lengths(model: Any, tasks: Mapping[str, Task], tokenizer: Any) -> N
             continue
         lengths = measure_rows(task.train)
         longest = int(lengths.max()) if lengths is not None and len(lengths) else 0
-        if longest >= 8 and cut.get("max_length") == longest:  # fewer tokens are refused
-            spec.max_length = longest
-            fields = {**model.config.tasks[name], "max_length": longest}
+        noted = getattr(getattr(task.train, "info", None), "description", None) or ""
+        length = longest if cut.get("max_length") == longest else 0
+        if noted.startswith(ENCODED_WITH):
+            length = int(noted.removeprefix(ENCODED_WITH))
+        if length >= 8:  # fewer tokens are refused
+            spec.max_length = length
+            fields = {**model.config.tasks[name], "max_length": length}
             model.config.tasks = {**model.config.tasks, name: fields}
         elif lengths is not None and _look_cut(lengths, longest):
             logger.warning(
