@@ -88,9 +88,9 @@ class Campaign:
         self.rows = [row for row in self.rows if row.runs]
         self.runs = order_runs(self.rows)
         self.checked = [*self.runs, *order_runs(samples)]
-        states = find_states(
-            self.checked, arguments.processes, overwrite=arguments.overwrite_output_dir
-        )
+        # a smoke test begins again every time; the program itself guards its folder
+        overwrite = arguments.overwrite_output_dir or arguments.smoke_test
+        states = find_states(self.checked, arguments.processes, overwrite=overwrite)
         self.states = dict.fromkeys(states, "new") if arguments.smoke_test else states
 
     def describe(self) -> str:
