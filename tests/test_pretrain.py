@@ -99,7 +99,7 @@ def test_the_report_shows_both_losses_and_the_text(run, metrics):
         assert f"{metrics[split]['metrics']['text_mlm_accuracy']:.4f}" in text
         assert f">{metrics['text'][split]['documents']:,}<" in text
     for title in ("MLM loss", "NSP loss", "Metrics on held-out rows"):
-        assert f"<strong>{title}</strong>" in text
+        assert f"<strong><bdi>{title}</bdi></strong>" in text
 
 
 def test_training_text_need_not_be_measured(folder):
