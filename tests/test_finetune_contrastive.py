@@ -60,7 +60,7 @@ def test_a_run_from_files_to_metrics(tmp_path, recipe, capsys):
     }
     page = (tmp_path / "out" / "report.html").read_text()
     assert all(f"{value:.4f}" in page for value in found.values())
-    assert page.count("<strong>Lower is better</strong>") == 2
+    assert page.count("<strong><bdi>Lower is better</bdi></strong>") == 2
     model = MinBertForMultiTask.from_pretrained(tmp_path / "out")
     assert model.config.default_task == "moods"
     assert model.config.task("near").num_sentences == 3

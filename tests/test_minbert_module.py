@@ -161,7 +161,7 @@ def test_the_command_resumes_what_python_began(recipe, tmp_path):
     ("change", "message"),
     [
         ({"learning_rat": 1.0}, "recipe: unknown key 'learning_rat'; did you mean 'learning_rate'"),
-        ({"seed": "many"}, "recipe: seed='many'; expected int"),
+        ({"seed": "many"}, "recipe: seed='many'; expected a whole number"),
         ({"learning_rate": -1.0}, "learning_rate=-1.0; expected"),
         ({"tasks": {}}, "tasks is empty; name at least one"),
         ({"seed": object}, "recipe: <class 'object'> has no place in a recipe; use texts"),

@@ -26,8 +26,10 @@ import atexit, json, sys
 from pathlib import Path
 
 def write():
+    root = sys.argv[-2] + "/"
     files = {getattr(module, "__file__", None) or "": name for name, module in sys.modules.items()}
-    ours = sorted(name for file, name in files.items() if file.startswith(sys.argv[-2]))
+    mine = [file for file in files if file.startswith(root) and "site-packages" not in file]
+    ours = sorted(map(files.get, mine))
     others = [name for name in json.loads(sys.argv[-3]) if name in sys.modules]
     Path(sys.argv[-1]).write_text(json.dumps([ours, others]))
 

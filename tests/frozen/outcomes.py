@@ -28,6 +28,8 @@ GOES = re.compile(
 # Where these stand among others, only they are left out.
 GOING_WORDS = re.compile(r"(kmeans,|,kmeans| or experiments\b|relation_\w+, |teacher_mode, )")
 NUMBER = re.compile(r"~?-?\d+\.\d*(?:e[+-]?\d+)?|-?\d+e[+-]?\d+")
+# Types whose scores are compared within a row: what is added to all of them has no effect.
+COMPARING = ("multiple_choice", "question_answering")
 RELATIVE, ABSOLUTE = 3e-5, 1e-6
 
 
@@ -274,8 +276,11 @@ def list_files(folder: Path) -> list[str]:
 def describe_weights(folder: Path) -> dict[str, list[float]]:
     """Return norm, and product with a fixed vector, of the weights of each part of a model."""
     sums: dict[str, list[float]] = {}
+    tasks = (read_json(folder / "config.json").get("tasks") or {}).items()
+    biases = [name for name, task in tasks if task["problem_type"] in COMPARING]
     for name, value in sorted(load_file(folder / "model.safetensors").items()):
-        if name.endswith("key.bias"):  # has no effect, so that its gradient is noise
+        # has no effect, so that its gradient is noise, which AdamW enlarges
+        if name.endswith("key.bias") or name in [f"heads.{task}.out.bias" for task in biases]:
             continue
         part = re.match(r"(heads\.[^.]+|(?:bert\.)?(?:encoder\.layer\.\d+|[^.]+))", name)
         numbers = sums.setdefault(part[0] if part else name, [0.0, 0.0])
@@ -307,15 +312,24 @@ def read_metrics(folder: Path) -> dict[str, Any]:
     return {key: value for key, value in metrics.items() if key not in left_out}
 
 
+def drop_logits(answers: Any) -> Any:
+    """Return the two best answers of several, without logits, which may be shifted."""
+    if not isinstance(answers, list):
+        return answers
+    return [
+        {key: value for key, value in answer.items() if not key.endswith("logit")}
+        for answer in answers[:2]
+    ]
+
+
 def read_predictions(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield the lines of all files of predictions."""
     for path in sorted((folder / "predictions").rglob("*")):
         lines = path.read_text(encoding="utf-8").splitlines()
         if path.suffix == ".json":  # of questions: their answers, of several only the best
-            answers = {
-                name: value[:2] if isinstance(value, list) else value
+            lines = [
+                f"{name} {write_value([drop_logits(value)])}"
                 for name, value in read_json(path).items()
-            }
-            lines = [f"{name} {write_value([answer])}" for name, answer in answers.items()]
+            ]
         for number, line in enumerate(lines, start=1):
             yield f"{path.name}.{number:02}", line

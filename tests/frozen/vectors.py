@@ -99,7 +99,8 @@ def search(workshop: Workshop) -> Iterator[tuple[str, Any]]:
     run = workshop.three_tasks
     texts = workshop.new("search") / "texts.txt"
     rows = (run / "moods-train.tsv").read_text(encoding="utf-8").splitlines()[1:]
-    texts.write_text("\n".join(row.split("\t")[1] for row in rows) + "\n", encoding="utf-8")
+    unlike = dict.fromkeys(row.split("\t")[1] for row in rows)  # equal texts would be ties
+    texts.write_text("\n".join(unlike) + "\n", encoding="utf-8")
     asked: dict[str, tuple[object, ...]] = {
         "corpus": ("--corpus", texts, "--query", "a lovely song", "--top_k", "3"),
         "pairs": ("--pairs", "3", "--file", texts),

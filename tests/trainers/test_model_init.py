@@ -309,7 +309,7 @@ def test_the_rows_of_every_trial_have_its_batch_size_and_the_same_order(make):
     [
         ({"n_jobs": 2}, "n_jobs=2: trials share the trainer"),
         ({"compute_objective": len}, "needs a direction for compute_objective"),
-        ({"hp_space": fixed(learning_rate=-1.0)}, "learning_rate=-1.0; expected a finite number"),
+        ({"hp_space": fixed(learning_rate=-1.0)}, "learning_rate=-1.0; expected a number >= 0"),
     ],
 )
 def test_searches_that_cannot_work_are_refused(make, options, message):
