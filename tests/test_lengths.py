@@ -6,7 +6,7 @@ import random
 import re
 
 import pytest
-from datasets import Dataset
+from datasets import Dataset, concatenate_datasets
 from torch.testing import assert_close
 from transformers import AutoTokenizer, TrainingArguments
 
@@ -342,21 +342,49 @@ def test_the_length_of_rows_from_python_is_kept(tmp_path, tokenizer, padding):
         assert [row["score"] for row in model.predict("good", texts)] == pytest.approx(scores)
 
 
-def test_the_length_of_rows_from_the_loaders_is_kept(tmp_path, tokenizer):
-    rows = [row | {"sentence1": row["a"]} for row in make_rows("train")]
-    columns = {
-        "id": [row["id"] for row in rows],
-        "sentence1": [row["sentence1"] for row in rows],
-        "label": [int(row["is_good"] == "yes") for row in rows],
-    }
-    rows = Dataset.from_dict(columns)
-    data = encode_rows(rows, tokenizer, pair_encoding=None, max_length=70)  # the rows are shorter
-    trainer = make_trainer(tmp_path, tokenizer)
-    trainer.tasks["good"] = Task("good", "classification", data.shuffle(seed=0), data)
+def encode_by_loaders(tokenizer, max_length):
+    """Encode the rows with our loaders, which leave nothing set on the tokenizer."""
+    rows = list(make_rows("train"))
+    columns = {"id": [row["id"] for row in rows], "sentence1": [row["a"] for row in rows]}
+    columns["label"] = [int(row["is_good"] == "yes") for row in rows]
+    data = Dataset.from_dict(columns)
+    return encode_rows(data, tokenizer, pair_encoding=None, max_length=max_length)
 
+
+def train_on(data, folder, tokenizer):
+    """Train one step on rows; returns the `max_length` of the task."""
+    trainer = make_trainer(folder, tokenizer)
+    trainer.tasks["good"] = Task("good", "classification", data, data)
     trainer.train()
+    return trainer.model.config.task("good").max_length
 
-    assert trainer.model.config.task("good").max_length == 70
+
+@pytest.mark.parametrize("max_length", [20, 70])  # the rows have about fifty tokens
+def test_the_length_of_rows_from_the_loaders_is_kept(tmp_path, tokenizer, max_length):
+    data = encode_by_loaders(tokenizer, max_length).shuffle(seed=0)
+
+    assert train_on(concatenate_datasets([data, data]), tmp_path, tokenizer) == max_length
+
+
+def test_rows_that_were_cut_again_have_no_length_by_the_loaders(tmp_path, tokenizer, caplog):
+    whole = encode_by_loaders(tokenizer, 70)
+    sizes = [min(16, 5 + number % 40) for number in range(len(whole))]
+    names = ("input_ids", "token_type_ids")
+    cut = whole.map(
+        lambda row, number: (
+            {name: row[name][: sizes[number]] for name in names} | {"length": sizes[number]}
+        ),
+        with_indices=True,
+    )
+
+    assert train_on(cut, tmp_path, tokenizer) is None
+    assert "as if texts were cut" in caplog.text
+
+
+def test_rows_of_several_lengths_have_none(tmp_path, tokenizer):
+    data = [encode_by_loaders(tokenizer, max_length) for max_length in (60, 70)]
+
+    assert train_on(concatenate_datasets(data), tmp_path, tokenizer) is None
 
 
 def test_a_length_that_was_given_stays(tmp_path, tokenizer):

@@ -1,6 +1,7 @@
 """What is refused before a training starts, since it would fail late, or train nonsense."""
 
 import logging
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
@@ -605,15 +606,17 @@ def keep_row_lengths(model: Any, tasks: Mapping[str, Task], tokenizer: Any) -> N
             continue
         lengths = measure_rows(task.train)
         longest = int(lengths.max()) if lengths is not None and len(lengths) else 0
-        noted = getattr(getattr(task.train, "info", None), "description", None) or ""
         length = longest if cut.get("max_length") == longest else 0
-        if noted.startswith(ENCODED_WITH):
-            length = int(noted.removeprefix(ENCODED_WITH))
-        if length >= 8:  # fewer tokens are refused
+        description = getattr(getattr(task.train, "info", None), "description", None) or ""
+        if noted := re.fullmatch(rf"{ENCODED_WITH}(\d+)", description):
+            length = int(noted[1])
+        look_cut = lengths is not None and _look_cut(lengths, longest)
+        was_cut_again = look_cut and longest < length  # after they were encoded
+        if length >= 8 and not was_cut_again:  # fewer tokens are refused
             spec.max_length = length
             fields = {**model.config.tasks[name], "max_length": length}
             model.config.tasks = {**model.config.tasks, name: fields}
-        elif lengths is not None and _look_cut(lengths, longest):
+        elif look_cut:
             logger.warning(
                 "task %r: many of its training rows have exactly %d tokens, as if texts were cut "
                 "there, but it has no max_length, so that predict reads as many as there are "
