@@ -4,16 +4,18 @@ import csv
 import json
 import random
 import re
+from dataclasses import fields
 
 import pytest
 from datasets import Dataset, concatenate_datasets
 from torch.testing import assert_close
 from transformers import AutoTokenizer, TrainingArguments
 
-from datasets_scripts import encode_rows, train_wordpiece
+from datasets_scripts import ROW_FORMATS, TaskData, encode_rows, load_task, train_wordpiece
 from minbert_cli import check, finetune, predict
-from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from modeling_minbert import TASKS as TYPES, MinBertConfig, MinBertForMultiTask
 from tests import runs, small_run
+from tests.problem_examples import EXAMPLES
 from trainers import MultiTaskTrainer, Task
 
 LENGTH = 12  # tokens that the run reads; its rows have about fifty
@@ -342,6 +344,16 @@ def test_the_length_of_rows_from_python_is_kept(tmp_path, tokenizer, padding):
         assert [row["score"] for row in model.predict("good", texts)] == pytest.approx(scores)
 
 
+NOTE = "encoded by minBERT with max_length={}"
+
+
+def write_example(kind, folder):
+    """Write the rows of a problem type; returns the keys of its data, without those of its head."""
+    keys = EXAMPLES[kind].write(folder)
+    head = {field.name for field in fields(TYPES[kind])} if kind == "question_answering" else ()
+    return {"problem_type": kind} | {name: keys[name] for name in keys if name not in head}
+
+
 def encode_by_loaders(tokenizer, max_length):
     """Encode the rows with our loaders, which leave nothing set on the tokenizer."""
     rows = list(make_rows("train"))
@@ -364,6 +376,17 @@ def test_the_length_of_rows_from_the_loaders_is_kept(tmp_path, tokenizer, max_le
     data = encode_by_loaders(tokenizer, max_length).shuffle(seed=0)
 
     assert train_on(concatenate_datasets([data, data]), tmp_path, tokenizer) == max_length
+
+
+@pytest.mark.parametrize("kind", sorted(ROW_FORMATS))
+def test_rows_of_every_type_note_their_length(tmp_path, tokenizer, kind):
+    rows = load_task(TaskData.from_recipe("x", write_example(kind, tmp_path)))
+    facts = {**rows.head_facts(), "max_length": 24}
+    config = MinBertConfig(tasks={"x": TYPES[kind].complete({"problem_type": kind}, facts)})
+
+    encoded = rows.encode(tokenizer, **config.task("x").encoding_options(24))
+
+    assert {split.info.description for split in encoded.values()} == {NOTE.format(24)}
 
 
 def test_rows_that_were_cut_again_have_no_length_by_the_loaders(tmp_path, tokenizer, caplog):
