@@ -55,12 +55,9 @@ CLASSIFIERS = (
     "transformers", "transformers bfloat16", "minbert", "minbert bfloat16", "minbert int8",
 )  # fmt: skip
 SMALL = (
-    "trainer bfloat16", "trainer+compile bfloat16", "minbert bfloat16", "minbert+compile bfloat16",
-    "minbert+graphs bfloat16", "minbert bfloat16 again",
+    *HALF, "trainer+compile bfloat16", "minbert+compile bfloat16", "minbert+graphs bfloat16",
 )  # fmt: skip
-LARGE = (
-    "trainer bfloat16", "trainer+compile bfloat16", "minbert bfloat16", "minbert+compile bfloat16",
-)  # fmt: skip
+LARGE = (*HALF, "trainer+compile bfloat16", "minbert+compile bfloat16")
 # suite -> workload, size of the model, contenders; the first one is the baseline
 SUITES: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
     "training": (
@@ -93,12 +90,18 @@ SUITES: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
     ),
     "startup": (("startup", "minilm", STARTS),),
     "cuda": (
-        ("sst", "base", SMALL),
-        ("quora", "base", (*LARGE, "sentence-transformers bfloat16")),
-        ("sst_large", "base", LARGE),
-        ("mlm128_large", "base", LARGE),
-        ("mlm512_large", "base", LARGE),
+        ("sst", "base", (*HALF, "minbert bfloat16 again")),
+        ("quora", "base", (*HALF, "sentence-transformers bfloat16")),
+        ("sst_large", "base", HALF),
+        ("mlm128_large", "base", HALF),
+        ("mlm512_large", "base", HALF),
         ("encode", "minilm", ("sentence-transformers bfloat16", "minbert bfloat16")),
+    ),
+    # compiling takes minutes
+    "compiled": (
+        ("sst", "base", SMALL),
+        ("quora", "base", LARGE),
+        ("mlm128_large", "base", LARGE),
     ),
 }  # fmt: skip
 
@@ -109,8 +112,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    usual = [name for name in SUITES if name != "cuda"]
-    add("suites", nargs="*", help=f"some of {', '.join(SUITES)}; default: all but cuda")
+    usual = [name for name in SUITES if name not in ("cuda", "compiled")]
+    add("suites", nargs="*", help=f"some of {', '.join(SUITES)}; default: all but those of GPUs")
     add("--workloads", help="only these of the suites, with commas")
     add("--contenders", help="only these, with commas; the first is the baseline")
     add("--sizes", help="models instead of the planned ones, of tiny, minilm and base")

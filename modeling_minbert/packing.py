@@ -131,7 +131,9 @@ class MinBertSequences:
         if self._segments is None:
             total = self.shape[0] * self.shape[1] if self.rows is None else len(self.rows)
             tokens = torch.arange(total, device=self.offsets.device, dtype=torch.int32)
-            self._segments = torch.searchsorted(self.offsets[1:].contiguous(), tokens, right=True)
+            # with the offsets from the second on, compiled code would search all of them on a GPU
+            # (https://github.com/pytorch/pytorch/issues/182343)
+            self._segments = torch.searchsorted(self.offsets, tokens, right=True) - 1
         return self._segments
 
     def positions(self) -> Tensor:

@@ -257,7 +257,7 @@ def test_unknown_names_are_refused(argv, message):
 def test_contenders_that_cannot_run_are_left_out_with_the_reason(monkeypatch):
     monkeypatch.setattr("benchmarks.contenders.find_spec", lambda _: None)
 
-    races, skipped = run.plan(run.parse(["encode", "cuda"]))
+    races, skipped = run.plan(run.parse(["encode", "compiled"]))
 
     assert "sentence-transformers in encode: sentence_transformers is not installed" in skipped
     assert "openvino int8 in encode_one: needs --peer_python" in skipped

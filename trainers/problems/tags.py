@@ -330,7 +330,7 @@ def find_words(labels: Tensor, offsets: Tensor | None) -> Words:
     count, tokens = labels.shape[0], (rows, places)
     if offsets is not None:
         count = len(offsets) - 1
-        rows = torch.searchsorted(offsets[1:].contiguous(), places.to(offsets.dtype), right=True)
+        rows = torch.searchsorted(offsets, places.to(offsets.dtype), right=True) - 1
     words = torch.bincount(rows, minlength=count)
     columns = torch.arange(len(rows), device=rows.device) - (words.cumsum(0) - words)[rows]
     return Words(tokens, rows, columns, (count, int(words.max())))
