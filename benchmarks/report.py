@@ -79,16 +79,19 @@ class Row:
 
 
 def summarize(log: Log, race: Race, settings: Settings) -> list[Row]:
-    """Compare all contenders of a race with its baseline."""
-    rounds = list(log.valid_rounds(race, settings))
+    """Compare all contenders of a race with its baseline, the first of those that run."""
+    failures, able = log.find_failures(race), log.without_failures(race)
+    rounds = list(log.valid_rounds(able, settings))
     rows = []
     for contender in race.contenders:
-        reason = find_reason(log, race, (contender, race.contenders[0]), rounds)
+        reason = failures.get(contender)
+        if reason is None:
+            reason = find_reason(log, race, (contender, able.contenders[0]), rounds)
         if reason is not None:
             rows.append(Row(race, contender, reason))
             continue
         blocks = [blocks[contender] for blocks in rounds]
-        others = [blocks[race.contenders[0]] for blocks in rounds]
+        others = [blocks[able.contenders[0]] for blocks in rounds]
         rows.append(_compare(log, race, contender, blocks, others))
     return rows
 
@@ -316,7 +319,7 @@ def draw(file: Path, rows: Sequence[Row]) -> bool:
     bars = [
         (row.speed, f"{row.race.workload}, {row.race.size}: {row.contender}", row)
         for row in rows
-        if row.speed is not None and row.contender != row.race.contenders[0]
+        if row.speed is not None and row.speed != Spread(1.0, 1.0, 1.0)
     ]
     if not bars:
         return False

@@ -112,6 +112,16 @@ class Log:
             if all(record.get(name) == value for name, value in fields.items())
         ]
 
+    def find_failures(self, race: Race) -> dict[str, str]:
+        """Return the contenders of a race that cannot run at all, with their errors."""
+        tried = self.find(kind="calibration", workload=race.workload, size=race.size)
+        return {record["contender"]: record["error"] for record in tried if "error" in record}
+
+    def without_failures(self, race: Race) -> Race:
+        """Return a race of those that run; the first of them is the baseline."""
+        failures = self.find_failures(race)
+        return replace(race, contenders=tuple(x for x in race.contenders if x not in failures))
+
     def valid_rounds(self, race: Race, settings: Settings) -> Iterator[dict[str, Record]]:
         """Return, by contender, the complete rounds in which nothing else ran."""
         blocks = self.find(kind="block", workload=race.workload, size=race.size)
@@ -210,8 +220,9 @@ class Campaign:
             for contender in race.contenders:
                 self.prepare(race, contender)
             self.check(race)
-        units = {race: self.calibrate(race) for race in self.races}
-        missing = {race: self._missing(race) for race in self.races if units[race]}
+        calibrated = [(race, self.calibrate(race)) for race in self.races]
+        units = {self.log.without_failures(race): count for race, count in calibrated}
+        missing = {race: self._missing(race) for race, count in units.items() if count}
         total = sum(count * len(race.contenders) for race, count in missing.items())
         with tqdm(total=total, unit="block", smoothing=0, disable=None) as bar:
             for number in range(2 * self.settings.rounds):
@@ -282,21 +293,23 @@ class Campaign:
         return check.compare_half(arrays, half, expected)
 
     def calibrate(self, race: Race) -> int | None:
-        """Return the units of a block; None if the baseline fails."""
+        """Return the units of a block, by the first contender that runs; None if all fail."""
         workload = WORKLOADS[race.workload]
         if race.workload.endswith("_one"):
             return self.settings.singles
         if workload.units is not None:
             return workload.units
-        fields = {"kind": "calibration", "workload": race.workload, "size": race.size}
-        baseline = race.contenders[0]
-        records = self.log.find(**fields, contender=baseline)
-        if not records:
-            job = self._job(race, baseline, PROBED)
-            record = self.run_block("run", job, self.deadline)
-            records = [self.log.add(**fields, contender=baseline, **record)]
-        if "error" in records[0]:
-            tqdm.write(f"{race.workload}, {baseline}: {records[0]['error']}")
+        for contender in race.contenders:
+            fields = {"kind": "calibration", "workload": race.workload, "size": race.size}
+            fields["contender"] = contender
+            records = self.log.find(**fields)
+            if not records:
+                job = self._job(race, contender, PROBED)
+                records = [self.log.add(**fields, **self.run_block("run", job, self.deadline))]
+            if "error" not in records[0]:
+                break
+            tqdm.write(f"{race.workload}, {contender}: {records[0]['error']}")
+        else:
             return None
         units = max(2, round(self.settings.seconds / (records[0]["seconds"] / PROBED)))
         cycle = self.settings.cycle

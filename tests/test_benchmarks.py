@@ -280,6 +280,21 @@ def test_a_round_with_other_load_is_repeated_and_does_not_count(settings):
     assert counted == [1, 2, 3]
 
 
+def test_a_baseline_that_does_not_run_leaves_its_place_to_the_next(settings):
+    class Small(Blocks):
+        def __call__(self, do, job, deadline):
+            if job.contender == "trainer" and not job.is_check:
+                return {"error": "OutOfMemoryError: too large"}
+            return super().__call__(do, job, deadline)
+
+    rows = summarize(run_campaign(settings, Small()), RACE, settings)
+
+    assert [row.contender for row in rows] == [*RACE.contenders]
+    assert rows[0].reason == "OutOfMemoryError: too large"
+    assert all(row.reason is None and row.rounds == settings.rounds for row in rows[1:])
+    assert rows[1].speed.median == 1
+
+
 def test_resuming_does_only_missing_runs(settings):
     run_campaign(settings, Blocks())
     file = settings.folder / "blocks.jsonl"
