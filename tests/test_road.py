@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grimp
 import pytest
 
 from tests import small_run
@@ -93,3 +94,42 @@ def test_encoding_loads_the_model_alone(trained, tmp_path):
     assert not libraries
     assert all(name.startswith("modeling_minbert") for name in loaded)
     assert len(loaded) <= LIMITS["encode"], loaded
+
+
+PACKAGES = ("modeling_minbert", "datasets_scripts", "trainers", "sentence_vectors", "minbert_cli")
+# Drawn apart from the package that they are in.
+ROOMS = tuple(f"trainers.{name}" for name in ("data", "problems", "methods", "training", "reports"))
+
+
+def draw_layers():
+    """Draw which rooms import which, as a diagram of Mermaid."""
+    graph = grimp.build_graph(*PACKAGES)
+
+    def find_room(module):
+        parents = [room for room in ROOMS if module == room or module.startswith(f"{room}.")]
+        return parents[0] if parents else module.split(".")[0]
+
+    below = {}
+    for module in graph.modules:
+        for imported in graph.find_modules_directly_imported_by(module):
+            upper, lower = find_room(module), find_room(imported)
+            # the modules of a package know its face
+            if not upper.startswith(lower) and not lower.startswith(upper):
+                below.setdefault(upper, set()).add(lower)
+
+    def reach(room):
+        return set().union(*({lower} | reach(lower) for lower in below.get(room, ())))
+
+    # without an arrow where two others lead
+    lines = [
+        f"    {upper} --> {lower}"
+        for upper in sorted(below)
+        for lower in sorted(below[upper])
+        if not any(lower in reach(other) for other in below[upper])
+    ]
+    return "\n".join(["```mermaid", "graph TD", *lines, "```"])
+
+
+def test_the_picture_of_the_layers_is_drawn_from_the_imports():
+    picture = draw_layers()
+    assert picture in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), picture
