@@ -1,18 +1,13 @@
 """Recipe keys of the training methods, and the order in which the methods apply."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from datasets_scripts.checking import option
 from modeling_minbert import unknown
 
-from .averaging import WeightAveraging
 from .base import Method
 from .distillation import DistillationArguments
-from .gradient_surgery import GradientSurgery
-from .layers import ExponentialDecay, FreezeLayers, GradualUnfreezing, LayerwiseLearningRates
-from .regularization import RDrop, Smart, SmartConfig
 
 
 @dataclass(kw_only=True)
@@ -83,49 +78,57 @@ class MethodArguments(DistillationArguments):
             raise ValueError("averaging_decay is for ema; swa is a plain mean: leave it out")
 
     def make_methods(self) -> list[Method]:
-        """Build the chosen methods in the order in which they apply.
+        """Build the chosen methods in the order in which they apply; the others are not loaded.
 
         SMART wraps R-Drop: it perturbs the first of the two passes.
         """
-        methods: tuple[Method | None, ...] = (
-            _unless_none(RDrop, self.r_drop),
-            _unless_none(_make_smart, self.smart),
-            self._layer_rates(),
-            _unless_none(FreezeLayers, self.freeze_layers),
-            _unless_none(GradualUnfreezing, self.unfreeze_layer_every),
-            self._averaging(),
-            _unless_none(GradientSurgery, self.gradient_surgery),
-            _unless_none(ExponentialDecay, self.exponential_lr_gamma),
-        )
-        return [method for method in methods if method is not None]
+        methods: list[Method] = []
+        if self.r_drop is not None:
+            from .regularization import RDrop
 
-    def _layer_rates(self) -> LayerwiseLearningRates | None:
-        if self.layerwise_lr_decay is None and self.head_learning_rate is None:
-            return None
-        decay = 1.0 if self.layerwise_lr_decay is None else self.layerwise_lr_decay
-        return LayerwiseLearningRates(
-            decay, self.layerwise_lr_decay_embeddings, self.head_learning_rate
-        )
+            methods.append(RDrop(self.r_drop))
+        if self.smart is not None:
+            from .regularization import Smart, SmartConfig
 
-    def _averaging(self) -> WeightAveraging | None:
-        if self.weight_averaging is None:
-            return None
-        decay, start = self.averaging_decay, self.averaging_start
-        default_start = 0.75 if self.weight_averaging == "swa" else 0.0
-        return WeightAveraging(
-            self.weight_averaging,
-            decay=0.999 if decay is None else decay,
-            start=default_start if start is None else start,
-        )
+            known = [entry.name for entry in fields(SmartConfig)]
+            for key in self.smart:
+                if key not in known:
+                    raise ValueError(f"smart: {unknown('key', key, known)}")
+            methods.append(Smart(SmartConfig(**self.smart)))
+        if self.layerwise_lr_decay is not None or self.head_learning_rate is not None:
+            from .layers import LayerwiseLearningRates
 
+            decay = 1.0 if self.layerwise_lr_decay is None else self.layerwise_lr_decay
+            methods.append(
+                LayerwiseLearningRates(
+                    decay, self.layerwise_lr_decay_embeddings, self.head_learning_rate
+                )
+            )
+        if self.freeze_layers is not None:
+            from .layers import FreezeLayers
 
-def _unless_none(make: Callable[[Any], Method], value: Any) -> Method | None:
-    return None if value is None else make(value)
+            methods.append(FreezeLayers(self.freeze_layers))
+        if self.unfreeze_layer_every is not None:
+            from .layers import GradualUnfreezing
 
+            methods.append(GradualUnfreezing(self.unfreeze_layer_every))
+        if self.weight_averaging is not None:
+            from .averaging import WeightAveraging
 
-def _make_smart(keys: dict[str, Any]) -> Smart:
-    known = [entry.name for entry in fields(SmartConfig)]
-    for key in keys:
-        if key not in known:
-            raise ValueError(f"smart: {unknown('key', key, known)}")
-    return Smart(SmartConfig(**keys))
+            start = 0.75 if self.weight_averaging == "swa" else 0.0
+            methods.append(
+                WeightAveraging(
+                    self.weight_averaging,
+                    decay=0.999 if self.averaging_decay is None else self.averaging_decay,
+                    start=start if self.averaging_start is None else self.averaging_start,
+                )
+            )
+        if self.gradient_surgery is not None:
+            from .gradient_surgery import GradientSurgery
+
+            methods.append(GradientSurgery(self.gradient_surgery))
+        if self.exponential_lr_gamma is not None:
+            from .layers import ExponentialDecay
+
+            methods.append(ExponentialDecay(self.exponential_lr_gamma))
+        return methods
