@@ -314,21 +314,6 @@ def test_calibration_changes_no_weight_and_no_metric(tmp_path):
     assert calibrated.model.config.task("moods").temperature is not None
 
 
-def test_training_on_fits_it_again(tmp_path):
-    first = make_trainer(tmp_path, {})
-    first.model.config.tasks = {"moods": first.model.config.tasks["moods"] | {"temperature": 50.0}}
-    first.model.save_pretrained(tmp_path / "saved")
-    loaded = MinBertForMultiTask.from_pretrained(tmp_path / "saved")
-
-    trainer = make_trainer(tmp_path, {}, model=loaded)
-    trainer.train()
-
-    rows = tiny.make_rows("moods", 40)
-    logits = torch.tensor(trainer.predict_task("moods", rows)).double()
-    expected = find_temperature(logits, torch.tensor(rows["labels"]), is_binary=False)
-    assert trainer.model.config.task("moods").temperature == pytest.approx(expected)
-
-
 def test_without_validation_rows_nothing_can_be_fitted(tmp_path):
     with pytest.raises(ValueError, match="must be fitted to validation rows, and there are none"):
         make_trainer(tmp_path / "out", {"calibrate": True}, train="alone")

@@ -1,6 +1,5 @@
 """``minbert finetune`` from a recipe to a folder that others can use."""
 
-import itertools
 import json
 from contextlib import redirect_stdout
 from io import StringIO
@@ -10,10 +9,9 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
-from transformers import AutoModel, AutoTokenizer
 
 from minbert_cli import finetune
-from modeling_minbert import MinBertForMultiTask, MinBertModel
+from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 from tests.trainers.pages import read_blocks
 
@@ -66,29 +64,6 @@ def metrics(run):
     return json.loads((run[0] / "metrics.json").read_text())
 
 
-def test_every_task_and_both_aggregates_are_measured(metrics):
-    found = metrics["validation"]["metrics"]
-
-    assert set(found) == {
-        "moods_accuracy",
-        "moods_macro_f1",
-        "pairs_accuracy",
-        "pairs_f1",
-        "pairs_macro_f1",
-        "scores_pearson",
-        "scores_spearman",
-        "mean",
-        "leaderboard",
-    }
-    assert torch.tensor(list(found.values())).isfinite().all()
-    assert metrics["validation"]["rows"] == dict.fromkeys(TASKS, 9)
-
-
-def test_labeled_test_rows_are_measured(metrics):
-    assert metrics["test"]["rows"] == {"scores": 5}
-    assert set(metrics["test"]["metrics"]) == {"scores_pearson", "scores_spearman"}
-
-
 def test_metrics_describe_the_run(metrics):
     assert metrics["seed"] == 42
     assert metrics["steps"] == 6
@@ -99,37 +74,30 @@ def test_metrics_describe_the_run(metrics):
     assert metrics["splits"]["scores"]["train"] == {"rows": 20, "usable_rows": 24}
 
 
-@pytest.mark.parametrize(
-    ("task", "split"),
-    [("moods", "dev"), ("moods", "test"), ("pairs", "dev"), ("scores", "dev"), ("scores", "test")],
-)
-def test_predictions_name_the_rows_in_order(run, task, split):
-    path = run[0] / "predictions" / f"{task}-{split}-output.csv"
-
-    lines = path.read_text().splitlines()[1:]
-
-    ids = [line.split(" , ")[0] for line in lines]
-    assert ids == [f"{split}{number}" for number in range(small_run.SPLITS[split])]
-
-
-def test_there_are_no_predictions_without_rows(run):
-    assert len(list((run[0] / "predictions").iterdir())) == 10  # two files for each
-
-
-def test_the_card_holds_numbers_data_command_and_recipe(run, metrics):
+def test_the_card_holds_results_limits_data_command_and_recipe(run, metrics):
     text = (run[0] / "README.md").read_text()
 
-    card = ModelCard(text)
-
-    found = {(result.task_name, result.metric_type): result for result in card.data.eval_results}
-    expected = metrics["validation"]["metrics"]["pairs_accuracy"]
-    assert found["pairs", "accuracy"].metric_value == expected
-    assert found["pairs", "accuracy"].dataset_name == "pairs-train.tsv"
-    assert len(found) == 7
-    assert metrics["command"] in text
-    assert "learning_rate: 0.01" in text
-    assert "| moods | moods-train.tsv | 24 / 9 / 5 | 0 | classification | single sentence " in text
-    assert f'path = "{run[0]}"\n' in text
+    parts = ["| moods | accuracy |", "## Limits", "## Use", "validation:", "train:", "## Training"]
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+    results = {(one.task_name, one.metric_type): one for one in ModelCard(text).data.eval_results}
+    validation = metrics["validation"]
+    expected = validation["metrics"]["pairs_accuracy"]
+    assert results["pairs", "accuracy"].metric_value == expected
+    assert results["pairs", "accuracy"].dataset_name == "pairs-train.tsv"
+    assert len(results) == 7
+    value, error = validation["metrics"]["scores_pearson"], validation["standard_errors"]["scores"]
+    for part in (
+        f"| scores | pearson | {value:.4f} | {error:.4f} | 9 |",
+        "| moods | moods-train.tsv | 24 / 9 / 5 | 0 | classification | single sentence ",
+        "6 steps, 2 epochs.",
+        "learning_rate: 0.01",
+        f'path = "{run[0]}"\n',
+        metrics["command"],
+    ):
+        assert part in text
+    assert "\n\n\n" not in text
+    assert text.count("\n\n|") == 5  # no table has a blank line
 
 
 def test_card_and_report_count_the_rows_that_were_learned(run, metrics):
@@ -147,52 +115,20 @@ def test_card_and_report_count_the_rows_that_were_learned(run, metrics):
     assert f"moods: {count} of 9 validation rows ({share}) have the texts or tokens" in page
 
 
-def test_the_card_has_no_blank_line_in_a_table_and_no_two_in_a_row(run):
-    lines = (run[0] / "README.md").read_text().split("\n")
-
-    assert lines[-1] == ""
-    assert not any(a == b == "" for a, b in itertools.pairwise(lines))
-    starts = [row for row, line in enumerate(lines) if line.startswith("|") and not lines[row - 1]]
-    assert len(starts) == 5
-
-
-def test_the_card_begins_with_its_results_and_limits(run, metrics):
-    card = (run[0] / "README.md").read_text()
-
-    parts = ["| moods | accuracy |", "## Limits", "## Use", "validation:", "train:", "## Training"]
-    places = [card.index(part) for part in parts]
-    assert places == sorted(places)
-    value = metrics["validation"]["metrics"]["scores_pearson"]
-    error = metrics["validation"]["standard_errors"]["scores"]
-    assert f"| scores | pearson | {value:.4f} | {error:.4f} | 9 |" in card
-    assert "6 steps, 2 epochs." in card
-
-
-def test_the_plot_is_there(run):
-    assert (run[0] / "history.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_the_report_is_there_and_named(run, metrics):
+def test_the_report_shows_errors_of_the_validation_file_and_is_named_last(run, metrics):
     text = (run[0] / "report.html").read_text()
 
-    last = [
+    assert run[1].splitlines()[-2:] == [
         f"report: {run[0]}/report.html",
         f'next: minbert predict {run[0]} --task moods "a text"',
     ]
-    assert run[1].splitlines()[-2:] == last
     for value in metrics["validation"]["metrics"].values():
         assert f"{value:.4f}" in text
-    # both read a row of the validation file
     errors = read_blocks(run[0], "pairs")["Worst errors"]["rows"]
     rows = {row[0]: row for row in small_run.make_rows("dev")}
     assert errors
     for error in errors:
         assert error["texts"] == list(rows[error["id"]][1:3])
-
-
-def test_as_many_training_rows_as_validation_rows_are_measured(metrics):
-    assert metrics["train"]["rows"] == dict.fromkeys(TASKS, 9)
-    assert set(metrics["train"]["metrics"]) == set(metrics["validation"]["metrics"])
 
 
 def test_training_rows_and_texts_can_be_left_out(run, files, recipe):
@@ -206,47 +142,6 @@ def test_training_rows_and_texts_can_be_left_out(run, files, recipe):
     assert "this garden was" not in (folder / "report.html").read_text()
     weights, expected = read_weights(folder), read_weights(run[0])
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
-
-
-def test_the_shares_are_printed_before_and_the_table_after(run):
-    printed = run[1]
-
-    assert "1 x 6" in printed
-    assert printed.index("passes/epoch") < printed.index("leaderboard")
-
-
-def test_the_size_of_the_run_is_printed_before(run):
-    # 9 + 9 + 9 rows of dev, 5 + 5 of test and, to show overfitting, 27 of training
-    assert (
-        "\n\n6 steps (2 epochs, 28 rows), 2 evaluations of 27 rows, predictions for 64 rows at the "
-        "end (validation, test, train), on cpu in float32\n"
-    ) in run[1]
-
-
-def test_the_folder_predicts_without_further_arguments(run):
-    model = MinBertForMultiTask.from_pretrained(run[0])
-
-    (mood,) = model.predict("moods", ["the garden is warm"])
-    (score,) = model.predict("scores", [("the river is cold", "this river was dull")])
-
-    assert mood["label"] in {"good", "bad"}
-    assert 0 <= score["score"] <= 5
-
-
-def test_the_folder_gives_encoder_and_tokenizer(run):
-    encoder = AutoModel.from_pretrained(run[0])
-    tokenizer = AutoTokenizer.from_pretrained(run[0])
-
-    states = encoder(**tokenizer(["the song is dull"], return_tensors="pt")).last_hidden_state
-
-    assert isinstance(encoder, MinBertModel)
-    assert states.shape[-1] == 12
-
-
-def test_the_loss_of_every_task_is_logged(run):
-    logged = {key for entry in read_log(run[0]) for key in entry}
-
-    assert {f"loss_{task}" for task in TASKS} <= logged
 
 
 def test_the_learning_rate_falls_by_gamma_after_every_epoch(run):
@@ -266,43 +161,38 @@ def test_the_seed_decides_about_the_weights(run, files, recipe, seed, is_equal):
     assert all(equal) == is_equal
 
 
-def test_rows_and_checkpoint_share_the_truncation(recipe, tmp_path):
-    texts = ["the garden is fine and the river is cold and this song was dull", "the window"] * 3
-    rows = list(zip(texts, ("good", "bad") * 3, strict=True))
-    small_run.write_tsv(tmp_path / "long.tsv", ("text", "mood"), rows)
-    keys = {"train_file": str(tmp_path / "long.tsv"), "truncation": "tail"}
-    tasks = {"moods": recipe["tasks"]["moods"] | keys}
-    changes = {"tasks": tasks, "max_length": 8, "output_dir": str(tmp_path / "out")}
-    argv = [small_run.write_recipe(tmp_path, recipe | changes)]
+LONG = "the garden is fine and the river is cold and this song was dull"
 
-    run = finetune.finetune(argv, is_dry=True)
+
+def prepare_long(folder, recipe, keys, **changes):
+    """Build the run of a recipe whose first task has a long text and a short one."""
+    rows = list(zip([LONG, "the window"] * 3, ("good", "bad") * 3, strict=True))
+    small_run.write_tsv(folder / "long.tsv", ("text", "mood"), rows)
+    moods = recipe["tasks"]["moods"] | {"train_file": str(folder / "long.tsv")} | keys
+    return prepare(folder, recipe | {"tasks": recipe["tasks"] | {"moods": moods}} | changes)
+
+
+def test_rows_and_checkpoint_share_the_truncation(recipe, tmp_path):
+    run = prepare_long(tmp_path, recipe, {"truncation": "tail"}, max_length=8)
 
     assert run.trainer.model.config.task("moods").truncation == "tail"
-    long, short = run.trainer.processing_class(texts[:2])["input_ids"]
+    long, short = run.trainer.processing_class([LONG, "the window"])["input_ids"]
     assert len(long) > 8 > len(short)
     assert run.encoded["moods"]["train"]["input_ids"][:2] == [[long[0], *long[-7:]], short]
 
 
 def test_a_task_has_its_own_length_in_training_and_predictions(recipe, tmp_path):
-    texts = ["the garden is fine and the river is cold and this song was dull", "the window"] * 3
-    rows = list(zip(texts, ("good", "bad") * 3, strict=True))
-    small_run.write_tsv(tmp_path / "long.tsv", ("text", "mood"), rows)
-    moods = recipe["tasks"]["moods"] | {"train_file": str(tmp_path / "long.tsv"), "max_length": 9}
-    tasks = recipe["tasks"] | {"moods": moods}
-    changes = {"tasks": tasks, "output_dir": str(tmp_path / "out")}
-    argv = [small_run.write_recipe(tmp_path, recipe | changes)]
-
-    run = finetune.finetune(argv, is_dry=True)
+    run = prepare_long(tmp_path, recipe, {"max_length": 9})
 
     longest = {task: max(rows["train"]["length"]) for task, rows in run.encoded.items()}
     assert longest["moods"] == 9 < longest["pairs"]
     run.trainer.save_model(str(tmp_path / "saved"))
     model = MinBertForMultiTask.from_pretrained(tmp_path / "saved")
-    ids = run.trainer.processing_class(texts[0])["input_ids"]
+    ids = run.trainer.processing_class(LONG)["input_ids"]
     kept = torch.tensor([[*ids[:8], ids[-1]]])
     expected = model(input_ids=kept, task="moods").logits.softmax(dim=-1).max().item()
-    (found,) = model.predict("moods", texts[:1])
-    assert found["score"] == pytest.approx(expected, abs=1e-6)
+    (prediction,) = model.predict("moods", [LONG])
+    assert prediction["score"] == pytest.approx(expected, abs=1e-6)
 
 
 def test_frozen_trains_the_heads_only(run, files, recipe):
@@ -335,6 +225,9 @@ def test_early_stopping_stops_when_nothing_gets_better(files, recipe):
     assert list(metrics["tasks"]) == ["moods"]
 
 
+WEIGHTS = '{"moods":1,"pairs":1,"scores":6}'
+
+
 def prepare(files, recipe, *flags):
     """Build the run of a recipe, without training."""
     folder = str(files / "prepared")
@@ -349,54 +242,27 @@ def test_a_task_has_its_own_batch_size_and_loss_weight(files, recipe):
     assert trainer.tasks["pairs"].training.loss_weight == 0.5
 
 
-@pytest.mark.parametrize(("stop", "steps"), [("5", 5), ("shortest", 12), ("longest", 18)])
-def test_stop_ends_an_epoch(files, recipe, stop, steps):
-    trainer = prepare(files, recipe, "--steps_per_epoch", stop).trainer
-
-    assert trainer.train_sampler.steps == steps
-
-
 @pytest.mark.parametrize(
     ("flags", "steps"),
     [
+        ("5", 5),
+        ("shortest", 12),
+        ("longest", 18),
         # 24, 24 and 20 rows in batches of 6, 4 and 4
-        (["--task_sampling", "proportional"], 15),
-        (["--task_sampling", "mixed"], 6),
+        ("longest --task_sampling proportional", 15),
+        ("longest --task_sampling mixed", 6),
+        ("longest --task_sampling temperature --sampling_temperature 2 --sampling_cap 8", 17),
+        (f"longest --task_sampling weighted --sampling_weights {WEIGHTS}", 48),
         (
-            [
-                "--task_sampling",
-                "temperature",
-                "--sampling_temperature",
-                "2",
-                "--sampling_cap",
-                "8",
-            ],
-            17,
-        ),
-        (
-            [
-                "--task_sampling",
-                "weighted",
-                "--sampling_weights",
-                "{moods: 1, pairs: 1, scores: 6}",
-            ],
+            'longest --task_sampling weighted --sampling_weights {"moods":1,"pairs":1,"scores":6}',
             48,
         ),
     ],
 )
-def test_flags_choose_the_sampling_of_tasks(files, recipe, flags, steps):
-    trainer = prepare(files, recipe, "--steps_per_epoch", "longest", *flags).trainer
+def test_flags_choose_the_sampling_of_tasks_and_the_end_of_an_epoch(files, recipe, flags, steps):
+    sampler = prepare(files, recipe, "--steps_per_epoch", *flags.split(" ")).trainer.train_sampler
 
-    assert trainer.train_sampler.steps == steps
-    assert trainer.train_sampler.epochs == 2
-    assert [type(method).__name__ for method in trainer.methods] == [
-        "ExponentialDecay",
-        "NoisyEmbeddings",
-        "ThresholdFitting",
-        "TemperatureScaling",
-        "DivergenceCheck",
-    ]
-    assert f"--task_sampling {trainer.train_sampler.sampling.name}" in " ".join(flags)
+    assert (sampler.steps, sampler.epochs) == (steps, 2)
 
 
 @pytest.mark.parametrize("start", ["olora", "pissa", "gaussian"])
@@ -404,15 +270,6 @@ def test_lora_may_start_from_the_weights(files, recipe, start):
     trainer = prepare(files, recipe, "--lora", f"{{r: 2, init_lora_weights: {start}}}").trainer
 
     assert any("lora_A" in name for name, _ in trainer.model.named_parameters())
-
-
-def test_a_flag_asks_for_gradient_surgery(files, recipe):
-    flags = ["--task_sampling", "mixed", "--gradient_surgery", "gradvac"]
-
-    surgery, *_ = prepare(files, recipe, *flags).trainer.methods
-
-    assert surgery.rule == "gradvac"
-    assert list(surgery.merger.groups) == [-1, 0, 1, 2]  # embeddings, two layers, pooler
 
 
 def test_tasks_on_the_command_line_choose_from_the_recipe(files, recipe):

@@ -115,26 +115,3 @@ def test_a_run_is_compared_by_its_own_metrics(run, tmp_path):
 
     for metric in ("matthews_correlation", "f1", "pearson"):
         assert re.search(rf"\| {metric} .*\+0\.0000 ", table)
-
-
-@pytest.mark.parametrize(
-    ("metric", "message"),
-    [
-        (
-            "acuracy",
-            "task 'moods': unknown classification metric 'acuracy'; did you mean 'accuracy'",
-        ),
-        ("[accuracy, pearson]", "unknown classification metric 'pearson'"),
-    ],
-)
-def test_a_metric_that_a_task_does_not_have_is_refused(tmp_path, capsys, metric, message):
-    small_run.write_files(tmp_path)
-    recipe = small_run.make_recipe(tmp_path)
-    recipe["tasks"] = {
-        "moods": recipe["tasks"]["moods"] | {"metrics": metric.strip("[]").split(", ")}
-    }
-
-    with pytest.raises(SystemExit):
-        finetune.main([small_run.write_recipe(tmp_path, recipe)])
-
-    assert message in capsys.readouterr().err

@@ -10,15 +10,14 @@ import torch
 from sklearn.metrics import accuracy_score, f1_score
 from torch import nn
 from torch.distributions import Bernoulli, kl_divergence
-from transformers import BertForSequenceClassification, pipeline
+from transformers import BertForSequenceClassification
 
 from datasets_scripts import TaskData, load_task
-from minbert_cli import finetune, predict
-from modeling_minbert import MinBertForMultiTask, export_onnx
+from minbert_cli import finetune
+from modeling_minbert import MinBertForMultiTask
 from modeling_minbert.pooled_types import best_f1_threshold
 from modeling_minbert.tasks import parse_task
 from tests import small_run
-from tests.modeling_minbert.test_onnx import assert_equal_everywhere, needs_onnx
 from tests.problem_examples import write_labels
 from tests.trainers import tiny
 from tests.trainers.pages import read_blocks, read_rows as read_table
@@ -99,25 +98,6 @@ def test_all_ways_to_write_labels_give_equal_rows(tmp_path):
     assert references.tolist() == VECTORS
 
 
-def test_names_of_the_hub_replace_its_numbers(tmp_path):
-    names = datasets.ClassLabel(names=LABELS)
-    features = datasets.Features({"text": datasets.Value("string"), "y": datasets.List(names)})
-    rows = datasets.Dataset.from_dict(
-        {"text": TEXTS, "y": [[LABELS.index(name) for name in row] for row in GIVEN]}, features
-    )
-    (tmp_path / "hub").mkdir()
-    for split in ("train", "validation"):
-        rows.to_parquet(tmp_path / "hub" / f"{split}.parquet")
-    keys = {"problem_type": KIND, "hub_id": str(tmp_path / "hub"), "text_columns": "text"}
-
-    loaded = load_task(
-        TaskData.from_recipe("tone", {**keys, "label_column": "y"}), tmp_path / "cache"
-    )
-
-    assert loaded.labels == tuple(LABELS)
-    assert loaded.splits["train"]["label"][:] == VECTORS
-
-
 def test_invalid_rows_are_skipped_with_their_reason(tmp_path):
     rows = [("a", ["rude"]), ("b", ["warm", "wrm"]), ("c", None), ("d", [])]
     keys = {"label_column": "y", "labels": LABELS, "max_invalid_fraction": 0.5}
@@ -160,28 +140,6 @@ def test_a_test_set_may_keep_its_labels_secret(tmp_path):
     assert loaded.splits["train"]["label"][:] == [[1, 0], [0, 1]]
 
 
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({}, "give either label_column"),
-        ({"label_column": "y", "label_columns": ["y"]}, "give either label_column"),
-        ({"label_columns": ["y", "z"], "labels": ["y", "z"]}, "remove labels"),
-        ({"label_column": "y", "label_separator": "|"}, "at least two are needed"),
-    ],
-)
-def test_keys_must_fit(tmp_path, keys, message):
-    with pytest.raises(ValueError, match=message):
-        load(tmp_path, "rows.csv", 'text,y,z\na,"b,c",1\n', **keys)
-
-
-def test_other_types_have_no_separator():
-    keys = {"problem_type": "classification", "text_columns": "a", "label_column": "b"}
-    files = {"train_file": "a.csv", "validation_file": "b.csv", "label_separator": ";"}
-
-    with pytest.raises(ValueError, match="classification tasks have no label_separator"):
-        TaskData.from_recipe("tone", {**keys, **files})
-
-
 # Model
 
 
@@ -200,16 +158,6 @@ def test_the_loss_is_torchs(keys, packed):
     torch.testing.assert_close(outputs.loss, expected)
     padded = model(**make_batch(rows))
     torch.testing.assert_close(outputs.logits, padded.logits, atol=1e-6, rtol=1e-5)
-
-
-def test_filler_rows_do_not_count():
-    model, rows = make_model(), make_rows()
-    batch = make_batch(rows)
-    expected = model(**make_batch(rows.select(range(9)))).loss
-
-    batch["labels"][9:] = -100
-
-    torch.testing.assert_close(model(**batch).loss, expected)
 
 
 def test_transformers_computes_the_same():
@@ -275,35 +223,12 @@ def test_fitted_thresholds_decide_and_are_saved(tmp_path):
         model.fit_threshold("tone", logits, torch.full_like(labels, -100))
 
 
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"pair_encoding": "separate", "head": "cosine"}, "use concat"),
-        ({"thresholds": [0.5]}, "must be 3 numbers"),
-        ({"thresholds": [0.5, 0.5, 1.5]}, "must be 3 numbers"),
-        ({"loss": "mse"}, "known: bce"),
-        ({"labels": ["one"]}, "at least two"),
-    ],
-)
-def test_a_task_is_checked(keys, message):
-    with pytest.raises(ValueError, match=message):
-        make_model(**keys)
-
-
 def test_labels_must_be_one_for_each_logit():
     batch = make_batch(make_rows())
     batch["labels"] = batch["labels"][:, 0]
 
     with pytest.raises(ValueError, match=r"expected \(12, 3\)"):
         make_model()(**batch)
-
-
-@needs_onnx
-def test_onnx_computes_the_same(tmp_path):
-    model = make_model()
-    path = export_onnx(model, tmp_path, task="tone")
-
-    assert_equal_everywhere(path, lambda **x: model(**x, task="tone"), None, tiny.VOCABULARY)
 
 
 # Training
@@ -351,43 +276,6 @@ def test_metrics_are_scikit_learns(run):
     assert 0 < metrics["validation"]["standard_errors"]["own"] < 0.5
 
 
-def test_predict_reads_the_files_predictions_again(run):
-    model = MinBertForMultiTask.from_pretrained(run)
-    lines = (run.parent / "labels-dev.jsonl").read_text().splitlines()
-    texts = [json.loads(line)["a"] for line in lines]
-
-    predictions = model.predict("own", texts)
-
-    assert [{row["label"] for row in rows} for rows in predictions] == [
-        set(names) for names in read_labels(run, "dev").values()
-    ]
-    best = model.predict("own", texts, top_k=2)
-    assert all(len(rows) == 2 and rows[0]["score"] >= rows[1]["score"] for rows in best)
-
-
-def test_a_pipeline_of_transformers_does_not_know_the_thresholds(run):
-    model = MinBertForMultiTask.from_pretrained(run)
-    text = "the river is fine"
-
-    with pytest.raises(ValueError, match="task 'own' has thresholds, above which"):
-        pipeline("text-classification", model=str(run), device="cpu")(text, top_k=None)
-
-    assert model.config.problem_type == KIND
-    assert set(model.config.label2id) == set(model.config.task("own").labels)
-    pipe = pipeline("minbert-multi-task", model=str(run), device="cpu")
-    assert [row["label"] for row in pipe(text)] == [
-        row["label"] for row in model.predict("own", [text])[0]
-    ]
-
-
-def test_r_drop_and_smart_compare_its_predictions(run):
-    history = json.loads((run / "checkpoint-12/trainer_state.json").read_text())["log_history"]
-    logged = {name for entry in history for name in entry}
-
-    assert any("rdrop_divergence" in name for name in logged)
-    assert any("smart_divergence" in name for name in logged)
-
-
 def test_page_and_card_name_the_rows_of_the_thresholds(run):
     page, card = ((run / name).read_text() for name in ("report.html", "README.md"))
     blocks = read_blocks(run, "own")
@@ -399,13 +287,6 @@ def test_page_and_card_name_the_rows_of_the_thresholds(run):
     assert labels == {"good", "same", "outside"}
     assert "Reliability" in blocks
     assert all(row["texts"] and row["label"] for row in blocks["Worst errors"]["rows"])
-
-
-def test_the_program_prints_its_labels(run, capsys):
-    predict.main([str(run), "the river is fine", "--format", "jsonl"])
-
-    row = json.loads(capsys.readouterr().out)
-    assert row.keys() == {"labels", "text"}
 
 
 def test_thresholds_are_fitted_to_the_validation_rows(run):

@@ -12,11 +12,10 @@ from transformers import BertTokenizer
 
 from datasets_scripts import TaskData, load_task
 from minbert_cli import finetune, predict
-from modeling_minbert import MinBertForMultiTask, export_onnx
+from modeling_minbert import MinBertForMultiTask
 from modeling_minbert.tasks import parse_task
 from tests import small_run
 from tests.modeling_minbert.conftest import WORDS
-from tests.modeling_minbert.test_onnx import assert_equal_everywhere, needs_onnx
 from tests.problem_examples import write_choices
 from tests.trainers import tiny
 from tests.trainers.pages import read_blocks
@@ -90,27 +89,6 @@ def test_all_ways_to_write_choices_give_equal_rows(tmp_path):
     assert list(ways[0].texts())[:5] == ["the cat sat", "it is", *CHOICES[0]]
 
 
-def test_names_of_the_hub_replace_its_numbers(tmp_path):
-    features = datasets.Features(
-        {
-            "context": datasets.Value("string"),
-            "choices": datasets.List(datasets.Value("string")),
-            "answer": datasets.ClassLabel(names=["A", "B", "C"]),
-        }
-    )
-    columns = {"context": CONTEXTS, "choices": CHOICES, "answer": RIGHT}
-    (tmp_path / "hub").mkdir()
-    for split in ("train", "validation"):
-        rows = datasets.Dataset.from_dict(columns, features)
-        rows.to_parquet(tmp_path / "hub" / f"{split}.parquet")
-    keys = {"problem_type": KIND, "hub_id": str(tmp_path / "hub"), "text_columns": "context"}
-    keys |= {"choice_columns": "choices", "label_column": "answer"}
-
-    loaded = load_task(TaskData.from_recipe("own", keys), tmp_path / "cache")
-
-    assert loaded.splits["train"]["label"][:] == RIGHT
-
-
 def test_swag_is_read_in_its_official_layout(tmp_path):
     row = ["0", "v1", "17", "A man sits. He", "A man sits.", "He", "gold", *"wxyz"]
     for name, label in (("train", ["3"]), ("val", ["1"]), ("test", [])):
@@ -158,22 +136,6 @@ def test_invalid_rows_are_skipped_with_their_reason(tmp_path):
         assert expected in reason
         assert "(id 7)" in reason
     assert len(loaded.splits["train"]) == 1
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"choice_columns": None}, "task 'own': choice_columns is missing; give a column for each"),
-        ({"choice_columns": "context"}, "column 'context' has no list of at least two choices"),
-        ({"choice_columns": ["context", "chioces"]}, "chioces"),
-        ({"labels": ["1", "2"]}, r"labels=\['1', '2'\] must name all of the 3 choices of a row"),
-        ({"text_columns": ["a", "b", "c"]}, "takes 1 or 2 text_columns"),
-        ({"label_column": None}, "label_column is missing"),
-    ],
-)
-def test_keys_must_fit(tmp_path, keys, message):
-    with pytest.raises(ValueError, match=message):
-        load(tmp_path, "a.jsonl", as_json(RIGHT), **keys)
 
 
 def test_sequences_are_those_of_transformers_example(tmp_path):
@@ -240,38 +202,6 @@ def test_accuracy_is_that_of_the_prediction_file(run):
         table = list(csv.DictReader(file))
     assert [json.loads(row["choices"]) for row in table] == [row["ends"] for row in read_rows(run)]
     assert [int(row["prediction"]) for row in table] == list(predicted.values())
-
-
-def test_predict_reads_the_files_predictions_again(run):
-    model = MinBertForMultiTask.from_pretrained(run)
-    rows = [(row["text"], row["ends"]) for row in read_rows(run)]
-
-    found = model.predict("own", rows, precision="float32")
-
-    assert [one["index"] for one in found] == list(read_predictions(run, "dev").values())
-    assert [one["choice"] for one in found] == [
-        ends[one["index"]] for one, (_, ends) in zip(found, rows, strict=True)
-    ]
-
-
-def test_tables_and_predictions_have_the_same_probabilities(run):
-    model = MinBertForMultiTask.from_pretrained(run)
-    found = model.predict("own", [(row["text"], row["ends"]) for row in read_rows(run)])
-    with (run / "predictions" / "own-dev.csv").open(newline="") as file:
-        listed = [float(row["probability"]) for row in csv.DictReader(file)]
-
-    assert [one["score"] for one in found] == pytest.approx(listed, abs=1e-3)
-    assert not (run / "label_issues").exists()
-
-
-def test_r_drop_and_smart_compare_its_predictions(run):
-    history = json.loads((run / "checkpoint-12/trainer_state.json").read_text())["log_history"]
-    logged = {name: value for entry in history for name, value in entry.items()}
-
-    for method in ("rdrop_divergence", "smart_divergence"):
-        values = [value for name, value in logged.items() if method in name]
-        assert values
-        assert np.isfinite(values).all()
 
 
 def test_errors_and_the_card_show_choices(run):
@@ -373,21 +303,3 @@ def test_probabilities_of_tables_are_calibrated():
 def test_places_of_choices_are_no_classes_to_repeat_rows_by():
     with pytest.raises(ValueError, match="leave it out of a multiple_choice task"):
         Task("ends", KIND, make_rows(), training=TaskTraining(oversample="balanced"))
-
-
-def test_own_rows_train(tmp_path):
-    rows = make_rows()
-    tasks = {"tasks": [Task.from_dataset("ends", KIND, rows, rows)]}
-    trainer = tiny.make_trainer(tmp_path, model=make_model(), own=tasks, max_steps=3)
-
-    trainer.train()
-
-    assert 0 <= trainer.evaluate()["eval_ends_accuracy"] <= 1
-
-
-@needs_onnx
-def test_onnx_computes_the_same(tmp_path):
-    model = make_model()
-    path = export_onnx(model, tmp_path, task="ends")
-
-    assert_equal_everywhere(path, lambda **x: model(**x, task="ends"), 3, tiny.VOCABULARY)

@@ -2,15 +2,14 @@
 
 import json
 
-import datasets
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import accuracy_score, cohen_kappa_score, mean_absolute_error
-from transformers import TrainingArguments, pipeline
+from transformers import TrainingArguments
 
 from datasets_scripts import TaskData, load_task
-from minbert_cli import finetune, predict
+from minbert_cli import finetune
 from minbert_cli.experiments.compare import ScoredRows, compare_runs
 from modeling_minbert import MinBertForMultiTask
 from modeling_minbert.tasks import parse_task
@@ -53,21 +52,6 @@ def test_labels_are_in_their_order(tmp_path, labels, keys, names, numbers):
 
     assert loaded.labels == names
     assert loaded.splits["train"]["label"][:] == numbers
-
-
-def test_names_that_a_dataset_declares_are_in_its_order(tmp_path):
-    names = datasets.ClassLabel(names=GRADES)
-    features = datasets.Features({"text": datasets.Value("string"), "y": names})
-    rows = datasets.Dataset.from_dict({"text": ["a", "b"], "y": [0, 2]}, features)
-    (tmp_path / "hub").mkdir()
-    for split in ("train", "validation"):
-        rows.to_parquet(tmp_path / "hub" / f"{split}.parquet")
-    keys = {"problem_type": "ordinal", "hub_id": str(tmp_path / "hub"), "text_columns": "text"}
-
-    loaded = load_task(TaskData.from_recipe("t", {**keys, "label_column": "y"}), tmp_path / "cache")
-
-    assert loaded.labels == tuple(GRADES)
-    assert loaded.splits["train"]["label"][:] == [0, 2]
 
 
 @pytest.mark.parametrize(
@@ -251,15 +235,6 @@ def test_a_run_reports_the_metrics_of_scikit_learn(run):
     assert content["standard_errors"]["pairs"] > 0
 
 
-def test_metrics_and_divergences_are_logged(run):
-    state = json.loads((run / "checkpoint-24/trainer_state.json").read_text())
-
-    logged = {name for entry in state["log_history"] for name in entry}
-    assert {"eval_own_mae", "eval_pairs_quadratic_weighted_kappa"} <= logged
-    assert any("rdrop_divergence" in name for name in logged)
-    assert any("smart_divergence" in name for name in logged)
-
-
 def test_predict_gives_the_written_classes_and_probabilities(run):
     model = MinBertForMultiTask.from_pretrained(run)
     rows = read_rows(run)
@@ -276,25 +251,6 @@ def test_predict_gives_the_written_classes_and_probabilities(run):
         assert {one["label"] for one in classes} == {"0", "1", "2"}
     pairs = model.predict("pairs", [(row["a"], row["b"]) for row in rows])
     assert [int(row["label"]) for row in pairs] == read_predictions(run, "pairs")
-
-
-def test_a_pipeline_of_transformers_does_not_know_the_median(run):
-    model = MinBertForMultiTask.from_pretrained(run)
-    text = "the river is fine"
-
-    with pytest.raises(ValueError, match="task 'own' predicts the median"):
-        pipeline("text-classification", model=str(run), device="cpu")(text)
-
-    assert model.config.problem_type == "single_label_classification"
-    assert model.config.id2label == {0: "0", 1: "1", 2: "2"}
-    found = pipeline("minbert-multi-task", model=str(run), device="cpu")(text)
-    assert found["label"] == model.predict("own", [text])[0]["label"]
-
-
-def test_the_program_prints_a_class(run, capsys):
-    predict.main([str(run), "the river is fine", "--task", "own", "--format", "jsonl"])
-
-    assert json.loads(capsys.readouterr().out)["label"] in {"0", "1", "2"}
 
 
 def test_the_page_shows_how_far_predictions_are(run):

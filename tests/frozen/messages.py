@@ -415,7 +415,7 @@ def tell_recipes(workshop: Workshop) -> Iterator[tuple[str, Any]]:
         folder = workshop.new("bad-recipe")
         paths = {"MOODS": str(folder / "moods-train.tsv")}
         recipe = change(folder, {key: find(paths, value) for key, value in changes.items()})
-        yield name_changes(changes), tell(workshop.run("finetune", write(folder, recipe)))
+        yield name_changes(changes), refuse(workshop, folder, recipe)
     for text in (
         "",
         "tasks: [",
@@ -442,6 +442,13 @@ def name_changes(changes: dict[Any, Any]) -> str:
 def write(folder: Path, recipe: dict[str, Any]) -> str:
     """Write a recipe into its folder."""
     return small_run.write_recipe(folder, recipe)
+
+
+def refuse(workshop: Workshop, folder: Path, recipe: dict[str, Any]) -> str:
+    """Return what is said about a recipe; one that is refused leaves nothing in its folder."""
+    ran = workshop.run("finetune", write(folder, recipe))
+    assert ran.status == 0 or not (folder / "out").exists(), "a refused run left files"
+    return tell(ran)
 
 
 def tell(ran: Any) -> str:
@@ -479,8 +486,7 @@ def tell_rows(kind: str) -> Case:
             folder = workshop.new("bad-rows")
             task = {"problem_type": kind, "batch_size": 4, **EXAMPLES[kind].write(folder)}
             Path(task["train_file"]).write_text(text, encoding="utf-8")
-            recipe = change(folder, {"tasks": {"own": task}})
-            yield repr(text), tell(workshop.run("finetune", write(folder, recipe)))
+            yield repr(text), refuse(workshop, folder, change(folder, {"tasks": {"own": task}}))
 
     return case
 

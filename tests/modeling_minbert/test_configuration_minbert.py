@@ -16,6 +16,9 @@ SAME = {"problem_type": "paraphrase"}
 SEPARATE = {"pair_encoding": "separate"}
 MLM = {"problem_type": "masked_lm"}
 CONTRASTIVE = {"problem_type": "contrastive"}
+LABELS = {"problem_type": "multi_label_classification", "labels": ["a", "b", "c"]}
+NUMBERS = {"problem_type": "regression", "targets": ["a", "b"]}
+CHOICES = {"problem_type": "multiple_choice", "num_choices": 3}
 TAGS = {"problem_type": "token_classification", "labels": ["O", "B-PER"]}
 ANSWERS = {"problem_type": "question_answering"}
 RANKED = SCORES | SEPARATE | {"loss": "multiple_negatives_ranking"}
@@ -121,6 +124,24 @@ def test_tasks_of_tokens_have_the_defaults_of_bert():
         (SAME | {"threshold": -2}, "threshold=-2 is a cosine"),
         (SAME | {"cosine_scale": 0}, "cosine_scale=0 must be above 0"),
         (MLM | {"labels": ["a", "b"]}, "a masked_lm task has no key 'labels'"),
+        (LABELS | {"labels": ["one"]}, "at least two"),
+        (LABELS | SEPARATE | {"head": "cosine"}, "use concat"),
+        (LABELS | {"thresholds": [0.5]}, "must be 3 numbers"),
+        (LABELS | {"thresholds": [0.5, 0.5, 1.5]}, "must be 3 numbers"),
+        (LABELS | {"loss": "mse"}, "known: bce"),
+        (NUMBERS | SEPARATE | {"head": "cosine"}, "choose another head"),
+        (NUMBERS | {"loss": "bce"}, "known: mse, huber"),
+        (NUMBERS | {"targets": []}, "at least one"),
+        (NUMBERS | {"targets": ["a", "a"]}, "different names"),
+        (NUMBERS | {"mean": [1]}, "mean=.* a finite number for each target"),
+        (NUMBERS | {"std": [1, 0]}, "std=.* above 0"),
+        (NUMBERS | {"std": [1, float("nan")]}, "std=.* a finite number"),
+        (CHOICES | {"num_choices": None}, "num_choices=None must be 2 or more"),
+        (CHOICES | {"num_choices": 1}, "num_choices=1 must be 2 or more"),
+        (CHOICES | SEPARATE, "is a sequence with its context, leave it out"),
+        (CHOICES | {"truncation": "windows"}, "truncation='windows' does not fit multiple_choice"),
+        (CHOICES | {"loss": "bce"}, "does not fit problem_type 'multiple_choice'.*cross_entropy"),
+        (CHOICES | {"temperature": 0}, "temperature=0 must be above 0"),
         (TAGS | {"labels": None}, "at least two different names"),
         (TAGS | {"pooling": "cls"}, "a token_classification task has no key 'pooling'"),
         (TAGS | {"head": "mlp"}, "no key 'head'"),

@@ -85,22 +85,6 @@ def test_logits_losses_and_gradients_equal_bert(build, batch, kind, attention, p
 
 
 @packed_or_not
-@pytest.mark.parametrize("kind", [MinBertForMultipleChoice, MinBertForMultiTask])
-def test_no_choice_sees_another(build, batch, kind, packed):
-    ours, _ = build(kind)
-    changed = {key: value.clone() for key, value in batch.items()}
-    changed["input_ids"][1, 2] = 5 * changed["attention_mask"][1, 2]
-    more = {"num_choices": 3} if packed and kind is MinBertForMultipleChoice else {}
-
-    first, second = (ours(**(pack(x) if packed else x), **more).logits for x in (batch, changed))
-
-    same = torch.ones(4, 3, dtype=torch.bool)
-    same[1, 2] = False
-    assert_close(first[same], second[same], **EXACT)
-    assert first[1, 2] != second[1, 2]
-
-
-@packed_or_not
 def test_a_row_with_fewer_choices_is_scored_alone(build, batch, packed):
     ours, bert = build(MinBertForMultiTask)
     short = shorten(batch, row=1)
@@ -323,23 +307,6 @@ def test_a_row_that_is_none_is_named(build, tokenizer, row):
         ours.predict("swag", ROWS, top_k=0)
     with pytest.raises(TypeError, match="not one string"):
         ours.predict("swag", "a cat")
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"num_choices": None}, "num_choices=None must be 2 or more"),
-        ({"num_choices": 1}, "num_choices=1 must be 2 or more"),
-        ({"pair_encoding": "separate"}, "is a sequence with its context, leave it out"),
-        ({"truncation": "windows"}, "truncation='windows' does not fit multiple_choice"),
-        ({"loss": "focal"}, "does not fit problem_type 'multiple_choice'.*known: cross_entropy"),
-        ({"temperature": 0}, "temperature=0 must be above 0"),
-        ({"loss": "bce"}, "does not fit problem_type 'multiple_choice'.*known: cross_entropy"),
-    ],
-)
-def test_a_task_is_checked(tiny_sizes, keys, message):
-    with pytest.raises(ValueError, match=message):
-        MinBertConfig(**tiny_sizes, tasks={"swag": TASK | keys})
 
 
 def test_shapes_are_checked(build, batch):

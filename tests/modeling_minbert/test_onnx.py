@@ -30,6 +30,13 @@ MORE = {
     "close": {"problem_type": "paraphrase", "pair_encoding": "separate", "head": "cosine"},
     "ends": {"problem_type": "multiple_choice", "num_choices": 3},
     "triples": {"problem_type": "contrastive", "num_sentences": 3, "projection": "always"},
+    "tags": {"problem_type": "multi_label_classification", "labels": ["a", "b", "c"]},
+    "sizes": {
+        "problem_type": "regression",
+        "targets": ["x", "y"],
+        "mean": [1e4, -7],
+        "std": [9, 1],
+    },
     "text": {"problem_type": "pretraining"},
     "words": {"problem_type": "masked_lm"},
     "follows": {"problem_type": "next_sentence"},

@@ -113,17 +113,6 @@ def test_losses_and_gradients_equal_bert(
             assert_close(weight.grad, other, **EXACT, msg=f"gradient of {key} differs")
 
 
-def test_the_pre_training_loss_equals_bert_for_pre_training(build, tiny_sizes, tiny_batch, words):
-    model = build(*KINDS)
-    batch = make_batch("pretraining", tiny_batch, words)
-
-    expected = make_bert(model, tiny_sizes)(**batch)
-    actual = model(**batch, task="pretraining")
-
-    assert_close(actual.loss, expected.loss, **EXACT)
-    assert list(actual) == [*expected, "mlm_loss", "nsp_loss"]
-
-
 @every_kind
 @every_layout
 def test_a_task_scores_its_predictions_and_nothing_else(
@@ -239,18 +228,6 @@ def test_training_scores_no_word_but_those_with_a_label(build, tiny_batch, words
 
     assert outputs.prediction_logits is None
     assert rows == [((words != -100).sum(), 33)]
-
-
-@pytest.mark.slow  # it is compiled
-def test_a_compiled_packed_step_equals_an_eager_one(build, tiny_batch, words):
-    model = build("pretraining").float().train()
-    batch = make_batch("pretraining", tiny_batch, words, "packed")
-    batch["label_positions"] = (batch["labels"][0] != -100).nonzero().squeeze(1)
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True, dynamic=False)
-
-    actual = compiled(**batch, task="pretraining").loss
-
-    assert_close(actual, model(**batch, task="pretraining").loss, atol=1e-5, rtol=1e-5)
 
 
 def test_ten_steps_learn_with_the_gradient_reused(build, tiny_batch, words):
@@ -372,15 +349,6 @@ def test_a_checkpoint_of_pre_training_keeps_its_heads(
     assert loaded.cls.predictions.decoder.weight is loaded.get_input_embeddings().weight
     assert loaded.config.default_task == "mlm"
     assert list(loaded.heads) == []
-
-
-def test_one_task_of_pre_training_may_be_the_default(build_multitask, tiny_batch, words):
-    model = build_multitask({"text": KINDS["pretraining"]}, **NO_DROPOUT)
-    batch = make_batch("pretraining", tiny_batch, words)
-
-    assert_close(model(**batch).loss, model(**batch, task="text").loss)
-    assert model.config.problem_type is None
-    assert model.config.id2label == {0: "LABEL_0", 1: "LABEL_1"}
 
 
 def test_pipelines_take_a_folder_with_tasks_of_both_sorts(build, tokenizer, tmp_path):

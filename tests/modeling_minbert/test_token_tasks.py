@@ -14,10 +14,10 @@ from transformers import (
 
 from modeling_minbert import (
     MinBertConfig,
-    MinBertForMultiTask,
     MinBertForQuestionAnswering,
     MinBertForTokenClassification,
 )
+from tests.modeling_minbert.test_packed import pack
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC"]
 TASKS = {
@@ -25,7 +25,6 @@ TASKS = {
     "answers": {"problem_type": "question_answering"},
     "tone": {"problem_type": "classification", "labels": ["down", "level", "up"]},
 }
-MORE_TAGS = {"names": TAGS, "parts": ["N", "V", "X"]}
 EXACT = {"atol": 1e-10, "rtol": 1e-10}
 
 every_attention = pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -53,19 +52,6 @@ def build_pair(build_multitask, tiny_sizes):
         return ours, bert
 
     return build
-
-
-def pack(batch):
-    """Pack a padded batch by the contract."""
-    batch = dict(batch)
-    real = batch.pop("attention_mask").bool()
-    positions = torch.arange(real.shape[1]).expand(real.shape)
-    return {
-        **{key: value[real].unsqueeze(0) for key, value in batch.items()},
-        "position_ids": positions[real].unsqueeze(0),
-        "cu_seq_lens_q": F.pad(real.sum(dim=1).cumsum(0), (1, 0)).int(),
-        "max_length_q": int(real.sum(dim=1).max()),
-    }
 
 
 def make_tags(mask):
@@ -192,18 +178,6 @@ def test_a_layer_below_may_be_read(build_multitask, tiny_batch):
     assert_close(outputs.logits[real], model.heads["tags"].out(states)[real])
 
 
-@pytest.mark.parametrize("task", ["tags", "answers", "tone"])
-def test_one_checkpoint_holds_all_heads(build_multitask, tiny_batch, tmp_path, task):
-    model = build_multitask(TASKS)
-    model.save_pretrained(tmp_path)
-    loaded = MinBertForMultiTask.from_pretrained(tmp_path).eval()
-
-    assert set(loaded.state_dict()) >= {f"heads.{name}.out.weight" for name in TASKS}
-    expected = model(**tiny_batch, task=task)
-    assert_close(dict(loaded(**tiny_batch, task=task)), dict(expected))
-    assert model.config.default_task == "tone"  # the task of whole texts
-
-
 def test_auto_classes_find_the_head_of_their_kind(build_multitask, tiny_batch, tmp_path):
     model = build_multitask(TASKS | {"more": TASKS["tags"] | {"labels": ["X", "Y"]}})
     model.save_pretrained(tmp_path)
@@ -221,32 +195,23 @@ def test_auto_classes_find_the_head_of_their_kind(build_multitask, tiny_batch, t
             assert_close(actual[key][real], expected[key][real])
 
 
-def test_a_tagger_of_a_named_task_can_be_saved_and_loaded(build_multitask, tiny_batch, tmp_path):
-    model = build_multitask(TASKS | {"more": TASKS["tags"] | {"labels": ["X", "Y"]}})
+@pytest.mark.parametrize("loader", [AutoModelForTokenClassification, MinBertForTokenClassification])
+def test_a_task_is_chosen_by_its_name_and_saved_alone(
+    build_multitask, tiny_batch, tmp_path, loader
+):
+    tasks = {"tags": TASKS["tags"], "more": TASKS["tags"] | {"labels": ["X", "Y"]}}
+    model = build_multitask(tasks)
     model.save_pretrained(tmp_path / "all")
-    tagger = MinBertForTokenClassification.from_pretrained(tmp_path / "all", task="tags").eval()
-    tagger.save_pretrained(tmp_path / "one")
-    again = AutoModelForTokenClassification.from_pretrained(tmp_path / "one").eval()
 
-    assert list(again.config.id2label.values()) == TAGS
-    expected = model(**tiny_batch, task="tags").logits
-    assert_close(tagger(**tiny_batch).logits, expected)
-    assert_close(again(**tiny_batch).logits, expected)
+    for name, task in tasks.items():
+        tagger = loader.from_pretrained(tmp_path / "all", task=name).eval()
+        tagger.save_pretrained(tmp_path / name)
+        again = AutoModelForTokenClassification.from_pretrained(tmp_path / name).eval()
 
-
-@pytest.mark.parametrize("auto", [True, False])
-def test_a_task_is_chosen_by_its_name(build_multitask, tiny_batch, tmp_path, auto):
-    tasks = {name: {**TASKS["tags"], "labels": labels} for name, labels in MORE_TAGS.items()}
-    model = build_multitask(tasks).eval()
-    model.save_pretrained(tmp_path)
-    loader = AutoModelForTokenClassification if auto else MinBertForTokenClassification
-
-    for name, labels in MORE_TAGS.items():
-        tagger = loader.from_pretrained(tmp_path, task=name).eval()
-
-        assert list(tagger.config.id2label.values()) == labels
+        assert list(again.config.id2label.values()) == task["labels"]
         expected = model(**tiny_batch, task=name).logits
         assert_close(tagger(**tiny_batch).logits, expected)
+        assert_close(again(**tiny_batch).logits, expected)
 
 
 def test_a_name_of_a_task_does_not_hide_how_a_configuration_finds_tasks(build_multitask, tmp_path):

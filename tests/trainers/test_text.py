@@ -1,7 +1,6 @@
 """Learning from text without labels: rows and masks of every pass, batches, scores, training."""
 
 import math
-import pickle
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from transformers import BertTokenizer
 from modeling_minbert import (
     MinBertConfig,
     MinBertForMaskedLM,
-    MinBertForMultiTask,
     MinBertForNSP,
     MinBertForPreTraining,
 )
@@ -88,16 +86,6 @@ def test_a_batch_may_hold_the_end_of_a_pass_and_the_begin_of_the_next():
 
     parts = [source.read(0, np.asarray([8, 9])), source.read(1, np.asarray([0, 1]))]
     assert np.array_equal(joined.input_ids, np.concatenate([part["input_ids"] for part in parts]))
-
-
-def test_a_dataset_goes_to_a_worker_as_it_is():
-    dataset = TaskDataset({"text": Pairs(10)})
-
-    copy = pickle.loads(pickle.dumps(dataset))  # noqa: S301
-
-    assert np.array_equal(
-        copy.__getitems__([3]).join().input_ids, dataset.__getitems__([3]).join().input_ids
-    )
 
 
 @pytest.mark.parametrize("budget", [None, 40])
@@ -229,48 +217,6 @@ def test_the_standard_error_clusters_tokens_by_row():
     assert problem.measure(together).standard_error == pytest.approx(0.5 / math.sqrt(10))
 
 
-@pytest.mark.parametrize("kind", MODELS)
-def test_a_tiny_model_learns_its_text_by_heart(tmp_path, masking, kind):
-    class Same(Pairs):
-        def row(self, number, row):  # noqa: ARG002  the same in every pass
-            return super().row(0, row)
-
-    own = {
-        "tasks": [Task("text", kind, Same(8), Same(8), masking=masking)],
-        "steps_per_epoch": "longest",
-    }
-    trainer = tiny.make_trainer(
-        tmp_path / 'run', model=make_model(kind), own=own, num_train_epochs=150,
-        per_device_train_batch_size=8, learning_rate=0.02,
-    )  # fmt: skip
-    before = trainer.evaluate()
-    trainer.train()
-    after = trainer.evaluate()
-
-    for name in ("mlm_loss", "nsp_loss"):
-        if f"eval_text_{name}" in before:
-            assert after[f"eval_text_{name}"] < 0.5 * before[f"eval_text_{name}"]
-
-
-def test_both_losses_are_logged(tmp_path, masking):
-    trainer = make_trainer(tmp_path, masking, max_steps=2)
-    trainer.train()
-
-    first = trainer.state.log_history[0]
-    assert first["loss_text"] == pytest.approx(first["loss_text_mlm"] + first["loss_text_nsp"])
-    assert first["loss_text"] == pytest.approx(first["loss"], abs=1e-3)
-
-
-def test_evaluation_is_the_same_however_it_is_batched(tmp_path, masking):
-    trainer = make_trainer(tmp_path, masking)
-    found = []
-    for size in (2, 9):
-        trainer.args.per_device_eval_batch_size = size
-        found.append(trainer.predict_task("text", Pairs(9, seed=1)))
-
-    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_resumed_run_sees_the_passes_that_it_would_have_seen(tmp_path, masking, workers):
     options = {
@@ -285,36 +231,6 @@ def test_a_resumed_run_sees_the_passes_that_it_would_have_seen(tmp_path, masking
         weights.append(trainer.model.state_dict())
 
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-
-
-def test_text_trains_beside_a_labelled_task(tmp_path, masking):
-    torch.manual_seed(0)
-    tasks = {
-        "moods": {"problem_type": "classification", "labels": ["bad", "so-so", "good"]},
-        "text": {"problem_type": "pretraining"},
-        "words": {"problem_type": "masked_lm"},
-    }
-    config = MinBertConfig(**make_model("masked_lm").config.to_diff_dict() | {"tasks": tasks})
-    rows = {
-        "moods": tiny.make_rows("moods", 40),
-        "text": Pairs(30),
-        "words": tiny.make_rows("pairs", 20),
-    }
-    own = {
-        "tasks": [
-            Task(name, keys["problem_type"], rows[name], rows[name], masking=masking)
-            for name, keys in tasks.items()
-        ]
-    }
-    trainer = tiny.make_trainer(tmp_path, model=MinBertForMultiTask(config), own=own)
-    trainer.train()
-    found = trainer.evaluate()
-
-    logged = set().union(*trainer.state.log_history)
-    assert {"loss_moods", "loss_text_mlm", "loss_text_nsp", "loss_words"} <= logged
-    assert {"eval_text_nsp_accuracy", "eval_words_perplexity"} <= set(found)
-    # an auxiliary text is not one of the tasks
-    assert found["eval_mean"] == found["eval_moods_accuracy"]
 
 
 def test_selected_rows_equal_the_source():
@@ -384,18 +300,3 @@ def test_a_tokenizer_without_a_mask_token_is_refused():
 def test_shares_out_of_range_are_refused(shares, message):
     with pytest.raises(ValueError, match=message):
         Masking(MASK, SPECIAL, (), range(FIRST, VOCABULARY), **shares)
-
-
-@pytest.mark.parametrize("kind", ["masked_lm", "pretraining"])
-def test_two_batches_of_a_step_are_one(tmp_path, masking, kind):
-    """The loss is the mean over the masked tokens of the step, not a mean of batch means."""
-    settings = {"max_steps": 3, "optim": "sgd", "learning_rate": 1.0}
-    whole = make_trainer(tmp_path, masking, kind, per_device_train_batch_size=6, **settings)
-    settings |= {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 3}
-    parts = make_trainer(tmp_path, masking, kind, **settings)
-
-    whole.train()
-    parts.train()
-
-    expected = whole.model.state_dict()
-    torch.testing.assert_close(parts.model.state_dict(), expected, atol=1e-6, rtol=1e-4)

@@ -2,6 +2,7 @@
 
 import json
 
+import datasets
 import pytest
 
 from datasets_scripts import FORMATS, ROW_FORMATS, TaskData, TaskRows, load_task, train_wordpiece
@@ -89,12 +90,12 @@ REFERENCES = {
 }
 
 
-def describe(folder, problem_type):
+def describe(folder, problem_type, **changes):
     keys, rows, _ = TASKS[problem_type]
     path = folder / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     files = {"train_file": str(path), "validation_file": str(path)}
-    return TaskData.from_recipe("mine", {"problem_type": problem_type, **files, **keys})
+    return TaskData.from_recipe("mine", {"problem_type": problem_type, **files, **keys, **changes})
 
 
 def test_every_problem_type_has_a_format_or_a_corpus():
@@ -142,6 +143,76 @@ def test_a_head_can_be_described_before_rows_are_read(tmp_path, problem_type):
     assert facts.keys() == known.keys()
     assert facts["num_texts"] == known["num_texts"]
     assert (facts["labels"] is None) == (known["labels"] is None)
+
+
+@pytest.mark.parametrize(
+    ("problem_type", "changes", "message"),
+    [
+        ("classification", {"label_separator": ";"}, "tasks have no label_separator"),
+        ("classification", {"document_context": True}, "tasks have no document_context; remove it"),
+        ("multi_label_classification", {"label_column": None}, "give either label_column"),
+        ("multi_label_classification", {"label_columns": ["y"]}, "give either label_column"),
+        (
+            "multi_label_classification",
+            {"label_column": None, "label_columns": ["y", "z"], "labels": ["y", "z"]},
+            "remove labels",
+        ),
+        ("multi_label_classification", {"labels": ["up"]}, "at least two"),
+        ("regression", {"label_columns": None}, "give either label_column"),
+        ("regression", {"label_column": "y"}, "give either label_column"),
+        ("regression", {"score_range": [0, 1]}, "tasks have no score_range"),
+        ("regression", {"label_separator": ";"}, "tasks have no label_separator"),
+        ("multiple_choice", {"choice_columns": None}, "choice_columns is missing; give a column"),
+        ("multiple_choice", {"choice_columns": "a"}, "'a' has no list of at least two choices"),
+        ("multiple_choice", {"choice_columns": ["a", "chioces"]}, "chioces"),
+        ("multiple_choice", {"labels": ["1", "2"]}, "must name all of the 3 choices of a row"),
+        ("multiple_choice", {"text_columns": ["a", "b", "d"]}, "takes 1 or 2 text_columns"),
+        ("multiple_choice", {"label_column": None}, "label_column is missing"),
+        ("contrastive", {"label_column": "y"}, "contrastive tasks have no label_column; remove it"),
+        ("question_answering", {"train_file": "a.csv"}, "cannot be read from 'a.csv'; known suf"),
+    ],
+)
+def test_keys_must_fit_the_type_and_its_rows(tmp_path, problem_type, changes, message):
+    with pytest.raises(ValueError, match=message):
+        load_task(describe(tmp_path, problem_type, **changes), tmp_path / "cache")
+
+
+NAMES = datasets.ClassLabel(names=["warm", "cool", "far"])
+
+
+@pytest.mark.parametrize(
+    ("problem_type", "feature", "values", "labels", "names"),
+    [
+        ("ordinal", NAMES, [0, 2], [0, 2], ("warm", "cool", "far")),
+        # labels of which none excludes another are in the order of the alphabet
+        (
+            "multi_label_classification",
+            datasets.List(NAMES),
+            [[0, 2], [1]],
+            [[1, 0, 1], [0, 1, 0]],
+            ("warm", "cool", "far"),
+        ),
+        ("multiple_choice", datasets.ClassLabel(names=["A", "B"]), [1, 0], [1, 0], None),
+    ],
+)
+def test_names_that_a_dataset_declares_replace_its_numbers(
+    tmp_path, problem_type, feature, values, labels, names
+):
+    text = datasets.Value("string")
+    features = datasets.Features({"a": text, "c": datasets.List(text), "y": feature})
+    columns = {"a": ["one", "two"], "c": [["up", "down"]] * 2, "y": values}
+    (tmp_path / "hub").mkdir()
+    for split in ("train", "validation"):
+        rows = datasets.Dataset.from_dict(columns, features)
+        rows.to_parquet(tmp_path / "hub" / f"{split}.parquet")
+    keys = {"problem_type": problem_type, "text_columns": "a", "label_column": "y"}
+    keys |= {"choice_columns": "c"} if problem_type == "multiple_choice" else {}
+    keys |= {"hub_id": str(tmp_path / "hub")}
+
+    loaded = load_task(TaskData.from_recipe("mine", keys), tmp_path / "cache")
+
+    assert loaded.labels == names
+    assert loaded.splits["train"]["label"][:] == labels
 
 
 @pytest.mark.parametrize("blank", ["\u200b\u200d", "\u00a0\ufeff", "\u3164"])

@@ -225,20 +225,6 @@ def test_a_file_of_another_form_is_refused(tmp_path, content, message):
         load(tmp_path, content)
 
 
-def test_questions_do_not_come_as_csv():
-    recipe = {
-        "problem_type": "question_answering",
-        "train_file": "a.csv",
-        "validation_file": "b.json",
-    }
-
-    with pytest.raises(
-        ValueError,
-        match=r"question_answering rows cannot be read from 'a.csv'; known suffixes: .json",
-    ):
-        TaskData.from_recipe("qa", recipe)
-
-
 @pytest.fixture(scope="module")
 def tokenizer():
     return train_wordpiece([PASSAGE] * 5, 60)

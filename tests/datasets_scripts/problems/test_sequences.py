@@ -257,11 +257,6 @@ def test_what_was_set_on_a_tokenizer_changes_no_row_and_no_cache(tmp_path, token
     assert first[:] == second[:]
 
 
-def test_common_words_are_known(tokenizer):
-    assert tokenizer.tokenize("The DOG") == ["the", "dog"]
-    assert tokenizer.unk_token_id not in tokenizer("the quick brown fox")["input_ids"]
-
-
 def test_saved_tokenizer_loads_with_equal_ids_and_segments(tmp_path, tokenizer):
     tokenizer.save_pretrained(tmp_path)
 

@@ -196,15 +196,6 @@ def test_bad_lists_are_refused_by_line(tmp_path, row, message):
         load(keys | {"problem_type": "token_classification"})
 
 
-def test_keys_of_tags_are_for_tags():
-    keys = {"problem_type": "classification", "text_columns": ["a"], "label_column": "b"}
-    files = {"train_file": "a.csv", "validation_file": "b.csv"}
-    with pytest.raises(
-        ValueError, match="classification tasks have no document_context; remove it"
-    ):
-        TaskData.from_recipe("sst", keys | files | {"document_context": True})
-
-
 def test_invalid_sentences_are_skipped_within_the_tolerance(tmp_path):
     valid = "he O\n\n" * 2
     validation = f"Ann I-PER\nleft X O\n\n{valid}Lee I-XYZ\n\nBob I-PER\n"
