@@ -14,6 +14,7 @@ import csv
 import io
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def make_parser() -> Parser:
     )
     add = parser.add_argument_group("transfer (SentEval)").add_argument
     add("--data_dir", type=to_path, help="folder with the folders of SentEval's tasks")
-    add("--tasks", help="some of MR,CR,SUBJ,MPQA,SST2,SST5,TREC,MRPC (default: all with files)")
+    add("--tasks", help="some of MR,CR,SUBJ,MPQA,TREC (default: all with files)")
     add("--folds", type=to_count, default=10, help="folds of the cross-validation (10)")
     add = parser.add_argument_group("output and machine").add_argument
     add("--output_dir", type=to_path, default=Path("embeddings"), help="folder (embeddings)")
@@ -89,29 +90,28 @@ def run(args: argparse.Namespace) -> None:
     if not sys.stderr.isatty():
         logging.disable_progress_bar()
     check_tables(args.output_dir, TABLES)
-    tasks, similarities = load_transfer(args), load_similarity(args)
+    tasks, similarities = find_transfer(args), load_similarity(args)
     models: dict[str, Any] = {path: load_encoder(path, args.device) for path in args.checkpoints}
-    rows: dict[str, dict[str, float]] = {}
-    table = ""
     options = {"task": args.task, "pooling": args.pooling, "show_progress": False}
     for model in models.values():
         set_precision(model, args.precision)
         # fail before any checkpoint is measured
         as_vectors(model.encode(["Does it embed?"], **options))
+    rows: dict[str, dict[str, float]] = {}
     with sole_writer(args.output_dir):
         for path, model in models.items():
-
-            def embed(texts: Sequence[str], model: Any = model) -> Any:
-                return model.encode(texts, **options)
-
+            embed = partial(model.encode, **options)
+            # first, as it reads the files of all tasks before it measures
+            transfer = evaluate_transfer(
+                args.data_dir, embed, tasks=tasks, folds=args.folds, jobs=args.jobs
+            )
             row = rows[path] = {}
             for name, (pairs, scores) in similarities.items():
                 for metric, value in evaluate_similarity(pairs, scores, embed).items():
                     row[f"{name} {metric}"] = value
-            for task in tasks:
-                row |= evaluate_transfer(task, embed, folds=args.folds, jobs=args.jobs)
-            if tasks:
-                row["mean"] = sum(row[task.name] for task in tasks) / len(tasks)
+            row |= transfer
+            if transfer:
+                row["mean"] = sum(transfer.values()) / len(transfer)
             lines = [["vectors of", *row], ["---"] * (1 + len(row))]
             for name, values in rows.items():
                 lines.append([plain(name), *(f"{value:.2f}" for value in values.values())])
@@ -127,19 +127,19 @@ def run(args: argparse.Namespace) -> None:
     print(f"{args.output_dir}: {', '.join(TABLES)}")
 
 
-def load_transfer(args: argparse.Namespace) -> list[Any]:
-    """Load the transfer tasks whose files exist, and list the others."""
-    from sentence_vectors.senteval import FILES, load_senteval_task, missing_files
+def find_transfer(args: argparse.Namespace) -> list[str]:
+    """Find the transfer tasks whose files exist, and list the others."""
+    from sentence_vectors.senteval import FILES, find_missing_file
 
     if args.data_dir is None:
         return []
     names = args.tasks.split(",") if args.tasks else list(FILES)
     tasks = []
     for name in names:
-        if missing := missing_files(name, args.data_dir):
-            print(f"{name}: skipped, there is no {args.data_dir / missing[0]}", file=sys.stderr)
+        if missing := find_missing_file(name, args.data_dir):
+            print(f"{name}: skipped, there is no {missing}", file=sys.stderr)
         else:
-            tasks.append(load_senteval_task(name, args.data_dir, args.folds))
+            tasks.append(name)
     if not tasks:
         raise ValueError(f"data_dir={str(args.data_dir)!r} has the files of none of {names}")
     return tasks

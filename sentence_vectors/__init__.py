@@ -6,7 +6,7 @@ The package works on vectors of any origin and does not depend on a model. Modul
 
 from .pairs import Pairs, community_detection, most_similar_pair, paraphrase_mining
 from .search import Hits, semantic_search
-from .senteval import evaluate_similarity, evaluate_transfer, load_senteval_task
+from .senteval import evaluate_similarity, evaluate_transfer
 from .vectors import as_vectors
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "community_detection",
     "evaluate_similarity",
     "evaluate_transfer",
-    "load_senteval_task",
     "most_similar_pair",
     "paraphrase_mining",
     "semantic_search",
