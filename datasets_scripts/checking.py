@@ -141,7 +141,8 @@ def convert(value: Any, kind: Any) -> Any:
     if origin in (Union, UnionType):
         return _convert_to_any(value, arguments)
     if choices := _list_choices(kind):
-        if any(value == choice and type(value) is type(choice) for choice in choices):
+        # to Python, 1 is True
+        if (type(value), value) in [(type(choice), choice) for choice in choices]:
             return value
         raise ValueError(suggest(value, choices).removeprefix("; "))
     if origin is float and type(value) is int:

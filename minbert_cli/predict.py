@@ -124,10 +124,8 @@ def list_mistakes(args: argparse.Namespace) -> dict[str, Any]:
         f"--truncation {args.truncation} is for embeddings; a task keeps what its recipe says": (
             args.truncation and not has_vectors
         ),
-        f"the output would replace {args.file or args.corpus}, which is read": any(
-            written and written.is_file() and read and read.exists() and written.samefile(read)
-            for written in (args.output, args.embed)
-            for read in (args.file, args.corpus)
+        f"the output would replace {args.file or args.corpus}, which is read": (
+            _replaces_input(args)
         ),
         "--text_columns names columns of a file; leave it out, or give --file": (
             args.text_columns and not (args.file or args.corpus)
@@ -138,6 +136,12 @@ def list_mistakes(args: argparse.Namespace) -> dict[str, Any]:
         "--query needs --corpus, the file to search": args.query and args.corpus is None,
         "--query replaces the texts; leave out texts and --file": args.query and has_texts,
     }
+
+
+def _replaces_input(args: argparse.Namespace) -> bool:
+    written = [path for path in (args.output, args.embed) if path and path.is_file()]
+    read = [path for path in (args.file, args.corpus) if path and path.exists()]
+    return any(path.samefile(other) for path in written for other in read)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -393,25 +393,7 @@ def _read_flags(
         if name not in known:
             names = (f"--{key}" for key in known)
             raise UsageError(f"unknown flag {flag}{suggest(flag, names)}")
-        types_of_key = _list_types(known[name])
-        takes_several = list in types_of_key
-        if not texts and bool in types_of_key:
-            texts = ["true"]  # which is read as a boolean
-        if not texts:
-            raise UsageError(f"{flag}: expected a value")
-        if len(texts) > 1 and not takes_several:
-            raise UsageError(f"unexpected argument {texts[1]!r}; a recipe is the first argument")
-        if texts == ["null"] and type(None) in types_of_key:
-            value: Any = None
-        elif takes_several and (len(texts) > 1 or str not in types_of_key):
-            (item,) = (
-                get_args(kind)[0] for kind in _members(known[name]) if get_origin(kind) is list
-            )
-            value = [_read_text(text, item) for text in texts]
-        elif dict in types_of_key and (str not in types_of_key or texts[0].startswith("{")):
-            value = _read_mapping(flag, texts[0], recipe.get(name))
-        else:
-            value = _read_text(texts[0], known[name])
+        value = _read_words(flag, texts, known[name], recipe.get(name))
         if not isinstance(value, dict):  # whose paths are expanded
             value = expand_paths({name: value})[name]
         try:
@@ -419,6 +401,25 @@ def _read_flags(
         except ValueError as error:
             raise UsageError(str(error)) from None
     return values
+
+
+def _read_words(flag: str, texts: Sequence[str], kind: Any, of_recipe: Any) -> Any:
+    """Read the words after a flag as a value of the type of its key."""
+    kinds = _list_types(kind)
+    if not texts:
+        if bool in kinds:
+            return True
+        raise UsageError(f"{flag}: expected a value")
+    if texts == ["null"] and type(None) in kinds:
+        return None
+    if list in kinds and (len(texts) > 1 or str not in kinds):
+        (item,) = (get_args(member)[0] for member in _members(kind) if get_origin(member) is list)
+        return [_read_text(text, item) for text in texts]
+    if len(texts) > 1:
+        raise UsageError(f"unexpected argument {texts[1]!r}; a recipe is the first argument")
+    if dict in kinds and (str not in kinds or texts[0].startswith("{")):
+        return _read_mapping(flag, texts[0], of_recipe)
+    return _read_text(texts[0], kind)
 
 
 def _members(kind: Any) -> tuple[Any, ...]:

@@ -400,12 +400,8 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
             raise ValueError(f"pooling={pooling!r} must be one of cls, pooler, mean, max")
         if plan.pooling == "pooler" and self.base_model.pooler is None:
             raise ValueError("pooling='pooler', but this model was made without a pooler")
-        prompt, name = options.get("prompt"), options.get("prompt_name")
-        if prompt is None and (name is not None or task is None):
-            own = self.config.embedding
-            prompt = own.find_prompt(own.default_prompt_name if name is None else name)
         plan = plan._replace(
-            prompt=prompt or "",
+            prompt=self._find_prompt(task, options),
             truncate_dim=options.get("truncate_dim") or plan.truncate_dim,
             rescale=bool(normalize or options.get("normalize_embeddings")),
         )
@@ -420,6 +416,14 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
                 f"not fit {what}: leave that out, or pass prompt=''"
             )
         return plan
+
+    def _find_prompt(self, task: str | None, options: EncodeOptions) -> str:
+        """Find the text before every text; the default prompt is not for a task."""
+        prompt, name = options.get("prompt"), options.get("prompt_name")
+        if prompt is None and (name is not None or task is None):
+            saved = self.config.embedding
+            prompt = saved.find_prompt(saved.default_prompt_name if name is None else name)
+        return prompt or ""
 
     def _plan_of_task(self, task: str, normalize: bool | None) -> _Plan:
         spec: Any = self.config.task(task)

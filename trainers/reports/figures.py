@@ -96,14 +96,8 @@ def draw_curves(
         kept: The step whose weights were kept, which is marked; None for the last one.
         pace: Epochs per step.
     """
-    # metrics that are not plotted are in the table
-    shown = [metric for metric in problem.reported if metric.is_plotted and not metric.is_loss]
-    plots = [(title, keys, True) for title, keys in problem.loss_curves.items()]
-    for title, lower in (("Metrics on held-out rows", False), ("Lower is better", True)):
-        names = [metric.name for metric in shown if metric.lower_is_better == lower]
-        plots.append((title, {name: f"eval_{problem.task}_{name}" for name in names}, lower))
     figures = []
-    for title, keys, lower in plots:
+    for title, keys, lower in _list_plots(problem):
         logged = {name: find_points(history, key) for name, key in keys.items()}
         logged = {name: points for name, points in logged.items() if points}
         if not logged:
@@ -127,6 +121,17 @@ def draw_curves(
         text = " ".join(notes)
         figures.append(Figure(title, "optimizer steps", "", series, text, mark=kept, ring=ring))
     return figures
+
+
+def _list_plots(problem: Problem[Any]) -> list[tuple[str, dict[str, str], bool]]:
+    """List the plots of a task: title, keys of the log by name of the line, is lower better."""
+    # metrics that are not plotted are in the table
+    shown = [metric for metric in problem.reported if metric.is_plotted and not metric.is_loss]
+    plots = [(title, keys, True) for title, keys in problem.loss_curves.items()]
+    for title, lower in (("Metrics on held-out rows", False), ("Lower is better", True)):
+        names = [metric.name for metric in shown if metric.lower_is_better == lower]
+        plots.append((title, {name: f"eval_{problem.task}_{name}" for name in names}, lower))
+    return plots
 
 
 # Of the lines of a figure, one after the other; ``training`` and ``held out`` have theirs.

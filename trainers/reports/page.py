@@ -91,6 +91,42 @@ def write_evidence(
     examples: int = 20,
 ) -> None:
     """Write ``report.json``; the arguments are those of ``report_run``."""
+    blocks: dict[str, list[Block]] = {}
+    for task, problem in trainer.problems.items():
+        splits, quoted = encoded[task], (texts or {}).get(task)
+        held_out = {
+            split: output
+            for (name, split), output in outputs.items()
+            if name == task and split != "train" and problem.is_labelled(splits[split])
+        }
+        if "validation" not in held_out:
+            continue
+        output: Any = held_out["validation"]
+        rows: Any = splits["validation"]
+        labelled = problem.find_labelled(output)
+        if labelled is not None:
+            output, rows = problem.keep_rows(output, labelled), rows.select(labelled)
+            quoted = None if quoted is None else quoted.select(labelled)
+        blocks[task] = problem.describe(Evaluated(output, rows, quoted, examples, held_out))
+    dataset = trainer.train_dataset
+    shared = dataset.shared if isinstance(dataset, TaskDataset) else {}
+    content = {
+        "problem_types": {name: task.problem_type for name, task in trainer.tasks.items()},
+        **_describe_training(trainer),
+        **_describe_shares(trainer),
+        "shared_rows": [f"{owner}: {describe_labels(labels)}" for owner, labels in shared.items()],
+        "splits": {
+            task: {split: len(rows) for split, rows in splits.items()}
+            for task, splits in encoded.items()
+        },
+        "environment": describe_environment(trainer.args),
+        "blocks": {task: list(map(asdict, parts)) for task, parts in blocks.items()},
+    }
+    write_text(Path(str(trainer.args.output_dir)) / EVIDENCE_FILE, json.dumps(content) + "\n")
+
+
+def _describe_training(trainer: MultiTaskTrainer) -> dict[str, Any]:
+    """Describe the curves, the step whose weights were evaluated, and how long training took."""
     history, last = trainer.state.log_history, trainer.state.global_step
     best = trainer.state.best_global_step if trainer.args.load_best_model_at_end else None
     evaluated = int(best or last)
@@ -98,54 +134,22 @@ def write_evidence(
     kept = evaluated if evaluated != last else None
     pace = (trainer.state.epoch or 0.0) / max(1, last)
     seconds = [entry["train_runtime"] for entry in history if "train_runtime" in entry]
-    blocks: dict[str, list[Block]] = {}
-    for (task, split), output in outputs.items():
-        problem, found = trainer.problems[task], output
-        rows: Any = encoded[task][split]
-        if split != "validation" or not problem.is_labelled(rows):
-            continue
-        held_out = {
-            other: values
-            for (name, other), values in outputs.items()
-            if name == task and other != "train" and problem.is_labelled(encoded[task][other])
-        }
-        labelled, quoted = problem.find_labelled(found), (texts or {}).get(task)
-        if labelled is not None:
-            found, rows = problem.keep_rows(found, labelled), rows.select(labelled)
-            quoted = None if quoted is None else quoted.select(labelled)
-        blocks[task] = problem.describe(Evaluated(found, rows, quoted, examples, held_out))
-    sampler, dataset = trainer.train_sampler, trainer.train_dataset
-    shared = dataset.shared if isinstance(dataset, TaskDataset) else {}
-    plans = {} if sampler is None else sampler.oversampling
-    content = {
-        "problem_types": {name: task.problem_type for name, task in trainer.tasks.items()},
-        "curves": {
-            task: list(map(asdict, draw_curves(history, problem, kept, pace)))
-            for task, problem in trainer.problems.items()
-        },
+    curves = {
+        task: list(map(asdict, draw_curves(history, problem, kept, pace)))
+        for task, problem in trainer.problems.items()
+    }
+    return {
+        "curves": curves,
         "evaluated_step": evaluated,
         "train_seconds": seconds[-1] if seconds else None,
-        **_describe_shares(trainer),
-        "shared_rows": [f"{owner}: {describe_labels(labels)}" for owner, labels in shared.items()],
-        "oversampling": {
-            task: [classes._asdict() for classes in plan.describe_classes()]
-            for task, plan in plans.items()
-        },
-        "splits": {
-            task: {split: len(rows) for split, rows in splits.items()}
-            for task, splits in encoded.items()
-        },
-        "environment": describe_environment(trainer.args),
-        "blocks": {task: list(map(asdict, found)) for task, found in blocks.items()},
     }
-    write_text(Path(str(trainer.args.output_dir)) / EVIDENCE_FILE, json.dumps(content) + "\n")
 
 
 def _describe_shares(trainer: MultiTaskTrainer) -> dict[str, Any]:
     """Describe each task's share of an epoch, or of the whole run if epochs differ."""
     sampler = trainer.train_sampler
     if sampler is None:
-        return {"shares": {}, "shares_of": "an epoch"}
+        return {"shares": {}, "shares_of": "an epoch", "oversampling": {}}
     epochs = trainer.state.epoch or 0.0
     whole, name = None, "an epoch"
     if sampler.is_drawn and epochs >= 1 and math.isclose(epochs, round(epochs)):
@@ -153,8 +157,14 @@ def _describe_shares(trainer: MultiTaskTrainer) -> dict[str, Any]:
         name = "the only epoch" if whole == 1 else f"all {whole} epochs"
     elif sampler.is_drawn:
         name = f"epoch {sampler.epoch + 1} if it were whole"
-    shares = sampler.shares(whole)
-    return {"shares": {task: share._asdict() for task, share in shares.items()}, "shares_of": name}
+    return {
+        "shares": {task: share._asdict() for task, share in sampler.shares(whole).items()},
+        "shares_of": name,
+        "oversampling": {
+            task: [classes._asdict() for classes in plan.describe_classes()]
+            for task, plan in sampler.oversampling.items()
+        },
+    }
 
 
 def describe_environment(args: Any) -> dict[str, str]:

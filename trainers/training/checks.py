@@ -599,18 +599,18 @@ def keep_row_lengths(model: Any, tasks: Mapping[str, Task], tokenizer: Any) -> N
         tokenizer: The ``processing_class`` of the trainer; may be None.
     """
     cut = getattr(getattr(tokenizer, "backend_tokenizer", None), "truncation", None) or {}
-    heads: Any = getattr(model, "heads", None)
+    heads: Any = getattr(model, "heads", None) or {}
     for name, task in tasks.items():
-        spec = getattr(heads.get(name), "task", None) if heads is not None else None
+        spec = getattr(heads.get(name), "task", None)
         if spec is None or spec.max_length is not None or spec.has_windows:
             continue
         lengths = measure_rows(task.train)
-        longest = int(lengths.max()) if lengths is not None and len(lengths) else 0
+        longest = int(lengths.max(initial=0))
         length = longest if cut.get("max_length") == longest else 0
         description = getattr(getattr(task.train, "info", None), "description", None) or ""
         if noted := re.fullmatch(rf"{ENCODED_WITH}(\d+)", description):
             length = int(noted[1])
-        look_cut = lengths is not None and _look_cut(lengths, longest)
+        look_cut = _look_cut(lengths, longest)
         was_cut_again = look_cut and longest < length  # after they were encoded
         if length >= 8 and not was_cut_again:  # fewer tokens are refused
             spec.max_length = length
@@ -627,10 +627,10 @@ def keep_row_lengths(model: Any, tasks: Mapping[str, Task], tokenizer: Any) -> N
             )
 
 
-def measure_rows(rows: Any) -> NDArray[np.int64] | None:
-    """Count the tokens of each sequence of the rows; None if they are no dataset."""
+def measure_rows(rows: Any) -> NDArray[np.int64]:
+    """Count the tokens of each sequence of the rows; none if they are no dataset."""
     if not isinstance(rows, datasets.Dataset):
-        return None
+        return np.zeros(0, np.int64)
     counts = []
     for chunk in rows.data.column("input_ids").chunks:
         values = chunk
