@@ -132,11 +132,9 @@ def _measure(
     from sklearn.linear_model import LogisticRegression
 
     model = LogisticRegression(warm_start=True, max_iter=1000, random_state=SEED)
+    trained, classes, asked, answers = features[train], labels[train], features[test], labels[test]
     return [
-        model.set_params(C=choice)
-        .fit(features[train], labels[train])
-        .score(features[test], labels[test])
-        for choice in choices
+        model.set_params(C=choice).fit(trained, classes).score(asked, answers) for choice in choices
     ]
 
 

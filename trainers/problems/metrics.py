@@ -407,15 +407,13 @@ def aggregates(headlines: Mapping[str, tuple[Any, float | None]]) -> dict[str, f
     counted = [pair for pair in known if not pair[0].kind.is_unlabelled] or known
     if not counted:
         return {}
-    pairs = [_rate(problem.reported[0], value) for problem, value in counted]
-    values, scaled = zip(*pairs, strict=True)
+    values, scaled = [], []
+    for problem, value in counted:
+        metric = problem.reported[0]
+        rated = -value if metric.lower_is_better else value
+        values.append(rated)
+        scaled.append((rated + 1) / 2 if metric.is_rescaled else rated)
     return {"mean": float(np.mean(values)), "leaderboard": float(np.mean(scaled))}
-
-
-def _rate(metric: Metric, value: float) -> tuple[float, float]:
-    """Return what a value contributes to the mean and to the leaderboard: more is better."""
-    value = -value if metric.lower_is_better else value
-    return value, (value + 1) / 2 if metric.is_rescaled else value
 
 
 def glue_score(values: Mapping[str, Sequence[float]]) -> float:

@@ -251,7 +251,7 @@ class Regression(LabelledProblem):
         predictions = as_matrix(outputs.predictions)
         file = io.StringIO()
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("id", *self._columns(predictions)))
+        writer.writerow(["id", *map(self.name_of, range(predictions.shape[1]))])
         for name, row in zip(rows["id"][:], predictions.tolist(), strict=True):
             if not all(map(math.isfinite, row)):
                 raise ValueError(
@@ -276,9 +276,6 @@ class Regression(LabelledProblem):
                     f"{path}: row {row_id!r} has {numbers}; expected numbers for {header[1:]}"
                 ) from None
         return Predicted(None, self.decide(predictions), references)
-
-    def _columns(self, predictions: NDArray[Any]) -> list[str]:
-        return [self.name_of(number) for number in range(predictions.shape[1])]
 
     # Reports
 

@@ -300,6 +300,8 @@ def plot_history(
     panels = [panel for panel in find_panels(log_history, problems) if panel.lines]
     if not panels:
         return
+    from matplotlib.lines import Line2D  # here, as above
+
     rows = arrange(panels, one_group=len(problems) == 1)
     columns = max(map(len, rows))
     with new_figure(path, 0.6 + 3.2 * columns, 0.5 + 2.3 * len(rows)) as figure:
@@ -310,7 +312,8 @@ def plot_history(
                 if panel is not None:
                     _draw(axes, panel)
         figure.supxlabel("optimizer steps", fontsize=9, color=LIGHT["quiet"])
-        handles = [_handle(name) for name in LINES if any(name in one.lines for one in panels)]
+        shown = {name for panel in panels for name in panel.lines}
+        handles = [Line2D([], [], label=name, **LINES[name]) for name in LINES if name in shown]
         figure.legend(handles=handles, loc="outside upper left", ncols=2, fontsize=9, frameon=False)
 
 
@@ -365,9 +368,3 @@ def _draw(axes: Any, panel: Panel) -> None:
     axes.set_xlim(left=0)
     axes.xaxis.get_major_locator().set_params(integer=True, nbins=5)
     axes.yaxis.get_major_locator().set_params(nbins=5)
-
-
-def _handle(name: str) -> Any:
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], label=name, **LINES[name])

@@ -69,13 +69,13 @@ def format_table(table: Mapping[str, list[Any]]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(table)
-    writer.writerows(map(_to_cell, row) for row in zip(*table.values(), strict=True))
+    for row in zip(*table.values(), strict=True):
+        # a list of texts is written as JSON
+        writer.writerow(
+            json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+            for value in row
+        )
     return file.getvalue()
-
-
-def _to_cell(value: Any) -> Any:
-    """Write a list of texts as JSON."""
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
 
 
 ISSUES_FOLDER = "label_issues"
