@@ -5,8 +5,10 @@ A logistic regression is trained on frozen vectors. Source: Conneau and Kiela 20
 """
 
 import codecs
+import math
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,25 +77,22 @@ def evaluate_transfer(
     parts = StratifiedKFold(folds, shuffle=True, random_state=SEED)
     rows = {}
     for name in tasks:
-        texts, labels, test_rows = _read_rows(name, folder)
-        try:
-            if test_rows:
-                splits = [np.split(np.arange(len(labels)), [-test_rows])]
-            else:
-                splits = list(parts.split(texts, labels))
-            for train, _ in splits:
-                next(parts.split(train, labels[train]))
-        except ValueError:
-            largest = np.unique(labels[: -test_rows or None], return_counts=True)[1].max()
+        _, labels, test_rows = rows[name] = _read_rows(name, folder)
+        largest = max(Counter(labels[: len(labels) - test_rows].tolist()).values())
+        # C is chosen without the rows of the outer fold
+        left = largest if test_rows else largest - math.ceil(largest / folds)
+        if left < folds:
             raise ValueError(
                 f"task {name}: the largest class has {largest} rows, too few for folds={folds}; "
                 "give fewer --folds or more rows"
-            ) from None
-        rows[name] = texts, labels, splits
+            )
     accuracies = {}
-    for name, (texts, labels, splits) in rows.items():
+    for name, (texts, labels, test_rows) in rows.items():
         features = torch.as_tensor(embed(texts)).double().cpu().numpy()
         choices = CHOICES_FOR_TREC if name == "TREC" else CHOICES
+        splits = parts.split(features, labels)
+        if test_rows:
+            splits = [np.split(np.arange(len(labels)), [-test_rows])]
         scores = []
         for train, test in splits:
             inner = Parallel(n_jobs=jobs)(
