@@ -19,6 +19,8 @@ from datasets_scripts.checking import check_keys, check_value, key_types, keys_w
 from modeling_minbert import suggest, unknown
 from trainers.files import UsageError
 
+from .command_line import expand_path
+
 # Recipes are small: what is larger or deeper would only exhaust the memory.
 MAX_DEPTH = 50
 MAX_VALUES = 100_000
@@ -150,11 +152,6 @@ def read_recipe(path: Path) -> dict[str, Any]:
             f"{path}: expected a mapping from keys to values, got {found}"
         )
     return expand_paths(recipe)
-
-
-def expand_path(path: str) -> str:
-    """Expand ``~`` and environment variables, as a shell does for words without quotes."""
-    return os.path.expandvars(os.path.expanduser(path))  # noqa: PTH111  Path would change a Hub id
 
 
 @cache

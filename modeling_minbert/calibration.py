@@ -17,9 +17,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .heads import RECIPE, TRAINING, HeadTask
+from .losses import LOSSES
 
-# Losses after which softmax or sigmoid of the logits are probabilities.
-LIKELIHOODS = ("cross_entropy", "bce")
 # A temperature outside of these limits stands for none: see `find_temperature`.
 LOWEST, HIGHEST = 0.01, 100.0
 STEPS = 60  # of the bisection, which leave an error of 1e-17
@@ -41,12 +40,14 @@ class CalibratedTask(HeadTask):
 
     @property
     def is_likelihood(self) -> bool:
-        return getattr(self, "loss", None) in LIKELIHOODS
+        loss = LOSSES.get(getattr(self, "loss", None) or "")
+        return loss is not None and loss.is_likelihood
 
     def check_likelihood(self, key: str) -> None:
         """Refuse a key that needs probabilities if the loss trains none."""
         if not self.is_likelihood:
-            fitting = [name for name in LIKELIHOODS if name in getattr(self, "losses", LIKELIHOODS)]
+            names = getattr(self, "losses", LOSSES)
+            fitting = [name for name in names if LOSSES[name].is_likelihood]
             raise ValueError(
                 f"{key} needs probabilities, which loss {getattr(self, 'loss', None)!r} does not "
                 f"train: use loss {' or '.join(fitting)}, or leave it out"

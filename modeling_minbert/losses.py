@@ -295,6 +295,8 @@ class MinBertLoss:
             of a cosine; otherwise it is fitted afterwards.
         compares_rows: Whether rows of a batch are compared with each other.
         weighs_classes: Whether it takes a factor for each class.
+        smooths_labels: Whether it takes `label_smoothing`.
+        is_likelihood: Whether softmax or sigmoid of the logits are then probabilities.
         scale: Default factor on cosines.
     """
 
@@ -304,6 +306,8 @@ class MinBertLoss:
     teaches_threshold: ClassVar[bool] = True
     compares_rows: ClassVar[bool] = False
     weighs_classes: ClassVar[bool] = False
+    smooths_labels: ClassVar[bool] = False
+    is_likelihood: ClassVar[bool] = False
     scale: ClassVar[float] = 10.0
 
     def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
@@ -323,8 +327,8 @@ class MinBertLoss:
         raise NotImplementedError
 
     def num_logits(self, num_classes: int) -> int:
-        """Return the number of logits of a row."""
-        return 1
+        """Return the number of logits of a row, by default one for each class, or one."""
+        return num_classes if any(target == "class" for target, _ in self.fits) else 1
 
     def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:
         """Return the divergence of two predictions, by default the mean squared difference."""
@@ -349,12 +353,11 @@ class CrossEntropy(MinBertLoss):
     fits = (("class", "linear"), ("score", "linear"))
     reads = "logits"
     weighs_classes = True
+    smooths_labels = True
+    is_likelihood = True
 
     def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
         return mean_class_loss(head, inputs)
-
-    def num_logits(self, num_classes: int) -> int:
-        return num_classes
 
     def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:
         return symmetric_kl(logits, other).mean()
@@ -424,6 +427,8 @@ class BinaryCrossEntropy(MinBertLoss):
 
     fits = (("binary", "linear"), ("binary", "cosine"), ("score", "linear"), ("score", "cosine"))
     reads = "logits"
+    smooths_labels = True
+    is_likelihood = True
     weighs_classes = True
 
     def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
@@ -449,6 +454,7 @@ class Focal(MinBertLoss):
     fits = (("class", "linear"), ("binary", "linear"))
     reads = "logits"
     weighs_classes = True
+    smooths_labels = True
 
     def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
         if head.task.target == "class":
@@ -458,9 +464,6 @@ class Focal(MinBertLoss):
     def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
         options: Any = {"weights": head.binary_weights, "smoothing": head.smoothing}
         return binary_losses(scores, target, gamma=head.gamma, **options)
-
-    def num_logits(self, num_classes: int) -> int:
-        return num_classes
 
     def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:
         return symmetric_kl(logits, other).mean()

@@ -5,6 +5,7 @@ import json
 import random
 import re
 from dataclasses import fields
+from itertools import pairwise
 
 import pytest
 from datasets import Dataset, concatenate_datasets
@@ -437,3 +438,81 @@ def test_rows_that_look_cut_are_reported(tmp_path, tokenizer, caplog):
     trainer.train()
 
     assert "task 'good': many of its training rows have exactly 16 tokens" in caplog.text
+
+
+# Keys that change the tokens of a text, each with a task whose tokens it changes.
+READ = {
+    "max_length": {},
+    "truncation": {"truncation": "tail"},
+    "window_overlap": {"truncation": "windows", "window_overlap": 2},
+    "max_windows": {"truncation": "windows", "max_windows": 2},
+    "pair_encoding": {"pair_encoding": "separate"},
+}
+
+
+def read_keys():
+    """Return the fields of all types that say how a text becomes tokens."""
+    return {
+        field.name
+        for kind in TYPES.values()
+        for field in fields(kind)
+        if field.metadata.get("reads_texts")
+    }
+
+
+def split_sequences(inputs):
+    """Return the sequences of a batch, padded or packed, as sorted lists of ids."""
+    ids, offsets = inputs["input_ids"], inputs.get("cu_seq_lens_q")
+    if offsets is not None:
+        return [ids[0, start:end].tolist() for start, end in pairwise(offsets.tolist())]
+    mask = inputs["attention_mask"].flatten(0, -2) == 1
+    rows = zip(ids.flatten(0, -2), mask, strict=True)
+    return [row[real].tolist() for row, real in rows if real.any()]
+
+
+@pytest.mark.parametrize("key", sorted(read_keys()))
+def test_a_key_that_changes_tokens_reaches_every_door(tokenizer, key):
+    """A key that is added without a line in `READ` fails here."""
+    is_pair = key == "pair_encoding"
+    rows = list(make_rows("train"))[:6]
+    texts = [(row["a"], row["b"]) for row in rows] if is_pair else [row["a"] for row in rows]
+    keys = {"max_length": LENGTH, **READ[key]}
+    spec = {"problem_type": "paraphrase"} if is_pair else {"problem_type": "classification"}
+    labels = {} if is_pair else {"labels": ["bad", "good"]}
+    config = MinBertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=24,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=128,
+        tasks={"own": {**spec, **labels, "pooling": "mean", **keys}},
+    )
+    model = MinBertForMultiTask(config).eval()
+    model.tokenizer = tokenizer
+    columns = {"id": [row["id"] for row in rows], "label": [0] * len(rows)}
+    sides = zip(*texts, strict=True) if is_pair else [texts]
+    columns |= {f"sentence{number}": list(side) for number, side in enumerate(sides, start=1)}
+    own = vars(model.config.task("own"))
+    options = {name: own.get(name) for name in READ}
+    encoded = encode_rows(Dataset.from_dict(columns), tokenizer, **options)["input_ids"]
+    is_nested = isinstance(encoded[0][0], list)
+    trained = [ids for row in encoded for ids in (row if is_nested else [row])]
+    seen = []
+
+    def note(_, args, inputs):
+        names = ("input_ids", "attention_mask")
+        seen.extend(split_sequences({**dict(zip(names, args, strict=False)), **inputs}))
+
+    model.bert.register_forward_pre_hook(note, with_kwargs=True)
+    doors = {
+        "predict": lambda: model.predict("own", texts),
+        "predict_all": lambda: model.predict_all(texts, ["own"]),
+        "teach": lambda: model.teach("own", texts),
+    }
+    if not is_pair:
+        doors["encode"] = lambda: model.encode(texts, task="own")
+    for door in doors.values():
+        seen.clear()
+        door()
+        assert sorted(seen) == sorted(trained)

@@ -19,8 +19,8 @@ from transformers.utils import logging
 from datasets_scripts import TaskRows
 from minbert_cli.arguments import FinetuneArguments
 from minbert_cli.checkpoints import find_commit, load_encoder, load_tokenizer
+from minbert_cli.command_line import expand_path
 from minbert_cli.console import shows_bars
-from minbert_cli.recipe import expand_path
 from minbert_cli.run_folder import fingerprint_start
 from modeling_minbert import MinBertConfig, __version__, unknown
 from modeling_minbert.inference import batches, choose_tokens, predicting, windows_of

@@ -265,7 +265,7 @@ def test_what_comes_from_data_is_text_and_nothing_else(write):
     assert shown in page.texts["bdi"]
 
 
-@pytest.mark.parametrize("count", [15, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [15, pytest.param(60, marks=pytest.mark.slow)])
 def test_any_text_is_text_and_nothing_else(write, count):
     folder = write(model_name_or_path="owner/model", recipe="seed: 1")
     files = {name: (folder / name).read_bytes() for name in ("metrics.json", "report.json")}

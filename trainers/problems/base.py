@@ -28,8 +28,6 @@ Outputs = TypeVar("Outputs")
 # Turns the logits of a task, (N, K), into predictions, (N,).
 Decode = Callable[[NDArray[Any]], Any]
 
-# Losses of classes, whose labels can be smoothed.
-SMOOTHED = ("cross_entropy", "bce", "focal")
 # Longer texts are cut when they are quoted in a report.
 MAX_QUOTED_CHARACTERS = 2000
 RESAMPLES = 1000

@@ -30,7 +30,6 @@ from .analysis import (
     tabulate_confusions,
 )
 from .base import (
-    SMOOTHED,
     Evaluated,
     LabelledProblem,
     Predicted,
@@ -278,7 +277,7 @@ class ClassProblem(Calibrated, LabelledProblem):
 
     @property
     def smooths_labels(self) -> bool:
-        return self.spec is None or self.spec.loss in SMOOTHED
+        return self.spec is None or self.spec.loss_function.smooths_labels
 
     @abstractmethod
     def probabilities(self, logits: NDArray[Any]) -> NDArray[np.float64]:
