@@ -1,27 +1,22 @@
 """Multi-label classification against scikit-learn, torch, transformers, and brute force."""
 
-import csv
 import json
 
 import datasets
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import accuracy_score, f1_score
+from sklearn.metrics import f1_score
 from torch import nn
 from torch.distributions import Bernoulli, kl_divergence
 from transformers import BertForSequenceClassification
 
 from datasets_scripts import TaskData, load_task
-from minbert_cli import finetune
 from modeling_minbert import MinBertForMultiTask
 from modeling_minbert.pooled_types import best_f1_threshold
 from modeling_minbert.tasks import parse_task
-from tests import small_run
-from tests.problem_examples import write_labels
 from tests.trainers import tiny
-from tests.trainers.pages import read_blocks, read_rows as read_table
-from trainers import PROBLEMS, Task, TaskCollator, TaskDataset
+from trainers import PROBLEMS, TaskCollator, TaskDataset
 
 KIND = "multi_label_classification"
 LABELS = ["rude", "vague", "warm"]
@@ -234,75 +229,6 @@ def test_labels_must_be_one_for_each_logit():
 # Training
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run")
-    recipe = small_run.make_recipe(folder)
-    task = {"problem_type": KIND, "batch_size": 4, **write_labels(folder)}
-    task["test_file"] = task["validation_file"]
-    recipe |= {
-        "tasks": {"own": task},
-        "steps_per_epoch": "6",
-        "r_drop": 1.0,
-        "smart": {"weight": 1.0},
-    }
-    finetune.main([small_run.write_recipe(folder, recipe)])
-    return folder / "out"
-
-
-def read_labels(folder, split):
-    with (folder / "predictions" / f"own-{split}-output.csv").open(newline="") as file:
-        return {row[0]: row[1:] for row in list(csv.reader(file))[1:]}
-
-
-def test_metrics_are_scikit_learns(run):
-    metrics = json.loads((run / "metrics.json").read_text())
-    names = metrics["tasks"]["own"]["labels"]
-    lines = (run.parent / "labels-dev.jsonl").read_text().splitlines()
-    given = {row["id"]: row["topics"] for row in map(json.loads, lines)}
-    predicted = read_labels(run, "dev")
-    assert list(given) == list(predicted)
-    labels, predictions = (
-        np.array([[name in row for name in names] for row in rows.values()])
-        for rows in (given, predicted)
-    )
-
-    found = metrics["validation"]["metrics"]
-    for average in ("micro", "macro"):
-        expected = f1_score(labels, predictions, average=average, zero_division=0)
-        assert found[f"own_{average}_f1"] == pytest.approx(expected)
-    assert found["own_accuracy"] == pytest.approx(accuracy_score(labels, predictions))
-    assert metrics["test"]["metrics"] == found
-    assert 0 < metrics["validation"]["standard_errors"]["own"] < 0.5
-
-
-def test_page_and_card_name_the_rows_of_the_thresholds(run):
-    page, card = ((run / name).read_text() for name in ("report.html", "README.md"))
-    blocks = read_blocks(run, "own")
-
-    for text in (page, card):
-        assert "metrics on these rows are optimistic; judge the model by a test set" in text
-    assert "Precision and recall" in page
-    labels = {row["label"] for row in read_table(blocks["Precision and recall"])}
-    assert labels == {"good", "same", "outside"}
-    assert "Reliability" in blocks
-    assert all(row["texts"] and row["label"] for row in blocks["Worst errors"]["rows"])
-
-
-def test_thresholds_are_fitted_to_the_validation_rows(run):
-    model = MinBertForMultiTask.from_pretrained(run)
-    head = model.config.task("own")
-    rows = [json.loads(x) for x in (run.parent / "labels-dev.jsonl").read_text().splitlines()]
-
-    predictions = model.predict("own", [row["a"] for row in rows], top_k=3)
-
-    for name, threshold in zip(head.labels, head.thresholds, strict=True):
-        scores = [next(x["score"] for x in row if x["label"] == name) for row in predictions]
-        given = torch.tensor([name in row["topics"] for row in rows])
-        best = best_f1_threshold(torch.tensor(scores), given) if given.sum() >= 5 else 0.5
-        assert best == pytest.approx(threshold, abs=1e-5)
-
-
 def test_rows_are_checked_before_training():
     problem = PROBLEMS[KIND]("tone", parse_task("tone", {"problem_type": KIND, "labels": LABELS}))
     rows = make_rows()
@@ -316,20 +242,3 @@ def test_rows_are_checked_before_training():
     flat = rows.remove_columns("labels").add_column("labels", [1.0] * len(rows))
     with pytest.raises(ValueError, match="a list of 3 floats"):
         problem.check("rows", flat)
-
-
-def test_own_rows_train_without_a_format_of_theirs(tmp_path):
-    plain = make_rows().to_dict() | {"labels": make_rows()["labels"][:]}
-    rows = datasets.Dataset.from_dict(plain)  # lists of any length
-    model = make_model()
-    trainer = tiny.make_trainer(
-        tmp_path,
-        model=model,
-        own={"tasks": [Task.from_dataset("tone", KIND, rows, rows)]},
-        max_steps=3,
-    )
-
-    trainer.train()
-
-    assert 0 <= trainer.evaluate()["eval_tone_micro_f1"] <= 1
-    assert len(model.config.task("tone").thresholds) == 3

@@ -7,18 +7,13 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import accuracy_score
 from transformers import BertTokenizer
 
 from datasets_scripts import TaskData, load_task
-from minbert_cli import finetune, predict
 from modeling_minbert import MinBertForMultiTask
 from modeling_minbert.tasks import parse_task
-from tests import small_run
 from tests.modeling_minbert.conftest import WORDS
-from tests.problem_examples import write_choices
 from tests.trainers import tiny
-from tests.trainers.pages import read_blocks
 from trainers import PROBLEMS, FixedShapes, Task, TaskCollator, TaskDataset, TaskTraining
 
 KIND = "multiple_choice"
@@ -159,86 +154,6 @@ def test_sequences_are_those_of_transformers_example(tmp_path):
 
 
 # Training
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run")
-    recipe = small_run.make_recipe(folder)
-    task = {"problem_type": KIND, "batch_size": 4, **write_choices(folder)}
-    task["test_file"] = task["validation_file"]
-    recipe |= {
-        "tasks": {"own": task},
-        "steps_per_epoch": "6",
-        "r_drop": 1.0,
-        "smart": {"weight": 1.0},
-        "label_smoothing_factor": 0.1,
-    }
-    finetune.main([small_run.write_recipe(folder, recipe)])
-    return folder / "out"
-
-
-def read_rows(run):
-    lines = (run.parent / "choices-dev.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
-
-
-def read_predictions(run, split):
-    lines = (run / "predictions" / f"own-{split}-output.csv").read_text().splitlines()
-    return {name.strip(): int(value) for name, value in (x.split(",") for x in lines[1:])}
-
-
-def test_accuracy_is_that_of_the_prediction_file(run):
-    metrics = json.loads((run / "metrics.json").read_text())
-    given = {row["id"]: "ABC".index(row["right"]) for row in read_rows(run)}
-    predicted = read_predictions(run, "dev")
-
-    assert list(predicted) == list(given)
-    expected = accuracy_score(list(given.values()), list(predicted.values()))
-    assert metrics["validation"]["metrics"]["own_accuracy"] == pytest.approx(expected)
-    assert metrics["test"]["metrics"] == metrics["validation"]["metrics"]
-    assert metrics["tasks"]["own"]["num_choices"] == 3
-    with (run / "predictions" / "own-dev.csv").open(newline="") as file:
-        table = list(csv.DictReader(file))
-    assert [json.loads(row["choices"]) for row in table] == [row["ends"] for row in read_rows(run)]
-    assert [int(row["prediction"]) for row in table] == list(predicted.values())
-
-
-def test_errors_and_the_card_show_choices(run):
-    card, page = ((run / name).read_text() for name in ("README.md", "report.html"))
-    blocks = read_blocks(run, "own")
-    rows = {row["id"]: row for row in read_rows(run)}
-
-    assert 'model.predict("own", [("A context.", ["A choice.", "Another choice."])])' in card
-    assert "pipeline_tag: multiple-choice" in card
-    for error in blocks["Worst errors"]["rows"]:
-        row = rows[error["id"]]
-        choices = [f"{place}: {text}" for place, text in enumerate(row["ends"])]
-        assert error["texts"] == [row["text"], *choices]
-        assert error["label"] == choices["ABC".index(row["right"])]
-        assert error["prediction"] in choices
-        assert error["prediction"] in page
-    places = [row[0] for row in blocks["Labels and predictions"]["rows"]]
-    assert places == ["choice 0", "choice 1", "choice 2"]
-
-
-def test_the_program_predicts_lines_and_arguments(run, capsys, tmp_path):
-    (tmp_path / "rows.tsv").write_text("the river is fine\tso good\tso bad\n" * 2)
-
-    lines = ["--file", str(tmp_path / "rows.tsv"), "--lines"]
-    predict.main([str(run), *lines, "--format", "jsonl"])
-    from_file = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    predict.main([str(run), "the river is fine", "so good", "so bad", "--format", "jsonl"])
-    from_arguments = json.loads(capsys.readouterr().out)
-
-    for row in from_file:
-        assert row | {"score": pytest.approx(row["score"], abs=1e-4)} == from_arguments
-    assert from_arguments.keys() == {"choice", "index", "score", "text1", "choices"}
-    with pytest.raises(SystemExit, match="1"):
-        predict.main([str(run), "the river is fine", "so good"])
-    assert "row 1 has 2 text(s), but the task takes a context and at least two" in (
-        capsys.readouterr().err
-    )
 
 
 def make_model():

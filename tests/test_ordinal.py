@@ -1,21 +1,16 @@
-"""Ordinal classification: the order of labels, metrics against scikit-learn, and whole runs."""
+"""Ordinal classification: the order of labels, metrics and comparisons."""
 
 import json
 
 import numpy as np
 import pytest
-import torch
-from sklearn.metrics import accuracy_score, cohen_kappa_score, mean_absolute_error
+from sklearn.metrics import cohen_kappa_score, mean_absolute_error
 from transformers import TrainingArguments
 
 from datasets_scripts import TaskData, load_task
-from minbert_cli import finetune
 from minbert_cli.experiments.compare import ScoredRows, compare_runs
-from modeling_minbert import MinBertForMultiTask
 from modeling_minbert.tasks import parse_task
-from tests import small_run
-from tests.problem_examples import write_grades
-from tests.trainers.pages import read_blocks, read_rows as read_table
+from tests.loss_cases import make_trainer
 from trainers import PROBLEMS
 from trainers.problems import metrics as scores
 from trainers.problems.metrics import aggregates
@@ -189,95 +184,22 @@ def test_an_ordinal_run_is_compared_with_a_classification():
         compare_runs(first, other)
 
 
-# Whole runs
+# Training
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """Train both losses, one on single texts, the other on separate pairs."""
-    folder = tmp_path_factory.mktemp("run")
-    recipe = small_run.make_recipe(folder)
-    task = {"problem_type": "ordinal", "batch_size": 4, **write_grades(folder)}
-    pairs = {**task, "text_columns": ["a", "b"], "pair_encoding": "separate"}
-    pairs |= {"loss": "cumulative_link", "metrics": ["mae", "quadratic_weighted_kappa"]}
-    pairs["labels"] = [0, 1, 2]
-    recipe |= {"tasks": {"own": task, "pairs": pairs}, "steps_per_epoch": "6", "r_drop": 1.0}
-    recipe |= {"smart": {"weight": 1.0}, "num_train_epochs": 4}
-    finetune.main([small_run.write_recipe(folder, recipe)])
-    return folder / "out"
+def test_thresholds_have_no_weight_decay_and_learn(tmp_path):
+    trainer = make_trainer(
+        tmp_path, "ordinal-0-cumulative_link", optim="adamw_torch", weight_decay=9
+    )
+    thresholds = trainer.model.heads["it"].thresholds_bias
+    before = thresholds.detach().clone()
 
+    trainer.train()
 
-def read_predictions(run, task):
-    lines = (run / "predictions" / f"{task}-dev-output.csv").read_text().splitlines()[1:]
-    return [int(line.rpartition(",")[2]) for line in lines]
-
-
-def read_rows(run):
-    lines = (run.parent / "grades-dev.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
-
-
-def test_a_run_reports_the_metrics_of_scikit_learn(run):
-    content = json.loads((run / "metrics.json").read_text())["validation"]
-    labels = [row["grade"] for row in read_rows(run)]
-
-    for task in ("own", "pairs"):
-        pair = labels, read_predictions(run, task)
-        found = {name: content["metrics"][f"{task}_{name}"] for name in ("accuracy", "mae")} | {
-            "kappa": content["metrics"][f"{task}_quadratic_weighted_kappa"]
-        }
-        assert found["accuracy"] == pytest.approx(accuracy_score(*pair))
-        assert found["mae"] == pytest.approx(mean_absolute_error(*pair))
-        expected = cohen_kappa_score(*pair, weights="quadratic", labels=range(3))
-        assert found["kappa"] == pytest.approx(0 if np.isnan(expected) else expected)
-    metrics = content["metrics"]
-    assert metrics["mean"] == pytest.approx((metrics["own_accuracy"] - metrics["pairs_mae"]) / 2)
-    assert content["standard_errors"]["pairs"] > 0
-
-
-def test_predict_gives_the_written_classes_and_probabilities(run):
-    model = MinBertForMultiTask.from_pretrained(run)
-    rows = read_rows(run)
-    texts = [row["a"] for row in rows]
-
-    labels = [int(row["label"]) for row in model.predict("own", texts)]
-    ranked = model.predict("own", texts, top_k=3)
-
-    assert labels == read_predictions(run, "own")
-    for classes in ranked:
-        values = [one["score"] for one in classes]
-        assert values == sorted(values, reverse=True)
-        assert sum(values) == pytest.approx(1)
-        assert {one["label"] for one in classes} == {"0", "1", "2"}
-    pairs = model.predict("pairs", [(row["a"], row["b"]) for row in rows])
-    assert [int(row["label"]) for row in pairs] == read_predictions(run, "pairs")
-
-
-def test_the_page_shows_how_far_predictions_are(run):
-    page = (run / "report.html").read_text()
-    blocks = read_blocks(run, "own")
-    distances = read_table(blocks["Distance from the label"])
-    labels, predictions = [row["grade"] for row in read_rows(run)], read_predictions(run, "own")
-
-    for title in ("Distance from the label", "Confusion matrix", "Reliability"):
-        assert f"<bdi>{title}</bdi>" in page
-    assert "which need not be probabilities" not in page
-    for row in distances:
-        own = [
-            abs(int(row["class"]) - predicted)
-            for label, predicted in zip(labels, predictions, strict=True)
-            if label == int(row["class"])
-        ]
-        assert row["labelled"] == len(own)
-        assert row["mean absolute error"] == pytest.approx(np.mean(own))
-        assert row["within one"] == pytest.approx(np.mean(np.array(own) <= 1))
-    assert sum(row["labelled"] for row in distances) == len(labels)
-
-
-def test_thresholds_have_no_weight_decay_and_learn(run):
-    model = MinBertForMultiTask.from_pretrained(run)
-
-    learned = model.heads["pairs"].thresholds_bias
-    saved = torch.load(run / "checkpoint-24/optimizer.pt", weights_only=True)
-    assert learned.abs().min() > 0
-    assert {group["weight_decay"] for group in saved["param_groups"]} == {0.0}
+    assert (thresholds != before).all()
+    (group,) = (
+        group
+        for group in trainer.optimizer.param_groups
+        if any(parameter is thresholds for parameter in group["params"])
+    )
+    assert group["weight_decay"] == 0

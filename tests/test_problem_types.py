@@ -1,19 +1,33 @@
 """Every problem type, end to end: train, evaluate, save, load, predict, report, compare, resume."""
 
+import csv
 import json
 import shutil
+from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
+from sklearn.metrics import (
+    accuracy_score,
+    cohen_kappa_score,
+    f1_score,
+    mean_absolute_error,
+    root_mean_squared_error,
+)
+from transformers import pipeline
 
 from datasets_scripts import FORMATS
-from minbert_cli import finetune
+from minbert_cli import finetune, predict
 from minbert_cli.experiments.compare import compare
 from modeling_minbert import TASKS, MinBertForMultiTask, heads
+from modeling_minbert.pooled_types import best_f1_threshold
 from tests import small_run
 from tests.problem_examples import EXAMPLES
+from tests.trainers.pages import read_blocks, read_rows as read_table
 from trainers import PROBLEMS, ProblemType, write_report
 
 HALF = 3  # steps of the first of two epochs
@@ -27,6 +41,55 @@ def test_the_three_packages_have_the_same_problem_types():
         assert problem.problem_type == name
 
 
+def measure_labels(rows, predicted):
+    """Measure sets of labels, of which a file has the names."""
+    names = ("good", "outside", "same")
+    labels, predictions = (
+        np.array([[name in row for name in names] for row in values])
+        for values in ([row["topics"] for row in rows], [row[1:] for row in predicted])
+    )
+    scores = {
+        f"{average}_f1": f1_score(labels, predictions, average=average, zero_division=0)
+        for average in ("micro", "macro")
+    }
+    return scores | {"accuracy": accuracy_score(labels, predictions)}
+
+
+def measure_grades(rows, predicted):
+    """Measure grades, of which a file has the places."""
+    pair = [row["grade"] for row in rows], [int(row[1]) for row in predicted]
+    kappa = cohen_kappa_score(*pair, weights="quadratic", labels=range(3))
+    scores = {"accuracy": accuracy_score(*pair), "mae": mean_absolute_error(*pair)}
+    return scores | {"quadratic_weighted_kappa": 0 if np.isnan(kappa) else kappa}
+
+
+def measure_numbers(rows, predicted):
+    """Measure numbers of two targets, some of which are missing."""
+    errors = []
+    for column, name in enumerate(("price", "age"), start=1):
+        pairs = [
+            (row[name], float(values[column]))
+            for row, values in zip(rows, predicted, strict=True)
+            if row[name] is not None
+        ]
+        errors.append(root_mean_squared_error(*zip(*pairs, strict=True)))
+    return {"rmse": np.mean(errors)}
+
+
+def measure_choices(rows, predicted):
+    """Measure choices, of which a file has the places."""
+    right = ["ABC".index(row["right"]) for row in rows]
+    return {"accuracy": accuracy_score(right, [int(row[1]) for row in predicted])}
+
+
+MEASURES = {
+    "multi_label_classification": measure_labels,
+    "ordinal": measure_grades,
+    "regression": measure_numbers,
+    "multiple_choice": measure_choices,
+}
+
+
 @pytest.fixture(scope="module", params=EXAMPLES)
 def run(request, tmp_path_factory):
     """Train a task of each problem type beside a classification; returns type and folder."""
@@ -35,14 +98,30 @@ def run(request, tmp_path_factory):
     recipe = small_run.make_recipe(folder)
     task = {"problem_type": request.param, "batch_size": 4}
     task |= EXAMPLES[request.param].write(folder)
+    if request.param in MEASURES:
+        task["test_file"] = task["validation_file"]
     recipe["tasks"] = {"own": task, "moods": recipe["tasks"]["moods"]}
     recipe |= {"steps_per_epoch": str(HALF), "num_train_epochs": 2, "seed": 5}
+    recipe |= {"r_drop": 1.0, "smart": {"weight": 1.0}}
     finetune.main([small_run.write_recipe(folder, recipe)])
     return request.param, folder
 
 
 def read_metrics(folder):
     return json.loads((folder / "out" / "metrics.json").read_text())["validation"]
+
+
+def read_rows(folder):
+    """Read the validation rows of the task."""
+    task = yaml.safe_load((folder / "recipe.yaml").read_text())["tasks"]["own"]
+    lines = Path(task["validation_file"]).read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def read_predictions(folder):
+    """Read a file of predictions: the id and the values of each row."""
+    with (folder / "out/predictions/own-dev-output.csv").open(newline="") as file:
+        return [[value.strip() for value in row] for row in list(csv.reader(file))[1:]]
 
 
 def test_it_is_trained_and_measured_by_its_own_metrics(run):
@@ -56,6 +135,8 @@ def test_it_is_trained_and_measured_by_its_own_metrics(run):
         f"eval_{name}" for name in own
     } <= logged  # one way to measure, in training and at the end
     assert "loss_own" in logged
+    assert any("rdrop_divergence" in name for name in logged)
+    assert any("smart_divergence" in name for name in logged)
 
 
 def test_a_saved_model_predicts_it(run):
@@ -104,3 +185,160 @@ def test_a_resumed_run_equals_the_whole_one(run):
     whole, resumed = (load_file(path / "model.safetensors") for path in (folder / "out", again))
     assert whole.keys() == resumed.keys()
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+@pytest.mark.parametrize("run", MEASURES, indirect=True)
+def test_its_metrics_are_those_of_scikit_learn(run):
+    kind, folder = run
+    rows, predicted = read_rows(folder), read_predictions(folder)
+    metrics = json.loads((folder / "out" / "metrics.json").read_text())
+
+    assert [row[0] for row in predicted] == [row["id"] for row in rows]
+    measured = metrics["validation"]["metrics"]
+    for name, value in MEASURES[kind](rows, predicted).items():
+        assert measured[f"own_{name}"] == pytest.approx(value)
+    for name, value in metrics["test"]["metrics"].items():  # the same rows
+        assert measured[name] == value
+    assert metrics["validation"]["standard_errors"]["own"] > 0
+
+
+@pytest.mark.parametrize("run", MEASURES, indirect=True)
+def test_predict_gives_the_predictions_of_the_files(run):
+    kind, folder = run
+    model = MinBertForMultiTask.from_pretrained(folder / "out")
+    rows = read_rows(folder)
+    texts = [row["a"] if "a" in row else (row["text"], row["ends"]) for row in rows]
+
+    predictions = model.predict("own", texts, precision="float32")
+
+    for prediction, (_, *values) in zip(predictions, read_predictions(folder), strict=True):
+        if kind == "multi_label_classification":
+            assert {row["label"] for row in prediction} == set(values)
+        elif kind == "regression":
+            scores = dict(zip(("price", "age"), map(float, values), strict=True))
+            assert prediction == {"scores": pytest.approx(scores, rel=1e-5)}
+        else:
+            assert str(prediction.get("label", prediction.get("index"))) == values[0]
+
+
+@pytest.mark.parametrize("run", ["regression"], indirect=True)
+def test_pages_show_each_target(run):
+    _, folder = run
+    page = (folder / "out" / "report.html").read_text()
+    blocks = read_blocks(folder / "out", "own")
+    targets = read_table(blocks["Targets"])
+
+    assert [row["target"] for row in targets] == ["price", "age"]
+    for row in targets:
+        figure = blocks[f"Predictions and labels of {row['target']}"]
+        assert len(figure["series"]["rows"]) == row["labelled"]
+        assert figure["title"] in page
+    errors = blocks["Worst errors"]["rows"]
+    assert all(error["size"] > 0 and "price" in error["prediction"] for error in errors)
+
+
+@pytest.mark.parametrize("run", ["multi_label_classification"], indirect=True)
+def test_page_and_card_name_the_rows_of_the_thresholds(run):
+    _, folder = run
+    page, card = ((folder / "out" / name).read_text() for name in ("report.html", "README.md"))
+    blocks = read_blocks(folder / "out", "own")
+
+    for text in (page, card):
+        assert "metrics on these rows are optimistic; judge the model by a test set" in text
+    assert "Precision and recall" in page
+    labels = {row["label"] for row in read_table(blocks["Precision and recall"])}
+    assert labels == {"good", "same", "outside"}
+    assert "Reliability" in blocks
+    assert all(row["texts"] and row["label"] for row in blocks["Worst errors"]["rows"])
+
+
+@pytest.mark.parametrize("run", ["multi_label_classification"], indirect=True)
+def test_thresholds_are_fitted_to_the_validation_rows(run):
+    _, folder = run
+    model = MinBertForMultiTask.from_pretrained(folder / "out")
+    head = model.config.task("own")
+    rows = read_rows(folder)
+
+    predictions = model.predict("own", [row["a"] for row in rows], top_k=3)
+
+    for name, threshold in zip(head.labels, head.thresholds, strict=True):
+        scores = [next(x["score"] for x in row if x["label"] == name) for row in predictions]
+        labels = torch.tensor([name in row["topics"] for row in rows])
+        best = best_f1_threshold(torch.tensor(scores), labels) if labels.sum() >= 5 else 0.5
+        assert best == pytest.approx(threshold, abs=1e-5)
+
+
+@pytest.mark.parametrize("run", ["multiple_choice"], indirect=True)
+def test_errors_and_the_card_show_choices(run):
+    _, folder = run
+    card, page = ((folder / "out" / name).read_text() for name in ("README.md", "report.html"))
+    blocks = read_blocks(folder / "out", "own")
+    rows = {row["id"]: row for row in read_rows(folder)}
+
+    assert 'model.predict("own", [("A context.", ["A choice.", "Another choice."])])' in card
+    for error in blocks["Worst errors"]["rows"]:
+        row = rows[error["id"]]
+        choices = [f"{place}: {text}" for place, text in enumerate(row["ends"])]
+        assert error["texts"] == [row["text"], *choices]
+        assert error["label"] == choices["ABC".index(row["right"])]
+        assert error["prediction"] in choices
+        assert error["prediction"] in page
+    places = [row[0] for row in blocks["Labels and predictions"]["rows"]]
+    assert places == ["choice 0", "choice 1", "choice 2"]
+
+
+@pytest.mark.parametrize("run", ["ordinal"], indirect=True)
+def test_pages_show_how_far_predictions_are(run):
+    _, folder = run
+    page = (folder / "out" / "report.html").read_text()
+    blocks = read_blocks(folder / "out", "own")
+    distances = read_table(blocks["Distance from the label"])
+    labels = np.array([row["grade"] for row in read_rows(folder)])
+    predictions = np.array([int(row[1]) for row in read_predictions(folder)])
+
+    for title in ("Distance from the label", "Confusion matrix", "Reliability"):
+        assert f"<bdi>{title}</bdi>" in page
+    for row in distances:
+        errors = np.abs(labels - predictions)[labels == int(row["class"])]
+        assert row["labelled"] == len(errors)
+        assert row["mean absolute error"] == pytest.approx(errors.mean())
+        assert row["within one"] == pytest.approx(np.mean(errors <= 1))
+    assert sum(row["labelled"] for row in distances) == len(labels)
+
+
+@pytest.mark.parametrize("run", ["regression"], indirect=True)
+def test_a_table_has_a_column_for_each_target(run, capsys):
+    _, folder = run
+    rows, files = read_rows(folder), read_predictions(folder)
+    model, texts = str(folder / "out"), [row["a"] for row in rows]
+    several = pipeline("minbert-multi-task", model=model, trust_remote_code=True, device="cpu")
+
+    flags = ("--task", "own", "--format", "csv", "--precision", "float32")
+    predict.main([model, *texts, *flags])
+
+    table = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert list(table[0]) == ["price", "age", "text"]
+    for row, values in zip(table, files, strict=True):
+        expected = pytest.approx(list(map(float, values[1:])), rel=1e-5)
+        assert [float(row["price"]), float(row["age"])] == expected
+        scores = several({"text": row["text"], "task": "own"})["scores"]
+        assert list(scores.values()) == expected
+
+
+@pytest.mark.parametrize("run", ["multiple_choice"], indirect=True)
+def test_a_command_takes_a_context_with_its_choices(run, capsys, tmp_path):
+    argv = [str(run[1] / "out"), "--task", "own", "--format", "jsonl"]
+    (tmp_path / "rows.tsv").write_text("the river is fine\tso good\tso bad\n" * 2)
+
+    predict.main([*argv, "--file", str(tmp_path / "rows.tsv"), "--lines"])
+    from_file = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    predict.main([*argv, "the river is fine", "so good", "so bad"])
+    from_arguments = json.loads(capsys.readouterr().out)
+
+    for row in from_file:
+        assert row | {"score": pytest.approx(row["score"], abs=1e-4)} == from_arguments
+    assert from_arguments.keys() == {"choice", "index", "score", "text1", "choices"}
+    with pytest.raises(SystemExit, match="1"):
+        predict.main([*argv, "the river is fine", "so good"])
+    message = "row 1 has 2 text(s), but the task takes a context and at least two"
+    assert message in capsys.readouterr().err

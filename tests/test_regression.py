@@ -1,6 +1,5 @@
 """Regression against torch, transformers, scikit-learn and scipy."""
 
-import csv
 import json
 
 import datasets
@@ -11,19 +10,15 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 from sklearn.preprocessing import StandardScaler
 from torch.nn import functional as F
-from transformers import BertForSequenceClassification, pipeline
+from transformers import BertForSequenceClassification
 
 from datasets_scripts import TaskData, load_task
-from minbert_cli import finetune, predict
 from minbert_cli.exporting import compare
 from minbert_cli.predicting import spread_scores
 from modeling_minbert import MinBertForMultiTask, export_onnx
 from modeling_minbert.tasks import parse_task
-from tests import small_run
 from tests.modeling_minbert.test_onnx import needs_onnx
-from tests.problem_examples import write_numbers
 from tests.trainers import tiny
-from tests.trainers.pages import read_blocks, read_rows as read_table
 from trainers import PROBLEMS, Predicted, Task, TaskCollator, TaskDataset
 
 KIND = "regression"
@@ -408,94 +403,9 @@ def test_an_error_cannot_be_averaged_with_other_tasks():
 # Training
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run")
-    recipe = small_run.make_recipe(folder)
-    task = {"problem_type": KIND, "batch_size": 4, **write_numbers(folder)}
-    task["test_file"] = task["validation_file"]
-    recipe |= {
-        "tasks": {"own": task},
-        "steps_per_epoch": "6",
-        "r_drop": 1.0,
-        "smart": {"weight": 1.0},
-    }
-    finetune.main([small_run.write_recipe(folder, recipe)])
-    return folder / "out"
-
-
-def read_rows(run):
-    lines = (run.parent / "numbers-dev.jsonl").read_text().splitlines()
-    return list(map(json.loads, lines))
-
-
-def read_predictions(run, split="dev"):
-    with (run / "predictions" / f"own-{split}-output.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def test_files_have_a_column_for_each_target(run):
-    rows, predicted = read_rows(run), read_predictions(run)
-    found = json.loads((run / "metrics.json").read_text())
-
-    assert [row["id"] for row in predicted] == [row["id"] for row in rows]
-    assert list(predicted[0]) == ["id", "price", "age"]
-    values = []
-    for name in ("price", "age"):
-        pairs = [
-            (row[name], float(other[name]))
-            for row, other in zip(rows, predicted, strict=True)
-            if row[name] is not None
-        ]
-        values.append(root_mean_squared_error(*zip(*pairs, strict=True)))
-    assert found["validation"]["metrics"]["own_rmse"] == pytest.approx(np.mean(values))
-    assert [one["rmse"] for one in found["validation"]["types"]["own"]] == pytest.approx(values)
-    assert found["test"]["metrics"] == found["validation"]["metrics"]
-    with (run / "predictions" / "own-dev.csv").open(newline="") as file:
-        table = list(csv.DictReader(file))
-    assert [row["age_label"] == "" for row in table] == [row["age"] is None for row in rows]
-    assert [row["age_prediction"] for row in table] == [row["age"] for row in predicted]
-
-
-def test_every_way_to_predict_gives_the_values_of_the_files(run, capsys):
-    model = MinBertForMultiTask.from_pretrained(run)
-    texts = [row["a"] for row in read_rows(run)]
-    files = [{name: float(row[name]) for name in ("price", "age")} for row in read_predictions(run)]
-    several = pipeline("minbert-multi-task", model=str(run), trust_remote_code=True, device="cpu")
-    predict.main([str(run), *texts, "--format", "csv", "--precision", "float32"])
-    table = list(csv.DictReader(capsys.readouterr().out.splitlines()))
-    predict.main([str(run), *texts, "--format", "jsonl", "--precision", "float32"])
-    lines = list(map(json.loads, capsys.readouterr().out.splitlines()))
-
-    for place, text in enumerate(texts):
-        expected = pytest.approx(files[place], rel=1e-5)
-        assert model.predict("own", [text]) == [{"scores": expected}]
-        assert model.predict("own", [text], top_k=3) == [[{"scores": expected}]]
-        assert several(text) == {"scores": expected}
-        assert lines[place] == {"scores": expected, "text": text}
-        assert {name: float(table[place][name]) for name in ("price", "age")} == expected
-    assert list(table[0]) == ["price", "age", "text"]
-    assert model.config.problem_type == KIND
-
-
 def test_a_target_with_the_name_of_a_column_needs_json():
     with pytest.raises(ValueError, match=r"'text' has the name of another column .* jsonl"):
         spread_scores({"scores": {"text": 1.0}, "text": "a text"})
-
-
-def test_page_and_card_show_each_target(run):
-    page, card = ((run / name).read_text() for name in ("report.html", "README.md"))
-    blocks = read_blocks(run, "own")
-    targets = read_table(blocks["Targets"])
-
-    assert [row["target"] for row in targets] == ["price", "age"]
-    for row in targets:
-        figure = blocks[f"Predictions and labels of {row['target']}"]
-        assert len(figure["series"]["rows"]) == row["labelled"]
-        assert figure["title"] in page
-    errors = blocks["Worst errors"]["rows"]
-    assert all(error["size"] > 0 and "price" in error["prediction"] for error in errors)
-    assert "own_r2" in card or "r2" in card
 
 
 def make_linear_rows(count, seed):

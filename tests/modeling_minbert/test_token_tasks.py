@@ -1,15 +1,13 @@
-"""Token tasks equal transformers' BERT on the same weights, padded and packed."""
+"""Token tasks equal the classes with one head, which equal BERT, padded and packed."""
+
+import re
 
 import pytest
 import torch
-from torch.nn import functional as F
 from torch.testing import assert_close
 from transformers import (
     AutoModelForQuestionAnswering,
     AutoModelForTokenClassification,
-    BertConfig,
-    BertForQuestionAnswering,
-    BertForTokenClassification,
 )
 
 from modeling_minbert import (
@@ -25,6 +23,7 @@ TASKS = {
     "answers": {"problem_type": "question_answering"},
     "tone": {"problem_type": "classification", "labels": ["down", "level", "up"]},
 }
+CLASSES = {"tags": MinBertForTokenClassification, "answers": MinBertForQuestionAnswering}
 EXACT = {"atol": 1e-10, "rtol": 1e-10}
 
 every_attention = pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -32,26 +31,10 @@ every_layout = pytest.mark.parametrize("layout", ["padded", "packed"])
 
 
 @pytest.fixture
-def build_pair(build_multitask, tiny_sizes):
-    """Return a function that makes our model and a BERT with its encoder and one head."""
-
-    def build(task, attention="sdpa"):
-        settings = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-        settings["attn_implementation"] = attention
-        ours = build_multitask(TASKS, **settings).double().train()
-        kinds = {
-            "tags": (BertForTokenClassification, "classifier", len(TAGS)),
-            "answers": (BertForQuestionAnswering, "qa_outputs", 2),
-        }
-        bert_class, head, count = kinds[task]
-        bert = bert_class(BertConfig(**tiny_sizes, **settings, num_labels=count)).double().train()
-        weights = ours.state_dict()
-        known = {key: value for key, value in weights.items() if key in bert.state_dict()}
-        known |= {f"{head}.{x}": weights[f"heads.{task}.out.{x}"] for x in ("weight", "bias")}
-        bert.load_state_dict(known)
-        return ours, bert
-
-    return build
+def model(build_multitask):
+    """Return a model without dropout, in float64."""
+    settings = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    return build_multitask(TASKS, **settings).double().train()
 
 
 def make_tags(mask):
@@ -61,94 +44,60 @@ def make_tags(mask):
     return torch.where((mask == 1) & (torch.arange(length) % 2 == 1), tags, -100)
 
 
-def assert_equal_gradients(ours, bert, task, head, **tolerance):
-    named = dict(ours.named_parameters())
-    for key, weight in bert.named_parameters():
-        own = named[key.replace(f"{head}.", f"heads.{task}.out.")]
-        assert_close(own.grad, weight.grad, **tolerance, msg=f"gradient of {key} differs")
+# Starts and ends of answers beyond the sequence are ignored.
+STARTS, ENDS = torch.tensor([1, 0, 5, 1, 90]), torch.tensor([6, 2, 5, -7, 90])
 
 
 @every_attention
 @every_layout
-def test_tags_equal_bert(build_pair, tiny_batch, layout, attention):
-    ours, bert = build_pair("tags", attention)
-    mask = tiny_batch["attention_mask"]
-    tags = make_tags(mask)
-    packed = layout == "packed"
-    batch = pack(tiny_batch) if packed else tiny_batch
+@pytest.mark.parametrize("task", CLASSES)
+def test_a_task_equals_the_class_with_one_head(
+    model, tiny_batch, tmp_path, task, layout, attention
+):
+    """That class equals BERT."""
+    model.save_pretrained(tmp_path)
+    options = {"task": task, "attn_implementation": attention}
+    one = CLASSES[task].from_pretrained(tmp_path, **options).double().train()
+    model.set_attn_implementation(attention)
+    tags = make_tags(mask := tiny_batch["attention_mask"])
+    batch = pack(tiny_batch) if layout == "packed" else tiny_batch
+    labels = {"labels": tags[mask == 1].unsqueeze(0) if layout == "packed" else tags}
+    same = labels
+    if task == "answers":
+        labels = {"labels": torch.stack([STARTS, ENDS], dim=1)}
+        same = {"start_positions": STARTS, "end_positions": ENDS}
 
-    actual = ours(**batch, labels=tags[mask == 1].unsqueeze(0) if packed else tags, task="tags")
-    expected = bert(**tiny_batch, labels=tags)
+    actual, expected = model(**batch, **labels, task=task), one(**batch, **same)
     actual.loss.backward()
     expected.loss.backward()
 
-    logits = actual.logits[0] if packed else actual.logits[mask == 1]
-    assert_close(logits, expected.logits[mask == 1], **EXACT)
-    assert_close(actual.loss, expected.loss, **EXACT)
-    assert_equal_gradients(ours, bert, "tags", "classifier", **EXACT)
-
-
-@every_attention
-def test_padded_answers_equal_bert(build_pair, tiny_batch, attention):
-    ours, bert = build_pair("answers", attention)
-    starts, ends = torch.tensor([1, 0, 5, 1, 90]), torch.tensor([6, 2, 5, -7, 90])
-
-    actual = ours(**tiny_batch, start_positions=starts, end_positions=ends, task="answers")
-    expected = bert(**tiny_batch, start_positions=starts, end_positions=ends)
-    actual.loss.backward()
-    expected.loss.backward()
-
-    assert_close(actual.start_logits, expected.start_logits, **EXACT)
-    assert_close(actual.end_logits, expected.end_logits, **EXACT)
-    assert_close(actual.loss, expected.loss, **EXACT)
-    assert_equal_gradients(ours, bert, "answers", "qa_outputs", **EXACT)
-
-
-@every_attention
-def test_packed_answers_equal_bert_row_by_row(build_pair, tiny_batch, attention):
-    ours, bert = build_pair("answers", attention)
-    mask = tiny_batch["attention_mask"]
-    starts, ends = torch.tensor([1, 0, 5, 1, 2]), torch.tensor([6, 2, 5, 1, 90])  # 90 is ignored
-
-    actual = ours(**pack(tiny_batch), labels=torch.stack([starts, ends], dim=1), task="answers")
-    rows = [
-        bert(**{key: value[row : row + 1, :count] for key, value in tiny_batch.items()})
-        for row, count in enumerate(mask.sum(dim=1).tolist())
-    ]
-    first = [F.cross_entropy(row.start_logits, starts[i : i + 1]) for i, row in enumerate(rows)]
-    last = [F.cross_entropy(row.end_logits, ends[i : i + 1]) for i, row in enumerate(rows[:4])]
-    expected = (torch.stack(first).mean() + torch.stack(last).mean()) / 2
-    actual.loss.backward()
-    expected.backward()
-
-    assert_close(actual.loss, expected, **EXACT)
-    assert_close(
-        actual.start_logits[mask == 1], torch.cat([row.start_logits[0] for row in rows]), **EXACT
-    )
-    assert actual.end_logits[mask == 0].max() < -1e30
-    assert_equal_gradients(ours, bert, "answers", "qa_outputs", **EXACT)
+    for key, value in expected.items():
+        real = mask == 1 if layout == "padded" and key != "loss" else ...
+        assert_close(actual[key][real], value[real], **EXACT)
+    named = dict(model.named_parameters())
+    for key, weight in one.named_parameters():
+        twin = named[re.sub("^(classifier|qa_outputs)", f"heads.{task}.out", key)]
+        assert_close(twin.grad, weight.grad, **EXACT, msg=f"gradient of {key} differs")
 
 
 @every_layout
-def test_rows_that_fill_a_batch_up_have_no_answer(build_pair, tiny_batch, layout):
-    ours, _ = build_pair("answers")
+def test_rows_that_fill_a_batch_up_have_no_answer(model, tiny_batch, layout):
     labels = torch.tensor([[1, 6], [0, 2], [5, 5], [1, 1], [-100, -100]])
 
     def loss(count):
         batch = {key: value[:count] for key, value in tiny_batch.items()}
         batch = pack(batch) if layout == "packed" else batch
-        return ours(**batch, labels=labels[:count], task="answers").loss
+        return model(**batch, labels=labels[:count], task="answers").loss
 
     assert_close(loss(5), loss(4), **EXACT)
 
 
-def test_the_number_of_items_divides_the_loss_of_tags(build_pair, tiny_batch):
-    ours, _ = build_pair("tags")
+def test_the_number_of_items_divides_the_loss_of_tags(model, tiny_batch):
     tags = make_tags(tiny_batch["attention_mask"])
     count = int((tags != -100).sum())
 
-    mean = ours(**tiny_batch, labels=tags, task="tags").loss
-    other = ours(**tiny_batch, labels=tags, task="tags", num_items_in_batch=torch.tensor(3.0)).loss
+    mean = model(**tiny_batch, labels=tags, task="tags").loss
+    other = model(**tiny_batch, labels=tags, task="tags", num_items_in_batch=torch.tensor(3.0)).loss
 
     assert_close(other, mean * count / 3, **EXACT)
 
@@ -227,10 +176,9 @@ def test_a_task_that_reads_a_layer_below_keeps_to_the_model_that_can(
     build_multitask, tmp_path, task
 ):
     build_multitask({task: {**TASKS[task], "pooling_layer": -2}}).save_pretrained(tmp_path)
-    one = {"tags": MinBertForTokenClassification, "answers": MinBertForQuestionAnswering}[task]
 
     with pytest.raises(ValueError, match=r"uses layer -2 .*: load it as MinBertForMultiTask"):
-        one.from_pretrained(tmp_path)
+        CLASSES[task].from_pretrained(tmp_path)
 
 
 def test_labels_of_one_s_own_make_a_new_head(build_multitask, tmp_path):

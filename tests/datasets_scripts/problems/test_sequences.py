@@ -101,20 +101,6 @@ def test_single_sentence(pairs, tokenizer):
     }
 
 
-def test_joint_pair_is_cut_at_the_longer_sentence(pairs, tokenizer):
-    row = encode(pairs, tokenizer, "joint", max_length=8)[1]
-
-    words = tokenizer.convert_ids_to_tokens(row["input_ids"])
-    assert words == ["[CLS]", "the", "quick", "brown", "[SEP]", "a", "dog", "[SEP]"]
-
-
-def test_separate_sentences_are_cut_each(pairs, tokenizer):
-    row = encode(pairs, tokenizer, "separate", max_length=6)[1]
-
-    assert [len(ids) for ids in row["input_ids"]] == [6, 4]
-    assert row["input_ids"][0][-1] == tokenizer.sep_token_id
-
-
 WORDS = LONG.split()
 
 
@@ -128,23 +114,34 @@ def make_pairs(*pairs):
 
 # Of eight tokens round(8 * 128 / 510) = 2 are taken from the start.
 @pytest.mark.parametrize(
-    ("truncation", "words"),
+    ("texts", "pair_encoding", "max_length", "truncation", "expected"),
     [
-        ("head", "the quick brown fox jumps over the lazy"),
-        ("tail", "quick brown fox jumps over the lazy dog"),
-        ("head_tail", "the quick fox jumps over the lazy dog"),
+        (["the fox"], None, 10, "head_tail", ["the fox"]),
+        ([LONG], None, 10, "head", ["the quick brown fox jumps over the lazy"]),
+        ([LONG], None, 10, "tail", ["quick brown fox jumps over the lazy dog"]),
+        ([LONG], None, 10, "head_tail", ["the quick fox jumps over the lazy dog"]),
+        (["the [SEP] " + LONG], None, 6, "tail", ["over the lazy dog"]),  # it is a text
+        ([LONG, "a dog"], "joint", 8, "head", ["the quick brown [SEP] a dog"]),
+        ([LONG, "a dog"], "joint", 9, "head_tail", ["the the lazy dog [SEP] a dog"]),
+        ([LONG, "a dog"], "separate", 6, "head", ["the quick brown fox", "a dog"]),
+        ([LONG, LONG[:-9]], "separate", 6, "head_tail", ["the the lazy dog", "the jumps over the"]),
     ],
 )
-def test_head_and_tail_of_a_long_text_stay(pairs, tokenizer, truncation, words):
-    rows = pairs.remove_columns("sentence2")
+def test_long_texts_are_cut(tokenizer, texts, pair_encoding, max_length, truncation, expected):
+    columns = {f"sentence{place}": [text] for place, text in enumerate(texts, start=1)}
+    rows = datasets.Dataset.from_dict({"id": ["a"], **columns})
+    options = {"max_length": max_length, "truncation": truncation}
 
-    short, long = encode(
-        rows, tokenizer, None, "classification", max_length=10, truncation=truncation
-    )
+    row = encode(rows, tokenizer, pair_encoding, **options)[0]
 
-    assert tokenizer.convert_ids_to_tokens(long["input_ids"]) == ["[CLS]", *words.split(), "[SEP]"]
-    assert (long["length"], long["token_type_ids"]) == (10, [0] * 10)
-    assert short["input_ids"] == tokenizer("the fox")["input_ids"]
+    ids, types = row["input_ids"], row["token_type_ids"]
+    ids, types = (ids, types) if pair_encoding == "separate" else ([ids], [types])
+    for sequence, segments, words in zip(ids, types, expected, strict=True):
+        tokens = ["[CLS]", *words.split(), "[SEP]"]
+        assert tokenizer.convert_ids_to_tokens(sequence) == tokens
+        first = tokens.index("[SEP]") + 1
+        assert segments == [0] * first + [1] * (len(tokens) - first)
+    assert row["length"] == max(map(len, ids))
 
 
 def test_the_share_of_the_head_follows_the_paper(tokenizer):
@@ -155,23 +152,6 @@ def test_the_share_of_the_head_follows_the_paper(tokenizer):
     ids = tokenizer(rows[0]["sentence1"])["input_ids"]
     assert len(ids) == 702
     assert row["input_ids"] == ids[:129] + ids[-383:]
-
-
-def test_head_and_tail_of_the_longer_text_of_a_pair_stay(pairs, tokenizer):
-    row = encode(pairs, tokenizer, "joint", max_length=9, truncation="head_tail")[1]
-
-    words = tokenizer.convert_ids_to_tokens(row["input_ids"])
-    assert words == ["[CLS]", "the", "the", "lazy", "dog", "[SEP]", "a", "dog", "[SEP]"]
-    assert row["token_type_ids"] == [0] * 6 + [1] * 3
-
-
-def test_head_and_tail_of_each_text_of_separate_pairs_stay(tokenizer):
-    row = encode(make_pairs((9, 7)), tokenizer, "separate", max_length=6, truncation="head_tail")[0]
-
-    assert [tokenizer.convert_ids_to_tokens(ids) for ids in row["input_ids"]] == [
-        ["[CLS]", "the", "the", "lazy", "dog", "[SEP]"],
-        ["[CLS]", "the", "jumps", "over", "the", "[SEP]"],
-    ]
 
 
 @pytest.mark.parametrize("max_length", [8, 9, 17, 24])
@@ -185,22 +165,6 @@ def test_texts_of_a_pair_keep_as_many_tokens_as_with_longest_first(tokenizer, ma
     sep = tokenizer.sep_token_id
     for row, expected in zip(cut["input_ids"], plain["input_ids"], strict=True):
         assert [token == sep for token in row] == [token == sep for token in expected]
-
-
-def test_a_text_that_spells_special_tokens_is_cut_as_a_text(tokenizer):
-    rows = datasets.Dataset.from_dict({"id": ["a"], "sentence1": ["the [SEP] " + LONG]})
-
-    row = encode(rows, tokenizer, None, max_length=6, truncation="tail")[0]
-
-    words = tokenizer.convert_ids_to_tokens(row["input_ids"])
-    assert words == ["[CLS]", "over", "the", "lazy", "dog", "[SEP]"]
-
-
-def test_another_truncation_is_refused(pairs, tokenizer):
-    with pytest.raises(
-        ValueError, match="unknown truncation 'middle'; known: head, tail, head_tail"
-    ):
-        encode(pairs, tokenizer, "joint", truncation="middle")
 
 
 @pytest.mark.parametrize("pair_encoding", ["joint", "separate"])
@@ -230,15 +194,18 @@ def test_unlabelled_rows_stay_unlabelled(pairs, tokenizer):
     assert rows.column_names == ["id", "input_ids", "token_type_ids", "length"]
 
 
-@pytest.mark.parametrize("pair_encoding", [None, "both"])
-def test_a_pair_needs_a_known_encoding(pairs, tokenizer, pair_encoding):
-    with pytest.raises(ValueError, match="but the rows are pairs; allowed: 'joint', 'separate'"):
-        encode(pairs, tokenizer, pair_encoding)
-
-
-def test_a_single_sentence_has_no_pair_encoding(pairs, tokenizer):
-    with pytest.raises(ValueError, match="'joint', but the rows are single sentences; remove it"):
-        encode(pairs.remove_columns("sentence2"), tokenizer, "joint")
+@pytest.mark.parametrize(
+    ("columns", "pair_encoding", "options", "message"),
+    [
+        ([], "joint", {"truncation": "middle"}, "'middle'; known: head, tail, head_tail"),
+        ([], None, {}, "but the rows are pairs; allowed: 'joint', 'separate'"),
+        ([], "both", {}, "but the rows are pairs; allowed: 'joint', 'separate'"),
+        (["sentence2"], "joint", {}, "'joint', but the rows are single sentences; remove it"),
+    ],
+)
+def test_an_encoding_must_fit_the_rows(pairs, tokenizer, columns, pair_encoding, options, message):
+    with pytest.raises(ValueError, match=message):
+        encode(pairs.remove_columns(columns), tokenizer, pair_encoding, **options)
 
 
 @pytest.mark.parametrize("truncation", ["head", "head_tail"])
