@@ -246,9 +246,7 @@ def test_a_resumed_run_has_the_same_fits(tmp_path):
     ("tasks", "message"),
     [
         ({"scores": {}}, "calibrate: no task predicts probabilities"),
-        ({"same": {"calibrate": "yes"}}, "calibrate"),
         ({"scores": {"calibrate": True}}, "no key 'calibrate'"),
-        ({"moods": {"threshold_for": {"recall": 0.5}}}, "it is for multi_label_classification"),
         ({"same": {"threshold_for": 0.9}}, "threshold_for"),
         ({"same": {"temperature": 2}}, "unknown key 'temperature'"),
     ],

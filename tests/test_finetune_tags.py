@@ -7,7 +7,6 @@ from io import StringIO
 
 import pytest
 from huggingface_hub import ModelCard
-from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
 from minbert_cli import finetune
 from modeling_minbert import MinBertForMultiTask
@@ -102,18 +101,6 @@ def test_one_checkpoint_tags_and_classifies(run):
     entities = [(one["label"], one["text"], one["start"]) for one in found["entities"]]
     assert entities == [("PER", "bob", 0), ("LOC", "rome", 12)]
     assert model.predict("moods", ["the river is warm"])[0]["label"] in {"good", "bad"}
-
-
-def test_the_pipeline_of_transformers_tags(run):
-    folder, _ = run
-    model = AutoModelForTokenClassification.from_pretrained(folder)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    tag = pipeline(
-        "token-classification", model=model, tokenizer=tokenizer, aggregation_strategy="first"
-    )
-
-    found = [(one["entity_group"], one["word"]) for one in tag("bob went to rome .")]
-    assert found == [("PER", "bob"), ("LOC", "rome")]
 
 
 def test_more_held_out_sentences_of_a_task_that_only_helps(tmp_path):

@@ -8,8 +8,6 @@ import pytest
 import torch
 
 from trainers import PROBLEMS, TaskCollator, TaskDataset
-from trainers.data.collate import join_rows
-from trainers.data.rows import FlatRows
 from trainers.problems.questions import (
     Answer,
     AnswerSearch,
@@ -135,20 +133,6 @@ def test_a_batch_has_the_places_of_its_answers(windows, packed):
     assert {name: str(value) for name, value in batch.items()} == {
         name: str(value) for name, value in slowly.items()
     }
-
-
-def test_windows_stay_in_flat_arrays(windows):
-    flat = FlatRows.read(windows.select([2, 0]))
-
-    assert flat is not None
-    assert flat.join("qa", np.array([0]), np.array([0])).labels.tolist() == [[3, 5]]
-
-
-def test_row_labels_differ_from_token_labels(windows):
-    row = {**windows[0], "task": "qa"}
-
-    assert join_rows([row]).token_labels is None
-    assert join_rows([{**row, "labels": [1] * 5}]).labels is None
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -21,10 +21,8 @@ from trainers.problems.tags import (
     count_entities,
     describe_tags,
     describe_types,
-    find_entities,
     join_windows,
     tag_metrics,
-    tags_by_row,
     write_tags,
 )
 
@@ -112,31 +110,6 @@ def test_predictions_of_a_model_with_named_ends_have_entities():
     assert "entities" in model.predict("tags", [["a", "b"]])[0]
 
 
-@pytest.mark.parametrize(
-    ("tags", "expected"),
-    [
-        ("O O", []),
-        ("B-A I-A", [(0, 1, "A")]),
-        ("I-A I-A", [(0, 1, "A")]),  # an entity may begin with I-
-        ("O I-A O", [(1, 1, "A")]),
-        ("B-A B-A", [(0, 0, "A"), (1, 1, "A")]),
-        ("B-A I-B I-B", [(0, 0, "A"), (1, 2, "B")]),
-        ("B-A O I-A", [(0, 0, "A"), (2, 2, "A")]),
-        ("I-A | I-A", [(0, 0, "A"), (1, 1, "A")]),  # a sentence ends an entity
-        ("I-B I-A B-A I-A", [(0, 0, "B"), (1, 1, "A"), (2, 3, "A")]),
-    ],
-)
-def test_entities_of_ill_formed_sequences(tags, expected):
-    parts = [part.split() for part in tags.split("|")]
-    numbers = np.asarray([NAMES.index(tag) for part in parts for tag in part])
-    sentences = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-
-    found = find_entities(numbers, sentences, TAGS)
-
-    entities = zip(*(values.tolist() for values in found), strict=True)
-    assert [(first, last, TAGS.names[kind]) for first, last, kind in entities] == expected
-
-
 def test_tags_of_single_words_are_entities_of_one_word():
     names = TagNames.parse(["O", "NN", "VB"])
     found = Tagged(np.asarray([1, 1, 0, 2]), np.asarray([1, 2, 0, 2]), np.zeros(4, np.int64))
@@ -163,28 +136,6 @@ def test_the_standard_error_is_computed_over_sentences():
     spec = parse_task("tags", {"problem_type": "token_classification", "labels": NAMES})
     problem = PROBLEMS["token_classification"]("tags", spec)
     assert problem.measure(found).standard_error == pytest.approx(expected, rel=0.1)
-
-
-@pytest.mark.parametrize("packed", [True, False])
-def test_predictions_are_found_again_by_row(packed):
-    generator = torch.Generator().manual_seed(0)
-    lengths = [5, 2, 7]
-    logits = [torch.randn(length, 4, generator=generator) for length in lengths]
-    labels = [torch.tensor([-100, 2, -100, 3, -100]), torch.tensor([-100, -100])]
-    labels.append(torch.tensor([-100, -1, -1, -1, 0, 1, -100]))
-    if packed:
-        offsets = torch.tensor([0, 5, 7, 14], dtype=torch.int32)
-        batch = torch.cat(logits)[None], torch.cat(labels)[None], offsets
-    else:
-        pad = torch.nn.utils.rnn.pad_sequence
-        batch = pad(logits, True), pad(labels, True, padding_value=-100), None
-
-    tags, given = tags_by_row(*batch)
-
-    best = [row.argmax(dim=-1) for row in logits]
-    expected = [[best[0][1], best[0][3]], [], best[2][1:6].tolist()]
-    assert tags.tolist() == [[*map(int, row), *[-100] * (5 - len(row))] for row in expected]
-    assert given.tolist() == [[2, 3, -100, -100, -100], [-100] * 5, [-1, -1, -1, 0, 1]]
 
 
 def make_rows(count, seed=0, tags=True):

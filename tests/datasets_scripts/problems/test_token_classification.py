@@ -177,25 +177,6 @@ def test_bad_files_are_refused_by_line(tmp_path, train, validation, more, messag
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        (
-            {"tokens": ["a", "b"], "tags": ["O"]},
-            "rows.jsonl: 1 of 1 .*line 1: 2 words in 'tokens', but 1 tags in 'tags'",
-        ),
-        ({"tokens": [], "tags": []}, "expected a list of words"),
-        ({"tokens": "a b", "tags": ["O", "O"]}, "expected a list of words"),
-    ],
-)
-def test_bad_lists_are_refused_by_line(tmp_path, row, message):
-    path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps(row) + "\n")
-    keys = {"train_file": str(path), "validation_file": str(path)}
-    with pytest.raises(ValueError, match=message):
-        load(keys | {"problem_type": "token_classification"})
-
-
 def test_invalid_sentences_are_skipped_within_the_tolerance(tmp_path):
     valid = "he O\n\n" * 2
     validation = f"Ann I-PER\nleft X O\n\n{valid}Lee I-XYZ\n\nBob I-PER\n"
