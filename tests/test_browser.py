@@ -102,7 +102,7 @@ def test_it_opens_everywhere_and_can_be_read(page, folder, width, scheme):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", browser.WIDTHS)
 def test_two_runs_side_by_side_can_be_read_everywhere(page, folder, tmp_path, width, scheme):
-    paired = [PairedDifference("moods", "accuracy", -0.1, 0.2, 0.5)]
+    paired = [PairedDifference("moods", "accuracy", 100, 0.5, 0.55, -0.1, 0.2, 0.5)]
     settings = [("tasks.moods.loss", NASTY, "x" * 300)]
     path = write_comparison(
         [folder, folder], tmp_path / "page.html", settings=settings, differences=paired

@@ -31,10 +31,7 @@ def recipe(tmp_path, monkeypatch):
 
 def plan_runs(argv):
     """Plan all runs of a file, and examples of those of searches."""
-    rows = []
-    for plan in read_file(argv)[1]:
-        rows += plan.examples() if plan.search else [plan.at({})]
-    return campaign.order_runs([row for row in rows if row.runs])
+    return campaign.order_runs([row for plan in read_file(argv)[1] for row in plan.examples()])
 
 
 def check(rows, recipe):
@@ -85,19 +82,6 @@ def test_a_grid_is_checked_as_a_whole(recipe):
         ValueError, match=r"a, learning_rate=b, seed 42: --learning_rate='b'; expected a number"
     ):
         check({"a": {"search": {"fields": {"learning_rate": [1e-3, "b"]}}}}, recipe)
-
-
-def test_an_unselected_run_may_be_invalid(recipe):
-    folder = Path("out/b/seed-3")
-    folder.mkdir(parents=True)
-    (folder / "run.json").write_text('{"finished": true, "settings": {}}')
-    rows = {"a": {}, "b": {"overrides": {"learning_rte": 1}}}
-    content = {"rows": rows, "output_dir": "out", "base": recipe}
-    Path("experiments.yaml").write_text(json.dumps(content))
-
-    _, settings = campaign.check_runs(plan_runs(["experiments.yaml", "--rows", "a"]), 1)
-
-    assert settings == {"processes": 1}
 
 
 def test_pre_training_is_checked(recipe):

@@ -4,14 +4,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import chain, zip_longest
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
+
+from tqdm.auto import tqdm
 
 from datasets_scripts import load_task
 from minbert_cli import pretrain
@@ -35,46 +37,29 @@ from trainers import INPUT_ERRORS, reason_of
 from trainers.problems.metrics import AGGREGATES
 from trainers.reports.results import read_metrics
 
-from .plan import PlannedRun, Row
+from .plan import ExperimentArguments, PlannedRun, Row
 
-# "changed": a finished run with other settings or data, which was not selected
-State = Literal["new", "unfinished", "done", "changed"]
+# "changed": has other settings or data, and may be overwritten
+State = Literal["new", "unfinished", "changed", "done", "failed"]
 States = dict[Path, State]  # by the folder of the run
-WORDS = {"new": "to do", "unfinished": "resumes", "done": "done", "changed": "changed"}
+WORDS = {"new": "to do", "unfinished": "resumes", "changed": "repeats", "done": "done"}
 TAIL = 5  # lines of a log that are shown
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a run has no results."""
-
-    reason: str
-    log: Path | None = None  # None if the run was not started
-    tail: tuple[str, ...] = ()  # last lines of the log
-
-    def describe(self) -> str:
-        """Return the message."""
-        lines = [self.reason, *(f"    {line}" for line in self.tail)]
-        return "\n".join(lines if self.log is None else [*lines, f"    full log: {self.log}"])
 
 
 def check_runs(runs: Sequence[PlannedRun], processes: int) -> list[dict[str, Any]]:
     """Read and check the command lines of runs; return the settings for ``run.json`` of each.
 
     Raises:
-        ValueError: If a selected run cannot start, with its name.
+        ValueError: If a run cannot start, with its name.
     """
     settings: list[dict[str, Any]] = []
     for run in runs:
-        checked = {}  # of an invalid run that was not selected: equals no run, so it is not shown
         try:
-            checked = _check_run(run)
+            settings.append(_check_run(run) | {"processes": processes})
         except INPUT_ERRORS as error:
-            if run.chosen:
-                reason = reason_of(error)
-                message = reason if reason.startswith(run.name) else f"{run.name}: {reason}"
-                raise ValueError(message) from None
-        settings.append(checked | {"processes": processes})
+            reason = reason_of(error)
+            message = reason if reason.startswith(run.name) else f"{run.name}: {reason}"
+            raise ValueError(message) from None
     return settings
 
 
@@ -135,11 +120,9 @@ def find_state(
             now = find_fingerprints({**settings, **start}, hashes)
             check_data(folder, {**before, **now}, resume=True, overwrite=False)
     except INPUT_ERRORS as error:
-        if not run.chosen:
-            return "changed"
         if not overwrite:
             raise ValueError(f"{run.name}: {reason_of(error)}") from None
-        return "new"
+        return "changed"
     if is_free(folder):
         return "new"
     with suppress(ValueError):
@@ -173,73 +156,70 @@ def order_runs(rows: Sequence[Row]) -> list[PlannedRun]:
     """Order runs by seed, then row; a pre-training comes right before its first run."""
     ordered: dict[Path, PlannedRun] = {}
     for run in filter(None, chain(*zip_longest(*(row.runs.values() for row in rows)))):
-        if run.after is not None and run.chosen:
+        if run.after is not None:
             ordered.setdefault(run.after.folder, run.after)
         ordered.setdefault(run.folder, run)
     return list(ordered.values())
 
 
 def remaining_runs(runs: Sequence[PlannedRun], states: States) -> list[PlannedRun]:
-    """Return the selected runs that are not done, and the pre-trainings that these need."""
-    left = [run for run in runs if run.chosen and states[run.folder] != "done"]
+    """Return the runs to do; a pre-training is one of them only if another run needs it."""
+    left = [run for run in runs if states.get(run.folder) not in ("done", "failed")]
     needed = {run.after.folder for run in left if run.after is not None}
     return [run for run in left if run.program != "pretrain" or run.folder in needed]
 
 
 def describe_runs(runs: Sequence[PlannedRun], states: States) -> str:
-    """Return the list of selected and of changed runs with their states."""
+    """Return the list of the runs that are done or to do, with their states."""
     needed = {run.folder for run in remaining_runs(runs, states)}
-    lines = []
-    for run in runs:
-        state = states[run.folder]
-        if state == "changed":
-            lines.append(f"{WORDS[state]:<7}  {run.name} (not in the table)")
-        elif run.chosen and (state == "done" or run.folder in needed):
-            lines.append(f"{WORDS[state]:<7}  {run.name}")
-    return "\n".join(lines)
+    return "\n".join(
+        f"{WORDS[states[run.folder]]:<7}  {run.name}"
+        for run in runs
+        if run.folder in needed or states[run.folder] == "done"
+    )
 
 
 def do_runs(
-    runs: Sequence[PlannedRun],
-    states: States,
-    *,
-    processes: int = 1,
-    overwrite: bool = False,
-    keep_checkpoints: bool = True,
-    announce: Callable[[str], None] = lambda _: None,
-) -> Iterator[tuple[PlannedRun, Failure | None]]:
-    """Do the remaining runs; yield each with its failure, which does not stop the others."""
-    failed: set[Path] = set()
-    for run in () if keep_checkpoints else runs:
-        if run.chosen and states[run.folder] == "done":
+    runs: Sequence[PlannedRun], states: States, arguments: ExperimentArguments, bar: tqdm
+) -> Iterator[tuple[PlannedRun, str | None]]:
+    """Do the remaining runs, and note their states; a failure does not stop the others.
+
+    Args:
+        runs: The runs, a pre-training before those that start from it.
+        states: Their states. A run without one is new.
+        arguments: How to do them.
+        bar: Shows the name of the current run.
+
+    Yields:
+        Each run when it has ended, with a message if it has failed.
+    """
+    # a smoke test begins again every time; the program itself guards its folder
+    overwrite = arguments.overwrite_output_dir and not arguments.smoke_test
+    for run in () if arguments.keep_checkpoints else runs:
+        if states.get(run.folder) == "done":
             delete_checkpoints(run.folder)
     for run in remaining_runs(runs, states):
-        announce(run.name)
-        log = run.folder.with_name(f"{run.folder.name}.log")
-        resume = states[run.folder] == "unfinished"
+        bar.set_description(run.name)
+        resume = states.get(run.folder) == "unfinished"
         flags = {"resume_from_checkpoint": resume, "overwrite_output_dir": overwrite and not resume}
         words = [*run.words, *(f"--{key}={str(flags[key]).lower()}" for key in flags)]
-        module, first = f"minbert_cli.{run.program}", list(run.trial or ())
-        if run.trial is not None:
-            module = "minbert_cli.experiments.search"
-        command = [*program_command(module, processes), *first, *words, "--disable_tqdm=true"]
-        failure = None
-        if run.after is not None and run.after.folder in failed:
-            failure = Failure(f"not started: {run.after.name} failed")
+        command = [*program_command(run.program, arguments.processes), *words]
+        if run.after is not None and states.get(run.after.folder) == "failed":
+            reason: str | None = f"not started: {run.after.name} failed"
         else:
             try:
-                failure = _run_logged(command, log, run.folder)
+                reason = _run_logged([*command, "--disable_tqdm=true"], run.folder)
             except OSError as error:
-                failure = Failure(f"not started: {reason_of(error)}")
-        if failure is not None:
-            failed.add(run.folder)
-        elif not keep_checkpoints:  # at once, since they are large
+                reason = f"not started: {reason_of(error)}"
+        states[run.folder] = "done" if reason is None else "failed"
+        if reason is None and not arguments.keep_checkpoints:  # at once, since they are large
             delete_checkpoints(run.folder)
-        yield run, failure
+        yield run, None if reason is None else f"{run.name} {reason}"
 
 
-def _run_logged(command: Sequence[str], log: Path, folder: Path) -> Failure | None:
-    """Run a program to its end, with its output at the end of a log."""
+def _run_logged(command: Sequence[str], folder: Path) -> str | None:
+    """Run a program with its output at the end of a log; return why it failed, with the log."""
+    log = folder.with_name(f"{folder.name}.log")
     log.parent.mkdir(parents=True, exist_ok=True)
     before = log.stat().st_size if log.exists() else 0
     # the folder of an installed package must not come before the standard library
@@ -271,12 +251,14 @@ def _run_logged(command: Sequence[str], log: Path, folder: Path) -> Failure | No
     text = log.read_bytes()[before:].decode("utf-8", errors="replace").replace("\r\n", "\n")
     # progress bars overwrite their line
     lines = [line.split("\r")[-1].rstrip() for line in text.split("\n")]
-    return Failure(reason, log, tuple(line for line in lines if line)[-TAIL:])
+    tail = [line for line in lines if line][-TAIL:]
+    return "\n    ".join([reason, *tail, f"full log: {log}"])
 
 
-def program_command(module: str, processes: int) -> list[str]:
-    """Return the command that starts the module of a program."""
+def program_command(program: str, processes: int) -> list[str]:
+    """Return the command that starts ``finetune`` or ``pretrain``."""
+    module = ["-m", f"minbert_cli.{program}"]
     if processes == 1:
-        return [sys.executable, "-m", module]
-    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu"]
-    return [*launcher, "--num_processes", str(processes), "-m", module]
+        return [sys.executable, *module]
+    launcher = ["-m", "accelerate.commands.launch", "--multi_gpu"]
+    return [sys.executable, *launcher, "--num_processes", str(processes), *module]

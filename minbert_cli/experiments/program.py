@@ -12,14 +12,14 @@ row only. Finished runs are skipped and interrupted ones resumed, so repeating t
 rest. `--dry_run` checks and lists the runs.
 
 A row can search over the keys of its recipe with optuna: by a grid, random draws, or TPE. Unlike
-the Trainer's `hyperparameter_search`, it may change every key (also of tasks and of pre-training),
-runs each trial in its own process or processes, and resumes.
+the Trainer's `hyperparameter_search`, it may change every key (also of tasks), runs each trial in
+its own process or processes, and resumes.
 """
 
 import signal
 import sys
 from collections.abc import Sequence
-from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from tqdm.auto import tqdm
@@ -30,24 +30,10 @@ from minbert_cli.recipes import RECIPES, check_program, with_recipe
 from minbert_cli.run_folder import check_tables, sole_writer
 from trainers import readable_errors
 
-from .campaign import (
-    Failure,
-    States,
-    describe_runs,
-    do_runs,
-    find_states,
-    order_runs,
-    remaining_runs,
-)
+from .campaign import States, describe_runs, do_runs, find_states, order_runs, remaining_runs
 from .compare import compare
-from .plan import TABLES, ExperimentArguments, PlannedRun, Row, RowPlan, read_file
-from .search import (
-    RunningSearch,
-    describe_search,
-    finished_rows,
-    import_optuna,
-    start_search,
-)
+from .plan import TABLES, ExperimentArguments, PlannedRun, Row, read_file
+from .search import RunningSearch
 from .table import ExperimentTable
 
 PROGRAM = "minbert experiments"
@@ -59,11 +45,10 @@ class Campaign:
     """The rows of an experiments file, read and checked; nothing is written."""
 
     arguments: ExperimentArguments
-    rows: list[Row]  # but for those of searches to do
-    searches: dict[Path, RowPlan]  # to do, by folder
-    trials: dict[Path, list[Row]]  # of these searches, done before
+    rows: list[Row]  # but for those of searches
+    searches: list[RunningSearch]
     runs: list[PlannedRun]  # of the rows
-    checked: list[PlannedRun]  # the runs, and examples of those of searches
+    checked: list[PlannedRun]  # the runs, and those and examples of searches
     states: States
 
     def __init__(self, argv: Sequence[str]) -> None:
@@ -72,109 +57,61 @@ class Campaign:
         self.arguments, plans = read_file(argv, QUICKSTART)
         arguments = self.arguments
         check_tables(arguments.output_dir, TABLES)
-        self.rows, self.searches, self.trials, samples = [], {}, {}, []
-        for plan in plans:
-            if plan.search is None:
-                self.rows.append(plan.at({}))
-            elif arguments.smoke_test and plan.seeds:
-                self.rows += plan.examples()
-            elif plan.seeds:
-                import_optuna(f"row {plan.name!r}: search")
-                self.searches[plan.folder] = plan
-                self.trials[plan.folder] = finished_rows(plan)
-                samples += [*plan.examples(), *self.trials[plan.folder]]
-            else:
-                self.rows += finished_rows(plan)
-        self.rows = [row for row in self.rows if row.runs]
-        self.runs = order_runs(self.rows)
-        self.checked = [*self.runs, *order_runs(samples)]
         # a smoke test begins again every time; the program itself guards its folder
         overwrite = arguments.overwrite_output_dir or arguments.smoke_test
-        states = find_states(self.checked, arguments.processes, overwrite=overwrite)
-        self.states = dict.fromkeys(states, "new") if arguments.smoke_test else states
+        self.rows, self.searches, searched = [], [], []
+        for plan in plans:
+            if plan.search is None or arguments.smoke_test:
+                self.rows += plan.examples()
+            else:
+                search = RunningSearch(plan, overwrite=overwrite)
+                self.searches.append(search)
+                searched += [*search.rows.values(), *plan.examples()]
+        self.runs = order_runs(self.rows)
+        self.checked = [*self.runs, *order_runs(searched)]
+        self.states = find_states(self.checked, arguments.processes, overwrite=overwrite)
+        if arguments.smoke_test:
+            self.states = dict.fromkeys(self.states, "new")
 
     def describe(self) -> str:
         """Return the list of runs with their states, and of searches."""
         listed = describe_runs(self.runs, self.states)
-        return "\n".join(filter(None, [listed, *map(describe_search, self.searches.values())]))
+        return "\n".join(filter(None, [listed, *(search.describe() for search in self.searches)]))
 
     def run(self) -> bool:
-        """Do all runs and write the table after each; return whether all have results.
-
-        Plots are slow and come at the end.
-        """
-        arguments, output_dir = self.arguments, Path(self.arguments.output_dir)
-        overwrite = arguments.overwrite_output_dir
-        searches = []
-        for folder, plan in self.searches.items():
-            runs = [run for row in self.trials[folder] for run in row.runs.values()]
-            states = {run.folder: self.states[run.folder] for run in runs}
-            # with overwrite, since the data have changed
-            restart = any(states[place] == "new" and place.exists() for place in states)
-            search = start_search(plan, overwrite=overwrite, restart=restart)
-            for row in () if restart else self.trials[folder]:
-                if all(states[run.folder] == "done" for run in row.runs.values()):
-                    search.rows.append(row)
-            searches.append(search)
-        failures: dict[Path, Failure] = {}
-        left = remaining_runs(self.runs, self.states)
-        waiting = {run.folder for run in left}
-        total = len(left) + sum(search.left for search in searches)
+        """Do all runs and write the table after each; return whether all have results."""
+        output_dir = Path(self.arguments.output_dir)
+        for search in self.searches:
+            old = [run.folder for row in search.rows.values() for run in row.runs.values()]
+            # trials of other data than now tell nothing of the others
+            is_old = any(self.states[folder] == "changed" for folder in old)
+            search.start(restart=is_old)
+            for folder in old if is_old else ():
+                self.states[folder] = "new"
+        total = len(remaining_runs(self.runs, self.states))
+        total += sum(search.left * len(search.plan.seeds) for search in self.searches)
+        failures = []
         with tqdm(total=total, unit="run") as bar:
-            do = partial(
-                do_runs,
-                processes=arguments.processes,
-                overwrite=overwrite and not arguments.smoke_test,
-                keep_checkpoints=arguments.keep_checkpoints,
-                announce=bar.set_description,
-            )
-            look = partial(find_states, processes=arguments.processes, overwrite=overwrite)
-            parts = [do(self.runs, self.states), *(search.do(do, look) for search in searches)]
-            for part in parts:
-                for run, failure in part:
-                    waiting.discard(run.folder)
-                    if failure is not None:
-                        failures[run.folder] = failure
-                        bar.write(f"{run.name} {failure.describe()}", file=sys.stderr)
-                    self._make_table(searches, failures, waiting).write(output_dir, picture=False)
-                    bar.update()
-        table = self._make_table(searches, failures, waiting)
+            parts = [do_runs(self.runs, self.states, self.arguments, bar)]
+            parts += [search.do(self.states, self.arguments, bar) for search in self.searches]
+            for _, failure in chain.from_iterable(parts):
+                if failure is not None:
+                    failures.append(failure)
+                    bar.write(failure, file=sys.stderr)
+                self._make_table(failures).write(output_dir)
+                bar.update()
+        table = self._make_table(failures)
         table.write(output_dir)
         print(f"\n{table.markdown()}")
-        pictures = ["table.png"] if (output_dir / "table.png").is_file() else []
-        for search in searches:
-            pictures += search.write(output_dir)
-        listed = "".join(f" {name}," for name in pictures)
-        print(f"{output_dir}: table.md, table.csv,{listed} and runs.csv with every run")
+        table.write_page(output_dir / "table.html")
+        print(f"{output_dir}: table.md, table.csv, table.html and runs.csv with every run")
         return not failures
 
-    def _make_table(
-        self,
-        searches: Sequence[RunningSearch],
-        failures: dict[Path, Failure],
-        waiting: set[Path],
-    ) -> ExperimentTable:
+    def _make_table(self, failures: Sequence[str]) -> ExperimentTable:
         """Make the table of what is done so far."""
-        changed = [run for run in self.runs if self.states[run.folder] == "changed"]
-        without = {run.folder for run in changed}
-        rows = []
-        for row in self.rows:
-            runs = {seed: run for seed, run in row.runs.items() if run.folder not in without}
-            if runs:
-                rows.append(Row(row.name, row.changes, row.reference, runs))
-        rows += [row for search in searches for row in search.rows]
-        listed = [run for row in rows for run in row.runs.values()]
-        named = [*self.runs, *listed, *(run.after for run in listed if run.after is not None)]
-        notes = [search.describe() for search in searches]
-        if changed:
-            notes.append(
-                "Finished with different settings or data, so not in the table: "
-                f"{'; '.join(run.name for run in changed)}. Choose these rows and seeds with "
-                "--overwrite_output_dir true to repeat them."
-            )
-        waiting = waiting.union(*(search.waiting for search in searches))
-        names = {run.folder: run.name for run in named}
-        return ExperimentTable(rows, failures, waiting, names, notes)
+        rows = [*self.rows, *chain(*(search.rows.values() for search in self.searches))]
+        notes = [search.conclude() for search in self.searches]
+        return ExperimentTable(rows, self.states, failures, notes)
 
 
 def run(argv: Sequence[str]) -> int:

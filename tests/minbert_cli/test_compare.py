@@ -43,7 +43,7 @@ def make_scores(noise, seed):
     return ScoredRows(make_problem("similarity"), ids, scores, labels)
 
 
-def compare_one(first, second, **keys):
+def compare_task(first, second, **keys):
     (found,) = compare_runs({"task": first}, {"task": second}, **keys)
     return found
 
@@ -51,7 +51,7 @@ def compare_one(first, second, **keys):
 def test_the_interval_of_an_accuracy_equals_its_normal_limit():
     first, second = make_classes(0.7, 1), make_classes(0.75, 2)
 
-    found = compare_one(first, second)
+    found = compare_task(first, second)
 
     right = [(run.values == run.labels).astype(float) for run in (first, second)]
     change = right[1] - right[0]
@@ -66,7 +66,7 @@ def test_p_of_an_accuracy_agrees_with_the_test_of_the_rows_that_differ(better):
     """McNemar's exact test asks only which run is right where one of them is."""
     first, second = make_classes(0.7, 1), make_classes(better, 2)
 
-    found = compare_one(first, second)
+    found = compare_task(first, second)
 
     left, right = (run.values == run.labels for run in (first, second))
     wins, losses = int((right & ~left).sum()), int((left & ~right).sum())
@@ -86,7 +86,7 @@ def test_a_tie_of_sums_counts_on_both_sides():
 def test_a_correlation_is_resampled_with_its_labels():
     first, second = make_scores(1.5, 1), make_scores(1.0, 2)
 
-    found = compare_one(first, second, resamples=3000)
+    found = compare_task(first, second, resamples=3000)
 
     generator = np.random.default_rng(5)
     drawn = []
@@ -108,7 +108,7 @@ def test_pairing_narrows_the_interval():
     wrong = np.flatnonzero(predictions != first.labels)[:20]
     predictions[wrong] = first.labels[wrong]
 
-    found = compare_one(first, replace(first, values=predictions))
+    found = compare_task(first, replace(first, values=predictions))
 
     unpaired = np.sqrt(2 * 0.6 * 0.4 / ROWS)
     assert found.high - found.low < 2 * 1.96 * unpaired / 2
@@ -117,7 +117,7 @@ def test_pairing_narrows_the_interval():
 
 
 def test_equal_runs_do_not_differ():
-    found = compare_one(make_scores(1, 1), make_scores(1, 1), resamples=200)
+    found = compare_task(make_scores(1, 1), make_scores(1, 1), resamples=200)
 
     assert (found.low, found.high, found.p_value) == (0, 0, 1)
 
@@ -125,7 +125,7 @@ def test_equal_runs_do_not_differ():
 def test_p_is_never_zero_and_the_order_only_turns_the_sign():
     runs = make_classes(0.5, 1), make_classes(0.9, 2)
 
-    there, back = compare_one(*runs, resamples=999), compare_one(*runs[::-1], resamples=999)
+    there, back = compare_task(*runs, resamples=999), compare_task(*runs[::-1], resamples=999)
 
     assert there.p_value == back.p_value == pytest.approx(2 / 1000)
     assert (there.low, there.high) == pytest.approx((-back.high, -back.low))
@@ -134,8 +134,8 @@ def test_p_is_never_zero_and_the_order_only_turns_the_sign():
 def test_the_seed_decides():
     runs = make_classes(0.7, 1), make_classes(0.72, 2)
 
-    assert compare_one(*runs, resamples=500) == compare_one(*runs, resamples=500)
-    assert compare_one(*runs, resamples=500) != compare_one(*runs, resamples=500, seed=1)
+    assert compare_task(*runs, resamples=500) == compare_task(*runs, resamples=500)
+    assert compare_task(*runs, resamples=500) != compare_task(*runs, resamples=500, seed=1)
 
 
 def test_aggregates_are_compared_with_halved_correlations():
@@ -184,12 +184,12 @@ def test_different_rows_are_refused(change, message):
     first = make_classes(0.7, 1)
 
     with pytest.raises(ValueError, match=f"task 'task': .*{message}"):
-        compare_one(first, replace(first, **change))
+        compare_task(first, replace(first, **change))
 
 
 def test_a_resample_is_needed():
     with pytest.raises(ValueError, match="resamples=0; expected 1 or more"):
-        compare_one(make_classes(0.7, 1), make_classes(0.7, 2), resamples=0)
+        compare_task(make_classes(0.7, 1), make_classes(0.7, 2), resamples=0)
 
 
 def test_a_table_shows_the_signed_difference():

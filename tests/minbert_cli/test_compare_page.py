@@ -63,9 +63,8 @@ def test_the_page_has_the_metrics_and_the_paired_differences(copies):
     assert f"{after:.4f} ± " in row
     assert f"{after - before:+.4f}" in row
     for line in printed.splitlines():
-        if re.match(r"\| (moods|pairs|scores|all) ", line):
+        if re.match(r"\| (moods|pairs|scores|all tasks) ", line):
             task, metric, *_, interval, p_value, _ = (part.strip() for part in line.split("|")[1:])
-            task = {"all": "all tasks"}.get(task, task)
             (row,) = [row for row in cells(page) if row.startswith(f"{task}{metric}")]
             assert interval.replace("\\", "") in row
             assert row.endswith(p_value)

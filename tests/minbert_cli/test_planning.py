@@ -37,10 +37,7 @@ def plan(tmp_path, monkeypatch):
         content = {"output_dir": "out", "base": "fine.yaml", "rows": rows} | keys
         (tmp_path / "experiments.yaml").write_text(json.dumps(content))
         _, plans = read_file(["experiments.yaml", *flags])
-        rows = []
-        for plan in plans:
-            rows += plan.examples() if plan.search else [plan.at({})]
-        return [row for row in rows if row.runs]
+        return [row for plan in plans for row in plan.examples()]
 
     return plan
 
@@ -109,44 +106,11 @@ def test_a_value_of_a_file_reaches_the_program_as_it_is(plan, key, value):
 
 
 def test_rows_and_seeds_can_be_chosen_on_the_command_line(plan):
-    rows = plan({"a": {}, "b": {}, "c": {}}, "--rows", "c,a", "--seeds", "1", "2")
+    listed = {"a": {}, "b": {"base": "no.yaml"}, "c": {}}
+    rows = plan(listed, "--rows", "c,a", "--seeds", "1", "2")
 
-    assert [row.name for row in rows] == ["a", "c"]
+    assert [row.name for row in rows] == ["c", "a"]
     assert [list(row.runs) for row in rows] == [[1, 2]] * 2
-
-
-def finish(*folders):
-    for folder in map(Path, folders):
-        folder.mkdir(parents=True)
-        (folder / "run.json").write_text('{"finished": true, "settings": {}}')
-
-
-def test_finished_runs_stay_in_the_table_of_a_selection(plan):
-    finish("out/a/seed-1", "out/a/seed-4", "out/b/seed-x", "out/b/seed-2")
-    Path("out/c/seed-5").mkdir(parents=True)  # begun
-
-    rows = plan({"a": {}, "b": {}, "c": {}}, "--rows", "b", "--seeds", "3")
-
-    assert {(row.name, seed): run.chosen for row in rows for seed, run in row.runs.items()} == {
-        ("a", 1): False,
-        ("a", 4): False,
-        ("b", 3): True,
-        ("b", 2): False,
-    }
-
-
-def test_an_unselected_row_is_not_checked(plan):
-    finish("out/b/seed-1", "out/c/seed-1")
-    listed = {"a": {}, "b": {"overrides": {"learning_rate": 1}}, "c": {"base": "no.yaml"}}
-
-    rows = plan(listed, "--rows", "a", "--learning_rate", "2")
-
-    assert [row.name for row in rows] == ["a"]
-
-
-def test_rows_of_the_command_line_replace_the_file(plan):
-    finish("out/a/seed-1")
-
     assert [row.name for row in plan({"a": {}}, "--rows", "{b: {}}")] == ["b"]
 
 
@@ -179,25 +143,14 @@ def test_pre_training_shares_start_and_data(plan):
         {"a": {"pretrain": {"base": "text.yaml"}}},
         "--model_name_or_path",
         "weights",
-        "--pretrain.max_steps",
-        "5",
         overrides={"data_dir": "data", "weight_decay": 0.1},
     )
 
     (run,) = row.runs.values()
     recipe, before = read(run), read(run.after)
     assert before["model_name_or_path"] == "weights"
-    assert (before["max_steps"], recipe["max_steps"]) == (5, -1)
     assert before["data_dir"] == recipe["data_dir"] == "data"
     assert (before["weight_decay"], recipe["weight_decay"]) == (0.01, 0.1)
-
-
-def test_a_search_reaches_the_pre_training(plan):
-    search = {"fields": {"pretrain.mlm_probability": [0.1, 0.2]}}
-    rows = plan({"g": {"pretrain": {"base": "text.yaml"}, "search": search}})
-
-    afters = [run.after for row in rows for run in row.runs.values()]
-    assert [read(run)["mlm_probability"] for run in afters] == [0.1, 0.2]
 
 
 def test_the_points_that_are_checked_have_every_choice_and_both_ends(plan):
@@ -235,10 +188,11 @@ ROWS = [
     ({"a": {"pretrain": TEXT | {"seeds": [1]}}}, "row 'a': pretrain: unknown key 'seeds'"),
     ({"a": {"pretrain": {"base": "no.yaml"}}}, "row 'a': pretrain: base: recipe 'no.yaml'"),
     ({"a": {"base": "no.yaml"}}, "row 'a': base: recipe 'no.yaml' is not a file"),
-    ({"a": {"overrides": {"pretrain.x": 1}}}, "pretrain.x has no effect without pretrain"),
+    ({"a": {"overrides": {"pretrain.x": 1}}}, "leave out pretrain.x; a row names its pre-training"),
+    ({"a": {"pretrain": TEXT | {"overrides": {"smoke_test": 1}}}}, "pretrain: leave out smoke_te"),
     (
         {"a": {"pretrain": TEXT, "overrides": {"model_config.hidden_size": 1}}},
-        "is set by its pre-training; write pretrain.model_config.hidden_size",
+        "model_config.hidden_size is set by its pre-training; write it into the overrides of pre",
     ),
 ]
 SEARCHES = [

@@ -1,16 +1,15 @@
 """Rows whose trials optuna chooses."""
 
-import csv
 import json
+import shutil
 from pathlib import Path
 
-import optuna
 import pytest
-from PIL import Image
+from tqdm import tqdm
 
 from minbert_cli.experiments import program as experiments, search
-from minbert_cli.experiments.plan import PlannedRun, RowPlan, Search, read_file
-from minbert_cli.experiments.search import find_point, open_study, start_search, study_file
+from minbert_cli.experiments.plan import ExperimentArguments, RowPlan, Search
+from minbert_cli.experiments.search import RunningSearch, find_point, open_study
 from tests import small_run
 
 FIELDS = {"rate": {"loguniform": [1e-5, 1e-1]}, "loss": ["mse", None, "bce"]}
@@ -24,9 +23,11 @@ def start(tmp_path):
     base.write_text("tasks: {sst: {dataset: sst}}\n")
 
     def start(name="row", *, flags=None, overwrite=False, **keys):
-        given = Search(**{"method": "tpe", "trials": 8, "fields": FIELDS, **keys})
-        plan = RowPlan(name, tmp_path, base, flags or {}, {}, [1], given)
-        return start_search(plan, overwrite=overwrite)
+        planned = Search(**{"method": "tpe", "trials": 8, "fields": FIELDS, **keys})
+        plan = RowPlan(name, tmp_path / name, base, flags or {}, {}, [1], planned)
+        started = RunningSearch(plan, overwrite=overwrite)
+        started.start()
+        return started
 
     return start
 
@@ -113,7 +114,7 @@ def test_a_search_without_results_can_be_changed(start):
 def test_a_line_that_was_not_written_to_its_end_is_lost_alone(start, left):
     whole = finish(start("whole", trials=4))
     points = finish(started := start("row", trials=4), 2)
-    path = study_file(started.plan)
+    path = started.path
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines) + lines[-1][:left])
 
@@ -126,7 +127,7 @@ def test_a_kill_at_any_time_loses_no_trial(start, method):
     keys = {"fields": GRID, "trials": None} if method == "grid" else {"trials": 4}
     keys["method"] = method
     whole = finish(started := start(**keys))
-    path = study_file(started.plan)
+    path = started.path
     lines = path.read_bytes().splitlines(keepends=True)
 
     for count in range(len(lines)):
@@ -141,7 +142,7 @@ def test_a_kill_at_any_time_loses_no_trial(start, method):
 
 
 def test_a_damaged_file_is_refused(start):
-    path = study_file(start().plan)
+    path = start().path
     path.write_text("no JSON\n" * 3)
 
     with pytest.raises(ValueError, match=r"cannot be read as a study .*; delete it"):
@@ -150,66 +151,48 @@ def test_a_damaged_file_is_refused(start):
 
 def test_reading_a_study_does_not_write(start):
     finish(started := start(), 2)
-    path = study_file(started.plan)
+    path = started.path
     before = path.read_bytes()
 
-    assert "6 of 8 trials, chosen by" in search.describe_search(started.plan)
+    assert "6 of 8 trials, chosen by" in RunningSearch(started.plan).describe()
     assert path.read_bytes() == before
+
+
+def do(started, monkeypatch, value):
+    """Do the trials of a search, all with the same value; return the runs and the failures."""
+    runs = []
+
+    def do_runs(planned, states, *_):
+        for run in planned:
+            runs.append(run)
+            states[run.folder] = "done"
+            yield run, None
+
+    monkeypatch.setattr(search, "do_runs", do_runs)
+    metrics = {"validation": {"metrics": {"mean": value}}}
+    monkeypatch.setattr(search, "read_metrics", lambda _: metrics)
+    arguments = ExperimentArguments(rows={"a": {}}, output_dir="out")
+    done = list(started.do({}, arguments, tqdm(disable=True)))
+    return runs, [failure for _, failure in done if failure]
 
 
 def test_equal_points_are_run_once_and_bad_values_are_failures(start, monkeypatch):
     started = start(method="random", trials=5, fields={"a": [1, 2]})
-    runs = []
+    runs, failures = do(started, monkeypatch, 0.5)
 
-    def do(planned, _):
-        runs.extend(planned)
-        yield planned[0], None
-
-    monkeypatch.setattr(
-        search, "read_metrics", lambda _: {"validation": {"metrics": {"mean": 0.5}}}
-    )
-    assert [failure for _, failure in started.do(do, lambda _: {})] == [None] * 2
     assert [trial.value for trial in started.study.trials] == [0.5] * 5
-    assert len(runs) == 2
+    assert (len(runs), len(started.rows), failures) == (2, 2, [])
 
-    started = start("other", trials=1)
-    monkeypatch.setattr(
-        search, "read_metrics", lambda _: {"validation": {"metrics": {"mean": float("nan")}}}
-    )
-    (*_, (run, failure)) = started.do(do, lambda _: {})
-    assert isinstance(run, PlannedRun)
-    assert "is nan; expected a number" in failure.reason
+    _, (failure,) = do(start("other", trials=1), monkeypatch, float("nan"))
+    assert failure.endswith("failed: mean is nan; expected a number")
 
 
-def test_a_trial_whose_data_changed_is_a_failure(start, tmp_path):
-    (tmp_path / "row/trial-0/seed-1").mkdir(parents=True)
-
-    def refuse(_):
-        raise ValueError("other data")
-
-    ((_, failure),) = start(trials=1).do(lambda *_: [], refuse)
-
-    assert failure.reason == "failed: other data"
-
-
-def test_optuna_reads_the_study_and_trials_are_a_table_and_a_picture(start, tmp_path):
+def test_optuna_reads_the_study(start):
     started = start(trials=10)
     points = finish(started, 9)
-    pruned = started.ask(set())
-    pruned.report(0.25, 1)
-    started.study.tell(pruned.number, state=optuna.trial.TrialState.PRUNED)
 
-    assert started.write(tmp_path) == ["row.trials.csv", "row.trials.png"]
-
-    with (tmp_path / "row.trials.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [row["state"] for row in rows] == ["COMPLETE"] * 9 + ["PRUNED"]
-    assert float(rows[0]["rate"]) == points[0]["rate"]
-    assert float(rows[0]["mean"]) == objective(points[0])
-    with Image.open(tmp_path / "row.trials.png") as picture:
-        assert picture.size > (1000, 300)
-    assert open_study(study_file(started.plan)).best_value == max(map(objective, points))
-    assert "9 trials, 1 more stopped early" in started.describe()
+    assert open_study(started.path).best_value == max(map(objective, points))
+    assert "9 trials; the best mean is" in started.conclude()
 
 
 @pytest.fixture
@@ -241,53 +224,41 @@ def test_an_objective_is_checked_before_any_run(file, capsys):
 
 
 @pytest.mark.slow
-def test_a_bad_trial_is_stopped_early_and_a_finished_search_is_skipped(file, capsys):
-    rates = [0.01, 0.011, 0.012, 0.013, 0.014, 1e-9]
-    path = file(fields={"learning_rate": rates}, method="grid", trials=None, prune=True)
-    argv = [path, "--rows", "tuned", "--num_train_epochs", "2"]
-    started = start_search(read_file(argv)[1][1], overwrite=False)
-    for _ in range(5):  # that are better than any run
-        trial = started.ask(set())
-        trial.report(2.0, 1)
-        started.study.tell(trial.number, 2.0)
-
-    assert experiments.run(argv) == 0
-
-    printed = capsys.readouterr().out
-    assert printed.startswith("to do    tuned: 1 of 6 trials, stopped early below their median")
-    assert "5 trials, 1 more stopped early (5 without results in the folder" in printed
-    last = open_study(study_file(started.plan)).trials[-1]
-    assert (last.state.name, list(last.intermediate_values)) == ("PRUNED", [1])
-    folder = Path("out/tuned/trial-5/seed-1")
-    assert "stopped: below the median" in folder.with_suffix(".log").read_text()
-    assert not (folder / "metrics.json").exists()
-    assert not list(folder.glob("checkpoint-*"))
-
-    assert experiments.run(argv) == 0
-    assert "tuned: 0 of 6 trials" in capsys.readouterr().out
-
-
-@pytest.mark.slow
 def test_finished_trials_stay_in_the_table_and_are_those_of_the_search(file, capsys):
     assert experiments.run([file()]) == 0
     assert Path("out/table.md").read_text().count("| tuned, learning_rate") == 1
+    weights = Path("out/tuned/trial-0/seed-1/model.safetensors")
+    before = weights.stat().st_mtime_ns
 
-    assert experiments.run(["experiments.yaml", "--rows", "plain"]) == 0
-    assert Path("out/table.md").read_text().count("| tuned, learning_rate") == 1
+    assert experiments.run([file(trials=2), "--rows", "tuned"]) == 0
+    shown = capsys.readouterr().out
+    assert "tuned: 1 of 2 trials" in shown
+    assert "Search tuned: 2 trials; the best mean is" in shown
+    assert Path("out/table.md").read_text().count("| tuned, learning_rate") == 2
+    assert weights.stat().st_mtime_ns == before
 
     with pytest.raises(SystemExit):
         experiments.run([file(seeds=[1, 2])])
     assert "other settings than this search: seeds. Restore them" in capsys.readouterr().err
 
-    Path("out/tuned/trial-0").rename("moved")
-    assert experiments.run([file(trials=2)]) == 0
-    shown = capsys.readouterr().out
-    assert "Search tuned: 2 trials (1 without results in the folder are not in the" in shown
-    assert Path("out/table.md").read_text().count("| tuned, learning_rate") == 1
-
-    Path("moved").rename("out/tuned/trial-0")
     dev = Path("moods-dev.tsv")
     dev.write_text("".join(dev.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(SystemExit):
-        experiments.run([file(trials=3), "--rows", "tuned"])
+        experiments.run([file(trials=2), "--rows", "tuned"])
     assert "tuned, learning_rate=" in capsys.readouterr().err
+
+    argv = [file(trials=1), "--rows", "tuned", "--overwrite_output_dir", "true"]
+    assert experiments.run(argv) == 0
+    assert Path("out/table.md").read_text().count("| tuned, learning_rate") == 1
+    assert weights.stat().st_mtime_ns > before
+
+
+@pytest.mark.slow
+def test_a_trial_without_its_folder_counts_and_has_an_empty_row(file, capsys):
+    assert experiments.run([file()]) == 0
+    shutil.rmtree("out/tuned")
+
+    assert experiments.run([file(), "--rows", "tuned"]) == 0
+
+    assert "tuned: 0 of 1 trials" in capsys.readouterr().out
+    assert "| 0 of 1 |" in Path("out/table.md").read_text()

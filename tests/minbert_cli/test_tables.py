@@ -3,16 +3,15 @@
 import csv
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from matplotlib.image import imread
 from scipy import stats
 
-from minbert_cli.experiments import table as tables
-from minbert_cli.experiments.campaign import Failure
 from minbert_cli.experiments.plan import read_file
-from minbert_cli.experiments.table import ExperimentTable, Summary, plot_table
+from minbert_cli.experiments.table import ExperimentTable, Summary
+from tests.trainers.pages import PageReader
 
 KINDS = {"sst": "classification", "sts": "similarity"}
 SEEDS = (1, 2, 3)
@@ -54,26 +53,18 @@ def make(tmp_path, monkeypatch):
         file = {"rows": keys, "output_dir": "out", "base": "base.yaml", "seeds": SEEDS}
         (tmp_path / "rows.yaml").write_text(json.dumps(file))
         rows = [plan.at({}) for plan in read_file(["rows.yaml"])[1]]
-        waiting, failures = [], {}
+        states, failures = {}, []
         for row in rows:
             for seed, run in row.runs.items():
                 if seed in FOUND[row.name]:
                     write_run(run.folder, *FOUND[row.name][seed])
+                    states[run.folder] = "done"
                 elif (row.name, seed) in failed:
-                    log = run.folder.with_suffix(".log")
-                    failures[run.folder] = Failure("failed: exit status 1", log, ("ValueError: x",))
-                else:
-                    waiting.append(run.folder)
-        names = {run.folder: run.name for row in rows for run in row.runs.values()}
-        return ExperimentTable(rows, failures, waiting, names)
+                    states[run.folder] = "failed"
+                    failures.append(f"{run.name} failed: exit status 1\n    ValueError: x")
+        return ExperimentTable(rows, states, failures)
 
     return make
-
-
-def list_waiting(table):
-    """List the runs of a table that are still to do."""
-    folders = [run.folder for row in table.rows for run in row.runs.values()]
-    return [folder for folder in folders if folder not in table.results]
 
 
 def cells(text):
@@ -142,8 +133,7 @@ def test_rows_of_different_code_than_the_newest_run_are_named(make):
 def test_failures_are_under_the_table(make):
     text = make(failed=[("better", 2)]).markdown()
 
-    assert "better, seed 2 failed: exit status 1\n    ValueError: x\n" in text
-    assert "full log: out/better/seed-2.log" in text
+    assert "```\nbetter, seed 2 failed: exit status 1\n    ValueError: x\n```" in text
     assert "Repeat the command to retry failed runs" in text
 
 
@@ -165,85 +155,59 @@ def test_there_is_a_line_for_every_run_and_every_row(make, tmp_path):
     assert better["sts_pearson_sd"] == ""
 
 
-def test_the_picture_is_light_and_has_something_on_it(make, tmp_path):
-    make({"sst": 0.4}).write(tmp_path)
+@pytest.mark.parametrize("name", ["plain", "$x_{ <script>alert(1)</script> $"])
+def test_the_page_has_the_table_and_the_differences(make, tmp_path, name):
+    table = make({"sst": 0.4})
+    table.rows[0] = replace(table.rows[0], name=name)
 
-    image = imread(tmp_path / "table.png")[..., :3]
-    assert image[0, 0].tolist() == [1, 1, 1]
-    assert 0.005 < (image.min(axis=-1) < 0.5).mean() < 0.5
+    table.write_page(tmp_path / "table.html")
+
+    page = PageReader((tmp_path / "table.html").read_text(encoding="utf-8"))
+    assert page.faults == []
+    assert page.find("script") == []
+    rows = [" ".join(row.split()) for row in page.texts["tr"]]
+    assert f"{name}30.5000 ± 0.03000.4000" in rows[1]
+    labels = [svg["aria-label"] for svg in page.find("svg", role="img")]
+    assert [label.partition(" of ")[0] for label in labels] == [*table.columns]
+    assert "better: 0.1 at" in labels[0]
 
 
 def test_a_difference_has_the_interval_of_welch():
-    baseline, row = Summary({1: 0.50, 2: 0.52, 3: 0.51}), Summary({1: 0.53, 2: 0.55})
-
-    text = row.describe_change(baseline)
+    baseline, row = Summary([0.50, 0.52, 0.51]), Summary([0.53, 0.55])
 
     # standard error sqrt(0.01^2 / 3 + 0.0141421^2 / 2), 1.67 degrees of freedom
-    low, high = map(float, text.partition("[")[2].rstrip("]").split(","))
     degrees = (1e-4 / 3 + 2e-4 / 2) ** 2 / ((1e-4 / 3) ** 2 / 2 + (2e-4 / 2) ** 2 / 1)
     half = stats.t.ppf(0.975, degrees) * (1e-4 / 3 + 2e-4 / 2) ** 0.5
-    assert text.startswith("n=2  +0.0300 [")
-    assert (low, high) == pytest.approx((0.03 - half, 0.03 + half), abs=1e-4)
-
-
-def test_equal_scores_of_all_seeds_are_no_problem():
-    baseline, row = Summary({1: 17 / 30, 2: 17 / 30}), Summary({1: 17 / 30, 2: 17 / 30 + 0.02})
-
-    # standard error sqrt(2e-4 / 2), one degree of freedom, whose 97.5 % quantile is 12.706
-    assert row.describe_change(baseline) == "n=2  +0.0100 [-0.1171, +0.1371]"
+    expected = [0.03 - half, 0.03, 0.03 + half]
+    assert row.change_from(baseline) == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("row", "baseline", "text"),
+    ("row", "baseline", "change"),
     [
-        ({1: 0.5}, {1: 0.4, 2: 0.4}, "n=1  +0.1000"),
-        ({1: 0.5, 2: 0.5}, {1: 0.4}, "n=2  +0.1000"),
-        ({1: 0.5, 2: 0.5}, {}, "n=2"),
-        ({}, {1: 0.4}, ""),
+        ([0.5], [0.4, 0.4], [0.1] * 3),
+        ([0.5, 0.5], [0.4], [0.1] * 3),
+        ([0.5, 0.5], [0.4, 0.4], [0.1] * 3),
+        ([0.5, 0.5], [], None),
+        ([], [0.4], None),
+        # standard error sqrt(2e-4 / 2), one degree of freedom, whose 97.5 % quantile is 12.706
+        ([17 / 30, 17 / 30 + 0.02], [17 / 30] * 2, [-0.11706, 0.01, 0.13706]),
     ],
 )
-def test_one_seed_has_no_interval(row, baseline, text):
-    assert Summary(row).describe_change(Summary(baseline)) == text
+def test_without_variance_there_is_no_interval(row, baseline, change):
+    assert Summary(row).change_from(Summary(baseline)) == (
+        change and pytest.approx(change, abs=1e-4)
+    )
 
 
-@pytest.mark.parametrize("name", ["$5 a row", "a $x_{ and } $", "$\\no_formula$", "50 % _x_ ^2"])
-def test_a_name_in_the_picture_is_no_formula(tmp_path, name):
-    plot_table([name], [{f"{name} accuracy": Summary({1: 0.5})}], tmp_path / "table.png")
-
-    assert (tmp_path / "table.png").is_file()
-
-
-def test_a_failed_picture_is_logged_and_costs_nothing_else(make, tmp_path, monkeypatch, caplog):
-    (tmp_path / "table.png").touch()
-
-    def fail(*_):
-        raise ValueError("no font")
-
-    monkeypatch.setattr(tables, "plot_table", fail)
-
-    make().write(tmp_path)
-
-    assert "table.png could not be drawn; the numbers are in table.csv" in caplog.text
-    assert not (tmp_path / "table.png").exists()
-    assert (tmp_path / "table.csv").is_file()
-
-
-def test_many_rows_have_a_note_instead_of_a_picture(make, tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "MOST_DRAWN", 1)
-
-    make().write(tmp_path)
-
-    assert not (tmp_path / "table.png").exists()
-    assert "\n2 rows are too many for a picture" in (tmp_path / "table.md").read_text()
-
-
-def test_without_any_result_there_is_no_picture(make, tmp_path, monkeypatch):
+def test_a_table_without_any_result_names_its_rows(make, tmp_path, monkeypatch):
     monkeypatch.setitem(FOUND, "plain", {})
     monkeypatch.setitem(FOUND, "better", {})
+    table = make()
 
-    make().write(tmp_path)
+    table.write(tmp_path)
+    table.write_page(tmp_path / "table.html")
 
-    assert not (tmp_path / "table.png").exists()
     assert cells((tmp_path / "table.md").read_text())[2] == ["plain", "0 of 3"]
 
 
@@ -253,4 +217,4 @@ def test_a_result_that_cannot_be_read_is_named(make):
     (folder / "metrics.json").write_text("{")
 
     with pytest.raises(ValueError, match=r"metrics.json' cannot be read .*; repeat the run"):
-        ExperimentTable(table.rows, {}, list_waiting(table))
+        ExperimentTable(table.rows, table.states)

@@ -23,9 +23,12 @@ class PairedDifference:
 
     task: str  # or ``all tasks``
     metric: str
-    low: float  # of the 95 % interval
+    rows: int
+    first: float
+    second: float
+    low: float  # of the 95 % interval of the difference
     high: float
-    p_value: float
+    p_value: float  # two-sided
 
 
 @dataclass(frozen=True)
