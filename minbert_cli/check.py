@@ -50,7 +50,7 @@ def check_experiments(argv: Sequence[str]) -> None:
     """Check the recipes of all runs, and read their labeled rows."""
     from datasets_scripts import load_task
     from minbert_cli.arguments import KINDS
-    from minbert_cli.experiments.campaign import list_labeled
+    from minbert_cli.experiments.plan import list_labeled
     from minbert_cli.experiments.program import Campaign
     from minbert_cli.recipe import parse_recipe
 

@@ -21,7 +21,7 @@ from trainers.reports.comparison import ALL, PairedDifference, write_comparison
 from trainers.reports.results import file_split, read_metrics
 from trainers.reports.texts import markdown_table
 
-from .campaign import list_labeled
+from .plan import list_labeled
 
 LEVEL = 0.95
 # Maximum size of an array in a batch of resamples.

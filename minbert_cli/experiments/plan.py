@@ -26,6 +26,7 @@ from minbert_cli.recipe import (
 )
 from minbert_cli.recipes import find_recipe
 from minbert_cli.run_folder import LOCK_FILE
+from minbert_cli.training import recipe_tasks
 
 EXAMPLE = "{plain: {base: sst}}"
 LARGEST_SEED = 2**32 - 1  # of numpy
@@ -48,6 +49,9 @@ FROM_PRETRAINING = ("model_name_or_path", "model_config")
 # Changes of all rows that also apply to their pre-training.
 SHARED = ("model_name_or_path", "data_dir", "use_cpu", "bf16", "fp16")
 
+# "changed": has other settings or data, and may be overwritten
+State = Literal["new", "unfinished", "changed", "done", "failed"]
+States = dict[Path, State]  # by the folder of the run
 # Words of a command line by key: {"tasks.sts.loss": ['--tasks.sts.loss="mse"']}
 Flags = dict[str, list[str]]
 Point = dict[str, Any]  # values of searched keys
@@ -346,6 +350,13 @@ def plan_pretraining(
         smoke_test=arguments.smoke_test,
     )
     return PlannedRun("pretrain", f"pre-training {title}", folder, words)
+
+
+def list_labeled(settings: Mapping[str, Any]) -> dict[str, recipe_tasks.RecipeTask]:
+    """Return the labeled tasks of the settings of a run, in their order."""
+    tasks: dict[str, Any] = settings.get("tasks") or {}
+    ordered = {name: tasks[name] for name in settings.get("task_order", tasks)}  # JSON sorts them
+    return recipe_tasks.parse_labeled(ordered, settings["data_dir"])
 
 
 def to_flags(changes: Mapping[str, Any]) -> Flags:

@@ -21,8 +21,7 @@ from trainers.reports.page import Section, write_page
 from trainers.reports.results import read_metrics
 from trainers.reports.texts import markdown_table, printable
 
-from .campaign import States
-from .plan import Row
+from .plan import Row, States
 
 NOTE = (
     "Metrics of the dev sets, on which each run also chose its checkpoint if its recipe does so: "

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from tqdm import tqdm
 
-from minbert_cli.experiments import campaign
-from minbert_cli.experiments.campaign import (
+from minbert_cli.experiments import program
+from minbert_cli.experiments.plan import read_file
+from minbert_cli.experiments.program import (
     describe_runs,
     do_runs,
     find_state,
@@ -20,7 +21,6 @@ from minbert_cli.experiments.campaign import (
     program_command,
     remaining_runs,
 )
-from minbert_cli.experiments.plan import read_file
 from minbert_cli.run_folder import RUN_FILE
 
 # Replaces finetune.py and pretrain.py: records its call, and follows its recipe.
@@ -68,7 +68,7 @@ def stub_command(*_):
 def folder(tmp_path, monkeypatch):
     """Return a folder with the stub and a recipe, which is the current one."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(campaign, "program_command", stub_command)
+    monkeypatch.setattr(program, "program_command", stub_command)
     (tmp_path / "stub.py").write_text(STUB)
     (tmp_path / "base.yaml").write_text("tasks: {sst: {dataset: sst}}\n")
     (tmp_path / "text.yaml").write_text("corpus: {sst: {dataset: sst}}\n")
@@ -158,7 +158,7 @@ def test_a_run_with_different_data_is_refused_or_repeated(monkeypatch):
     (run,) = Stubs({"a": {}}, seeds=[1]).runs
 
     def find(now, *, overwrite=False):
-        monkeypatch.setattr(campaign, "find_fingerprints", lambda *_: now)
+        monkeypatch.setattr(program, "find_fingerprints", lambda *_: now)
         return find_state(run, {"words": run.words}, {}, overwrite=overwrite)
 
     assert find({"sst": "x"}) == "done"  # it recorded nothing
@@ -298,8 +298,8 @@ def test_checkpoints_are_kept_on_request(folder, keep):
 def test_ctrl_c_ends_the_run_and_the_campaign():
     text = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from tests.minbert_cli.test_campaign import Stubs, campaign, stub_command\n"
-        "campaign.program_command = stub_command\n"
+        "from tests.minbert_cli.test_campaign import Stubs, program, stub_command\n"
+        "program.program_command = stub_command\n"
         "Stubs({'a': {'overrides': {'hang': True}}}, seeds=[1]).do()\n"
     )
     os.mkfifo("begun")
