@@ -81,17 +81,6 @@ def test_packed_and_padded_batches_are_equivalent(build_multitask, name, trainin
             assert_close(found[1][2][key], gradient, **NEAR)
 
 
-@pytest.mark.parametrize("name", CONTRASTIVE)
-def test_logits_are_vectors_of_length_one(model, name):
-    logits = model(**make_batch(name), task=name).logits
-
-    assert logits.shape == (6, SENTENCES[name], 33)
-    assert_close(logits.norm(dim=-1), torch.ones(6, SENTENCES[name]))
-    assert_close(
-        model.decode(name, logits), F.cosine_similarity(logits[:, 0], logits[:, :2][:, -1])
-    )
-
-
 def test_the_loss_masks_equal_texts_and_uses_further_negatives(model):
     batch = make_batch("three")
 

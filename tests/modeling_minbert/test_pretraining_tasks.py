@@ -15,6 +15,7 @@ from modeling_minbert import (
     MinBertForNSP,
     MinBertForPreTraining,
 )
+from tests.modeling_minbert import test_packed
 
 TONE = {"problem_type": "classification", "labels": ["down", "level", "up"]}
 KINDS = {name: {"problem_type": name} for name in ("masked_lm", "next_sentence", "pretraining")}
@@ -50,15 +51,8 @@ def words(tiny_batch):
 
 def pack(batch):
     """Pack a padded batch with its word labels."""
-    real = batch["attention_mask"] == 1
-    packed = {
-        key: value[real].unsqueeze(0) if value.shape == real.shape else value
-        for key, value in batch.items()
-        if key != "attention_mask"
-    }
-    lengths = real.sum(dim=1)
-    offsets = F.pad(lengths.cumsum(0), (1, 0)).int()
-    return packed | {"cu_seq_lens_q": offsets, "max_length_q": int(lengths.max())}
+    rows = {key: value for key, value in batch.items() if value.dim() > 1}
+    return batch | {"attention_mask": None} | test_packed.pack(rows)
 
 
 def make_batch(kind, batch, words, layout="padded"):

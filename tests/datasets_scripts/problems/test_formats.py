@@ -5,7 +5,7 @@ import json
 import datasets
 import pytest
 
-from datasets_scripts import FORMATS, ROW_FORMATS, TaskData, TaskRows, load_task, train_wordpiece
+from datasets_scripts import FORMATS, ROW_FORMATS, TaskData, load_task, train_wordpiece
 
 TEXT = "The mill stood by the river."
 QUESTION = {
@@ -131,18 +131,6 @@ def test_a_task_of_every_type_can_be_used_without_knowing_it(tmp_path, problem_t
         assert references[0] == task.splits["validation"]["id"][:]
     else:
         assert references is None
-
-
-@pytest.mark.parametrize("problem_type", TASKS)
-def test_a_head_can_be_described_before_rows_are_read(tmp_path, problem_type):
-    data = describe(tmp_path, problem_type)
-    placeholder = TaskRows.placeholder(data, num_labels=3)
-
-    facts, known = placeholder.head_facts(), load_task(data, tmp_path / "cache").head_facts()
-
-    assert facts.keys() == known.keys()
-    assert facts["num_texts"] == known["num_texts"]
-    assert (facts["labels"] is None) == (known["labels"] is None)
 
 
 @pytest.mark.parametrize(
