@@ -126,6 +126,20 @@ def test_every_problem_type_can_be_taught(taught_type):
         assert entry["loss"] == pytest.approx(expected, rel=1e-3)
 
 
+@pytest.mark.parametrize("taught_type", ["token_classification"], indirect=True)
+def test_a_resumed_student_of_tokens_equals_the_whole_one(taught_type):
+    _, folder, _, student = taught_type
+    flags = ["--output_dir", str(folder / "resumed")]
+    flags += ["--resume_from_checkpoint", str(student / "checkpoint-3")]
+
+    finetune.main([str(folder / "student.yaml"), *flags])
+
+    whole, resumed = (
+        load_file(path / "model.safetensors") for path in (student, folder / "resumed")
+    )
+    assert all(torch.equal(value, resumed[name]) for name, value in whole.items())
+
+
 def test_a_run_does_not_go_on_with_another_teacher(student, tmp_path, capsys):
     teacher = tmp_path / "teacher"
     shutil.copytree(student.teachers[0], teacher)

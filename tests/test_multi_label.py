@@ -93,18 +93,6 @@ def test_all_ways_to_write_labels_give_equal_rows(tmp_path):
     assert references.tolist() == VECTORS
 
 
-def test_invalid_rows_are_skipped_with_their_reason(tmp_path):
-    rows = [("a", ["rude"]), ("b", ["warm", "wrm"]), ("c", None), ("d", [])]
-    keys = {"label_column": "y", "labels": LABELS, "max_invalid_fraction": 0.5}
-
-    loaded = load(tmp_path, "rows.jsonl", as_json(rows), **keys)
-
-    assert loaded.splits["train"]["id"][:] == ["0", "3"]
-    reasons = [row.reason for row in loaded.bad_rows[:2]]
-    assert "'wrm' is not among the labels 'rude', 'vague', 'warm'" in reasons[0]
-    assert reasons[1] == "no label"
-
-
 @pytest.mark.parametrize(
     ("labels", "shown"),
     [

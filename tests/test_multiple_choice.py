@@ -109,30 +109,6 @@ def test_swag_is_read_in_its_official_layout(tmp_path):
         TaskData.from_recipe("swag", {"dataset": "swag", "choice_columns": "x"})
 
 
-def test_invalid_rows_are_skipped_with_their_reason(tmp_path):
-    rows = [
-        (["a", "b"], "B", ""),
-        (["a", "b"], "C", "label 'C' names no choice; the 2 choices are named '0', '1', 'A', 'B'"),
-        (["a"], 0, "column 'choices' has 1 choice(s), at least two are needed"),
-        (["a", " ", "c"], 0, "empty text in choice 1 of column 'choices'"),
-        (["a", 7], 0, "choice 1 of column 'choices' holds 7, not text"),
-        ("a, b", 0, "column 'choices' holds 'a, b', not a list of choices"),
-        ({"text": ["a", "b"], "label": ["x"]}, "x", "not a list of choices"),
-        (name_all("abc"), "A", "label 'A' names no choice; the 3 choices are named 'x', 'y', 'z'"),
-        (["a", "b"], None, "no label"),
-    ]
-    lines = [{"context": "c", "choices": x, "answer": y, "id": "7"} for x, y, _ in rows]
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-
-    loaded = load(tmp_path, "a.jsonl", text, text_columns="context", max_invalid_fraction=0.9)
-
-    reasons = [row.reason for row in loaded.bad_rows[: len(rows) - 1]]
-    for reason, (*_, expected) in zip(reasons, rows[1:], strict=True):
-        assert expected in reason
-        assert "(id 7)" in reason
-    assert len(loaded.splits["train"]) == 1
-
-
 def test_sequences_are_those_of_transformers_example(tmp_path):
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
     tokenizer = BertTokenizer(vocab={piece: place for place, piece in enumerate(pieces)})

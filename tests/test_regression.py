@@ -115,20 +115,6 @@ def test_mean_and_deviation_are_those_of_scikit_learn(tmp_path):
     np.testing.assert_allclose(facts["std"], scaler.scale_, rtol=1e-12)
 
 
-def test_invalid_rows_are_skipped_with_their_reason(tmp_path):
-    text = TABLE + "e,cheap,3\nf,,\ng,1e39,2\nh,inf,1\n"
-    keys = {"label_columns": ["price", "age"], "max_invalid_fraction": 0.5}
-
-    loaded = load(tmp_path, "a.csv", text, **keys)
-
-    assert loaded.splits["train"]["label"][:] == LABELS
-    reasons = [row.reason for row in loaded.bad_rows[:4]]
-    assert reasons[0] == "column 'price': label 'cheap' is not a number"
-    assert reasons[1] == "no label"
-    assert "too large for float32" in reasons[2]
-    assert "'inf' is not a number" in reasons[3]
-
-
 def test_a_target_of_minus_100_is_no_missing_one(tmp_path):
     text = "text,degrees\na,-100\nb,-99.5\nc,-101\n"
 

@@ -134,6 +134,7 @@ def test_auto_classes_find_the_head_of_their_kind(build_multitask, tiny_batch, t
     tagger = AutoModelForTokenClassification.from_pretrained(tmp_path)
     answerer = AutoModelForQuestionAnswering.from_pretrained(tmp_path, dtype=torch.float32)
 
+    assert model.config.default_task == "tone"  # the task of whole texts
     assert isinstance(tagger, MinBertForTokenClassification)
     assert isinstance(answerer, MinBertForQuestionAnswering)
     assert tagger.config.id2label == {0: "X", 1: "Y"}  # more, the first of its kind by name

@@ -224,6 +224,66 @@ def test_a_row_that_shows_nothing_is_invalid_in_every_type(tmp_path, problem_typ
     assert all(row.reason.startswith("empty text") for row in task.bad_rows)
 
 
+def answers(text, *start):
+    return {"answers": [dict(zip(("text", "answer_start"), (text, *start), strict=False))]}
+
+
+NAMED = [{"label": name, "text": name} for name in "xyz"]
+INVALID = {
+    "regression": [
+        ({"y": "cheap"}, "column 'y': label 'cheap' is not a number"),
+        ({"y": "inf"}, "'inf' is not a number"),
+        ({"y": "1e39"}, "too large for float32"),
+        ({"y": None, "z": None}, "no label"),
+    ],
+    "multi_label_classification": [
+        ({"y": ["up", "wrm"]}, "'wrm' is not among the labels 'far', 'up'"),
+        ({"y": None}, "no label"),
+    ],
+    "multiple_choice": [
+        ({"y": "C"}, "label 'C' names no choice; the 2 choices are named '0', '1', 'A', 'B'"),
+        ({"c": ["a"]}, "column 'c' has 1 choice(s), at least two are needed"),
+        ({"c": ["a", " ", "c"]}, "empty text in choice 1 of column 'c'"),
+        ({"c": ["a", 7]}, "choice 1 of column 'c' holds 7, not text"),
+        ({"c": "a, b"}, "column 'c' holds 'a, b', not a list of choices"),
+        ({"c": {"text": ["a", "b"], "label": ["x"]}}, "not a list of choices"),
+        ({"c": NAMED, "y": "A"}, "'A' names no choice; the 3 choices are named 'x', 'y', 'z'"),
+        ({"y": None}, "no label"),
+    ],
+    "question_answering": [
+        (answers("a dyke", 4), "at 4 there is 'mill s'"),
+        (answers("dyke", 99), "99 is beyond its 28 characters"),
+        (answers(" ", 3), "an answer without text"),
+        (answers("mill"), "answers are neither a list"),
+        ({"answers": "mill"}, "answers are neither a list"),
+        ({"answers": None}, "no answers, which only test questions may lack"),
+        ({"is_impossible": True}, "is_impossible, although it has answers"),
+        ({"question": " "}, "empty text in column 'question'"),
+        ({"id": "r"}, "duplicate id 'r'"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("problem_type", "change", "reason"),
+    [(kind, *row) for kind, rows in INVALID.items() for row in rows],
+)
+def test_an_invalid_row_is_skipped_with_its_reason(tmp_path, problem_type, change, reason):
+    keys, rows, _ = TASKS[problem_type]
+    path = tmp_path / "rows.jsonl"
+    lines = [*rows, {**rows[0], "id": "7", **change}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in lines))
+    files = {"train_file": str(path), "validation_file": str(path), "max_invalid_fraction": 0.5}
+    keys = {"problem_type": problem_type, **files, **keys}
+    keys |= {"labels": ["far", "up"]} if problem_type == "multi_label_classification" else {}
+
+    task = load_task(TaskData.from_recipe("mine", keys), tmp_path / "cache")
+
+    assert [row.line for row in task.bad_rows] == [len(lines)] * 2
+    assert all(reason in row.reason for row in task.bad_rows)
+    assert len(task.splits["train"]) == len(rows)
+
+
 @pytest.mark.parametrize(
     ("problem_type", "labels"),
     [

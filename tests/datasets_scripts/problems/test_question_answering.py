@@ -154,29 +154,6 @@ def test_the_nearest_place_of_an_answer_is_taken(start, place):
     assert find_answer(PASSAGE, "mill", start) == place
 
 
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        ({"answers": [{"text": "a dyke", "answer_start": 4}]}, "at 4 there is 'mill s'"),
-        ({"answers": [{"text": "dyke", "answer_start": 99}]}, "99 is beyond its 72 characters"),
-        ({"answers": [{"text": " ", "answer_start": 3}]}, "an answer without text"),
-        ({"answers": [{"text": "mill"}]}, "answers are neither a list"),
-        ({"answers": "mill"}, "answers are neither a list"),
-        ({"answers": None}, "no answers, which only test questions may lack"),
-        ({"is_impossible": True}, "is_impossible, although it has answers"),
-        ({"question": " "}, "empty text in column 'question'"),
-        ({"id": "b"}, "duplicate id 'b'"),
-    ],
-)
-def test_a_question_that_cannot_be_used_is_named(tmp_path, changes, problem):
-    task = load(tmp_path, nest(edited(**changes)), max_invalid_fraction=0.5)
-
-    (bad,) = task.bad_rows
-    assert problem in bad.reason
-    assert bad.line in (1, 2)
-    assert len(task.splits["train"]) == 1
-
-
 def test_too_many_bad_questions_are_refused(tmp_path):
     train = nest(edited(answers=[{"text": "dyke", "answer_start": 4}]))
 
