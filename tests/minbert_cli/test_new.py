@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from minbert_cli import __main__ as minbert
+from minbert_cli.new import TYPES
+from modeling_minbert import TASKS
 
 TEXTS = [f"This is the text with number {n} of all" for n in range(40)]
 SIZES = """{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 32,
@@ -229,3 +231,7 @@ def test_rows_in_one_json_value_are_refused_unless_they_are_questions(capsys):
         new("rows.json")
 
     assert "write one JSON object on each line" in capsys.readouterr().err
+
+
+def test_every_type_but_those_of_pre_training_has_recipes():
+    assert set(TYPES) == {name for name, kind in TASKS.items() if not kind.is_pretraining}
