@@ -177,14 +177,21 @@ def run_here(do: str, job: Job, deadline: float) -> Record:
     outcome: Record
     try:
         outcome = prepare_contender(job) if do == "prepare" else run_block(job)
-    except Exception as error:  # any error (memory, compiler) voids only its block
+    except Exception as error:  # an error (memory, compiler) voids only its block
         outcome = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
     if job.name.mode:
         # programs of earlier blocks would count towards the limit of recompilations
         torch._dynamo.reset()
     if job.device == "cuda":
         gc.collect()
-        torch.cuda.empty_cache()
+        try:
+            torch.cuda.empty_cache()
+        except RuntimeError as error:  # after an assertion on the device, it does nothing more
+            reason = outcome.get("error", error)
+            raise RuntimeError(
+                f"{job.contender} in {job.workload} stopped the GPU ({reason}); go on without it: "
+                "--resume, and --contenders or --workloads"
+            ) from error
     return {**before.until(Snapshot.take()), **outcome}
 
 
