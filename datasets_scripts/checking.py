@@ -3,7 +3,7 @@
 The type of a field says what its values are, and metadata what the key is for::
 
     validation_share: Share = option(0.1)
-    train_file: Text | None = option(None, path=True, shared="equal")
+    train_file: Text | None = option(None, path=True)
 
 A type is one of Python's, or ``Annotated`` with a function that returns the value as the field has
 it, or raises a ValueError that says what is expected.
@@ -43,7 +43,6 @@ def option(
     *,
     path: bool = False,
     built_in: bool = False,
-    shared: Literal["equal", "never"] | None = None,
     by_class: bool = False,
     of_type: bool = False,
     free: bool = False,
@@ -55,13 +54,12 @@ def option(
         description: What ``--help`` shows.
         path: Whether its values are paths, in which ``~`` and variables are expanded.
         built_in: Whether a task with a built-in dataset may have it.
-        shared: In tasks that share rows it is ``equal``, or may ``never`` be given.
         by_class: Whether it depends on how many rows each class has, of which few rows may have
             none.
         of_type: Whether it is a field of the rows of some problem types, which alone have it.
         free: Whether it does not change the results of a run.
     """
-    metadata = {"help": description, "path": path, "built_in": built_in, "shared": shared}
+    metadata = {"help": description, "path": path, "built_in": built_in}
     metadata |= {"by_class": by_class, "of_type": of_type, "free": free}
     # what is false is left out: argparse, as transformers uses it, knows nothing but help
     return field(

@@ -1,8 +1,7 @@
 """Load a task: read its rows, hold some out for validation, draw a part of the rest."""
 
 import hashlib
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,18 +11,15 @@ from numpy.typing import NDArray
 
 from .drawing import (
     HELD_OUT_PAIRS,
-    MOST_HELD_OUT,
     choose_places,
-    choose_units,
     count_repeated,
     describe_rows,
-    digest_alike,
     hold_out,
     pair_rows,
     sample_rows,
 )
 from .hub import count_batch
-from .readers import PLAIN_FORMAT, Record, is_test
+from .readers import PLAIN_FORMAT, Record
 from .reading import (
     Facts,
     TaskRows,
@@ -77,78 +73,6 @@ def _read_unlabeled(data: TaskData, loaded: TaskRows, cache_dir: str | Path | No
     )
 
 
-# Tasks with labels of their own for the same texts. Shapes: N different texts, of all tasks.
-
-
-def share_rows(first: TaskData, tasks: Mapping[str, TaskRows]) -> dict[str, TaskRows]:
-    """Hold out and draw the same texts for all tasks.
-
-    Args:
-        first: The task whose keys say how many rows there are.
-        tasks: The valid rows of each task, itself first; they need not have the same texts.
-
-    Raises:
-        ValueError: If validation rows must be held out, and a task gets none.
-    """
-    shared = dict(tasks)
-    if "validation" not in shared[first.name].splits:
-        units, places = _number_texts(tasks, "train")
-        strata = {}
-        for name, rows in tasks.items():
-            strata[name] = np.zeros(len(units), np.int64)  # 0 without a label of this task
-            strata[name][places[name]] = 1 + rows.row_format.strata(rows.splits["train"])
-        # drawn by the labels of the first task
-        wanted = min(MOST_HELD_OUT, math.ceil(first.validation_share * len(units)))
-        numbers = np.arange(len(units), dtype=np.uint64)
-        held = choose_units(numbers, strata[first.name], wanted, f"{first.sample_seed} held out")
-        for strata_of_task in strata.values():
-            # a label that has no text left for training gets one back
-            for label in np.setdiff1d(strata_of_task[held], strata_of_task[~held]):
-                held[np.flatnonzero(strata_of_task == label)[0]] = False
-        for name, rows in tasks.items():
-            is_held = held[places[name]]
-            if not is_held.any():
-                raise ValueError(
-                    f"task {name!r}: there are no validation rows, and of the texts that are held "
-                    f"out for {first.name!r} and all tasks that share its rows none has a label; "
-                    f"give {first.name!r} a validation_file, or a larger validation_share"
-                )
-            shared[name] = _hold_out(rows, is_held)
-    for split in shared[first.name].splits:
-        part = "train" if split == "train" else "test" if is_test(split) else "eval"
-        most = getattr(first, f"max_{part}_samples")
-        if most is None:
-            continue
-        units, places = _number_texts(shared, split)
-        drawn = choose_places(np.zeros(len(units), np.int64), most, f"{first.sample_seed} {split}")
-        is_drawn = np.isin(np.arange(len(units)), drawn)
-        for name, rows in shared.items():
-            kept = rows.splits[split].select(np.flatnonzero(is_drawn[places[name]]))
-            shared[name] = replace(rows, splits={**rows.splits, split: kept})
-    return shared
-
-
-def count_texts(tasks: Mapping[str, TaskRows]) -> int:
-    """Count the different texts of the training rows of all tasks."""
-    return len(_number_texts(tasks, "train")[0])
-
-
-def _number_texts(
-    tasks: Mapping[str, TaskRows], split: str
-) -> tuple[NDArray[np.uint64], dict[str, NDArray[np.int64]]]:
-    """List the different texts of all tasks in their order, (N,), and their numbers by task."""
-    texts = [
-        np.fromiter(digest_alike(rows.splits[split], rows.row_format.text_names), np.uint64)
-        for rows in tasks.values()
-    ]
-    units, first, inverse = np.unique(np.concatenate(texts), return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    numbers = np.split(rank[inverse], np.cumsum(list(map(len, texts)))[:-1])
-    return units[order], dict(zip(tasks, numbers, strict=True))
-
-
 def _hold_out(rows: TaskRows, is_held: NDArray[np.bool_]) -> TaskRows:
     """Make validation rows of some training rows."""
     train = rows.splits["train"]
@@ -178,28 +102,12 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> TaskRows:
     """
     if data.class_rows is not None:
         return _load_pairs(data, load_task(data.class_rows, cache_dir))
-    if data.group:
-        return load_group(data.group, cache_dir)[data.name]
     read = read_rows(data, cache_dir)
     if "validation" not in read.splits:
         share, seed = data.validation_share, data.sample_seed
         rows = read.splits["train"]
         read = _hold_out(read, hold_out(data.where, rows, read.row_format, share, seed))
     return _read_unlabeled(data, _draw(data, read), cache_dir)
-
-
-def load_group(
-    group: Sequence[TaskData], cache_dir: str | Path | None = None
-) -> dict[str, TaskRows]:
-    """Load tasks with the same texts, the sources and numbers of rows of which are the first's."""
-    read = share_rows(group[0], {data.name: read_rows(data, cache_dir) for data in group})
-    loaded = {}
-    for data in group:
-        # the rows are drawn already
-        whole = replace(data, max_train_samples=None, max_eval_samples=None, max_test_samples=None)
-        loaded[data.name] = _draw(whole, read[data.name])
-    loaded[group[0].name].facts["train"]["shared_rows"] = count_texts(read)
-    return loaded
 
 
 def _draw(data: TaskData, read: TaskRows) -> TaskRows:

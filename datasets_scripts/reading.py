@@ -335,7 +335,6 @@ def make_format(data: TaskData) -> RowFormat:
     keys = {field.name for field in fields(kind)} & {field.name for field in fields(data)}
     given = {key: getattr(data, key) for key in keys} | data.options
     given |= {"text_columns": data.text_columns or (), "undecided": data.built_in.undecided}
-    given["skips_unlabelled"] = data.skips_unlabelled
     return kind(**given)
 
 

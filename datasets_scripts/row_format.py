@@ -65,7 +65,6 @@ class RowFormat(ABC):
         labels: Names of the classes.
         score_range: Lowest and highest score.
         undecided: Labels of rows on which the annotators did not agree.
-        skips_unlabelled: Whether rows without a label are skipped as these are.
     """
 
     text_columns: tuple[str, ...]
@@ -74,7 +73,6 @@ class RowFormat(ABC):
     labels: tuple[str, ...] | None = None
     score_range: tuple[float, float] | None = None
     undecided: tuple[str, ...] = ()
-    skips_unlabelled: bool = False
 
     problem_type: ClassVar[str]
     text_counts: ClassVar[tuple[int, ...]]

@@ -84,8 +84,6 @@ class SentenceFormat(RowFormat):
     def to_row(self, record: Record, number: int, split: str) -> Row:
         texts, row_id, text_problem = self.read_texts(record)
         label, problem = self.find_label(record, split)
-        if problem == NO_LABEL and self.skips_unlabelled:
-            problem = UNDECIDED
         if problem != UNDECIDED:
             problem = record.problem or ", ".join(filter(None, (text_problem, problem)))
             problem = add_id(problem, row_id)

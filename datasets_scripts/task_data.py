@@ -113,51 +113,42 @@ class TaskData:
         document_context: Whether to encode a sentence with tags together with its neighbors in the
             document, as far as there is room.
         class_rows: The rows that ``class_pairs`` pairs.
-        group: The tasks that share their rows, this one among them; the first one says how many
-            rows are held out or drawn.
-        skips_unlabelled: Whether rows without a label are skipped, and not counted as invalid.
         options: Keys that only formats of some problem types have; see ``RowFormat.options``.
     """
 
     name: str = field(metadata=INNER)
-    dataset: Text | None = option(None, built_in=True, shared="equal")
-    data_dir: Text | None = option(None, path=True, built_in=True, shared="equal")
-    hub_id: Text | None = option(None, shared="equal")
-    revision: Text | None = option(None, built_in=True, shared="equal")
+    dataset: Text | None = option(None, built_in=True)
+    data_dir: Text | None = option(None, path=True, built_in=True)
+    hub_id: Text | None = option(None)
+    revision: Text | None = option(None, built_in=True)
     problem_type: Text | None = option(None, built_in=True)
-    train_file: Text | None = option(None, path=True, shared="equal")
-    validation_file: Text | None = option(None, path=True, shared="equal")
-    validation_share: Share = option(0.1, shared="equal")
-    test_file: Text | None = option(None, path=True, shared="equal")
-    unlabeled_file: Text | None = option(None, path=True, built_in=True, shared="never")
-    extra_files: Paths | None = option(None, path=True, shared="equal")
-    text_columns: Columns | None = option(None, shared="equal")
+    train_file: Text | None = option(None, path=True)
+    validation_file: Text | None = option(None, path=True)
+    validation_share: Share = option(0.1)
+    test_file: Text | None = option(None, path=True)
+    unlabeled_file: Text | None = option(None, path=True, built_in=True)
+    extra_files: Paths | None = option(None, path=True)
+    text_columns: Columns | None = option(None)
     label_column: Column | None = option(None)
-    id_column: Text | None = option(None, shared="equal")
-    delimiter: Delimiter | None = option(None, shared="equal")
-    quoting: bool | None = option(None, shared="equal")
+    id_column: Text | None = option(None)
+    delimiter: Delimiter | None = option(None)
+    quoting: bool | None = option(None)
     labels: Names | None = option(None)
     score_range: ScoreRange | None = option(None)
-    max_invalid_fraction: Fraction = option(0.01, built_in=True, shared="equal")
-    max_train_samples: Count | None = option(None, built_in=True, shared="equal")
-    max_eval_samples: Count | None = option(None, built_in=True, shared="equal")
-    max_test_samples: Count | None = option(None, built_in=True, shared="equal")
-    max_unlabeled_samples: Count | None = option(None, built_in=True, shared="never")
-    max_train_samples_per_class: CountByClass | None = option(
-        None, built_in=True, shared="never", by_class=True
-    )
-    max_eval_samples_per_class: CountByClass | None = option(
-        None, built_in=True, shared="never", by_class=True
-    )
+    max_invalid_fraction: Fraction = option(0.01, built_in=True)
+    max_train_samples: Count | None = option(None, built_in=True)
+    max_eval_samples: Count | None = option(None, built_in=True)
+    max_test_samples: Count | None = option(None, built_in=True)
+    max_unlabeled_samples: Count | None = option(None, built_in=True)
+    max_train_samples_per_class: CountByClass | None = option(None, built_in=True, by_class=True)
+    max_eval_samples_per_class: CountByClass | None = option(None, built_in=True, by_class=True)
     metrics: Columns | None = option(None, built_in=True)
-    sample_seed: Seed = option(0, built_in=True, shared="equal")
+    sample_seed: Seed = option(0, built_in=True)
     scheme: Annotated[str, choice(*SCHEMES)] | None = option(None)
     document_column: Text | None = option(None)
     document_context: bool = option(False, built_in=True)
-    class_pairs: Count | None = option(None, shared="never")
+    class_pairs: Count | None = option(None)
     class_rows: "TaskData | None" = field(default=None, metadata=INNER)
-    group: tuple["TaskData", ...] = field(default=(), metadata=INNER)
-    skips_unlabelled: bool = field(default=False, metadata=INNER)
     options: dict[str, Any] = field(default_factory=dict, metadata=INNER)
 
     @classmethod

@@ -125,17 +125,12 @@ class FinetuneArguments(SamplingArguments, MethodArguments, RunArguments):
         check_names("tasks", self.tasks, "{sst: {dataset: sst}}")
         SamplingArguments.__post_init__(self)
         MethodArguments.__post_init__(self)
-        # the rows of others are in the batches of these
-        owners = [
-            name for name, keys in self.tasks.items() if "shares_rows_with" not in (keys or ())
-        ]
-        sampling, ones = self.make_sampling(), np.ones(len(owners), dtype=np.int64)
+        sampling, ones = self.make_sampling(), np.ones(len(self.tasks), dtype=np.int64)
         for method in self.make_methods():
             method.check_sampling(sampling)
         # of tasks with one row each, to check the names of tasks and the length of an epoch
-        sizes = TaskSizes(owners, ones.astype(np.float64), ones)
-        if owners:  # else one that others share rows with is missing, which is an error later
-            sampling.make_order(sizes, self.parse_steps_per_epoch(), seed=0)
+        sizes = TaskSizes(list(self.tasks), ones.astype(np.float64), ones)
+        sampling.make_order(sizes, self.parse_steps_per_epoch(), seed=0)
         if self.freeze_encoder:
             rates = ("layerwise_lr_decay", "head_learning_rate")
             needless = ("freeze_layers", "unfreeze_layer_every", "lora")

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
-from datasets_scripts import ChainedTexts, TaskRows, corpus_texts, train_wordpiece
+from datasets_scripts import ChainedTexts, TaskRows, corpus_texts, load_task, train_wordpiece
 from minbert_cli.arguments import FinetuneArguments
 from minbert_cli.checkpoints import (
     at_revision,
@@ -48,7 +48,6 @@ from minbert_cli.training.recipe_tasks import (
     find_glue_files,
     find_tables,
     keep_calibrated,
-    load_tasks,
     prepare_weights,
 )
 from minbert_cli.training.teachers import find_taught, find_teaching
@@ -89,7 +88,7 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
 
         set_seed(args.seed)  # new weights are drawn before the Trainer sets the seed
         with args.main_process_first(desc="load the data"):
-            rows = load_tasks(tasks)
+            rows = {name: load_task(task.data) for name, task in tasks.items()}
 
         # the heads by the recipe, the checkpoint and the rows
         pretrained = describe_pretrained(arguments.model_name_or_path, arguments.revision, start)
@@ -125,11 +124,7 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
                 train = task_rows.add_unlabeled(trained[name]["train"], tokenizer, **encoding)
                 trained[name]["train"] = train
 
-        counts: dict[str, Any] = {
-            name: task_rows.facts["train"].get("shared_rows") for name, task_rows in rows.items()
-        }
-        shared = {name: count for name, count in counts.items() if count is not None}
-        weights, defaults = choose_for_finetuning(arguments, args, model, trained, shared)
+        weights, defaults = choose_for_finetuning(arguments, args, model, trained)
         described: dict[str, RecipeTask | RecipeText] = {**tasks, **texts}
         settings = {name: task.training for name, task in described.items()}
         for name, weight in weights.items():

@@ -8,7 +8,7 @@ import unicodedata
 import pytest
 from transformers import BertTokenizer
 
-from datasets_scripts import TaskData, load_group, load_task
+from datasets_scripts import TaskData, load_task
 from minbert_cli.finetune import main
 from tests import small_run
 
@@ -151,24 +151,6 @@ def test_rows_of_a_validation_file_that_were_learned_are_counted(tmp_path, caplo
 
     assert task.facts["validation"]["training_rows"] == 5
     assert "'own': 5 of 10 validation rows (50 %) are also training rows" in caplog.text
-
-
-def test_tasks_that_share_rows_hold_out_what_a_model_cannot_tell_apart(tmp_path):
-    rows = make_rows()
-    paths = [write(tmp_path / "a.jsonl", "classification", rows)]
-    upper = [CHANGES["upper case"](row) for row in rows]
-    paths.append(write(tmp_path / "b.jsonl", "classification", upper))
-    keys = {"problem_type": "classification", **KEYS["classification"], "validation_share": 0.3}
-    group = [
-        TaskData.from_recipe(name, {**keys, "train_file": path})
-        for name, path in zip("ab", paths, strict=True)
-    ]
-
-    loaded = load_group(group, tmp_path / ".cache")
-
-    held = uncased_keys(loaded["a"], "validation")
-    assert held == uncased_keys(loaded["b"], "validation")
-    assert not held & uncased_keys(loaded["b"], "train")
 
 
 def test_the_draw_of_rows_that_all_differ_is_the_same_as_ever(tmp_path):

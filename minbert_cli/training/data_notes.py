@@ -43,7 +43,6 @@ def describe_data(
     """
     cut = task.cut_share(tokenizer, **options)
     return [
-        *_describe_unlabelled(task, data),
         *_describe_held_out(task, data),
         *_describe_taught(task),
         *_describe_labels(task, is_weighed="class_weights" in head or is_oversampled),
@@ -227,14 +226,6 @@ def _describe_cut(share: float, options: Mapping[str, Any]) -> str:
     return note + (f"; {remedy}" if share >= 0.001 else "")
 
 
-def _describe_unlabelled(task: TaskRows, data: TaskData) -> list[str]:
-    """Count the training rows that only other tasks learn from."""
-    count = task.facts["train"].get("undecided_rows", 0)
-    if not data.group or not count:
-        return []
-    return [f"{count:,} of the training rows have no label of this task; others learn from them"]
-
-
 def _describe_taught(task: TaskRows) -> list[str]:
     """Count the training rows that have no label."""
     if task.unlabeled is None:
@@ -250,12 +241,6 @@ def _describe_held_out(task: TaskRows, data: TaskData) -> list[str]:
     facts = task.facts["validation"]
     if "held_out_of" not in facts:
         return []
-    if data.group:
-        return [
-            f"validation: {100 * data.validation_share:.3g} % of the texts that it shares with "
-            f"other tasks, chosen by the labels of {data.group[0].name!r} ({facts['usable_rows']:,}"
-            f" of the {facts['held_out_of']:,} rows with a label of this task)"
-        ]
     return [
         f"validation: {100 * data.validation_share:.3g} % of the training rows, at most "
         f"{MOST_HELD_OUT:,}, chosen at random ({facts['usable_rows']:,} of "

@@ -10,7 +10,7 @@ from transformers import TrainingArguments
 from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments, RunArguments
 from minbert_cli.checkpoints import ROW_LENGTH, choose_length
 from minbert_cli.console import EVALUATION_COST
-from minbert_cli.training.recipe_tasks import KEY, learns_from_text
+from minbert_cli.training.recipe_tasks import learns_from_text
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from trainers import Choice, Task, TaskTraining
 from trainers.training.setup import find_shares
@@ -53,7 +53,6 @@ def choose_for_finetuning(
     args: ProgramTrainingArguments,
     model: MinBertForMultiTask,
     encoded: Mapping[str, Mapping[str, Any]],
-    shared: Mapping[str, int] | None = None,
 ) -> tuple[dict[str, float], list[Choice]]:
     """Choose what the recipe of a fine-tuning leaves out.
 
@@ -62,12 +61,11 @@ def choose_for_finetuning(
         args: Arguments of the Trainer, whose values are set.
         model: The model.
         encoded: Encoded rows by task and split.
-        shared: Training rows of each task whose rows others share, those of all of them.
 
     Returns:
         The chosen loss weights by task, which the model does not keep, and all choices.
     """
-    size = _measure_finetuning(arguments, model, encoded, shared or {})
+    size = _measure_finetuning(arguments, model, encoded)
     weights, weight_choices = choose_weights(arguments.tasks, model.config)
     choices = describe_length(arguments, model.config)
     choices += choose_arguments(args, size) + choose_head_rate(arguments, args, size)
@@ -78,16 +76,12 @@ def _measure_finetuning(
     arguments: FinetuneArguments,
     model: MinBertForMultiTask,
     encoded: Mapping[str, Mapping[str, Any]],
-    shared: Mapping[str, int],
 ) -> RunSize:
-    # the rows of the others are in the batches of these
-    trained = {name: own for name, own in encoded.items() if KEY not in arguments.tasks[name]}
-    whole = {name: shared.get(name, len(splits["train"])) for name, splits in trained.items()}
     counts = [
-        shared.get(name) or _count_rows(name, arguments.tasks[name], model.config, splits["train"])
-        for name, splits in trained.items()
+        _count_rows(name, arguments.tasks[name], model.config, splits["train"])
+        for name, splits in encoded.items()
     ]
-    is_repeated = counts != list(whole.values())
+    is_repeated = counts != [len(splits["train"]) for splits in encoded.values()]
     # a number of steps stands for about one pass over the largest task
     return RunSize(
         width=model.config.hidden_size,

@@ -15,16 +15,13 @@ from datasets_scripts import (
     TaskData,
     TaskRows,
     check_files,
-    load_group,
-    load_task,
 )
-from datasets_scripts.checking import keys_with
 from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments, TextArguments
 from minbert_cli.checkpoints import check_rows, choose_length
 from minbert_cli.recipe import check_types, split_keys
 from minbert_cli.training.teachers import Teacher, parse_teachers
 from minbert_cli.training.texts import parse_corpus
-from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, unknown
+from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask
 from modeling_minbert.heads import Pretrained
 from modeling_minbert.losses import BALANCED, WEIGHTS
 from modeling_minbert.tasks import parse_task
@@ -41,93 +38,6 @@ from trainers import (
     make_problems,
 )
 from trainers.problems.base import Problem
-from trainers.training.shared_steps import find_groups
-
-KEY = "shares_rows_with"
-# Where rows come from, how they are drawn, and how their texts become tokens: all of this is equal
-# in tasks that share rows.
-ROW_KEYS = (
-    *keys_with(TaskData, "shared", "equal"),
-    *dict.fromkeys(name for task in TASKS.values() for name in keys_with(task, "reads_texts")),
-)
-# These go by the labels of one task, which are not those of the others.
-REFUSED_KEYS = keys_with(TaskData, "shared", "never")
-
-
-def complete_keys(tasks: Mapping[str, Any]) -> dict[str, Any]:
-    """Give each task that shares rows the keys about rows and tokens.
-
-    Raises:
-        ValueError: If it names an unknown task or one that shares rows itself, or has such keys.
-    """
-    leaders = {name: _find_leader(name, tasks) for name in tasks}
-    sharing = {name for pair in leaders.items() if pair[1] is not None for name in pair}
-    for name in tasks:
-        for key in REFUSED_KEYS if name in sharing else ():
-            if key in tasks[name]:
-                raise ValueError(
-                    f"task {name!r}: {key} goes by the labels of one task, but its rows have those "
-                    "of others, too; leave it out"
-                )
-    return {name: _complete(name, keys, leaders[name], tasks) for name, keys in tasks.items()}
-
-
-def _find_leader(name: str, tasks: Mapping[str, Any]) -> str | None:
-    keys = tasks[name]
-    if not isinstance(keys, dict) or keys.get(KEY) is None:
-        return None
-    leader, where = str(keys[KEY]), f"task {name!r}: {KEY}"
-    if leader not in tasks:
-        raise ValueError(
-            f"{where}: {unknown('task', leader, tasks)}; the task whose rows they are must be part "
-            "of the run"
-        )
-    if leader == name:
-        raise ValueError(f"{where} names the task itself; give another one")
-    own = tasks[leader]
-    if not isinstance(own, dict):
-        return None  # which is an error of that task
-    if own.get(KEY) is not None:
-        raise ValueError(
-            f"{where}={leader!r}, which itself has {KEY}={own[KEY]!r}; give both the same task"
-        )
-    return leader
-
-
-def _complete(name: str, keys: Any, leader: str | None, tasks: Mapping[str, Any]) -> Any:
-    if leader is None:
-        return keys
-    given: Any = tasks[leader]
-    for key in ROW_KEYS:
-        if key in keys and keys[key] != given.get(key):
-            raise ValueError(
-                f"task {name!r}: {key}={keys[key]!r}, but its rows and their tokens are those of "
-                f"{leader!r}; leave it out, or give it to {leader!r}"
-            )
-    return {key: given[key] for key in ROW_KEYS if key in given} | keys
-
-
-def join_groups(tasks: Mapping[str, Any]) -> dict[str, Any]:
-    """Tell the data of each `RecipeTask` with which tasks it shares rows."""
-    joined = dict(tasks)
-    for names in find_groups(tasks).values():
-        if len(names) > 1:
-            group = tuple(replace(tasks[name].data, skips_unlabelled=True) for name in names)
-            for name, data in zip(names, group, strict=True):
-                joined[name] = replace(tasks[name], data=replace(data, group=group))
-    return joined
-
-
-def load_tasks(tasks: Mapping[str, Any]) -> dict[str, TaskRows]:
-    """Load the rows of all tasks, those of a group once."""
-    loaded: dict[str, TaskRows] = {}
-    for name, task in tasks.items():
-        if name in loaded:
-            continue
-        group = task.data.group
-        loaded |= load_group(group) if group else {name: load_task(task.data)}
-    return {name: loaded[name] for name in tasks}
-
 
 # `complete` refuses keys of the wrong problem type.
 HEAD_KEYS = {
@@ -291,12 +201,11 @@ def learns_from_text(keys: Any) -> bool:
 
 def parse_labeled(keys: Mapping[str, Any], data_dir: str | None) -> dict[str, RecipeTask]:
     """Check the keys of the labeled tasks of a recipe."""
-    tasks = {
-        name: RecipeTask.from_recipe(name, own, data_dir)
-        for name, own in complete_keys(keys).items()
-        if not learns_from_text(own)
+    return {
+        name: RecipeTask.from_recipe(name, task_keys, data_dir)
+        for name, task_keys in keys.items()
+        if not learns_from_text(task_keys)
     }
-    return join_groups(tasks)
 
 
 def parse_tasks(
