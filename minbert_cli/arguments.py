@@ -60,9 +60,6 @@ class RunArguments:
     overwrite_output_dir: bool = option(
         False, "Whether another run in the folder may be deleted.", free=True
     )
-    smoke_test: bool = option(
-        False, "Try every stage with few rows and steps, in <output_dir>-smoke."
-    )
     verbose: bool = option(
         False, "Show the messages and progress bars of all libraries.", free=True
     )

@@ -1,4 +1,4 @@
-"""What a run shows: a header, one progress bar, one line per evaluation, and its expected time."""
+"""What a run shows: a header, one progress bar, and one line per evaluation."""
 
 import logging
 import math
@@ -7,19 +7,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 import transformers
 from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Column, Table
 from rich.text import Text
-from tqdm.auto import tqdm
 from transformers import (
     EarlyStoppingCallback,
     PrinterCallback,
@@ -30,149 +27,39 @@ from transformers import (
     TrainingArguments,
 )
 
-from trainers.data.dataset import Rows
-from trainers.data.sampling.batches import TaskBatchSampler
 from trainers.problems.base import Problem
-from trainers.reports.texts import count, format_duration, format_time
-from trainers.training.callbacks import LastStep
+from trainers.reports.texts import count, format_time
 from trainers.training.multitask import MultiTaskTrainer
-from trainers.training.shared_steps import find_leaders
 
 
-@dataclass(frozen=True)
-class Workload:
-    """What a training does from its first step to its last.
-
-    Attributes:
-        sampler: Chooses the rows of every micro-step.
-        accumulation: Micro-steps of an optimizer step.
-        steps: Optimizer steps.
-        evaluated_steps: The optimizer steps after which all tasks are evaluated.
-        evaluation_rows: Rows of one evaluation, by task.
-        final_rows: Rows that are predicted after training, by task.
-        final_splits: The splits of these rows.
-        may_stop_early: Whether the training may end before its last step.
-        hardware: The devices and the precision, such as ``cpu in float32``.
-        leaders: Tasks whose training rows are those of another task, and that task.
-    """
-
-    sampler: TaskBatchSampler
-    accumulation: int
-    steps: int
-    evaluated_steps: tuple[int, ...] = ()
-    evaluation_rows: Mapping[str, int] = field(default_factory=dict)
-    final_rows: Mapping[str, int] = field(default_factory=dict)
-    final_splits: tuple[str, ...] = ()
-    may_stop_early: bool = False
-    hardware: str = "cpu in float32"
-    leaders: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def epochs(self) -> float:
-        """The epochs of the training, which may end within one."""
-        return self.count_micro_steps(self.steps) / self.sampler.steps
-
-    def count_micro_steps(self, step: int) -> int:
-        """Count the micro-steps of the first optimizer steps."""
-        return self.sampler.count_micro_steps(step, self.accumulation)
-
-    def count_rows(self, step: int) -> dict[str, int]:
-        """Count the rows of each task, over all processes, in the first optimizer steps."""
-        return self.sampler.count_task_rows(self.count_micro_steps(step))
-
-    def list_tasks(self, first: int, count: int) -> list[list[str]]:
-        """List the tasks of each of ``count`` micro-steps, the first one at index ``first``."""
-        names = list(self.sampler.sizes)
-        listed: list[list[str]] = []
-        epoch, place = divmod(first, self.sampler.steps)
-        while len(listed) < count:
-            steps = self.sampler.order.tasks(epoch, self.sampler.epochs)[place:]
-            wanted = steps[: count - len(listed)].tolist()
-            listed += [[names[index] for index in step] for step in wanted]
-            epoch, place = epoch + 1, 0
-        return listed
-
-    def describe(self) -> str:
-        """Describe the size in one line."""
-        rows = sum(self.count_rows(self.steps).values())
-        most = "at most " if self.may_stop_early else ""
-        # an epoch count such as 12345.67 must not become 1.23457e+04
-        epochs = f"{self.epochs:,.2f}".rstrip("0").rstrip(".")
-        epochs += " epoch" if epochs == "1" else " epochs"
-        evaluations = _count(len(self.evaluated_steps), "evaluation")
-        if self.evaluated_steps:
-            evaluations += f" of {_count(sum(self.evaluation_rows.values()), 'row')}"
-        parts = [f"{most}{_count(self.steps, 'step')} ({epochs}, {_count(rows, 'row')})"]
-        parts.append(evaluations)
-        if final := sum(self.final_rows.values()):
-            splits = ", ".join(self.final_splits)
-            parts.append(f"predictions for {_count(final, 'row')} at the end ({splits})")
-        return ", ".join([*parts, f"on {self.hardware}"])
+def measure_training(trainer: Any) -> tuple[int, float, int]:
+    """Count the optimizer steps, the epochs and the rows of a training before it starts."""
+    args, sampler = trainer.args, trainer.train_sampler
+    group = args.gradient_accumulation_steps
+    steps = args.max_steps
+    if steps <= 0:
+        steps = math.ceil(args.num_train_epochs * math.ceil(sampler.steps / group))
+    micro_steps = sampler.count_micro_steps(steps, group)
+    rows = sum(sampler.count_task_rows(micro_steps).values())
+    return steps, micro_steps / sampler.steps, rows
 
 
-def measure_workload(
-    trainer: Any, final: Mapping[str, Mapping[str, Rows]] | None = None
-) -> Workload:
-    """Measure the training of a ``MultiTaskTrainer`` with training rows, before it starts.
-
-    Args:
-        trainer: The trainer.
-        final: Rows that are predicted after training, by task and split.
-    """
-    args, sampler, final = trainer.args, trainer.train_sampler, final or {}
-    epoch_steps = math.ceil(sampler.steps / args.gradient_accumulation_steps)
-    steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * epoch_steps)
-    callbacks = trainer.callback_handler.callbacks
-    has_last = any(isinstance(callback, LastStep) for callback in callbacks)
-    return Workload(
-        sampler,
-        args.gradient_accumulation_steps,
-        steps,
-        _list_evaluations(args, steps, sampler.steps, has_last=has_last),
-        {task: len(rows) for task, rows in (trainer.eval_dataset or {}).items()},
-        {task: sum(map(len, splits.values())) for task, splits in final.items()},
-        tuple(dict.fromkeys(split for splits in final.values() for split in splits)),
-        any(isinstance(callback, EarlyStoppingCallback) for callback in callbacks),
-        _describe_hardware(trainer.model, args),
-        find_leaders(trainer.tasks),
-    )
-
-
-def _list_evaluations(
-    args: TrainingArguments, steps: int, micro_steps: int, *, has_last: bool
-) -> tuple[int, ...]:
-    """List the steps after which the Trainer evaluates; ``micro_steps`` are those of an epoch."""
-    start = [0] if args.eval_on_start else []
-    if args.eval_strategy == "no":
-        return tuple(start)
-    if args.eval_strategy == "epoch":
-        group = args.gradient_accumulation_steps
-        epoch_steps = math.ceil(micro_steps / group)
-        ends = {end: end / epoch_steps for end in range(epoch_steps, steps + 1, epoch_steps)}
-        epoch, rest = divmod(steps, epoch_steps)
-        ends[steps] = epoch + rest * group / micro_steps
-        return (*start, *(end for end, passed in ends.items() if passed >= args.eval_delay))
-    interval: Any = args.eval_steps
-    if interval < 1:  # a share of all steps
-        interval = math.ceil(steps * interval)
-    multiples = range(int(interval), steps + 1, int(interval))
-    ends = dict.fromkeys([end for end in multiples if end >= args.eval_delay], 0.0)
-    if has_last or steps >= args.eval_delay:
-        ends[steps] = 0.0
-    return (*start, *ends)
-
-
-def _describe_hardware(model: Any, args: TrainingArguments) -> str:
+def describe_training(trainer: Any) -> str:
+    """Describe tasks and groups of parameters, and in one line the size of a training."""
+    args, callbacks = trainer.args, trainer.callback_handler.callbacks
+    steps, epochs, rows = measure_training(trainer)
+    # an epoch count such as 12345.67 must not become 1.23457e+04
+    shown = f"{epochs:,.2f}".rstrip("0").rstrip(".")
+    size = f"{count(steps, 'step')} ({shown} epoch{'s' * (shown != '1')}, {count(rows, 'row')})"
+    if any(isinstance(callback, EarlyStoppingCallback) for callback in callbacks):
+        size = f"at most {size}"
     devices = args.world_size * max(1, args.n_gpu)
-    name = args.device.type if devices == 1 else f"{devices} x {args.device.type}"
+    device = args.device.type if devices == 1 else f"{devices} x {args.device.type}"
+    precision = str(next((weight.dtype for weight in trainer.model.parameters()), "float32"))
     if args.bf16 or args.fp16:
-        return f"{name} in {'bfloat16' if args.bf16 else 'float16'}"
-    precision = next((str(weight.dtype) for weight in model.parameters()), "torch.float32")
-    return f"{name} in {precision.removeprefix('torch.')}"
-
-
-def _count(number: int, noun: str) -> str:
-    return count(number, noun) if number else f"no {noun}s"
+        precision = "bfloat16" if args.bf16 else "float16"
+    size += f" on {device} in {precision.removeprefix('torch.')}"
+    return f"{trainer.describe_training()}\n\n{size}"
 
 
 UNESCAPED = re.compile(r"\\(.)")
@@ -204,14 +91,14 @@ def quiet_libraries(*, verbose: bool) -> Iterator[None]:
             logs.enable_progress_bar()
 
 
-def show_progress(trainer: MultiTaskTrainer, workload: Workload) -> "RunProgress":
+def show_progress(trainer: MultiTaskTrainer) -> "RunProgress":
     """Replace the progress bars of transformers by one; the caller closes it."""
     for kind in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(kind)
     for callback in list(trainer.callback_handler.callbacks):
         if type(callback).__name__ == NOTEBOOK_CALLBACK:
             trainer.remove_callback(type(callback))
-    progress = RunProgress(workload, trainer.problems)
+    progress = RunProgress(measure_training(trainer)[1], trainer.problems)
     trainer.add_callback(progress)
     return progress
 
@@ -231,7 +118,7 @@ class RunProgress(TrainerCallback):
     It reads only what the Trainer logs, so it never waits for the device.
 
     Args:
-        workload: What the run does.
+        epochs: The epochs of the training, which may end within one.
         problems: The problem of every task, whose headline metrics are shown.
         console: Where to show it; by default the standard output.
         clock: Returns the time in seconds.
@@ -239,17 +126,16 @@ class RunProgress(TrainerCallback):
 
     def __init__(
         self,
-        workload: Workload,
+        epochs: float,
         problems: Mapping[str, Problem[Any]],
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._workload, self._problems = workload, problems
+        self._epochs, self._problems = epochs, problems
         self._console, self._clock = console, clock
         self._bar: Progress | None = None
         self._began = self._mark = 0.0  # of training, and of the last step
         self._first_step = 0
-        self._evaluating: list[float] = []  # seconds of each evaluation
         self._is_trained = False
 
     def close(self) -> None:
@@ -263,7 +149,7 @@ class RunProgress(TrainerCallback):
     ) -> None:
         self.close()
         self._began = self._mark = self._clock()
-        self._first_step, self._evaluating = state.global_step, []
+        self._first_step = state.global_step
         self._is_trained = False
         self._open_bar("training", args, state, state.max_steps, state.global_step)
 
@@ -281,17 +167,13 @@ class RunProgress(TrainerCallback):
     ) -> None:
         self._mark = self._clock()
         if self._bar is not None:
-            left = format_time(self._estimate_left(state.global_step))
-            bar_id = self._bar.task_ids[0]
-            self._bar.update(bar_id, completed=state.global_step, left=f"{left} left")
+            left = self._estimate_left(state)
+            self._bar.update(self._bar.task_ids[0], completed=state.global_step, left=left)
 
-    def _estimate_left(self, step: int) -> float:
-        """Estimate the seconds to the end of training, with its evaluations."""
-        training = self._mark - self._began - sum(self._evaluating)
-        rate = training / max(1, step - self._first_step)
-        waiting = sum(end > step for end in self._workload.evaluated_steps)
-        mean = sum(self._evaluating) / len(self._evaluating) if self._evaluating else 0.0
-        return rate * (self._workload.steps - step) + waiting * mean
+    def _estimate_left(self, state: TrainerState) -> str:
+        """Estimate the time to the end of training, if the rest goes on as the steps so far."""
+        rate = (self._mark - self._began) / max(1, state.global_step - self._first_step)
+        return f"{format_time(rate * (state.max_steps - state.global_step))} left"
 
     def on_log(
         self,
@@ -303,13 +185,13 @@ class RunProgress(TrainerCallback):
     ) -> None:
         if not logs or "loss" not in logs or not state.is_world_process_zero:
             return
-        losses = self._describe_losses(logs)
+        shown = self._describe_losses(logs)
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], losses=losses)
+            self._bar.update(self._bar.task_ids[0], losses=shown)
             return
-        left = format_time(self._estimate_left(state.global_step))
         rate = f"lr {logs['learning_rate']:.1e}" if "learning_rate" in logs else ""
-        parts = (f"step {state.global_step:,}/{state.max_steps:,}", losses, rate, f"{left} left")
+        step = f"step {state.global_step:,}/{state.max_steps:,}"
+        parts = (step, shown, rate, self._estimate_left(state))
         self._print("  ".join(filter(None, parts)))
 
     def _describe_losses(self, logs: Mapping[str, Any]) -> str:
@@ -323,7 +205,6 @@ class RunProgress(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         seconds = self._clock() - self._mark
-        self._evaluating.append(seconds)
         if state.is_world_process_zero:
             line = self._describe_evaluation(args, state, kwargs["metrics"])
             self._print(f"{line}  {format_time(seconds)}")
@@ -336,8 +217,9 @@ class RunProgress(TrainerCallback):
         shown = self._choose_metrics(metrics, best)
         values = "  ".join(f"{name} {value:.3f}" for name, value in shown.items())
         mark = " (best)" if self._is_best(args, state, metrics.get(f"eval_{best}")) else ""
-        epochs = (_trim(state.epoch or 0), _trim(self._workload.epochs))
-        return f"epoch {'/'.join(epochs)}  {values}{mark}"
+        epochs = (state.epoch or 0, self._epochs)
+        epoch = "/".join(f"{number:.2f}".rstrip("0").rstrip(".") for number in epochs)
+        return f"epoch {epoch}  {values}{mark}"
 
     def _choose_metrics(self, metrics: Mapping[str, float], best: str) -> dict[str, float]:
         """Choose what is shown: one metric of each task, and the one that says what is best.
@@ -464,165 +346,3 @@ def make_bar(console: Console) -> Progress:
         # few frames: a thread draws them, which competes with the training
         refresh_per_second=4,
     )
-
-
-def _trim(number: float) -> str:
-    """Format a number with at most two decimals, as in ``2`` and ``0.25``."""
-    return f"{number:.2f}".rstrip("0").rstrip(".")
-
-
-WARM_UP_STEPS = 2  # slower than the others
-TIMED_STEPS = 20
-EVALUATION_COST = 1 / 3  # of a row, compared with that of a training row: the forward pass
-LONG_RUN, LONG_REST = 120.0, 60.0  # seconds of a run, and of its rest, that are worth a line
-
-
-class TimeLeft(NamedTuple):
-    """Seconds from a step of a run to its end."""
-
-    training: float
-    evaluations: float  # those after training included
-
-    @property
-    def total(self) -> float:
-        """The sum."""
-        return self.training + self.evaluations
-
-
-class TimeEstimate(TrainerCallback):
-    """Prints once how long a run will take, evaluations included, unless it is short.
-
-    The first steps are timed, and the time of each is that of its task. A row of an evaluation
-    costs a third of a training row of its task until an evaluation has been timed. Saving and
-    loading are not included.
-
-    Args:
-        workload: What the run does.
-        clock: Returns the time in seconds.
-        timed_steps: Steps to time; fewer if the run is shorter.
-
-    Attributes:
-        left: The time from the last timed step on; None before it.
-    """
-
-    def __init__(
-        self,
-        workload: Workload,
-        clock: Callable[[], float] | None = None,
-        timed_steps: int = TIMED_STEPS,
-    ) -> None:
-        self.workload = workload
-        self._timed_steps = timed_steps
-        self.left: TimeLeft | None = None
-        self._clock = _synchronized_time if clock is None else clock
-        self._began = self._mark = 0.0
-        self._first_step = self._last_step = 0
-        self._times: list[float] | None = []  # of the micro-steps; None once it has been printed
-        self._evaluation_costs: dict[str, float] = {}  # seconds of a row, by task
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        self._times, self.left, self._evaluation_costs = [], None, {}
-        steps = self.workload.steps - state.global_step
-        self._first_step = state.global_step + min(WARM_UP_STEPS, max(0, steps - 1))
-        self._last_step = min(self._first_step + self._timed_steps, self.workload.steps)
-        self._began = self._mark = self._clock()
-
-    def on_substep_end(self, *args: Any, **kwargs: Any) -> None:
-        if self._times is not None:
-            now = self._clock()
-            self._times.append(now - self._mark)
-            self._mark = now
-
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        if self._times is None:
-            return
-        self.on_substep_end()
-        if state.global_step == self._first_step:
-            self._times.clear()
-        if state.global_step == self._last_step:
-            self.left = self._estimate(self._times)
-            self._times = None
-            whole = self._mark - self._began + self.left.total
-            is_long = whole >= LONG_RUN and self.left.total >= LONG_REST
-            if state.is_world_process_zero and is_long:
-                tqdm.write(self._describe(self.left))
-
-    def on_evaluate(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        metrics: Mapping[str, float] = kwargs["metrics"]
-        for task, rows in self.workload.evaluation_rows.items():
-            if rows and f"eval_{task}_runtime" in metrics:
-                self._evaluation_costs[task] = metrics[f"eval_{task}_runtime"] / rows
-        self._skip()
-
-    def on_save(self, *args: Any, **kwargs: Any) -> None:
-        self._skip()
-
-    def _skip(self) -> None:
-        """Leave out the time since the last step."""
-        if self._times is not None:
-            self._mark = self._clock()
-
-    def _estimate(self, times: list[float]) -> TimeLeft:
-        """Estimate the time after the timed steps from those of their micro-steps."""
-        workload, step = self.workload, self._last_step
-        costs = measure_costs(workload, self._first_step, step, times)
-        done, whole = workload.count_rows(step), workload.count_rows(workload.steps)
-        training = sum(costs[task] * (whole[task] - done[task]) for task in whole)
-        evaluated = (*workload.evaluation_rows, *workload.final_rows)
-        leaders = {task: workload.leaders.get(task, task) for task in evaluated}
-        own = {task: EVALUATION_COST * costs[leader] for task, leader in leaders.items()}
-        own |= self._evaluation_costs
-        count = sum(end >= step for end in workload.evaluated_steps)
-        evaluation = sum(own[task] * rows for task, rows in workload.evaluation_rows.items())
-        final = sum(own[task] * rows for task, rows in workload.final_rows.items())
-        return TimeLeft(training, count * evaluation + final)
-
-    def _describe(self, left: TimeLeft) -> str:
-        most = "at most " if self.workload.may_stop_early else ""
-        line = f"about {most}{format_duration(left.total)} to the end of the run"
-        if left.evaluations:
-            line += f", {format_duration(left.evaluations)} of it for evaluations"
-        return f"{line}, on {self.workload.hardware}"
-
-
-def measure_costs(
-    workload: Workload, first: int, last: int, times: list[float]
-) -> dict[str, float]:
-    """Return the seconds of a training row of each task.
-
-    A step with batches of several tasks is divided between them by their rows. A task that had no
-    step has the mean of all rows.
-
-    Args:
-        workload: What the run does.
-        first: Optimizer steps before the timed ones.
-        last: Optimizer steps up to the last timed one.
-        times: Seconds of each micro-step between them.
-    """
-    before, after = workload.count_rows(first), workload.count_rows(last)
-    rows = {task: after[task] - before[task] for task in after}
-    listed = workload.list_tasks(workload.count_micro_steps(first), len(times))
-    batches = dict.fromkeys(rows, 0)
-    for tasks in listed:
-        for task in tasks:
-            batches[task] += 1
-    seconds = dict.fromkeys(rows, 0.0)
-    for tasks, time_of_step in zip(listed, times, strict=True):
-        sizes = [rows[task] / batches[task] for task in tasks]
-        for task, size in zip(tasks, sizes, strict=True):
-            seconds[task] += time_of_step * size / sum(sizes)
-    mean = sum(times) / sum(rows.values())
-    return {task: seconds[task] / rows[task] if rows[task] else mean for task in rows}
-
-
-def _synchronized_time() -> float:
-    """Return the time at which the accelerator, if there is one, has done its work."""
-    if torch.accelerator.is_available():
-        torch.accelerator.synchronize()
-    return time.monotonic()

@@ -49,7 +49,7 @@ MORE_EVALUATION = (
     *("evaluate_train", "logging_steps", "logging_nan_inf_filter"),
 )
 OUTPUT = (
-    *("output_dir", "overwrite_output_dir", "resume_from_checkpoint", "smoke_test"),
+    *("output_dir", "overwrite_output_dir", "resume_from_checkpoint"),
     *("push_to_hub", "hub_model_id", "verbose"),
 )
 
@@ -103,7 +103,7 @@ GROUPS = {
             "output",
             ("output_dir", "overwrite_output_dir", "keep_checkpoints"),
         ),
-        Group("before a campaign", ("dry_run", "smoke_test")),
+        Group("before a campaign", ("dry_run",)),
         Group("compare", ("resamples", "seed", "html")),
     ),
 }

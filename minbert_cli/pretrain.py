@@ -247,7 +247,6 @@ def finetuning_argv(arguments: PretrainArguments, args: TrainingArguments) -> li
         "seed": args.seed,
         "use_cpu": args.use_cpu,
         "hub_token": args.hub_token,
-        "smoke_test": arguments.smoke_test or None,
         "verbose": arguments.verbose or None,
         **{key: value for key, value in keys.items() if key != "recipe"},
         "model_config": {},  # the checkpoint has its own sizes

@@ -16,19 +16,15 @@ from transformers.trainer import TRAINER_STATE_NAME
 from minbert_cli.arguments import KINDS, ProgramTrainingArguments
 from minbert_cli.checkpoints import find_commit
 from minbert_cli.console import (
-    TimeEstimate,
     describe_model,
-    measure_workload,
+    describe_training,
     print_text,
     quiet_libraries,
     show_progress,
 )
 from minbert_cli.launch import (
-    describe_skipped,
     name_launcher,
     share,
-    shrink,
-    smoke_folder,
     speak_once,
     use_all_cores,
     was_restarted,
@@ -46,7 +42,6 @@ from minbert_cli.run_folder import (
     find_checkpoint,
     fingerprint_start,
     finish_run,
-    is_smoke_test,
     is_started_by,
     sole_writer,
     start_run,
@@ -193,17 +188,15 @@ class Run:
             self.cleanup.enter_context(sole_writer(self.output_dir))
             origin = (facts.commits, name_launcher())
             start_run(self.output_dir, self.settings, data, *origin, resume=self.resume)
-        workload = measure_workload(trainer, self.rows_to_evaluate())
-        trainer.add_callback(TimeEstimate(workload))
         if trainer.is_world_process_zero():
             model = describe_model(trainer.model, facts.model_name_or_path)
-            training = f"{trainer.describe_training()}\n\n{workload.describe()}"
+            training = describe_training(trainer)
             shown = (model, facts.describe_choices(), training, facts.describe_notes())
             print_text("\n\n".join(filter(None, shown)) + "\n")
         if self.is_dry:
             return
         if not self.arguments.verbose:
-            self.cleanup.callback(show_progress(trainer, workload).close)
+            self.cleanup.callback(show_progress(trainer).close)
         if self.args.load_best_model_at_end:
             check_shared(self.output_dir, self.args)
         self.reading.close()
@@ -224,8 +217,8 @@ class Run:
 
     def finish(self) -> None:
         """Record that all files are written, and push the model if that is asked for."""
-        is_first, args = self.trainer.is_world_process_zero(), self.args
-        if is_first:
+        args = self.args
+        if self.trainer.is_world_process_zero():
             finish_run(self.output_dir)
         if args.push_to_hub:
             name = args.hub_model_id or "OWNER/NAME"
@@ -239,8 +232,6 @@ class Run:
                 named_errors("push_to_hub", advice),
             ):
                 self.trainer.push_to_hub()
-        if self.arguments.smoke_test and is_first:
-            print(f"\n{describe_skipped(self.output_dir)}")
 
 
 @contextmanager
@@ -274,7 +265,14 @@ def open_run(
         if not isinstance(given, Mapping):
             given = with_recipe(given)
             check_program(given, program)
-        arguments, args = _parse(program, default_recipe, given, is_dry=is_dry)
+        # the Trainer would create the repository on the Hub
+        changes: dict[str, Any] = {"push_to_hub": False} if is_dry else {}
+        if isinstance(given, Mapping):
+            keys = as_recipe(given) | changes
+            arguments, args = fill_arguments(KINDS[program], keys, where="recipe")
+        else:
+            argv = [*given, *format_flags(changes)]
+            arguments, args = parse_recipe(KINDS[program], argv, default_recipe=default_recipe)
         speak_once(args)
         cleanup.enter_context(quiet_libraries(verbose=arguments.verbose))
         use_all_cores(args)
@@ -309,28 +307,6 @@ def open_run(
             if not run.has_started:
                 raise
             raise WriteError(f"{error}{_describe_kept(args)}") from error
-
-
-def _parse(
-    program: str, default_recipe: Path, given: Given, *, is_dry: bool
-) -> tuple[Any, ProgramTrainingArguments]:
-    """Fill the arguments of a program and of the Trainer; those of a smoke test are changed."""
-
-    def fill(changes: Mapping[str, Any]) -> tuple[Any, ...]:
-        kinds = KINDS[program]
-        if isinstance(given, Mapping):
-            return fill_arguments(kinds, as_recipe(given) | dict(changes), where="recipe")
-        argv = [*given, *format_flags(changes)]
-        return parse_recipe(kinds, argv, default_recipe=default_recipe)
-
-    # the Trainer would create the repository on the Hub
-    changes: dict[str, Any] = {"push_to_hub": False} if is_dry else {}
-    arguments, args = fill(changes)
-    if arguments.smoke_test:
-        folder = smoke_folder(str(args.output_dir))
-        owner = {"output_dir": folder, "overwrite_output_dir": is_smoke_test(folder)}
-        arguments, args = fill(shrink({**vars(args), **asdict(arguments)}) | owner | changes)
-    return arguments, args
 
 
 @contextmanager

@@ -273,12 +273,6 @@ def read_settings(output_dir: str | os.PathLike[str]) -> dict[str, Any]:
     return run["settings"]
 
 
-def is_smoke_test(output_dir: str | os.PathLike[str]) -> bool:
-    """Return whether a folder has a smoke test, which the next one may replace."""
-    run = _read_run(Path(output_dir))
-    return run is not None and run["settings"].get("smoke_test") is True
-
-
 def read_fingerprints(output_dir: str | os.PathLike[str]) -> dict[str, str]:
     """Read the hashes of the data of a run; empty if there is no run."""
     return (_read_run(Path(output_dir)) or {}).get("data", {})

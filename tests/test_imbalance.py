@@ -133,16 +133,6 @@ def test_placeholders_have_as_many_tags_and_labels_as_there_are_weights(recipe):
             assert len(head["labels"]) == len(head[key]) == (4 if weights != "balanced" else 2)
 
 
-def test_a_smoke_test_goes_without_what_few_rows_may_lack(tmp_path, recipe):
-    recipe["smoke_test"] = True
-
-    finetune.main([small_run.write_recipe(tmp_path, recipe)])
-
-    tasks = MinBertForMultiTask.from_pretrained(tmp_path / "out-smoke").config.tasks
-    assert tasks["moods"]["loss"] == "focal"
-    assert tasks["pairs"]["class_weights"] is None
-
-
 def test_chosen_epochs_count_the_repeated_rows(tmp_path, recipe):
     rows = [("the song is fine", "good")] * 3_000 + [("the song is dull", "bad")] * 30
     small_run.write_tsv(tmp_path / "moods-train.tsv", ("text", "mood"), rows)

@@ -200,31 +200,6 @@ def test_experiments_replace_no_table_of_others(files, tmp_path, monkeypatch, ca
     assert read(tmp_path / "out") == {"table.md": b"mine"}
 
 
-@pytest.mark.slow
-def test_a_smoke_test_of_experiments_replaces_runs_and_nothing_else(files, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    rows = {
-        "base": str(files / "recipe.yaml"),
-        "output_dir": "out",
-        "seeds": [1],
-        "rows": {"a": {}},
-    }
-    (tmp_path / "rows.yaml").write_text(yaml.safe_dump(rows))
-    smoke = tmp_path / "out-smoke"
-    with redirect_stdout(StringIO()):
-        assert experiments.run(["rows.yaml", "--smoke_test"]) == 0
-        write(
-            smoke,
-            {"mine.txt": "a", "mine/notes.txt": "b", "a/seed-1-smoke/predictions/mine.csv": "c"},
-        )
-        first = read(smoke)
-        assert experiments.run(["rows.yaml", "--smoke_test"]) == 0
-
-    second = read(smoke)
-    assert {name for name in first if "mine" in name} <= {*second}
-    assert len(second["a/seed-1-smoke.log"]) > len(first["a/seed-1-smoke.log"])  # it ran again
-
-
 def test_predictions_do_not_replace_their_texts(finished, tmp_path, capsys):
     texts = tmp_path / "texts.jsonl"
     texts.write_text("a fine day\n")

@@ -9,7 +9,6 @@ from safetensors.torch import load_file
 
 from datasets_scripts import ROW_FORMATS, TaskData, load_task, train_wordpiece
 from minbert_cli import finetune
-from minbert_cli.launch import TRAINING_ROWS, shrink
 from minbert_cli.recipe import path_keys
 from minbert_cli.training.recipe_tasks import parse_labeled
 from tests import small_run
@@ -221,9 +220,3 @@ def test_what_has_no_effect_is_refused(tmp_path, capsys, keys, message):
 def test_a_path_may_begin_with_the_home_folder():
     keys = [name for name in TaskData.recipe_keys() if name.endswith(("_file", "_files"))]
     assert set(keys) <= path_keys()
-
-
-def test_a_smoke_test_reads_few_of_them(student):
-    _, recipe, _ = student
-    changes = shrink(recipe)
-    assert changes["tasks"]["own"]["max_unlabeled_samples"] == TRAINING_ROWS

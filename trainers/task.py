@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from datasets_scripts.checking import Count, check_fields, check_value, number, option, whole_number
+from datasets_scripts.checking import Count, check_fields, check_value, number, whole_number
 from modeling_minbert import TASKS, MinBertTask
 from modeling_minbert.heads import ProblemType
 from trainers.data.dataset import Rows
@@ -56,7 +56,7 @@ class TaskTraining:
     loss_weight: Weight = 1.0
     auxiliary: bool = False
     regularize: bool = True
-    oversample: Oversample | None = option(None, by_class=True)
+    oversample: Oversample | None = None
     shares_rows_with: str | None = None
 
     def __post_init__(self) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from minbert_cli.arguments import check_names
-from minbert_cli.launch import smoke_folder
 from minbert_cli.recipe import (
     check_disjoint,
     check_types,
@@ -40,7 +39,6 @@ FIXED = {
     "output_dir": IS_SET,
     "overwrite_output_dir": IS_SET,
     "resume_from_checkpoint": IS_SET,
-    "smoke_test": IS_SET,
     "seed": "give seeds, as in [1, 2, 3]",
     "pretrain": "a row names its pre-training, as in {pretrain: {base: mlm, overrides: {...}}}",
 }
@@ -82,13 +80,6 @@ class ExperimentArguments:
     overwrite_output_dir: bool = field(
         default=False,
         metadata={"help": "Whether folders may lose runs with different settings or data."},
-    )
-    smoke_test: bool = field(
-        default=False,
-        metadata={
-            "help": "Try every row with few rows of data, few steps and one seed, in "
-            "<output_dir>-smoke."
-        },
     )
     dry_run: bool = field(default=False, metadata={"help": "Check and list the runs, and stop."})
 
@@ -211,7 +202,6 @@ class RowPlan:
     search: Search | None = None
     reference: dict[str, float] = field(default_factory=dict)
     after: PlannedRun | None = None
-    smoke_test: bool = False
 
     def examples(self) -> list[Row]:
         """Plan rows that together have every choice and both ends of every range of the search.
@@ -239,12 +229,9 @@ class RowPlan:
         objective = None if self.search is None else self.search.objective
         runs = {}
         for seed in self.seeds:
-            place, words = _make_command(
-                folder / f"seed-{seed}",
-                self.base,
-                self.flags | to_flags({**point, "seed": seed}),
-                smoke_test=self.smoke_test,
-            )
+            place = folder / f"seed-{seed}"
+            flags = self.flags | to_flags({**point, "seed": seed})
+            words = _make_command(place, self.base, flags)
             runs[seed] = PlannedRun(
                 "finetune",
                 f"{name}, seed {seed}",
@@ -276,8 +263,6 @@ def read_file(
         else:
             flags.setdefault(key, []).extend(words)
     (arguments,) = parse_recipe((ExperimentArguments,), ours)
-    if arguments.smoke_test:
-        arguments.output_dir = smoke_folder(arguments.output_dir)
     plans: dict[Path, RowPlan] = {}
     for name, keys in arguments.rows.items():
         plan = plan_row(arguments, flags, name, keys)
@@ -324,11 +309,10 @@ def plan_row(arguments: ExperimentArguments, flags: Flags, name: str, keys: Any)
         _find_base(where, row.base or arguments.base),
         merged,
         changes,
-        seeds[:1] if arguments.smoke_test else seeds,
+        seeds,
         search,
         {key: float(value) for key, value in (row.reference or {}).items()},
         after,
-        arguments.smoke_test,
     )
 
 
@@ -343,12 +327,9 @@ def plan_pretraining(
     flags = {key: flags[key] for key in SHARED if key in flags} | to_flags(overrides)
     digest = _digest(json.dumps([str(base), *(flags[key] for key in sorted(flags))]))
     title = f"{slug(base.stem)}-{digest}"
-    folder, words = _make_command(
-        Path(arguments.output_dir) / "pretrained" / title,
-        base,
-        flags | to_flags({"finetune": None}),  # the row is the fine-tuning
-        smoke_test=arguments.smoke_test,
-    )
+    folder = Path(arguments.output_dir) / "pretrained" / title
+    # the row is the fine-tuning
+    words = _make_command(folder, base, flags | to_flags({"finetune": None}))
     return PlannedRun("pretrain", f"pre-training {title}", folder, words)
 
 
@@ -387,13 +368,9 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def _make_command(
-    folder: Path, base: Path, flags: Flags, *, smoke_test: bool
-) -> tuple[Path, list[str]]:
-    """Return the folder and the command line of a run; a smoke test moves its own folder."""
-    flags = flags | to_flags({"output_dir": str(folder), "smoke_test": smoke_test})
-    words = [str(base), *(word for part in flags.values() for word in part)]
-    return Path(smoke_folder(folder)) if smoke_test else folder, words
+def _make_command(folder: Path, base: Path, flags: Flags) -> list[str]:
+    flags = flags | to_flags({"output_dir": str(folder)})
+    return [str(base), *(word for part in flags.values() for word in part)]
 
 
 def _fill(where: str, kind: type, keys: Any) -> Any:

@@ -42,7 +42,6 @@ from minbert_cli import pretrain
 from minbert_cli.arguments import KINDS, PretrainArguments
 from minbert_cli.checkpoints import load_config
 from minbert_cli.help import show_help
-from minbert_cli.launch import describe_skipped
 from minbert_cli.recipe import parse_recipe, read_recipe
 from minbert_cli.recipes import HOME, IS_INSTALLED, RECIPES, check_program, with_recipe
 from minbert_cli.run_folder import (
@@ -228,8 +227,7 @@ def do_runs(
     Yields:
         Each run when it has ended, with a message if it has failed.
     """
-    # a smoke test begins again every time; the program itself guards its folder
-    overwrite = arguments.overwrite_output_dir and not arguments.smoke_test
+    overwrite = arguments.overwrite_output_dir
     for run in () if arguments.keep_checkpoints else runs:
         if states.get(run.folder) == "done":
             delete_checkpoints(run.folder)
@@ -524,11 +522,10 @@ class Campaign:
         self.arguments, plans = read_file(argv, QUICKSTART)
         arguments = self.arguments
         check_tables(arguments.output_dir, TABLES)
-        # a smoke test begins again every time; the program itself guards its folder
-        overwrite = arguments.overwrite_output_dir or arguments.smoke_test
+        overwrite = arguments.overwrite_output_dir
         self.rows, self.searches, searched = [], [], []
         for plan in plans:
-            if plan.search is None or arguments.smoke_test:
+            if plan.search is None:
                 self.rows += plan.examples()
             else:
                 search = RunningSearch(plan, overwrite=overwrite)
@@ -537,8 +534,6 @@ class Campaign:
         self.runs = order_runs(self.rows)
         self.checked = [*self.runs, *order_runs(searched)]
         self.states = find_states(self.checked, arguments.processes, overwrite=overwrite)
-        if arguments.smoke_test:
-            self.states = dict.fromkeys(self.states, "new")
 
     def describe(self) -> str:
         """Return the list of runs with their states, and of searches."""
@@ -598,8 +593,6 @@ def run(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("interrupted; repeat the command to resume", file=sys.stderr)
         return INTERRUPTED
-    if is_complete and campaign.arguments.smoke_test:
-        print(f"\n{describe_skipped(output_dir)}")
     return 0 if is_complete else 1
 
 

@@ -9,7 +9,6 @@ from transformers import TrainingArguments
 
 from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments, RunArguments
 from minbert_cli.checkpoints import ROW_LENGTH, choose_length
-from minbert_cli.console import EVALUATION_COST
 from minbert_cli.training.recipe_tasks import learns_from_text
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from trainers import Choice, Task, TaskTraining
@@ -28,6 +27,7 @@ LONG, LONG_BATCH_SIZE = 256, 16  # tokens of rows, and the most rows of a batch 
 WINDOW = 512  # tokens of the longest row that is one sequence
 FEWEST_EVALUATIONS, MOST_EVALUATIONS = 2, 10
 EVALUATION_SHARE = 0.1  # of the time of training
+EVALUATION_COST = 1 / 3  # of a row, compared with that of a training row: the forward pass
 # Rows that all evaluations together may have in any case: with few training rows the best weights
 # come early, and are missed by two evaluations (benchmarks/DEFAULTS.md).
 CHEAP_EVALUATION_ROWS = 10_000

@@ -10,8 +10,15 @@ from rich.console import Console
 from transformers import TrainerCallback
 
 from minbert_cli import console, finetune
-from minbert_cli.console import print_text, quiet_libraries, shows_bars
+from minbert_cli.console import (
+    describe_training,
+    measure_training,
+    print_text,
+    quiet_libraries,
+    shows_bars,
+)
 from tests import small_run
+from tests.trainers import tiny
 from trainers.reports.texts import format_time
 
 NOISE = ("LOAD REPORT", "Writing model shards", "'loss'", "'eval_", "train_runtime", "it/s")
@@ -129,8 +136,8 @@ def test_an_interrupted_run_leaves_the_terminal_as_it_was(tmp_path, capfd, monke
     monkeypatch.setattr(console, "Console", lambda **_: terminal)
     show = console.show_progress
 
-    def show_and_interrupt(trainer, workload):
-        progress = show(trainer, workload)
+    def show_and_interrupt(trainer):
+        progress = show(trainer)
         trainer.add_callback(Interruption())
         return progress
 
@@ -201,3 +208,23 @@ def test_a_terminal_shows_text_that_is_no_table_as_it_is(text):
     print_text(text, terminal)
 
     assert terminal.file.getvalue() == f"{text}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "size"),
+    [
+        ({"num_train_epochs": 1.5}, "32 steps (1.52 epochs, 128 rows) on cpu in float32"),
+        (
+            {"max_steps": 7, "gradient_accumulation_steps": 4, "bf16": True},
+            "7 steps (1.19 epochs, 100 rows) on cpu in bfloat16",
+        ),
+        ({"max_steps": 1611}, "1,611 steps (76.71 epochs, 6,444 rows) on cpu in float32"),
+    ],
+)
+def test_the_announced_size_is_that_of_the_training(tmp_path, arguments, size):
+    trainer = tiny.make_trainer(tmp_path, **arguments)
+    steps, epochs, _ = measure_training(trainer)
+    assert describe_training(trainer).endswith(f"\n\n{size}")
+    if steps < 100:
+        trainer.train()
+        assert (steps, pytest.approx(epochs)) == (trainer.state.global_step, trainer.state.epoch)

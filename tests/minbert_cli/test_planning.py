@@ -176,7 +176,6 @@ ROWS = [
     ({"a": {"seeds": [2**32]}}, r"seeds=\[4294967296\]; expected integers"),
     ({"a": {"overrides": {"seed": 1}}}, "row 'a': leave out seed; give seeds"),
     ({"a": {"overrides": {"output_dir": "x"}}}, "row 'a': leave out output_dir"),
-    ({"a": {"search": {"fields": {"smoke_test.x": [1]}}}}, "leave out smoke_test.x"),
     ({"a": {"overrides": {"tasks..x": 1}}}, "row 'a': 'tasks..x' is not a path"),
     ({"a": {"overrides": {"adapter.rank": 1}}}, "adapter.rank would have no effect, since"),
     ({"a": {"reference": {"sst": "52 %"}}}, "reference: sst='52 %'; expected a number"),
@@ -189,7 +188,7 @@ ROWS = [
     ({"a": {"pretrain": {"base": "no.yaml"}}}, "row 'a': pretrain: base: recipe 'no.yaml'"),
     ({"a": {"base": "no.yaml"}}, "row 'a': base: recipe 'no.yaml' is not a file"),
     ({"a": {"overrides": {"pretrain.x": 1}}}, "leave out pretrain.x; a row names its pre-training"),
-    ({"a": {"pretrain": TEXT | {"overrides": {"smoke_test": 1}}}}, "pretrain: leave out smoke_te"),
+    ({"a": {"pretrain": TEXT | {"overrides": {"output_dir": 1}}}}, "pretrain: leave out output_di"),
     (
         {"a": {"pretrain": TEXT, "overrides": {"model_config.hidden_size": 1}}},
         "model_config.hidden_size is set by its pre-training; write it into the overrides of pre",

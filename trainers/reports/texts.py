@@ -68,16 +68,6 @@ def format_time(seconds: float) -> str:
     return f"{whole // 3600:,} h {whole % 3600 // 60:02} min"
 
 
-def format_duration(seconds: float) -> str:
-    """Format a time to the minute, as in ``1 h 25 min``."""
-    if seconds < 60:
-        return "less than 1 min"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    if not hours:
-        return f"{minutes} min"
-    return f"{hours:,} h {minutes} min" if minutes else f"{hours:,} h"
-
-
 def markdown_table(lines: Sequence[Sequence[str]], text_columns: int = 2) -> str:
     """Align a table of texts, which are escaped.
 
