@@ -130,7 +130,7 @@ class FinetuneArguments(SamplingArguments, MethodArguments, RunArguments):
         sampling.make_order(sizes, self.parse_steps_per_epoch(), seed=0)
         if self.freeze_encoder:
             rates = ("layerwise_lr_decay", "head_learning_rate")
-            needless = ("freeze_layers", "unfreeze_layer_every", "lora")
+            needless = ("freeze_layers", "lora")
             for name in (*needless, *rates):
                 if getattr(self, name) is not None:
                     raise ValueError(f"freeze_encoder trains only the heads; leave {name} out")

@@ -72,8 +72,7 @@ GROUPS = {
                 *("smart", "gradient_surgery", "teacher"),
             ),
             (
-                *("freeze_layers", "unfreeze_layer_every", "layerwise_lr_decay_embeddings"),
-                *("averaging_decay", "averaging_start", "exponential_lr_gamma"),
+                *("freeze_layers", "averaging_decay"),
                 *("distillation_alpha", "distillation_temperature", "calibrate"),
             ),
         ),

@@ -46,7 +46,7 @@ def files(tmp_path_factory):
 @pytest.fixture(scope="module")
 def recipe(files):
     """Return a recipe of six steps whose learning rate decays."""
-    recipe = small_run.make_recipe(files) | {"exponential_lr_gamma": 0.5}
+    recipe = small_run.make_recipe(files) | {"lr_scheduler_type": "linear"}
     recipe["tasks"]["scores"]["max_train_samples"] = 20
     return recipe
 

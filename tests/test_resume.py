@@ -55,7 +55,7 @@ RUNS = {
         "save_steps": 1,
     },
     "schedules": {
-        "exponential_lr_gamma": 0.7,
+        "lr_scheduler_type": "cosine",
         "train_sampling_strategy": "group_by_length",
         "dataloader_num_workers": 1,
         "steps_per_epoch": "longest",
@@ -68,7 +68,6 @@ RUNS = {
         "smart": {"bregman_weight": 1.0},
         "weight_averaging": "ema",
         "averaging_decay": 0.7,
-        "unfreeze_layer_every": 0.4,
     },
     "pre-training": {"program": "pretrain"},
     "pre-training, two processes": {
@@ -86,10 +85,10 @@ RUNS = {
         "steps_per_epoch": 9,
         "save_steps": 1,
     },
-    "gradvac, two processes": {
+    "pcgrad, two processes": {
         "processes": 2,
         "task_sampling": "mixed",
-        "gradient_surgery": "gradvac",
+        "gradient_surgery": "pcgrad",
         "steps_per_epoch": 4,
     },
     "early stopping": {
@@ -279,7 +278,7 @@ def test_it_may_be_killed_at_any_step(whole_run, output, step, redone):
         ("methods", (3, 9)),
         ("drawn", (6, 13)),
         ("mixed", (3, 8)),
-        ("gradvac, two processes", (3, 7)),
+        ("pcgrad, two processes", (3, 7)),
     ],
 )
 def test_it_may_be_killed_again_and_again(whole_run, output, name, steps):

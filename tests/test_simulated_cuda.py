@@ -213,10 +213,9 @@ def test_training_equals_the_cpu(tmp_path, name):
     assert_close(values_of(gpu.model.state_dict()), cpu.model.state_dict(), atol=1e-4, rtol=1e-3)
 
 
-@pytest.mark.parametrize("surgery", ["pcgrad", "gradvac"])
-def test_gradient_surgery_equals_the_cpu(tmp_path, surgery):
+def test_gradient_surgery_equals_the_cpu(tmp_path):
     runs = [
-        train(tmp_path / kind.__name__, kind, {"gradient_surgery": surgery}, Mixed(), **options)
+        train(tmp_path / kind.__name__, kind, {"gradient_surgery": "pcgrad"}, Mixed(), **options)
         for kind, options in ((TrainingArguments, {"use_cpu": True}), (CudaArguments, {}))
     ]
     (cpu, expected), (gpu, actual) = runs

@@ -38,7 +38,6 @@ RUNS = {
         "weight_averaging": "ema",
         "averaging_decay": 0.5,
         "layerwise_lr_decay": 0.8,
-        "unfreeze_layer_every": 0.4,
     },
     "mixed": {"task_sampling": "mixed", "gradient_accumulation_steps": 2, "steps_per_epoch": 5},
     "pcgrad": {
@@ -47,7 +46,6 @@ RUNS = {
         "gradient_accumulation_steps": 2,
         "steps_per_epoch": 5,
     },
-    "gradvac": {"task_sampling": "mixed", "gradient_surgery": "gradvac", "steps_per_epoch": 4},
     "drawn": {"task_sampling": "annealed", "steps_per_epoch": "longest"},
     "by length": {"train_sampling_strategy": "group_by_length", "steps_per_epoch": "longest"},
 }

@@ -31,9 +31,7 @@ from .methods.base import Method as Method
 from .methods.distillation import Distillation as Distillation
 from .methods.gradient_surgery import GradientSurgery as GradientSurgery
 from .methods.layers import (
-    ExponentialDecay as ExponentialDecay,
     FreezeLayers as FreezeLayers,
-    GradualUnfreezing as GradualUnfreezing,
     LayerwiseLearningRates as LayerwiseLearningRates,
 )
 from .methods.method_arguments import MethodArguments as MethodArguments

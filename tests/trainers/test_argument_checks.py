@@ -30,7 +30,6 @@ BAD = {
     "seed": (-1, 2**32),
     "data_seed": (-1,),
     "eval_accumulation_steps": (0,),
-    "neftune_noise_alpha": (NAN, INF, -1.0),
     "save_total_limit": (0, -1),
     "max_steps": (10**12,),
     "logging_steps": (NAN, -1, 10**22),

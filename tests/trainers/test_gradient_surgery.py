@@ -1,4 +1,4 @@
-"""PCGrad and GradVac: examples by hand, a naive reference on vectors, and whole runs."""
+"""PCGrad: examples by hand, a naive reference on vectors, and whole runs."""
 
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -10,11 +10,10 @@ from torch import nn
 
 from tests.trainers.test_mixed import MIXED, WEIGHTS, run, weights
 from tests.trainers.tiny import SIZES, make_model
-from trainers import GradientSurgery, Mixed, list_batches
+from trainers import GradientSurgery, list_batches
 from trainers.methods.gradient_surgery import GradientMerger
 
 PCGRAD = MIXED | {"methods": {"gradient_surgery": "pcgrad"}}
-GRADVAC = MIXED | {"methods": {"gradient_surgery": "gradvac"}}
 
 
 class Encoder(nn.Module):
@@ -41,9 +40,6 @@ class Model(nn.Module):
         return self.encoder
 
 
-PARTS = [slice(0, 2), slice(2, 8), slice(8, 11)]
-
-
 def set_gradient(encoder, vector):
     parameters = list(encoder.parameters())
     parts = vector.split([parameter.numel() for parameter in parameters])
@@ -55,12 +51,12 @@ def get_gradient(encoder):
     return torch.cat([parameter.grad.flatten() for parameter in encoder.parameters()])
 
 
-def merge(method, vectors, *, step=0, seed=0, surgery=None):
+def merge(vectors, *, step=0, seed=0, surgery=None):
     """Merge the gradients of some tasks; gives the result, the surgeon and the conflicts."""
     plane = vectors[0].numel() == 2
     if surgery is None:
         model = Model(nn.Linear(1, 2, bias=False) if plane else None)
-        surgery = GradientMerger(model, "abcd"[: len(vectors)], method, seed)
+        surgery = GradientMerger(model, "abcd"[: len(vectors)], seed)
         surgery.encoder = model.encoder
     for task, vector in zip("abcd", vectors, strict=False):
         set_gradient(surgery.encoder, torch.as_tensor(vector))
@@ -69,25 +65,16 @@ def merge(method, vectors, *, step=0, seed=0, surgery=None):
     return get_gradient(surgery.encoder), surgery, conflicts
 
 
-def naive(vectors, orders, parts, targets=None):
-    """Do both algorithms as their papers write them: on vectors, one pair after the other."""
+def naive(vectors, orders):
+    """Do the algorithm as the paper writes it: on vectors, one pair after the other."""
     found = [vector.double().clone() for vector in vectors]
-    targets = None if targets is None else targets.copy()
     for i, others in enumerate(orders):
         for j in others:
-            for k, part in enumerate(parts):
-                own, other = found[i][part], vectors[j][part].double()
-                dot, length = own @ other, other.norm()
-                if targets is None:
-                    if dot < 0:
-                        own -= dot / length**2 * other
-                    continue
-                cosine, target = (dot / own.norm() / length).item(), targets[k, i, j]
-                if cosine < target:
-                    scale = target * (1 - cosine**2) ** 0.5 - cosine * (1 - target**2) ** 0.5
-                    own += own.norm() * scale / (length * (1 - target**2) ** 0.5) * other
-                targets[k, i, j] = 0.99 * target + 0.01 * cosine
-    return sum(found), targets
+            other = vectors[j].double()
+            dot = found[i] @ other
+            if dot < 0:
+                found[i] -= dot / other.norm() ** 2 * other
+    return sum(found)
 
 
 def draw(count, seed, size=11):
@@ -98,7 +85,7 @@ def draw(count, seed, size=11):
 def test_two_vectors_in_the_plane():
     first, second = torch.tensor([1.0, 0.0]), torch.tensor([-1.0, 1.0])
 
-    found, _, conflicts = merge("pcgrad", [first, second])
+    found, _, conflicts = merge([first, second])
 
     # (1, 0) becomes (1/2, 1/2), (-1, 1) becomes (0, 1): their sum, not their mean
     assert found.tolist() == [0.5, 1.5]
@@ -114,12 +101,10 @@ def test_without_a_conflict_it_is_the_plain_sum_to_the_bit(agreeing):
         for index, vector in enumerate(vectors):
             vector[torch.arange(11) % 3 != index] = 0
 
-    found, _, conflicts = merge("pcgrad", vectors)
+    found, _, conflicts = merge(vectors)
 
     assert torch.equal(found, vectors[0] + vectors[1] + vectors[2])
     assert conflicts == 0.0
-    # the targets of GradVac begin at zero: nothing below them
-    assert torch.equal(merge("gradvac", vectors)[0], found)
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])
@@ -127,82 +112,34 @@ def test_without_a_conflict_it_is_the_plain_sum_to_the_bit(agreeing):
 def test_pcgrad_follows_the_paper(count, step):
     vectors = draw(count, seed=10 * count + step)
 
-    found, surgery, conflicts = merge("pcgrad", vectors, step=step)
+    found, surgery, conflicts = merge(vectors, step=step)
 
-    expected, _ = naive(vectors, surgery.draw_orders(step), [slice(None)])
+    expected = naive(vectors, surgery.draw_orders(step))
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
     pairs = [(i, j) for j in range(count) for i in range(j)]
     assert conflicts == np.mean([(vectors[i] @ vectors[j] < 0).item() for i, j in pairs])
 
 
-def test_gradvac_follows_the_paper_layer_by_layer():
-    surgery, targets = None, np.zeros((3, 3, 3))
-    below = False
-
-    for step in range(60):
-        # they agree at first, which lifts the targets
-        vectors = [vector + 2 * (step < 40) for vector in draw(3, seed=step)]
-        found, surgery, _ = merge("gradvac", vectors, step=step, surgery=surgery)
-        expected, targets = naive(vectors, surgery.draw_orders(step), PARTS, targets)
-        torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
-        assert surgery.targets == pytest.approx(targets, abs=1e-6)
-        below |= not torch.allclose(found, sum(vectors))
-
-    assert surgery.groups == dict(zip((-1, 0, 1), PARTS, strict=True))
-    assert below
-    assert targets.max() > 0.1
-
-
-def test_gradvac_turns_a_gradient_until_its_cosine_is_the_target():
-    first, second = torch.tensor([3.0, 0.0]), torch.tensor([0.0, 2.0])
-    _, surgery, _ = merge("gradvac", [first, second])
-    surgery.targets[:] = [[0, 0.6], [0, 0]]
-
-    found, _, _ = merge("gradvac", [first, second], surgery=surgery)
-
-    # cosine 0: (3, 0) gets 3 (0.6 - 0) / (2 * 0.8) of (0, 2), and (0, 2) stays
-    turned = found - second
-    assert turned.tolist() == pytest.approx([3, 2.25])
-    assert torch.cosine_similarity(turned, second, dim=0).item() == pytest.approx(0.6)
-    assert surgery.targets[0, 0, 1] == pytest.approx(0.99 * 0.6)
-
-
-def test_a_gradient_of_zeros_leaves_the_targets_alone():
-    _, surgery, conflicts = merge("gradvac", [torch.ones(2), torch.zeros(2)])
-
-    assert conflicts == 0.0
-    assert not surgery.targets.any()
-
-
-@pytest.mark.parametrize("method", ["pcgrad", "gradvac"])
-def test_a_scaled_loss_scales_the_result(method):
-    plain, scaled = None, None
-    for step in range(3):
-        vectors = draw(3, seed=step)
-        found, plain, _ = merge(method, vectors, step=step, surgery=plain)
-        large = [1024 * vector for vector in vectors]
-        other, scaled, _ = merge(method, large, step=step, surgery=scaled)
-
-        assert torch.equal(other, 1024 * found)
-    assert np.array_equal(plain.targets, scaled.targets)
-
-
-@pytest.mark.parametrize("method", ["pcgrad", "gradvac"])
-def test_a_gradient_out_of_range_is_left_to_the_scaler(method):
+def test_a_scaled_loss_scales_the_result():
     vectors = draw(3, seed=0)
-    _, surgery, _ = merge(method, vectors)
-    before = surgery.targets.copy()
+    found, _, _ = merge(vectors)
+    scaled, _, _ = merge([1024 * vector for vector in vectors])
+
+    assert torch.equal(scaled, 1024 * found)
+
+
+def test_a_gradient_out_of_range_is_left_to_the_scaler():
+    vectors = draw(3, seed=0)
     vectors[1][4] = torch.inf
 
-    found, _, _ = merge(method, vectors, surgery=surgery)
+    found, _, _ = merge(vectors)
 
     assert not found.isfinite().all()
-    assert np.array_equal(surgery.targets, before)
 
 
 def test_what_no_task_used_has_no_gradient():
     model = Model()
-    surgery = GradientMerger(model, ["a", "b"], "pcgrad", seed=0)
+    surgery = GradientMerger(model, ["a", "b"], seed=0)
 
     for task in "ab":
         model.encoder.embeddings.weight.grad = torch.ones(2, 1)
@@ -216,22 +153,20 @@ def test_what_no_task_used_has_no_gradient():
 
 def test_gradients_that_are_forgotten_are_in_no_sum():
     vectors = draw(2, seed=3)
-    _, surgery, _ = merge("pcgrad", vectors)
+    _, surgery, _ = merge(vectors)
     set_gradient(surgery.encoder, 100 * torch.ones(11))
     surgery.take("a")  # as of a run that was stopped between two micro-batches
 
     surgery.forget()
 
-    assert torch.equal(merge("pcgrad", vectors, surgery=surgery)[0], merge("pcgrad", vectors)[0])
+    assert torch.equal(merge(vectors, surgery=surgery)[0], merge(vectors)[0])
     surgery.forget()
     with pytest.raises(ValueError, match="no gradients to merge"):
         surgery.merge(0)
 
 
 def test_the_order_of_the_tasks_depends_on_seed_and_step():
-    surgery, same, other = (
-        GradientMerger(Model(), "abcd", "pcgrad", seed=seed) for seed in (0, 0, 1)
-    )
+    surgery, same, other = (GradientMerger(Model(), "abcd", seed=seed) for seed in (0, 0, 1))
 
     orders = [surgery.draw_orders(step) for step in range(20)]
 
@@ -277,7 +212,7 @@ def test_a_run_projects_the_encoder_and_leaves_the_heads(make_trainer):
         )
         for task in SIZES
     ]  # fmt: skip
-    expected, _ = naive(vectors, merger_of(trainer).draw_orders(0), [slice(None)])
+    expected = naive(vectors, merger_of(trainer).draw_orders(0))
     actual = torch.cat([found[name].flatten() for name in shared])
     torch.testing.assert_close(actual.double(), expected, rtol=1e-4, atol=1e-6)
     for name in found.keys() - set(shared):
@@ -289,9 +224,8 @@ def test_a_run_projects_the_encoder_and_leaves_the_heads(make_trainer):
     assert not torch.allclose(actual, sum(vectors), atol=1e-4)  # something was projected
 
 
-@pytest.mark.parametrize("own", [PCGRAD, GRADVAC], ids=["pcgrad", "gradvac"])
-def test_two_micro_batches_give_the_gradient_of_a_batch_twice_as_large(make_trainer, own):
-    arguments = {"own": own, "max_steps": 3}
+def test_two_micro_batches_give_the_gradient_of_a_batch_twice_as_large(make_trainer):
+    arguments = {"own": PCGRAD, "max_steps": 3}
     _, big = run(make_trainer, per_device_train_batch_size=8, **arguments)
     _, small = run(make_trainer, gradient_accumulation_steps=2, **arguments)
 
@@ -320,23 +254,14 @@ def test_a_gradient_that_is_reused_gives_the_same_training(make_trainer, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("own", "options", "checkpoints"),
-    [
-        (PCGRAD, {}, (2, 6)),
-        (GRADVAC, {}, (2, 4, 6)),
-        (GRADVAC, {"gradient_accumulation_steps": 3, "num_train_epochs": 3}, (2, 4)),
-        (
-            MIXED | {"methods": {"gradient_surgery": "gradvac", "unfreeze_layer_every": 0.5}},
-            {},
-            (2, 6),
-        ),
-    ],
-    ids=["pcgrad", "gradvac", "accumulation", "unfreezing"],
+    ("options", "checkpoints"),
+    [({}, (2, 6)), ({"gradient_accumulation_steps": 3, "num_train_epochs": 3}, (2, 4))],
+    ids=["pcgrad", "accumulation"],
 )
 def test_a_resumed_run_ends_as_the_one_that_was_not_stopped(
-    make_trainer, tmp_path, own, options, checkpoints
+    make_trainer, tmp_path, options, checkpoints
 ):
-    options = {"own": own, "dropout": 0.2, "save_strategy": "steps", "save_steps": 2} | options
+    options = {"own": PCGRAD, "dropout": 0.2, "save_strategy": "steps", "save_steps": 2} | options
     whole = make_trainer(**options)
     whole.train()
 
@@ -345,9 +270,6 @@ def test_a_resumed_run_ends_as_the_one_that_was_not_stopped(
         resumed.train(resume_from_checkpoint=str(tmp_path / "run" / f"checkpoint-{step}"))
 
         torch.testing.assert_close(weights(resumed), weights(whole), rtol=0, atol=0)
-        targets = [merger_of(trainer).targets for trainer in (resumed, whole)]
-        assert np.array_equal(*targets)
-        assert targets[0].any() == (own is not PCGRAD)
 
 
 def test_the_log_has_the_mean_share_of_conflicts(make_trainer):
@@ -371,13 +293,7 @@ def freeze(model):
     ("own", "arguments", "message"),
     [
         ({"methods": PCGRAD["methods"]}, {}, "use task_sampling: mixed instead of round_robin"),
-        (
-            {"methods": {"gradient_surgery": "magic"}},
-            {},
-            "gradient_surgery='magic'; expected pcgrad",
-        ),
         (PCGRAD, {"model": freeze(make_model())}, r"3 task\(s\) and 0 such parameters"),
-        (PCGRAD, {"fsdp": True}, "needs the whole gradient of each task, and FSDP shards it"),
     ],
 )
 def test_what_it_cannot_do_is_refused(make_trainer, own, arguments, message):
@@ -385,18 +301,11 @@ def test_what_it_cannot_do_is_refused(make_trainer, own, arguments, message):
         make_trainer(own=own, **arguments)
 
 
-def test_a_launcher_that_shards_is_refused(monkeypatch):
-    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-
-    with pytest.raises(ValueError, match="FSDP shards it"):
-        GradientSurgery("pcgrad").check_sampling(Mixed())
-
-
 def test_one_task_alone_is_refused():
     with pytest.raises(ValueError, match=r"found 1 task\(s\) and 4 such parameters"):
-        GradientMerger(Model(), ["a"], "pcgrad", seed=0)
+        GradientMerger(Model(), ["a"], seed=0)
 
 
 def test_a_model_without_declared_shared_parameters_is_refused():
     with pytest.raises(ValueError, match="and 0 such parameters in base_model"):
-        GradientMerger(nn.Linear(2, 2), "ab", "pcgrad", seed=0)
+        GradientMerger(nn.Linear(2, 2), "ab", seed=0)

@@ -1,14 +1,12 @@
-"""Learning rates by layer, and gradual unfreezing."""
-
-from types import SimpleNamespace
+"""Learning rates by layer, and frozen layers."""
 
 import pytest
 import torch
 from torch import nn
-from transformers import BertConfig, BertForSequenceClassification, TrainerState
+from transformers import BertConfig, BertForSequenceClassification, TrainingArguments
 
-from trainers import GradualUnfreezing, LayerwiseLearningRates
-from trainers.methods.layers import EMBEDDINGS, freeze_below, layer_of
+from trainers import FreezeLayers, LayerwiseLearningRates
+from trainers.methods.layers import EMBEDDINGS, layer_of
 
 
 @pytest.fixture
@@ -42,13 +40,6 @@ def test_every_layer_has_the_power_of_the_paper(model: nn.Module) -> None:
     expected = {"layer.2.": 1.0, "layer.1.": 0.5, "layer.0.": 0.25, "embeddings.": 0.125}
     for name, factor in factors.items():
         assert factor == next((f for key, f in expected.items() if key in name), 1.0), name
-
-
-def test_embeddings_can_keep_the_full_rate(model: nn.Module) -> None:
-    factors = LayerwiseLearningRates(0.5, decay_embeddings=False).factors(model)
-
-    assert factors["bert.embeddings.word_embeddings.weight"] == 1
-    assert factors["bert.encoder.layer.0.output.dense.bias"] == 0.25
 
 
 @pytest.mark.parametrize("decay", [0.0, -0.5, 1.5])
@@ -96,47 +87,10 @@ def test_a_step_of_sgd_moves_layers_by_their_factors(model: nn.Module) -> None:
         torch.testing.assert_close(moved[name], torch.full_like(moved[name], 0.1 * factor))
 
 
-def test_the_table_counts_every_parameter_once(model: nn.Module) -> None:
-    method = LayerwiseLearningRates(0.5)
-    method.trainer = SimpleNamespace(model=model, args=SimpleNamespace(learning_rate=1e-3))
-
-    lines = method.describe().splitlines()
-    assert [line.split("  ")[0] for line in lines[1:]] == [
-        "pooler, heads",
-        "layer 2",
-        "layer 1",
-        "layer 0",
-        "embeddings",
-    ]
-    total = sum(int(line.split()[-1].replace(",", "")) for line in lines[1:])
-    assert total == sum(value.numel() for value in model.parameters())
-    assert "1.250e-04" in lines[-1]
-
-
 def test_frozen_layers_are_those_below(model: nn.Module) -> None:
-    freeze_below(model, 1)
+    FreezeLayers(1).prepare(model, TrainingArguments())
 
     learns = {name for name, value in model.named_parameters() if value.requires_grad}
     assert not any("embeddings" in name or "layer.0." in name for name in learns)
     assert any("layer.1." in name for name in learns)
     assert any("classifier" in name for name in learns)
-
-
-def test_unfreezing_goes_from_the_top_down(model: nn.Module) -> None:
-    method = GradualUnfreezing(0.5)
-    method.attach(SimpleNamespace(model=model))
-    seen = []
-    for epoch in (0.0, 0.49, 0.5, 1.0, 1.5, 2.0, 3.0):
-        method.before_step(TrainerState(epoch=epoch))
-        layers = {layer_of(n, 3) for n, v in model.named_parameters() if v.requires_grad}
-        seen.append(min(layers))
-
-    assert seen == [3, 3, 2, 1, 0, EMBEDDINGS, EMBEDDINGS]
-    freeze_below(model, 3)
-    method.finish()
-    assert all(value.requires_grad for value in model.parameters())
-
-
-def test_the_time_between_layers_is_checked() -> None:
-    with pytest.raises(ValueError, match="unfreeze_layer_every=0"):
-        GradualUnfreezing(0)

@@ -28,9 +28,7 @@ STATEFUL = {
     "none": {},
     "average": {"weight_averaging": "ema"},
     "smart": {"smart": {"bregman_weight": 1.0}},
-    "unfreezing": {"unfreeze_layer_every": 0.5},
-    "layers": {"layerwise_lr_decay": 0.5, "r_drop": 1.0, "exponential_lr_gamma": 0.5},
-    "surgery": {"gradient_surgery": "gradvac"},
+    "layers": {"layerwise_lr_decay": 0.5, "r_drop": 1.0},
 }
 SETTINGS = {"learning_rate": 0.02, "num_train_epochs": 2, "per_device_train_batch_size": 3}
 
@@ -186,7 +184,7 @@ def test_the_best_trial_has_the_highest_mean_and_can_be_trained_again(make, tmp_
 
 
 def test_a_trial_after_one_that_was_pruned_starts_anew(make):
-    methods = {"unfreeze_layer_every": 1.0, "weight_averaging": "ema"}
+    methods = {"smart": {"bregman_weight": 1.0}, "weight_averaging": "ema"}
     options = {"num_train_epochs": 2, "eval_strategy": "steps", "eval_steps": 2}
     expected = make("plain", methods=methods, **options)
     expected.train()

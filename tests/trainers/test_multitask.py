@@ -18,7 +18,6 @@ from tests.trainers.tiny import (
     weights,
 )
 from trainers import AggregateEarlyStopping, Task, TaskTraining, last_complete_checkpoint
-from trainers.methods.layers import exponential_factor
 
 
 class Spy(TrainerCallback):
@@ -128,38 +127,6 @@ def test_the_log_has_the_mean_loss_of_each_task_since_the_last_log(make_trainer)
     assert first["loss_moods"] == pytest.approx((single[0] + single[1]) / 2)
     assert {key for key in first if key.startswith("loss_")} == {f"loss_{t}" for t in SIZES}
     assert first["loss"] == pytest.approx(sum(first[f"loss_{task}"] for task in SIZES) / 3)
-
-
-def test_the_learning_rate_falls_by_gamma_after_every_epoch(make_trainer):
-    trainer = make_trainer(
-        own={"methods": {"exponential_lr_gamma": 0.5}, "steps_per_epoch": 5}, num_train_epochs=3
-    )
-
-    trainer.train()
-
-    rates = [entry["learning_rate"] for entry in trainer.state.log_history if "loss" in entry]
-    assert rates == [0.01] * 5 + [0.005] * 5 + [0.0025] * 5
-
-
-def test_gamma_counts_optimizer_steps(make_trainer):
-    trainer = make_trainer(
-        own={"methods": {"exponential_lr_gamma": 0.5}, "steps_per_epoch": 5},
-        gradient_accumulation_steps=2,
-        num_train_epochs=2,
-    )
-
-    trainer.train()
-
-    rates = [entry["learning_rate"] for entry in trainer.state.log_history if "loss" in entry]
-    assert rates == [0.01] * 3 + [0.005] * 3
-
-
-def test_gamma_comes_on_top_of_the_warmup():
-    factors = [
-        exponential_factor(step, gamma=0.5, steps_per_epoch=4, warmup_steps=2) for step in range(9)
-    ]
-
-    assert factors == [0, 0.5, 1, 1, 0.5, 0.5, 0.5, 0.5, 0.25]
 
 
 def test_evaluate_reports_every_task_and_the_aggregates(make_trainer):
@@ -328,7 +295,7 @@ def test_the_best_model_is_loaded_at_the_end(make_trainer):
 
 RESUMABLE = {
     "dropout": 0.2,
-    "own": {"steps_per_epoch": 6, "methods": {"exponential_lr_gamma": 0.9}},
+    "own": {"steps_per_epoch": 6},
     "save_strategy": "steps",
     "save_steps": 2,
 }
@@ -354,7 +321,7 @@ RESUMABLE = {
             (8, 10, 18),
         ),
         ({"eval_strategy": "epoch"}, (2, 6, 8)),
-        ({"neftune_noise_alpha": 5.0, "label_smoothing_factor": 0.1}, (2, 8)),
+        ({"label_smoothing_factor": 0.1}, (2, 8)),
         (
             {
                 "eval_strategy": "steps",
@@ -460,8 +427,6 @@ def test_unused_heads_are_searched_unless_disabled(make_trainer):
             {"tasks": change_task("pairs", problem_type="similarity")},
             r"'pairs': problem_type='similarity', but the model has a head for 'paraphrase'",
         ),
-        ({"methods": {"exponential_lr_gamma": 0.0}}, "exponential_lr_gamma=0.0; expected in"),
-        ({"methods": {"exponential_lr_gamma": 1.5}}, "exponential_lr_gamma=1.5; expected in"),
         ({"steps_per_epoch": "never"}, "steps_per_epoch='never'"),
     ],
 )

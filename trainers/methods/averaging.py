@@ -92,7 +92,8 @@ class WeightAveraging(Method):
             the last part of training (stochastic weight averaging, Izmailov et al. 2018).
         decay: Weight of the old average in a step of ``ema``, in [0, 1). In early steps it is
             less, (1 + steps) / (10 + steps), or a short run would keep its initial weights.
-        start: Share of all steps after which averaging begins, in [0, 1).
+        start: Share of all steps after which averaging begins, in [0, 1); None for 0 with ``ema``
+            and 0.75 with ``swa``.
 
     Raises:
         ValueError: If a value is out of range.
@@ -100,12 +101,14 @@ class WeightAveraging(Method):
 
     kind: Literal["ema", "swa"]
     decay: float = 0.999
-    start: float = 0.0
+    start: float | None = None
 
     def __post_init__(self) -> None:
         self.average: WeightAverage | None = None
         if self.kind not in ("ema", "swa"):
             raise ValueError(f"weight_averaging={self.kind!r}; expected 'ema' or 'swa'")
+        if self.start is None:
+            self.start = 0.75 if self.kind == "swa" else 0.0
         for name in ("decay", "start"):
             value = getattr(self, name)
             if not 0 <= value < 1:
@@ -126,7 +129,7 @@ class WeightAveraging(Method):
         self.average = WeightAverage(self.trainer.accelerator.unwrap_model(self.trainer.model))
 
     def after_step(self, state: TrainerState) -> None:
-        first = min(math.floor(self.start * state.max_steps) + 1, state.max_steps)
+        first = min(math.floor((self.start or 0) * state.max_steps) + 1, state.max_steps)
         if self.average is not None and state.global_step >= first:
             count = self.average.count
             self.average.update(self.kind, min(self.decay, (1 + count) / (10 + count)))

@@ -1,6 +1,5 @@
 """What a training method is: hooks that the trainer calls, in the order of its list of methods."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -10,7 +9,6 @@ from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 
 from trainers.data.sampling.task_sampling import TaskSampling
@@ -81,17 +79,6 @@ class Method:
 
     def scale_optimizer(self, optimizer: Optimizer, model: nn.Module) -> None:
         """Change the parameter groups of a new optimizer."""
-
-    def make_scheduler(
-        self, optimizer: Optimizer, *, steps_per_epoch: int, warmup_steps: int
-    ) -> LambdaLR | None:
-        """Build the learning rate schedule, or return None for that of the arguments.
-
-        Args:
-            optimizer: The optimizer.
-            steps_per_epoch: Optimizer steps of an epoch.
-            warmup_steps: Optimizer steps of the warmup.
-        """
 
     # Training
 
@@ -216,22 +203,6 @@ def nested_loss(
     for method in methods:
         nested = partial(method.loss, nested, task, inputs)
     return nested()
-
-
-def make_scheduler(
-    methods: Sequence[Method],
-    optimizer: Optimizer,
-    args: TrainingArguments,
-    num_training_steps: int,
-    batches_per_epoch: int,
-) -> LambdaLR | None:
-    """Build the learning rate schedule of the first method that has one, if any."""
-    options = {
-        "steps_per_epoch": math.ceil(batches_per_epoch / args.gradient_accumulation_steps),
-        "warmup_steps": args.get_warmup_steps(num_training_steps),
-    }
-    made = (method.make_scheduler(optimizer, **options) for method in methods)
-    return next((scheduler for scheduler in made if scheduler is not None), None)
 
 
 class MethodCallback(TrainerCallback):

@@ -1,6 +1,6 @@
-"""R-Drop, SMART and NEFTune: predictions should not change with small changes of the input.
+"""R-Drop and SMART: predictions should not change with small changes of the input.
 
-R-Drop and SMART compare predictions by the model's ``divergence``.
+Both compare predictions by the model's ``divergence``.
 """
 
 import logging
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,7 +18,6 @@ from torch.func import functional_call
 from transformers import TrainerState, TrainingArguments
 
 from datasets_scripts.checking import NotNegative, Positive, check_fields, check_value, whole_number
-from trainers.files import find_inner
 from trainers.methods.averaging import WeightAverage
 from trainers.methods.base import ComputeLoss, Method, StepLoss, refuse_sharding, refuse_shared_rows
 from trainers.problems import PROBLEMS
@@ -89,23 +88,17 @@ class SmartConfig:
     The change is added to the output of the embeddings, after layer norm and dropout. All passes
     have the same dropout masks: without a change the divergence is 0.
 
-    In mode ``paper`` the change is noise plus gradient steps, each scaled to ``step_size`` in its
-    largest element per sequence and clipped to ``epsilon``. Sizes are in units of the root mean
-    square of the embeddings. The absolute values of the paper, 1e-5 and 1e-3, give a divergence
-    of about 1e-8; the default here is larger.
-
-    In mode ``mtdnn`` the step is that of the authors' public code: noise plus the unscaled gradient
-    of the sum over rows, divided by its largest element token by token. Nothing is clipped, and
-    the result is close to random noise whose largest element is 1. The divergence between classes
-    is the symmetric one of the paper; their code treats every class as an outcome of its own and
-    holds the logarithms constant.
+    The change is noise plus gradient steps, each scaled to ``step_size`` in its largest element per
+    sequence and clipped to ``epsilon``. Sizes are in units of the root mean square of the
+    embeddings. The absolute values of the paper, 1e-5 and 1e-3, give a divergence of about 1e-8;
+    the default here is larger. The authors' public code neither scales nor clips the steps as the
+    paper does: its change is close to random noise.
 
     Args:
         weight: Weight of the smoothness term, lambda in the paper; 0 leaves it out.
         bregman_weight: Weight of the divergence from the moving average of the weights, mu in the
             paper; 0 leaves it out.
-        mode: ``paper`` or ``mtdnn``.
-        epsilon: Largest change of an element; mode ``paper``.
+        epsilon: Largest change of an element.
         noise: Standard deviation of the initial noise.
         step_size: Size of a gradient step.
         steps: Number of gradient steps.
@@ -118,7 +111,6 @@ class SmartConfig:
 
     weight: NotNegative = 1.0
     bregman_weight: NotNegative = 0.0
-    mode: Literal["paper", "mtdnn"] = "paper"
     epsilon: Positive = 0.1
     noise: Positive = 1e-5
     step_size: Positive = 0.1
@@ -159,8 +151,7 @@ def smoothness(
             moved = model(**given).logits
         divergence = SCALE * model.divergence(inputs["task"], moved, target)
         (gradient,) = torch.autograd.grad(divergence, change)
-        rows = len(target) if config.mode == "mtdnn" else 1
-        return torch.nan_to_num(gradient / SCALE * rows)
+        return torch.nan_to_num(gradient / SCALE)
 
     flat = (embeddings.flatten(0, -2), sequences, noise.flatten(0, -2))
     change, gradient = take_steps(config, *flat, gradient_at)
@@ -250,22 +241,15 @@ def take_steps(
     """Search for the change, (T, D), that changes predictions most, and the last gradient."""
     real = (sequences >= 0).unsqueeze(1)
     count = int(sequences.max()) + 1
-    unit = torch.ones((), device=embeddings.device)
-    if config.mode == "paper":
-        kept = embeddings.float().masked_fill(~real, 0)
-        unit = (kept.square().sum() / (real.sum() * embeddings.shape[1])).sqrt()
+    kept = embeddings.float().masked_fill(~real, 0)
+    unit = (kept.square().sum() / (real.sum() * embeddings.shape[1])).sqrt()
+    limit = config.epsilon * unit
     change = (noise * config.noise * unit).masked_fill(~real, 0)
     gradient = torch.zeros_like(change)
     for _ in range(config.steps):
         gradient = gradient_at(change).float().masked_fill(~real, 0)
-        if config.mode == "paper":
-            limit = config.epsilon * unit
-            step = gradient / _largest(gradient, sequences, count)
-            change = (change + config.step_size * unit * step).clamp(-limit, limit)
-        else:
-            change = change + config.step_size * gradient
-            # 1e-6 as in the public code
-            change = change / (change.abs().amax(dim=1, keepdim=True) + 1e-6)
+        step = gradient / _largest(gradient, sequences, count)
+        change = (change + config.step_size * unit * step).clamp(-limit, limit)
     return change, gradient
 
 
@@ -413,74 +397,3 @@ class RDrop(Regularizer):
         loss = (first.loss + second.loss) / 2 + self.alpha / 2 * weighted
         facts = first.facts | {"rdrop_divergence": divergence.detach()}
         return replace(first, loss=loss, facts=facts)
-
-
-KEY = "neftune_noise_alpha"
-
-
-class NoisyEmbeddings(Method):
-    """Add uniform noise of at most ``alpha / sqrt(L * D)`` to embeddings of L tokens of size D.
-
-    ``alpha`` is ``neftune_noise_alpha`` of the arguments; without it nothing is done. The trainer
-    always has this method, after those of the user: all passes of a step have the noise. The hook
-    of transformers takes L from the shape of the batch, which is wrong for packed sequences; models
-    that take none keep that hook.
-
-    Source: Jain et al. 2023, section 2.
-    """
-
-    alpha: float | None = None
-
-    def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
-        if args.neftune_noise_alpha is not None and args.torch_compile and _packs(model):
-            raise ValueError(
-                f"{KEY}={args.neftune_noise_alpha!r} adds noise by a hook, which torch_compile "
-                "does not follow; leave one of them out"
-            )
-
-    def attach(self, trainer: Any) -> None:
-        alpha = trainer.args.neftune_noise_alpha
-        self.model: Any = find_inner(trainer.model)
-        self.alpha = alpha if _packs(self.model) else None
-        trainer.neftune_noise_alpha = alpha if self.alpha is None else None
-
-    def loss(self, compute: ComputeLoss, task: str, inputs: dict[str, Any]) -> StepLoss:
-        if self.alpha is None or inputs.get("input_ids") is None:
-            return compute()
-        embeddings: nn.Embedding = self.model.get_input_embeddings()
-        scales = self.alpha / embeddings.embedding_dim**0.5 * _inverse_roots(inputs)
-
-        def add_noise(module: nn.Module, given: Any, output: Tensor) -> Tensor:  # noqa: ARG001
-            # the model may have taken padding out, and encode all sequences twice
-            scale = scales if _has_padding(given[0], inputs["input_ids"]) else scales[scales > 0]
-            scale = scale.repeat(output.shape[:-1].numel() // len(scale))
-            noise = torch.empty_like(output).uniform_(-1, 1)
-            return output + noise * scale.view(*output.shape[:-1], 1).to(output.dtype)
-
-        handle = embeddings.register_forward_hook(add_noise)
-        try:
-            return compute()
-        finally:
-            handle.remove()
-
-
-def _has_padding(encoded: Tensor, ids: Tensor) -> bool:
-    """Return whether the encoded ids, (B, L) or (1, T), have all tokens of a batch, (..., L)."""
-    rows = ids.view(-1, ids.shape[-1])
-    if len(encoded) == 1:  # without padding there is one row
-        return encoded.shape == rows.shape and torch.equal(encoded, rows)
-    return True
-
-
-def _packs(model: nn.Module) -> bool:
-    return hasattr(find_inner(model), "supports_packed_input")
-
-
-def _inverse_roots(inputs: dict[str, Any]) -> Tensor:
-    """Return 1 / sqrt(L) for every token of a sequence of L tokens, 0 for padding, (T,)."""
-    sequences = number_sequences(inputs).flatten()
-    real = sequences >= 0
-    lengths = sequences[real].bincount()
-    roots = torch.zeros(len(sequences), device=sequences.device)
-    roots[real] = lengths[sequences[real]].float().rsqrt()
-    return roots

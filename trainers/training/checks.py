@@ -80,7 +80,6 @@ RANGES: dict[str, Any] = {
     "data_seed": RunSeed | None,
     "eval_accumulation_steps": Steps | None,
     "dataloader_prefetch_factor": BatchRows | None,
-    "neftune_noise_alpha": NotNegative | None,
     "save_total_limit": Steps | None,
 }
 # Arguments that count only under a strategy, which does not depend on them.
@@ -291,6 +290,8 @@ def check_arguments(
         "auto_find_batch_size": args.auto_find_batch_size,
         "batch_eval_metrics": args.batch_eval_metrics,
         "prediction_loss_only": args.prediction_loss_only,
+        # its noise depends on the padding of a batch, and packed batches have none
+        "neftune_noise_alpha": args.neftune_noise_alpha is not None,
     }
     for name, is_refused in refused.items():
         if is_refused:
@@ -494,7 +495,7 @@ def check_comparisons(trainer: Any) -> None:
                 "per_device_eval_batch_size 2 or more"
             )
         if getattr(model.config.task(name), "num_sentences", None) == 1:
-            _check_noise(name, model, trainer.args)
+            _check_noise(name, model)
 
 
 def compares_rows(model: Any, task: str) -> bool:
@@ -558,19 +559,19 @@ def _check_batches(where: str, trainer: Any, leader: str) -> None:
     )
 
 
-def _check_noise(name: str, model: Any, args: Any) -> None:
-    """Check that the two vectors of a text differ in training, by dropout or noise."""
+def _check_noise(name: str, model: Any) -> None:
+    """Check that the two vectors of a text differ in training, by dropout."""
     others = tuple(f"heads.{task}." for task in model.heads if task != name)
     rates = [
         getattr(module, "p", 0)
         for path, module in model.named_modules()
         if isinstance(module, nn.Dropout) and not path.startswith((*others, "cls."))
     ]
-    if not any(rates) and not args.neftune_noise_alpha:
+    if not any(rates):
         raise ValueError(
             f"task {name!r}: SimCSE learns from two vectors of a text, which differ by dropout, "
             "but the model has none (hidden_dropout_prob=0, attention_probs_dropout_prob=0): give "
-            "the task a dropout such as 0.1, or neftune_noise_alpha, or take a model with dropout"
+            "the task a dropout such as 0.1, or take a model with dropout"
         )
 
 

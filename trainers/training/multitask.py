@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments, set_seed
 from transformers.integrations.integration_utils import TensorBoardCallback
@@ -21,9 +20,8 @@ from trainers.data.dataset import Rows, TaskDataset
 from trainers.data.rows import describe_labels
 from trainers.data.sampling.task_sampling import RoundRobin, StepsPerEpoch, TaskSampling
 from trainers.files import WriteError, find_inner, named_writes, takes_task
-from trainers.methods.base import Method, MethodCallback, StepLoss, make_scheduler
+from trainers.methods.base import Method, MethodCallback, StepLoss
 from trainers.methods.fits import TemperatureScaling, ThresholdFitting
-from trainers.methods.regularization import NoisyEmbeddings
 from trainers.task import Task, find_rows
 
 from .callbacks import DivergenceCheck, TensorBoard
@@ -126,8 +124,7 @@ class MultiTaskTrainer(Trainer):
                 raise ValueError(f"{name}: rows belong to a task; give them to Task.from_dataset")
         args = args or TrainingArguments()
         self._divergence = DivergenceCheck()
-        fits = (ThresholdFitting(), TemperatureScaling())
-        always = (NoisyEmbeddings(), *fits, self._divergence)
+        always = (ThresholdFitting(), TemperatureScaling(), self._divergence)
         self.methods: list[Method] = [*methods, *always]
         self._setup = Setup(
             list(tasks),
@@ -270,16 +267,6 @@ class MultiTaskTrainer(Trainer):
         for method in self.methods if is_new else ():
             method.scale_optimizer(optimizer, whole)
         return optimizer
-
-    def create_scheduler(
-        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
-    ) -> LRScheduler:
-        optimizer = optimizer or self.optimizer
-        if optimizer is not None and self.train_sampler is not None and not self.lr_scheduler:
-            steps = (num_training_steps, self.train_sampler.steps)
-            self.lr_scheduler = make_scheduler(self.methods, optimizer, self.args, *steps)
-            self._created_lr_scheduler = self.lr_scheduler is not None
-        return self.lr_scheduler or super().create_scheduler(num_training_steps, optimizer)
 
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
