@@ -72,18 +72,6 @@ def test_a_run_equals_one_with_an_optimizer_made_by_hand(make_trainer, decay, ch
     assert logged == pytest.approx([BASE * (6 - step) / 6 for step in range(6)])
 
 
-def test_the_table_has_both_rates_and_all_parameters(make_trainer):
-    method = {"head_learning_rate": HEADS, "layerwise_lr_decay": 0.5}
-    trainer = make_trainer(own={"methods": method})
-
-    lines = [line.split() for line in trainer.describe_training().splitlines()[-5:]]
-
-    assert [line[0] for line in lines] == ["heads", "pooler", "layer", "layer", "embeddings"]
-    assert [float(line[-2]) for line in lines] == [HEADS, BASE, BASE, BASE / 2, BASE / 4]
-    total = sum(int(line[-1].replace(",", "")) for line in lines)
-    assert total == sum(value.numel() for value in trainer.model.parameters())
-
-
 def test_the_head_of_a_stock_model_has_its_rate(make_trainer):
     sizes = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3}
     config = BertConfig(vocab_size=50, intermediate_size=8, num_labels=3, **sizes)
