@@ -20,10 +20,7 @@ def describe_data(run: Any) -> str:
     for task, splits in run.encoded.items():
         # a pre-training evaluates only some of its training rows
         held_out = {split: len(rows) for split, rows in splits.items() if split != "train"}
-        shares = any(task in labels for labels in run.trainer.train_dataset.shared.values())
-        sizes_of = run.trainer.train_sampler.sizes
-        learned = len(splits["train"]) if shares else sizes_of[task]
-        sizes = describe_sizes({"train": learned, **held_out})
+        sizes = describe_sizes({"train": run.trainer.train_sampler.sizes[task], **held_out})
         kind, source = run.trainer.problems[task].problem_type, run.facts.data[task]
         lines.append(f"{task}: {kind}, {source}, {sizes}")
         skipped = run.facts.bad_rows.get(task, [])

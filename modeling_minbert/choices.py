@@ -213,8 +213,6 @@ class MultipleChoiceTask(CalibratedTask, PooledTask):
 class MultipleChoiceHead(CalibratedHead, PooledHead):
     """A logit per choice, the lowest number where a row has none."""
 
-    computes_some_rows = False
-
     def __init__(self, config: Any, task: MultipleChoiceTask) -> None:
         super().__init__(config, task)
         self.padding = config.pad_token_id

@@ -39,7 +39,7 @@ ProblemType = Literal[
 ]
 # Metadata of the fields of tasks: their source.
 RECIPE: dict[str, Any] = {"set_by": "recipe"}
-# How texts become tokens, which is equal in tasks that share rows.
+# How texts become tokens.
 READING: dict[str, Any] = RECIPE | {"reads_texts": True}
 DATA: dict[str, SetBy] = {"set_by": "data"}
 TRAINING: dict[str, SetBy] = {"set_by": "training"}
@@ -372,7 +372,6 @@ class TaskBatch:
     options: dict[str, Any] = field(default_factory=dict)  # other arguments of the encoder
     num_sequences: int | None = None  # of a row, (B, S, L); None for (B, L)
     labels: Tensor | None = None
-    labelled_rows: Tensor | None = None  # rows that the head computes, (k,); None for all
     targets: dict[str, Tensor | None] = field(default_factory=dict)  # others, by argument
     keys: Tensor | None = None  # hashes of the texts, (B, S), for losses that compare rows
     num_windows: Tensor | None = None  # sequences of each text, (B,) or (B, S); None for one
@@ -489,12 +488,10 @@ class MinBertHead(nn.Module):
     Attributes:
         task: The description of the task.
         gathers: Whether a loss that compares rows uses the rows of all processes in training.
-        computes_some_rows: Whether `forward` computes only the `labelled_rows` of a batch.
         label_smoothing: Share of a label that is spread over all classes in training.
     """
 
     gathers = False
-    computes_some_rows = False
     label_smoothing = 0.0
     task: Any
 

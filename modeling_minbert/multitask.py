@@ -41,68 +41,6 @@ from .pretraining import MinBertPreTrainingHeads, SharedHead
 from .questions import MinBertAnswering
 from .texts import list_rows
 
-
-def only_labels(labels: Any, name: str) -> Any:
-    """Return the labels of a single task, None for none; a dictionary raises ValueError."""
-    if not isinstance(labels, Mapping):
-        return labels
-    raise ValueError(
-        f"labels are a dictionary of several tasks, but task={name!r} names one; give a list of "
-        "their names"
-    )
-
-
-class GivenLabels:
-    """The labels of a batch by task.
-
-    Args:
-        names: The tasks that are computed.
-        labels: Their labels, (B, ...) or (k, ...), by name; None for none.
-        rows: By name, indices of the rows that have a label, (k,); those of other tasks all have.
-
-    Raises:
-        ValueError: If labels are not a dictionary, or of a task that is not computed.
-    """
-
-    def __init__(self, names: Sequence[str], labels: Any, rows: Any) -> None:
-        _check_mapping("labels", labels)
-        _check_mapping("labelled_rows", rows)
-        self.labels: Mapping[str, Tensor] = labels or {}
-        self.rows: Mapping[str, Tensor] = rows or {}
-        _check_names("labels", self.labels, names)
-        _check_names("labelled_rows", self.rows, list(self.labels))
-
-    def make_batch(
-        self, name: str, head: MinBertHead, inputs: Inputs, options: Mapping[str, Any]
-    ) -> TaskBatch:
-        """Make the batch of a task: with its labels, or to be predicted."""
-        labels = self.labels.get(name)
-        count = head.task.num_predicted if labels is None else head.task.num_sequences
-        batch = TaskBatch(name, inputs, {**options}, count, labels)
-        batch.labelled_rows = self.rows.get(name)
-        if batch.labelled_rows is not None and not head.computes_some_rows:
-            raise ValueError(
-                f"labelled_rows of task {name!r}: a {head.task.problem_type} task computes all "
-                "rows of a batch; leave them out"
-            )
-        return batch
-
-
-def _check_mapping(what: str, given: Any) -> None:
-    if given is not None and not isinstance(given, Mapping):
-        raise ValueError(
-            f"task names several tasks, so {what} are a dictionary by task, not a "
-            f"{type(given).__name__}"
-        )
-
-
-def _check_names(what: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
-    if others := [name for name in given if name not in known]:
-        raise ValueError(
-            f"{what} of task {others[0]!r}; expected some of {', '.join(known) or 'none'}"
-        )
-
-
 logger = logging.get_logger(__name__)
 
 
@@ -212,7 +150,7 @@ class MinBertForMultiTask(
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        labels: Tensor | Mapping[str, Tensor] | None = None,
+        labels: Tensor | None = None,
         task: str | Sequence[str] | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
@@ -229,10 +167,8 @@ class MinBertForMultiTask(
         A regression takes `labels` (B,), or (B, K) for several targets, in the units of the data,
         in which its `logits` are, too; a missing label is -100.
 
-        With a list of names as `task` the result is a dictionary of the outputs by task. `labels`
-        are a dictionary, too, and so may be `labelled_rows`, the indices of the rows that have a
-        label of a task, (k,), if not all have: its labels, logits and loss are of these rows. A
-        task without labels has no loss, and a contrastive one takes pairs then, as in `predict`.
+        With a list of names as `task` the result is a dictionary of the outputs by task, without a
+        loss; a contrastive task takes pairs then, as in `predict`.
 
         A contrastive task takes no labels and always has a `loss`; rows of padding alone (packed:
         that begin with it) fill the batch. In training a single sentence of a row is encoded twice.
@@ -274,16 +210,15 @@ class MinBertForMultiTask(
             "end_positions": end_positions,
         }
         if task is not None and not isinstance(task, str):
-            if any(given is not None for given in targets.values()):
-                raise ValueError(f"targets are of one task, but task={task!r} names several")
-            return self.compute_several(task, inputs, options, labels)
+            if any(given is not None for given in (labels, *targets.values())):
+                raise ValueError(f"labels are of one task, but task={task!r} names several")
+            return self._compute_several(task, inputs, options)
         name = task or str(self.config.default_task)
         spec = self._tasks.get(name) or self.config.task(name)  # refuses unknown tasks
         is_in_pipeline = use_cache is not None and task is None
         if is_in_pipeline:
             check_row_of_pipeline(name, spec, inputs, self.config.max_position_embeddings)
-        own = only_labels(labels, name)
-        batch = TaskBatch(name, inputs, options, spec.num_sequences, own, targets=targets)
+        batch = TaskBatch(name, inputs, options, spec.num_sequences, labels, targets=targets)
         # not a named argument, which exporters and pipelines would take for a necessary one
         batch.num_windows = options.pop("num_windows", None)
         batch.has_window_axis = check_windows(batch, has_windows=spec.has_windows)
@@ -307,30 +242,23 @@ class MinBertForMultiTask(
         )
         return head(outputs, batch)
 
-    def compute_several(
-        self,
-        names: Sequence[str],
-        inputs: Inputs,
-        options: dict[str, Any],
-        labels: Mapping[str, Tensor] | Tensor | None = None,
+    def _compute_several(
+        self, names: Sequence[str], inputs: Inputs, options: dict[str, Any]
     ) -> Any:
-        """Run the encoder once, and the heads of several tasks: outputs by name."""
+        """Run the encoder once, and the heads of several tasks, to predict: outputs by name."""
         if not names:
             raise ValueError("task is an empty list: name at least one task")
         for name in names:
             if name not in self._tasks:
                 self.config.task(name)  # refuses it
         heads = {name: self._find_head(name) for name in names}
-        given = GivenLabels(names, labels, options.pop("labelled_rows", None))
         num_windows = options.pop("num_windows", None)
         found: dict[str, tuple[TaskBatch, Reading]] = {}
         for name, head in heads.items():
-            batch = given.make_batch(name, head, inputs, options)
+            batch = TaskBatch(name, inputs, {**options}, head.task.num_predicted)
             batch.num_windows = num_windows
             batch.has_window_axis = check_windows(batch, has_windows=head.task.has_windows)
             check_inputs(batch)
-            if batch.labels is not None:
-                head.prepare(batch)
             batch = head.arrange(batch)
             batch.read = head.read(batch)
             layers = head.task.count_layers(self.config.num_hidden_layers)

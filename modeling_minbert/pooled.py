@@ -552,7 +552,6 @@ class PooledHead(MinBertHead):
     """A head on pooled vectors; subclasses convert labels and logits."""
 
     class_weights: Tensor | None  # (K,); None for equal ones
-    computes_some_rows = True
 
     def __init__(self, config: Any, task: PooledTask) -> None:
         super().__init__()
@@ -578,8 +577,6 @@ class PooledHead(MinBertHead):
                 if self.windows is None
                 else text_keys_of_windows(batch, find_windows(batch))
             )
-            if batch.keys is not None and batch.labelled_rows is not None:
-                batch.keys = batch.keys.index_select(0, batch.labelled_rows)
 
     def arrange(self, batch: TaskBatch) -> TaskBatch:
         """Flatten rows to sequences; in training a single sequence is encoded twice."""
@@ -607,19 +604,14 @@ class PooledHead(MinBertHead):
         )
 
     def pool(self, outputs: Any, batch: TaskBatch) -> Tensor:
-        """Pool the sequences: (B, D), or (B, S, D); (B, 2, D) if they were encoded twice.
-
-        With `labelled_rows` B is the number of these.
-        """
+        """Pool the sequences: (B, D), or (B, S, D); (B, 2, D) if they were encoded twice."""
         pooled = pool_outputs(outputs, batch.inputs[1], self.task.pooling)
         if self.windows is not None:
             pooled = self.windows(pooled, batch.windows)
         if batch.is_repeated:
             return pooled.unflatten(0, (2, -1)).transpose(0, 1)
         count = batch.num_sequences
-        pooled = pooled if count is None else pooled.unflatten(0, (-1, count))
-        rows = batch.labelled_rows
-        return pooled if rows is None else pooled.index_select(0, rows)
+        return pooled if count is None else pooled.unflatten(0, (-1, count))
 
     def embed(self, pooled: Tensor) -> Tensor:
         """Map pooled vectors to those that are compared, of the same shape."""

@@ -818,7 +818,6 @@ class ContrastiveHead(PooledHead):
     """Vectors of length 1, (B, S, D), instead of logits."""
 
     scales = False
-    computes_some_rows = False
 
     def __init__(self, config: Any, task: ContrastiveTask) -> None:
         super().__init__(config, task)

@@ -181,8 +181,6 @@ class PreTrainingTask(TextTask):
 class SharedHead:
     """BERT's pre-training heads, `model.cls`, as the head of one task; see `MinBertHead`."""
 
-    computes_some_rows = False
-
     def __init__(self, model: Any, task: MinBertTask) -> None:
         self.model = model
         self.task = task

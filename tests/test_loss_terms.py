@@ -134,33 +134,6 @@ def test_so_are_they_with_what_a_method_adds(tmp_path, method):
     assert_equal(one, four)
 
 
-SHARED = ("classification", "ordinal", "regression", "multi_label_classification")
-
-
-def test_so_are_they_for_tasks_that_share_rows(tmp_path):
-    heads = {kind: HEADS[kind][-1] for kind in SHARED}
-    described = {kind: {"problem_type": kind, "dropout": 0.0, **heads[kind]} for kind in SHARED}
-
-    def build(batches):
-        tasks = [
-            make_task(
-                *(kind, heads[kind], kind),
-                shares_rows_with=None if kind == SHARED[0] else SHARED[0],
-            )
-            for kind in SHARED
-        ]
-        model = make_model("", {}, described)
-        name = "classification-0-cross_entropy"
-        return make_trainer(tmp_path, name, tasks=tasks, model=model, max_steps=2, **batches)
-
-    one, four = build(ONE), build(FOUR)
-
-    assert_equal(one, four)
-    for kind in SHARED:
-        losses = (logged(trainer, f"loss_{kind}") for trainer in (four, one))
-        assert next(losses) == pytest.approx(next(losses), rel=1e-4)
-
-
 def test_batches_of_a_token_budget_weigh_by_their_rows(tmp_path):
     name = "classification-0-cross_entropy"
     task = make_task(*CASES[name])

@@ -42,10 +42,6 @@ class TaskTraining:
         oversample: ``balanced`` to repeat rows so that all classes are equally frequent, or the
             share of each class in a pass over the rows, by its name or number; None leaves the rows
             as they are. For tasks whose rows have one class each.
-        shares_rows_with: Name of a task whose training rows have the same texts, with labels of
-            their own. Each row is then encoded once for both tasks, and the loss of a step is the
-            sum of their losses. Rows need not have both labels. The batches are those of the other
-            task.
 
     Raises:
         ValueError: If a value has the wrong type or is out of range, or both sizes are given.
@@ -57,7 +53,6 @@ class TaskTraining:
     auxiliary: bool = False
     regularize: bool = True
     oversample: Oversample | None = None
-    shares_rows_with: str | None = None
 
     def __post_init__(self) -> None:
         check_oversample(self.oversample)
@@ -70,12 +65,6 @@ class TaskTraining:
 
     def check_type(self, problem_type: str) -> None:
         """Raise ValueError if a value does not suit tasks of a problem type."""
-        if self.shares_rows_with is not None and not PROBLEMS[problem_type].shares_rows:
-            types = ", ".join(name for name, kind in PROBLEMS.items() if kind.shares_rows)
-            raise ValueError(
-                f"shares_rows_with={self.shares_rows_with!r} is for tasks of the types {types}; "
-                f"leave it out of a {problem_type} task"
-            )
         if self.oversample is not None and not TASKS[problem_type].has_classes:
             types = ", ".join(name for name, kind in TASKS.items() if kind.has_classes)
             raise ValueError(

@@ -26,8 +26,7 @@ from modeling_minbert import MinBertConfig, __version__, unknown
 from modeling_minbert.inference import batches, choose_tokens, predicting, windows_of
 from modeling_minbert.texts import Encoded
 from trainers import PROBLEMS, load_pretrained
-from trainers.methods.base import refuse_shared_rows
-from trainers.methods.distillation import NOT_SHARED, reduce_width
+from trainers.methods.distillation import reduce_width
 
 EXAMPLE = "a folder or a Hub id, {path: folder, task: name}, or a list of these"
 TOKEN_COLUMNS = ("input_ids", "token_type_ids")
@@ -129,11 +128,9 @@ class Teaching:
         """Check what depends on whether a `RecipeTask` has a teacher, before rows are read.
 
         Raises:
-            ValueError: If rows without labels have no teacher, or one teaches rows that tasks
-                share.
+            ValueError: If rows without labels have no teacher.
         """
         taught = [name for name in tasks if self.teaches(name)]
-        refuse_shared_rows(tasks, taught, *NOT_SHARED)
         for name, task in tasks.items():
             if task.data.unlabeled_file is not None and name not in taught:
                 raise ValueError(

@@ -289,5 +289,5 @@ def test_a_string_is_no_list(model, given):
 def test_labels_of_one_task_are_refused_for_several(model, tokenizer):
     batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
 
-    with pytest.raises(ValueError, match="labels are a dictionary by task"):
+    with pytest.raises(ValueError, match="labels are of one task"):
         model(**batch, task=["pooled", "mean"], labels=torch.zeros(5, dtype=torch.long))

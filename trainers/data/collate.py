@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .masking import IGNORED_LABEL, TextTask
-from .rows import TEACHER, WINDOWS_COLUMN, BatchLabels, Joined, TaskBatch, join_labels
+from .rows import TEACHER, WINDOWS_COLUMN, Joined, TaskBatch
 
 
 def pad_windows(columns: Mapping[str, Tensor], counts: Tensor, padding: int) -> dict[str, Tensor]:
@@ -133,9 +133,6 @@ class TaskCollator:
     need not be synchronized to find them. If next sentences are trained, too, there is
     ``next_sentence_label`` (B,); if they are trained alone, these are the ``labels`` (B,).
 
-    Rows with labels of several tasks have ``labels`` by task, (B, ...), and where only k rows have
-    one, (k, ...) with their indices in ``labelled_rows``, (k,), by task.
-
     If the rows have them, outputs of M teachers come last, as ``teacher_logits``: (B, M, ...), or
     of tokens in the shape of ``input_ids``, (B, L, M, K) or (1, T, M, K); for questions (B, L, M,
     2) also if packed. They are NaN at paddings and in fillers.
@@ -190,8 +187,6 @@ class TaskCollator:
         for name, values in of_rows.items():
             if values is not None:
                 batch[name] = _to_tensor(values)
-        if joined.shared is not None:
-            batch |= _share_labels(joined.shared)
         if joined.num_windows is not None:
             counts = torch.from_numpy(joined.num_windows)
             batch[WINDOWS_COLUMN] = counts if joined.num_texts > 1 else counts.squeeze(1)
@@ -279,16 +274,6 @@ def _to_tensor(values: NDArray[Any]) -> Tensor:
     return torch.from_numpy(values.astype(np.float32 if values.dtype.kind == "f" else np.int64))
 
 
-def _share_labels(shared: Mapping[str, BatchLabels]) -> dict[str, Any]:
-    """Return labels by task, and which rows have them where not all do."""
-    given = {task: labels for task, labels in shared.items() if len(labels.values)}
-    rows = {task: each.rows for task, each in given.items() if each.rows is not None}
-    return {
-        "labels": {task: _to_tensor(labels.values) for task, labels in given.items()},
-        "labelled_rows": {task: torch.from_numpy(places) for task, places in rows.items()},
-    }
-
-
 def _fill_rows(batch: Mapping[str, Any], rows: int, sequences: int) -> dict[str, Any]:
     """Append filler rows, which have so many sequences, to the columns with a value for each."""
     filled = {}
@@ -310,9 +295,7 @@ def join_rows(rows: Sequence[Mapping[str, Any]]) -> Joined:
     is_separate = isinstance(sequences[0][0], Sequence | np.ndarray)
     if is_separate:
         sequences, types = list(chain(*sequences)), list(chain(*types))
-    is_shared = isinstance(rows[0].get("labels"), Mapping)
-    has_own = "labels" in rows[0] and not is_shared
-    labels, token_labels = _join_labels(rows) if has_own else (None, None)
+    labels, token_labels = _join_labels(rows) if "labels" in rows[0] else (None, None)
     return Joined(
         names[0],
         len(rows),
@@ -324,7 +307,6 @@ def join_rows(rows: Sequence[Mapping[str, Any]]) -> Joined:
         is_separate=is_separate,
         num_windows=_stack(rows, WINDOWS_COLUMN, np.int64),
         teacher=_stack(rows, TEACHER),
-        shared=join_labels([row["labels"] for row in rows]) if is_shared else None,
     )
 
 

@@ -16,12 +16,10 @@ from .rows import (
     TEACHER,
     WINDOWS_COLUMN,
     FlatRows,
-    SharedLabels,
     SourceRows,
     TaskBatch,
     TeacherRows,
     TextSource,
-    list_labels,
     row_order,
 )
 from .sampling.streams import Counts, counts_of
@@ -44,10 +42,8 @@ class TaskDataset(Dataset[dict[str, Any]]):
         tasks: Encoded rows of each task; columns other than ``MODEL_COLUMNS`` and
             ``num_windows`` are ignored.
         sampler: Receives every ``set_epoch``.
-        shared: Labels by task of rows that have those of several tasks, by the task of the rows.
 
     Attributes:
-        shared: Labels of the tasks that share rows, by the task of the rows.
         teachers: Outputs of teachers for the rows of some tasks; a batch has them, too.
     """
 
@@ -55,7 +51,6 @@ class TaskDataset(Dataset[dict[str, Any]]):
         self,
         tasks: Mapping[str, Rows],
         sampler: Sampler[list[int]] | None = None,
-        shared: Mapping[str, Mapping[str, SharedLabels]] | None = None,
     ) -> None:
         self.sizes = {task: len(rows) for task, rows in tasks.items()}
         self._tasks = list(tasks)
@@ -63,7 +58,6 @@ class TaskDataset(Dataset[dict[str, Any]]):
         self._datasets = [_select_columns(rows) for rows in tasks.values()]
         self._flat = [_read_flat(rows) for rows in self._datasets]
         self._sampler = sampler
-        self.shared = shared or {}
         self.teachers: dict[str, TeacherRows] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -100,24 +94,12 @@ class TaskDataset(Dataset[dict[str, Any]]):
         position = int(positions[0])
         task, flat = self._tasks[position], self._flat[position]
         start = self._ends[position] - self.sizes[task]
-        beside = self.teachers.get(task), self.shared.get(task)
+        teacher, places = self.teachers.get(task), places - start
         if flat is not None:
-            return TaskBatch(task, flat, places - start, passes, *beside)
-        return self._read_rows(position, places - start, *beside)
-
-    def _read_rows(
-        self,
-        position: int,
-        places: NDArray[np.int64],
-        teacher: TeacherRows | None,
-        shared: Mapping[str, SharedLabels] | None,
-    ) -> list[dict[str, Any]]:
-        """Read rows of a task that has no flat arrays."""
-        task, rows = self._tasks[position], self._datasets[position][places.tolist()]
+            return TaskBatch(task, flat, places, passes, teacher)
+        rows = self._datasets[position][places.tolist()]
         if teacher is not None:
             rows = {**rows, TEACHER: teacher.read(places).tolist()}
-        if shared is not None:
-            rows = {**rows, LABELS: [list_labels(shared, place) for place in places]}
         return [
             {"task": task, **dict(zip(rows, values, strict=True))}
             for values in zip(*rows.values(), strict=True)

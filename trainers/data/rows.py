@@ -1,9 +1,6 @@
-"""Rows of tasks as flat arrays, with labels of other tasks and outputs of teachers beside them."""
+"""Rows of tasks as flat arrays, with outputs of teachers beside them."""
 
-import hashlib
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import datasets
@@ -11,139 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-TOKEN_COLUMNS = ("input_ids", "token_type_ids")
 LABELS = "labels"
-BLOCK = 1_000  # rows that are in memory as Python lists
-
-
-class BatchLabels(NamedTuple):
-    """Labels of a task for some rows of a batch."""
-
-    values: NDArray[Any]  # (k, ...)
-    rows: NDArray[np.int64] | None  # which rows they are of, (k,); None for all
-
-    def only(self) -> Any:
-        """Return the label of the only row, None if it has none."""
-        return self.values[0].tolist() if len(self.values) else None
-
-
-@dataclass(frozen=True)
-class SharedLabels:
-    """Labels of a task for the rows of its group."""
-
-    values: NDArray[Any]  # (N, ...); arbitrary where there is none
-    is_given: NDArray[np.bool_]  # (N,)
-
-    def read(self, rows: NDArray[np.int64]) -> BatchLabels:
-        """Read the labels that some rows, (B,), have."""
-        given = np.flatnonzero(self.is_given[rows])
-        places = None if len(given) == len(rows) else given
-        return BatchLabels(self.values[rows[given]], places)
-
-
-def describe_labels(labels: Mapping[str, SharedLabels]) -> str:
-    """Count the rows of tasks that share them, and the labels of each."""
-    rows = len(next(iter(labels.values())).is_given)
-    counts = ", ".join(f"{task} {each.is_given.sum():,}" for task, each in labels.items())
-    return f"each of these {rows:,} rows is encoded once for its labels: {counts}"
-
-
-def list_labels(labels: Mapping[str, SharedLabels], row: int) -> dict[str, Any]:
-    """Return the labels of a row by task, None where it has none."""
-    return {
-        task: each.values[row].tolist() if each.is_given[row] else None
-        for task, each in labels.items()
-    }
-
-
-def join_labels(rows: Sequence[Mapping[str, Any]]) -> dict[str, BatchLabels]:
-    """Join what ``list_labels`` returned for each row of a batch."""
-    joined = {}
-    for task in rows[0]:
-        values = [row[task] for row in rows]
-        given = [place for place, value in enumerate(values) if value is not None]
-        places = None if len(given) == len(values) else np.asarray(given, np.int64)
-        joined[task] = BatchLabels(np.asarray([values[place] for place in given]), places)
-    return joined
-
-
-class SharedRows(NamedTuple):
-    """The rows of a group of tasks, without labels, and the labels of each task."""
-
-    rows: datasets.Dataset
-    labels: dict[str, SharedLabels]
-
-
-def share_rows(tasks: Mapping[str, datasets.Dataset]) -> SharedRows:
-    """Merge the training rows of several tasks that have the same texts.
-
-    Rows with equal tokens are one row. If a task has such rows several times, the first of them is
-    that of the first one in the other tasks, and so on.
-
-    Args:
-        tasks: Encoded rows of each task, with labels.
-
-    Raises:
-        ValueError: If a task has no row that another one has, too.
-    """
-    places: dict[tuple[bytes, int], int] = {}
-    parts, found = [], {}
-    for task, rows in tasks.items():
-        known = len(places)
-        own = np.asarray(
-            [places.setdefault(key, len(places)) for key in _number_rows(rows)], np.int64
-        )
-        found[task] = own
-        parts.append(rows.select(np.flatnonzero(own >= known)).remove_columns(LABELS))
-    _check_overlap(found, len(places))
-    labels = {
-        task: _scatter(tasks[task].with_format("numpy")[LABELS][:], own, len(places))
-        for task, own in found.items()
-    }
-    return SharedRows(_concatenate(parts), labels)
-
-
-def _check_overlap(found: Mapping[str, NDArray[np.int64]], count: int) -> None:
-    """Check that every task has a row that is also one of another task."""
-    tasks = np.zeros(count, np.int64)
-    for own in found.values():
-        tasks[own] += 1
-    for task, own in found.items():
-        if tasks[own].max() < 2:
-            raise ValueError(
-                f"task {task!r}: none of its training rows has the tokens of a row of "
-                f"{', '.join(map(repr, found.keys() - {task}))}, with which it shares rows; tasks "
-                "that do need the same texts, encoded in the same way (pair_encoding, truncation, "
-                "max_length)"
-            )
-
-
-def _number_rows(rows: datasets.Dataset) -> Iterator[tuple[bytes, int]]:
-    """Yield a hash of the tokens of each row, and how many rows before it have the same."""
-    seen: Counter[bytes] = Counter()
-    columns = rows.select_columns(list(TOKEN_COLUMNS)).with_format(None)
-    for block in columns.iter(BLOCK):
-        for tokens in zip(*block.values(), strict=True):
-            key = hashlib.blake2b(repr(tokens).encode(), digest_size=16).digest()
-            yield key, seen[key]
-            seen[key] += 1
-
-
-def _scatter(labels: NDArray[Any], places: NDArray[np.int64], count: int) -> SharedLabels:
-    """Put the labels of a task to their places among all rows of the group."""
-    values = np.zeros((count, *labels.shape[1:]), labels.dtype)
-    is_given = np.zeros(count, np.bool_)
-    values[places], is_given[places] = labels, True
-    return SharedLabels(values, is_given)
-
-
-def _concatenate(parts: list[datasets.Dataset]) -> datasets.Dataset:
-    """Concatenate rows with the columns that all of them have."""
-    common = [name for name in parts[0].column_names if all(name in x.column_names for x in parts)]
-    chosen = [part.select_columns(common) for part in parts if len(part)]
-    return datasets.concatenate_datasets(chosen)
-
-
 MODEL_COLUMNS = ("input_ids", "token_type_ids", "labels")
 # Column of texts that are split into windows: sequences of each text of a row.
 WINDOWS_COLUMN = "num_windows"
@@ -167,7 +32,6 @@ class Joined(NamedTuple):
     num_windows: NDArray[np.int64] | None = None  # sequences of each text, (B, S)
     teacher: NDArray[np.float32] | None = None  # outputs of M teachers, (B, M, ...)
     token_teacher: NDArray[np.float32] | None = None  # (T, M, K)
-    shared: Mapping[str, BatchLabels] | None = None  # labels of several tasks, instead of `labels`
 
     @property
     def num_texts(self) -> int:
@@ -346,8 +210,7 @@ class TeacherRows:
 class TaskBatch(Sequence[dict[str, Any]]):
     """Some rows of a task, (B,), in their passes, (B,); as a sequence they are dictionaries.
 
-    With ``teacher``, rows have the outputs of teachers, too. With ``shared``, their labels are a
-    dictionary of those of several tasks.
+    With ``teacher``, rows have the outputs of teachers, too.
     """
 
     def __init__(
@@ -357,12 +220,10 @@ class TaskBatch(Sequence[dict[str, Any]]):
         indices: NDArray[np.int64],
         passes: NDArray[np.int64],
         teacher: TeacherRows | None = None,
-        shared: Mapping[str, SharedLabels] | None = None,
     ) -> None:
         self.task = task
         self._rows = rows
         self._teacher = teacher
-        self._shared = shared
         self._places = np.stack([indices, passes])
 
     def __len__(self) -> int:
@@ -379,9 +240,6 @@ class TaskBatch(Sequence[dict[str, Any]]):
 
     def _join(self, places: NDArray[np.int64]) -> Joined:
         joined = self._rows.join(self.task, *places)
-        if self._shared is not None:
-            shared = {task: labels.read(places[0]) for task, labels in self._shared.items()}
-            joined = joined._replace(shared=shared)
         if self._teacher is None:
             return joined
         values = self._teacher.read(places[0])
@@ -398,8 +256,6 @@ def _only_row(joined: Joined) -> dict[str, Any]:
         if values is not None:
             parts = np.split(values, np.cumsum(joined.lengths)[:-1])
             row[name] = [part.tolist() for part in parts] if joined.is_separate else values.tolist()
-    if joined.shared is not None:
-        row[LABELS] = {task: each.only() for task, each in joined.shared.items()}
     if joined.labels is not None:
         row[LABELS] = joined.labels[0].tolist()
     if joined.next_sentence_label is not None:

@@ -1,6 +1,6 @@
 """What a training method is: hooks that the trainer calls, in the order of its list of methods."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -113,8 +113,8 @@ class Method:
         Batches with more terms than others weigh more among those of an optimizer step.
 
         Args:
-            task: Task of the batch, or one of those that share its rows.
-            inputs: The batch, with the labels of this task.
+            task: Task of the batch.
+            inputs: The batch.
         """
         del task, inputs
         return {}
@@ -167,26 +167,6 @@ def refuse_sharding(trainer: Any, name: str) -> None:
     """Raise ValueError if the trainer shards weights."""
     if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
         raise ValueError(f"{name} needs whole weights on every rank; train without sharding")
-
-
-def refuse_shared_rows(
-    known: Mapping[str, Any], tasks: Iterable[str], reason: str, instead: str
-) -> None:
-    """Raise ValueError if some tasks share rows with others.
-
-    Args:
-        known: All tasks, with `training`.
-        tasks: Names of those that may not share rows.
-        reason: Why they may not.
-        instead: What else the user can leave out.
-    """
-    followers = {name: task.training.shares_rows_with for name, task in known.items()}
-    sharing = {*filter(None, followers.values()), *(x for x, leader in followers.items() if leader)}
-    if found := [task for task in tasks if task in sharing]:
-        raise ValueError(
-            f"task {found[0]!r} shares rows with other tasks, but {reason}; leave out "
-            f"shares_rows_with, or {instead}"
-        )
 
 
 def nested_loss(

@@ -16,7 +16,7 @@ from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import TEACHER, TeacherRows, TextSource
 from trainers.problems import PROBLEMS
 
-from .base import ComputeLoss, Method, StepLoss, refuse_shared_rows
+from .base import ComputeLoss, Method, StepLoss
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,6 @@ Teachers: TypeAlias = Values | Sequence[Values] | Callable[[], Sequence[Values]]
 # student needs: Reimers and Gurevych 2020, section 2.
 ALPHAS = {"logits": 0.5, "tokens": 0.5, "vectors": 1.0}
 TEMPERATURE = 2.0
-NOT_SHARED = ("teachers have outputs for the rows of one task", "give the task teacher: null")
 # Vectors that are multiplied at a time.
 CHUNK = 100_000
 
@@ -104,8 +103,6 @@ class Distillation(Method):
             )
         for task in teachers:
             self._check_task(task)
-        refuse_shared_rows(trainer.tasks, teachers, *NOT_SHARED)
-
         for task, outputs in teachers.items():
             teaching = str(trainer.problems[task].teaching)
             self.alphas[task] = ALPHAS[teaching] if self.alpha is None else self.alpha

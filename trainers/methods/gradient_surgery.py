@@ -147,11 +147,7 @@ class GradientSurgery(Method):
     def attach(self, trainer: Any) -> None:
         refuse_sharding(trainer, "gradient_surgery")
         self.conflicts: list[float] = []
-        # tasks that share rows have one gradient
-        tasks = [
-            name for name, task in trainer.tasks.items() if task.training.shares_rows_with is None
-        ]
-        self.merger = GradientMerger(trainer.model, tasks, trainer.args.seed)
+        self.merger = GradientMerger(trainer.model, list(trainer.tasks), trainer.args.seed)
 
     def after_backward(self, task: str) -> None:
         self.merger.take(task)

@@ -19,7 +19,7 @@ from transformers import TrainerState, TrainingArguments
 
 from datasets_scripts.checking import NotNegative, Positive, check_fields, check_value, whole_number
 from trainers.methods.averaging import WeightAverage
-from trainers.methods.base import ComputeLoss, Method, StepLoss, refuse_sharding, refuse_shared_rows
+from trainers.methods.base import ComputeLoss, Method, StepLoss, refuse_sharding
 from trainers.problems import PROBLEMS
 
 logger = logging.getLogger(__name__)
@@ -305,8 +305,6 @@ class Smart(Regularizer):
 
     def attach(self, trainer: Any) -> None:
         super().attach(trainer)
-        reason = f"{self.key} perturbs the input of one task"
-        refuse_shared_rows(trainer.tasks, self.tasks, reason, "give the task regularize: false")
         self.trainer = trainer
 
     def begin(self) -> None:

@@ -78,8 +78,6 @@ class Problem(ABC, Generic[Outputs]):
     joins_rows: ClassVar[bool] = False
     # Outputs of two passes can be compared, which R-Drop and SMART do.
     is_comparable: ClassVar[bool] = False
-    # Every row has its own labels, and may have those of other tasks, too.
-    shares_rows: ClassVar[bool] = False
     # What a student learns from a teacher: logits of a row, of every token, or vectors of texts.
     teaching: ClassVar[Literal["logits", "tokens", "vectors"] | None] = None
     # Parts of the loss that are logged, and their names in the outputs of the model.
@@ -377,7 +375,6 @@ class LabelledProblem(Problem[Predicted]):
     metrics: ClassVar[tuple[Metric, ...]]
     has_fixed_metrics = False
     is_comparable = True
-    shares_rows = True
     teaching: ClassVar[Literal["logits"] | None] = "logits"
     dtype: ClassVar[type] = np.int64
     # Source: Stanford CS 224N default final project, evaluation.py.

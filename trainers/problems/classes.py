@@ -628,7 +628,6 @@ class MultipleChoice(ClassProblem):
     metrics = (ACCURACY,)
     hub_task = pipeline_tag = "multiple-choice"
     header = "id \t Predicted_Choice \n"
-    shares_rows = False  # a row is several sequences
 
     @property
     def label_range(self) -> tuple[float, float] | None:

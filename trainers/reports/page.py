@@ -19,8 +19,7 @@ from typing import Any
 import datasets
 import torch
 
-from trainers.data.dataset import Rows, TaskDataset
-from trainers.data.rows import describe_labels
+from trainers.data.dataset import Rows
 from trainers.files import write_text
 from trainers.problems import read_problems
 from trainers.problems.base import Evaluated, Problem
@@ -108,13 +107,10 @@ def write_evidence(
             output, rows = problem.keep_rows(output, labelled), rows.select(labelled)
             quoted = None if quoted is None else quoted.select(labelled)
         blocks[task] = problem.describe(Evaluated(output, rows, quoted, examples, held_out))
-    dataset = trainer.train_dataset
-    shared = dataset.shared if isinstance(dataset, TaskDataset) else {}
     content = {
         "problem_types": {name: task.problem_type for name, task in trainer.tasks.items()},
         **_describe_training(trainer),
         **_describe_shares(trainer),
-        "shared_rows": [f"{owner}: {describe_labels(labels)}" for owner, labels in shared.items()],
         "splits": {
             task: {split: len(rows) for split, rows in splits.items()}
             for task, splits in encoded.items()
@@ -390,8 +386,7 @@ def _make_training(metrics: Mapping[str, Any], evidence: Mapping[str, Any]) -> S
             for task, share in evidence["shares"].items()
         ]
         title = f"Share of each task in {evidence['shares_of']}"
-        shared = "; ".join(evidence["shared_rows"])
-        blocks.append(Table(title, [("task", ""), *names], rows, shared))
+        blocks.append(Table(title, [("task", ""), *names], rows))
     if evidence["oversampling"]:
         names = [("training rows", ","), ("rows of a pass", ","), ("share", ".1%")]
         rows = []

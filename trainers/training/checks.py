@@ -29,8 +29,6 @@ from trainers.problems.metrics import AGGREGATES, Metric
 from trainers.task import MAX_ROWS, Task, find_rows
 from trainers.training.terms import check_smoothing
 
-from .shared_steps import find_leaders
-
 MAX_STEPS = 10**9  # of a run and between two evaluations
 MAX_WORKERS = 256  # of a data loader
 MAX_SECONDS = 10**7  # of waiting for another process
@@ -488,7 +486,7 @@ def check_comparisons(trainer: Any) -> None:
         where = f"task {name!r}: its loss, {model.config.task(name).loss}, compares the rows of"
         if task.train is not None:
             _check_rows(where, model, task)
-            _check_batches(where, trainer, find_leaders(trainer.tasks)[name])
+            _check_batches(where, trainer, name)
         if task.evaluation is not None and trainer.args.per_device_eval_batch_size < 2:
             raise ValueError(
                 f"{where} a batch with each other, and would be 0 in every evaluation; give "
@@ -533,14 +531,14 @@ def _check_rows(where: str, model: Any, task: Task) -> None:
         )
 
 
-def _check_batches(where: str, trainer: Any, leader: str) -> None:
+def _check_batches(where: str, trainer: Any, task: str) -> None:
     """Check that the batches of a task have two rows, over all processes."""
     sampler, devices = trainer.train_sampler, max(1, trainer.args.n_gpu)
-    counts = sampler.count_batch_rows(leader) // devices
+    counts = sampler.count_batch_rows(task) // devices
     single = int((counts < 2).sum())
     if not single:
         return
-    key = "max_tokens_per_batch" if leader in sampler.token_budgets else "batch_size"
+    key = "max_tokens_per_batch" if task in sampler.token_budgets else "batch_size"
     remedy = f"give a larger {key}" + (
         ", or batch_size" if key != "batch_size" else " (per_device_train_batch_size for all tasks)"
     )

@@ -17,10 +17,9 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from trainers.data.collate import list_batches
 from trainers.data.dataset import Rows, TaskDataset
-from trainers.data.rows import describe_labels
 from trainers.data.sampling.task_sampling import RoundRobin, StepsPerEpoch, TaskSampling
 from trainers.files import WriteError, find_inner, named_writes, takes_task
-from trainers.methods.base import Method, MethodCallback, StepLoss
+from trainers.methods.base import Method, MethodCallback, nested_loss
 from trainers.methods.fits import TemperatureScaling, ThresholdFitting
 from trainers.task import Task, find_rows
 
@@ -43,7 +42,6 @@ from .evaluation import (
 )
 from .resuming import find_best_checkpoint, write_checksums
 from .setup import Setup, make_loader
-from .shared_steps import find_groups, list_labelled, step_losses
 from .terms import (
     TERMS,
     FlopCounter,
@@ -159,7 +157,6 @@ class MultiTaskTrainer(Trainer):
         parts = self._setup.fit(model, args, self.methods)
         self.tasks, self.problems, self.evaluator = parts.tasks, parts.problems, parts.evaluator
         self.train_sampler, self.train_dataset = parts.train_sampler, parts.train_dataset
-        self._groups = find_groups(self.tasks)
         self.data_collator: Any = parts.data_collator
 
     def _start(self) -> None:
@@ -176,7 +173,7 @@ class MultiTaskTrainer(Trainer):
         check_comparisons(self)
         self._losses = LossLog(self.problems, self.methods, self.args.device)
         self._count_flops = FlopCounter(super().floating_point_ops)
-        self.terms = TermCounter(model, self.problems, self._groups, self.methods)
+        self.terms = TermCounter(model, self.problems, self.methods)
         self.evaluated = LossMean()
         self._weights: list[float] = []  # of the losses of this optimizer step
         self._average_over_ranks = partial(self.accelerator.reduce, reduction="mean")
@@ -236,10 +233,7 @@ class MultiTaskTrainer(Trainer):
         if self.train_sampler is not None:
             held_out: Any = self.eval_dataset or {}
             sizes = {task: len(held_out[task]) for task in held_out}
-            dataset: Any = self.train_dataset
-            lines = [self.train_sampler.describe(sizes)]
-            lines += map(describe_labels, dataset.shared.values())
-            shares = "\n".join(lines)
+            shares = self.train_sampler.describe(sizes)
         return "\n\n".join(filter(None, (shares, *(each.describe() for each in self.methods))))
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
@@ -276,12 +270,12 @@ class MultiTaskTrainer(Trainer):
         for batch in batches:
             # DDP records until the last backward pass which parameters had a gradient
             is_local = own_average or batch is not batches[-1]
-            task, tasks = batch["task"], list_labelled(batch)  # which a step removes
+            task = batch["task"]  # which a step removes
             with self.accelerator.no_sync(model) if is_local else nullcontext():
                 losses.append(super().training_step(model, batch, *args, **kwargs))
             for method in self.methods:
                 method.after_backward(task)
-            self._weights += map(self._loss_weight, tasks)
+            self._weights.append(self.tasks[task].training.loss_weight)
         for method in self.methods if self.accelerator.sync_gradients else ():
             method.before_optimizer(self.state)
         return sum(losses[1:], losses[0])
@@ -302,19 +296,13 @@ class MultiTaskTrainer(Trainer):
             return compute() if return_outputs else compute()[0]
         for method in self.methods:
             method.take(inputs)
-
-        def weigh(name: str, loss: Tensor, outputs: Any) -> StepLoss:
-            return weigh_loss(self.problems[name], loss, outputs, terms.get(name, {}))
-
-        steps = step_losses(self.methods, model, compute, task, inputs, weigh)
-        for name in steps | terms:
-            self._losses.add(name, steps.get(name))
-        losses = [step.loss * self._loss_weight(name) for name, step in steps.items()]
-        loss = sum(losses[1:], losses[0])
-        return (loss, next(iter(steps.values())).outputs) if return_outputs else loss
-
-    def _loss_weight(self, task: str) -> float:
-        return self.tasks[task].training.loss_weight
+        problem = self.problems[task]
+        step = nested_loss(
+            self.methods, lambda: weigh_loss(problem, compute(), terms), task, inputs
+        )
+        self._losses.add(task, step)
+        loss = step.loss * self.tasks[task].training.loss_weight
+        return (loss, step.outputs) if return_outputs else loss
 
     def _clip_grad_norm(self, *args: Any, **kwargs: Any) -> Any:
         # the limit is that of a gradient without weights, which would be lost in a step of one task

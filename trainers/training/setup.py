@@ -22,9 +22,8 @@ from trainers.data.sampling.task_sampling import StepsPerEpoch, TaskSampling
 from trainers.files import HubToken, find_inner, takes_task
 from trainers.methods.base import Method
 from trainers.problems.base import Problem
-from trainers.task import Task
+from trainers.task import Task, find_rows
 from trainers.training.evaluation import ComputeMetrics, TaskEvaluator
-from trainers.training.shared_steps import check_groups, merge_rows
 
 from .checks import (
     check_arguments,
@@ -58,13 +57,9 @@ def make_sampler(
     max_tokens_per_batch: int | None,
     sampling: TaskSampling,
 ) -> TaskBatchSampler:
-    """Build the sampler of the tasks that have rows of their own.
-
-    See ``MultiTaskTrainer`` for the arguments.
-    """
-    owners = {name: tasks[name] for name in rows}
-    shares = {name: find_shares(task, problems[name]) for name, task in owners.items()}
-    batch_sizes, budgets = _batch_sizes(owners, args, max_tokens_per_batch)
+    """Build the sampler; see ``MultiTaskTrainer`` for the arguments."""
+    shares = {name: find_shares(task, problems[name]) for name, task in tasks.items()}
+    batch_sizes, budgets = _batch_sizes(tasks, args, max_tokens_per_batch)
     lengths = None
     if args.train_sampling_strategy == "group_by_length":
         lengths = {name: read_lengths(name, rows[name], args.length_column_name) for name in rows}
@@ -206,8 +201,7 @@ class Setup:
         check_arguments(args, problems, in_glue, own_metrics)
         check_sampling(args, self.sampling, methods)
         _set_defaults(args, has_task_argument=takes_task(model))
-        check_groups(tasks, model, args, self.data_collator)
-        (rows, shared), sampler = merge_rows(tasks), None
+        rows, sampler = find_rows(self.tasks), None
         if rows:
             sizes = (self.steps_per_epoch, self.max_tokens_per_batch)
             sampler = make_sampler(tasks, rows, problems, args, *sizes, self.sampling)
@@ -217,8 +211,7 @@ class Setup:
         for method in methods:
             method.prepare(model, args)
         evaluator = TaskEvaluator(tasks, problems, model, own_metrics)
-        labels = {name: own.labels for name, own in shared.items()}
-        dataset = TaskDataset(rows, sampler, labels) if rows else None
+        dataset = TaskDataset(rows, sampler) if rows else None
         return Parts(tasks, problems, evaluator, sampler, dataset, collator)
 
 

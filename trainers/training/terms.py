@@ -66,11 +66,9 @@ class LossLog:
         self._sums = dict.fromkeys(names, torch.zeros((), device=device))
         self._counts = dict.fromkeys(problems, 0)
 
-    def add(self, task: str, step: StepLoss | None) -> None:
-        """Add the loss of a batch; None for one of tasks that share rows, without a label of it."""
+    def add(self, task: str, step: StepLoss) -> None:
+        """Add the loss of a batch."""
         self._counts[task] += 1
-        if step is None:
-            return
         values = {f"loss_{task}": step.plain}
         for part, (name, key) in self._parts[task].items():
             values[name] = step.outputs[key] * step.weigh(part)
@@ -81,13 +79,10 @@ class LossLog:
     def flush(self, reduce: Callable[[Tensor], Tensor]) -> dict[str, float]:
         """Return the mean of each loss since the last call, over batches and (``reduce``) ranks."""
         sums = torch.stack(list(self._sums.values()))
-        # ranks differ in their batches of tasks that share rows, of which some have no label
-        counts = torch.tensor(list(self._counts.values()), dtype=sums.dtype, device=sums.device)
-        values = reduce(torch.cat([sums, counts])).tolist()
-        totals = dict(zip(self._sums, values[: len(sums)], strict=True))
+        totals = dict(zip(self._sums, reduce(sums).tolist(), strict=True))
         means = {
             name: totals[name] / count
-            for task, count in zip(self._counts, values[len(sums) :], strict=True)
+            for task, count in self._counts.items()
             if count
             for name in self._names[task]
         }
@@ -96,7 +91,7 @@ class LossLog:
         return means
 
 
-TERMS = "terms"  # key of a batch: its terms by task and part
+TERMS = "terms"  # key of a batch: its terms by part
 WHOLE = "loss"  # the part of a loss that has no others
 FEWEST = 1e-6  # terms of a batch on average, to divide by
 
@@ -107,18 +102,13 @@ class TermCounter:
     Args:
         model: The model. One without ``count_terms`` has a term for each label that is not -100.
         problems: Problem of each task.
-        groups: The tasks whose labels are in the batches of each task.
         methods: The training methods.
     """
 
     def __init__(
-        self,
-        model: Any,
-        problems: Mapping[str, Problem[Any]],
-        groups: Mapping[str, Sequence[str]],
-        methods: Sequence[Method],
+        self, model: Any, problems: Mapping[str, Problem[Any]], methods: Sequence[Method]
     ) -> None:
-        self._problems, self._groups, self._methods = problems, groups, methods
+        self._problems, self._methods = problems, methods
         inner: Any = find_inner(model)
         self._count: Callable[[str, Tensor], Tensor] = getattr(inner, "count_terms", count_labels)
         # losses of the rows of all processes, whose terms are theirs, too
@@ -148,39 +138,28 @@ class TermCounter:
             reduce: Averages a tensor over the processes.
         """
         batches = [batch for inputs in steps for batch in list_batches(inputs)]
-        entries: list[tuple[dict[str, Any], str, str]] = []
+        entries: list[tuple[dict[str, Any], str]] = []
         counts: list[Tensor] = []
         for batch in batches:
             batch[TERMS] = {}
-            for task, parts in self._count_all(batch).items():
-                batch[TERMS][task] = {}
-                for part, count in parts.items():
-                    entries.append((batch, task, part))
-                    counts.append(torch.as_tensor(count, dtype=torch.float32, device=device))
+            parts = self.count_parts(batch["task"], batch)
+            for method in self._methods:
+                parts |= method.count_terms(batch["task"], batch)
+            for part, count in parts.items():
+                entries.append((batch, part))
+                counts.append(torch.as_tensor(count, dtype=torch.float32, device=device))
         if not counts:
             return
         everywhere = reduce(torch.stack(counts)).unbind()
         sums: dict[tuple[str, str], list[Tensor]] = {}
-        for (_, task, part), number in zip(entries, everywhere, strict=True):
-            sums.setdefault((task, part), []).append(number)
+        for (batch, part), number in zip(entries, everywhere, strict=True):
+            sums.setdefault((batch["task"], part), []).append(number)
         # without any term the loss is 0
         means = {key: torch.stack(each).mean().clamp(min=FEWEST) for key, each in sums.items()}
-        for (batch, task, part), own, shared in zip(entries, counts, everywhere, strict=True):
+        for (batch, part), own, shared in zip(entries, counts, everywhere, strict=True):
+            task = batch["task"]
             count = shared if task in self._joint and part == WHOLE else own
-            batch[TERMS][task][part] = Terms(count, means[task, part])
-
-    def _count_all(self, batch: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """Count the terms of a batch, by task and part; 0 for tasks without a label in it."""
-        labels = batch.get("labels")
-        found = {}
-        for task in self._groups[batch["task"]]:
-            inputs = {**batch, "task": task}
-            if isinstance(labels, Mapping):
-                inputs["labels"] = labels.get(task, torch.zeros(0))
-            found[task] = self.count_parts(task, inputs)
-            for method in self._methods:
-                found[task] |= method.count_terms(task, inputs)
-        return found
+            batch[TERMS][part] = Terms(count, means[task, part])
 
 
 def count_sequences(inputs: Mapping[str, Any]) -> Any:
@@ -212,9 +191,10 @@ def split_loss(problem: Problem[Any], loss: Tensor, outputs: Any) -> dict[str, T
 
 
 def weigh_loss(
-    problem: Problem[Any], loss: Tensor, outputs: Any, terms: Mapping[str, Terms]
+    problem: Problem[Any], computed: tuple[Tensor, Any], terms: Mapping[str, Terms]
 ) -> StepLoss:
-    """Weigh the loss of a forward pass by its terms, if it is not the only one of its step."""
+    """Weigh loss and outputs of a pass by its terms, if it is not the only one of its step."""
+    loss, outputs = computed
     if terms:
         parts = split_loss(problem, loss, outputs).items()
         weighted = [value * terms[part].weight for part, value in parts]

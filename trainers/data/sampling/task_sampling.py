@@ -254,7 +254,7 @@ class Weighted(DrawnSampling):
         if set(self.weights) != set(sizes.names):
             raise ValueError(
                 f"sampling_weights names {', '.join(map(str, self.weights))}; expected one weight "
-                f"for each of {', '.join(sizes.names)} (tasks that share rows have one)"
+                f"for each of {', '.join(sizes.names)}"
             )
         return np.asarray([self.weights[name] for name in sizes.names], dtype=np.float64)
 
