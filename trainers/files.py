@@ -276,7 +276,7 @@ def hide_token(text: str, token: str | None) -> str:
     return text.replace(token, PLACEHOLDER) if token else text
 
 
-def find_inner(model: nn.Module) -> nn.Module:
+def find_inner(model: Any) -> Any:
     """Return the model of transformers that ``model`` is or wraps; without one, ``model``."""
     wrapped = (module for module in model.modules() if isinstance(module, PreTrainedModel))
     return next(wrapped, model)

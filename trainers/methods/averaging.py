@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from safetensors import safe_open
@@ -15,6 +15,9 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 from transformers import TrainerState, TrainingArguments
 
 from .base import Method, refuse_sharding
+
+if TYPE_CHECKING:
+    from trainers.training.multitask import MultiTaskTrainer
 
 AVERAGE_FILE = "average.safetensors"
 COUNT_KEY = "steps_averaged"
@@ -121,7 +124,7 @@ class WeightAveraging(Method):
                 "needs it; leave one of them out"
             )
 
-    def attach(self, trainer: Any) -> None:
+    def attach(self, trainer: "MultiTaskTrainer") -> None:
         refuse_sharding(trainer, "weight_averaging")
         self.trainer = trainer
 

@@ -5,13 +5,19 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 
 from trainers.data.sampling.task_sampling import TaskSampling
+
+if TYPE_CHECKING:
+    from trainers.training.multitask import MultiTaskTrainer
+
+# What the model gets, and the name of its task.
+Batch: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ class Method:
     def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
         """Check, freeze or change what is needed before the Trainer; may raise ValueError."""
 
-    def attach(self, trainer: Any) -> None:
+    def attach(self, trainer: "MultiTaskTrainer") -> None:
         """Take what is needed from the trainer, which is now built; may raise ValueError."""
 
     def describe(self) -> str:
@@ -88,10 +94,10 @@ class Method:
     def before_step(self, state: TrainerState) -> None:
         """Run before an optimizer step."""
 
-    def take(self, inputs: dict[str, Any]) -> None:
+    def take(self, inputs: Batch) -> None:
         """Take out of a batch what is for this method and not for the model."""
 
-    def loss(self, compute: ComputeLoss, task: str, inputs: dict[str, Any]) -> StepLoss:
+    def loss(self, compute: ComputeLoss, task: str, inputs: Batch) -> StepLoss:
         """Compute the loss of a batch.
 
         Args:
@@ -107,7 +113,7 @@ class Method:
         del task
         return False
 
-    def count_terms(self, task: str, inputs: dict[str, Any]) -> dict[str, Any]:
+    def count_terms(self, task: str, inputs: Batch) -> dict[str, int | Tensor]:
         """Count the terms of what ``loss`` adds for a batch, by part: numbers or tensors.
 
         Batches with more terms than others weigh more among those of an optimizer step.
@@ -163,7 +169,7 @@ class Method:
         """Read what belongs to the weights of the best checkpoint, which were just loaded."""
 
 
-def refuse_sharding(trainer: Any, name: str) -> None:
+def refuse_sharding(trainer: "MultiTaskTrainer", name: str) -> None:
     """Raise ValueError if the trainer shards weights."""
     if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
         raise ValueError(f"{name} needs whole weights on every rank; train without sharding")
@@ -173,7 +179,7 @@ def nested_loss(
     methods: Sequence[Method],
     compute: Callable[[], StepLoss],
     task: str,
-    inputs: dict[str, Any],
+    inputs: Batch,
 ) -> StepLoss:
     """Compute the loss of a batch with all methods; later ones wrap earlier ones.
 

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,10 @@ from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import TEACHER, TeacherRows, TextSource
 from trainers.problems import PROBLEMS
 
-from .base import ComputeLoss, Method, StepLoss
+from .base import Batch, ComputeLoss, Method, StepLoss
+
+if TYPE_CHECKING:
+    from trainers.training.multitask import MultiTaskTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +90,7 @@ class Distillation(Method):
             )
         self.model: Any = model
 
-    def attach(self, trainer: Any) -> None:
+    def attach(self, trainer: "MultiTaskTrainer") -> None:
         self.trainer = trainer
         for method in trainer.methods[: trainer.methods.index(self)]:
             if type(method).loss is not Method.loss:
@@ -158,14 +161,16 @@ class Distillation(Method):
         for task, compute in self._later.items():
             self._rows[task] = self._lay_out(task, compute())
         self._later = {}
-        if self.trainer.train_dataset is not None:
-            self.trainer.train_dataset.teachers.update(self._rows)
+        dataset: Any = self.trainer.train_dataset
+        if dataset is not None:
+            dataset.teachers.update(self._rows)
 
     def _lay_out(self, task: str, outputs: Any) -> TeacherRows:
         """Check the outputs of teachers, and make them readable by row."""
         several = outputs if isinstance(outputs, list | tuple) else [outputs]
         values = [np.asarray(teacher, dtype=np.float32) for teacher in several]
-        teaching, rows = self.trainer.problems[task].teaching, self.trainer.tasks[task].train
+        teaching = self.trainer.problems[task].teaching
+        rows: Any = self.trainer.tasks[task].train
         if teaching == "vectors":
             if len(values) > 1:
                 raise ValueError(
@@ -188,10 +193,10 @@ class Distillation(Method):
 
     # Training
 
-    def take(self, inputs: dict[str, Any]) -> None:
+    def take(self, inputs: Batch) -> None:
         self._taken = inputs.pop(TEACHER, None)
 
-    def loss(self, compute: ComputeLoss, task: str, inputs: dict[str, Any]) -> StepLoss:
+    def loss(self, compute: ComputeLoss, task: str, inputs: Batch) -> StepLoss:
         labels = inputs.get("labels")  # which a loss of the user may take out
         step = compute()
         if self._taken is None:
@@ -215,7 +220,7 @@ class Distillation(Method):
         counts = _count_rows(labels, _is_known(self._taken, 1))
         return counts["labelled"] / counts["all"].clamp(min=1)
 
-    def count_terms(self, task: str, inputs: dict[str, Any]) -> dict[str, Any]:
+    def count_terms(self, task: str, inputs: Batch) -> dict[str, int | Tensor]:
         labels, teacher = inputs.get("labels"), inputs.get(TEACHER)
         if task not in self.alphas or teacher is None:
             return {}

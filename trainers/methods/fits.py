@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,11 @@ from trainers.files import find_inner
 
 from .base import Method
 
+if TYPE_CHECKING:
+    from trainers.training.multitask import MultiTaskTrainer
+
 logger = logging.getLogger(__name__)
+Array: TypeAlias = NDArray[Any]
 
 # Training rows that a threshold is fitted to.
 THRESHOLD_ROWS = 2000
@@ -29,7 +33,7 @@ class ThresholdFitting(Method):
     trainer always has this method, at the end of its list.
     """
 
-    def attach(self, trainer: Any) -> None:
+    def attach(self, trainer: "MultiTaskTrainer") -> None:
         self.trainer = trainer
         self.tasks = [
             task for task, problem in trainer.problems.items() if problem.needs_threshold_fit
@@ -44,7 +48,7 @@ class ThresholdFitting(Method):
             for task in self.tasks:
                 self.note(task, *self.fit(task))
 
-    def fit(self, task: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    def fit(self, task: str) -> tuple[Array, Array]:
         """Fit a task's thresholds on training rows, or on held-out rows if its type requires it.
 
         Returns:
@@ -55,7 +59,7 @@ class ThresholdFitting(Method):
         rows: Any = spread(select_labeled(data.train), THRESHOLD_ROWS)
         if trainer.problems[task].fits_held_out and data.evaluation is not None:
             rows = data.evaluation
-        model: Any = find_inner(trainer.model)
+        model = find_inner(trainer.model)
         logits, labels = trainer.predict_task(task, rows), np.asarray(rows["labels"])
         thresholds = np.atleast_1d(model.fit_threshold(task, logits, labels))
         described = ", ".join(f"{threshold:.3f}" for threshold in thresholds)
@@ -63,9 +67,9 @@ class ThresholdFitting(Method):
         update_head(trainer, task)
         return np.asarray(model.decode(task, logits)), labels
 
-    def note(self, task: str, predictions: NDArray[Any], labels: NDArray[Any]) -> None:
+    def note(self, task: str, predictions: Array, labels: Array) -> None:
         """Note what the thresholds reach of a goal, and warn if it is less."""
-        problem = self.trainer.problems[task]
+        problem: Any = self.trainer.problems[task]
         self._note_rare(task)
         goal = " ".join(f"{name} {least:g}" for name, least in problem.wanted.items())
         for found in problem.decisions(predictions, labels):
@@ -93,12 +97,12 @@ class ThresholdFitting(Method):
 
     def _note_rare(self, task: str) -> None:
         """Note which labels have too few rows for a threshold, which stays as it was."""
-        model: Any = find_inner(self.trainer.model)
+        model = find_inner(self.trainer.model)
         heads = getattr(model, "heads", {})
         rare = getattr(heads[task], "rare", {}) if task in heads else {}
         if not rare:
             return
-        problem = self.trainer.problems[task]
+        problem: Any = self.trainer.problems[task]
         names, thresholds = problem.list_thresholds()
         shown = [
             f"{names[number]!r} {thresholds[number]:.3g} ({count} row{'' if count == 1 else 's'})"
@@ -111,7 +115,7 @@ class ThresholdFitting(Method):
 
 
 @contextmanager
-def keeping_weights(trainer: Any) -> Iterator[None]:
+def keeping_weights(trainer: "MultiTaskTrainer") -> Iterator[None]:
     """Predict after training without a change of the weights, which are saved next."""
     trainer.is_in_train = True  # else bf16_full_eval would cast them
     try:
@@ -120,9 +124,9 @@ def keeping_weights(trainer: Any) -> Iterator[None]:
         trainer.is_in_train = False
 
 
-def update_head(trainer: Any, task: str) -> None:
+def update_head(trainer: "MultiTaskTrainer", task: str) -> None:
     """Tell the problem of a task what was fitted."""
-    model: Any = find_inner(trainer.model)
+    model = find_inner(trainer.model)
     trainer.problems[task].spec = model.config.task(task)
 
 
@@ -139,7 +143,7 @@ class TemperatureScaling(Method):
     trainer always has this method, after the one that fits thresholds.
     """
 
-    def attach(self, trainer: Any) -> None:
+    def attach(self, trainer: "MultiTaskTrainer") -> None:
         self.trainer = trainer
         self.tasks = [task for task, problem in trainer.problems.items() if problem.calibrates]
 
@@ -151,11 +155,11 @@ class TemperatureScaling(Method):
     def fit(self, task: str) -> None:
         """Fit the temperature of a task, and note the calibration before and after."""
         trainer = self.trainer
-        model: Any = find_inner(trainer.model)
+        model = find_inner(trainer.model)
         logits, labels = self._predict(task)
         temperature = model.fit_temperature(task, logits, labels)
         update_head(trainer, task)
-        problem = trainer.problems[task]
+        problem: Any = trainer.problems[task]
         problem.fitted = None
         problem.notes.pop("temperature", None)
         if temperature is None:
@@ -173,10 +177,10 @@ class TemperatureScaling(Method):
             "on the validation rows that it was fitted to"
         )
 
-    def _predict(self, task: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _predict(self, task: str) -> tuple[Array, Array]:
         """Compute logits and labels of validation rows."""
         trainer = self.trainer
-        problem = trainer.problems[task]
+        problem: Any = trainer.problems[task]
         rows = problem.choose_rows(trainer.tasks[task].evaluation, CALIBRATION_ROWS)
         reader = trainer.problems[task] = problem.reading_logits()
         try:

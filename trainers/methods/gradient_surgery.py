@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,6 +13,9 @@ from transformers import TrainerState
 from trainers.data.sampling.task_sampling import TaskSampling
 
 from .base import Method, refuse_sharding
+
+if TYPE_CHECKING:
+    from trainers.training.multitask import MultiTaskTrainer
 
 
 class GradientMerger:
@@ -144,7 +147,7 @@ class GradientSurgery(Method):
                 f"task_sampling: mixed instead of {sampling.name}"
             )
 
-    def attach(self, trainer: Any) -> None:
+    def attach(self, trainer: "MultiTaskTrainer") -> None:
         refuse_sharding(trainer, "gradient_surgery")
         self.conflicts: list[float] = []
         self.merger = GradientMerger(trainer.model, list(trainer.tasks), trainer.args.seed)

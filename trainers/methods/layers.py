@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 from torch.optim import Optimizer
@@ -12,6 +12,9 @@ from datasets_scripts.checking import Positive, check_value
 from trainers.files import find_inner
 
 from .base import Method, refuse_sharding
+
+if TYPE_CHECKING:
+    from trainers.training.multitask import MultiTaskTrainer
 
 EMBEDDINGS = -1
 HEAD = re.compile(r"(?:^|\.)heads\.")
@@ -128,7 +131,7 @@ class LayerwiseLearningRates(Method):
                 "parameters outside its base model; leave it out"
             )
 
-    def attach(self, trainer: Any) -> None:
+    def attach(self, trainer: "MultiTaskTrainer") -> None:
         refuse_sharding(trainer, KEY if self.head_learning_rate is None else HEAD_KEY)
         self.trainer = trainer
 

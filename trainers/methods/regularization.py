@@ -5,11 +5,11 @@ Both compare predictions by the model's ``divergence``.
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,8 +19,11 @@ from transformers import TrainerState, TrainingArguments
 
 from datasets_scripts.checking import NotNegative, Positive, check_fields, check_value, whole_number
 from trainers.methods.averaging import WeightAverage
-from trainers.methods.base import ComputeLoss, Method, StepLoss, refuse_sharding
+from trainers.methods.base import Batch, ComputeLoss, Method, StepLoss, refuse_sharding
 from trainers.problems import PROBLEMS
+
+if TYPE_CHECKING:
+    from trainers.training.multitask import MultiTaskTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +51,7 @@ class Regularizer(Method, ABC):
         args.ddp_broadcast_buffers = False
         self.model = model
 
-    def attach(self, trainer: Any) -> None:
+    def attach(self, trainer: "MultiTaskTrainer") -> None:
         refuse_sharding(trainer, self.key)
         self.tasks = frozenset(
             task
@@ -65,14 +68,14 @@ class Regularizer(Method, ABC):
         if others:
             logger.warning("%s: trained without %s", ", ".join(others), self.key)
 
-    def count_terms(self, task: str, inputs: dict[str, Any]) -> dict[str, Any]:
+    def count_terms(self, task: str, inputs: Batch) -> dict[str, int | Tensor]:
         return {"rows": len(inputs["labels"])} if task in self.tasks else {}
 
-    def loss(self, compute: ComputeLoss, task: str, inputs: dict[str, Any]) -> StepLoss:
+    def loss(self, compute: ComputeLoss, task: str, inputs: Batch) -> StepLoss:
         return self.regularized(compute, inputs) if task in self.tasks else compute()
 
     @abstractmethod
-    def regularized(self, compute: ComputeLoss, inputs: dict[str, Any]) -> StepLoss:
+    def regularized(self, compute: ComputeLoss, inputs: Batch) -> StepLoss:
         """Compute the loss of a batch with the terms of this method."""
 
 
@@ -125,7 +128,7 @@ class SmartConfig:
 def smoothness(
     config: SmartConfig,
     model: Any,
-    inputs: Mapping[str, Any],
+    inputs: Batch,
     logits: Tensor,
     embeddings: Tensor,
     noise: Tensor,
@@ -166,7 +169,7 @@ def smoothness(
     }
 
 
-def unlabeled(inputs: Mapping[str, Any]) -> dict[str, Any]:
+def unlabeled(inputs: Batch) -> dict[str, Any]:
     """Remove the labels from a batch: a pass without them computes no loss."""
     return {name: value for name, value in inputs.items() if name not in ("labels", "num_rows")}
 
@@ -261,7 +264,7 @@ def _largest(values: Tensor, sequences: Tensor, count: int) -> Tensor:
     return largest[index].unsqueeze(1).clamp(min=torch.finfo(values.dtype).tiny)
 
 
-def number_sequences(inputs: Mapping[str, Any]) -> Tensor:
+def number_sequences(inputs: Batch) -> Tensor:
     """Return the sequence of each token of a batch, packed or padded; -1 for padding."""
     ids = inputs["input_ids"]
     bounds = inputs.get("cu_seq_lens_q")
@@ -303,7 +306,7 @@ class Smart(Regularizer):
                 "`accelerate launch --multi_gpu`, or show it one with CUDA_VISIBLE_DEVICES"
             )
 
-    def attach(self, trainer: Any) -> None:
+    def attach(self, trainer: "MultiTaskTrainer") -> None:
         super().attach(trainer)
         self.trainer = trainer
 
@@ -318,7 +321,7 @@ class Smart(Regularizer):
         names = ("smart_divergence", "smart_change", "smart_cosine") if self.config.weight else ()
         return (*names, "bregman_divergence") if self.config.bregman_weight else names
 
-    def regularized(self, compute: ComputeLoss, inputs: dict[str, Any]) -> StepLoss:
+    def regularized(self, compute: ComputeLoss, inputs: Batch) -> StepLoss:
         self.batches += 1  # distinguishes the batches of one optimizer step
         embeddings: list[Tensor] = []
         replay = DropoutReplay(inputs["input_ids"].device)
@@ -387,7 +390,7 @@ class RDrop(Regularizer):
     def fact_names(self, task: str) -> tuple[str, ...]:
         return ("rdrop_divergence",) if task in self.tasks else ()
 
-    def regularized(self, compute: ComputeLoss, inputs: dict[str, Any]) -> StepLoss:
+    def regularized(self, compute: ComputeLoss, inputs: Batch) -> StepLoss:
         first, second = compute(), compute()
         logits = (first.outputs.logits, second.outputs.logits)
         divergence = self.model.divergence(inputs["task"], *logits)
