@@ -12,9 +12,8 @@ from typing import Any
 from huggingface_hub.errors import StrictDataclassError
 
 from datasets_scripts.catalog import DATASETS
-from minbert_cli.__main__ import main
+from minbert_cli.__main__ import app, main
 from minbert_cli.arguments import FinetuneArguments, PretrainArguments
-from minbert_cli.help import COMMANDS
 from minbert_cli.recipes import RECIPES
 from modeling_minbert import TASKS
 from modeling_minbert.pooled import HEADS, PooledTask
@@ -129,7 +128,10 @@ TABLES = {
     "finetune_keys.md": lambda: describe_arguments(FinetuneArguments),
     "pretrain_keys.md": lambda: describe_arguments(PretrainArguments),
     "recipes.md": describe_recipes,
-    **{f"help_{name}.txt": partial(read_help, name) for name in COMMANDS},
+    **{
+        f"help_{command.name}.txt": partial(read_help, str(command.name))
+        for command in app.registered_commands
+    },
 }
 
 

@@ -1,15 +1,10 @@
-"""Check a recipe with its data and its model, without training.
+"""Check a recipe with its data and its model, without training."""
 
-    minbert check RECIPE [--flag value ...]
-
-RECIPE and flags are those of `minbert finetune`, `pretrain` or `experiments`; the keys of the
-recipe (tasks, corpus or rows) say which. It reads the rows, loads the checkpoint and its tokenizer,
-prints what the run would do, and ends with `ok`. It writes nothing.
-"""
-
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from minbert_cli.recipes import find_program, with_recipe
+from trainers import UsageError, readable_errors
 
 PROGRAM = "minbert check"
 
@@ -66,16 +61,8 @@ def check_experiments(argv: Sequence[str]) -> None:
     print("", *loaded.values(), sep="\n")
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str]) -> None:
     """Check a recipe; errors of the user are one line each."""
-    argv = sys.argv[1:] if argv is None else list(argv)
-    if not {"-h", "--help"}.isdisjoint(argv):
-        print(f"usage: minbert check RECIPE [--flag value ...]\n\n{__doc__}".rstrip())
-        return
-    # imported here, so that --help does not wait for torch
-    from minbert_cli.recipes import find_program, with_recipe
-    from trainers import UsageError, readable_errors
-
     with readable_errors(PROGRAM):
         if not argv or argv[0].startswith("-"):
             raise UsageError(f"give a recipe; see {PROGRAM} --help")
@@ -91,7 +78,3 @@ def main(argv: Sequence[str] | None = None) -> None:
         else:
             check_training(program, argv)
     print("\nok")
-
-
-if __name__ == "__main__":
-    main()

@@ -8,6 +8,7 @@ quickstart. Flags are the fields of `FinetuneArguments` and of `TrainingArgument
 suit the device; they override the recipe.
 """
 
+import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +29,6 @@ from minbert_cli.checkpoints import (
     load_tokenizer,
     new_config,
 )
-from minbert_cli.help import show_help
 from minbert_cli.launch import share
 from minbert_cli.recipes import RECIPES
 from minbert_cli.run import Given, Run, open_run, report
@@ -260,12 +260,11 @@ def encode_rows(
     return encoded, notes
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str]) -> None:
     """Fine-tune, evaluate, predict, save and, if requested, push."""
-    argv = sys.argv[1:] if argv is None else argv
-    if not show_help("finetune", argv):
-        finetune(argv, is_command=True)
+    finetune(argv, is_command=True)
 
 
 if __name__ == "__main__":
-    main()
+    # the command; not imported above, since it knows all programs
+    importlib.import_module("minbert_cli.__main__").main(["finetune", *sys.argv[1:]])

@@ -8,6 +8,7 @@ Flags are the fields of `PretrainArguments` and of `TrainingArguments`, whose de
 device; they override the recipe.
 """
 
+import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,7 +32,6 @@ from minbert_cli.checkpoints import (
     new_config,
 )
 from minbert_cli.finetune import finetune
-from minbert_cli.help import show_help
 from minbert_cli.launch import share
 from minbert_cli.recipe import format_flags, parse_recipe
 from minbert_cli.recipes import RECIPES, with_recipe
@@ -272,12 +272,11 @@ def check_finetuning(
         recipe_tasks.check_recipe(parsed, own_args, start)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str]) -> None:
     """Pre-train, evaluate, save and, if requested, push and fine-tune."""
-    argv = sys.argv[1:] if argv is None else argv
-    if not show_help("pretrain", argv):
-        pretrain(argv, is_command=True)
+    pretrain(argv, is_command=True)
 
 
 if __name__ == "__main__":
-    main()
+    # the command; not imported above, since it knows all programs
+    importlib.import_module("minbert_cli.__main__").main(["pretrain", *sys.argv[1:]])

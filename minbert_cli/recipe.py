@@ -410,7 +410,9 @@ def _read_words(flag: str, texts: Sequence[str], kind: Any, of_recipe: Any) -> A
     if texts == ["null"] and type(None) in kinds:
         return None
     if list in kinds and (len(texts) > 1 or str not in kinds):
-        (item,) = (get_args(member)[0] for member in _members(kind) if get_origin(member) is list)
+        (item,) = (
+            get_args(member)[0] for member in list_members(kind) if get_origin(member) is list
+        )
         return [_read_text(text, item) for text in texts]
     if len(texts) > 1:
         raise UsageError(f"unexpected argument {texts[1]!r}; a recipe is the first argument")
@@ -419,7 +421,7 @@ def _read_words(flag: str, texts: Sequence[str], kind: Any, of_recipe: Any) -> A
     return _read_text(texts[0], kind)
 
 
-def _members(kind: Any) -> tuple[Any, ...]:
+def list_members(kind: Any) -> tuple[Any, ...]:
     """Return the types that a type is a union of."""
     is_union = get_origin(kind) in (Union, types.UnionType)
     members = get_args(kind) if is_union else (kind,)
@@ -428,7 +430,7 @@ def _members(kind: Any) -> tuple[Any, ...]:
 
 def _list_types(kind: Any) -> tuple[Any, ...]:
     """Return the classes that values of a type have."""
-    return tuple(get_origin(member) or member for member in _members(kind))
+    return tuple(get_origin(member) or member for member in list_members(kind))
 
 
 def _read_text(value: Any, kind: Any) -> Any:

@@ -41,7 +41,6 @@ from datasets_scripts import load_task
 from minbert_cli import pretrain
 from minbert_cli.arguments import KINDS, PretrainArguments
 from minbert_cli.checkpoints import load_config
-from minbert_cli.help import show_help
 from minbert_cli.recipe import parse_recipe, read_recipe
 from minbert_cli.recipes import HOME, IS_INSTALLED, RECIPES, check_program, with_recipe
 from minbert_cli.run_folder import (
@@ -596,11 +595,8 @@ def run(argv: Sequence[str]) -> int:
     return 0 if is_complete else 1
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str]) -> None:
     """Run the program; SIGTERM ends it and the current run, like Ctrl-C."""
-    argv = sys.argv[1:] if argv is None else argv
-    if show_help("experiments", argv):
-        return
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         status = run(argv)

@@ -4,7 +4,7 @@ import pytest
 
 from minbert_cli import __main__ as minbert
 
-HELP = [(name, ["--help"]) for name in minbert.COMMANDS]
+HELP = [(command.name, ["--help"]) for command in minbert.app.registered_commands]
 WRONG_FLAGS = [
     ("finetune", ["--no_such_flag", "1"]),
     ("finetune", ["--learning_rate", "fast"]),
