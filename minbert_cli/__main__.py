@@ -68,7 +68,8 @@ def check(context: typer.Context) -> None:
 
     RECIPE and flags are those of `minbert finetune`, `pretrain` or `experiments`; the keys of the
     recipe (tasks, corpus or rows) say which. It reads the rows, loads the checkpoint and its
-    tokenizer, prints what the run would do, and ends with `ok`. It writes nothing.
+    tokenizer, prints what the run would do, and ends with `ok`. Of experiments it checks what needs
+    no rows. It writes nothing.
     """
     from minbert_cli.check import main
 

@@ -39,26 +39,11 @@ def check_training(program: str, given: Sequence[str] | Mapping[str, Any]) -> No
 
 
 def check_experiments(argv: Sequence[str]) -> None:
-    """Check the recipes of all runs, and read their labeled rows."""
-    from datasets_scripts import load_task
-    from minbert_cli.arguments import KINDS
-    from minbert_cli.experiments.plan import list_labeled
-    from minbert_cli.experiments.program import Campaign
-    from minbert_cli.recipe import parse_recipe
+    """Check the recipes of all runs, as ``minbert experiments --dry_run``."""
+    from minbert_cli.experiments.program import describe_runs, order_runs, plan
 
-    campaign = Campaign(argv)
-    print(campaign.describe())
-    loaded: dict[str, str] = {}
-    for run in campaign.checked:
-        if run.program != "finetune":
-            continue
-        arguments = parse_recipe(KINDS["finetune"], run.words)[0]
-        for name, task in list_labeled(vars(arguments)).items():
-            if repr(task.data) not in loaded:
-                splits = load_task(task.data).splits
-                sizes = describe_sizes({split: len(rows) for split, rows in splits.items()})
-                loaded[repr(task.data)] = f"{name}: {task.source}, {sizes}"
-    print("", *loaded.values(), sep="\n")
+    _, rows, states = plan(argv)
+    print(describe_runs(order_runs(rows), states))
 
 
 def main(argv: Sequence[str]) -> None:

@@ -83,7 +83,7 @@ examples:
     ),
     "experiments": Page(
         """minbert experiments [FILE] [--flag value ...]
-       minbert experiments compare FIRST_RUN SECOND_RUN [--html PAGE]""",
+       minbert experiments compare FIRST_RUN SECOND_RUN""",
         """\
 Run many recipes with several seeds, and tabulate them. FILE is a YAML file or a
 name that `minbert recipes` lists; the default is a sample. Flags that are not
@@ -95,10 +95,10 @@ examples:
   minbert experiments report/table --dry_run        what it would do
   minbert experiments report/table --seeds 1 2 3 --num_train_epochs 2""",
         {
-            "runs": ("rows", "base", "overrides", "seeds", "processes"),
+            "runs": ("rows", "base", "overrides", "seeds"),
             "output": ("output_dir", "overwrite_output_dir", "keep_checkpoints"),
             "before a campaign": ("dry_run",),
-            "compare": ("resamples", "seed", "html"),
+            "compare": ("resamples", "seed"),
         },
     ),
 }

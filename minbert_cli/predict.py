@@ -96,7 +96,6 @@ def _add_modes(parser: Parser) -> None:
     add = parser.add_argument_group("search").add_argument
     add("--query", action="append", help="text to search for, repeatable (default: the texts)")
     add("--top_k", type=to_count, default=5, help="results per query (5)")
-    add("--backend", choices=("torch", "faiss"), default="torch", help="search engine")
     add = parser.add_argument_group("communities").add_argument
     add("--threshold", type=to_number, default=0.75, help="lowest cosine with the center (0.75)")
     add("--min_size", type=to_count, default=2, help="smallest community (2)")

@@ -229,14 +229,10 @@ def search(model: Any, args: argparse.Namespace, queries: Sequence[str]) -> Iter
     known = embed(model, args, corpus, "document").to(model.device)
     asked = embed(model, args, queries, "query")
     # that of the checkpoint is for its own vectors, not for those of a task
-    similarity = "cosine" if args.task else model.similarity_fn_name
-    options = {"top_k": args.top_k, "backend": args.backend, "similarity": similarity}
-    try:
-        from sentence_vectors import semantic_search  # here and below: most calls predict
+    similarity: Any = "cosine" if args.task else model.similarity_fn_name
+    from sentence_vectors import semantic_search  # here and below: most calls predict
 
-        hits = semantic_search(asked, known, **options)
-    except ImportError as error:
-        raise ValueError(str(error)) from None
+    hits = semantic_search(asked, known, top_k=args.top_k, similarity=similarity)
     for query, scores, places in zip(queries, *map(Tensor.tolist, hits), strict=True):
         for rank, (score, place) in enumerate(zip(scores, places, strict=True), start=1):
             line = {"line": lines[place], "text": corpus[place]}

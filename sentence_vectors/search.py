@@ -1,6 +1,5 @@
 """Semantic search: the nearest of many vectors, exact, in blocks."""
 
-import importlib
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -29,7 +28,6 @@ def semantic_search(
     *,
     top_k: int = 10,
     similarity: Similarity = "cosine",
-    backend: Literal["torch", "faiss"] = "torch",
     max_scores: int = MAX_SCORES,
 ) -> Hits:
     """Find the vectors of a corpus that are most similar to each query.
@@ -40,15 +38,10 @@ def semantic_search(
         top_k: Number of results per query.
         similarity: ``cosine``, ``dot``, or a negated distance: ``euclidean``, ``manhattan``, or for
             packed bits, (n, D / 8) in uint8 or int8, ``hamming``, the number of bits that differ.
-        backend: ``torch``, or ``faiss`` for its exact index on the CPU (``pip install faiss-cpu``).
         max_scores: Largest number of similarities in memory.
 
     Returns:
-        The results, on the CPU, with K = min(top_k, n); ties by index (faiss may return others of
-        the vectors with equal similarities).
-
-    Raises:
-        ImportError: If faiss is not installed.
+        The results, on the CPU, with K = min(top_k, n); ties by index.
     """
     if similarity not in get_args(Similarity):
         raise ValueError(
@@ -62,10 +55,6 @@ def semantic_search(
     if top_k < 1 or max_scores < 1:
         raise ValueError(f"top_k={top_k} and max_scores={max_scores} must be at least 1")
     top_k = min(top_k, len(known))
-    if backend == "faiss":
-        if similarity not in ("cosine", "dot"):
-            raise ValueError(f"backend='faiss' has no {similarity!r} here: use backend='torch'")
-        return _search_faiss(asked, known, top_k)
     parts = []
     for block in asked.split(min(QUERIES, max_scores)):
         # bits take memory, too, where they are unpacked
@@ -127,16 +116,3 @@ def _order(found: Hits, top_k: int) -> Hits:
     scores, indices = (column.gather(1, by_index) for column in found)
     order = scores.argsort(dim=1, descending=True, stable=True)[:, :top_k]
     return Hits(scores.gather(1, order), indices.gather(1, order))
-
-
-def _search_faiss(asked: Tensor, known: Tensor, top_k: int) -> Hits:
-    try:
-        faiss: Any = importlib.import_module("faiss")
-    except ImportError as error:
-        raise ImportError(
-            "backend='faiss' needs the package faiss: pip install faiss-cpu, or use torch"
-        ) from error
-    index = faiss.IndexFlatIP(known.shape[1])
-    index.add(known.float().cpu().numpy())
-    scores, indices = index.search(asked.float().cpu().numpy(), top_k)
-    return _order(Hits(torch.from_numpy(scores), torch.from_numpy(indices)), top_k)

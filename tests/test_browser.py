@@ -8,7 +8,6 @@ import pytest
 from minbert_cli import finetune
 from tests import browser, small_run
 from trainers import write_report
-from trainers.reports.comparison import PairedDifference, write_comparison
 
 pytestmark = [
     pytest.mark.browser,
@@ -97,24 +96,6 @@ def test_it_opens_everywhere_and_can_be_read(page, folder, width, scheme):
     # the least that WCAG 2.2 asks of text
     assert page.evaluate(CONTRAST) >= 4.5
     assert page.evaluate(OVERLAPS) == 0
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", browser.WIDTHS)
-def test_two_runs_side_by_side_can_be_read_everywhere(page, folder, tmp_path, width, scheme):
-    paired = [PairedDifference("moods", "accuracy", 100, 0.5, 0.55, -0.1, 0.2, 0.5)]
-    settings = [("tasks.moods.loss", NASTY, "x" * 300)]
-    path = write_comparison(
-        [folder, folder], tmp_path / "page.html", settings=settings, differences=paired
-    )
-
-    page.open(path, width, scheme)
-
-    assert page.problems == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.evaluate(CONTRAST) >= 4.5
-    assert page.evaluate(OVERLAPS) == 0
-    assert page.evaluate("document.body.textContent.includes('[-0.1000, +0.2000]')") is True
 
 
 def test_data_is_shown_and_not_executed(page, folder):

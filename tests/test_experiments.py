@@ -1,15 +1,21 @@
-"""``minbert experiments``: checks before a run starts, and two real runs."""
+"""``minbert experiments``: checks before a run starts, runs that are skipped, resumed or failed."""
 
 import csv
 import json
+import os
+import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from minbert_cli.experiments import program as experiments
-from minbert_cli.experiments.compare import load_labels
+from minbert_cli.experiments.compare import differing_settings, load_labels
 from minbert_cli.experiments.plan import read_file
+from minbert_cli.experiments.program import find_states, order_runs, remaining_runs
+from minbert_cli.run_folder import RUN_FILE
 from tests import small_run
 from tests.glue_files import write_glue
 
@@ -29,85 +35,50 @@ def recipe(tmp_path, monkeypatch):
     return Path(small_run.write_recipe(tmp_path, small_run.make_recipe(tmp_path))).name
 
 
-def plan_runs(argv):
-    """Plan all runs of a file, and examples of those of searches."""
-    return experiments.order_runs([row for plan in read_file(argv)[1] for row in plan.examples()])
-
-
 def check(rows, recipe):
-    content = {"rows": rows, "output_dir": "out", "base": recipe}
-    Path("experiments.yaml").write_text(json.dumps(content))
-    return experiments.check_runs(plan_runs(["experiments.yaml"]), 1)
+    """Check the runs of rows; returns their settings."""
+    Path("rows.yaml").write_text(json.dumps({"rows": rows, "output_dir": "out", "base": recipe}))
+    runs = order_runs(read_file(["rows.yaml"])[1])
+    find_states(runs, overwrite=False)
+    return [experiments.check_run(run)[0] for run in runs]
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"learning_rte": 1}, "a, seed 42: unknown flag --learning_rte; did you mean '--learning"),
+        ({"learning_rte": 1}, "a, seed 42: unknown key 'learning_rte'; did you mean 'learning"),
         ({"tasks.moods.losss": "mse"}, "a, seed 42: task 'moods': unknown key 'losss'"),
         ({"tasks.moods.train_file": "no.tsv"}, "a, seed 42: no.tsv: there is no such file"),
         ({"tasks": {}}, "a, seed 42: tasks is empty"),
-        ({"learning_rate": "fast"}, "a, seed 42: --learning_rate='fast'; expected a number"),
-        (
-            {"metric_for_best_model": "x"},
-            "a, seed 42: metric_for_best_model: unknown metric 'x'; known: ",
-        ),
+        ({"learning_rate": "fast"}, "a, seed 42: learning_rate='fast'; expected a number"),
+        ({"metric_for_best_model": "x"}, "a, seed 42: metric_for_best_model: unknown metric 'x'"),
         ({"push_to_hub": True}, "a, seed 42: push_to_hub would send every row and seed to one"),
         ({"hub_model_id": "me/it"}, "a, seed 42: hub_model_id would .*with `--hub_model_id null`"),
     ],
 )
-def test_a_field_that_no_recipe_has_is_refused_before_any_run(recipe, overrides, message):
+def test_a_wrong_run_is_refused_before_any_run(recipe, overrides, message):
     with pytest.raises(ValueError, match=message):
         check({"good": {}, "a": {"overrides": overrides}}, recipe)
 
     assert not Path("out").exists()
 
 
-def test_the_program_leaves_signals_as_they_were(recipe, capsys):
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit):
-        experiments.main([recipe])  # which has no rows
+def test_references_and_pre_training_are_checked(recipe):
+    text = "corpus: {mine: {dataset: sample_text}}\nobjective: mlm\n"
+    Path("text.yaml").write_text(text)
 
-    assert "minbert experiments: error:" in capsys.readouterr().err
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_a_grid_is_checked_as_a_whole(recipe):
-    with pytest.raises(
-        ValueError, match=r"a, learning_rate=b, seed 42: --learning_rate='b'; expected a number"
-    ):
-        check({"a": {"search": {"fields": {"learning_rate": [1e-3, "b"]}}}}, recipe)
-
-
-def test_pre_training_is_checked(recipe):
-    text = Path("text.yaml")
-    text.write_text("corpus: {mine: {dataset: sample_text}}\nobjective: mlm\n")
-
+    with pytest.raises(ValueError, match="a, seed 42: reference: unknown name 'mood'; did you"):
+        check({"a": {"reference": {"mood": 0.5}}}, recipe)
     with pytest.raises(ValueError, match=r"pre-training text-\w{8}: a new model needs one voc"):
         check({"a": {"pretrain": {"base": "text.yaml"}}}, recipe)
-    changes = {"train_tokenizer": True, "vocab_size": 50, "x": 1}
-    with pytest.raises(ValueError, match=r"pre-training text-\w{8}: unknown flag --x"):
-        check({"a": {"pretrain": {"base": "text.yaml", "overrides": changes}}}, recipe)
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        {"tasks.moods.class_weights": [1.0, 2.0]},
-        {"tasks.pairs": None},
-        {"push_to_hub": False, "hub_model_id": None},
-    ],
-    ids=str,
-)
-def test_valid_settings_are_accepted(recipe, overrides):
-    assert len(check({"a": {"overrides": overrides}}, recipe)) == 1
 
 
 def test_settings_equal_the_recorded_ones(recipe):
-    (settings,) = check({"a": {"overrides": {"tasks.moods.pooling": "cls"}}}, recipe)
+    changes = {"tasks.moods.pooling": "cls", "tasks.pairs": None, "push_to_hub": False}
+    (settings,) = check({"a": {"overrides": changes}}, recipe)
 
-    assert settings["processes"] == 1
     assert settings["tasks"]["moods"]["pooling"] == "cls"
+    assert [*settings["tasks"]] == ["moods", "scores"]
     assert settings["output_dir"] == "out/a/seed-42"
     assert settings["seed"] == 42
 
@@ -124,28 +95,15 @@ def test_every_experiments_file_is_accepted(path, tmp_path, monkeypatch):
             (tmp_path / f"{name}-{split}.csv").write_text("rows")
     write_glue(tmp_path)
 
-    runs = plan_runs([str(path), *where])
-    settings = experiments.check_runs(runs, 1)
+    runs = order_runs(read_file([str(path), *where])[1])
+    settings = {run.name: experiments.check_run(run)[0] for run in runs}
 
     assert first.startswith("# ")
     assert first.endswith(".")
     assert second.startswith(f"# minbert experiments{named}")
-    assert len(settings) == len(runs)
-
-
-@pytest.mark.parametrize("name", ["ablation", "table"])
-def test_rows_that_are_compared_have_equal_chances_to_choose_their_weights(name, monkeypatch):
-    monkeypatch.chdir(ROOT)
-
-    runs = plan_runs([f"recipes/report/{name}.yaml", "--model_name_or_path", "weights"])
-
-    settings = experiments.check_runs(runs, 1)
-    chooses = {
-        each["load_best_model_at_end"]
-        for run, each in zip(runs, settings, strict=True)
-        if run.program == "finetune"
-    }
-    assert chooses == {False}
+    if path.stem in ("ablation", "table"):  # equal chances to choose the weights
+        best = {settings[run.name]["load_best_model_at_end"] for run in runs if run.expected}
+        assert best <= {False}
 
 
 def test_auxiliary_tasks_are_not_compared(tmp_path):
@@ -166,64 +124,289 @@ def test_a_comparison_needs_two_runs(tmp_path):
         experiments.compare([str(tmp_path), f"{tmp_path}/../{tmp_path.name}"])
 
 
-def test_rows_are_read_once_and_have_current_fingerprints(recipe, monkeypatch):
-    row = {"overrides": {"tasks.moods.max_train_samples": 3, "learning_rate": 1.0}}
-    settings = check({"a": {"seeds": [1, 2]}, "b": row}, recipe)
-    read = []
-    load = experiments.load_task
-    monkeypatch.setattr(experiments, "load_task", lambda data: read.append(data.name) or load(data))
-    known = {}
+def test_settings_are_compared_by_their_dotted_keys():
+    first = {"tasks": {"a": {"loss": "mse", "head": "linear"}}, "seed": 1, "output_dir": "x"}
+    second = {"tasks": {"a": {"loss": "bce", "head": "linear"}, "b": {"loss": "mse"}}, "seed": 1}
 
-    first, other, second = (experiments.find_fingerprints(found, known) for found in settings)
-
-    assert list(first) == ["moods", "pairs", "scores"]
-    assert sorted(read) == ["moods", "moods", "pairs", "scores"]
-    assert first == second
-    assert {name for name in first if first[name] != other[name]} == {"moods"}
-    path = Path(settings[0]["tasks"]["pairs"]["train_file"])
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join(lines[:-1]) + "\n")
-    changed = experiments.find_fingerprints(settings[0], {})
-    assert {name for name in first if first[name] != changed[name]} == {"pairs"}
+    assert differing_settings(first, second) == [
+        ("tasks.a.loss", "mse", "bce"),
+        ("tasks.b.loss", None, "mse"),
+    ]
+    assert differing_settings(first, first) == []
 
 
-def test_initial_weights_have_a_fingerprint(recipe, tmp_path):
-    (settings,) = check({"a": {}}, recipe)
-    settings |= {"model_name_or_path": str(tmp_path)}
-    (tmp_path / "model.safetensors").write_text("a")
-    first = experiments.find_fingerprints(settings, {})
-    (tmp_path / "model.safetensors").write_text("b")
-    second = experiments.find_fingerprints(settings, {})
+# Replaces the programs: records its call, and follows its recipe.
+STUB = """
+import json, os, signal, sys
+from pathlib import Path
+import yaml
 
-    assert {name for name in first if first[name] != second[name]} == {"model_name_or_path"}
+recipe = yaml.safe_load(Path(sys.argv[1]).read_text())
+folder = Path(recipe["output_dir"])
+with open("calls.jsonl", "a") as calls:
+    print(json.dumps([recipe["output_dir"], *sys.argv[-3:-1]]), file=calls)
+if recipe.get("refuse"):
+    print("loading 1\\rloading 2\\rloading 3\\n", file=sys.stderr)
+    print("stub: error: " + recipe["refuse"], file=sys.stderr)
+    sys.exit(2)
+folder.mkdir(parents=True, exist_ok=True)
+note = lambda done: (folder / "run.json").write_text(json.dumps(
+    {"finished": done, "settings": recipe, "files": ["checkpoint-1"], "data": {"sst": "x"}}))
+note(False)
+(folder / "checkpoint-1").mkdir(exist_ok=True)
+if recipe.get("die") and not Path("alive").exists():
+    print("about to die")
+    sys.stdout.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+if recipe.get("hang"):
+    Path("begun").open("w").close()  # waits for a reader
+    signal.pause()
+if recipe.get("forget"):
+    sys.exit(0)
+content = {"validation": {"metrics": {"sst_accuracy": 0.5}}, "steps": 1}
+content["tasks"] = {"sst": {"problem_type": "classification"}}
+(folder / "metrics.json").write_text(json.dumps(content))
+note(True)
+"""
+RESTART = ["--resume_from_checkpoint=false", "--overwrite_output_dir=true"]
+RESUME = ["--resume_from_checkpoint=true", "--overwrite_output_dir=false"]
 
 
-def test_a_dry_run_lists_the_runs_and_writes_nothing(recipe, capsys):
-    Path("experiments.yaml").write_text(
-        json.dumps({"rows": {"a": {}}, "output_dir": "out", "base": recipe, "seeds": [1, 2]})
-    )
-    before = sorted(Path().iterdir())
+class Data:
+    """Rows of a task."""
 
-    assert experiments.run(["experiments.yaml", "--dry_run"]) == 0
+    data = "sst"
+    fingerprint = "x"
 
-    assert capsys.readouterr().out == "to do    a, seed 1\nto do    a, seed 2\n"
-    assert sorted(Path().iterdir()) == before
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Return a folder with the stub and recipes, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    use_stub(monkeypatch.setattr)
+    (tmp_path / "stub.py").write_text(STUB)
+    (tmp_path / "base.yaml").write_text("tasks: {sst: {dataset: sst}}\n")
+    (tmp_path / "text.yaml").write_text("corpus: {sst: {dataset: sst}}\n")
+    return tmp_path
+
+
+def use_stub(replace=setattr):
+    """Let runs be the stub, whose settings are its recipe."""
+    settings = {"model_name_or_path": None}
+    replace(experiments, "program_command", lambda _: [sys.executable, "stub.py"])
+    replace(experiments, "check_run", lambda run: (settings | run.recipe, {"sst": Data}))
+    replace(experiments, "load_task", lambda _: Data)
+
+
+class Stubs:
+    """Runs whose programs are the stub."""
+
+    def __init__(self, rows, *flags, seeds=(1, 2)):
+        content = {"rows": rows, "output_dir": "out", "base": "base.yaml", "seeds": list(seeds)}
+        content["overrides"] = {"model_name_or_path": None}
+        Path("rows.yaml").write_text(json.dumps(content))
+        self.arguments, self.rows = read_file(["rows.yaml", *flags])
+        self.runs = order_runs(self.rows)
+        self.states = find_states(self.runs, overwrite=self.arguments.overwrite_output_dir)
+
+    def describe(self):
+        return experiments.describe_runs(self.runs, self.states).splitlines()
+
+    def do(self):
+        return experiments.do_runs(self.arguments, self.rows, self.states)
+
+
+def calls(folder):
+    """Folder and flags of every start of the stub."""
+    path = folder / "calls.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_all_rows_have_their_first_seed_before_any_has_its_second(folder):
+    assert Stubs({"a": {}, "b": {"seeds": [7]}, "c": {}}).do() == []
+
+    names = [call[0] for call in calls(folder)]
+    assert names == [
+        f"out/{name}" for name in ("a/seed-1", "b/seed-7", "c/seed-1", "a/seed-2", "c/seed-2")
+    ]
+    assert "| a | 2 |" in " ".join(Path("out/table.md").read_text().split())
+
+
+def test_finished_runs_are_skipped(folder):
+    Stubs({"a": {}}).do()
+
+    stubs = Stubs({"a": {}, "b": {}})
+
+    listed = [
+        "done     a, seed 1",
+        "to do    b, seed 1",
+        "done     a, seed 2",
+        "to do    b, seed 2",
+    ]
+    assert stubs.describe() == listed
+    stubs.do()
+    assert [call[0] for call in calls(folder)[2:]] == ["out/b/seed-1", "out/b/seed-2"]
+    Stubs({"a": {}, "b": {}}).do()
+    assert len(calls(folder)) == 4
+
+
+def test_a_run_with_different_settings_is_refused_or_overwritten(folder):
+    Stubs({"a": {}}, seeds=[1]).do()
+    changed = {"a": {"overrides": {"learning_rate": 1}}}
+
+    with pytest.raises(ValueError, match=r"a, seed 1: .* resumes with another learning_rate"):
+        Stubs(changed, seeds=[1])
+
+    stubs = Stubs(changed, "--overwrite_output_dir", seeds=[1])
+    assert stubs.describe() == ["repeats  a, seed 1"]
+    stubs.do()
+    assert calls(folder)[1][1:] == RESTART
+    Stubs(changed, "--overwrite_output_dir", seeds=[1]).do()  # not again
+    assert len(calls(folder)) == 2
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_run_with_different_data_is_refused_or_repeated(monkeypatch):
+    Stubs({"a": {}}, seeds=[1]).do()
+    assert Stubs({"a": {}}, seeds=[1]).describe() == ["done     a, seed 1"]
+    monkeypatch.setattr(Data, "fingerprint", "z")
+
+    with pytest.raises(ValueError, match=r"a, seed 1: .* resumes with other data of sst"):
+        Stubs({"a": {}}, seeds=[1])
+    stubs = Stubs({"a": {}}, "--overwrite_output_dir", seeds=[1])
+    assert stubs.describe() == ["repeats  a, seed 1"]
+
+
+def test_a_killed_run_and_one_with_broken_results_resume(folder):
+    rows = {"a": {"overrides": {"die": True}}, "b": {}}
+
+    (failure,) = Stubs(rows, seeds=[1]).do()
+
+    message = "a, seed 1 failed: ended by SIGKILL (often out of memory)\n    about to die\n"
+    assert failure.startswith(message)
+    (folder / "alive").touch()
+    (folder / "out/b/seed-1/metrics.json").write_text("{")
+    stubs = Stubs(rows, seeds=[1])
+    assert stubs.describe() == ["resumes  a, seed 1", "resumes  b, seed 1"]
+    assert stubs.do() == []
+    assert calls(folder)[-2] == ["out/a/seed-1", *RESUME]
+
+
+def test_a_failure_has_the_last_lines_of_its_log_and_the_others_go_on(folder):
+    Stubs({"a": {"overrides": {"refuse": "first"}}}, seeds=[1]).do()
+
+    failures = Stubs({"a": {"overrides": {"refuse": "second"}}, "b": {}}).do()
+
+    assert [failure.partition(" failed")[0] for failure in failures] == ["a, seed 1", "a, seed 2"]
+    assert failures[0].splitlines() == [
+        "a, seed 1 failed: exit status 2",
+        "    loading 3",
+        "    stub: error: second",
+        f"    full log: {Path('out/a/seed-1.log')}",
+    ]
+    assert "first" in (folder / "out/a/seed-1.log").read_text()
+    assert [call[0] for call in calls(folder)][2::2] == ["out/b/seed-1", "out/b/seed-2"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_program_that_ends_without_results_has_failed():
+    (failure,) = Stubs({"a": {"overrides": {"forget": True}}}, seeds=[1]).do()
+
+    assert "failed: it ended without an error, but without results" in failure
+
+
+def test_shared_pre_training_runs_once_and_right_before_it_is_needed(folder):
+    step = {"base": "text.yaml"}
+
+    Stubs({"plain": {}, "a": {"pretrain": step}, "b": {"pretrain": step}}).do()
+
+    starts = [call[0].split("/")[1] for call in calls(folder)]
+    assert starts == ["plain", "pretrained", "a", "b", "plain", "a", "b"]
+
+
+def test_rows_of_a_failed_pre_training_are_not_started(folder):
+    step = {"base": "text.yaml", "overrides": {"refuse": "no text"}}
+
+    first, second = Stubs({"a": {"pretrain": step}, "b": {}}, seeds=[1]).do()
+
+    name = first.partition(" failed")[0]
+    assert name.startswith("pre-training text-")
+    assert second == f"a, seed 1 not started: {name} failed"
+    assert len(calls(folder)) == 2
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_pre_training_that_no_run_needs_is_not_repeated():
+    rows = {"a": {"pretrain": {"base": "text.yaml"}}}
+    stubs = Stubs(rows, seeds=[1])
+    stubs.do()
+    first, second = stubs.runs
+    shutil.rmtree(first.folder)
+
+    again, more = (Stubs(rows, seeds=seeds) for seeds in ([1], [1, 2]))
+
+    assert again.describe() == [f"done     {second.name}"]
+    left = [run.folder for run in remaining_runs(more.runs, more.states)]
+    assert left == [first.folder, Path("out/a/seed-2")]
+
+
+def test_checkpoints_are_kept_on_request(folder):
+    Stubs({"a": {}}, seeds=[1]).do()
+    Stubs({"b": {}}, "--keep_checkpoints", "false", seeds=[1]).do()
+
+    assert (folder / "out/a/seed-1/checkpoint-1").exists()
+    assert not (folder / "out/b/seed-1/checkpoint-1").exists()
+    assert (folder / "out/b/seed-1" / RUN_FILE).is_file()
 
 
 @pytest.mark.slow
-def test_runs_are_done_once_compared_and_skipped(recipe, capsys):
+@pytest.mark.usefixtures("folder")
+def test_ctrl_c_ends_the_run_and_all_others():
+    text = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from tests.test_experiments import Stubs, use_stub\n"
+        "use_stub()\n"
+        "Stubs({'a': {'overrides': {'hang': True}}}, seeds=[1]).do()\n"
+    )
+    os.mkfifo("begun")
+    command = [sys.executable, "-c", text, str(ROOT)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        Path("begun").open().close()  # waits for the run
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+
+    assert errors.rstrip().endswith(b"KeyboardInterrupt")
+    stubs = Stubs({"a": {"overrides": {"hang": True}}}, seeds=[1])
+    assert stubs.describe() == ["resumes  a, seed 1"]
+
+
+def test_the_program_leaves_signals_as_they_were(recipe, capsys):
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        experiments.main([recipe])  # which has no rows
+
+    assert "minbert experiments: error:" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.slow
+def test_runs_are_listed_done_once_compared_and_skipped(recipe, capsys):
     rows = {
         "plain": {"base": recipe, "reference": {"moods": 0.5}},
         "fast": {"base": recipe, "overrides": {"learning_rate": 0.02, "tasks.pairs.loss": "bce"}},
     }
     content = {"output_dir": "out", "rows": rows, "seeds": [1], "keep_checkpoints": False}
-    Path("experiments.yaml").write_text(json.dumps(content))
+    Path("rows.yaml").write_text(json.dumps(content))
+    before = sorted(Path().iterdir())
 
-    status = experiments.run(["experiments.yaml"])
+    assert experiments.run(["rows.yaml", "--dry_run"]) == 0
 
-    table = Path("out/table.md").read_text()
-    assert status == 0
-    assert table in capsys.readouterr().out
+    assert capsys.readouterr().out == "to do    plain, seed 1\nto do    fast, seed 1\n"
+    assert sorted(Path().iterdir()) == before
+
+    assert experiments.run(["rows.yaml"]) == 0
+
+    assert Path("out/table.md").read_text() in capsys.readouterr().out
     with Path("out/runs.csv").open() as file:
         runs = {run["row"]: run for run in csv.DictReader(file)}
     assert [run["status"] for run in runs.values()] == ["done", "done"]
@@ -233,9 +416,7 @@ def test_runs_are_done_once_compared_and_skipped(recipe, capsys):
 
     weights = [Path(f"out/{row}/seed-1/model.safetensors") for row in rows]
     before = [path.stat().st_mtime_ns for path in weights]
-    status = experiments.run(["experiments.yaml"])
-
-    assert status == 0
+    assert experiments.run(["rows.yaml"]) == 0
     assert capsys.readouterr().out.startswith("done     plain, seed 1\ndone     fast, seed 1\n")
     assert [path.stat().st_mtime_ns for path in weights] == before
 
@@ -243,3 +424,12 @@ def test_runs_are_done_once_compared_and_skipped(recipe, capsys):
 
     lines = [line.split("|")[1:3] for line in printed.splitlines() if line.startswith("| ")][2:]
     assert [task.strip() for task, _ in lines] == ["moods", "pairs", "scores", *["all tasks"] * 2]
+    assert "- learning_rate: 0.01, 0.02\n- tasks.pairs.loss: not set, bce" in printed
+
+    dev = Path("moods-dev.tsv")
+    dev.write_text("".join(dev.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(SystemExit):
+        experiments.run(["rows.yaml"])
+    assert "plain, seed 1: output_dir='out/plain/seed-1' resumes with other data of moods" in (
+        capsys.readouterr().err
+    )

@@ -6,7 +6,7 @@ import yaml
 from datasets_scripts import TaskData, load_task
 from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
 from minbert_cli.experiments.plan import read_file
-from minbert_cli.recipe import parse_recipe
+from minbert_cli.recipe import fill_arguments, parse_recipe
 from tests import small_run
 from trainers import UsageError
 
@@ -40,10 +40,10 @@ def test_flags_of_experiments_are_those_of_finetuning(tmp_path):
     flags += ["--model_name_or_path", "owner/bert", "--tasks.moods.pooling", "max"]
     kinds = (FinetuneArguments, ProgramTrainingArguments)
 
-    _, (plan,) = read_file([str(tmp_path / "rows.yaml"), *flags])
+    _, (row,) = read_file([str(tmp_path / "rows.yaml"), *flags])
 
-    (run,) = plan.at({}).runs.values()
-    arguments, args = parse_recipe(kinds, run.words)
+    (run,) = row.runs.values()
+    arguments, args = fill_arguments(kinds, run.recipe, run.flags, where="")
     alone, args_alone = parse_recipe(kinds, [base, *flags])
     assert arguments == alone
     assert (args.learning_rate, args_alone.learning_rate) == (0.5, 0.5)

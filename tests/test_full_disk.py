@@ -164,8 +164,8 @@ def test_a_table_that_cannot_be_written_is_one_line(tmp_path, capsys):
     with pytest.raises(SystemExit) as exited:
         experiments.main([str(file)])
     assert not exited.value.code
-    (tmp_path / "experiments" / "table.csv").unlink()
-    (tmp_path / "experiments" / "table.csv").mkdir()
+    (tmp_path / "experiments" / "table.md").unlink()
+    (tmp_path / "experiments" / "table.md").mkdir()
     capsys.readouterr()
 
     with pytest.raises(SystemExit) as exited:
@@ -174,4 +174,4 @@ def test_a_table_that_cannot_be_written_is_one_line(tmp_path, capsys):
     assert exited.value.code == 1
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("minbert experiments: error: ")
-    assert "table.csv' is a folder; name a file" in error
+    assert "table.md' is a folder; name a file" in error

@@ -181,7 +181,6 @@ def test_integers_of_other_sizes_are_numbers():
     [
         ({"similarity": "hamming"}, "similarity='hamming' needs packed bits"),
         ({"similarity": "cosin"}, "unknown similarity 'cosin'; known: cosine, dot"),
-        ({"similarity": "manhattan", "backend": "faiss"}, "backend='faiss' has no 'manhattan'"),
     ],
 )
 def test_a_search_that_is_impossible_is_refused(options, message):

@@ -13,16 +13,15 @@ from datasets_scripts import load_task
 from minbert_cli.command_line import expand_path
 from minbert_cli.recipe import parse_recipe
 from minbert_cli.run_folder import FREE_SETTINGS, read_settings
+from minbert_cli.training.recipe_tasks import parse_labeled
 from trainers import UsageError
 from trainers.problems import read_problems
 from trainers.problems.base import Problem
 from trainers.problems.metrics import aggregates
-from trainers.reports.comparison import ALL, PairedDifference, write_comparison
 from trainers.reports.results import file_split, read_metrics
 from trainers.reports.texts import markdown_table
 
-from .plan import list_labeled
-
+ALL = "all tasks"
 LEVEL = 0.95
 # Maximum size of an array in a batch of resamples.
 ELEMENTS = 4_000_000
@@ -39,9 +38,20 @@ class ComparisonArguments:
 
     resamples: int = field(default=10_000, metadata={"help": "Draws of the bootstrap."})
     seed: int = field(default=0, metadata={"help": "Random seed of the bootstrap."})
-    html: str | None = field(
-        default=None, metadata={"help": "Also write a page with the two runs side by side."}
-    )
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """Second minus first run on the same validation rows."""
+
+    task: str  # or ``all tasks``
+    metric: str
+    rows: int
+    first: float
+    second: float
+    low: float  # of the 95 % interval of the difference
+    high: float
+    p_value: float  # two-sided
 
 
 @dataclass(frozen=True)
@@ -69,48 +79,39 @@ class ScoredRows:
 
 
 def compare(argv: Sequence[str]) -> str:
-    """Compare two runs of the same validation rows: ``FIRST_RUN SECOND_RUN [--flag value ...]``.
-
-    With ``--html`` a page shows both runs. It is also written if they cannot be compared row by
-    row, as after different validation rows, and then says why.
-    """
+    """Compare two runs of the same validation rows: ``FIRST_RUN SECOND_RUN [--flag value ...]``."""
     folders = [Path(expand_path(word)) for word in argv[:2] if not word.startswith("--")]
     if len(folders) != 2:
         raise UsageError("expected two folders of runs: compare FIRST_RUN SECOND_RUN")
     if folders[0].resolve() == folders[1].resolve():
         raise ValueError(f"compare needs two runs, but both are {str(folders[0])!r}")
     (arguments,) = parse_recipe((ComparisonArguments,), list(argv[2:]))
-    settings = differing_settings(read_settings(folders[0]), read_settings(folders[1]))
-    differences: list[PairedDifference] = []
-    try:
-        first, second = (read_scored_rows(folder, load_labels(folder)) for folder in folders)
-        differences = compare_runs(
-            first, second, resamples=arguments.resamples, seed=arguments.seed
-        )
-        note = (
+    settings = [read_settings(folder) for folder in folders]
+    first, second = (read_scored_rows(folder, load_labels(folder)) for folder in folders)
+    differences = compare_runs(first, second, resamples=arguments.resamples, seed=arguments.seed)
+    changed = [
+        f"- {key}: {show(old)}, {show(new)}"
+        for key, old, new in differing_settings(settings[0], settings[1])
+    ]
+    return "\n\n".join(
+        [
+            f"first: {folders[0]}\nsecond: {folders[1]}",
+            describe_differences(differences),
             "Difference of the second to the first on the same validation rows, with interval and "
             f"p of a paired bootstrap ({arguments.resamples:,} resamples). It does not cover other "
-            "seeds."
-        )
-        text = (
-            f"first: {folders[0]}\nsecond: {folders[1]}\n\n"
-            f"{describe_differences(differences)}\n\n{note}"
-        )
-    except (ValueError, OSError) as error:
-        if arguments.html is None:
-            raise
-        text = note = f"No paired difference: {error}"
-    if arguments.html is None:
-        return text
-    path = Path(expand_path(arguments.html))
-    write_comparison(folders, path, settings=settings, differences=differences, note=note)
-    return f"{text}\n\npage: {path}"
+            "seeds.",
+            "\n".join(["Settings that differ:", *(changed or ["none"])]),
+        ]
+    )
 
 
 def load_labels(folder: Path) -> Labels:
     """Load ids and labels of the validation rows by task, without auxiliary tasks."""
+    settings = read_settings(folder)
+    tasks = settings.get("tasks") or {}
+    ordered = {name: tasks[name] for name in settings.get("task_order", tasks)}  # JSON sorts them
     labels: Labels = {}
-    for name, described in list_labeled(read_settings(folder)).items():
+    for name, described in parse_labeled(ordered, settings["data_dir"]).items():
         if not described.training.auxiliary:
             references = load_task(described.data).references("validation")
             if references is not None:
@@ -253,6 +254,11 @@ def _judge(
     sides = ((drawn <= 0).sum() + 1, (drawn >= 0).sum() + 1)
     p_value = min(1.0, 2 * min(sides) / (len(drawn) + 1))
     return PairedDifference(task, metric, rows, first, second, low, high, float(p_value))
+
+
+def show(value: Any) -> str:
+    """Show a setting."""
+    return "not set" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def describe_differences(differences: Sequence[PairedDifference]) -> str:

@@ -78,10 +78,9 @@ class ExperimentTable:
     """Results of an experiments file.
 
     Args:
-        rows: Its rows; those of searches, too.
+        rows: Its rows.
         states: States of the runs, by folder; the results of those that are done are read.
         failures: Messages of runs that failed.
-        notes: Sentences below the table.
     """
 
     def __init__(
@@ -89,9 +88,8 @@ class ExperimentTable:
         rows: Sequence[Row],
         states: States,
         failures: Sequence[str] = (),
-        notes: Sequence[str] = (),
     ) -> None:
-        self.rows, self.states, self.failures, self.notes = rows, states, failures, notes
+        self.rows, self.states, self.failures = rows, states, failures
         self.results = {
             run.folder: read_metrics(run.folder)
             for row in rows
@@ -152,7 +150,6 @@ class ExperimentTable:
     def _describe(self) -> Iterator[str]:
         """Explain the table, warn of rows that cannot be compared, and list failures."""
         yield NOTE
-        yield from self.notes
         tasks: dict[str, set[tuple[str, str]]] = {}  # counted in aggregates, with their metrics
         codes: dict[str, list[tuple[float, str | None]]] = {}
         for row in self.rows:
@@ -180,29 +177,23 @@ class ExperimentTable:
             yield "Repeat the command to retry failed runs from their last checkpoints."
 
     def write(self, folder: Path) -> None:
-        """Write ``table.md``, ``table.csv`` and ``runs.csv``."""
-        table, runs = [], []
-        for row, summary in zip(self.rows, self.summaries, strict=True):
-            line: dict[str, Any] = {"row": row.name}
-            for column, cell in summary.items():
-                name = column.replace(" ", "_")
-                line |= {f"{name}_mean": cell.mean, f"{name}_sd": cell.deviation}
-                line |= {f"{name}_seeds": len(cell.values), f"{name}_reference": cell.reference}
-            table.append(line)
+        """Write ``table.md``, ``table.html``, and ``runs.csv`` with a line for each run."""
+        runs = []
+        for row in self.rows:
             for seed, run in row.runs.items():
-                content, state = self.results.get(run.folder), self.states.get(run.folder)
+                content, state = self.results.get(run.folder), self.states[run.folder]
                 status = state if state in ("done", "failed") else "to do"
-                line = {"row": row.name, "seed": seed, "status": status}
+                line: dict[str, Any] = {"row": row.name, "seed": seed, "status": status}
                 line |= {**_validation(content), "steps": content["steps"]} if content else {}
                 line |= {"changes": json.dumps(row.changes, default=str)}
                 runs.append(line | {"folder": str(run.folder)})
+        text = io.StringIO()
+        writer = csv.DictWriter(text, dict.fromkeys(chain(*runs)), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(runs)
+        write_text(folder / "runs.csv", text.getvalue())
         write_text(folder / "table.md", self.markdown())
-        for name, lines in (("table.csv", table), ("runs.csv", runs)):
-            text = io.StringIO()
-            writer = csv.DictWriter(text, dict.fromkeys(chain(*lines)), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(lines)
-            write_text(folder / name, text.getvalue())
+        self.write_page(folder / "table.html")
 
     def write_page(self, path: Path) -> None:
         """Write a page with the table, and a figure of the differences to the first row.

@@ -1,13 +1,13 @@
-"""From an experiments file to its runs."""
+"""From an experiments file to its runs: what each is, and what is refused before the first."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from minbert_cli.arguments import FinetuneArguments, PretrainArguments, ProgramTrainingArguments
+from minbert_cli.arguments import KINDS
 from minbert_cli.experiments.plan import read_file
-from minbert_cli.recipe import parse_recipe
+from minbert_cli.recipe import fill_arguments
 
 FINETUNING = {
     "tasks": {"sst": {"dataset": "sst"}, "sts": {"dataset": "sts", "loss": "bce"}},
@@ -36,16 +36,14 @@ def plan(tmp_path, monkeypatch):
     def plan(rows, *flags, **keys):
         content = {"output_dir": "out", "base": "fine.yaml", "rows": rows} | keys
         (tmp_path / "experiments.yaml").write_text(json.dumps(content))
-        _, plans = read_file(["experiments.yaml", *flags])
-        return [row for plan in plans for row in plan.examples()]
+        return read_file(["experiments.yaml", *flags])[1]
 
     return plan
 
 
 def read(run):
-    """Read the command line of a run as its program does."""
-    program = {"finetune": FinetuneArguments, "pretrain": PretrainArguments}[run.program]
-    arguments, args = parse_recipe((program, ProgramTrainingArguments), run.words)
+    """Read the recipe and the flags of a run as its program does."""
+    arguments, args = fill_arguments(KINDS[run.program], run.recipe, run.flags, where=run.name)
     return vars(args) | vars(arguments)
 
 
@@ -86,9 +84,18 @@ def test_row_and_flag_win_over_the_file(plan):
     assert row.changes == {"tasks.sts.loss": "mse"}
 
 
+def test_a_row_changes_what_is_set_for_all_rows(plan):
+    rows = {"a": {"overrides": {"lora.r": 4}}, "b": {"overrides": {"lora": None}}}
+
+    first, second = read_all(plan(rows, overrides={"lora": {"r": 2, "lora_alpha": 3}}))
+
+    assert (first["lora"], second["lora"]) == ({"r": 4, "lora_alpha": 3}, None)
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
+        ("save_total_limit", None),
         ("tasks.sts.loss", None),
         ("tasks.sst.labels", ["1", "no", "ä"]),
         ("tasks", {"ner": {"dataset": "conll2003"}}),
@@ -153,23 +160,11 @@ def test_pre_training_shares_start_and_data(plan):
     assert (before["weight_decay"], recipe["weight_decay"]) == (0.01, 0.1)
 
 
-def test_the_points_that_are_checked_have_every_choice_and_both_ends(plan):
-    fields = {"learning_rate": {"uniform": [0.1, 0.9]}, "tasks.sts.loss": ["mse", None, "bce"]}
-    search = {"fields": fields, "method": "random", "trials": 9}
-
-    recipes = read_all(plan({"r": {"search": search}}))
-
-    assert [recipe["learning_rate"] for recipe in recipes] == [0.1, 0.9, 0.1]
-    assert [recipe["tasks"]["sts"].get("loss") for recipe in recipes] == ["mse", None, "bce"]
-
-
 TEXT = {"base": "text.yaml"}
-RANGE = {"x": {"uniform": [0, 1]}}
 ROWS = [
     ({}, "rows is empty; name at least one"),
     ({"a": {"bse": "x"}}, "row 'a': unknown key 'bse'; did you mean 'base'?"),
     ({"a": 3}, "row 'a': expected keys and values"),
-    ({"a": {"overrides": {"x": 1}, "search": {"fields": {"x": [2]}}}}, "x is set in the overrides"),
     ({"a": {"seeds": []}}, r"row 'a': seeds=\[\]; expected integers"),
     ({"a": {"seeds": [1, 1]}}, "give each seed once"),
     ({"a": {"seeds": [-1]}}, "expected integers from 0"),
@@ -177,50 +172,28 @@ ROWS = [
     ({"a": {"overrides": {"seed": 1}}}, "row 'a': leave out seed; give seeds"),
     ({"a": {"overrides": {"output_dir": "x"}}}, "row 'a': leave out output_dir"),
     ({"a": {"overrides": {"tasks..x": 1}}}, "row 'a': 'tasks..x' is not a path"),
-    ({"a": {"overrides": {"adapter.rank": 1}}}, "adapter.rank would have no effect, since"),
+    ({"a": {"overrides": {"tasks.stz.loss": "mse"}}}, "has no tasks.stz; did you mean 'sts'"),
+    ({"a": {"pretrain": TEXT | {"overrides": {"output_dir": "x"}}}}, "pretrain: leave out output_"),
     ({"a": {"reference": {"sst": "52 %"}}}, "reference: sst='52 %'; expected a number"),
     ({"a": {"reference": {"sst": 52}}}, r"reference: sst=52; expected a number in \[-1, 1\]"),
-    ({"a b": {}, "a-b": {}}, "rows 'a b' and 'a-b' have the same folder 'out/a-b'"),
-    ({"table.md": {}}, "row 'table.md': the folder 'out/table.md' is reserved; rename the row"),
-    ({"pretrained": {}}, "row 'pretrained': the folder 'out/pretrained' is reserved"),
+    ({"a b": {}, "a-b": {}}, "rows 'a b' and 'a-b' have the same folder 'a-b'"),
+    ({"table.md": {}}, "row 'table.md': the folder 'table.md' is reserved; rename the row"),
+    ({"pretrained": {}}, "row 'pretrained': the folder 'pretrained' is reserved"),
     ({"a": {"pretrain": {}}}, "row 'a': pretrain: base is missing"),
     ({"a": {"pretrain": TEXT | {"seeds": [1]}}}, "row 'a': pretrain: unknown key 'seeds'"),
     ({"a": {"pretrain": {"base": "no.yaml"}}}, "row 'a': pretrain: base: recipe 'no.yaml'"),
     ({"a": {"base": "no.yaml"}}, "row 'a': base: recipe 'no.yaml' is not a file"),
-    ({"a": {"overrides": {"pretrain.x": 1}}}, "leave out pretrain.x; a row names its pre-training"),
-    ({"a": {"pretrain": TEXT | {"overrides": {"output_dir": 1}}}}, "pretrain: leave out output_di"),
     (
         {"a": {"pretrain": TEXT, "overrides": {"model_config.hidden_size": 1}}},
         "model_config.hidden_size is set by its pre-training; write it into the overrides of pre",
     ),
 ]
-SEARCHES = [
-    ([], r"search=\[\]; expected keys and values"),
-    ({"fields": {}}, "search: fields is empty"),
-    ({"trials": 1.5}, "search: trials=1.5; expected a whole number"),
-    ({"trial": 2}, "search: unknown key 'trial'; did you mean 't"),
-    ({"method": "x"}, "search: method='x'; known: grid"),
-    ({"fields": {"a": []}}, r"fields: a=\[\]; expected texts, numbers"),
-    ({"fields": {"a": [{"b": 1}]}}, r"fields: a=.*; expected texts, numbers.* a dotted path"),
-    ({"fields": {"a": 3}}, "fields: a=3; expected a list"),
-    ({"fields": {"a": [1, 2, 1]}}, "fields: a has 1 twice"),
-    ({"fields": {"a": [1, 2]}, "trials": 3}, "trials=3, but a grid tries all combinations"),
-    ({"fields": {f"x{n}": [1, 2] for n in range(14)}}, "grid has 16,384 points; expected at"),
-    ({"fields": RANGE}, "is a range, but a grid needs lists of values; use method: random"),
-    ({"method": "random", "fields": RANGE}, "trials=None; expected an integer from 1 to 10,000"),
-    ({"fields": {"x": {"normal": [0, 1]}}}, "'normal'.*; expected a list of values, {uniform"),
-    ({"fields": {"x": {"uniform": [1, 0]}}}, "the lower one first"),
-    ({"fields": {"x": {"uniform": ["a", "b"]}}}, "two numbers"),
-    ({"fields": {"x": {"loguniform": [0, 1]}}}, "two numbers above 0"),
-]
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"), ROWS + [({"a": {"search": keys}}, text) for keys, text in SEARCHES]
-)
+@pytest.mark.parametrize(("rows", "message"), ROWS)
 def test_an_invalid_row_is_refused(plan, rows, message):
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        plan(rows, overrides={"adapter": {"rank": 2}})
+        plan(rows)
 
 
 def test_a_row_needs_a_recipe(plan):
@@ -232,7 +205,6 @@ def test_a_row_needs_a_recipe(plan):
     ("flags", "message"),
     [
         (["--learning_rate", "1"], "learning_rate is set on the command line and in the row"),
-        (["--processes", "0"], "processes=0; expected 1 to 10,000"),
         (["--rows", "a,b"], "the recipe has no"),
         (["--output_dir="], "output_dir is empty; name a folder"),
         (["--seeds", "4294967296"], "expected integers from 0 to 2"),

@@ -1,7 +1,5 @@
 """Search, pairs and communities equal plain formulas, and sentence-transformers if installed."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 import torch
@@ -160,20 +158,6 @@ def test_equal_vectors_reach_the_highest_threshold():
 def test_what_cannot_be_compared_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_faiss_is_asked_for_or_named():
-    queries, corpus = draw(9, seed=1), draw(53)
-    if importlib.util.find_spec("faiss") is None:
-        with pytest.raises(ImportError, match="pip install faiss-cpu"):
-            semantic_search(queries, corpus, backend="faiss")
-        return
-
-    hits = semantic_search(queries, corpus, top_k=4, backend="faiss")
-
-    expected = semantic_search(queries, corpus, top_k=4)
-    assert torch.equal(hits.indices, expected.indices)
-    assert_close(hits.scores, expected.scores, atol=1e-6, rtol=0)
 
 
 @pytest.mark.slow  # importing it takes long
