@@ -14,7 +14,7 @@ import numpy as np
 from torch.utils.data import DataLoader
 from transformers import AutoTokenizer, BertTokenizer, DataCollatorForLanguageModeling
 
-from datasets_scripts import CorpusData, encode_corpus, make_text_rows
+from datasets_scripts import CorpusData, TextRows, encode_corpus
 from modeling_minbert import MinBertForMultiTask
 from trainers import FastTrainingArguments, Masking, MultiTaskTrainer, Task
 
@@ -134,7 +134,7 @@ def _make_rows(job: Job, cache: str, packing: Any) -> tuple[Any, BertTokenizer]:
     tokenizer = BertTokenizer.from_pretrained(job.model_dir)
     keys = {"train_file": str(job.folder / "corpus.txt"), "sentences": "line"}
     encoded = encode_corpus([CorpusData.from_recipe("drawn", keys)], tokenizer, cache_dir=cache)
-    rows = make_text_rows(
+    rows = TextRows(
         encoded.splits["train"], tokenizer, packing=packing, max_length=MAX_LENGTH, seed=0,
         name="drawn",
     )  # fmt: skip

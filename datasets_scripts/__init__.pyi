@@ -1,7 +1,7 @@
 from .catalog import DATASETS as DATASETS
 from .corpus.corpus_data import CorpusData as CorpusData
-from .corpus.rows import TextRows as TextRows, make_text_rows as make_text_rows
-from .corpus.sources import ChainedTexts as ChainedTexts, corpus_texts as corpus_texts
+from .corpus.rows import TextRows as TextRows
+from .corpus.sources import corpus_texts as corpus_texts
 from .corpus.tokens import EncodedCorpus as EncodedCorpus, encode_corpus as encode_corpus
 from .drawing import (
     LARGEST_SHARE as LARGEST_SHARE,

@@ -2,12 +2,12 @@
 
 import re
 import unicodedata
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import BertTokenizer
 
@@ -26,8 +26,6 @@ TOO_LONG = Regex(r"(?m).{101,}")
 MOST_OTHER_MARKS, MOST_ACCENTS = 0.001, 0.1
 ACCENTS = re.compile("[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]")
 SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")  # of the style of emoji
-BLOCK = 1_000_000  # characters counted at a time
-CODES = 0x110000  # code points of Unicode
 # The library of tokenizers reserves memory for all tokens at once.
 MAX_SIZE = 10_000_000
 
@@ -57,17 +55,29 @@ def train_wordpiece(
         raise ValueError(  # noqa: TRY004  (a user's value)
             "texts can be read only once, but are read twice; pass a list"
         )
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(text)
+    strips = lowercase and not _marks_tell_words_apart(counts)
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # noqa: S106  (no password)
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strips)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Split(TOO_LONG, "removed")]
     )
-    counts = _count_codes(texts)
-    strips = lowercase and not _marks_tell_words_apart(counts)
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strips)
-    characters = _choose_characters(tokenizer.normalizer, counts, vocab_size)
+    normalize = tokenizer.normalizer.normalize_str
+    normal: Counter[str] = Counter()
+    for character, count in counts.items():
+        for part in normalize(character):
+            if not part.isspace():
+                normal[part] += count
+    ranked = sorted(normal, key=lambda character: (-normal[character], character))
+    covered = list(accumulate(normal[character] for character in ranked))
+    needed = bisect_left(covered, COVERAGE * normal.total()) + 1
+    characters = sorted(ranked[: max(needed, min(MAX_CHARACTERS, vocab_size // 4))])
     # The trainer numbers "##x" pieces in the order of a hash map, which differs between runs, and
-    # breaks ties by number. Declared first, they have fixed numbers.
-    pieces = [f"##{character}" for character in characters if _can_continue(tokenizer, character)]
+    # breaks ties by number. Declared first, they have fixed numbers. A Chinese character is a word
+    # by itself, and continues none.
+    pieces = [f"##{part}" for part in characters if normalize(f"a{part}a") == f"a{part}a"]
     smallest = len(SPECIAL_TOKENS) + len(pieces) + len(characters)
     if vocab_size < smallest:
         raise ValueError(
@@ -79,65 +89,23 @@ def train_wordpiece(
         special_tokens=[*SPECIAL_TOKENS, *pieces],
         initial_alphabet=characters,
         limit_alphabet=len(characters),
-        show_progress=int(counts.sum()) > LONG_TRAINING,
+        show_progress=counts.total() > LONG_TRAINING,
     )
     tokenizer.train_from_iterator(iter(texts), trainer)
     # as BERT's own files, if accents go with the case
-    own: dict[str, Any] = {} if strips == lowercase else {"strip_accents": strips}
-    return BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=lowercase, **own)
+    accents: dict[str, Any] = {} if strips == lowercase else {"strip_accents": strips}
+    return BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=lowercase, **accents)
 
 
-def _count_codes(texts: Iterable[str]) -> NDArray[np.int64]:
-    """Count the occurrences of each Unicode code point, (CODES,)."""
-    counts = np.zeros(CODES, np.int64)
-    for block in _join(texts):
-        codes = np.frombuffer(block.encode("utf-32-le"), np.uint32)
-        counts += np.bincount(codes, minlength=CODES)
-    return counts
-
-
-def _marks_tell_words_apart(counts: NDArray[np.int64]) -> bool:
-    """Return whether texts have marks that words differ in, of the counts of their code points."""
+def _marks_tell_words_apart(counts: Counter[str]) -> bool:
+    """Return whether texts have marks that words differ in, of the counts of their characters."""
     letters = accents = others = 0
-    for code in np.flatnonzero(counts).tolist():
-        for character in unicodedata.normalize("NFD", chr(code)):
-            kind = unicodedata.category(character)
-            letters += int(counts[code]) * (kind[0] == "L")
-            if ACCENTS.match(character):
-                accents += int(counts[code])
-            elif kind == "Mn" and not SELECTORS.match(character):  # BERT strips it, too
-                others += int(counts[code])
+    for character, count in counts.items():
+        for part in unicodedata.normalize("NFD", character):
+            kind = unicodedata.category(part)
+            letters += count * (kind[0] == "L")
+            if ACCENTS.match(part):
+                accents += count
+            elif kind == "Mn" and not SELECTORS.match(part):  # BERT strips it, too
+                others += count
     return others > MOST_OTHER_MARKS * letters or accents > MOST_ACCENTS * letters
-
-
-def _join(texts: Iterable[str]) -> Iterator[str]:
-    """Join short texts, since counting has a fixed cost per text."""
-    parts: list[str] = []
-    size = 0
-    for text in texts:
-        parts.append(text)
-        size += len(text)
-        if size >= BLOCK:
-            yield "".join(parts)
-            parts, size = [], 0
-    yield "".join(parts)
-
-
-def _choose_characters(
-    normalizer: normalizers.Normalizer, counts: NDArray[np.int64], vocab_size: int
-) -> list[str]:
-    """Choose the most frequent characters for the vocabulary; returned in code point order."""
-    normal: Counter[str] = Counter()
-    for code in np.flatnonzero(counts).tolist():
-        for character in normalizer.normalize_str(chr(code)):
-            if not character.isspace():
-                normal[character] += int(counts[code])
-    ranked = sorted(normal, key=lambda character: (-normal[character], character))
-    covered = np.cumsum([normal[character] for character in ranked])
-    needed = int(np.searchsorted(covered, COVERAGE * normal.total())) + 1
-    return sorted(ranked[: max(needed, min(MAX_CHARACTERS, vocab_size // 4))])
-
-
-def _can_continue(tokenizer: Tokenizer, character: str) -> bool:
-    """Return whether a character can continue a word; a Chinese character is a word by itself."""
-    return tokenizer.normalizer.normalize_str(f"a{character}a") == f"a{character}a"

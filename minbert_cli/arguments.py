@@ -19,7 +19,7 @@ from trainers.data.sampling.task_sampling import SamplingArguments, StepsPerEpoc
 from trainers.methods.method_arguments import MethodArguments
 from trainers.task import MAX_TOKENS
 from trainers.training.callbacks import AggregateEarlyStopping
-from trainers.training.checks import MAX_WORKERS, BelowOne
+from trainers.training.checks import BelowOne
 
 CARD_KEYS = ("language", "license", "datasets", "tags")
 
@@ -395,9 +395,6 @@ class PretrainArguments(TextArguments, RunArguments):
     train_tokenizer: bool = option(False, "Train the WordPiece vocabulary of a new model.")
     vocab_size: int | None = option(None, "Size of that vocabulary; by default 30,522.")
     cased: bool = option(False, "Whether the vocabulary is cased.")
-    preprocessing_num_workers: Annotated[int, whole_number(1, MAX_WORKERS)] | None = option(
-        None, "Processes for tokenization; by default all cores for a large text.", free=True
-    )
     finetune: dict[str, Any] | None = option(
         None, "Fine-tune afterwards: {recipe: its recipe, flag: value, ...}.", free=True
     )

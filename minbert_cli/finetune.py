@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
-from datasets_scripts import ChainedTexts, TaskRows, corpus_texts, load_task, train_wordpiece
+from datasets_scripts import TaskRows, corpus_texts, load_task, train_wordpiece
 from minbert_cli.arguments import FinetuneArguments
 from minbert_cli.checkpoints import (
     at_revision,
@@ -200,12 +200,10 @@ def find_tokenizer(
         return load_tokenizer(arguments.model_name_or_path, revision=arguments.revision)
     if checkpoint is not None:
         return load_tokenizer(checkpoint, "resume_from_checkpoint")
-    parts: list[Any] = [[text for task_rows in rows.values() for text in task_rows.texts()]]
+    given = [text for task_rows in rows.values() for text in task_rows.texts()]
     corpora = [corpus for text in texts.values() for corpus in text.corpora.values()]
-    if corpora:
-        parts.append(corpus_texts(corpora))
     size = new_config(arguments.model_config).vocab_size
-    return train_wordpiece(ChainedTexts(tuple(parts)), size)
+    return train_wordpiece(corpus_texts(corpora, texts=given), size)
 
 
 def load_model(

@@ -111,16 +111,7 @@ def pretrain(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
         model = load_model(arguments, tokenizer)
         length = choose_length(arguments, model.config)
         with args.main_process_first(desc="tokenize the text"):
-            workers = arguments.preprocessing_num_workers
-            text = load_text(
-                corpora,
-                arguments,
-                tokenizer,
-                problem_type,
-                args,
-                max_length=length,
-                num_proc=workers,
-            )
+            text = load_text(corpora, arguments, tokenizer, problem_type, args, max_length=length)
         train, validation = text.splits["train"], text.splits["validation"]
 
         choices = describe_length(arguments, model.config)

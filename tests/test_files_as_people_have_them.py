@@ -7,8 +7,8 @@ import random
 import pytest
 import yaml
 
-from datasets_scripts import TaskData, load_task
-from datasets_scripts.corpus.sources import cut_file
+from datasets_scripts import CorpusData, TaskData, load_task
+from datasets_scripts.corpus.sources import find_sources
 from minbert_cli import __main__ as minbert
 
 ROWS = [(f"the film number {number} is long", str(number % 2)) for number in range(60)]
@@ -275,23 +275,25 @@ def test_new_recognizes_lists_in_cells(tmp_path, capsys):
     assert "label_separator" not in keys
 
 
+def read_corpus(path):
+    data = CorpusData.from_recipe("mine", {"train_file": str(path)})
+    return list(find_sources(data, None)["train"].read())
+
+
 def test_a_corpus_may_begin_with_an_object_without_text(tmp_path):
     lines = [{"title": "x"}, *[{"text": f"The film number {n} is long."} for n in range(300)]]
     path = tmp_path / "corpus.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
-    found = cut_file(str(path), "line", "text")
+    found = read_corpus(path)
 
-    assert len(found) == 1
-    path.write_text(json.dumps({"title": "x"}) + "\n")
-    with pytest.raises(ValueError, match=r"no column \['text'\]; its columns are \['title'\]"):
-        cut_file(str(path), "line", "text")
+    assert [bool(document.problem) for document in found] == [True] + 300 * [False]
 
 
 def test_documents_of_a_corpus_may_have_tables(tmp_path):
     path = tmp_path / "corpus.tsv"
     path.write_text('id\ttext\n1\t"name\tage\nAnn\t7"\n')
 
-    (document,) = cut_file(str(path), "line", "text")[0].read()
+    (document,) = read_corpus(path)
 
     assert document.text == "name\tage\nAnn\t7"

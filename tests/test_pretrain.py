@@ -20,7 +20,6 @@ from transformers import (
     pipeline,
 )
 
-from datasets_scripts import ChainedTexts
 from minbert_cli import finetune, pretrain
 from modeling_minbert import MinBertForPreTraining
 from tests import small_run
@@ -294,11 +293,6 @@ def test_a_text_that_changed_is_noticed(run, folder, tmp_path, capsys, flags):
         ({"objective": "mlm", "short_seq_prob": 0.5}, "short_seq_prob=0.5 has no effect without"),
         ({"vocab_size": 9}, "vocab_size=9 is too small"),
         ({"vocab_size": 10**12}, "GiB of memory; reduce the sizes: vocab_size=1000000000000"),
-        (
-            {"preprocessing_num_workers": 0},
-            "preprocessing_num_workers=0; expected a whole",
-        ),
-        ({"preprocessing_num_workers": 10**6}, "expected a whole number from 1 to 256"),
         ({"finetune": {"recipe": "quickstart", "nope": 1}}, "finetune: unknown flag --nope"),
         (
             {"finetune": {"recipe": "quickstart", "max_length": 600}},
@@ -415,9 +409,3 @@ def test_a_new_model_keeps_the_vector_of_its_padding_at_zero():
     assert model.config.pad_token_id == embedding.padding_idx == 3
     zero = [place for place, vector in enumerate(embedding.weight) if not bool(vector.any())]
     assert zero == [3]
-
-
-def test_texts_of_several_sources_are_read_again_and_again():
-    texts = ChainedTexts((["a", "b"], ("c",)))
-
-    assert [*texts] == [*texts] == ["a", "b", "c"]

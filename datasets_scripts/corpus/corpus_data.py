@@ -1,6 +1,5 @@
 """The keys of a corpus in a recipe, checked and completed with defaults."""
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +24,12 @@ from modeling_minbert import unknown
 
 SAMPLE_TEXT = "sample_text"
 BUILT_IN = (SAMPLE_TEXT, *DATASETS)
-LANGUAGE_CODE = re.compile(r"[a-z]{2,3}(-[a-z0-9]+)*")
+# Languages for which the splitter has its own rules or tests; for others it silently uses a related
+# one or English. Source: the README and the tests of sentencex 1.0.
+LANGUAGES = (
+    "am, ar, bg, bn, ca, da, de, el, en, es, fi, fr, gu, he, hi, hy, it, ja, kk, kn, ml, mr, my, "
+    "nl, pa, pl, pt, ru, sk, ta, te, uk, ur, zh"
+)
 FILE_KEYS = ("train_file", "validation_file")
 # Keys of every source, of every source of running text, and of each source.
 SHARED_KEYS = ("max_documents", "max_invalid_fraction")
@@ -38,12 +42,12 @@ SOURCE_KEYS = {
 
 
 def to_language(value: Any) -> str:
-    """Check the code of a language; the splitter silently treats anything else as English."""
+    """Check the code of a language; the splitter silently treats unknown ones as English."""
     text = to_text(value)
-    if not LANGUAGE_CODE.fullmatch(text):
+    if text.partition("-")[0] not in LANGUAGES.split(", "):
         raise ValueError(
-            "expected the code of a language in lower case, such as en, de or pt-br; with "
-            "sentences: line every line is a sentence, in any language"
+            f"expected the code of a language with rules for sentences ({LANGUAGES}), such"
+            " as en or pt-br; with sentences: line every line is a sentence, in any language"
         )
     return text
 
@@ -62,8 +66,7 @@ class CorpusData:
         revision: Branch, tag or commit of the dataset on the Hub; None for its default branch.
         train_file: Files of the training text, as paths or patterns (``texts/*.txt``): plain text,
             also without a suffix, JSON lines, CSV, TSV or Parquet, by suffix; all but Parquet may
-            be compressed, as ``wiki.txt.gz`` (gz, bz2, xz or zst). A compressed file, CSV or TSV is
-            read by one process; split a large text into several files.
+            be compressed, as ``wiki.txt.gz`` (gz, bz2, xz or zst).
         validation_file: Files of the held-out text.
         validation_share: Fraction of the documents that is held out if there is no held-out text,
             in [0, 1).
@@ -72,8 +75,7 @@ class CorpusData:
         documents: Unit of a document in a text file: ``blank_line`` (blank lines separate
             documents), ``file`` or ``line``.
         sentences: ``split`` splits running prose into sentences, ``line`` treats a line as one.
-        language: Code of the language whose rules split sentences: ``en``, ``pt-br``. A language
-            without rules falls back to a related one or to English, with a warning.
+        language: Code of the language whose rules split sentences: ``en``, ``pt-br``.
         streaming: Whether a text of the Hub is read without storing it; files always are. Its
             tokens are stored, so it is fetched once, and twice more to train a vocabulary on it.
         max_documents: Maximum documents of a split.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
-from datasets_scripts import CorpusData, encode_corpus, make_text_rows
+from datasets_scripts import CorpusData, TextRows, encode_corpus
 from minbert_cli.arguments import TextArguments
 from minbert_cli.training.data_notes import describe_unknown
 from modeling_minbert import TASKS
@@ -53,7 +53,6 @@ def load_text(
     args: TrainingArguments,
     *,
     max_length: int,
-    num_proc: int | None = None,
 ) -> Text:
     """Tokenize texts, and cut them into rows."""
     seed = args.seed if args.data_seed is None else args.data_seed
@@ -62,9 +61,9 @@ def load_text(
         shares = ("mlm_probability", "mask_replace_prob", "random_replace_prob", "whole_word_mask")
         options = {name: getattr(arguments, name) for name in shares}
         masking = Masking.from_tokenizer(tokenizer, seed=seed, **options)
-    encoded = encode_corpus(list(corpora.values()), tokenizer, num_proc=num_proc)
-    splits: dict[str, TextSource] = {
-        split: make_text_rows(
+    encoded = encode_corpus(list(corpora.values()), tokenizer)
+    rows = {
+        split: TextRows(
             documents,
             tokenizer,
             packing=arguments.choose_packing(problem_type),
@@ -76,30 +75,15 @@ def load_text(
         )
         for split, documents in encoded.splits.items()
     }
-    facts = {split: rows.describe() for split, rows in splits.items()}  # type: ignore[attr-defined]
-    splits["validation"] = spread(splits["validation"], arguments.max_eval_samples)
-    return Text(
-        splits,
-        masking,
-        facts,
-        encoded.problems,
-        encoded.fingerprint,
-        encoded.commits,
-        encoded.notes + describe_tokens(encoded.splits["train"], tokenizer, masking),
-    )
 
-
-def describe_tokens(
-    documents: Any, tokenizer: PreTrainedTokenizerBase, masking: Masking | None
-) -> list[str]:
-    """Describe how well the vocabulary fits the training text, by some of its documents."""
-    step = -(-len(documents) // MEASURED_DOCUMENTS)
+    # how well the vocabulary fits the training text, by some of its documents
+    train = encoded.splits["train"]
     counts = np.zeros(len(tokenizer), np.int64)
-    for number in range(0, len(documents), step):
-        tokens = documents.tokens(number, 0, documents.offsets(number)[-1])
+    for number in range(0, len(train), -(-len(train) // MEASURED_DOCUMENTS)):
+        tokens = train.tokens(number, 0, int(train.offsets(number)[-1]))
         counts += np.bincount(tokens, minlength=len(counts))
     unknown: Any = tokenizer.unk_token_id
-    notes = [describe_unknown(int(counts[unknown]), int(counts.sum()))]
+    notes = [*encoded.notes, describe_unknown(int(counts[unknown]), int(counts.sum()))]
     if masking is not None and masking.whole_word_mask:
         share = counts[masking.continuation_ids].sum() / max(1, counts.sum())
         if share < FEWEST_CONTINUED:
@@ -108,4 +92,15 @@ def describe_tokens(
                 "continue a word (##), as in Chinese, where a character is a word to BERT's "
                 "tokenizer; leave it out"
             )
-    return notes
+    return Text(
+        {
+            "train": rows["train"],
+            "validation": spread(rows["validation"], arguments.max_eval_samples),
+        },
+        masking,
+        {split: split_rows.describe() for split, split_rows in rows.items()},
+        encoded.problems,
+        encoded.fingerprint,
+        encoded.commits,
+        notes,
+    )

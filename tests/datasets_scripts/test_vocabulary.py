@@ -5,7 +5,7 @@ import random
 import pytest
 from transformers import AutoTokenizer
 
-from datasets_scripts import train_wordpiece, vocabulary
+from datasets_scripts import train_wordpiece
 
 ENGLISH = ["The Café opens in Paris.", "A café in Oslo closes.", "Paris is old."] * 5
 
@@ -67,13 +67,6 @@ def test_rare_characters_give_way_to_words():
     assert tokenizer.tokenize(f"winter {codes[-1]}") == ["winter", "[UNK]"]
     # the same characters fit into a larger one
     assert set(codes) <= set(train_wordpiece(texts, 2000).get_vocab())
-
-
-def test_characters_are_counted_block_by_block(monkeypatch):
-    whole = train_wordpiece(ENGLISH, 90).get_vocab()
-    monkeypatch.setattr(vocabulary, "BLOCK", 30)
-
-    assert train_wordpiece(ENGLISH, 90).get_vocab() == whole
 
 
 def test_rare_characters_do_not_change_from_run_to_run():

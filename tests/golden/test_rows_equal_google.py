@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from transformers import BertTokenizer
 
-from datasets_scripts import CorpusData, encode_corpus, make_text_rows
+from datasets_scripts import CorpusData, TextRows, encode_corpus
 from tests.golden.google_bert import create_instances
 
 CLS, SEP = 2, 3
@@ -47,7 +47,7 @@ def rows(corpus, tmp_path):
     encoded = encode_corpus(
         [CorpusData.from_recipe("text", recipe)], tokenizer, cache_dir=tmp_path / "cache"
     )
-    return make_text_rows(
+    return TextRows(
         encoded.splits["train"],
         tokenizer,
         packing="segment_pairs",

@@ -6,10 +6,15 @@ from itertools import pairwise
 import datasets
 import numpy as np
 
-from datasets_scripts import CorpusData, encode_corpus, make_text_rows
-from datasets_scripts.corpus.tokens import Selection, TokenizedDocuments
+from datasets_scripts import CorpusData, TextRows, encode_corpus
+from datasets_scripts.corpus.tokens import TokenizedDocuments
 
-FEATURES = datasets.Features({"sentences": datasets.List(datasets.List(datasets.Value("uint16")))})
+FEATURES = datasets.Features(
+    {
+        "sentences": datasets.List(datasets.List(datasets.Value("uint16"))),
+        "digest": datasets.Value("uint64"),
+    }
+)
 
 
 class Special:
@@ -35,13 +40,13 @@ def draw_documents(seed, documents=30, sentences=(1, 12), tokens=(1, 9)):
 
 
 def to_tokenized(documents):
-    rows = datasets.Dataset.from_dict({"sentences": documents}, features=FEATURES)
-    everything = Selection(len(rows), np.empty(0, np.int64), is_inverted=True)
-    return TokenizedDocuments([(rows, everything)], "train")
+    columns = {"sentences": documents, "digest": range(len(documents))}
+    rows = datasets.Dataset.from_dict(columns, features=FEATURES)
+    return TokenizedDocuments(rows, np.arange(len(rows)), "train")
 
 
 def to_rows(documents, packing="segment_pairs", max_length=32, seed=0, **settings):
-    return make_text_rows(
+    return TextRows(
         to_tokenized(documents),
         Special(),
         packing=packing,
@@ -66,12 +71,12 @@ def write(folder, **files):
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
 
 
-def encode(folder, tokenizer, num_proc=None, **keys):
+def encode(folder, tokenizer, **keys):
     """Tokenize the corpus of some keys; files are in the folder."""
     if any("file" in key for key in keys):
         keys = {"data_dir": str(folder), **keys}
     data = CorpusData.from_recipe("mine", keys)
-    return encode_corpus([data], tokenizer, num_proc=num_proc, cache_dir=folder / "cache")
+    return encode_corpus([data], tokenizer, cache_dir=folder / "cache")
 
 
 def decode(documents, tokenizer):

@@ -1,22 +1,22 @@
-"""`TextRows`: the rows of every pass, the same in every process."""
+"""`TextRows`: pairs and packed sentences, the rows of every pass, the same in every process.
 
-import gc
+Segment pairs are those of google's code: `tests/golden`.
+"""
+
 import multiprocessing
-import os
 import pickle
-import socket
-import subprocess
-import sys
+import random
+import shutil
 from collections import Counter
-from itertools import pairwise, product
+from itertools import accumulate, pairwise, product
 from math import sqrt
-from pathlib import Path
 
 import datasets
 import numpy as np
 import pytest
 
-from datasets_scripts.corpus.rows import KEPT_PASSES
+from datasets_scripts.corpus import rows as rows_module
+from datasets_scripts.corpus.rows import pack_sentences
 from tests.datasets_scripts.corpus.corpora import draw_documents, read_all, to_rows
 
 PACKINGS = ["segment_pairs", "full_sentences", "doc_sentences"]
@@ -25,41 +25,112 @@ CLS, SEP = 2, 3
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """Where plans are made."""
+    """Where plans are stored."""
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
-    return tmp_path / "minbert_plans"
+    return tmp_path
 
 
-@pytest.mark.parametrize("packing", PACKINGS)
-def test_a_row_begins_and_ends_with_special_tokens(packing):
-    rows = to_rows(draw_documents(0), packing)
+def list_plans(folder):
+    return sorted(path.parent.name for path in folder.glob("minbert_plan/**/*.arrow"))
 
-    for row in read_all(rows):
-        assert (row[0], row[-1]) == (CLS, SEP)
-        assert row.count(CLS) == 1
-        if packing != "full_sentences":
-            assert row.count(SEP) == (2 if packing == "segment_pairs" else 1)
+
+# Whole sentences
+
+
+def pack(documents, max_tokens, order=None, *, is_across=True):
+    def offsets(number):
+        return list(accumulate(map(len, documents[number]), initial=0))
+
+    order = range(len(documents)) if order is None else order
+    packed = pack_sentences(offsets, order, max_tokens=max_tokens, is_across=is_across)
+    return [row.pieces for row in packed]
+
+
+def flat(document):
+    return [token for sentence in document for token in sentence]
+
+
+def size_of(row):
+    return sum(piece.last - piece.first for piece in row) + len(row) - 1
+
+
+@pytest.mark.parametrize("is_across", [True, False])
+@pytest.mark.parametrize("max_tokens", [1, 2, 5, 17, 300])
+def test_every_token_is_in_one_row_and_in_order(max_tokens, is_across):
+    for seed in range(5):
+        documents = draw_documents(seed)
+        order = random.Random(seed).sample(range(30), 30)
+
+        rows = pack(documents, max_tokens, order, is_across=is_across)
+
+        told = [
+            token
+            for row in rows
+            for piece in row
+            for token in flat(documents[piece.document])[piece.first : piece.last]
+        ]
+        assert told == [token for number in order for token in flat(documents[number])]
+        assert all(piece.last > piece.first for row in rows for piece in row)
+
+
+@pytest.mark.parametrize("is_across", [True, False])
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_are_full_and_never_too_long(seed, is_across):
+    documents = draw_documents(seed)
+
+    rows = pack(documents, 20, is_across=is_across)
+
+    assert all(size_of(row) <= 20 for row in rows)
+    assert (max(map(len, rows)) > 1) is is_across
+    for row, after in pairwise(rows):
+        piece = after[0]
+        ends = list(accumulate(map(len, documents[piece.document]), initial=0))
+        sentence = ends[ends.index(piece.first) + 1] - piece.first
+        is_new = row[-1].document != piece.document
+        if is_across or not is_new:
+            assert size_of(row) + is_new + sentence > 20
+
+
+def test_a_sentence_longer_than_a_row_is_cut_into_pieces():
+    documents = [[list(range(3)), list(range(25)), list(range(4))]]
+
+    rows = pack(documents, 10)
+
+    assert [[tuple(piece) for piece in row] for row in rows] == [
+        [(0, 0, 3)],
+        [(0, 3, 13)],
+        [(0, 13, 23)],
+        [(0, 23, 32)],
+    ]
+
+
+# Rows
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
 @pytest.mark.parametrize("max_length", [5, 16, 64])
-def test_lengths_are_known_before_rows_are_read(packing, max_length):
+def test_rows_have_special_tokens_and_known_lengths(packing, max_length):
     rows = to_rows(draw_documents(0, tokens=(1, 40)), packing, max_length)
 
     for number in range(3):
-        lengths = list(map(len, read_all(rows, number)))
+        read = read_all(rows, number)
+        lengths = list(map(len, read))
         assert rows.count_tokens(number).tolist() == lengths
         assert max(lengths) <= max_length
+        for row in read:
+            assert (row[0], row[-1]) == (CLS, SEP)
+            assert row.count(CLS) == 1
+            if packing != "full_sentences":
+                assert row.count(SEP) == (2 if packing == "segment_pairs" else 1)
+
+
+def find_homes(documents):
+    return {token: n for n, document in enumerate(documents) for token in flat(document)}
 
 
 def test_segments_have_types_and_labels():
     documents = draw_documents(0)
-    home = {
-        token: n
-        for n, document in enumerate(documents)
-        for sentence in document
-        for token in sentence
-    }
+    home = find_homes(documents)
     rows = to_rows(documents)
 
     for number in range(len(rows)):
@@ -72,35 +143,19 @@ def test_segments_have_types_and_labels():
         assert row["next_sentence_label"].tolist() == [int(a != b)]
 
 
-def test_packed_rows_have_one_type_and_no_label():
-    found = to_rows(draw_documents(0), "full_sentences").read(0, np.arange(5))
+def test_packed_rows_have_one_type_no_label_and_separated_documents():
+    documents = draw_documents(0)
+    home = find_homes(documents)
+    rows = to_rows(documents, "full_sentences")
+
+    found = rows.read(0, np.arange(5))
 
     assert set(found) == {"lengths", "input_ids", "token_type_ids"}
     assert not found["token_type_ids"].any()
-
-
-def test_documents_are_separated_where_they_meet():
-    documents = draw_documents(0)
-    home = {
-        token: n
-        for n, document in enumerate(documents)
-        for sentence in document
-        for token in sentence
-    }
-
-    for row in read_all(to_rows(documents, "full_sentences")):
+    for row in read_all(rows):
         for token, after in pairwise(row[1:]):
             if SEP not in (token, after):
                 assert home[token] == home[after]
-
-
-@pytest.mark.parametrize("packing", PACKINGS)
-def test_all_is_int64(packing):
-    rows = to_rows(draw_documents(0), packing)
-
-    found = rows.read(0, np.array([3, 1]))
-
-    assert {array.dtype for array in [*found.values(), rows.count_tokens(0)]} == {np.dtype("int64")}
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
@@ -111,15 +166,18 @@ def test_rows_can_be_read_in_any_order(packing):
     for chosen in ([4], [7, 2, 2, 0], list(range(len(rows)))[::-1]):
         found = rows.read(1, np.array(chosen))
         ids = np.split(found["input_ids"], np.cumsum(found["lengths"])[:-1])
-        assert [one.tolist() for one in ids] == [whole[row] for row in chosen]
+        assert [row.tolist() for row in ids] == [whole[number] for number in chosen]
+        assert {array.dtype for array in found.values()} == {np.dtype("int64")}
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
-def test_a_pass_is_a_function_of_seed_and_number(packing):
+def test_a_pass_is_a_function_of_seed_and_number(packing, folder, monkeypatch):
     documents = draw_documents(0)
-    first, second, other = (to_rows(documents, packing, seed=seed) for seed in (1, 1, 2))
-
+    first = to_rows(documents, packing, seed=1)
     passes = {number: read_all(first, number) for number in (2, 0, 1)}
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", folder / "other")
+
+    second, other = (to_rows(documents, packing, seed=seed) for seed in (1, 2))
 
     for number in (0, 1, 2):
         assert read_all(second, number) == passes[number]
@@ -131,21 +189,32 @@ def test_a_pass_is_a_function_of_seed_and_number(packing):
 @pytest.mark.parametrize("packing", PACKINGS)
 def test_every_pass_has_as_many_rows(packing):
     surplus = set()
-    for seed, number in product(range(4), range(5)):
+    for seed, number in product(range(4), range(1, 5)):
         rows = to_rows(draw_documents(seed), packing)
-        plan = rows.plans.open(number)
-        planned, used = len(plan.lengths), Counter(plan.rows.tolist())
+        read = Counter(map(tuple, read_all(rows, number)))
+        planned = len(next(rows._plan(number)))
 
-        assert len(rows.count_tokens(number)) == len(rows)
-        if planned > len(rows):
-            assert max(used.values()) == 1
-        else:
-            assert set(used) == set(range(planned))
-            twice = [row for row, times in used.items() if times > 1]
-            assert twice == list(range(len(rows) - planned))
+        assert read.total() == len(rows.count_tokens(number)) == len(rows)
+        assert len(read) == min(planned, len(rows))
         surplus.add(planned - len(rows))
     if packing == "segment_pairs":
         assert min(surplus) < 0 < max(surplus)  # both happened
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"documents": 300},
+        {"documents": 300, "sentences": (1, 4)},
+        {"documents": 2, "sentences": (600, 600)},
+        {"documents": 40, "sentences": (40, 60), "tokens": (10, 40)},
+    ],
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_half_of_balanced_pairs_are_random(seed, shape):
+    rows = to_rows(draw_documents(seed, **shape), seed=seed, balanced_pairs=True)
+
+    assert abs(rows.describe()["random_share"] - 0.5) < 3 * 0.5 / sqrt(len(rows))
 
 
 def test_balanced_pairs_are_balanced_though_lonely_sentences_come_last():
@@ -170,7 +239,6 @@ def test_rows_describe_the_text():
     assert 0.5 < facts.pop("random_share") < 1
     assert facts == {
         "documents": 30,
-        "empty_documents": 0,
         "sentences": len(sentences),
         "cut_sentences": sum(len(sentence) > 29 for sentence in sentences),
         "tokens": sum(map(len, sentences)),
@@ -178,41 +246,40 @@ def test_rows_describe_the_text():
     assert "random_share" not in to_rows(documents, "doc_sentences").describe()
 
 
-# Other processes
+# Other processes, and the cache
 
 
-@pytest.mark.parametrize("packing", PACKINGS)
-def test_a_pickled_copy_reads_the_same_rows(packing, folder):
-    rows = to_rows(draw_documents(0), packing)
-
-    copy = pickle.loads(pickle.dumps(rows))  # noqa: S301  (our own object)
-
-    assert len(copy) == len(rows)
-    for number in (0, 1, 3):
-        assert read_all(copy, number) == read_all(rows, number)
-    assert len(list(folder.iterdir())) == 1  # nothing was planned twice
-
-
-def test_a_copy_outlives_the_files(folder):
+def test_a_pass_is_planned_once_for_all_processes(folder):
     rows = to_rows(draw_documents(0))
-    expected = [read_all(rows, number) for number in (0, 1)]
+    expected = [read_all(rows, number) for number in range(4)]
+    stored = list_plans(folder)
+
+    again = to_rows(draw_documents(0))
     copy = pickle.loads(pickle.dumps(rows))  # noqa: S301  (our own object)
 
-    del rows
-    gc.collect()
+    for number in range(4):
+        assert read_all(copy, number) == read_all(again, number) == expected[number]
+    assert list_plans(folder) == stored
+    assert len(stored) == 4
+    to_rows(draw_documents(1))
+    assert len(list_plans(folder)) == 5
 
-    assert list(folder.iterdir()) == []
-    assert [read_all(copy, number) for number in (0, 1)] == expected
+
+def test_a_plan_that_vanished_is_made_again(folder):
+    rows = to_rows(draw_documents(0))
+    expected = read_all(rows, 1)
+    copy = pickle.loads(pickle.dumps(rows))  # noqa: S301  (our own object)
+    shutil.rmtree(folder / "minbert_plan")
+
+    assert read_all(copy, 1) == expected
 
 
 def read_in_worker(rows, number, queue):
     queue.put(read_all(rows, number))
-    del rows
-    gc.collect()
 
 
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
-def test_a_worker_reads_the_same_rows_and_leaves_the_files(method, folder):
+def test_a_worker_reads_the_same_rows(method):
     context = multiprocessing.get_context(method)
     rows = to_rows(draw_documents(0))
     queue = context.Queue()
@@ -224,52 +291,20 @@ def test_a_worker_reads_the_same_rows_and_leaves_the_files(method, folder):
 
     assert worker.exitcode == 0
     assert found == read_all(rows, 1)
-    assert len(list(folder.iterdir())) == 1
 
 
-def test_a_forked_process_does_not_take_the_files_with_it(folder):
-    rows = to_rows(draw_documents(0))
+def test_large_plans_of_old_passes_go(folder, monkeypatch):
+    kept = []
+    for limit in (1_000_000, 10):
+        monkeypatch.setattr(rows_module, "LARGE_PLAN", limit)
+        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", folder / str(limit))
+        rows = to_rows(draw_documents(0))
+        kept.append([])
+        for number in range(6):
+            rows.count_tokens(number)
+            kept[-1].append(len(list_plans(folder / str(limit))))
 
-    child = os.fork()
-    if child == 0:
-        del rows
-        gc.collect()
-        os._exit(0)
-    os.waitpid(child, 0)
-
-    assert len(list(folder.iterdir())) == 1
-
-
-def test_the_files_of_the_last_passes_are_kept(folder):
-    rows = to_rows(draw_documents(0))
-
-    for number in range(5):
-        rows.count_tokens(number)
-        stored = list(folder.glob("*/pass-*"))
-        assert len(stored) <= KEPT_PASSES
-        assert any(path.name == f"pass-{number}" for path in stored)
-
-
-def test_the_files_go_with_the_rows(folder):
-    rows = to_rows(draw_documents(0))
-    assert list(folder.iterdir()) != []
-
-    del rows
-    gc.collect()
-
-    assert list(folder.iterdir()) == []
-
-
-def test_a_plan_that_vanished_is_made_again(folder):
-    rows = to_rows(draw_documents(0))
-    expected = read_all(rows, 1)
-    copy = pickle.loads(pickle.dumps(rows))  # noqa: S301  (our own object)
-    for path in Path(folder).glob("*/pass-1/*"):
-        path.unlink()
-    for path in Path(folder).glob("*/pass-1"):
-        path.rmdir()
-
-    assert read_all(copy, 1) == expected
+    assert kept == [[1, 2, 3, 4, 5, 6], [1, 2, 3, 3, 3, 3]]
 
 
 # What is refused
@@ -282,9 +317,8 @@ def test_a_plan_that_vanished_is_made_again(folder):
             {"packing": "pairs"},
             "mine: unknown packing 'pairs'; .*known: segment_pairs, full_sentences, doc",
         ),
-        ({"max_length": 4}, "mine: max_length=4; segment_pairs needs 5 or more"),
-        ({"max_length": 2, "packing": "doc_sentences"}, "doc_sentences needs 3 or more"),
-        ({"short_seq_prob": 1.5}, r"mine: short_seq_prob=1\.5 must be in \[0, 1\]"),
+        ({"max_length": 4}, "mine: max_length=4 is too short for segment_pairs"),
+        ({"max_length": 2, "packing": "doc_sentences"}, "max_length=2 is too short for doc_sen"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings, message):
@@ -299,17 +333,3 @@ def test_pairs_of_one_document_are_refused():
     ):
         to_rows(draw_documents(0, documents=1))
     assert len(to_rows(draw_documents(0, documents=1), "full_sentences")) > 0
-
-
-def test_what_a_killed_process_left_is_removed(folder):
-    done = subprocess.run(
-        [sys.executable, "-c", "import os; print(os.getpid())"], stdout=-1, check=True
-    )
-    left, alive = (f"{socket.gethostname()}-{pid}-x" for pid in (int(done.stdout), os.getpid()))
-    for name in (left, alive):
-        (folder / name).mkdir(parents=True)
-
-    to_rows(draw_documents(0))
-
-    assert not (folder / left).exists()
-    assert (folder / alive).exists()
