@@ -79,7 +79,7 @@ def finetune(recipe: Recipe, **changes: Any) -> "MultiTaskTrainer":
         recipe: The keys of a recipe and their values, such as ``{"tasks": {...}, "output_dir":
             "runs/mine"}``, or the path or the name of a recipe.
         changes: Keys of the recipe that are replaced; a key within others has a dotted name, as in
-            ``**{"tasks.tone.loss": "focal"}``. None stands for the default.
+            ``**{"tasks.tone.head": "mlp"}``. None stands for the default.
 
     Returns:
         The trainer after training: ``trainer.model.predict("tone", texts)`` uses the final weights.

@@ -40,7 +40,7 @@ class CalibratedTask(HeadTask):
 
     @property
     def is_likelihood(self) -> bool:
-        loss = LOSSES.get(getattr(self, "loss", None) or "")
+        loss = LOSSES.get(getattr(self, "loss", "cross_entropy"))  # tags have no other
         return loss is not None and loss.is_likelihood
 
     def check_likelihood(self, key: str) -> None:

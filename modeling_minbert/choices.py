@@ -131,8 +131,6 @@ class MultipleChoiceTask(CalibratedTask, PooledTask):
     num_choices: int | None = field(default=None, metadata=DATA)
     has_question: bool = field(default=False, metadata=DATA)
     target: ClassVar[Target] = "class"
-    default_loss: ClassVar[str] = "cross_entropy"
-    losses: ClassVar[tuple[str, ...]] = ("cross_entropy",)
     default_pair_encoding: ClassVar[PairEncoding] = "joint"
     allows_windows: ClassVar[bool] = False
     offers_choices: ClassVar[bool] = True

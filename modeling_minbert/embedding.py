@@ -26,7 +26,7 @@ from .inference import (
     stream,
 )
 from .packing import pool_outputs, reads
-from .pooled import MinBertWindowPooling, WindowPlan, stream_documents, window_defaults
+from .pooled import WindowPlan, default_overlap, stream_documents
 from .sharing import POOLINGS, parse_embedding, write_modules
 from .texts import HEAD_SHARES, WINDOWS, DocumentWindows, Row, list_rows, own_tokenizer, tokenize
 
@@ -440,14 +440,7 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
         own = parse_embedding(self.config.sentence_embedding)
         is_normal = normalize is None and (own.normalize or spec.normalizes_vectors)
         length = spec.limit_length(self.config.max_position_embeddings)
-        windows = None
-        if spec.has_windows:
-            if heads is None:
-                raise ValueError(
-                    f"task {task!r} pools windows, which its head does: load the checkpoint with "
-                    "MinBertForMultiTask, or give pooling for vectors of the encoder"
-                )
-            windows = heads.get(task).plan(self.config)
+        windows = spec.plan_windows(self.config) if spec.has_windows else None
         return _Plan(spec.pooling, layers, is_normal, length, spec.truncation, project, windows)
 
     def _truncate(self, plan: _Plan, truncation: str) -> _Plan:
@@ -458,10 +451,8 @@ class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
             )
         windows = None
         if truncation == WINDOWS:
-            overlap = window_defaults(plan.max_length)["window_overlap"]
-            pool = MinBertWindowPooling(self.config.hidden_size, "mean")
-            cut = DocumentWindows(plan.max_length, overlap, None)
-            windows = WindowPlan(cut, plan.pooling, plan.num_layers, pool)
+            cut = DocumentWindows(plan.max_length, default_overlap(plan.max_length), None)
+            windows = WindowPlan(cut, plan.pooling, plan.num_layers)
         return plan._replace(truncation=truncation, windows=windows)
 
     def _plan_without_task(self, pooling: str | None, normalize: bool | None) -> _Plan:

@@ -17,9 +17,6 @@ from transformers import initialization as init
 
 from .heads import RECIPE, HeadTask
 
-# So that neighboring thresholds never meet, and every class has a probability above 0.
-SMALLEST_GAP = 1e-6
-
 
 def conditional_log_probabilities(logits: Tensor) -> Tensor:
     """Chain the conditional probabilities `P(y > k | y > k - 1)` of CORN.
@@ -33,111 +30,31 @@ def conditional_log_probabilities(logits: Tensor) -> Tensor:
     return -missed - F.pad(F.softplus(logits), (0, 1))  # nothing follows the last class
 
 
-def cumulative_log_probabilities(scores: Tensor, bias: Tensor) -> Tensor:
-    """Split a scale at thresholds t: `P(y <= k) = sigmoid(t_k - score)`.
-
-    Scores are (B, 1), and the thresholds are those of `order_thresholds`; the result is log P(y =
-    k), (B, K). Source: McCullagh 1980.
-    """
-    first, gaps = order_thresholds(bias)
-    thresholds = torch.cat([first, first + gaps.cumsum(dim=0)])
-    above = scores.float() - thresholds  # logits of P(y > k)
-    # sigmoid(a) - sigmoid(b) = sigmoid(a) * sigmoid(-b) * (1 - exp(b - a))
-    between = F.pad((-torch.expm1(-gaps)).log(), (1, 1))
-    return between - F.pad(F.softplus(-above), (1, 0)) - F.pad(F.softplus(above), (0, 1))
-
-
-def order_thresholds(bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Make ascending thresholds of any numbers, (K - 1,): the lowest one, and the gaps to the next.
-
-    Zeros split the probability of the score 0 equally among the classes.
-    """
-    bias = bias.float()
-    count = len(bias)
-    ranks = torch.arange(1, count + 1, dtype=bias.dtype, device=bias.device)
-    equal = (ranks / (count + 1)).logit()
-    gaps = F.softplus(bias[1:] + torch.expm1(equal.diff()).log()) + SMALLEST_GAP
-    return bias[:1] + equal[:1], gaps
-
-
-DEFAULT_GAMMA = 2.0  # the best one of Lin et al. 2017, table 1b
-
-
-@strict
-@dataclass(kw_only=True)
-class FocalTask(HeadTask):
-    """A task that may have the loss `focal`.
-
-    Args:
-        focal_gamma: How much the loss `focal` favors examples that are still wrong, at least 0,
-            which is the plain loss; 2.
-    """
-
-    focal_gamma: float | int | None = field(default=None, metadata=RECIPE)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.is_focal and self.focal_gamma is None:
-            self.focal_gamma = DEFAULT_GAMMA
-
-    @property
-    def is_focal(self) -> bool:
-        """Whether the loss is `focal`."""
-        return getattr(self, "loss", None) == "focal"
-
-    def validate_focal_gamma(self) -> None:
-        gamma = self.focal_gamma
-        if gamma is None:
-            return
-        if not self.is_focal:
-            raise ValueError(f"focal_gamma={gamma!r} is only for loss focal: leave it out")
-        if not 0 <= gamma <= 100:
-            raise ValueError(f"focal_gamma={gamma!r} must be in [0, 100]; 2 is usual")
-
-
 def sum_class_losses(
-    logits: Tensor,
-    labels: Tensor,
-    *,
-    weight: Tensor | None = None,
-    smoothing: float = 0.0,
-    gamma: float = 0.0,
+    logits: Tensor, labels: Tensor, *, weight: Tensor | None = None, smoothing: float = 0.0
 ) -> Tensor:
     """Sum the losses of N examples.
 
-    For gamma = 0 that is `torch.nn.functional.cross_entropy`, unless labels are smoothed and
-    classes weighted.
+    That is `torch.nn.functional.cross_entropy`, unless labels are smoothed and classes weighted:
+    then the whole loss of an example has the weight of its label.
 
     Args:
         logits: (N, K).
         labels: Class ids, (N,); -100 for examples that do not count.
         weight: Factor on the loss of the examples of each class, (K,).
         smoothing: Share of a label that is spread over all classes.
-        gamma: Exponent of the focal factor.
     """
     # casting the whole model to half precision also casts the weights
     weight = None if weight is None else weight.to(logits.dtype)
-    if not gamma and (weight is None or not smoothing):
-        options: Any = {"weight": weight, "reduction": "sum"}
-        return F.cross_entropy(logits, labels, label_smoothing=smoothing, **options)
+    if weight is None or not smoothing:
+        return F.cross_entropy(
+            logits, labels, weight=weight, reduction="sum", label_smoothing=smoothing
+        )
     scores = logits.log_softmax(dim=-1)
-    if gamma:
-        scores = _focus(scores, gamma)
     of_labels = F.nll_loss(scores, labels, weight=weight, reduction="sum")
-    if not smoothing:
-        return of_labels
-    of_all = -scores.sum(dim=-1)
-    if weight is not None:
-        of_all = of_all * weight[labels.clamp(min=0)]
+    of_all = -scores.sum(dim=-1) * weight[labels.clamp(min=0)]
     spread = of_all.masked_fill(labels == -100, 0).sum() / logits.shape[-1]
     return (1 - smoothing) * of_labels + smoothing * spread
-
-
-def _focus(logs: Tensor, gamma: float) -> Tensor:
-    """Multiply logarithms of probabilities by the focal factor."""
-    # expm1 keeps the digits of 1 - p near p = 1; at 0 the slope of a root would be infinite
-    rest = (-logs.expm1()).clamp(min=torch.finfo(logs.dtype).tiny)
-    return rest**gamma * logs
 
 
 def binary_losses(
@@ -146,7 +63,6 @@ def binary_losses(
     *,
     weights: tuple[Tensor, Tensor] | None = None,
     smoothing: float = 0.0,
-    gamma: float = 0.0,
 ) -> Tensor:
     """Compute the loss of every logit, for targets in [0, 1] of the same shape.
 
@@ -155,21 +71,14 @@ def binary_losses(
         targets: Probability of yes.
         weights: Factors on the losses of the targets no and yes; they broadcast.
         smoothing: Share of a target that is spread over no and yes.
-        gamma: Exponent of the focal factor.
     """
     if weights is None:
         targets = targets * (1 - smoothing) + smoothing / 2
-    if weights is None and not gamma:
         return F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
-    minus_log_yes, minus_log_no = F.softplus(-logits), F.softplus(logits)
-    # the probability of no is 1 - p of yes, and the other way around
-    of_yes = minus_log_yes * (-gamma * minus_log_no).exp()
-    of_no = minus_log_no * (-gamma * minus_log_yes).exp()
-    if weights is None:
-        return (1 - targets) * of_no + targets * of_yes
-    own, other = 1 - smoothing / 2, smoothing / 2
+    of_yes, of_no = F.softplus(-logits), F.softplus(logits)
     if smoothing:
-        of_no, of_yes = own * of_no + other * of_yes, own * of_yes + other * of_no
+        kept, spread = 1 - smoothing / 2, smoothing / 2
+        of_no, of_yes = kept * of_no + spread * of_yes, kept * of_yes + spread * of_no
     return weights[0] * (1 - targets) * of_no + weights[1] * targets * of_yes
 
 
@@ -178,7 +87,6 @@ def multiple_negatives_ranking(
     candidates: Tensor,
     *,
     scale: float,
-    symmetric: bool = False,
     is_anchor: Tensor | None = None,
     is_candidate: Tensor | None = None,
     keys: tuple[Tensor, Tensor] | None = None,
@@ -187,7 +95,7 @@ def multiple_negatives_ranking(
 
     Anchors are (B, D); candidates, (C, D), begin with their positives; the masks tell which count.
     With hashes as `keys`, (B,) and (C,), texts equal to an anchor or a positive of it are kept out.
-    `symmetric` averages both directions. Source: Henderson et al. 2017; van den Oord et al. 2018.
+    Source: Henderson et al. 2017; van den Oord et al. 2018.
     """
     count = len(anchors)
     is_anchor = anchors.new_ones(count, dtype=torch.bool) if is_anchor is None else is_anchor
@@ -197,23 +105,21 @@ def multiple_negatives_ranking(
         # half precision would distinguish few cosines
         anchors, candidates = (F.normalize(x.float(), dim=-1) for x in (anchors, candidates))
         scores = scale * anchors @ candidates.T
-    ignored, ignored_back = ~is_candidate.expand(scores.shape), ~is_anchor.expand(count, count)
+    ignored = ~is_candidate.expand(scores.shape)
     if keys is not None:
-        own, others = keys
-        positives = others[:count]
-        ignored = ignored | _related(own, positives, others, is_anchor)
-        ignored_back = ignored_back | _related(positives, own, own, is_anchor)
-    losses = _rank(scores, ignored)
-    if symmetric:
-        losses = (losses + _rank(scores[:, :count].T, ignored_back)) / 2
+        ignored = ignored | _related(*keys, is_anchor)
+    target = torch.eye(*scores.shape, dtype=torch.bool, device=scores.device)
+    rest = scores.masked_fill(ignored & ~target, -torch.inf)
+    losses = rest.logsumexp(dim=1) - scores.diagonal()
     return losses.where(is_anchor, 0).sum() / is_anchor.sum().clamp(min=1)
 
 
-def _related(queries: Tensor, targets: Tensor, candidates: Tensor, is_anchor: Tensor) -> Tensor:
-    """Return which candidates equal a query, its target, or an equal query's target, (B, C)."""
-    equal = (candidates == queries[:, None]) | (candidates == targets[:, None])
-    shared = (queries == queries[:, None]) & is_anchor
-    count = shared.float() @ (candidates == targets[:, None]).float()
+def _related(anchors: Tensor, candidates: Tensor, is_anchor: Tensor) -> Tensor:
+    """Return which candidates equal an anchor, its positive, or an equal anchor's one, (B, C)."""
+    positives = candidates[: len(anchors)]
+    equal = (candidates == anchors[:, None]) | (candidates == positives[:, None])
+    shared = (anchors == anchors[:, None]) & is_anchor
+    count = shared.float() @ (candidates == positives[:, None]).float()
     return equal | (count > 0)
 
 
@@ -237,13 +143,6 @@ def gather_rows(rows: Tensor) -> Tensor:
     parts = [part[:count] for part, count in zip(parts, counts, strict=True)]
     parts[distributed.get_rank()] = rows
     return torch.cat(parts)
-
-
-def _rank(scores: Tensor, ignored: Tensor) -> Tensor:
-    """Compute the cross-entropy of each query, whose target has its own index, (B, C) -> (B,)."""
-    target = torch.eye(*scores.shape, dtype=torch.bool, device=scores.device)
-    rest = scores.masked_fill(ignored & ~target, -torch.inf)
-    return rest.logsumexp(dim=1) - scores.diagonal()
 
 
 def cosent(cosines: Tensor, labels: Tensor, *, scale: float) -> Tensor:
@@ -288,9 +187,8 @@ class MinBertLoss:
 
     Attributes:
         fits: Pairs of target and head output that the loss accepts.
-        reads: `logits` (scaled cosines for a cosine head), `scores` (unscaled ones) or `vectors`,
-            with hashes of the texts.
-        options: Fields of a task that only this loss uses.
+        scales_cosines: Whether cosines are scaled to logits first.
+        reads_vectors: Whether it reads vectors, with hashes of the texts, instead of scores.
         teaches_threshold: Whether training moves pairs to the right side of the decision threshold
             of a cosine; otherwise it is fitted afterwards.
         compares_rows: Whether rows of a batch are compared with each other.
@@ -301,8 +199,8 @@ class MinBertLoss:
     """
 
     fits: ClassVar[tuple[tuple[Target, Output], ...]]
-    reads: ClassVar[Literal["logits", "scores", "vectors"]] = "scores"
-    options: ClassVar[tuple[str, ...]] = ()
+    scales_cosines: ClassVar[bool] = False
+    reads_vectors: ClassVar[bool] = False
     teaches_threshold: ClassVar[bool] = True
     compares_rows: ClassVar[bool] = False
     weighs_classes: ClassVar[bool] = False
@@ -326,156 +224,70 @@ class MinBertLoss:
         """Compute the loss of each row, (B,), for targets in [0, 1]."""
         raise NotImplementedError
 
-    def num_logits(self, num_classes: int) -> int:
-        """Return the number of logits of a row, by default one for each class, or one."""
-        return num_classes if any(target == "class" for target, _ in self.fits) else 1
-
     def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:
-        """Return the divergence of two predictions, by default the mean squared difference."""
-        return head.unscale(logits.float() - other.float()).square().sum(dim=-1).mean()
+        """Compare predictions: a symmetric divergence of probabilities, or the squared distance."""
+        if self.is_likelihood:
+            return symmetric_kl(logits, other).mean()
+        difference = logits.float() - other.float()
+        if head.scales:
+            difference = difference / head.cosine_scale
+        return difference.square().sum(dim=-1).mean()
 
     def to_unit(self, logits: Tensor) -> Tensor:
-        """Map logits to scores in [0, 1]."""
-        return logits.clamp(0, 1)
-
-    def soft_score(self, logits: Tensor) -> Tensor:
-        """Map logits (B, K) to scores (B, 1) in units of the range; the gradient is never cut."""
+        """Map logits to scores, in [0, 1] or a little beyond: the gradient is never cut."""
         return logits
-
-    def decode_score(self, logits: Tensor, low: float, high: float) -> Tensor:
-        """Map logits (B, K) to scores within [low, high], (B,)."""
-        return low + self.to_unit(logits.squeeze(-1)) * (high - low)
 
 
 class CrossEntropy(MinBertLoss):
-    """Cross-entropy of the classes, or of the integers of a score range."""
+    """Cross-entropy of the classes."""
 
-    fits = (("class", "linear"), ("score", "linear"))
-    reads = "logits"
+    fits = (("class", "linear"),)
     weighs_classes = True
     smooths_labels = True
     is_likelihood = True
 
     def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
-        return mean_class_loss(head, inputs)
-
-    def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:
-        return symmetric_kl(logits, other).mean()
-
-    def soft_score(self, logits: Tensor) -> Tensor:
-        # the expected class
-        classes = torch.linspace(0, 1, logits.shape[-1], device=logits.device)
-        return logits.softmax(dim=-1) @ classes.unsqueeze(-1)
-
-    def decode_score(self, logits: Tensor, low: float, high: float) -> Tensor:
-        return low + logits.argmax(dim=-1).float()
+        """Divide the weighted sum by the number of labeled rows, not by their weights."""
+        # These would cancel in a batch of one row, and the loss would depend on the batches.
+        labels = inputs.labels.long()
+        weight, smoothing = head.class_weights, head.smoothing
+        losses = sum_class_losses(inputs.scores.float(), labels, weight=weight, smoothing=smoothing)
+        return losses / (labels != -100).sum().clamp(min=1)
 
 
-class OrdinalLoss(MinBertLoss):
-    """The negative log-likelihood of ordered classes.
-
-    Attributes:
-        has_thresholds: Whether the head has a score and thresholds instead of K - 1 logits.
-    """
-
-    fits = (("ordinal", "linear"),)
-    has_thresholds: ClassVar[bool] = False
-
-    def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
-        labels = head.class_ids(inputs.labels)
-        losses = F.nll_loss(head.to_logits(inputs.scores), labels, reduction="sum")
-        return losses / self.count_terms(head, labels).clamp(min=1)
-
-    def log_probabilities(self, scores: Tensor, thresholds: Any) -> Tensor:
-        """Convert the outputs of a head, (B, K - 1) or (B, 1), to log P(y = k), (B, K).
-
-        `thresholds` are the numbers that `order_thresholds` takes, or None.
-        """
-        raise NotImplementedError
-
-    def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:
-        return symmetric_kl(logits, other).mean()
-
-
-class Corn(OrdinalLoss):
+class Corn(MinBertLoss):
     """CORN: does a row that is above class k - 1 lie above class k? (Shi, Cao and Raschka 2021).
 
     The mean binary cross-entropy of these questions over all rows and all k to which they apply.
     """
 
-    def num_logits(self, num_classes: int) -> int:
-        return num_classes - 1
+    fits = (("ordinal", "linear"),)
+    is_likelihood = True
+
+    def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
+        labels = inputs.labels.long()
+        losses = F.nll_loss(head.to_logits(inputs.scores), labels, reduction="sum")
+        return losses / self.count_terms(head, labels).clamp(min=1)
 
     def count_terms(self, head: Any, labels: Tensor) -> Tensor:
         return (labels + 1).clamp(max=head.task.num_logits).where(labels != -100, 0).sum()
-
-    def log_probabilities(self, scores: Tensor, thresholds: Any) -> Tensor:
-        return conditional_log_probabilities(scores)
-
-
-class CumulativeLink(OrdinalLoss):
-    """Proportional odds: a score lies between two learned thresholds (McCullagh 1980)."""
-
-    has_thresholds = True
-
-    def log_probabilities(self, scores: Tensor, thresholds: Any) -> Tensor:
-        return cumulative_log_probabilities(scores, thresholds)
 
 
 class BinaryCrossEntropy(MinBertLoss):
     """Binary cross-entropy of one logit, or of the scaled cosine."""
 
     fits = (("binary", "linear"), ("binary", "cosine"), ("score", "linear"), ("score", "cosine"))
-    reads = "logits"
+    scales_cosines = True
     smooths_labels = True
     is_likelihood = True
     weighs_classes = True
 
     def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
-        options: Any = {"weights": head.binary_weights, "smoothing": head.smoothing}
-        return binary_losses(head.to_logits(scores), target, **options)
-
-    def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:
-        return symmetric_kl(logits, other).mean()
+        weights, smoothing = head.binary_weights, head.smoothing
+        return binary_losses(head.to_logits(scores), target, weights=weights, smoothing=smoothing)
 
     def to_unit(self, logits: Tensor) -> Tensor:
         return torch.sigmoid(logits)
-
-    def soft_score(self, logits: Tensor) -> Tensor:
-        return torch.sigmoid(logits)
-
-
-class Focal(MinBertLoss):
-    """The cross-entropies of classes and of single logits, times `(1 - p)^gamma`; Lin et al. 2017.
-
-    It is a mean over the labeled rows, which all count, other than in object detection.
-    """
-
-    fits = (("class", "linear"), ("binary", "linear"))
-    reads = "logits"
-    weighs_classes = True
-    smooths_labels = True
-
-    def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
-        if head.task.target == "class":
-            return mean_class_loss(head, inputs, gamma=head.gamma)
-        return super().__call__(head, inputs)
-
-    def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
-        options: Any = {"weights": head.binary_weights, "smoothing": head.smoothing}
-        return binary_losses(scores, target, gamma=head.gamma, **options)
-
-    def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:
-        return symmetric_kl(logits, other).mean()
-
-
-def mean_class_loss(head: Any, inputs: LossInputs, gamma: float = 0.0) -> Tensor:
-    """Divide the weighted sum by the number of labeled rows, not by their weights."""
-    # These would cancel in a batch of one row, and the loss would depend on the batches.
-    labels = head.class_ids(inputs.labels)
-    options: Any = {"weight": head.class_weights, "smoothing": head.smoothing, "gamma": gamma}
-    losses = sum_class_losses(inputs.scores.float(), labels, **options)
-    return losses / (labels != -100).sum().clamp(min=1)
 
 
 class CosineEmbedding(MinBertLoss):
@@ -514,36 +326,29 @@ class Huber(MinBertLoss):
         return F.huber_loss(scores, target, reduction="none")
 
 
-class InBatchLoss(MinBertLoss):
-    """A loss that compares the rows of a batch: it orders cosines but does not calibrate them."""
-
-    teaches_threshold = False
-    compares_rows = True
-    scale = 20.0
-
-    def to_unit(self, logits: Tensor) -> Tensor:
-        return (logits.clamp(-1, 1) + 1) / 2
-
-    def soft_score(self, logits: Tensor) -> Tensor:
-        return (logits + 1) / 2
-
-
-class CoSENT(InBatchLoss):
-    """Pairs with a higher score get a higher cosine (Su 2022)."""
+class CoSENT(MinBertLoss):
+    """Pairs with a higher score get a higher cosine (Su 2022); cosines are not calibrated."""
 
     fits = (("score", "cosine"),)
+    compares_rows = True
+    scale = 20.0
 
     def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
         cosines = inputs.scores.float().squeeze(-1)
         return cosent(cosines, inputs.labels, scale=head.cosine_scale)
 
+    def to_unit(self, logits: Tensor) -> Tensor:
+        return (logits + 1) / 2
 
-class MultipleNegativesRanking(InBatchLoss):
+
+class MultipleNegativesRanking(MinBertLoss):
     """MNRL: every other second sentence of the batch is a negative (Henderson et al. 2017)."""
 
-    fits = (("binary", "cosine"), ("score", "cosine"), ("unlabelled", "cosine"))
-    reads = "vectors"
-    options = ("symmetric", "positive_score")
+    fits = (("binary", "cosine"), ("unlabelled", "cosine"))
+    reads_vectors = True
+    teaches_threshold = False
+    compares_rows = True
+    scale = 20.0
 
     def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
         """Compare each first sentence with all others, including negative pairs."""
@@ -552,7 +357,6 @@ class MultipleNegativesRanking(InBatchLoss):
             vectors[:, 0],
             _candidates(vectors),
             scale=head.cosine_scale,
-            symmetric=head.task.symmetric,
             is_anchor=head.is_positive(labels),
             is_candidate=(labels != -100).repeat(max(1, vectors.shape[1] - 1)),
             keys=None if keys is None else (keys[:, 0], _candidates(keys)),
@@ -572,8 +376,6 @@ LOSSES: dict[str, MinBertLoss] = {
     "bce": BinaryCrossEntropy(),
     "cross_entropy": CrossEntropy(),
     "corn": Corn(),
-    "cumulative_link": CumulativeLink(),
-    "focal": Focal(),
     "cosine_embedding": CosineEmbedding(),
     "mse": MeanSquaredError(),
     "huber": Huber(),
@@ -589,8 +391,8 @@ BALANCED = "balanced"
 
 @strict
 @dataclass(kw_only=True)
-class WeightedTask(FocalTask):
-    """A task whose classes may weigh differently in the loss; see also `FocalTask`.
+class WeightedTask(HeadTask):
+    """A task whose classes may weigh differently in the loss.
 
     Args:
         class_weights: Factor on the loss of each class, in the order of `labels`. The weighted sum
@@ -622,10 +424,11 @@ def check_weights(key: str, task: Any) -> None:
         )
     if not all(0 < weight < math.inf for weight in weights):
         raise ValueError(f"{key}={weights} must all be numbers above 0")
-    if task.loss in LOSSES and not LOSSES[task.loss].weighs_classes:
+    loss = getattr(task, "loss", "cross_entropy")
+    if loss in LOSSES and not LOSSES[loss].weighs_classes:
         names = [name for name, loss in LOSSES.items() if loss.weighs_classes]
         raise ValueError(
-            f"{key}={weights} has no effect on loss {task.loss!r}: leave it out, or use one of "
+            f"{key}={weights} has no effect on loss {loss!r}: leave it out, or use one of "
             f"{', '.join(names)}"
         )
 

@@ -23,7 +23,6 @@ from typing import Any, Self, Unpack
 
 import torch
 from torch import Tensor, nn
-from transformers import initialization as init
 from transformers.utils import logging
 from transformers.utils.generic import ModelOutput, TransformersKwargs, can_return_tuple
 
@@ -35,7 +34,7 @@ from .inference import HUB_KEYS, input_device
 from .losses import fill_weights
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .packing import Reading, encode_readings
-from .pooled import MinBertWindowPooling, PooledHead, check_windows
+from .pooled import PooledHead, check_windows
 from .prediction import MinBertMultiTaskPipeline, MinBertPredictingAll, check_row_of_pipeline
 from .pretraining import MinBertPreTrainingHeads, SharedHead
 from .questions import MinBertAnswering
@@ -290,8 +289,6 @@ class MinBertForMultiTask(
         if isinstance(module, MinBertHead):
             fill_weights(module)
             module.init_weights()
-        if isinstance(module, MinBertWindowPooling) and module.weight is not None:
-            init.zeros_(module.weight)
 
     def save_as_bert(
         self, save_directory: str | os.PathLike[str], *, num_layers: int | None = None
@@ -426,7 +423,7 @@ class MinBertForMultiTask(
         evaluation stays plain. `MultiTaskTrainer` calls it.
 
         Args:
-            task: Name of a task with the loss cross_entropy, bce or focal.
+            task: Name of a task with the loss cross_entropy or bce.
             factor: The share, in [0, 1); 0 for none.
 
         Raises:
@@ -442,11 +439,10 @@ class MinBertForMultiTask(
     ) -> Tensor:
         """Compute how much two predictions of the same rows differ, for R-Drop and SMART.
 
-        With the losses cross_entropy, bce, corn and cumulative_link this is the symmetric
-        Kullback-Leibler divergence, KL(P || Q) + KL(Q || P), in nats, of the classes or of the two
-        outcomes of a single logit.
-        With other losses it is the squared difference of scores, cosines, or the vectors of a
-        contrastive task.
+        With the losses cross_entropy, bce and corn this is the symmetric Kullback-Leibler
+        divergence, KL(P || Q) + KL(Q || P), in nats, of the classes or of the two outcomes of a
+        single logit. With other losses it is the squared difference of scores, cosines, or the
+        vectors of a contrastive task.
 
         Args:
             task: Name of the task.

@@ -57,7 +57,6 @@ from .texts import DocumentWindows, Encoded, Row, check_overlap, tokenize
 
 PairEncoding = Literal["joint", "separate"]
 Truncation = Literal["head", "tail", "head_tail", "windows"]
-WindowPooling = Literal["mean", "max", "attention"]
 OVERLAP, MOST_WINDOWS = 64, 16
 
 # pair encoding -> heads that fit, the default first; `PooledHead` computes them
@@ -87,12 +86,10 @@ class PooledTask(HeadTask):
         truncation: What remains of a text that is too long: its `head`, its `tail`, or `head_tail`,
             a quarter of the tokens from the start (128 of 510) and the rest from the end (Sun et
             al. 2019, section 5.3.1). With `windows` all of it remains: the text is split into
-            sequences of `max_length`, and their vectors are pooled to one.
+            sequences of `max_length`, and the vector is the mean of theirs, weighted by tokens.
         window_overlap: Tokens that a window shares with the one before; 64, or a quarter of a
             window that is shorter than 256.
         max_windows: Most windows of a text, evenly spread over a longer one; 16.
-        window_pooling: `mean`, weighted by tokens, `max`, or `attention`, a mean with weights that
-            are learned: the exponential of a linear score of the vector, 0 at first.
     """
 
     pair_encoding: PairEncoding | None = field(default=None, metadata=READING)
@@ -102,9 +99,7 @@ class PooledTask(HeadTask):
     truncation: Truncation = field(default="head", metadata=READING)
     window_overlap: int | None = field(default=None, metadata=READING)
     max_windows: int | None = field(default=None, metadata=READING)
-    window_pooling: WindowPooling | None = field(default=None, metadata=RECIPE)
     target: ClassVar[Target]
-    default_loss: ClassVar[str]
     default_pair_encoding: ClassVar[PairEncoding | None] = "joint"
     normalizes_vectors: ClassVar[bool] = False
     allows_windows: ClassVar[bool] = True
@@ -113,17 +108,14 @@ class PooledTask(HeadTask):
         self.pair_encoding = self.pair_encoding or self.default_pair_encoding
         self.pooling = self.pooling or ("mean" if self.is_separate else "pooler")
         self.head = self.head or self.default_head
-        self.loss = self.loss or next(iter(self.losses), None)
+        self.loss = self.loss or self.default_loss
         if self.dropout is None:
             self.dropout = 0.0 if self.head == "cosine" else 0.3
         if self.has_windows:
-            self._complete_windows()
-
-    def _complete_windows(self) -> None:
-        """Set the options of windows that are not given."""
-        for name, value in window_defaults(self.max_length).items():
-            if getattr(self, name) is None:
-                setattr(self, name, value)
+            if self.window_overlap is None:
+                self.window_overlap = default_overlap(self.max_length)
+            if self.max_windows is None:
+                self.max_windows = MOST_WINDOWS
 
     @property
     def default_head(self) -> str:
@@ -132,23 +124,24 @@ class PooledTask(HeadTask):
 
     @property
     def losses(self) -> tuple[str, ...]:
-        """Names of the losses that fit the task and its head, the default first."""
+        """Names of the losses that fit the task and its head."""
         output: Output = "cosine" if self.head == "cosine" else "linear"
-        names = [name for name, loss in LOSSES.items() if (self.target, output) in loss.fits]
-        return tuple(sorted(names, key=lambda name: name != self.default_loss))
+        return tuple(name for name, loss in LOSSES.items() if (self.target, output) in loss.fits)
+
+    @property
+    def default_loss(self) -> str | None:
+        """The loss if none is given."""
+        return next(iter(self.losses), None)
 
     @property
     def loss_function(self) -> MinBertLoss:
+        """The loss, one of `LOSSES`."""
         return LOSSES[str(self.loss)]
 
     @property
-    def num_classes(self) -> int:
-        """Number of classes, where the loss has any."""
-        return 1
-
-    @property
     def num_logits(self) -> int:
-        return self.loss_function.num_logits(self.num_classes)
+        """Outputs of the head."""
+        return 1
 
     @property
     def is_separate(self) -> bool:
@@ -229,9 +222,23 @@ class PooledTask(HeadTask):
         own = {name: getattr(self, name) for name in names}
         return super().encoding_options(max_length) | own
 
+    def plan_windows(self, config: Any) -> "WindowPlan":
+        """Return how texts are split and encoded; only of a task with windows."""
+        length = self.limit_length(config.max_position_embeddings)
+        return WindowPlan(
+            DocumentWindows(length, int(self.window_overlap or 0), self.max_windows),
+            self.pooling,
+            self.count_layers(config.num_hidden_layers),
+        )
+
     def validate_windows(self) -> None:
         if not self.has_windows:
-            self._refuse_windows()
+            for name in ("window_overlap", "max_windows"):
+                if getattr(self, name) is not None:
+                    raise ValueError(
+                        f"{name}={getattr(self, name)!r} is only for truncation 'windows', not "
+                        f"{self.truncation!r}: leave it out"
+                    )
             return
         if self.pair_encoding == "joint" or not self.allows_windows:
             what = "pair_encoding 'joint'" if self.allows_windows else self.problem_type
@@ -243,15 +250,6 @@ class PooledTask(HeadTask):
             raise ValueError(f"max_windows={self.max_windows} must be at least 1")
         if self.max_length is not None:
             check_overlap(int(self.window_overlap or 0), self.max_length)
-
-    def _refuse_windows(self) -> None:
-        """Raise ValueError if an option of windows is given."""
-        for name in window_defaults(self.max_length):
-            if getattr(self, name) is not None:
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r} is only for truncation 'windows', not "
-                    f"{self.truncation!r}: leave it out"
-                )
 
     def validate_head(self) -> None:
         heads = HEADS[self.pair_encoding]
@@ -280,17 +278,13 @@ class CosineTask(PooledTask):
     Args:
         cosine_scale: Factor from cosine to logit: `logit = cosine_scale * (cosine - threshold)`;
             10, and 20 for losses that compare rows, for which it is 1 / temperature.
-        symmetric: Whether `multiple_negatives_ranking` averages both directions: also from the
-            second texts to the first ones.
         projection: A dense layer with tanh between vectors and cosine: `training` omits it in
             evaluation, as unsupervised SimCSE does, `always` keeps it, as the supervised one does
             (Gao et al. 2021, section 6.3); None for none.
     """
 
     cosine_scale: float | int | None = field(default=None, metadata=RECIPE)
-    symmetric: bool = field(default=False, metadata=RECIPE)
     projection: Literal["training", "always"] | None = field(default=None, metadata=RECIPE)
-    cosines: ClassVar[tuple[str, ...]] = ()  # fields that are cosines
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -306,32 +300,26 @@ class CosineTask(PooledTask):
         # the gradient of such a loss is small, and there is no head to learn what others disturb
         return 3.0 if (self.head, self.loss) == ("cosine", "mse") else 1.0
 
-    def validate_options(self) -> None:
+    def validate_projection(self) -> None:
         if self.projection is not None and self.head != "cosine":
             raise ValueError(
                 f"projection={self.projection!r} is only for head cosine: leave it out"
             )
-        for loss, function in LOSSES.items():
-            for name in function.options:
-                value = getattr(self, name, None)
-                if value is not None and value is not False and loss != self.loss:
-                    raise ValueError(f"{name}={value!r} is only for loss {loss}: leave it out")
 
     def validate_scale(self) -> None:
         if self.cosine_scale is not None and self.cosine_scale <= 0:
             raise ValueError(f"cosine_scale={self.cosine_scale} must be above 0")
 
     def validate_cosines(self) -> None:
-        for name in self.cosines:
-            value = getattr(self, name)
+        for name in ("margin", "threshold"):
+            value = getattr(self, name, None)
             if value is not None and not -1 <= value <= 1:
                 raise ValueError(f"{name}={value} is a cosine, it must be in [-1, 1]")
 
 
-def window_defaults(max_length: int | None) -> dict[str, Any]:
-    """Return the window keys of a task that leaves them out."""
-    overlap = OVERLAP if max_length is None else min(OVERLAP, max_length // 4)
-    return {"window_overlap": overlap, "max_windows": MOST_WINDOWS, "window_pooling": "mean"}
+def default_overlap(max_length: int | None) -> int:
+    """Return the `window_overlap` of a task that leaves it out."""
+    return OVERLAP if max_length is None else min(OVERLAP, max_length // 4)
 
 
 # Windows of long texts
@@ -344,56 +332,18 @@ class Windows(NamedTuple):
     num_texts: int  # P
     tokens: Tensor  # tokens of each window, special ones included, (N,)
 
-    def pool(self, vectors: Tensor, pooling: str, scores: Tensor | None = None) -> Tensor:
-        """Pool the vectors of windows, (N, D) -> (P, D).
+    def pool(self, vectors: Tensor) -> Tensor:
+        """Average the vectors of windows, weighted by their tokens, (N, D) -> (P, D).
 
-        `max` is the maximum of each element. Otherwise a window weighs as its number of tokens
-        times `exp(score)`, with `scores` of (N,), or 0: without scores this is the mean. The vector
-        of a text in one window is that of the window, to the last bit.
+        The vector of a text in one window is that of the window, to the last bit.
         """
         dtype = torch.promote_types(vectors.dtype, torch.float32)
-        texts = vectors.new_zeros(self.num_texts + 1, vectors.shape[1], dtype=dtype)
-        if pooling == "max":
-            index = self.texts.unsqueeze(1).expand_as(vectors)
-            pooled = texts.scatter_reduce(0, index, vectors.to(dtype), "amax", include_self=False)
-        else:
-            weights = self._weigh(scores, dtype).unsqueeze(1)
-            pooled = texts.index_add(0, self.texts, vectors.to(dtype) * weights)
-        return pooled[: self.num_texts].to(vectors.dtype)
-
-    def _weigh(self, scores: Tensor | None, dtype: torch.dtype) -> Tensor:
-        """Return the share of each window in its text, (N,)."""
         weights = self.tokens.to(dtype)
-        sums = weights.new_zeros(self.num_texts + 1)
-        if scores is not None:
-            scores = scores.to(dtype)
-            largest = sums.scatter_reduce(
-                0, self.texts, scores.detach(), "amax", include_self=False
-            )
-            weights = weights * (scores - largest[self.texts]).exp()
-        return weights / sums.index_add(0, self.texts, weights)[self.texts]
-
-
-class MinBertWindowPooling(nn.Module):
-    """Pools the windows of a text; `attention` learns which ones count.
-
-    A window weighs as its number of tokens times the exponential of a linear score of its vector. A
-    new score is 0, so that `attention` starts as `mean`.
-    """
-
-    def __init__(self, hidden_size: int, pooling: str) -> None:
-        super().__init__()
-        self.pooling = pooling
-        self.weight = nn.Parameter(torch.zeros(hidden_size)) if pooling == "attention" else None
-
-    def forward(self, vectors: Tensor, windows: Windows) -> Tensor:
-        """Pool the vectors of windows, (N, D) -> (P, D)."""
-        scores = None
-        if self.weight is not None:
-            dtype = torch.promote_types(vectors.dtype, torch.float32)
-            # not a matrix product, which mixed precision would compute in half precision
-            scores = (vectors.to(dtype) * self.weight.to(dtype)).sum(dim=-1)
-        return windows.pool(vectors, self.pooling, scores)
+        sums = weights.new_zeros(self.num_texts + 1).index_add(0, self.texts, weights)
+        weights = (weights / sums[self.texts]).unsqueeze(1)
+        pooled = vectors.new_zeros(self.num_texts + 1, vectors.shape[1], dtype=dtype)
+        pooled = pooled.index_add(0, self.texts, vectors.to(dtype) * weights)
+        return pooled[: self.num_texts].to(vectors.dtype)
 
 
 def find_windows(batch: TaskBatch) -> Windows:
@@ -492,12 +442,11 @@ ROWS = 512
 
 
 class WindowPlan(NamedTuple):
-    """How texts are split into windows, and these encoded and pooled."""
+    """How texts are split into windows, and these encoded."""
 
     windows: DocumentWindows
-    pooling: str  # of the states of a window
+    pooling: str | None  # of the states of a window
     num_layers: int
-    pool: Any  # a `MinBertWindowPooling`
 
     def encode(self, encoder: Any, batch: dict[str, Any]) -> Tensor:
         """Encode a batch of windows, (n, D)."""
@@ -529,7 +478,7 @@ def stream_documents(
                 vectors = compute_in_order(
                     model, encoded, tokens, lambda batch: plan.encode(model.base_model, batch)
                 )
-                values = finish(plan.pool(vectors, list_windows(texts, vectors.device)))
+                values = finish(list_windows(texts, vectors.device).pool(vectors))
             bar.update(len(some))
             yield values.float().cpu()
 
@@ -563,24 +512,19 @@ class PooledHead(MinBertHead):
         self.projection = nn.Linear(width, width) if getattr(task, "projection", None) else None
         self.dense = nn.Linear(width, config.hidden_size) if task.head == "mlp" else None
         self.out = nn.Linear(width, task.num_logits) if task.head != "cosine" else None
-        self.windows = (
-            MinBertWindowPooling(config.hidden_size, str(task.window_pooling))
-            if task.has_windows
-            else None
-        )
         add_weights(self, task, "class_weights")
 
     def prepare(self, batch: TaskBatch) -> None:
-        if batch.labels is not None and self.task.loss_function.reads == "vectors":
+        if batch.labels is not None and self.task.loss_function.reads_vectors:
             batch.keys = (
-                text_keys(batch)
-                if self.windows is None
-                else text_keys_of_windows(batch, find_windows(batch))
+                text_keys_of_windows(batch, find_windows(batch))
+                if self.task.has_windows
+                else text_keys(batch)
             )
 
     def arrange(self, batch: TaskBatch) -> TaskBatch:
         """Flatten rows to sequences; in training a single sequence is encoded twice."""
-        if self.windows is not None:
+        if self.task.has_windows:
             batch.windows = find_windows(batch)
             return flatten_windows(batch)
         if batch.num_sequences is not None and batch.offsets is None:
@@ -606,8 +550,8 @@ class PooledHead(MinBertHead):
     def pool(self, outputs: Any, batch: TaskBatch) -> Tensor:
         """Pool the sequences: (B, D), or (B, S, D); (B, 2, D) if they were encoded twice."""
         pooled = pool_outputs(outputs, batch.inputs[1], self.task.pooling)
-        if self.windows is not None:
-            pooled = self.windows(pooled, batch.windows)
+        if batch.windows is not None:
+            pooled = batch.windows.pool(pooled)
         if batch.is_repeated:
             return pooled.unflatten(0, (2, -1)).transpose(0, 1)
         count = batch.num_sequences
@@ -636,17 +580,12 @@ class PooledHead(MinBertHead):
     @property
     def scales(self) -> bool:
         """Whether a cosine is scaled to a logit."""
-        return self.task.head == "cosine" and self.task.loss_function.reads == "logits"
+        return self.task.head == "cosine" and self.task.loss_function.scales_cosines
 
     @property
     def threshold(self) -> float:
         """The cosine whose logit is 0."""
         return self.task.threshold
-
-    @property
-    def gamma(self) -> float:
-        """Exponent of the focal factor, for the loss `focal`."""
-        return self.task.focal_gamma
 
     @property
     def binary_weights(self) -> tuple[Tensor, Tensor] | None:
@@ -656,14 +595,6 @@ class PooledHead(MinBertHead):
     def to_logits(self, scores: Tensor) -> Tensor:
         """Scale cosines to logits, unless cosines are the predictions."""
         return self.cosine_scale * (scores - self.threshold) if self.scales else scores
-
-    def unscale(self, logits: Tensor) -> Tensor:
-        """Undo the factor of `to_logits`."""
-        return logits / self.cosine_scale if self.scales else logits
-
-    def class_ids(self, labels: Tensor) -> Tensor:
-        """Convert labels to class ids."""
-        return labels.long()
 
     def unit_labels(self, labels: Tensor) -> Tensor:
         """Scale labels to [0, 1]."""
@@ -714,10 +645,12 @@ class PooledHead(MinBertHead):
     def predict(
         self, model: Any, name: str, rows: Iterable[Any], *, top_k: int | None, **options: Any
     ) -> Iterator[Any]:
-        if self.windows is None:
+        if not self.task.has_windows:
             return super().predict(model, name, rows, top_k=top_k, **options)
         checked = check_request(rows, name, self.task.num_texts, top_k)
-        logits = stream_documents(model, checked, self.plan(model.config), self._score, **options)
+        logits = stream_documents(
+            model, checked, self.task.plan_windows(model.config), self._score, **options
+        )
         return chain.from_iterable(self.describe(each, top_k) for each in logits)
 
     def teach(self, model: Any, name: str, rows: Iterable[Any], **options: Any) -> Iterator[Tensor]:
@@ -730,28 +663,19 @@ class PooledHead(MinBertHead):
             return self.to_targets(self._score(pooled))
 
         checked = check_request(rows, name, self.task.num_texts)
-        if self.windows is not None:
-            return stream_documents(model, checked, self.plan(model.config), finish, **options)
+        if self.task.has_windows:
+            return stream_documents(
+                model, checked, self.task.plan_windows(model.config), finish, **options
+            )
         longest = self.task.limit_length(model.config.max_position_embeddings)
         cut: dict[str, Any] = {"max_length": longest, "truncation": self.task.truncation}
         encode = partial(tokenize, model.tokenizer, separate=self.task.is_separate, **cut)
         return stream(model, checked, encode, compute, **options)
 
     def predictor(self, model: Any, name: str, top_k: int | None) -> Predictor | None:
-        if self.windows is not None:  # the windows of a text are sequences of this task alone
+        if self.task.has_windows:  # the windows of a text are sequences of this task alone
             return None
         return PooledPredictor(model, name, self, top_k)
-
-    def plan(self, config: Any) -> WindowPlan:
-        """Return how texts are split and encoded; only of a task with windows."""
-        task = self.task
-        length = task.limit_length(config.max_position_embeddings)
-        return WindowPlan(
-            DocumentWindows(length, task.window_overlap, task.max_windows),
-            task.pooling,
-            task.count_layers(config.num_hidden_layers),
-            self.windows,
-        )
 
     def _score(self, pooled: Tensor) -> Tensor:
         """Compute the input of `describe` from the vectors of texts, (P, D) -> (B, K)."""

@@ -9,9 +9,8 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from huggingface_hub.dataclasses import strict
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
-from transformers import initialization as init
 
 from .calibration import (
     FEWEST_POSITIVES,
@@ -45,13 +44,13 @@ from .heads import (
 )
 from .losses import (
     BALANCED,
-    FocalTask,
     LossInputs,
     Target,
     WeightedTask,
     add_weights,
     balance_positives,
     check_weights,
+    conditional_log_probabilities,
     symmetric_kl,
 )
 from .pooled import HEADS, CosineTask, PairEncoding, PooledHead, PooledTask, describe_scores
@@ -71,12 +70,11 @@ class ClassificationTask(WeightedTask, CalibratedTask, PooledTask):
     problem_type: Literal["classification"] = field(default="classification", metadata=DATA)
     labels: list[str] | None = field(default=None, metadata=DATA)
     target: ClassVar[Target] = "class"
-    default_loss: ClassVar[str] = "cross_entropy"
     has_classes: ClassVar[bool] = True
     default_pair_encoding: ClassVar[None] = None
 
     @property
-    def num_classes(self) -> int:
+    def num_logits(self) -> int:
         return len(self.labels or [])
 
     def describe_outputs(self) -> tuple[Any, list[str]]:
@@ -120,10 +118,8 @@ class ParaphraseTask(WeightedTask, ThresholdTask, CosineTask):
     threshold: float | int | None = field(default=None, metadata=RECIPE)
     threshold_fitted: bool = field(default=False, metadata=TRAINING)
     probability_threshold: float | int | None = field(default=None, metadata=TRAINING)
-    cosines: ClassVar[tuple[str, ...]] = ("margin", "threshold")
     target: ClassVar[Target] = "binary"
     has_classes: ClassVar[bool] = True
-    default_loss: ClassVar[str] = "bce"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -263,29 +259,17 @@ FEW_ROWS = 1_000
 class SimilarityTask(CosineTask):
     """A score within a range for a pair of texts; see also `CosineTask`.
 
-    Labels are scaled to [0, 1]. For `cross_entropy` every whole number of the range is a class, and
-    a score belongs to the nearest one.
+    Labels are scaled to [0, 1].
 
     Args:
         score_range: Lowest and highest score, `[low, high]`, in the unit of the labels.
         threshold: Cosine, in [-1, 1], that `bce` scores at the middle of the range; 0.5.
-        positive_score: Lowest score of a positive pair for `multiple_negatives_ranking`, in the
-            unit of the labels; four fifths up the range.
     """
 
     problem_type: Literal["similarity"] = field(default="similarity", metadata=DATA)
     score_range: list[float | int] | None = field(default=None, metadata=DATA)
     threshold: float | int = field(default=0.5, metadata=RECIPE)
-    positive_score: float | int | None = field(default=None, metadata=RECIPE)
-    cosines: ClassVar[tuple[str, ...]] = ("threshold",)
     target: ClassVar[Target] = "score"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        ranks = self.loss in self.losses and "positive_score" in self.loss_function.options
-        if self.positive_score is None and ranks and len(self.score_range or []) == 2:
-            low, high = self.score_range or (0, 1)
-            self.positive_score = low + 0.8 * (high - low)
 
     @classmethod
     def suggest(
@@ -306,14 +290,9 @@ class SimilarityTask(CosineTask):
         return "cosine" if self.pair_encoding == "separate" else HEADS[self.pair_encoding][0]
 
     @property
-    def default_loss(self) -> str:  # type: ignore[override]  # a constant of other types
+    def default_loss(self) -> str | None:
         # for a cosine that of Reimers and Gurevych 2019, section 3
         return "mse" if self.head == "cosine" else "bce"
-
-    @property
-    def num_classes(self) -> int:
-        low, high = self.score_range or (0, 1)
-        return int(high - low) + 1
 
     @property
     def score_limits(self) -> tuple[float, float] | None:
@@ -336,20 +315,6 @@ class SimilarityTask(CosineTask):
                 "rescale the scores"
             )
 
-    def validate_scores(self) -> None:
-        low, high = self.score_range or (0, 1)
-        if self.positive_score is not None and not low < self.positive_score <= high:
-            raise ValueError(
-                f"positive_score={self.positive_score} must be above {low} and at most {high}, the "
-                "highest score"
-            )
-        has_classes = self.loss in self.losses and self.loss_function.num_logits(2) == 2
-        if has_classes and (low != int(low) or high != int(high)):
-            raise ValueError(
-                f"score_range={self.score_range}: for loss {self.loss!r} the whole numbers from "
-                "low to high are the classes, so both must be whole numbers"
-            )
-
 
 class SimilarityHead(PooledHead):
     """A linear output or a cosine that is a score, or a logit per integer."""
@@ -358,17 +323,9 @@ class SimilarityHead(PooledHead):
         super().__init__(config, task)
         self.score_range = task.score_range or (0, 1)
 
-    def class_ids(self, labels: Tensor) -> Tensor:
-        """Round to the nearest integer; halves go up, unlike with torch.round."""
-        nearest = (labels - self.score_range[0] + 0.5).floor()
-        return nearest.masked_fill(labels == -100, -100).long()
-
-    def is_positive(self, labels: Tensor) -> Tensor:
-        return (labels != -100) & (labels >= self.task.positive_score)
-
     def to_targets(self, logits: Tensor) -> Tensor:
-        """Convert logits (B, K) to scores, (B, 1), in units of the range, with a gradient."""
-        return self.task.loss_function.soft_score(logits.float())
+        """Convert logits to scores, (B, 1), in units of the range, with a gradient."""
+        return self.task.loss_function.to_unit(logits.float())
 
     def distillation(
         self, logits: Tensor, teacher: Tensor, temperature: float, labels: Tensor | None = None
@@ -383,7 +340,9 @@ class SimilarityHead(PooledHead):
         return self.decode(logits).unsqueeze(-1)
 
     def decode(self, logits: Tensor) -> Tensor:
-        return self.task.loss_function.decode_score(logits, *self.score_range)
+        low, high = self.score_range
+        unit = self.task.loss_function.to_unit(logits.squeeze(-1)).clamp(0, 1)
+        return low + unit * (high - low)
 
     def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
         return describe_scores(self.decode(logits), top_k)
@@ -409,7 +368,6 @@ class RegressionTask(PooledTask):
     mean: list[float | int] | None = field(default=None, metadata=DATA)
     std: list[float | int] | None = field(default=None, metadata=DATA)
     target: ClassVar[Target] = "number"
-    default_loss: ClassVar[str] = "mse"
     default_pair_encoding: ClassVar[None] = None
 
     def __post_init__(self) -> None:
@@ -544,18 +502,17 @@ class OrdinalTask(PooledTask):
     problem_type: Literal["ordinal"] = field(default="ordinal", metadata=DATA)
     labels: list[str] | None = field(default=None, metadata=DATA)
     target: ClassVar[Target] = "ordinal"
-    default_loss: ClassVar[str] = "corn"
     default_pair_encoding: ClassVar[None] = None
     has_classes: ClassVar[bool] = True
-    is_likelihood: ClassVar[bool] = True  # whichever loss it has
+    is_likelihood: ClassVar[bool] = True
 
     @property
-    def num_classes(self) -> int:
-        return len(self.labels or [])
+    def num_logits(self) -> int:
+        return len(self.labels or []) - 1  # a question whether it is higher, for each but the last
 
     @property
     def pipeline_problem(self) -> str | None:
-        has_median = self.num_classes > 2  # of two classes it is the most probable one
+        has_median = self.num_logits > 1  # of two classes it is the most probable one
         reason = "predicts the median, which need not be the most probable label"
         return super().pipeline_problem or (reason if has_median else None)
 
@@ -571,26 +528,11 @@ class OrdinalTask(PooledTask):
 
 
 class OrdinalHead(PooledHead):
-    """Log probabilities of the classes, from conditional logits or a score and thresholds."""
-
-    def __init__(self, config: Any, task: OrdinalTask) -> None:
-        super().__init__(config, task)
-        # named like a bias, so that it has no weight decay
-        self.thresholds_bias: nn.Parameter | None = None
-        loss: Any = task.loss_function
-        if loss.has_thresholds and self.out is not None:
-            # its bias would do the same as the lowest threshold
-            self.out = nn.Linear(self.out.in_features, self.out.out_features, bias=False)
-            self.thresholds_bias = nn.Parameter(torch.zeros(task.num_classes - 1))
-
-    def init_weights(self) -> None:
-        super().init_weights()
-        if self.thresholds_bias is not None:
-            init.zeros_(self.thresholds_bias)
+    """Log probabilities of the classes, from conditional logits."""
 
     def to_logits(self, scores: Tensor) -> Tensor:
         """Convert the outputs of the linear layer to log probabilities of the classes, (B, K)."""
-        return self.task.loss_function.log_probabilities(scores, self.thresholds_bias)
+        return conditional_log_probabilities(scores)
 
     def probabilities(self, logits: Tensor) -> Tensor:
         return logits.softmax(dim=-1)
@@ -610,11 +552,11 @@ __all__ = ["OrdinalTask"]
 
 @strict
 @dataclass(kw_only=True)
-class MultiLabelClassificationTask(FocalTask, ThresholdTask, PooledTask):
+class MultiLabelClassificationTask(ThresholdTask, PooledTask):
     """Any number of `labels` for a text or a pair of texts, one logit each.
 
-    The loss is the binary cross-entropy, a mean over labels and rows, or `focal`. See also
-    `FocalTask`, `ThresholdTask` and `PooledTask`.
+    The loss is the binary cross-entropy, a mean over labels and rows. See also `ThresholdTask` and
+    `PooledTask`.
 
     Args:
         labels: Names of the labels, in the order of the logits.
@@ -635,7 +577,6 @@ class MultiLabelClassificationTask(FocalTask, ThresholdTask, PooledTask):
     thresholds: list[float | int] | None = field(default=None, metadata=TRAINING)
     target: ClassVar[Target] = "binary"
     has_threshold: ClassVar[bool] = True
-    default_loss: ClassVar[str] = "bce"
     default_pair_encoding: ClassVar[None] = None
 
     @property
@@ -787,7 +728,6 @@ class ContrastiveTask(CosineTask):
     num_sentences: int = field(default=2, metadata=DATA)
     is_unlabelled: ClassVar[bool] = True
     target: ClassVar[Target] = "unlabelled"
-    default_loss: ClassVar[str] = "multiple_negatives_ranking"
     default_pair_encoding: ClassVar[PairEncoding] = "separate"
     default_head: ClassVar[str] = "cosine"
     normalizes_vectors: ClassVar[bool] = True
@@ -816,8 +756,6 @@ class ContrastiveTask(CosineTask):
 
 class ContrastiveHead(PooledHead):
     """Vectors of length 1, (B, S, D), instead of logits."""
-
-    scales = False
 
     def __init__(self, config: Any, task: ContrastiveTask) -> None:
         super().__init__(config, task)

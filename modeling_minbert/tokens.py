@@ -184,7 +184,6 @@ class TokenClassificationTask(WeightedTask, CalibratedTask):
 
     Args:
         labels: Names of the tags, in the order of their ids.
-        loss: `cross_entropy` or `focal`.
         words: How predictions split a text into words. `pattern`: words and punctuation marks,
             with clitics such as `'s` apart and each Chinese character alone; `elision`: the same,
             but cut after an apostrophe, as in French; `compound`: not cut at apostrophes.
@@ -197,7 +196,6 @@ class TokenClassificationTask(WeightedTask, CalibratedTask):
         default="token_classification", metadata=DATA
     )
     labels: list[str] | None = field(default=None, metadata=DATA)
-    loss: Literal["cross_entropy", "focal"] = field(default="cross_entropy", metadata=RECIPE)
     dropout: float | int = field(default=0.1, metadata=RECIPE)
     words: WordRule = field(default="pattern", metadata=RECIPE)
     is_token_level: ClassVar[bool] = True
@@ -259,8 +257,7 @@ class TokenClassificationHead(CalibratedHead, TokenHead):
         number = batch.options.get("num_items_in_batch")
         if number is None and batch.labels is not None:
             number = self.count_terms(batch.labels).clamp(min=1)
-        options = {"weight": self.class_weights, "gamma": self.task.focal_gamma or 0.0}
-        options |= {"smoothing": self.smoothing}
+        options = {"weight": self.class_weights, "smoothing": self.smoothing}
         return label_tokens(outputs, self.score, batch.labels, number, **options)
 
     def divergence(self, logits: Tensor, other: Tensor, labels: Tensor | None = None) -> Tensor:

@@ -26,17 +26,15 @@ TEXTS = ("masked_lm", "next_sentence", "pretraining")
 
 # by type, heads; the losses of a head that names none are all that it has
 HEADS = {
-    "classification": [{"labels": LABELS}, {"labels": LABELS, **WEIGHTS, "loss": "focal"}],
+    "classification": [{"labels": LABELS}, {"labels": LABELS, **WEIGHTS}],
     "multi_label_classification": [{"labels": LABELS, "pos_weight": [1.0, 3.0, 0.5]}],
     "ordinal": [{"labels": LABELS}],
     "paraphrase": [{"class_weights": [1.0, 3.0]}, COSINE],
     "similarity": [{"score_range": [0, 4]}, {"score_range": [0, 4], **COSINE}],
     "regression": [{}, {"targets": ["x", "y"], "mean": [1.0, 2.0], "std": [1.0, 3.0]}],
     "multiple_choice": [{"num_choices": 3}],
-    "contrastive": [{"num_sentences": 2}, {"num_sentences": 3, "symmetric": True}],
-    "token_classification": [
-        {"labels": LABELS, **WEIGHTS, "loss": loss} for loss in ("cross_entropy", "focal")
-    ],
+    "contrastive": [{"num_sentences": 2}, {"num_sentences": 3}],
+    "token_classification": [{"labels": LABELS, **WEIGHTS}],
     "question_answering": [{}],
     **{kind: [{}] for kind in TEXTS},
 }
@@ -48,12 +46,12 @@ def list_cases():
     """List name, type and head of every loss that a head of the table can have."""
     for kind, heads in HEADS.items():
         for number, head in enumerate(heads):
-            if "loss" in head or kind in TEXTS or kind == "question_answering":
-                yield f"{kind}-{number}-{head.get('loss', '')}", kind, head
+            if kind in TEXTS or kind in ("question_answering", "token_classification"):
+                yield f"{kind}-{number}", kind, head
                 continue
             plain = {name: value for name, value in head.items() if name not in WEIGHTS}
             for loss in make_config({"it": {"problem_type": kind, **plain}}).task("it").losses:
-                fits = loss in ("bce", "cross_entropy", "focal")
+                fits = loss in ("bce", "cross_entropy")
                 given = head if fits or kind != "paraphrase" else plain
                 yield f"{kind}-{number}-{loss}", kind, {**given, "loss": loss}
 

@@ -26,7 +26,7 @@ def recipe(tmp_path):
     recipe["tasks"] = {
         "moods": moods,
         "alone": alike | {"text_columns": ["a"], "pooling": "cls", "projection": "training"},
-        "near": alike | {"text_columns": ["a", "b", "c"], "symmetric": True},
+        "near": alike | {"text_columns": ["a", "b", "c"]},
     }
     return recipe | {"steps_per_epoch": "2", "metric_for_best_model": "near_mrr"}
 

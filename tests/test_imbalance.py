@@ -56,8 +56,6 @@ def recipe(tmp_path):
         "tags": ("token_classification", ["tokens"], "tags", {"class_weights": "balanced"}),
     }
     made = {name: make_task(tmp_path, name, *keys[:3], **keys[3]) for name, keys in tasks.items()}
-    made["moods"] |= {"loss": "focal"}
-    made["tags"] |= {"loss": "focal", "focal_gamma": 1.0}
     return small_run.make_recipe(tmp_path) | {"tasks": made, "label_smoothing_factor": 0.1}
 
 
@@ -66,7 +64,6 @@ def test_a_run_from_files_to_the_report(tmp_path, recipe, capsys):
 
     out, printed = tmp_path / "out", capsys.readouterr().out
     tasks = MinBertForMultiTask.from_pretrained(out).config.tasks
-    assert (tasks["moods"]["loss"], tasks["moods"]["focal_gamma"]) == ("focal", 2.0)
     assert tasks["pairs"]["class_weights"] == [30 / (2 * 20), 30 / (2 * 10)]
     topics = (tmp_path / "topics-train.tsv").read_text().splitlines()[1:]
     counts = [sum(name in line.split("\t")[1] for line in topics) for name in ("nature", "rare")]
@@ -100,13 +97,11 @@ def test_a_run_from_files_to_the_report(tmp_path, recipe, capsys):
         ("moods", {"class_weights": "balanced"}, "would balance the classes twice: leave one out"),
         ("moods", {"oversample": {"bad": 0.5, "god": 0.5}}, "unknown label 'god'"),
         ("moods", {"oversample": {"bad": 0.5, "good": 0.6}}, "the shares sum up to 1.1"),
-        ("moods", {"loss": "cross_entropy", "focal_gamma": 2}, "focal_gamma=2 is only for loss"),
         ("topics", {"oversample": "balanced"}, "leave it out of a multi_label_classification"),
         ("topics", {"pos_weight": [1.0]}, "must be 2 numbers, one for each of the labels"),
         ("tags", {"class_weights": [1, 2, 3]}, "must be 2 numbers, one for each of the labels"),
         ("moods", {"class_weights": [1]}, "of the labels ['bad', 'good']"),
         ("tags", {"oversample": "balanced"}, "leave it out of a token_classification"),
-        ("pairs", {"loss": "focal", "pair_encoding": "separate", "head": "cosine"}, "'focal' does"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(

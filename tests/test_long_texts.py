@@ -18,7 +18,6 @@ from trainers.data.dataset import count_tokens
 
 WORDS = [f"w{number}" for number in range(12)]
 SIZES = {"max_length": 8, "window_overlap": 2, "max_windows": 4}
-KINDS = ("mean", "max", "attention")
 TASK = {"problem_type": "classification", "labels": ["a", "b", "c"], "dropout": 0.0}
 PAIR = {"problem_type": "similarity", "score_range": [0, 5], "pair_encoding": "separate"}
 # words of the texts, in one to four windows, and in more
@@ -85,14 +84,10 @@ def cut_by_hand(tokenizer, text, most=4):
     return [[tokenizer.cls_token_id, *window, tokenizer.sep_token_id] for window in windows]
 
 
-def pool_by_hand(vectors, tokens, kind, weight=None):
-    """Pool the vectors of the windows of one text, (N, D)."""
-    if kind == "max":
-        return vectors.max(dim=0).values
-    scores = torch.log(torch.tensor(tokens, dtype=vectors.dtype))
-    if kind == "attention":
-        scores = scores + vectors @ weight
-    return torch.softmax(scores, dim=0) @ vectors
+def pool_by_hand(vectors, tokens):
+    """Average the vectors of the windows of one text, (N, D)."""
+    weights = torch.tensor(tokens, dtype=vectors.dtype)
+    return weights @ vectors / weights.sum()
 
 
 # Data
@@ -150,15 +145,12 @@ def test_the_cut_tokens_are_those_in_no_window():
 # The model
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("pooling", ["cls", "pooler", "mean", "max"])
-def test_a_text_in_one_window_has_the_bits_of_an_ordinary_one(make, tokenizer, kind, pooling):
+def test_a_text_in_one_window_has_the_bits_of_an_ordinary_one(make, tokenizer, pooling):
     texts = make_texts((3, 6, 4, 1))
-    model = make(window_pooling=kind, pooling=pooling)
+    model = make(pooling=pooling)
     ordinary = make(truncation=None, window_overlap=None, max_windows=None, pooling=pooling)
-    ordinary.load_state_dict(
-        {name: model.state_dict()[name] for name in ordinary.state_dict()}, strict=True
-    )
+    ordinary.load_state_dict(model.state_dict())
 
     windows = collate(encode(tokenizer, texts), packed=True)
     plain = collate(encode(tokenizer, texts, truncation="head"), packed=True)
@@ -171,10 +163,8 @@ def test_a_text_in_one_window_has_the_bits_of_an_ordinary_one(make, tokenizer, k
     assert torch.equal(model(**plain).logits, found.logits)  # texts without an axis of windows
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_vectors_are_those_of_transformers_window_by_window(make, tokenizer, tmp_path, kind):
-    model, texts = make(window_pooling=kind, pooling="mean").double(), make_texts()
-    weight = model.heads["own"].windows.weight
+def test_vectors_are_those_of_transformers_window_by_window(make, tokenizer, tmp_path):
+    model, texts = make(pooling="mean").double(), make_texts()
     model.save_as_bert(tmp_path)
     bert = BertModel.from_pretrained(tmp_path, dtype=torch.float64).eval()
 
@@ -184,7 +174,7 @@ def test_vectors_are_those_of_transformers_window_by_window(make, tokenizer, tmp
         with torch.no_grad():
             states = [bert(torch.tensor([ids])).last_hidden_state[0] for ids in windows]
             vectors = torch.stack([state.mean(dim=0) for state in states])
-            expected.append(pool_by_hand(vectors, list(map(len, windows)), kind, weight))
+            expected.append(pool_by_hand(vectors, list(map(len, windows))))
     expected = torch.stack(expected)
 
     found = model.encode(texts, task="own", max_tokens_per_batch=11)
@@ -210,7 +200,7 @@ def test_texts_of_any_length_have_the_mean_of_all_windows_without_a_task(make, t
     windows = [[tokenizer.cls_token_id, *part, tokenizer.sep_token_id] for part in windows]
     with torch.no_grad():
         vectors = [bert(torch.tensor([part])).last_hidden_state[0, 0] for part in windows]
-    expected = pool_by_hand(torch.stack(vectors), list(map(len, windows)), "mean")
+    expected = pool_by_hand(torch.stack(vectors), list(map(len, windows)))
     torch.testing.assert_close(found[1], expected, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(found[0], model.bert.encode(texts[:1], pooling="cls")[0])
     streamed = torch.cat(
@@ -219,28 +209,9 @@ def test_texts_of_any_length_have_the_mean_of_all_windows_without_a_task(make, t
     assert torch.equal(streamed, found)
 
 
-def test_attention_starts_as_the_mean(make, tokenizer, tmp_path):
-    model = make(window_pooling="attention")
-    config = model.config
-    fresh = MinBertForMultiTask(config).eval()
-    assert fresh.heads["own"].windows.weight.abs().sum() == 0
-    mean = make(window_pooling="mean")
-    mean.load_state_dict(fresh.state_dict(), strict=False)
-    batch = collate(encode(tokenizer, make_texts()), packed=True)
-
-    assert torch.equal(fresh(**batch).logits, mean(**batch).logits)
-    fresh(**batch).loss.backward()
-    assert fresh.heads["own"].windows.weight.grad.abs().min() > 0
-    mean.save_pretrained(tmp_path)  # a checkpoint without these weights
-    tasks = {"own": {**TASK, "truncation": "windows", **SIZES, "window_pooling": "attention"}}
-    loaded = MinBertForMultiTask.from_pretrained(tmp_path, tasks=tasks)
-    assert loaded.heads["own"].windows.weight.abs().sum() == 0
-
-
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("pooling", ["pooler", "mean"])
-def test_gradients_are_those_of_a_loop_over_windows(make, tokenizer, kind, pooling):
-    model, texts = make(window_pooling=kind, pooling=pooling).double(), make_texts()
+def test_gradients_are_those_of_a_loop_over_windows(make, tokenizer, pooling):
+    model, texts = make(pooling=pooling).double(), make_texts()
     batch = collate(encode(tokenizer, texts), packed=True)
     # the loss itself is computed in float32
     loss = cross_entropy(model(**batch).logits, batch["labels"])
@@ -258,22 +229,20 @@ def test_gradients_are_those_of_a_loop_over_windows(make, tokenizer, kind, pooli
             for one in outputs
         ]
         tokens = list(map(len, windows))
-        pooled.append(pool_by_hand(torch.stack(vectors), tokens, kind, head.windows.weight))
+        pooled.append(pool_by_hand(torch.stack(vectors), tokens))
     logits = head.out(torch.stack(pooled))
     expected = cross_entropy(logits, batch["labels"])
     expected.backward()
 
     torch.testing.assert_close(loss, expected)
     assert used.keys() >= {"heads.own.out.weight", "bert.embeddings.word_embeddings.weight"}
-    assert ("heads.own.windows.weight" in used) == (kind == "attention")
     for name, value in used.items():
         torch.testing.assert_close(found[name], value.grad, atol=1e-12, rtol=1e-7, msg=name)
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("head", ["cosine", "concat"])
-def test_separate_pairs_pool_the_windows_of_each_text(make, tokenizer, kind, head):
-    model = make(window_pooling=kind, head=head, labels=None, **PAIR)
+def test_separate_pairs_pool_the_windows_of_each_text(make, tokenizer, head):
+    model = make(head=head, labels=None, **PAIR)
     first, second = make_texts(), make_texts()[::-1]
 
     batch = collate(encode(tokenizer, first, second), packed=True)
@@ -289,12 +258,9 @@ def test_separate_pairs_pool_the_windows_of_each_text(make, tokenizer, kind, hea
     assert scores == pytest.approx(expected.tolist(), abs=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-def test_packed_padded_and_filled_batches_and_all_orders_are_equal(
-    make, tokenizer, kind, implementation
-):
-    model, rows = make(window_pooling=kind), encode(tokenizer, make_texts())
+def test_packed_padded_and_filled_batches_and_all_orders_are_equal(make, tokenizer, implementation):
+    model, rows = make(), encode(tokenizer, make_texts())
     model.set_attn_implementation(implementation)
     expected = model(**collate(rows, packed=True))
     expected.loss.backward()
@@ -318,7 +284,7 @@ def test_packed_padded_and_filled_batches_and_all_orders_are_equal(
 
 
 def test_windows_of_padding_do_not_count(make, tokenizer):
-    model, batch = make(window_pooling="attention"), collate(encode(tokenizer, make_texts()))
+    model, batch = make(), collate(encode(tokenizer, make_texts()))
     expected = model(**batch).logits
 
     batch.pop("num_windows")
@@ -369,7 +335,7 @@ def test_predictions_encode_at_most_so_many_tokens_at_a_time(make):
 
 
 def test_a_checkpoint_keeps_its_windows(make, tokenizer, tmp_path):
-    model, texts = make(window_pooling="attention"), make_texts()
+    model, texts = make(), make_texts()
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
 
@@ -383,7 +349,7 @@ def test_a_checkpoint_keeps_its_windows(make, tokenizer, tmp_path):
 def test_onnx_computes_the_same(make, tokenizer, tmp_path):
     import onnxruntime
 
-    model = make(window_pooling="attention")
+    model = make()
     session = onnxruntime.InferenceSession(str(export_onnx(model, tmp_path, task="own")))
 
     for texts in (make_texts(), make_texts((2,)), make_texts((3, 99))):
@@ -406,7 +372,6 @@ def test_onnx_computes_the_same(make, tokenizer, tmp_path):
         ({"max_windows": 0}, "max_windows=0 must be at least 1"),
         ({"pair_encoding": "joint"}, "does not fit pair_encoding 'joint'"),
         ({"problem_type": "contrastive", "labels": None}, "does not fit contrastive"),
-        ({"window_pooling": "sum"}, "window_pooling"),
     ],
 )
 def test_keys_that_do_not_fit_are_refused(make, keys, message):

@@ -20,11 +20,9 @@ RANKING = {"loss": "multiple_negatives_ranking"}
 SCORES = {"problem_type": "similarity", "score_range": [0, 5], **SEPARATE}
 HEADS = {
     "pairs": {"problem_type": "contrastive", "num_sentences": 2},
-    "symmetric": {"problem_type": "contrastive", "num_sentences": 2, "symmetric": True},
     "simcse": {"problem_type": "contrastive", "num_sentences": 1},
     "triples": {"problem_type": "contrastive", "num_sentences": 3},
     "cosent": {**SCORES, "loss": "cosent"},
-    "ranked scores": {**SCORES, **RANKING},
     "ranked pairs": {"problem_type": "paraphrase", **SEPARATE, **RANKING},
 }
 COMPARING = [name for name in HEADS if name != "triples"]

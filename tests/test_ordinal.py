@@ -10,7 +10,6 @@ from transformers import TrainingArguments
 from datasets_scripts import TaskData, load_task
 from minbert_cli.experiments.compare import ScoredRows, compare_runs
 from modeling_minbert.tasks import parse_task
-from tests.loss_cases import make_trainer
 from trainers import PROBLEMS
 from trainers.problems import metrics as scores
 from trainers.problems.metrics import aggregates
@@ -182,24 +181,3 @@ def test_an_ordinal_run_is_compared_with_a_classification():
     assert (found.first, found.second) == (pytest.approx(4 / 3), 0)
     with pytest.raises(ValueError, match="different rows"):
         compare_runs(first, other)
-
-
-# Training
-
-
-def test_thresholds_have_no_weight_decay_and_learn(tmp_path):
-    trainer = make_trainer(
-        tmp_path, "ordinal-0-cumulative_link", optim="adamw_torch", weight_decay=9
-    )
-    thresholds = trainer.model.heads["it"].thresholds_bias
-    before = thresholds.detach().clone()
-
-    trainer.train()
-
-    assert (thresholds != before).all()
-    (group,) = (
-        group
-        for group in trainer.optimizer.param_groups
-        if any(parameter is thresholds for parameter in group["params"])
-    )
-    assert group["weight_decay"] == 0

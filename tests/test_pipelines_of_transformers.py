@@ -26,8 +26,6 @@ SAME = {
     "classification of pairs": PAIR | {"problem_type": "classification", "labels": ["no", "yes"]},
     "paraphrase": PAIR | {"labels": ["other", "equal"], "temperature": 0.4},
     "similarity": PAIR | {"score_range": [0, 5]},
-    "similarity by classes": PAIR
-    | {"problem_type": "similarity", "score_range": [1, 5], "loss": "cross_entropy"},
     "regression": {"pooling": "mean", "max_length": 16, "mean": [900.0], "std": [40.0]},
     "ordinal": TEXT | {"labels": ["low", "high"]},
 }

@@ -53,7 +53,6 @@ TASKS = {
     "classification": {"problem_type": "classification", "labels": LABELS},
     "labels": {"problem_type": "multi_label_classification", "labels": LABELS},
     "ordinal": {"problem_type": "ordinal", "labels": LABELS},
-    "thresholds": {"problem_type": "ordinal", "labels": LABELS, "loss": "cumulative_link"},
     "mlp": {"problem_type": "classification", "labels": LABELS, "head": "mlp"},
     "joint": {"problem_type": "paraphrase", "pair_encoding": "joint"},
     "concat": {
@@ -73,7 +72,6 @@ TASKS = {
         "problem_type": "classification",
         "labels": LABELS,
         "truncation": "windows",
-        "window_pooling": "attention",
     },
     "choices": {"problem_type": "multiple_choice", "num_choices": 3},
     "masked_lm": {"problem_type": "masked_lm"},

@@ -166,7 +166,7 @@ SENTENCE_ENCODER, BERT, NEW = Pretrained("mean"), Pretrained(None, True), Pretra
         ("classification", {}, Pretrained("cls"), {"pooling": "cls"}),
         ("similarity", {}, SENTENCE_ENCODER, {"pooling": "mean", "pair_encoding": "separate"}),
         ("similarity", {"pair_encoding": "joint"}, SENTENCE_ENCODER, {"pooling": "mean"}),
-        ("similarity", {"loss": "cross_entropy"}, SENTENCE_ENCODER, {"pooling": "mean"}),
+        ("similarity", {"loss": "mse"}, SENTENCE_ENCODER, {"pooling": "mean"}),
         ("similarity", {}, BERT, {}),
         ("paraphrase", {"pair_encoding": "separate"}, NEW, {}),
         ("token_classification", {}, NEW, {}),

@@ -21,7 +21,6 @@ NUMBERS = {"problem_type": "regression", "targets": ["a", "b"]}
 CHOICES = {"problem_type": "multiple_choice", "num_choices": 3}
 TAGS = {"problem_type": "token_classification", "labels": ["O", "B-PER"]}
 ANSWERS = {"problem_type": "question_answering"}
-RANKED = SCORES | SEPARATE | {"loss": "multiple_negatives_ranking"}
 
 
 @pytest.mark.parametrize(
@@ -81,16 +80,12 @@ def test_tasks_of_tokens_have_the_defaults_of_bert():
         (CLASSES | {"head": "cosine"}, "use one of linear, mlp, or pair_encoding 'separate'"),
         (SAME | {"head": "concat"}, "use one of linear, mlp, or pair_encoding 'separate'"),
         (SAME | SEPARATE | {"head": "mlp"}, "use one of concat, cosine"),
-        (CLASSES | {"loss": "mse"}, "known: cross_entropy, focal"),
+        (CLASSES | {"loss": "mse"}, "known: cross_entropy"),
         (CLASSES | SEPARATE | {"head": "cosine"}, "choose another head"),
         (SAME | {"loss": "cosine_embedding"}, "known: bce"),
-        (SCORES | {"loss": "cosine_embedding"}, "known: bce, cross_entropy, mse"),
-        (SCORES | {"loss": "cosent"}, "known: bce, cross_entropy, mse"),
-        (SCORES | {"loss": "multiple_negatives_ranking"}, "known: bce, cross_entropy, mse"),
-        (
-            SCORES | {"loss": "cross_entropy", "score_range": [0, 4.5]},
-            r"score_range=\[0, 4.5\]: .* both must be whole numbers",
-        ),
+        (SCORES | {"loss": "cosine_embedding"}, "known: bce, mse"),
+        (SCORES | {"loss": "cosent"}, "known: bce, mse"),
+        (SCORES | {"loss": "multiple_negatives_ranking"}, "known: bce, mse"),
         (SAME | SEPARATE | {"head": "cosine", "loss": "cosent"}, "'cosent' does not fit"),
         (CONTRASTIVE | {"labels": ["no", "yes"]}, "a contrastive task has no key 'labels'"),
         (CONTRASTIVE | {"score_range": [0, 5]}, "no key 'score_range'"),
@@ -100,18 +95,10 @@ def test_tasks_of_tokens_have_the_defaults_of_bert():
         (CONTRASTIVE | {"num_sentences": 4}, "num_sentences=4 must be 1, 2 or 3"),
         (CONTRASTIVE | {"projection": "never"}, "projection"),
         (SAME | {"num_sentences": 2}, r"'num_sentences' \(it is for contrastive tasks\)"),
-        (SAME | SEPARATE | {"symmetric": True}, "symmetric=True is only for loss multiple_neg"),
-        (RANKED | {"positive_score": 6}, "positive_score=6 must be above 0 and at most 5"),
-        (SCORES | SEPARATE | {"positive_score": 4}, "positive_score=4 is only for loss"),
         (SAME | SEPARATE | {"projection": "always"}, "projection='always' is only for head cosine"),
         (SCORES | {"class_weights": [1, 2]}, "it is for classification, paraphrase, token_class"),
         (SAME | {"class_weights": [1]}, "must be 2 numbers, one for each of the labels"),
         (SAME | SEPARATE | {"head": "cosine", "loss": "mse", "class_weights": [1, 2]}, "no effect"),
-        (SAME | {"focal_gamma": 2}, "focal_gamma=2 is only for loss focal"),
-        (SAME | SEPARATE | {"head": "cosine", "loss": "focal"}, "'focal' does not fit"),
-        (SCORES | {"loss": "focal"}, "'focal' does not fit"),
-        (SCORES | {"focal_gamma": 2}, "no key 'focal_gamma'"),
-        (CLASSES | {"loss": "focal", "focal_gamma": -1}, r"focal_gamma=-1 must be in \[0, 100\]"),
         (CLASSES | {"pos_weight": [1, 2]}, r"\(it is for multi_label_classification tasks\)"),
         (CLASSES | {"class_weights": [1.0]}, "must be 2 numbers, one for each of the labels"),
         (CLASSES | {"class_weights": [1.0, 0]}, "must all be numbers above 0"),
@@ -145,10 +132,9 @@ def test_tasks_of_tokens_have_the_defaults_of_bert():
         (TAGS | {"labels": None}, "at least two different names"),
         (TAGS | {"pooling": "cls"}, "a token_classification task has no key 'pooling'"),
         (TAGS | {"head": "mlp"}, "no key 'head'"),
-        (TAGS | {"loss": "bce"}, "loss"),
+        (TAGS | {"loss": "bce"}, "a token_classification task has no key 'loss'"),
         (TAGS | {"truncation": "tail"}, "no key 'truncation'"),
         (TAGS | {"class_weights": [1, 2, 3]}, "must be 2 numbers, one for each of the labels"),
-        (TAGS | {"focal_gamma": 2}, "focal_gamma=2 is only for loss focal"),
         (TAGS | {"dropout": 2}, r"dropout=2 must be in \[0, 1\]"),
         (ANSWERS | SEPARATE, "no key 'pair_encoding'"),
         (ANSWERS | {"labels": ["a", "b"]}, "no key 'labels'"),
@@ -315,13 +301,6 @@ def test_a_checkpoint_of_another_architecture_is_refused(architecture, tmp_path)
         MinBertModel.from_pretrained(tmp_path)
 
     assert f"{tmp_path} is a {config.model_type!r} checkpoint" in str(caught.value)
-
-
-def test_a_pair_belongs_together_from_four_fifths_of_the_range():
-    given = RANKED | {"score_range": [1, 6], "positive_score": 3}
-
-    assert parse_task("mine", RANKED).positive_score == 4
-    assert parse_task("mine", given).positive_score == 3
 
 
 @pytest.mark.parametrize("layer", [-4, 3])

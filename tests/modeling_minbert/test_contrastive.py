@@ -12,7 +12,7 @@ from tests.modeling_minbert import test_packed
 PAIR = {"pair_encoding": "separate", "head": "cosine"}
 TASKS = {
     "alone": {"problem_type": "contrastive", "num_sentences": 1, "pooling": "cls"},
-    "two": {"problem_type": "contrastive", "symmetric": True, "pooling": "max"},
+    "two": {"problem_type": "contrastive", "pooling": "max"},
     "three": {"problem_type": "contrastive", "num_sentences": 3, "projection": "always"},
     "same": PAIR | {"problem_type": "paraphrase", "loss": "multiple_negatives_ranking"},
     "order": PAIR | {"problem_type": "similarity", "score_range": [0, 5], "loss": "cosent"},

@@ -19,7 +19,6 @@ TASKS = {
     "moods": {"problem_type": "classification", "labels": ["bad", "good", "odd"]},
     "topics": {"problem_type": "multi_label_classification", "labels": ["a", "b", "c"]},
     "grades": {"problem_type": "ordinal", "labels": ["low", "mid", "high"]},
-    "links": {"problem_type": "ordinal", "labels": ["a", "b", "c"], "loss": "cumulative_link"},
     "numbers": {
         "problem_type": "regression",
         "targets": ["price", "size"],
@@ -34,7 +33,6 @@ TASKS = {
     "same": {"problem_type": "paraphrase"},
     "near": {"problem_type": "paraphrase", "pair_encoding": "separate", "head": "cosine"},
     "scores": {"problem_type": "similarity", "score_range": [0, 5]},
-    "classes": {"problem_type": "similarity", "score_range": [0, 5], "loss": "cross_entropy"},
     "order": {
         "problem_type": "similarity",
         "score_range": [0, 5],
@@ -217,12 +215,10 @@ def test_answers_are_matched_at_real_positions_only():
 
 
 def test_scores_of_all_losses_are_compared_in_units_of_the_range(model):
-    logits = {task: predict(model, task) for task in ("scores", "classes", "order", "cosines")}
+    logits = {task: predict(model, task) for task in ("scores", "order", "cosines")}
     unit = {task: model.heads.get(task).to_targets(values) for task, values in logits.items()}
 
     assert_close(unit["scores"], logits["scores"].sigmoid())
-    expected = (logits["classes"].softmax(-1) * torch.arange(6)).sum(-1, keepdim=True) / 5
-    assert_close(unit["classes"], expected)
     assert_close(unit["order"], (logits["order"] + 1) / 2)
     assert_close(unit["cosines"], logits["cosines"])
     teacher = torch.tensor([[[0.5], [0.9]], [[0.1], [0.3]]])

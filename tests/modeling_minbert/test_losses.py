@@ -36,15 +36,11 @@ def assert_equal_with_gradients(ours, reference, *inputs):
 
 @pytest.mark.parametrize("scale", [1.0, 20.0])
 @pytest.mark.parametrize("negatives", [0, 1, 2])
-@pytest.mark.parametrize("symmetric", [False, True])
-def test_ranking_equals_sentence_transformers(scale, negatives, symmetric):
+def test_ranking_equals_sentence_transformers(scale, negatives):
     columns = [vectors(7, 5, seed=column) for column in range(2 + negatives)]
-    both = {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"}
-    reference = theirs("MultipleNegativesRankingLoss", scale=scale, **(both if symmetric else {}))
+    reference = theirs("MultipleNegativesRankingLoss", scale=scale)
 
-    actual = multiple_negatives_ranking(
-        columns[0], torch.cat(columns[1:]), scale=scale, symmetric=symmetric
-    )
+    actual = multiple_negatives_ranking(columns[0], torch.cat(columns[1:]), scale=scale)
 
     assert_equal_with_gradients(actual, reference(columns, None), *columns)
 
@@ -58,18 +54,6 @@ def test_cosent_equals_sentence_transformers(labels):
     assert_equal_with_gradients(actual, theirs("CoSENTLoss")([u, v], labels), u, v)
 
 
-def test_the_other_direction_of_ranking_has_no_hard_negatives():
-    u, v, hard = vectors(7, 5), vectors(7, 5, seed=1), vectors(7, 5, seed=2)
-    cosines = F.cosine_similarity(u[:, None], torch.cat([v, hard]), dim=-1)
-    own = torch.arange(7)
-
-    loss = multiple_negatives_ranking(u, torch.cat([v, hard]), scale=20, symmetric=True)
-
-    there = F.cross_entropy(20 * cosines, own)
-    back = F.cross_entropy(20 * cosines[:, :7].T, own)
-    assert_close(loss, (there + back) / 2)
-
-
 def test_one_row_has_no_negatives():
     loss = multiple_negatives_ranking(vectors(1, 5), vectors(1, 5, seed=1), scale=20)
 
@@ -80,12 +64,11 @@ def test_a_batch_without_positives_costs_nothing_and_has_a_gradient():
     u, v = vectors(3, 5), vectors(3, 5, seed=1)
     nobody = torch.zeros(3, dtype=torch.bool)
 
-    for symmetric in (False, True):
-        loss = multiple_negatives_ranking(u, v, scale=20, symmetric=symmetric, is_anchor=nobody)
+    loss = multiple_negatives_ranking(u, v, scale=20, is_anchor=nobody)
 
-        assert loss.item() == 0
-        for gradient in torch.autograd.grad(loss, (u, v)):
-            assert_close(gradient, torch.zeros(3, 5))
+    assert loss.item() == 0
+    for gradient in torch.autograd.grad(loss, (u, v)):
+        assert_close(gradient, torch.zeros(3, 5))
 
 
 def test_ranking_by_hand():
@@ -115,26 +98,13 @@ def test_equal_texts_are_no_negatives():
     assert_close(loss, expected / 3)
 
 
-def test_equal_texts_are_no_negatives_in_the_other_direction():
-    # rows (a, b), (d, b): the anchors have one positive, so neither is a negative of it
-    anchors, candidates = vectors(2, 5), vectors(2, 5, seed=1)
-    keys = torch.tensor([1, 4]), torch.tensor([2, 2])
-
-    loss = multiple_negatives_ranking(anchors, candidates, scale=2, keys=keys, symmetric=True)
-
-    assert loss == 0
-
-
-@pytest.mark.parametrize("symmetric", [False, True])
-def test_all_positives_of_a_text_are_no_negatives(symmetric):
+def test_all_positives_of_a_text_are_no_negatives():
     # rows (a, b), (a, c): c also belongs to a; and with (d, e) there is one negative for each
     anchors, candidates = vectors(3, 5), vectors(3, 5, seed=1)
     keys = torch.tensor([1, 1, 4]), torch.tensor([2, 3, 5])
     first = [key[:2] for key in keys]
 
-    two = multiple_negatives_ranking(
-        anchors[:2], candidates[:2], scale=2, keys=first, symmetric=symmetric
-    )
+    two = multiple_negatives_ranking(anchors[:2], candidates[:2], scale=2, keys=first)
     three = multiple_negatives_ranking(anchors, candidates, scale=2, keys=keys)
 
     cosines = 2 * F.cosine_similarity(anchors[:, None], candidates, dim=-1)
@@ -143,26 +113,21 @@ def test_all_positives_of_a_text_are_no_negatives(symmetric):
     assert_close(three, sum(row.logsumexp(0) - row[0] for row in kept) / 3)
 
 
-@pytest.mark.parametrize("symmetric", [False, True])
-def test_a_positive_of_a_text_is_no_negative_in_any_row(symmetric):
+def test_a_positive_of_a_text_is_no_negative_in_any_row():
     # rows (a, b), (a, c), (d, c): the third c belongs to a as much as the second one
     anchors, candidates = vectors(3, 5), vectors(3, 5, seed=1)
     keys = torch.tensor([1, 1, 4]), torch.tensor([2, 3, 3])
     hard = vectors(3, 5, seed=2), torch.tensor([2, 7, 8])  # b again; and what only d is told
 
-    loss = multiple_negatives_ranking(anchors, candidates, scale=2, keys=keys, symmetric=symmetric)
+    loss = multiple_negatives_ranking(anchors, candidates, scale=2, keys=keys)
     more = multiple_negatives_ranking(
         anchors, torch.cat([candidates, hard[0]]), scale=2,
         keys=(keys[0], torch.cat([keys[1], hard[1]])),
     )  # fmt: skip
 
     cosines = 2 * F.cosine_similarity(anchors[:, None], torch.cat([candidates, hard[0]]), dim=-1)
-    # the one pair that does not belong together is d and b, from either side
-    there = [cosines[0, [0]], cosines[1, [1]], cosines[2, [2, 0]]]
-    back = [cosines[[0, 2], 0], cosines[[1], 1], cosines[[2], 2]]
-    ways = [there, back] if symmetric else [there]
-    expected = [sum(row.logsumexp(0) - row[0] for row in rows) / 3 for rows in ways]
-    assert_close(loss, sum(expected) / len(ways))
+    # the one pair that does not belong together is d and b
+    assert_close(loss, (cosines[2, [2, 0]].logsumexp(0) - cosines[2, 2]) / 3)
     kept = [cosines[0, [0, 4, 5]], cosines[1, [1, 4, 5]], cosines[2, [2, 0, 3, 4, 5]]]
     assert_close(more, sum(row.logsumexp(0) - row[0] for row in kept) / 3)
 
@@ -183,11 +148,10 @@ def test_the_order_of_the_rows_and_of_a_pair_does_not_matter():
     u, v, labels = vectors(6, 5), vectors(6, 5, seed=1), torch.tensor([1.0, 3, 2, 5, 3, 0])
     order = torch.tensor([4, 0, 5, 2, 1, 3])
 
-    ranked = multiple_negatives_ranking(u, v, scale=20, symmetric=True)
+    ranked = multiple_negatives_ranking(u, v, scale=20)
     ordered = cosent(F.cosine_similarity(u, v), labels, scale=20)
 
-    assert_close(multiple_negatives_ranking(v, u, scale=20, symmetric=True), ranked)
-    assert_close(multiple_negatives_ranking(u[order], v[order], scale=20, symmetric=True), ranked)
+    assert_close(multiple_negatives_ranking(u[order], v[order], scale=20), ranked)
     swapped = cosent(F.cosine_similarity(v, u)[order], labels[order], scale=20)
     assert_close(swapped, ordered)
 

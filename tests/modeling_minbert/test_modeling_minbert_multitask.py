@@ -102,11 +102,11 @@ def reference_logits(model, task, vectors):
     return F.linear(vectors, head.out.weight, head.out.bias)
 
 
-def reference_ranking(cosines, labels, threshold):
+def reference_ranking(cosines, labels):
     """Return the ranking loss row by row: cosines (B, B)."""
     losses = []
     for row in range(len(labels)):
-        if labels[row] >= threshold:
+        if labels[row] >= 1:
             # the text of the row itself, which is second elsewhere, is no negative
             others = [each for each in range(len(labels)) if SWAP[each] not in (row, SWAP[row])]
             scores = 7 * cosines[row, [row, *others]]
@@ -128,17 +128,7 @@ def reference_in_batch(task, u, v, labels):
     """Return a loss that compares rows."""
     if task["loss"] == "cosent":
         return reference_cosent(F.cosine_similarity(u, v), labels)
-    threshold = 1 if task["problem_type"] == "paraphrase" else 4.2
-    return reference_ranking(F.cosine_similarity(u[:, None], v, dim=-1), labels, threshold)
-
-
-def reference_focal(model, task, vectors, labels):
-    """Return the mean of -(1 - p)^2 log p for the probability p of the label."""
-    logits = reference_logits(model, task, vectors)
-    if logits.shape[1] == 1:
-        logits = torch.cat([torch.zeros_like(logits), logits], dim=1)
-    right = logits.softmax(dim=1).gather(1, labels.long()[:, None])
-    return -((1 - right) ** 2 * right.log()).mean()
+    return reference_ranking(F.cosine_similarity(u[:, None], v, dim=-1), labels)
 
 
 def reference_loss(model, task, vectors, labels):
@@ -156,9 +146,6 @@ def reference_loss(model, task, vectors, labels):
     else:
         prediction = reference_logits(model, task, vectors)
         if task["loss"] == "cross_entropy":
-            classes = {1.0: 0, 2.5: 2, 5.0: 4, 4.25: 3}  # of scores; a half goes up
-            if task["problem_type"] == "similarity":
-                labels = torch.tensor([classes[label] for label in labels.tolist()])
             return F.cross_entropy(prediction, labels)
         prediction = prediction[:, 0]
     if task["loss"] == "bce":
@@ -178,8 +165,7 @@ def test_the_loss_is_the_formula(build_multitask, tiny_batch, task, pooling):
     actual = model(**batch, labels=labels).loss
 
     vectors = reference_vectors(model, pooling, batch)
-    reference = reference_focal if task["loss"] == "focal" else reference_loss
-    assert_close(actual, reference(model, task, vectors, labels), atol=1e-5, rtol=1e-5)
+    assert_close(actual, reference_loss(model, task, vectors, labels), atol=1e-5, rtol=1e-5)
 
 
 @every_task
@@ -221,8 +207,7 @@ def test_sixteen_rows_can_be_learnt_by_heart(build_multitask, tiny_sizes, task):
     if LOSSES[task["loss"]].compares_rows:
         return  # which only order rows
     decoded = model.decode("mine", model.eval()(ids).logits).float()
-    scored = task["problem_type"] == "similarity" and task["loss"] != "cross_entropy"
-    near = 0.45 * (HIGH - LOW) if scored else 0
+    near = 0.45 * (HIGH - LOW) if task["problem_type"] == "similarity" else 0
     assert_close(decoded, labels.float(), atol=near, rtol=0)
     still = {key for key, value in model.state_dict().items() if torch.equal(value, before[key])}
     uses_pooler = model.config.task("mine").pooling == "pooler"

@@ -20,18 +20,12 @@ SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "vo
 # costs 1, one of class 1 costs 2, and the mean over all classes is 5/3.
 CLASSES = {"labels": ["a", "b", "c"]}
 WEIGHTS = {"class_weights": [1, 3, 1]}
-FOCAL = {"loss": "focal", "focal_gamma": 1}  # times 1/2 and 3/4
 OF_CLASSES = [
     ({}, 0.0, (1 + 2) / 2),
     (WEIGHTS, 0.0, (1 + 3 * 2) / 2),
     ({}, 0.3, (0.7 * 1 + 0.1 * 5 + 0.7 * 2 + 0.1 * 5) / 2),
     # the weight of a row is that of its class, whichever classes get a share
     (WEIGHTS, 0.3, ((0.7 * 1 + 0.1 * 5) + 3 * (0.7 * 2 + 0.1 * 5)) / 2),
-    (FOCAL, 0.0, (0.5 + 1.5) / 2),
-    (FOCAL | WEIGHTS, 0.0, (0.5 + 3 * 1.5) / 2),
-    (FOCAL, 0.3, (0.7 * 0.5 + 0.1 * 3.5 + 0.7 * 1.5 + 0.1 * 3.5) / 2),
-    (FOCAL | WEIGHTS, 0.3, ((0.7 * 0.5 + 0.1 * 3.5) + 3 * (0.7 * 1.5 + 0.1 * 3.5)) / 2),
-    (FOCAL | WEIGHTS | {"focal_gamma": 0}, 0.3, (1.2 + 3 * 1.9) / 2),
 ]
 # Yes has the probability 1/4; the rows are yes, no, and without a label.
 BINARY = {"class_weights": [1, 3]}
@@ -40,10 +34,6 @@ OF_PAIRS = [
     (BINARY, 0.0, (3 * 2 + N) / 2),
     ({}, 0.2, (0.9 * 2 + 0.1 * N + 0.9 * N + 0.1 * 2) / 2),
     (BINARY, 0.2, (3 * (0.9 * 2 + 0.1 * N) + (0.9 * N + 0.1 * 2)) / 2),
-    (FOCAL, 0.0, (0.75 * 2 + 0.25 * N) / 2),
-    (FOCAL | BINARY, 0.0, (3 * 0.75 * 2 + 0.25 * N) / 2),
-    (FOCAL, 0.2, (1.5 + 0.25 * N) / 2),
-    (FOCAL | BINARY, 0.2, (3 * (0.9 * 1.5 + 0.1 * 0.25 * N) + 0.9 * 0.25 * N + 0.1 * 1.5) / 2),
 ]
 # Labels of the probabilities 1/4 and 1/2: both labels are known of the first row, one of the next.
 POSITIVE = {"pos_weight": [3, 1]}
@@ -53,12 +43,6 @@ OF_LABELS = [
     (POSITIVE, 0.0, (3 * 2 + 1 + N) / 3),
     ({}, 0.2, (0.9 * 2 + 0.1 * N + 1 + 0.9 * N + 0.1 * 2) / 3),
     (POSITIVE, 0.2, (3 * (0.9 * 2 + 0.1 * N) + 1 + 0.9 * N + 0.1 * 2) / 3),
-    (FOCAL, 0.0, (1.5 + 0.5 + 0.25 * N) / 3),
-    (
-        FOCAL | POSITIVE,
-        0.2,
-        (3 * (0.9 * 1.5 + 0.1 * 0.25 * N) + 0.5 + 0.9 * 0.25 * N + 0.1 * 1.5) / 3,
-    ),
 ]
 LOGIT = -math.log(3)  # of 1/4
 THREE = [math.log(p) for p in (1 / 2, 1 / 4, 1 / 4)]
@@ -76,12 +60,6 @@ CASES = [
     ("paraphrase", {"probability_threshold": 0.9}, [LOGIT], [1, 0, NONE], 0.0, (2 + N) / 2),
     # CORN asks whether the class is above 0 (1/4), and if so above 1 (1/2)
     ("ordinal", CLASSES, [LOGIT, 0.0], [0, 2, NONE], 0.0, (N + 2 + 1) / 3),
-    # the classes are the whole numbers of the range
-    (
-        "similarity",
-        {"score_range": [1, 3], "loss": "cross_entropy"},
-        *(THREE, [1.0, 2.4, NONE], 0.0, 1.5),
-    ),
     # of a score of 3 from 1 to 5 both outcomes count half
     ("similarity", {"score_range": [1, 5]}, [LOGIT], [3.0, NONE, 1.0], 0.0, (1 + N / 2 + N) / 2),
 ]

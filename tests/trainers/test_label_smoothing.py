@@ -169,20 +169,6 @@ def test_several_labels_are_smoothed_in_training_only(make_trainer):
         torch.testing.assert_close(loss, F.binary_cross_entropy_with_logits(logits, smooth))
 
 
-@pytest.mark.parametrize("loss", ["focal", "cross_entropy"])
-def test_focal_classes_are_smoothed(make_trainer, loss):
-    head = {"problem_type": "classification", "labels": ["a", "b", "c"], "loss": loss}
-    model = MinBertForMultiTask(make_config({"moods": {**head, "dropout": 0.0}}))
-    trainer = make_trainer(model=model, own=one_task(), label_smoothing_factor=FACTOR)
-
-    actual, logits, labels = compute(trainer, "moods")
-
-    shares = F.one_hot(labels, 3) * (1 - FACTOR) + FACTOR / 3
-    logs = logits.log_softmax(dim=-1)
-    factor = (1 - logs.exp()) ** 2 if loss == "focal" else 1
-    torch.testing.assert_close(actual, -(shares * factor * logs).sum(dim=-1).mean())
-
-
 @pytest.mark.parametrize("task", ["scores", "pairs"])
 def test_tasks_without_classes_are_refused(make_trainer, tmp_path, task):
     model = None

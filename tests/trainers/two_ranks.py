@@ -14,7 +14,7 @@ from tests.trainers.tiny import make_config
 
 PAIR = {"pair_encoding": "separate", "head": "cosine"}
 TASKS = {
-    "near": {"problem_type": "contrastive", "num_sentences": 3, "symmetric": True},
+    "near": {"problem_type": "contrastive", "num_sentences": 3},
     "same": PAIR | {"problem_type": "paraphrase", "loss": "multiple_negatives_ranking"},
     "order": PAIR | {"problem_type": "similarity", "score_range": [0, 5], "loss": "cosent"},
 }

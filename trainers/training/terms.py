@@ -235,7 +235,7 @@ def check_smoothing(args: TrainingArguments, problems: Mapping[str, Problem[Any]
         given = ", ".join(f"{name!r} ({each.problem_type})" for name, each in problems.items())
         raise ValueError(
             f"{KEY}={args.label_smoothing_factor!r} spreads labels over classes, in tasks of the "
-            f"types {', '.join(types)} with the loss cross_entropy, bce or focal, which none is: "
+            f"types {', '.join(types)} with the loss cross_entropy or bce, which none is: "
             f"{given}; leave it out"
         )
 
