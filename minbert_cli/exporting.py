@@ -146,7 +146,8 @@ def _sequences(model: Any, task: str | None) -> tuple[int, ...]:
 
 def _units(model: Any, task: str | None) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and standard deviation of the outputs, in which differences are measured."""
-    mean, scale = ([0.0], [1.0]) if task is None else model.config.task(task).logit_units
+    spec = None if task is None else model.config.task(task)
+    mean, scale = getattr(spec, "mean", [0.0]), getattr(spec, "std", [1.0])  # of a regression
     return np.asarray(mean, np.float32), np.asarray(scale, np.float32)
 
 

@@ -155,7 +155,7 @@ def check_vectors(model: Any, args: argparse.Namespace) -> None:
             name if task.keeps_projection or task.has_windows else None,
         )
         for name, task in tasks.items()
-        if task.has_vectors
+        if task.is_separate
     }
     if any(how != next(iter(made.values())) for how in made.values()):
         raise ValueError(

@@ -381,8 +381,12 @@ def advise(run: Run) -> str:
         if getattr(model.config.task(name), "words", None) == "given":
             return f"minbert predict {folder} --task {name} --file WORDS.conll"
         if not problem.kind.is_unlabelled:
-            texts = " ".join(f'"{text}"' for text in model.config.task(name).example_texts)
-            return f"minbert predict {folder} --task {name} {texts}"
+            row = model.config.task(name).example_row
+            texts = [row] if isinstance(row, str) else list(row)
+            if isinstance(texts[-1], list):  # choices
+                texts[-1:] = texts[-1]
+            quoted = " ".join(f'"{text}"' for text in texts)
+            return f"minbert predict {folder} --task {name} {quoted}"
         return f"minbert predict {folder} --embed vectors.npy --file TEXTS"
     return f"minbert finetune RECIPE --model_name_or_path {folder}"
 

@@ -138,9 +138,27 @@ def _check_adopted(name: str, task: Any, config: Any, model_class: str) -> None:
             f"task {name!r} uses layer {layer} (pooling_layer), but a model with one head the "
             "last one: load it as MinBertForMultiTask"
         )
-    if (problem := task.adoption_problem) is not None:
+    if getattr(task, "words", "pattern") != "pattern":
+        problem = (
+            f"has words: {task.words}, by which pipelines of transformers do not split, so that "
+            "their tags would be of other words"
+        )
+    elif task.offers_choices and (task.head, task.pooling) != ("linear", "pooler"):
+        problem = f"has head {task.head!r} on pooling {task.pooling!r}, not 'linear' on 'pooler'"
+    else:
+        problem = None
+    if problem is not None:
         raise ValueError(
             f"task {name!r} {problem} as {model_class}: load it as MinBertForMultiTask"
         )
-    if (warning := task.adoption_warning) is not None:
-        logger.warning("task %r: %s", name, warning)
+    if hasattr(task, "words"):
+        scores = "" if task.temperature is None else ", scores without the fitted temperature"
+        logger.warning(
+            "task %r: the pipeline token-classification of transformers gives other tags than "
+            "predict for words with inner punctuation, such as U.S. or Lee-Low, and for unknown "
+            "characters, none beyond the positions of the model%s: where that matters, take "
+            "predict of MinBertForMultiTask; for other words give "
+            'aggregation_strategy="first"',
+            name,
+            scores,
+        )

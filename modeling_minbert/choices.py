@@ -135,7 +135,6 @@ class MultipleChoiceTask(CalibratedTask, PooledTask):
     allows_windows: ClassVar[bool] = False
     offers_choices: ClassVar[bool] = True
     row_kind: ClassVar[RowKind] = "contexts with choices"
-    joins_texts: ClassVar[bool] = True
     single_task_model: ClassVar[str | None] = "MinBertForMultipleChoice"
 
     @classmethod
@@ -151,20 +150,9 @@ class MultipleChoiceTask(CalibratedTask, PooledTask):
         return self.num_choices
 
     @property
-    def example_row(self) -> str:
-        question = '"A question?", ' if self.has_question else ""
-        return f'("A context.", {question}["A choice.", "Another choice."])'
-
-    @property
-    def example_texts(self) -> tuple[str, ...]:
-        question = ("a question",) if self.has_question else ()
-        return ("a context", *question, "a choice", "another choice")
-
-    @property
-    def adoption_problem(self) -> str | None:
-        if (self.head, self.pooling) == ("linear", "pooler"):
-            return None
-        return f"has head {self.head!r} on pooling {self.pooling!r}, not 'linear' on 'pooler'"
+    def example_row(self) -> Any:
+        question = ("A question?",) if self.has_question else ()
+        return ("A context.", *question, ["A choice.", "Another choice."])
 
     def make_row(self, columns: Sequence[str]) -> Any:
         least = 4 if self.has_question else 3

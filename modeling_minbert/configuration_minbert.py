@@ -151,7 +151,7 @@ class MinBertConfig(PreTrainedConfig):
             )
 
     def _choose_embedding_task(self, tasks: Mapping[str, MinBertTask]) -> None:
-        known = [name for name, task in tasks.items() if task.has_vectors]
+        known = [name for name, task in tasks.items() if task.is_separate]
         chosen = self.embedding_task
         if chosen not in tasks:  # nor is one of other tasks, which these have replaced
             best = sorted(known, key=lambda name: name != self.default_task)
@@ -401,7 +401,7 @@ def _choose_embedding(values: Mapping[str, Any]) -> MinBertEmbedding:
     wanted, default = values.get("embedding_task"), values.get("default_task")
     # files from before this field existed have none
     for name in sorted(tasks, key=lambda name: (name != wanted, name != default)):
-        if tasks[name].has_vectors:
+        if tasks[name].is_separate:
             return tasks[name].describe_embedding() or MinBertEmbedding()
     return MinBertEmbedding()
 

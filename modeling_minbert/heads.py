@@ -135,49 +135,34 @@ class MinBertTask:
         return {}
 
     @property
-    def weight_among_tasks(self) -> float:
-        """Factor on the loss with which other tasks leave this one its share of the encoder."""
-        return 1.0
-
-    @property
     def is_likelihood(self) -> bool:
         """Whether the loss is a likelihood, which trains probabilities."""
         return False
 
     @property
+    def is_separate(self) -> bool:
+        """Whether every text is a sequence of its own, and vectors are compared."""
+        return getattr(self, "pair_encoding", None) == "separate"
+
+    @property
     def num_sequences(self) -> int | None:
         """Sequences of a row, which come as (B, S, L); None for one, which comes as (B, L)."""
-        return None
-
-    @property
-    def has_windows(self) -> bool:
-        """Whether texts are split into windows, whose vectors are pooled."""
-        return False
-
-    @property
-    def has_vectors(self) -> bool:
-        """Whether the task compares vectors of single texts."""
-        return False
-
-    @property
-    def num_predicted(self) -> int | None:
-        """Sequences of a row in predictions, as `num_sequences`."""
-        return self.num_sequences
-
-    @property
-    def uses_pooler(self) -> bool:
-        """Whether the task uses BERT's pooler."""
-        return False
-
-    @property
-    def has_threshold(self) -> bool:
-        """Whether predictions are decided by thresholds that `fit_threshold` can choose."""
-        return False
+        return 2 if self.is_separate else None
 
     @property
     def num_texts(self) -> int:
         """Texts of a row for `predict`."""
-        return 1
+        return 1 if getattr(self, "pair_encoding", None) is None else 2
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether texts are split into windows, whose vectors are pooled."""
+        return getattr(self, "truncation", None) == "windows"
+
+    @property
+    def uses_pooler(self) -> bool:
+        """Whether the task uses BERT's pooler."""
+        return getattr(self, "pooling", None) == "pooler"
 
     @property
     def row_kind(self) -> RowKind:
@@ -185,29 +170,9 @@ class MinBertTask:
         return "single texts" if self.num_texts == 1 else "pairs"
 
     @property
-    def example_row(self) -> str:
-        """Source code of an example row for `predict`."""
-        return '"A sentence."' if self.num_texts == 1 else '("A first.", "A second.")'
-
-    @property
-    def example_texts(self) -> tuple[str, ...]:
-        """Texts of an example row on the command line."""
-        return ("a text",) if self.num_texts == 1 else ("a text", "another text")
-
-    @property
-    def joins_texts(self) -> bool:
-        """Whether a sequence has two segments."""
-        return self.num_texts == 2 and self.num_sequences is None
-
-    @property
-    def adoption_problem(self) -> str | None:
-        """Why `single_task_model` cannot compute this task, as a predicate; None if it can."""
-        return None
-
-    @property
-    def adoption_warning(self) -> str | None:
-        """What pipelines of transformers do otherwise with `single_task_model`; None if nothing."""
-        return None
+    def example_row(self) -> Any:
+        """An example of a row for `predict`."""
+        return "A sentence." if self.num_texts == 1 else ("A first.", "A second.")
 
     def make_row(self, columns: Sequence[str]) -> Any:
         """Make a row for `predict` of its texts in the columns of a line.
@@ -221,24 +186,6 @@ class MinBertTask:
                 "tab, or two texts on the command line"
             )
         return tuple(columns)
-
-    @property
-    def score_limits(self) -> tuple[float, float] | None:
-        """Lowest and highest predicted score; None if predictions are not one score."""
-        return None
-
-    @property
-    def logit_units(self) -> tuple[list[float | int], list[float | int]]:
-        """Usual mean and standard deviation of the logits: what two of them differ by is in these.
-
-        One number each for all logits, or one for each logit.
-        """
-        return [0.0], [1.0]
-
-    @property
-    def predicts_several_scores(self) -> bool:
-        """Whether predictions are `scores` by name."""
-        return False
 
     def count_layers(self, num_hidden_layers: int) -> int | None:
         """Return the number of layers to compute, from the bottom; None for all."""
@@ -283,14 +230,17 @@ class MinBertTask:
         Raises:
             ValueError: If the task of the teacher is another one.
         """
-        mine, others = ((x.kind, x.num_texts) for x in (self, teacher))
-        if mine != others:
+        if (self.kind, self.num_texts) != (teacher.kind, teacher.num_texts):
             raise ValueError(
-                f"it is {others[0]} with {others[1]} text(s) a row, but the task to learn "
-                f"is {mine[0]} with {mine[1]}"
+                f"it is {teacher.kind} with {teacher.num_texts} text(s) a row, but the task to "
+                f"learn is {self.kind} with {self.num_texts}"
             )
-        own, labels = (getattr(x, "labels", None) for x in (self, teacher))
-        return partial(self.reorder, order=order_labels(own, labels))
+        # the outputs of a regression are named by its targets
+        labels, others = (
+            getattr(task, "labels", None) or getattr(task, "targets", None)
+            for task in (self, teacher)
+        )
+        return partial(self.reorder, order=order_labels(labels, others))
 
     def reorder(self, values: Tensor, order: list[int]) -> Tensor:
         """Bring the outputs of a teacher, (..., K), to another order of the labels."""
@@ -520,6 +470,14 @@ class MinBertHead(nn.Module):
     def forward(self, outputs: Any, batch: TaskBatch) -> ModelOutput:
         """Compute logits and, with labels, the loss from the output of the encoder."""
         raise NotImplementedError
+
+    def fit_threshold(self, logits: Tensor, labels: Tensor) -> float | list[float]:
+        """Choose decision thresholds; see `MinBertForMultiTask.fit_threshold`."""
+        raise ValueError(
+            f"a {self.task.problem_type} task with head {getattr(self.task, 'head', None)!r} has "
+            "no decision threshold to fit: a paraphrase with head 'cosine' or with threshold_for "
+            "has one"
+        )
 
     def count_terms(self, labels: Tensor) -> Tensor:
         """Count what the loss is a mean of; see `MinBertForMultiTask.count_terms`."""

@@ -254,7 +254,8 @@ class MinBertForMultiTask(
         num_windows = options.pop("num_windows", None)
         found: dict[str, tuple[TaskBatch, Reading]] = {}
         for name, head in heads.items():
-            batch = TaskBatch(name, inputs, {**options}, head.task.num_predicted)
+            count = 2 if head.task.is_separate else None  # a contrastive task predicts pairs
+            batch = TaskBatch(name, inputs, {**options}, count)
             batch.num_windows = num_windows
             batch.has_window_axis = check_windows(batch, has_windows=head.task.has_windows)
             check_inputs(batch)
@@ -339,12 +340,6 @@ class MinBertForMultiTask(
         """
         head = self._head(task)
         spec = head.task
-        if not spec.has_threshold:
-            raise ValueError(
-                f"task {task!r}, a {spec.problem_type} with head {getattr(spec, 'head', None)!r}, "
-                "has no decision threshold to fit: a paraphrase with head 'cosine' or with "
-                "threshold_for has one"
-            )
         value = head.fit_threshold(torch.as_tensor(logits), torch.as_tensor(labels))
         self.config.tasks = {**(self.config.tasks or {}), task: asdict(spec)}
         return value

@@ -144,38 +144,9 @@ class PooledTask(HeadTask):
         return 1
 
     @property
-    def is_separate(self) -> bool:
-        """Whether every text is a separate sequence."""
-        return self.pair_encoding == "separate"
-
-    @property
-    def has_vectors(self) -> bool:
-        return self.is_separate
-
-    @property
     def keeps_projection(self) -> bool:
         """Whether vectors are also projected in evaluation."""
         return False
-
-    @property
-    def num_sequences(self) -> int | None:
-        return 2 if self.is_separate else None
-
-    @property
-    def has_windows(self) -> bool:
-        return self.truncation == "windows"
-
-    @property
-    def num_predicted(self) -> int | None:
-        return 2 if self.is_separate else None
-
-    @property
-    def uses_pooler(self) -> bool:
-        return self.pooling == "pooler"
-
-    @property
-    def num_texts(self) -> int:
-        return 1 if self.pair_encoding is None else 2
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -294,11 +265,6 @@ class CosineTask(PooledTask):
     @property
     def keeps_projection(self) -> bool:
         return self.projection == "always"
-
-    @property
-    def weight_among_tasks(self) -> float:
-        # the gradient of such a loss is small, and there is no head to learn what others disturb
-        return 3.0 if (self.head, self.loss) == ("cosine", "mse") else 1.0
 
     def validate_projection(self) -> None:
         if self.projection is not None and self.head != "cosine":

@@ -2,9 +2,8 @@
 """The problem types with one vector per sequence: what they add to `pooled.py`."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -17,7 +16,6 @@ from .calibration import (
     CalibratedHead,
     CalibratedTask,
     ThresholdTask,
-    best_f1_threshold,
     choose_threshold,
     rescale,
 )
@@ -28,13 +26,11 @@ from .distillation import (
     match_scores,
     match_vectors,
     mean_taught,
-    order_labels,
 )
 from .heads import (
     DATA,
     RECIPE,
     TRAINING,
-    MinBertTask,
     Pretrained,
     Suggestion,
     TaskBatch,
@@ -128,10 +124,6 @@ class ParaphraseTask(WeightedTask, ThresholdTask, CosineTask):
             self.threshold = 0.5
 
     @property
-    def has_threshold(self) -> bool:
-        return self.head == "cosine" or self.threshold_for is not None
-
-    @property
     def needs_threshold_fit(self) -> bool:
         """Whether the loss does not determine which cosine separates the classes."""
         return self.loss in self.losses and not self.loss_function.teaches_threshold
@@ -179,7 +171,9 @@ class ParaphraseHead(CalibratedHead, PooledHead):
             0.5 if chosen is None or (self.training and self.task.needs_threshold_fit) else chosen
         )
 
-    def fit_threshold(self, logits: Tensor, labels: Tensor) -> float:
+    def fit_threshold(self, logits: Tensor, labels: Tensor) -> float | list[float]:
+        if self.task.head != "cosine" and self.task.threshold_for is None:
+            return super().fit_threshold(logits, labels)  # refuses
         is_labelled = labels != -100
         if not is_labelled.any():
             raise ValueError("no labeled pairs to choose a threshold by")
@@ -294,11 +288,6 @@ class SimilarityTask(CosineTask):
         # for a cosine that of Reimers and Gurevych 2019, section 3
         return "mse" if self.head == "cosine" else "bce"
 
-    @property
-    def score_limits(self) -> tuple[float, float] | None:
-        low, high = self.score_range or (0, 1)
-        return low, high
-
     def describe_outputs(self) -> tuple[Any, list[str]]:
         return "regression", ["score"]
 
@@ -387,29 +376,12 @@ class RegressionTask(PooledTask):
         return 1 if self.targets is None else len(self.targets)
 
     @property
-    def score_limits(self) -> tuple[float, float] | None:
-        return (-math.inf, math.inf) if self.num_logits == 1 else None
-
-    @property
-    def logit_units(self) -> tuple[list[float | int], list[float | int]]:
-        return self.mean or [0.0], self.std or [1.0]
-
-    @property
-    def predicts_several_scores(self) -> bool:
-        return self.num_logits > 1
-
-    @property
     def pipeline_problem(self) -> str | None:
-        several = "predicts several numbers" if self.predicts_several_scores else None
+        several = "predicts several numbers" if self.num_logits > 1 else None
         return super().pipeline_problem or several
 
     def describe_outputs(self) -> tuple[Any, list[str]]:
         return "regression", self.targets or ["score"]
-
-    def align(self, teacher: MinBertTask) -> Callable[[Tensor], Tensor]:
-        super().align(teacher)
-        order = order_labels(self.targets, getattr(teacher, "targets", None))
-        return partial(self.reorder, order=order)
 
     def make_head(self, config: Any) -> "RegressionHead":
         return RegressionHead(config, self)
@@ -487,9 +459,6 @@ class RegressionHead(PooledHead):
         return rows if top_k is None else [[row] for row in rows]
 
 
-__all__ = ["RegressionTask"]
-
-
 @strict
 @dataclass(kw_only=True)
 class OrdinalTask(PooledTask):
@@ -547,9 +516,6 @@ class OrdinalHead(PooledHead):
         return (above > 0.5).sum(dim=-1)
 
 
-__all__ = ["OrdinalTask"]
-
-
 @strict
 @dataclass(kw_only=True)
 class MultiLabelClassificationTask(ThresholdTask, PooledTask):
@@ -576,7 +542,6 @@ class MultiLabelClassificationTask(ThresholdTask, PooledTask):
     pos_weight: list[float | int] | None = field(default=None, metadata=RECIPE)
     thresholds: list[float | int] | None = field(default=None, metadata=TRAINING)
     target: ClassVar[Target] = "binary"
-    has_threshold: ClassVar[bool] = True
     default_pair_encoding: ClassVar[None] = None
 
     @property
@@ -710,9 +675,6 @@ class MultiLabelHead(CalibratedHead, PooledHead):
         ]
 
 
-__all__ = ["MultiLabelClassificationTask", "best_f1_threshold"]
-
-
 @strict
 @dataclass(kw_only=True)
 class ContrastiveTask(CosineTask):
@@ -732,7 +694,6 @@ class ContrastiveTask(CosineTask):
     default_head: ClassVar[str] = "cosine"
     normalizes_vectors: ClassVar[bool] = True
     allows_windows: ClassVar[bool] = False
-    score_limits: ClassVar[tuple[float, float]] = (-1, 1)
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:

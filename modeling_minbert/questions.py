@@ -51,7 +51,7 @@ class QuestionAnsweringTask(HeadTask):
     null_score_diff_threshold: float | int | None = field(default=None, metadata=RECIPE)
     is_token_level: ClassVar[bool] = True
     num_texts: ClassVar[int] = 2
-    example_row: ClassVar[str] = '("A question?", "A text.")'
+    example_row: ClassVar[tuple[str, ...]] = ("A question?", "A text.")
     answers_questions: ClassVar[bool] = True
     extra_targets: ClassVar[tuple[str, ...]] = ("start_positions", "end_positions")
     single_task_model: ClassVar[str | None] = "MinBertForQuestionAnswering"

@@ -602,7 +602,7 @@ def _describe_use(model: Any, repo_id: str) -> str:
         for name in model.config.tasks:
             task = model.config.task(name)
             if not task.is_pretraining:
-                lines.append(f"model.predict({json.dumps(name)}, [{task.example_row}])")
+                lines.append(f"model.predict({json.dumps(name)}, [{task.example_row!r}])")
     return "\n".join(["```python", *lines, "```"])
 
 

@@ -214,25 +214,6 @@ class TokenClassificationTask(WeightedTask, CalibratedTask):
     def make_head(self, config: Any) -> "TokenClassificationHead":
         return TokenClassificationHead(config, self, len(self.labels or []))
 
-    @property
-    def adoption_problem(self) -> str | None:
-        if self.words == "pattern":
-            return None
-        return (
-            f"has words: {self.words}, by which pipelines of transformers do not split, so "
-            "that their tags would be of other words"
-        )
-
-    @property
-    def adoption_warning(self) -> str | None:
-        scores = "" if self.temperature is None else ", scores without the fitted temperature"
-        return (
-            "the pipeline token-classification of transformers gives other tags than predict for "
-            "words with inner punctuation, such as U.S. or Lee-Low, and for unknown characters, "
-            f"none beyond the positions of the model{scores}: where that matters, take predict of "
-            'MinBertForMultiTask; for other words give aggregation_strategy="first"'
-        )
-
     def validate_labels(self) -> None:
         check_labels(self.labels)
 

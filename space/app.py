@@ -3,7 +3,6 @@
 python app.py
 """
 
-import math
 import os
 from functools import partial
 from pathlib import Path
@@ -78,6 +77,7 @@ def draw(about: str, examples: list[dict[str, str]], predict: Any, output: Any, 
 def task_tab(model: Any, name: str) -> None:
     """Show a task of a multi-task model: what it predicts, a form, and the result."""
     task = model.config.task(name)
+    several = len(getattr(task, "targets", None) or ()) > 1
     texts, examples = ("a text", TEXTS) if task.num_texts == 1 else ("two texts", PAIRS)
 
     def predict(*row: Any, **options: Any) -> Any:
@@ -85,7 +85,7 @@ def task_tab(model: Any, name: str) -> None:
 
     def score(*row: str) -> Any:
         values = predict(*row)
-        if task.predicts_several_scores:
+        if several:
             return {target: round(value, 4) for target, value in values["scores"].items()}
         return round(values["score"], 4)
 
@@ -101,12 +101,12 @@ def task_tab(model: Any, name: str) -> None:
     elif task.is_token_level:
         about = "Tags the words of a text."
         draw(about, NAMES, partial(tag, predict), gr.HighlightedText, "Entities")
-    elif task.predicts_several_scores:
+    elif several:
         about = f"Predicts {', '.join(task.targets)} of {texts}."
         draw(about, examples, score, gr.JSON, "Scores")
-    elif task.score_limits is not None:
-        low, high = task.score_limits
-        about = f"Scores {texts}" + (f" from {low:g} to {high:g}." if high < math.inf else ".")
+    elif task.problem_type in ("similarity", "contrastive", "regression"):
+        limits = {"contrastive": (-1, 1)}.get(task.problem_type, getattr(task, "score_range", None))
+        about = f"Scores {texts}" + (" from {:g} to {:g}.".format(*limits) if limits else ".")
         draw(about, examples, score, gr.Number, "Score")
     else:
         labels = classify(*examples[0].values())

@@ -114,8 +114,8 @@ METHODS = {
         lambda: [teach((16, 2)), RDrop(2.0)],
     ),
     "several labels": ("multi_label_classification-0-bce", lambda: [teach((16, 3))]),
-    "tags": ("token_classification-0-cross_entropy", lambda: [teach((89, 3))]),
-    "answers": ("question_answering-0-", lambda: [teach((89, 2))]),
+    "tags": ("token_classification-0", lambda: [teach((89, 3))]),
+    "answers": ("question_answering-0", lambda: [teach((89, 2))]),
 }
 
 

@@ -13,7 +13,7 @@ from transformers import BertForSequenceClassification
 
 from datasets_scripts import TaskData, load_task
 from modeling_minbert import MinBertForMultiTask
-from modeling_minbert.pooled_types import best_f1_threshold
+from modeling_minbert.calibration import best_f1_threshold
 from modeling_minbert.tasks import parse_task
 from tests.trainers import tiny
 from trainers import PROBLEMS, TaskCollator, TaskDataset

@@ -24,7 +24,7 @@ from datasets_scripts import FORMATS
 from minbert_cli import finetune, predict
 from minbert_cli.experiments.compare import compare
 from modeling_minbert import TASKS, MinBertForMultiTask, heads
-from modeling_minbert.pooled_types import best_f1_threshold
+from modeling_minbert.calibration import best_f1_threshold
 from tests import small_run
 from tests.problem_examples import EXAMPLES
 from tests.trainers.pages import read_blocks, read_rows as read_table

@@ -157,13 +157,13 @@ def choose_weights(
     tasks: Mapping[str, Any], config: MinBertConfig
 ) -> tuple[dict[str, float], list[Choice]]:
     """Choose the loss weights that a recipe leaves out, where there are several tasks."""
-    weights = {
-        name: weight
-        for name, keys in tasks.items()
-        if len(tasks) > 1
-        and "loss_weight" not in keys
-        and (weight := config.task(name).weight_among_tasks) != 1
-    }
+    weights = {}
+    for name, keys in tasks.items():
+        spec: Any = config.task(name)
+        # such a task has no head to learn what others disturb
+        is_weak = getattr(spec, "head", None) == "cosine" and spec.loss == "mse"
+        if is_weak and len(tasks) > 1 and "loss_weight" not in keys:
+            weights[name] = 3.0
     reason = "its gradient is small beside those of other tasks"
     return weights, [Choice(f"tasks.{name}.loss_weight", weights[name], reason) for name in weights]
 

@@ -352,7 +352,7 @@ def prepare_weights(arguments: FinetuneArguments, model: MinBertForMultiTask) ->
     """Check that the rows fit into a model, and choose the weights to train."""
     length = choose_length(arguments, model.config)
     described = {name: model.config.task(name) for name in arguments.tasks}
-    has_pairs = any(task.joins_texts for task in described.values())
+    has_pairs = any(task.num_texts == 2 and not task.is_separate for task in described.values())
     check_rows(model.config, length, has_pairs=has_pairs)
     for name, task in described.items():
         with _name_task(name):
