@@ -62,7 +62,6 @@ from trainers import (
     readable_errors,
     report_run,
     write_card,
-    write_label_issues,
     write_results,
     write_submission,
     write_tables,
@@ -347,19 +346,16 @@ def report(
         glue_files: Files for the server of GLUE, by task and split.
         quoted_errors: Most rows of each task that the report quotes.
     """
-    trainer, encoded, texts = run.trainer, run.encoded, dict(texts or {})
+    trainer, encoded = run.trainer, run.encoded
     results, outputs = evaluate_run(trainer, run.rows_to_evaluate())
     if not trainer.is_world_process_zero():
         return
     write_results(trainer, encoded, results, outputs, run.facts)
     quotes, folder = quoted_errors > 0, run.output_dir
     write_tables(folder, trainer.problems, tables or {}, outputs, quotes=quotes)
-    issues = write_label_issues(folder, trainer.problems, texts, outputs, quotes=quotes)
     write_card(MODEL_CARD, trainer, encoded, results, run.facts)
-    page = report_run(trainer, encoded, outputs, texts, quoted_errors)
+    page = report_run(trainer, encoded, results, outputs, run.facts, texts, quoted_errors)
     print_text(f"\n{describe_results(results, trainer.problems)}")
-    if issues:
-        print("\nlabels that may be wrong", *issues, sep="\n")
     if fitted := describe_fits(trainer.problems):
         print_text(f"\n{fitted}")
     print(f"\nmodel: {folder}", *([f"report: {page}"] if page is not None else ()), sep="\n")

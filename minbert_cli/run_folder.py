@@ -96,9 +96,9 @@ LOCK_FILE = "_run.lock"
 # The run of a chained fine-tuning.
 CHAINED_FOLDER = "finetuned"
 # Everything else that a run may write to its folder, but for the files of logging services.
-RESULT_FOLDERS = ("predictions", "label_issues", "glue", "1_Pooling", "2_Normalize")
+RESULT_FOLDERS = ("predictions", "glue", "1_Pooling", "2_Normalize")
 RESULT_FILES = (
-    *("README.md", "metrics.json", "history.png", "report.json", "report.html"),
+    *("README.md", "metrics.json", "report.json", "report.html"),
     *("config.json", "training_args.bin", "model*.safetensors", "model.safetensors.index.json"),
     *(path.name for path in Path(modeling_minbert.__file__).parent.glob("*.py")),
     *("tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.*"),

@@ -3,16 +3,14 @@
 import json
 import shutil
 
-import numpy as np
 import torch
 from hypothesis import strategies as st
 from transformers import BertTokenizer
 
 from datasets_scripts import TaskData, load_task
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from modeling_minbert.tasks import parse_task
 from tests.any_input import attempt, check
-from trainers import PROBLEMS, Predicted, TaskCollator, TaskDataset
+from trainers import TaskCollator, TaskDataset
 
 HEADS = {
     "classification": {"labels": ["bad", "good"], "pooling": "mean"},
@@ -129,24 +127,3 @@ def test_any_text_is_predicted_or_an_error_that_names_its_row(tmp_path, drawn):
     whole = [row for row in texts if is_unicode("".join(row))]
     rows = [make_question(kind, pair) for pair in whole]
     assert len(MODEL.predict(kind, rows)) == len(whole)
-
-
-@check(20, st.lists(TEXTS.filter(str.strip), min_size=1, max_size=4))
-def test_any_ids_are_read_again_from_prediction_files(tmp_path, drawn):
-    shutil.rmtree(tmp_path / "cache", ignore_errors=True)
-    rows = [{**make_row("similarity", "a", "b"), "id": row_id} for row_id in drawn]
-    loaded = load_task(describe(tmp_path, "similarity", rows), tmp_path / "cache")
-    ids, labels = loaded.references("validation")
-    values = {
-        "similarity": np.linspace(0, 5, len(ids), dtype=np.float32),
-        "regression": np.linspace(-1e6, 1e6, len(ids), dtype=np.float32),
-        "classification": np.arange(len(ids)) % 2,
-        "multi_label_classification": np.arange(2 * len(ids)).reshape(-1, 2) % 2,
-        "ordinal": np.arange(len(ids)) % 2,
-    }
-
-    for kind, predictions in values.items():
-        problem = PROBLEMS[kind](kind, parse_task(kind, {"problem_type": kind, **HEADS[kind]}))
-        problem.write(tmp_path, "dev", Predicted(None, predictions, None), {"id": ids})
-        read = problem.read(tmp_path, "dev", ids, labels)
-        assert np.array_equal(read.predictions.astype(predictions.dtype), predictions)

@@ -13,7 +13,7 @@ from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 from tests.trainers.tiny import make_config
 from trainers import make_problems
-from trainers.reports.figures import find_panels, plot_history
+from trainers.reports.figures import draw_curves
 
 LABELS = {"problem_type": "multi_label_classification", "labels": ["often", "rare"]}
 
@@ -26,16 +26,14 @@ LABELS = {"problem_type": "multi_label_classification", "labels": ["often", "rar
         ("classification", "macro_f1", 0.9),
     ],
 )
-def test_the_best_step_of_the_plot_has_the_best_value(tmp_path, kind, metric, best):
-    problems = make_problems({"own": kind}, metrics={"own": [metric]})
+def test_the_best_step_of_the_plot_has_the_best_value(kind, metric, best):
+    problem = make_problems({"own": kind}, metrics={"own": [metric]})["own"]
     values = [0.5, 0.1, 0.9, 0.4]
     log = [{"step": 10 * place, f"eval_own_{metric}": value} for place, value in enumerate(values)]
 
-    *_, panel = find_panels(log, problems)
-    plot_history(log, problems, tmp_path / "history.png")
+    (figure,) = draw_curves(log, problem)
 
-    assert panel.best == [10 * values.index(best), best]
-    assert (tmp_path / "history.png").is_file()
+    assert figure.ring == [10 * values.index(best), best]
 
 
 @pytest.mark.parametrize("rows", [80, 100, 140, 250, 370])

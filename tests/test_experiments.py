@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from minbert_cli.experiments import program as experiments
-from minbert_cli.experiments.compare import differing_settings, load_labels
+from minbert_cli.experiments.compare import differing_settings
 from minbert_cli.experiments.plan import read_file
 from minbert_cli.experiments.program import find_states, order_runs, remaining_runs
 from minbert_cli.run_folder import RUN_FILE
@@ -104,15 +104,6 @@ def test_every_experiments_file_is_accepted(path, tmp_path, monkeypatch):
     if path.stem in ("ablation", "table"):  # equal chances to choose the weights
         best = {settings[run.name]["load_best_model_at_end"] for run in runs if run.expected}
         assert best <= {False}
-
-
-def test_auxiliary_tasks_are_not_compared(tmp_path):
-    write_glue(tmp_path)
-    tasks = {"rte": {"dataset": "rte"}, "cola": {"dataset": "cola", "auxiliary": True}}
-    content = {"finished": True, "settings": {"tasks": tasks, "data_dir": str(tmp_path)}}
-    (tmp_path / "run.json").write_text(json.dumps(content))
-
-    assert list(load_labels(tmp_path)) == ["rte"]
 
 
 def test_a_comparison_needs_two_runs(tmp_path):

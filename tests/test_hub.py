@@ -129,7 +129,6 @@ def test_a_run_pushes_all_needed_files_and_no_checkpoints(pushed):
         "tokenizer_config.json",
         "README.md",
         "metrics.json",
-        "history.png",
         "report.html",
         "predictions/moods-dev-output.csv",
     } <= set(pushed)

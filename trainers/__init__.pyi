@@ -44,7 +44,7 @@ from .problems import (
 from .problems.base import Evaluated as Evaluated, Predicted as Predicted, Problem as Problem
 from .problems.metrics import Metric as Metric
 from .reports.cards import write_card as write_card
-from .reports.page import report_run as report_run, write_report as write_report
+from .reports.page import report_run as report_run
 from .reports.results import (
     Choice as Choice,
     RunFacts as RunFacts,
@@ -54,7 +54,6 @@ from .reports.results import (
 from .reports.tables import (
     GlueFile as GlueFile,
     missing_files as missing_files,
-    write_label_issues as write_label_issues,
     write_submission as write_submission,
     write_tables as write_tables,
 )

@@ -1,6 +1,5 @@
 """``minbert experiments compare``: two runs by a paired bootstrap over the rows of both."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,16 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets_scripts import load_task
 from minbert_cli.command_line import expand_path
 from minbert_cli.recipe import parse_recipe
 from minbert_cli.run_folder import FREE_SETTINGS, read_settings
-from minbert_cli.training.recipe_tasks import parse_labeled
 from trainers import UsageError
 from trainers.problems import read_problems
 from trainers.problems.base import Problem
 from trainers.problems.metrics import aggregates
-from trainers.reports.results import file_split, read_metrics
+from trainers.reports.results import read_metrics
 from trainers.reports.texts import markdown_table
 
 ALL = "all tasks"
@@ -27,9 +24,6 @@ LEVEL = 0.95
 ELEMENTS = 4_000_000
 # Differences are rounded to this many decimals, so that ties are found despite rounding errors.
 DIGITS = 12
-# Prediction files are float32; metrics.json has the metrics of the original predictions.
-ROUNDING = 1e-4
-Labels = dict[str, tuple[list[str], NDArray[Any]]]  # ids and labels, (N,), by task
 
 
 @dataclass(kw_only=True)
@@ -61,7 +55,7 @@ class ScoredRows:
     problem: Problem[Any]
     ids: list[str]  # (N,)
     values: NDArray[Any]  # the values to resample, (N, ...); see ``Problem.sample``
-    labels: NDArray[Any]  # (N,); lists for questions and tagged sentences
+    labels: NDArray[Any]  # (N, ...)
 
     @property
     def metric_name(self) -> str:
@@ -87,7 +81,7 @@ def compare(argv: Sequence[str]) -> str:
         raise ValueError(f"compare needs two runs, but both are {str(folders[0])!r}")
     (arguments,) = parse_recipe((ComparisonArguments,), list(argv[2:]))
     settings = [read_settings(folder) for folder in folders]
-    first, second = (read_scored_rows(folder, load_labels(folder)) for folder in folders)
+    first, second = map(read_scored_rows, folders)
     differences = compare_runs(first, second, resamples=arguments.resamples, seed=arguments.seed)
     changed = [
         f"- {key}: {show(old)}, {show(new)}"
@@ -105,42 +99,24 @@ def compare(argv: Sequence[str]) -> str:
     )
 
 
-def load_labels(folder: Path) -> Labels:
-    """Load ids and labels of the validation rows by task, without auxiliary tasks."""
-    settings = read_settings(folder)
-    tasks = settings.get("tasks") or {}
-    ordered = {name: tasks[name] for name in settings.get("task_order", tasks)}  # JSON sorts them
-    labels: Labels = {}
-    for name, described in parse_labeled(ordered, settings["data_dir"]).items():
-        if not described.training.auxiliary:
-            references = load_task(described.data).references("validation")
-            if references is not None:
-                labels[name] = references
-    if not labels:
-        raise ValueError(
-            f"{str(folder)!r} has no task with labels; expected runs of minbert finetune"
-        )
-    return labels
+def read_scored_rows(folder: Path) -> dict[str, ScoredRows]:
+    """Read the predictions of a run for its validation rows; none of auxiliary tasks.
 
-
-def read_scored_rows(folder: Path, labels: Labels) -> dict[str, ScoredRows]:
-    """Read and check the predictions for the validation rows."""
-    content = read_metrics(folder)
-    problems = read_problems(content)
+    Raises:
+        ValueError: If the folder has none.
+    """
     scored = {}
-    for task, (ids, references) in labels.items():
-        problem, stem = problems[task], f"{task}-{file_split('validation')}"
-        outputs = problem.read(folder / "predictions", stem, ids, references)
-        rows = ScoredRows(problem, ids, problem.sample(outputs)[0], references)
-        recorded = content["validation"]["metrics"][f"{task}_{rows.metric_name}"]
-        if not math.isclose(rows.metric, recorded, abs_tol=ROUNDING):
-            file = problem.find_file(folder / "predictions", stem)
-            raise ValueError(
-                f"{str(file)!r}: with the current labels the {rows.metric_name} is "
-                f"{rows.metric:.4f}, but metrics.json has {recorded:.4f}; the labels have changed, "
-                "repeat the run"
-            )
-        scored[task] = rows
+    for task, problem in read_problems(read_metrics(folder)).items():
+        path = folder / "predictions" / f"{task}-dev.npz"
+        if path.is_file():
+            with np.load(path) as content:
+                ids, values, labels = (content[name] for name in ("ids", "values", "labels"))
+            scored[task] = ScoredRows(problem, ids.tolist(), values, labels)
+    if not scored:
+        raise ValueError(
+            f"{str(folder)!r} has no predictions of a task with labels (predictions/*.npz); "
+            "expected runs of minbert finetune"
+        )
     return scored
 
 

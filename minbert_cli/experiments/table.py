@@ -220,7 +220,7 @@ class ExperimentTable:
             )
             sections.append(Section("Differences to the first row", [text], figures))
         name = printable(path.resolve().parent.name)
-        write_page(path, f"{name}: experiments", [name], "Made from runs.csv.", sections)
+        write_page(path, f"{name}: experiments", name, "Made from runs.csv.", sections)
 
 
 def _validation(content: Mapping[str, Any]) -> dict[str, float]:

@@ -325,6 +325,8 @@ def drop_logits(answers: Any) -> Any:
 def read_predictions(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield the lines of all files of predictions."""
     for path in sorted((folder / "predictions").rglob("*")):
+        if path.suffix == ".npz":  # the same predictions, as numbers
+            continue
         lines = path.read_text(encoding="utf-8").splitlines()
         if path.suffix == ".json":  # of questions: their answers, of several only the best
             lines = [

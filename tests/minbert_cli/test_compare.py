@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import datasets
 import numpy as np
 import pytest
 from scipy import stats
@@ -15,10 +16,11 @@ from minbert_cli.experiments.compare import (
     describe_differences,
     read_scored_rows,
 )
+from modeling_minbert.tasks import parse_task
 from trainers import PROBLEMS, Predicted
-from trainers.problems.base import read_predictions
-from trainers.problems.questions import QuestionAnswers, write_answers
-from trainers.problems.tags import Tagged, read_tags, write_tags
+from trainers.problems.questions import Answered, QuestionAnswers
+from trainers.problems.tags import Tagged
+from trainers.reports.results import write_sample
 
 ROWS = 400
 
@@ -202,101 +204,53 @@ def test_a_table_shows_the_signed_difference():
     assert "| 0.0200 |" in line
 
 
-@pytest.fixture
-def run(tmp_path):
-    """Write the results of a run of one task; return its folder and its labels."""
+def write_run(folder, task, head, outputs, rows):
+    """Write the results of a run of one task, as far as they are compared."""
+    problem = PROBLEMS[head["problem_type"]](task, parse_task(task, head))
+    write_sample(folder / "predictions" / f"{task}-dev.npz", problem, outputs, rows)
+    (folder / "metrics.json").write_text(json.dumps({"tasks": {task: head}}))
+    return read_scored_rows(folder)
+
+
+def test_the_sample_of_a_run_is_read_with_its_labelled_rows(tmp_path):
     rows = make_scores(1.0, 1)
-    outputs = Predicted(None, rows.values, None)
-    rows.problem.write(tmp_path / "predictions", "sts-dev", outputs, {"id": rows.ids})
-    content = {
-        "tasks": {"sts": {"problem_type": "similarity", "score_range": [0, 5]}},
-        "validation": {"metrics": {"sts_pearson": rows.metric}},
-    }
-    (tmp_path / "metrics.json").write_text(json.dumps(content))
-    return tmp_path, {"sts": (rows.ids, rows.labels)}
+    outputs = Predicted(None, rows.values, np.append(rows.labels[:-1], -100))
+    table = datasets.Dataset.from_dict({"id": rows.ids, "labels": outputs.labels})
+
+    (scored,) = write_run(
+        tmp_path, "sts", {"problem_type": "similarity", "score_range": [0, 5]}, outputs, table
+    ).values()
+
+    assert scored.ids == rows.ids[:-1]
+    expected = stats.pearsonr(rows.values[:-1], rows.labels[:-1]).statistic
+    assert scored.metric == pytest.approx(expected)
 
 
-def test_predictions_of_a_run_are_read_with_its_labels(run):
-    folder, labels = run
+def test_a_run_without_results_is_named(tmp_path):
+    (tmp_path / "metrics.json").write_text(json.dumps({"tasks": {}}))
 
-    scored = read_scored_rows(folder, labels)
-
-    np.testing.assert_allclose(scored["sts"].values, make_scores(1.0, 1).values, 1e-6)
-    assert scored["sts"].ids == labels["sts"][0]
-
-
-def test_changed_labels_are_noticed(run):
-    folder, labels = run
-    ids, values = labels["sts"]
-
-    with pytest.raises(ValueError, match="the labels have changed, repeat the run"):
-        read_scored_rows(folder, {"sts": (ids, values[::-1])})
-    with pytest.raises(ValueError, match="its 400 rows are not the current 399 validation rows"):
-        read_scored_rows(folder, {"sts": (ids[1:], values[1:])})
-
-
-def test_a_run_without_results_is_named(run, tmp_path):
-    folder, labels = run
-    (folder / "predictions" / "sts-dev-output.csv").unlink()
-
-    with pytest.raises(ValueError, match=r"sts-dev-output.csv' is missing; repeat the run"):
-        read_scored_rows(folder, labels)
+    with pytest.raises(ValueError, match="has no predictions of a task with labels"):
+        read_scored_rows(tmp_path)
     with pytest.raises(ValueError, match=r"has no metrics.json; expected a finished run"):
-        read_scored_rows(tmp_path / "nothing", labels)
-
-
-def test_a_broken_line_of_predictions_is_named(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("id \t Predicted_Sentiment \na , 3 \nb , \n")
-
-    with pytest.raises(ValueError, match=r"a.csv:3: 'b , '; expected an id"):
-        read_predictions(path)
-
-
-def test_an_id_may_have_a_comma(tmp_path):
-    outputs = Predicted(None, np.array([1, 0]), None)
-    make_problem("paraphrase").write(tmp_path, "a", outputs, {"id": ["a , b", "c"]})
-
-    ids, values = read_predictions(tmp_path / "a-output.csv")
-
-    assert ids == ["a , b", "c"]
-    assert values.tolist() == [1, 0]
+        read_scored_rows(tmp_path / "nothing")
 
 
 # Questions and tags
 
-
-def write_run(folder, task, head, metrics):
-    content = {"tasks": {task: head}, "validation": {"metrics": metrics}}
-    (folder / "metrics.json").write_text(json.dumps(content))
-    return folder
+ANSWERS = [["the red fox", "fox"], ["in 1887"], ["Vienna"], ["two dogs"]]
 
 
-def lists(values):
-    return np.fromiter(values, dtype=object)
-
-
-ANSWERS = lists([["the red fox", "fox"], ["in 1887"], ["Vienna"], ["two dogs"]])
-
-
-def write_questions(folder, texts, f1, **head):
-    ids = [f"q{number}" for number in range(len(texts))]
-    found = [QuestionAnswers(name, text, [], None) for name, text in zip(ids, texts, strict=True)]
-    write_answers(folder / "predictions", found, "qa-dev-")
-    write_run(folder, "qa", {"problem_type": "question_answering", **head}, {"qa_f1": f1})
-    return ids
+def write_questions(folder, texts, answers, **head):
+    found = [QuestionAnswers(f"q{place}", text, [], None) for place, text in enumerate(texts)]
+    head = {"problem_type": "question_answering", **head}
+    return write_run(folder, "qa", head, Answered(found, answers), None)
 
 
 def test_answers_of_two_runs_are_compared_by_their_f1(tmp_path):
     # 1, 2/3 (1887 of two words), 0 and 1; the second run has all but the last right
-    ids = write_questions(
-        tmp_path / "a", ["A Fox!", "1887", "Graz", "two dogs"], (3 + 2 / 3) / 4 - 0.25
-    )
-    write_questions(tmp_path / "b", ["fox", "in 1887", "Vienna", "cats"], 0.75)
+    first = write_questions(tmp_path / "a", ["A Fox!", "1887", "Graz", "two dogs"], ANSWERS)
+    second = write_questions(tmp_path / "b", ["fox", "in 1887", "Vienna", "cats"], ANSWERS)
 
-    first, second = (
-        read_scored_rows(tmp_path / name, {"qa": (ids, ANSWERS)}) for name in ("a", "b")
-    )
     (found,) = compare_runs(first, second, resamples=500)
 
     assert first["qa"].values == pytest.approx([1, 2 / 3, 0, 1])
@@ -304,78 +258,51 @@ def test_answers_of_two_runs_are_compared_by_their_f1(tmp_path):
     assert (found.metric, found.rows) == ("f1", 4)
     assert found.second - found.first == pytest.approx((1 / 3 + 1 - 1) / 4)
     assert found.low < 0 < found.high
+    changed = write_questions(tmp_path / "c", ["fox"] * 4, [*ANSWERS[:3], ["cats"]])
+    with pytest.raises(ValueError, match="evaluated on different rows"):
+        compare_runs(first, changed)
 
 
 def test_a_question_without_answer_counts_as_in_squad_2(tmp_path):
-    answers = lists([["fox"], []])
-    ids = write_questions(tmp_path, ["fox", ""], 1.0, null_score_diff_threshold=0.0)
+    rows = write_questions(tmp_path, ["fox", ""], [["fox"], []], null_score_diff_threshold=0.0)
 
-    assert read_scored_rows(tmp_path, {"qa": (ids, answers)})["qa"].values.tolist() == [1, 1]
-
-
-def test_changed_answers_and_questions_are_noticed(tmp_path):
-    ids = write_questions(tmp_path, ["fox", "in 1887", "Vienna", "cats"], 0.75)
-
-    with pytest.raises(ValueError, match=r"f1 is 0.4167, but metrics.json has 0.7500"):
-        read_scored_rows(tmp_path, {"qa": (ids, lists([["cow"], ["1887"], ["Rome"], ["cats"]]))})
-    with pytest.raises(ValueError, match=r"its 4 rows are not the current 3 validation rows"):
-        read_scored_rows(tmp_path, {"qa": (ids[1:], ANSWERS[1:])})
-    (tmp_path / "predictions" / "qa-dev-predictions.json").write_text("{")
-    with pytest.raises(ValueError, match=r"predictions.json' cannot be read"):
-        read_scored_rows(tmp_path, {"qa": (ids, ANSWERS)})
+    assert rows["qa"].values.tolist() == [1, 1]
 
 
 NAMES = ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
 
 
 def write_sentences(folder, right, seed, sentences=60):
-    """Write a run whose tags are right with some probability; return its labels."""
+    """Write a run whose tags are right with some probability; return them and its rows."""
     labels = np.random.default_rng(0).choice(5, (sentences, 8), p=[0.6, 0.1, 0.1, 0.1, 0.1])
     generator = np.random.default_rng(seed)
     given = generator.integers(5, size=labels.shape)
     tags = np.where(generator.random(labels.shape) < right, labels, given)
     tagged = Tagged(tags.ravel(), labels.ravel(), np.repeat(np.arange(sentences), 8))
-    path = folder / "predictions" / "ner-dev-output.txt"
-    write_tags(path, ["a word"] * labels.size, tagged, NAMES)
-    named = [[[NAMES[tag] for tag in row] for row in rows.tolist()] for rows in (labels, tags)]
     head = {"problem_type": "token_classification", "labels": NAMES}
-    write_run(folder, "ner", head, {"ner_f1": float(f1_score(*named))})
-    return named
+    rows = write_run(folder, "ner", head, tagged, None)
+    named = [[[NAMES[tag] for tag in row] for row in rows.tolist()] for rows in (labels, tags)]
+    return *named, rows["ner"]
 
 
 def test_tags_of_two_runs_are_compared_by_sentences(tmp_path):
-    labels, first_tags = write_sentences(tmp_path / "a", 0.6, 1)
-    _, second_tags = write_sentences(tmp_path / "b", 0.9, 2)
-    rows = {"ner": ([str(number) for number in range(60)], lists(labels))}
+    labels, first_tags, first = write_sentences(tmp_path / "a", 0.6, 1)
+    _, second_tags, second = write_sentences(tmp_path / "b", 0.9, 2)
 
-    first, second = (read_scored_rows(tmp_path / name, rows)["ner"] for name in ("a", "b"))
     (found,) = compare_runs({"ner": first}, {"ner": second}, resamples=300)
 
     drawn = np.random.default_rng(3).integers(60, size=(5, 60))
-    for row, values in zip(
-        drawn, zip(first.score(drawn), second.score(drawn), strict=True), strict=True
-    ):
-        for tags, value in zip((first_tags, second_tags), values, strict=True):
+    for run, tags in ((first, first_tags), (second, second_tags)):
+        for row in drawn:
             chosen = [[sentences[place] for place in row] for sentences in (labels, tags)]
-            assert value == pytest.approx(f1_score(*chosen))
+            assert run.score(row) == pytest.approx(f1_score(*chosen))
     assert (found.metric, found.rows, found.task) == ("f1", 60, "ner")
     assert found.low > 0
-
-
-def test_changed_tags_and_broken_lines_are_noticed(tmp_path):
-    labels, _ = write_sentences(tmp_path, 0.8, 1)
-    ids = [str(number) for number in range(60)]
-
-    with pytest.raises(ValueError, match="its 60 rows are not the current 60 validation rows"):
-        read_scored_rows(tmp_path, {"ner": (ids, lists(labels[::-1]))})
-    path = tmp_path / "predictions" / "ner-dev-output.txt"
-    path.write_text("a O O\n\nb O\n")
-    with pytest.raises(ValueError, match=r"output.txt:3: 'b O'; expected a word and two tags"):
-        read_tags(path)
+    assert first.ids[0] == f"0 {' '.join(labels[0])}"
 
 
 def test_no_entity_at_all_is_an_f1_of_zero():
     problem = make_problem("token_classification")
-    rows = ScoredRows(problem, ["a"], np.zeros((1, 3), int), lists([["O"]]))
+    rows = ScoredRows(problem, ["a"], np.zeros((1, 3), int), np.zeros(1))
 
     assert rows.metric == 0

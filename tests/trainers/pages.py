@@ -59,10 +59,15 @@ class PageReader(HTMLParser):
         ]
 
 
-def read_blocks(folder, task):
-    """Return the blocks of a task in ``report.json``, by title."""
-    report = json.loads((folder / "report.json").read_text())
-    return {block["title"]: block for block in report["blocks"][task]}
+def read_sections(folder):
+    """Return the sections of ``report.json``, by title."""
+    sections = json.loads((folder / "report.json").read_text())
+    return {section["title"]: section for section in sections}
+
+
+def read_blocks(folder, title):
+    """Return the blocks of a section of ``report.json``, by title."""
+    return {block["title"]: block for block in read_sections(folder)[title]["blocks"]}
 
 
 def read_rows(table):

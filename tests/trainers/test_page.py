@@ -1,6 +1,5 @@
 """report.html: the numbers of the run, complete, self-contained, and harmless for any data."""
 
-import json
 import pickle
 import random
 import re
@@ -13,18 +12,11 @@ from hypothesis import given, settings, strategies as st
 from sklearn.metrics import confusion_matrix
 
 from tests.trainers import tiny
-from tests.trainers.pages import PageReader, read_blocks
-from trainers import (
-    Annealed,
-    RunFacts,
-    evaluate_run,
-    report_run,
-    spread,
-    write_report,
-    write_results,
-)
+from tests.trainers.pages import PageReader, read_blocks, read_sections
+from trainers import Annealed, RunFacts, evaluate_run, report_run, spread
 from trainers.problems.base import MAX_QUOTED_CHARACTERS
-from trainers.reports.page import write_evidence
+from trainers.problems.blocks import Code, Example, Examples, Figure, Table
+from trainers.reports.page import Section, write_page
 from trainers.reports.texts import count, printable
 
 NASTY = (
@@ -76,50 +68,22 @@ def found(evaluated, tmp_path):
 
 @pytest.fixture
 def write(found, encoded):
-    """Write the results and the report of the run; gives the folder."""
+    """Write the report of the run; gives the folder."""
     trainer, results, outputs = found
 
     def write(text="", examples=4, **facts):
         known = {"command": "accelerate launch finetune.py", "recipe": "seed: 1\n"}
         known |= {"model_name_or_path": None, "data": dict.fromkeys(tiny.SIZES, "own")}
         known |= {"bad_rows": {"moods": ["a.tsv:3: no label"], "pairs": []}} | facts
-        history, trainer.state.log_history = trainer.state.log_history, []
-        write_results(trainer, encoded, results, outputs, RunFacts(**known))  # without its plot
-        trainer.state.log_history = history
         texts = {task: make_texts(task, 23, text) for task in tiny.SIZES}
-        return report_run(trainer, encoded, outputs, texts, examples).parent
+        known = RunFacts(**known)
+        return report_run(trainer, encoded, results, outputs, known, texts, examples).parent
 
     return write
 
 
 def read(folder):
     return PageReader((folder / "report.html").read_text(encoding="utf-8"))
-
-
-def replace_strings(content, new):
-    """Put another text in the place of every string that a user or a data set decides about."""
-    if isinstance(content, dict):
-        return {key: replace_strings(value, new) for key, value in content.items()}
-    if isinstance(content, list):
-        return [replace_strings(value, new) for value in content]
-    return new if isinstance(content, str) else content
-
-
-def make_nasty(folder, nasty=NASTY):
-    """Make every text and name of a run nasty."""
-    metrics = json.loads((folder / "metrics.json").read_text())
-    evidence = json.loads((folder / "report.json").read_text())
-    for name in ("command", "recipe", "data", "bad_rows", "versions", "model_name_or_path"):
-        metrics[name] = replace_strings(metrics[name], nasty)
-    evidence["environment"] = replace_strings(evidence["environment"], nasty)
-    for block in (block for blocks in evidence["blocks"].values() for block in blocks):
-        if "rows" in block:
-            block["rows"] = replace_strings(block["rows"], nasty)
-    text = json.dumps([metrics, evidence])
-    # tasks and their logs also have names
-    text = text.replace("moods", json.dumps(nasty)[1:-1])
-    for name, content in zip(("metrics.json", "report.json"), json.loads(text), strict=True):
-        (folder / name).write_text(json.dumps(content))
 
 
 def test_every_task_has_a_section_and_every_anchor_its_target(write):
@@ -130,11 +94,10 @@ def test_every_task_has_a_section_and_every_anchor_its_target(write):
     assert titles == ["Results", "moods", "pairs", "scores", "Training", "Data", "Environment"]
     names = {found["id"] for _, found in page.elements if "id" in found}
     assert {link.removeprefix("#") for link in page.links if link.startswith("#")} <= names
-    sections = page.find("section")
-    assert all(section["aria-labelledby"] in names for section in sections)
+    assert all(section["aria-labelledby"] in names for section in page.find("section"))
 
 
-def test_the_page_needs_nothing_but_itself(write):
+def test_the_page_needs_nothing_but_itself_and_everything_has_a_name(write):
     text = (write() / "report.html").read_text()
     page = PageReader(text)
 
@@ -143,38 +106,29 @@ def test_the_page_needs_nothing_but_itself(write):
     assert not page.find("script")
     (policy,) = page.find("meta", **{"http-equiv": "Content-Security-Policy"})
     assert policy["content"].startswith("default-src 'none'")
-
-
-def test_plots_have_names_and_tables_have_headers(write):
-    page = read(write())
-
-    plots = [svg for svg in page.find("svg") if svg.get("aria-hidden") != "true"]
-    assert plots
-    assert all(svg["role"] == "img" and svg["aria-label"] for svg in plots)
-    for table in re.findall(
-        r"<table.*?</table>", write().joinpath("report.html").read_text(), re.DOTALL
-    ):
+    assert page.find("svg")
+    assert all(svg["role"] == "img" and svg["aria-label"] for svg in page.find("svg"))
+    for table in re.findall(r"<table.*?</table>", text, re.DOTALL):
         assert '<th scope="col"' in table
     assert all(found["scope"] in ("row", "col") for found in page.find("th"))
 
 
-def test_the_numbers_equal_metrics_json(write):
-    folder = write()
-    metrics = json.loads((folder / "metrics.json").read_text())
+def test_the_numbers_are_those_of_the_results(write, found):
+    results = found[1]
 
-    rows = [" ".join(row.split()) for row in read(folder).texts["tr"]]
+    rows = [" ".join(row.split()) for row in read(write()).texts["tr"]]
 
-    for name, value in metrics["validation"]["metrics"].items():
+    for name, value in results["validation"].metrics.items():
         if name in ("mean", "leaderboard"):
             task, metric = "all tasks", name
         else:
             task, metric = name.split("_", 1)
-        error = metrics["validation"]["standard_errors"].get(task)
+        error = results["validation"].standard_errors.get(task)
         is_primary = metric in ("accuracy", "pearson")
         begin = f"{task}{metric}{value:.4f}" + (f" ± {error:.4f}" if is_primary else "")
         (row,) = [row for row in rows if row.startswith(f"{task}{metric}")]
         assert row.startswith(begin)
-        assert f"{metrics['train']['metrics'][name]:.4f}" in row
+        assert f"{results['train'].metrics[name]:.4f}" in row
 
 
 def test_the_confusion_matrix_matches_the_predictions(write, found, encoded):
@@ -187,32 +141,26 @@ def test_the_confusion_matrix_matches_the_predictions(write, found, encoded):
     assert [int(cell) for cell in cells[:9]] == expected.flatten().tolist()
 
 
-def test_the_calibration_error_matches_the_predictions(write, found, encoded):
-    outputs = found[2]["moods", "validation"]
-    said = torch.softmax(torch.as_tensor(outputs.logits), dim=1).amax(dim=1).double().numpy()
-    is_right = outputs.predictions == np.asarray(encoded["moods"]["validation"]["labels"])
-    bins = np.ceil(said * 10)  # (0, 0.1], (0.1, 0.2], ...
-    parts = [bins == number for number in np.unique(bins)]
-    error = sum(abs(is_right[part].mean() - said[part].mean()) * part.mean() for part in parts)
-
-    texts = [text for text in read(write()).texts["figcaption"] if "calibration error" in text]
-
-    assert f"error {error:.3f}: mean confidence {said.mean():.3f}, accuracy" in texts[0]
-
-
 def test_the_worst_errors_are_quoted_with_the_texts_of_their_rows(write, found, encoded):
-    folder = write(examples=3)
+    folder = write(examples=7)
 
     errors = read_blocks(folder, "scores")["Worst errors"]["rows"]
 
     outputs = found[2]["scores", "validation"]
     distances = np.abs(outputs.predictions - np.asarray(encoded["scores"]["validation"]["labels"]))
     row = int(distances.argmax())
-    assert len(errors) == 3
+    assert len(errors) == 7
     assert errors[0]["id"] == f"scores-{row}"
     assert errors[0]["texts"] == [f"sentence1 of {row}", f"sentence2 of {row}"]
     assert errors[0]["size"] == pytest.approx(distances.max())
-    assert f"sentence2 of {row}</p>" in (folder / "report.html").read_text()
+    text = (folder / "report.html").read_text()
+    assert f"sentence2 of {row}</p>" in text
+    section = text[text.index('id="section-4"') :]
+    shown, folded = re.findall(r'<table class="errors">.*?</table>', section, re.DOTALL)
+    assert shown.count('<td class="quoted">') == 5
+    assert folded.count('<td class="quoted">') == 2
+    assert all(error["id"] in shown for error in errors[:5])
+    assert "<summary>2 more</summary>" in section
 
 
 def test_without_examples_no_text_leaves_the_data(write):
@@ -242,70 +190,56 @@ def test_a_long_text_is_folded_and_a_very_long_one_cut(write):
     assert (folder / "report.html").stat().st_size < 300_000
 
 
-def test_what_comes_from_data_is_text_and_nothing_else(write):
-    folder = write(model_name_or_path="owner/model")
-    before = read(folder)
-    make_nasty(folder)
+@pytest.mark.parametrize("examples", [15, pytest.param(60, marks=pytest.mark.slow)])
+def test_any_text_is_text_and_nothing_else(tmp_path, examples):
+    def write(text):
+        blocks = [
+            Table(text, [(text, ""), ("rows", ",")], [[text, 1]], text, is_folded=True),
+            Figure(text, "x", "y", {"a": [[1, 2.0], [2, 3.0]]}, text),
+            Examples(text, [Example(text, [text], text, text, 1.0)], text, ".1%", text, text),
+            Code(text, text, text),
+        ]
+        write_page(tmp_path / "a.html", text, text, text, [Section(text, [text], blocks)])
+        return PageReader((tmp_path / "a.html").read_text(encoding="utf-8"))
 
-    write_report(folder)
+    before = write("a")
 
-    text = (folder / "report.html").read_text(encoding="utf-8")
-    page = PageReader(text)
-    assert page.faults == []
-    assert [tag for tag, _ in page.elements] == [tag for tag, _ in before.elements]
-    # no attribute came out of a quoted text
-    assert [sorted(found) for _, found in page.elements] == [
-        sorted(found) for _, found in before.elements
-    ]
-    assert "<script" not in text
-    assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", text)
-    shown = NASTY.replace("\x00", "\u2400").replace("\x07", "\u2407").replace("\x85", "\ufffd")
-    assert shown in [name.strip() for name in page.texts["h2"]]
-    assert any(shown in svg.get("aria-label", "") for svg in page.find("svg"))
-    assert shown in page.texts["bdi"]
-
-
-@pytest.mark.parametrize("count", [15, pytest.param(60, marks=pytest.mark.slow)])
-def test_any_text_is_text_and_nothing_else(write, count):
-    folder = write(model_name_or_path="owner/model", recipe="seed: 1")
-    files = {name: (folder / name).read_bytes() for name in ("metrics.json", "report.json")}
-    before = [tag for tag, _ in read(folder).elements if tag != "wbr"]
-
-    @settings(max_examples=count, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=examples, deadline=None, derandomize=True, database=None)
     @given(st.text(LETTERS, min_size=1, max_size=30).filter(str.strip))
     def check(text):
-        for name, content in files.items():
-            (folder / name).write_bytes(content)
-        make_nasty(folder, text)
-        write_report(folder)
-
-        page = read(folder)
+        page = write(text)
         assert page.faults == []
-        assert [tag for tag, _ in page.elements if tag != "wbr"] == before
-        shown = [" ".join(one.split()) for one in page.texts["bdi"]]
+        assert [tag for tag, _ in page.elements] == [tag for tag, _ in before.elements]
+        # no attribute came out of a text
+        assert [sorted(found) for _, found in page.elements] == [
+            sorted(found) for _, found in before.elements
+        ]
+        shown = [" ".join(part.split()) for part in page.texts["bdi"]]
         assert " ".join(printable(text).split()) in shown
 
     check()
+    page = write(NASTY)
+    assert page.faults == []
+    assert "script" not in page.texts
+    shown = NASTY.replace("\x00", "\u2400").replace("\x07", "\u2407").replace("\x85", "\ufffd")
+    assert shown in [name.strip() for name in page.texts["h2"]]
+    assert any(shown in svg.get("aria-label", "") for svg in page.find("svg"))
 
 
-def test_lone_surrogates_and_controls_become_printable():
+def test_lone_surrogates_and_controls_become_printable(write):
     assert printable({"a\ud800": ["\x1b[0m", 1.5, None]}) == {"a\ufffd": ["\u241b[0m", 1.5, None]}
     assert printable("line\n\ttab\U0001f600") == "line\n\ttab\U0001f600"
-
-
-def test_a_surrogate_in_the_command_does_not_cost_the_page(write):
+    # and a surrogate in the command does not cost the page
     folder = write(command="finetune.py --output_dir \udcff")
-
     assert "--output_dir \ufffd" in (folder / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_run_with_tasks_alone_in_its_log_is_drawn_by_its_steps(write):
-    folder = write()
-
-    labels = [svg.get("aria-label", "") for svg in read(folder).find("svg")]
-
+def test_a_run_with_tasks_alone_in_its_log_is_drawn_by_its_steps(write, found):
+    labels = [svg.get("aria-label", "") for svg in read(write()).find("svg")]
     assert any("training: 1.25 at 1," in label for label in labels)
-    assert "Nothing was logged" in (folder / "report.html").read_text()  # of scores
+
+    found[0].state.log_history = [{"step": 1, "loss_moods": float("nan")}]
+    assert "No finite value was logged." in (write() / "report.html").read_text()
 
 
 def test_the_step_whose_weights_were_kept_is_marked_if_it_is_not_the_last(
@@ -313,13 +247,14 @@ def test_the_step_whose_weights_were_kept_is_marked_if_it_is_not_the_last(
 ):
     assert "The vertical line" not in (write() / "report.html").read_text()
     monkeypatch.setattr(found[0].state, "best_global_step", 1)
+    monkeypatch.setattr(found[0].state, "epoch", 1.5)
     monkeypatch.setattr(found[0].args, "load_best_model_at_end", True)
 
     text = (write() / "report.html").read_text()
 
     assert text.count("The vertical line marks step 1, whose weights were evaluated.") == 3
-    assert "Evaluated at step 1, whose weights were the best." in text
-    assert re.search(r"the best\. That was after [\d.]+ of [\d.]+ epochs?\.", text)
+    assert "Evaluated at step 1, whose weights were the best. That was after 0.75 of 1.5" in text
+    assert "2 optimizer steps, 1.5 epochs, seed" in text
 
 
 @pytest.mark.parametrize(
@@ -331,70 +266,53 @@ def test_the_step_whose_weights_were_kept_is_marked_if_it_is_not_the_last(
         ("a/my-seed-1", "my-seed-1"),
     ],
 )
-def test_a_run_of_many_seeds_is_named_after_its_row(write, folder, name):
-    written = write()
-    moved = written.parent / "moved" / folder
-    moved.parent.mkdir(parents=True)
-    written.rename(moved)
+def test_a_run_of_many_seeds_is_named_after_its_row(write, found, tmp_path, folder, name):
+    found[0].args.output_dir = str(tmp_path / folder)
 
-    write_report(moved)
-
-    assert read(moved).texts["h1"] == [name]
+    assert read(write()).texts["h1"] == [name]
 
 
 @pytest.mark.parametrize(
-    ("epochs", "title", "steps"),
-    [(3.0, "all 3 epochs", 90), (1.0, "the only epoch", 30), (2.5, "epoch 1 if it were whole", 30)],
+    ("epochs", "title", "steps"), [(3.0, "3 epochs", 90), (1.0, "1 epoch", 30)]
 )
 def test_changing_shares_are_of_the_whole_run(tmp_path, encoded, epochs, title, steps):
-    sampling = Annealed()
-    trainer = tiny.make_trainer(tmp_path, own={"sampling": sampling, "steps_per_epoch": 30})
+    trainer = tiny.make_trainer(tmp_path, own={"sampling": Annealed(), "steps_per_epoch": 30})
     trainer.state.epoch = epochs
+    facts = RunFacts("", "", None, {}, {})
 
-    write_evidence(trainer, encoded, {})
+    report_run(trainer, encoded, {}, {}, facts)
 
-    evidence = json.loads((tmp_path / "report.json").read_text())
-    assert evidence["shares_of"] == title
-    assert sum(share["steps"] for share in evidence["shares"].values()) == steps
-
-
-def test_the_page_explains_the_shares(write):
-    folder = write()
-    for title in ("an epoch", "all 4 epochs"):
-        evidence = json.loads((folder / "report.json").read_text())
-        evidence["shares_of"] = title
-        (folder / "report.json").write_text(json.dumps(evidence))
-
-        write_report(folder)
-
-        assert f"Share of each task in {title}" in read(folder).texts["h3"]
+    shares = read_blocks(tmp_path, "Training")[f"Share of each task in {title}"]
+    assert sum(row[1] for row in shares["rows"]) == steps
 
 
-def test_the_page_can_be_made_again_of_the_folder_alone(write):
-    folder = write()
-    before = (folder / "report.html").read_bytes()
-    (folder / "report.html").unlink()
+def test_the_sections_of_a_run_have_its_facts(write):
+    sections = read_sections(
+        write(
+            notes={"pairs": ["a note"]}, splits={"moods": {"test": {"rows": 4, "training_rows": 1}}}
+        )
+    )
 
-    assert write_report(folder) == folder / "report.html"
+    assert sections["Data"]["notes"] == [
+        "pairs: a note",
+        "moods: 1 of 4 test rows (25.0%) have the texts or tokens of a training row.",
+    ]
+    rows, skipped = sections["Data"]["blocks"]
+    assert rows["rows"][0] == ["moods", "own", 23, 23, None, 1]
+    assert skipped["rows"] == [["a.tsv:3: no label"]]
+    titles = [block["title"] for block in sections["Training"]["blocks"]]
+    assert titles == ["Command", "Share of each task in an epoch", "Recipe"]
+    assert sections["Training"]["notes"] == ["Initial weights: random."]
 
-    assert (folder / "report.html").read_bytes() == before
 
+def test_one_task_has_no_mean_of_its_metric(tmp_path, encoded):
+    trainer = tiny.make_trainer(tmp_path, own={"tasks": tiny.make_tasks()[:1]})
+    rows = {"moods": encoded["moods"]}
+    results, outputs = evaluate_run(trainer, rows)
+    report_run(trainer, rows, results, outputs, RunFacts("", "", None, {}, {}))
 
-def test_one_task_has_no_mean_of_its_metric(write):
-    folder = write()
-    assert "all tasks" in [text.strip() for text in read(folder).texts["bdi"]]
-    for name in ("metrics.json", "report.json"):
-        content = json.loads((folder / name).read_text())
-        for part in ("problem_types", "tasks", "curves"):
-            if part in content:
-                content[part] = {"moods": content[part]["moods"]}
-        (folder / name).write_text(json.dumps(content))
-
-    write_report(folder)
-
-    rows = [" ".join(row.split()) for row in read(folder).texts["tr"]]
-    assert any(row.startswith("moodsaccuracy") for row in rows)
-    assert "all tasks" not in [text.strip() for text in read(folder).texts["bdi"]]
+    names = [row[0] for row in read_blocks(tmp_path, "Results")["All metrics"]["rows"]]
+    assert set(names) == {"moods"}
 
 
 @pytest.mark.parametrize(
@@ -405,75 +323,15 @@ def test_one_is_singular(number, text):
     assert count(number, "row").endswith("row" if number == 1 else "rows")
 
 
-def test_the_header_counts_epochs(write):
-    folder = write()
-    content = json.loads((folder / "metrics.json").read_text())
-    for steps, epochs, expected in ((1, 1.0, "1 optimizer step, 1 epoch,"), (9, 3, "9 optimizer")):
-        content |= {"steps": steps, "epochs": epochs}
-        (folder / "metrics.json").write_text(json.dumps(content))
-        write_report(folder)
-        assert any(text.startswith(expected) for text in read(folder).texts["p"])
-
-
-def test_errors_are_rows_of_a_table_and_most_are_folded(write):
-    folder = write(examples=7)
-
-    text = (folder / "report.html").read_text()
-
-    errors = read_blocks(folder, "scores")["Worst errors"]["rows"]
-    section = text[text.index('id="section-4"') :]
-    shown, folded = re.findall(r'<table class="errors">.*?</table>', section, re.DOTALL)
-    assert len(errors) == 7
-    assert shown.count('<td class="quoted">') == 5
-    assert folded.count('<td class="quoted">') == 2
-    assert all(error["id"] in shown for error in errors[:5])
-    assert "<summary>2 more</summary>" in section
-
-
-def test_the_best_evaluation_is_named_with_its_epoch(write, found, monkeypatch):
-    found[0].state.log_history = [
-        {"step": step, "eval_moods_accuracy": value, "eval_moods_loss": 1 - value}
-        for step, value in ((1, 0.25), (2, 0.75), (3, 0.5))
-    ]
-    monkeypatch.setattr(found[0].state, "global_step", 3)
-    monkeypatch.setattr(found[0].state, "epoch", 1.5)
-
-    text = (write() / "report.html").read_text()
-
-    assert "Ringed: the best accuracy, 0.75 at step 2, epoch 1." in text
-    assert "Ringed: the best held-out loss, 0.25 at step 2, epoch 1." in text
-
-
-def test_a_loss_that_is_no_number_is_shown_as_such(write, found):
-    found[0].state.log_history = [{"step": 1, "loss_moods": float("nan")}]
-
-    folder = write()
-
-    assert "No finite value was logged." in (folder / "report.html").read_text()
-
-
-@pytest.mark.parametrize("name", ["metrics.json", "report.json"])
-@pytest.mark.parametrize(("content", "message"), [(None, "has no {}"), ("{", "{}' cannot be read")])
-def test_a_folder_that_is_no_run_is_named(write, name, content, message):
-    folder = write()
-    (folder / name).unlink()
-    if content:
-        (folder / name).write_text(content)
-
-    with pytest.raises(ValueError, match=message.format(name)):
-        write_report(folder)
-
-
-def test_a_report_that_fails_costs_neither_run_nor_results(found, encoded, write, caplog):
+def test_a_report_that_fails_costs_neither_run_nor_results(write, found, encoded, caplog):
     folder = write()
     (folder / "report.html").unlink()
     (folder / "report.html").mkdir()  # nobody can write a page there
-    before = (folder / "metrics.json").read_bytes()
 
-    assert report_run(found[0], encoded, found[2]) is None
+    facts = RunFacts("", "", None, {}, {})
+    assert report_run(found[0], encoded, found[1], found[2], facts) is None
 
     assert "report.html could not be written" in caplog.text
-    assert (folder / "metrics.json").read_bytes() == before
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
 
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from trainers import PROBLEMS, Predicted
-from trainers.problems.base import read_predictions
 
 
 def write(folder, ids, predictions, problem_type="similarity"):
@@ -40,27 +39,12 @@ def test_the_bytes_equal_the_course_format(tmp_path, problem_type, predictions, 
     assert [entry.name for entry in path.parent.iterdir()] == ["dev-output.csv"]
 
 
-def test_ids_with_odd_characters_are_read_back(tmp_path):
-    ids = ["r1\x85x", "r2\u2028x", "r3 , x"]
-    names, values = read_predictions(write(tmp_path, ids, [0.5, 1.0, 2.0]))
-
-    assert names == ids
-    assert values.tolist() == [0.5, 1.0, 2.0]
-
-
-@pytest.mark.parametrize(
-    ("predictions", "message"),
-    [
-        ([1.0, 2.0], "1 ids but 2 predictions"),
-        ([float("nan")], "prediction of row 'x' is nan"),
-    ],
-)
-def test_bad_predictions_leave_the_old_file(tmp_path, predictions, message):
+def test_bad_predictions_leave_the_old_file(tmp_path):
     path = tmp_path / "dev-output.csv"
     path.write_text("before")
 
-    with pytest.raises(ValueError, match=message):
-        write(tmp_path, ["x"], predictions)
+    with pytest.raises(ValueError, match="prediction of row 'x' is nan"):
+        write(tmp_path, ["x"], [float("nan")])
 
     assert path.read_text() == "before"
     assert len(list(tmp_path.iterdir())) == 1

@@ -84,10 +84,19 @@ def test_training_rows_are_measured_but_not_predicted(trainer, encoded, facts, t
     accuracy = (outputs["moods", "train"].predictions == labels).mean()
     assert metrics["train"]["metrics"]["moods_accuracy"] == pytest.approx(accuracy)
     names = {path.name for path in (tmp_path / "run" / "predictions").iterdir()}
-    assert names == {f"{task}-dev-output.csv" for task in tiny.SIZES}
+    assert names == {f"{task}-dev{end}" for task in tiny.SIZES for end in ("-output.csv", ".npz")}
 
 
-def test_results_and_history_are_written(trainer, encoded, facts, tmp_path):
+def test_auxiliary_tasks_are_not_compared(make_trainer, encoded, facts, tmp_path):
+    trainer = make_trainer(own={"tasks": tiny.make_tasks(moods={"auxiliary": True})})
+    rows = select(encoded, "validation")
+    write_results(trainer, rows, *evaluate_run(trainer, rows), facts)
+
+    samples = {path.name for path in (tmp_path / "run" / "predictions").glob("*.npz")}
+    assert samples == {"pairs-dev.npz", "scores-dev.npz"}
+
+
+def test_results_are_written(trainer, encoded, facts, tmp_path):
     write_results(trainer, encoded, *evaluate_run(trainer, select(encoded)), facts)
 
     folder = tmp_path / "run"
@@ -95,10 +104,9 @@ def test_results_and_history_are_written(trainer, encoded, facts, tmp_path):
     assert set(metrics["versions"]) == set(LIBRARIES)
     assert metrics["bad_rows"] == {"moods": ["a.tsv:3: no label"]}
     assert set(metrics["tasks"]) == set(tiny.SIZES)
-    assert len(list((folder / "predictions").iterdir())) == 6
+    assert len(list((folder / "predictions").iterdir())) == 9
     first = (folder / "predictions" / "moods-test-output.csv").read_text().splitlines()[1]
     assert first.startswith("moods-0 , ")
-    assert (folder / "history.png").is_file()
 
 
 @pytest.mark.parametrize(

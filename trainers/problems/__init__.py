@@ -33,18 +33,10 @@ PROBLEMS: dict[str, type[Problem[Any]]] = {
 }
 
 
-def read_problems(
-    results: Mapping[str, Any], problem_types: Mapping[str, str] | None = None
-) -> dict[str, Problem[Any]]:
-    """Create the problems of a run from its ``metrics.json``.
-
-    Args:
-        results: The content of the file.
-        problem_types: Problem type of each task; None takes those that its model describes.
-    """
-    described = results["tasks"] or {}
-    specs = {task: parse_fields(task, fields) for task, fields in described.items()}
-    types = problem_types or {task: spec.problem_type for task, spec in specs.items()}
+def read_problems(results: Mapping[str, Any]) -> dict[str, Problem[Any]]:
+    """Create the problems of a run from its ``metrics.json``."""
+    specs = {task: parse_fields(task, fields) for task, fields in (results["tasks"] or {}).items()}
+    types = {task: spec.problem_type for task, spec in specs.items()}
     return make_problems(types, specs, results.get("metrics"))
 
 

@@ -20,7 +20,6 @@ from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import TextSource
 from trainers.files import write_text
 
-from .analysis import LabelIssues
 from .blocks import Block, Example, Examples
 from .metrics import ACCURACY, EVALUATE, Metric, binomial_error, load_module, make_module_metric
 
@@ -254,6 +253,10 @@ class Problem(ABC, Generic[Outputs]):
         """Return values (N, ...) and labels (N,) of independent rows, for a bootstrap."""
         raise NotImplementedError(f"{self.problem_type} has no predictions to resample")
 
+    def identify(self, outputs: Outputs, rows: Any) -> list[str]:
+        """Return texts that are equal only for equal rows of a sample, (N,)."""
+        raise NotImplementedError(f"{self.problem_type} has no predictions to resample")
+
     def score(self, values: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
         """Compute the headline metric of draws of a sample, (..., N) -> (...)."""
         raise NotImplementedError(f"{self.problem_type} has no predictions to resample")
@@ -268,41 +271,19 @@ class Problem(ABC, Generic[Outputs]):
             scores.append(float(self.score(values[rows], labels[rows])))
         return float(np.nanstd(scores))
 
-    def prediction_file(self, stem: str) -> str:
-        """Name the file that ``read`` reads, for a task and split such as ``sst-dev``."""
-        raise NotImplementedError(f"{self.problem_type} has no prediction files")
-
     def write(self, folder: Path, stem: str, outputs: Outputs, rows: Any) -> None:
-        """Write the predictions for rows with ids; ``stem`` is task and split."""
-        raise NotImplementedError(f"{self.problem_type} has no prediction files")
+        """Write the predictions for rows with ids in the format of a benchmark, if there is one.
 
-    def find_label_issues(self, outputs: Outputs) -> LabelIssues | None:
-        """Find rows whose label is probably wrong; None without labels that are classes."""
-        return None
+        Args:
+            folder: Folder of the files.
+            stem: Task and split, such as ``sst-dev``.
+            outputs: The predictions.
+            rows: The encoded rows.
+        """
 
     def tabulate(self, outputs: Outputs) -> dict[str, list[Any]] | None:
         """Return columns for a table of predictions, each (N,); None if the type has no table."""
         return None
-
-    def read(
-        self, folder: Path, stem: str, ids: Sequence[str], references: NDArray[Any]
-    ) -> Outputs:
-        """Read what ``write`` wrote.
-
-        Args:
-            folder: The folder.
-            stem: Task and split.
-            ids: Ids of the current rows, (N,); other rows in the file raise ValueError.
-            references: Their labels; a list each for questions and sentences, (N,).
-        """
-        raise NotImplementedError(f"{self.problem_type} has no prediction files")
-
-    def find_file(self, folder: Path, stem: str) -> Path:
-        """Return the path of the predictions; a missing file raises ValueError."""
-        path = folder / self.prediction_file(stem)
-        if not path.is_file():
-            raise ValueError(f"{str(path)!r} is missing; repeat the run")
-        return path
 
     @staticmethod
     def format_glue(prediction: float, labels: Sequence[str] | None) -> str:
@@ -317,11 +298,6 @@ class Problem(ABC, Generic[Outputs]):
     def smooths_labels(self) -> bool:
         """Whether labels are classes that ``label_smoothing_factor`` mixes in training."""
         return False
-
-    @property
-    def plotted(self) -> tuple[str, ...]:
-        """Metrics in the plot of the whole run."""
-        return self.headline[:1]
 
     @property
     def loss_curves(self) -> dict[str, dict[str, str]]:
@@ -339,15 +315,6 @@ class Problem(ABC, Generic[Outputs]):
 def find_output(outputs: Any, *names: str) -> Tensor:
     """Return the first of some outputs of a model that is not None."""
     return next(outputs[name] for name in names if outputs.get(name) is not None)
-
-
-def check_same_rows(path: Path, found: Sequence[Any], rows: Sequence[Any]) -> None:
-    """Raise ValueError unless a prediction file has the current rows."""
-    if found != rows:
-        raise ValueError(
-            f"{str(path)!r}: its {len(found)} rows are not the current {len(rows)} "
-            "validation rows; repeat the run"
-        )
 
 
 def quote(row: Mapping[str, Any]) -> list[str]:
@@ -377,8 +344,9 @@ class LabelledProblem(Problem[Predicted]):
     is_comparable = True
     teaching: ClassVar[Literal["logits"] | None] = "logits"
     dtype: ClassVar[type] = np.int64
-    # Source: Stanford CS 224N default final project, evaluation.py.
-    header: ClassVar[str]
+    # First line of a file of predictions in the format of the default final project of Stanford's
+    # CS 224N (evaluation.py); empty without such a file.
+    header: ClassVar[str] = ""
 
     @property
     def names(self) -> Sequence[str]:
@@ -464,12 +432,12 @@ class LabelledProblem(Problem[Predicted]):
     def sample(self, outputs: Predicted) -> tuple[NDArray[Any], NDArray[Any]]:
         return outputs.predictions.astype(self.dtype), np.asarray(outputs.labels)
 
+    def identify(self, outputs: Predicted, rows: Any) -> list[str]:
+        return list(map(str, rows["id"][:]))
+
     def score(self, values: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
         metric: Any = self.reported[0]
         return metric.draws(values, labels)
-
-    def prediction_file(self, stem: str) -> str:
-        return f"{stem}-output.csv"
 
     @staticmethod
     def format_value(value: float) -> str:
@@ -477,20 +445,18 @@ class LabelledProblem(Problem[Predicted]):
         return str(np.float32(value))
 
     def write(self, folder: Path, stem: str, outputs: Predicted, rows: Any) -> None:
-        ids, predictions = rows["id"][:], outputs.predictions.tolist()
-        if len(ids) != len(predictions):
-            raise ValueError(
-                f"{len(ids)} ids but {len(predictions)} predictions; expected one each"
-            )
+        """Write ``id , prediction`` of each row, if the course has a file for the type."""
+        if not self.header:
+            return
         lines = [self.header]
-        for name, prediction in zip(ids, predictions, strict=True):
+        for name, prediction in zip(rows["id"][:], outputs.predictions.tolist(), strict=True):
             value = float(prediction)
             if not math.isfinite(value):
                 raise ValueError(
                     f"the prediction of row {name!r} is {value}; expected a finite number"
                 )
             lines.append(f"{name} , {self.format_value(value)} \n")
-        write_text(folder / self.prediction_file(stem), "".join(lines))
+        write_text(folder / f"{stem}-output.csv", "".join(lines))
 
     def tabulate(self, outputs: Predicted) -> dict[str, list[Any]]:
         columns = {"prediction": [self.format_exactly(value) for value in outputs.predictions]}
@@ -504,14 +470,6 @@ class LabelledProblem(Problem[Predicted]):
     def format_exactly(self, value: Any) -> str:
         """Format a label or a prediction for a table."""
         return self.format_label(value)
-
-    def read(
-        self, folder: Path, stem: str, ids: Sequence[str], references: NDArray[Any]
-    ) -> Predicted:
-        path = self.find_file(folder, stem)
-        found, predictions = read_predictions(path)
-        check_same_rows(path, found, ids)
-        return Predicted(None, predictions, references)
 
     # What the errors are ordered by, how it is written, and the sentence above them.
     error_size: ClassVar[str] = "off by"
@@ -551,20 +509,3 @@ class LabelledProblem(Problem[Predicted]):
         """Show a row, with its texts if they may be quoted."""
         texts = [] if evaluated.texts is None else quote(evaluated.texts[row])
         return Example(str(evaluated.rows[row]["id"]), texts, label, prediction, size)
-
-
-def read_predictions(path: Path) -> tuple[list[str], NDArray[np.float64]]:
-    """Read the names (N,) and predictions (N,) of a file; ValueError names a broken line."""
-    ids, values = [], []
-    # splitlines would split ids at characters that do not end a line
-    lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    for number, line in enumerate(lines[1:], start=2):
-        name, comma, text = line.rpartition(" , ")
-        try:
-            values.append(float(text))
-        except ValueError:
-            comma = ""
-        if not comma:
-            raise ValueError(f"{path}:{number}: {line!r}; expected an id, ' , ' and a number")
-        ids.append(name)
-    return ids, np.asarray(values, dtype=np.float64)

@@ -1,11 +1,8 @@
 """Tasks whose labels are classes, and what depends on probabilities: calibration, thresholds."""
 
-import csv
-import io
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -18,7 +15,6 @@ from modeling_minbert.pooled_types import MultiLabelClassificationTask, Paraphra
 from trainers.data.dataset import Rows
 from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import FlatRows
-from trainers.files import write_text
 
 from .analysis import (
     MOST_CLASSES,
@@ -33,7 +29,6 @@ from .base import (
     Evaluated,
     LabelledProblem,
     Predicted,
-    check_same_rows,
     shorten_quote,
 )
 from .blocks import Block, Cell, Example, Examples, Table
@@ -316,6 +311,7 @@ class ClassProblem(Calibrated, LabelledProblem):
         return self.name_of(int(value))
 
     def find_label_issues(self, outputs: Predicted) -> LabelIssues | None:
+        """Find rows whose label is probably wrong; None without labels or logits."""
         if outputs.labels is None or outputs.logits is None:
             return None
         labels = np.asarray(outputs.labels).astype(np.int64)
@@ -323,7 +319,8 @@ class ClassProblem(Calibrated, LabelledProblem):
 
     def list_label_issues(self, evaluated: Evaluated[Predicted]) -> list[Block]:
         """List the rows whose label is probably wrong."""
-        issues = self.find_label_issues(evaluated.outputs)
+        outputs = evaluated.outputs
+        issues = self.find_label_issues(outputs)
         if issues is None:
             return []
         source = "by confident learning (Northcutt, Jiang and Chuang 2021)"
@@ -331,27 +328,36 @@ class ClassProblem(Calibrated, LabelledProblem):
         if len(issues.rows):
             note = (
                 f"{len(issues.rows):,} of {issues.counted:,} validation rows, which the model did "
-                "not train on: it is confident of another class than the label, "
-                f"{source}, which estimates that {issues.noise:.1%} of the labels are wrong. The "
-                "estimate is too high if the model is weak. The most suspicious rows come first, "
-                "with the probability of the label; all are in label_issues/."
+                f"not train on: it is confident of another class than the label, {source}. If "
+                "there are many, the model is weak, rather than the labels wrong. The most "
+                "suspicious rows come first, with the probability of the label."
             )
+        first = (column[: evaluated.examples].tolist() for column in issues[:3])
         rows = [
             self.show_row(
-                evaluated, row, self.format_label(given), self.format_label(suggested), confidence
+                evaluated,
+                row,
+                self.format_label(np.asarray(outputs.labels)[row]),
+                self.format_label(suggested),
+                confidence,
             )
-            for row, given, suggested, confidence in issues.list_first(evaluated.examples)
+            for row, suggested, confidence in zip(*first, strict=True)
         ]
         title = "Labels that may be wrong"
         return [Examples(title, rows, "probability", ".1%", note, other="suggested")]
 
     def tabulate(self, outputs: Predicted) -> dict[str, list[Any]]:
-        """Add the probability of the predicted class, if the head is trained by a likelihood."""
+        """Add probabilities, if the head is trained by a likelihood, and suspicious labels."""
         columns = super().tabulate(outputs)
-        if not self.is_likelihood:
-            return columns
-        likely = self.confidences(outputs.logits, outputs.predictions)
-        return {**columns, "probability": [f"{value:.4f}" for value in likely]}
+        if self.is_likelihood:
+            likely = self.confidences(outputs.logits, outputs.predictions)
+            columns["probability"] = [f"{value:.4f}" for value in likely]
+        issues = self.find_label_issues(outputs)
+        if issues is not None:
+            columns["suggested_label"] = [""] * len(outputs.predictions)
+            for row, suggested in zip(issues.rows, issues.suggested, strict=True):
+                columns["suggested_label"][row] = self.format_label(suggested)
+        return columns
 
     def confidences(self, logits: Any, predictions: NDArray[Any]) -> NDArray[np.float64]:
         chosen = predictions.astype(np.int64)[:, None]
@@ -387,6 +393,7 @@ class Ordinal(Classification):
     problem_type = "ordinal"
     metrics = (ACCURACY, MAE, KAPPA)
     optional_metrics = (MACRO_F1, MATTHEWS)
+    header = ""
     smooths_labels = False  # a share of a label would be as likely far away as nearby
 
     def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
@@ -539,35 +546,6 @@ class MultiLabelClassification(ThresholdProblem, LabelledProblem):
             for number, row in enumerate(counts)
         ]
 
-    # Files
-
-    def write(self, folder: Path, stem: str, outputs: Predicted, rows: Any) -> None:
-        """Write one line per row, ``id,label,label``, as CSV; the whole file or nothing."""
-        file = io.StringIO()
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("id", "labels"))
-        for name, row in zip(rows["id"][:], outputs.predictions, strict=True):
-            writer.writerow([name, *map(self.name_of, np.flatnonzero(row).tolist())])
-        write_text(folder / self.prediction_file(stem), file.getvalue())
-
-    def read(
-        self, folder: Path, stem: str, ids: Sequence[str], references: NDArray[Any]
-    ) -> Predicted:
-        path = self.find_file(folder, stem)
-        with path.open(encoding="utf-8", newline="") as file:
-            lines = list(csv.reader(file))[1:]
-        check_same_rows(path, [line[0] for line in lines], ids)
-        numbers = {name: number for number, name in enumerate(self.names)}
-        predictions = np.zeros((len(lines), len(numbers)), dtype=np.int64)
-        for place, (row_id, *names) in enumerate(lines):
-            if unknown := [name for name in names if name not in numbers]:
-                raise ValueError(
-                    f"{path}: row {row_id!r} has the unknown label {unknown[0]!r}; known: "
-                    f"{', '.join(numbers)}"
-                )
-            predictions[place, [numbers[name] for name in names]] = 1
-        return Predicted(None, predictions, references)
-
     # Reports
 
     error_size = "probability"
@@ -627,7 +605,6 @@ class MultipleChoice(ClassProblem):
     spec: MultipleChoiceTask | None
     metrics = (ACCURACY,)
     hub_task = pipeline_tag = "multiple-choice"
-    header = "id \t Predicted_Choice \n"
 
     @property
     def label_range(self) -> tuple[float, float] | None:

@@ -27,7 +27,7 @@ from trainers.data.dataset import spread_numbers
 from trainers.files import write_text
 
 from .analysis import calibrate, draw_reliability
-from .base import Decode, Evaluated, Problem, check_same_rows, quote
+from .base import Decode, Evaluated, Problem, quote
 from .blocks import Block, Cell, Example, Examples, Table
 from .metrics import Metric
 
@@ -429,23 +429,13 @@ class QuestionAnswering(Problem[Answered]):
     def score(self, values: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
         return values.mean(axis=-1)
 
-    def prediction_file(self, stem: str) -> str:
-        return f"{stem}-predictions.json"
+    def identify(self, outputs: Answered, rows: Any) -> list[str]:
+        """Return the id and the right answers of each question."""
+        pairs = zip(outputs.predictions, outputs.labels or [], strict=True)
+        return [f"{answer.id}: {' / '.join(right)}" for answer, right in pairs]
 
     def write(self, folder: Path, stem: str, outputs: Answered, rows: Any) -> None:
         write_answers(folder, outputs.predictions, f"{stem}-")
-
-    def read(
-        self, folder: Path, stem: str, ids: Sequence[str], references: NDArray[Any]
-    ) -> Answered:
-        path = self.find_file(folder, stem)
-        try:
-            texts: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{str(path)!r} cannot be read ({error}); repeat the run") from None
-        check_same_rows(path, list(texts), ids)
-        answers = [QuestionAnswers(name, text, [], None) for name, text in texts.items()]
-        return Answered(answers, references.tolist())
 
     def describe(self, evaluated: Evaluated[Answered]) -> list[Block]:
         """Describe answers; errors are those with the lowest F1, the most confident first."""

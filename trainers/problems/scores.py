@@ -1,13 +1,10 @@
 """Tasks whose labels are numbers: a similarity of each pair, or one or several numbers of a row."""
 
-import csv
-import io
 import logging
 import math
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,11 +13,10 @@ from scipy.stats import pearsonr, spearmanr
 
 from modeling_minbert.pooled_types import RegressionTask, SimilarityTask
 from trainers.data.dataset import Rows
-from trainers.files import write_text
 
 from . import metrics as measures
 from .analysis import draw_scatter
-from .base import Decode, Evaluated, LabelledProblem, Predicted, check_same_rows
+from .base import Decode, Evaluated, LabelledProblem, Predicted
 from .blocks import Block, Table
 from .metrics import MISSING, PredictionMetric, Score, mean_over_targets
 
@@ -243,41 +239,6 @@ class Regression(LabelledProblem):
             }
             for number, column in enumerate(labels.T)
         ]
-
-    # Files
-
-    def write(self, folder: Path, stem: str, outputs: Predicted, rows: Any) -> None:
-        """Write one line per row, ``id,number,number``, as CSV; the whole file or nothing."""
-        predictions = as_matrix(outputs.predictions)
-        file = io.StringIO()
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["id", *map(self.name_of, range(predictions.shape[1]))])
-        for name, row in zip(rows["id"][:], predictions.tolist(), strict=True):
-            if not all(map(math.isfinite, row)):
-                raise ValueError(
-                    f"the prediction of row {name!r} is {row}; expected finite numbers"
-                )
-            writer.writerow([name, *map(self.format_value, row)])
-        write_text(folder / self.prediction_file(stem), file.getvalue())
-
-    def read(
-        self, folder: Path, stem: str, ids: Sequence[str], references: NDArray[Any]
-    ) -> Predicted:
-        path = self.find_file(folder, stem)
-        with path.open(encoding="utf-8", newline="") as file:
-            header, *lines = csv.reader(file)
-        check_same_rows(path, [line[0] for line in lines], ids)
-        predictions = np.zeros((len(lines), len(header) - 1))
-        for place, (row_id, *numbers) in enumerate(lines):
-            try:
-                predictions[place] = list(map(float, numbers))
-            except ValueError:
-                raise ValueError(
-                    f"{path}: row {row_id!r} has {numbers}; expected numbers for {header[1:]}"
-                ) from None
-        # as they were written: of a subclass, these may be another function of the logits
-        values = predictions if self._has_several else predictions[:, 0]
-        return Predicted(None, values, references)
 
     # Reports
 

@@ -21,7 +21,7 @@ from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import FlatRows, TextSource, has_token_labels
 from trainers.files import write_text
 
-from .base import Decode, Evaluated, Problem, check_same_rows, find_output
+from .base import Decode, Evaluated, Problem, find_output
 from .blocks import Block, Example, Examples, Table
 from .classes import Calibrated
 from .metrics import Metric, f1_of_counts, score_counts
@@ -267,24 +267,16 @@ class TokenClassification(Calibrated, Problem[Tagged]):
     def score(self, values: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
         return f1_of_counts(*np.moveaxis(values.sum(axis=-2), -1, 0))
 
-    def prediction_file(self, stem: str) -> str:
-        return f"{stem}-output.txt"
+    def identify(self, outputs: Tagged, rows: Any) -> list[str]:
+        """Return the number and the tags of each sentence."""
+        tags = np.asarray(self.tag_names, dtype=object)[np.asarray(outputs.labels)]
+        numbers, first = np.unique(outputs.sentences, return_index=True)
+        parts = np.split(tags, first[1:])
+        return [f"{name} {' '.join(part)}" for name, part in zip(numbers, parts, strict=True)]
 
     def write(self, folder: Path, stem: str, outputs: Tagged, rows: Any) -> None:
         words = [word for row in rows["words"] for word in row]
-        write_tags(folder / self.prediction_file(stem), words, outputs, self.tag_names)
-
-    def read(self, folder: Path, stem: str, ids: Sequence[str], references: NDArray[Any]) -> Tagged:
-        path = self.find_file(folder, stem)
-        sentences = read_tags(path)
-        labelled = [[labels for labels, _ in sentence] for sentence in sentences]
-        check_same_rows(path, labelled, references.tolist())
-        names = self.tag_names
-        numbers = np.asarray(
-            [[names.index(tag) for tag in word] for sentence in sentences for word in sentence]
-        )
-        lengths = [len(sentence) for sentence in sentences]
-        return Tagged(numbers[:, 1], numbers[:, 0], np.repeat(np.arange(len(lengths)), lengths))
+        write_tags(folder / f"{stem}-output.txt", words, outputs, self.tag_names)
 
     def describe(self, evaluated: Evaluated[Tagged]) -> list[Block]:
         table, *errors = describe_tags(evaluated, self.tag_names)
@@ -380,18 +372,3 @@ def write_tags(path: Path, words: Sequence[str], tagged: Tagged, names: Sequence
             columns.append(names[tagged.labels[place]])
         lines.append(" ".join([*columns, names[tagged.predictions[place]]]))
     write_text(path, "\n".join([*lines, "", ""]))
-
-
-def read_tags(path: Path) -> list[list[tuple[str, str]]]:
-    """Read label and prediction of every word of every sentence; ValueError names a broken line."""
-    sentences: list[list[tuple[str, str]]] = [[]]
-    lines = path.read_text(encoding="utf-8").split("\n")
-    for number, line in enumerate(lines, start=1):
-        columns = line.split(" ")
-        if not line:
-            sentences.append([])
-        elif len(columns) == 3:
-            sentences[-1].append((columns[1], columns[2]))
-        else:
-            raise ValueError(f"{path}:{number}: {line!r}; expected a word and two tags")
-    return [sentence for sentence in sentences if sentence]

@@ -154,4 +154,3 @@ class Pretraining(TextProblem):
     part_labels = {"mlm": "labels", "nsp": "next_sentence_label"}  # noqa: RUF012
     objectives = (*MaskedLM.objectives, *NextSentence.objectives)
     next_sentence_labels = "next_sentence_label"
-    plotted = ("mlm_accuracy", "nsp_accuracy")

@@ -1,4 +1,4 @@
-"""Results of a finished run: metrics, predictions and plot, computed once and written."""
+"""Results of a finished run: metrics and predictions, computed once and written."""
 
 import json
 import os
@@ -8,13 +8,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from trainers.data.dataset import Rows
-from trainers.files import write_text
+from trainers.files import replaced_when_done, write_text
 from trainers.problems.base import Measured, Problem
 from trainers.problems.metrics import AGGREGATES, glue_score
 from trainers.training.multitask import MultiTaskTrainer
 
-from .figures import plot_history
 from .texts import markdown_table
 
 # Libraries whose versions can change the numbers.
@@ -111,6 +112,19 @@ class RunFacts:
         """Show the notes on the data, a line each."""
         return "\n".join(f"{task}: {note}" for task, notes in self.notes.items() for note in notes)
 
+    def list_notes(self) -> list[str]:
+        """List the notes on the data, and how many held-out rows are training rows."""
+        lines = self.describe_notes().splitlines()
+        for task, splits in self.splits.items():
+            for split, facts in splits.items():
+                seen, rows = facts.get("training_rows"), facts["rows"]
+                if seen:
+                    lines.append(
+                        f"{task}: {seen:,} of {rows:,} {split} rows ({seen / rows:.1%}) have the "
+                        "texts or tokens of a training row."
+                    )
+        return lines
+
 
 def _show(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -200,10 +214,10 @@ def write_results(
     outputs: Mapping[tuple[str, str], Any],
     facts: RunFacts,
 ) -> None:
-    """Write ``metrics.json``, predictions for held-out rows and the plot of the training.
+    """Write ``metrics.json`` and the predictions for held-out rows.
 
     Args:
-        trainer: The trainer, for its history and its output folder.
+        trainer: The trainer, for its output folder.
         encoded: By task and split, the encoded rows with their ids.
         results: From ``evaluate_run``.
         outputs: From ``evaluate_run``.
@@ -211,22 +225,37 @@ def write_results(
     """
     folder = Path(str(trainer.args.output_dir))
     for (task, split), found in outputs.items():
-        if split != "train":
-            stem, rows = f"{task}-{file_split(split)}", encoded[task][split]
-            trainer.problems[task].write(folder / "predictions", stem, found, rows)
+        if split == "train":
+            continue
+        problem, rows = trainer.problems[task], encoded[task][split]
+        stem = f"{task}-{file_split(split)}"
+        problem.write(folder / "predictions", stem, found, rows)
+        is_counted = not trainer.tasks[task].training.auxiliary
+        if split == "validation" and is_counted and problem.is_labelled(rows):
+            write_sample(folder / "predictions" / f"{stem}.npz", problem, found, rows)
     content = {split: asdict(result) for split, result in results.items()}
     content |= asdict(facts) | describe_training(trainer)
     write_text(folder / "metrics.json", json.dumps(content, indent=2) + "\n")
-    plot_history(trainer.state.log_history, trainer.problems, folder / "history.png")
 
 
-def read_metrics(folder: str | os.PathLike[str], name: str = "metrics.json") -> dict[str, Any]:
-    """Read a JSON file of a finished run; ValueError if it is missing or broken."""
-    path = Path(folder) / name
+def write_sample(path: Path, problem: Problem[Any], outputs: Any, rows: Any) -> None:
+    """Write what ``minbert experiments compare`` resamples: ids, values and labels of rows."""
+    labelled = problem.find_labelled(outputs)
+    if labelled is not None:
+        outputs, rows = problem.keep_rows(outputs, labelled), rows.select(labelled)
+    values, labels = problem.sample(outputs)
+    ids = np.asarray(problem.identify(outputs, rows))
+    with replaced_when_done(path) as temporary, Path(temporary).open("wb") as file:
+        np.savez_compressed(file, ids=ids, values=values, labels=labels)
+
+
+def read_metrics(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read ``metrics.json`` of a finished run; ValueError if it is missing or broken."""
+    path = Path(folder) / "metrics.json"
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ValueError(f"{str(folder)!r} has no {name}; expected a finished run") from None
+        raise ValueError(f"{str(folder)!r} has no {path.name}; expected a finished run") from None
     except ValueError as error:
         raise ValueError(f"{str(path)!r} cannot be read ({error}); repeat the run") from None
     return content

@@ -1,4 +1,4 @@
-"""Files of predictions: tables for readers, labels to check, and files for the server of GLUE."""
+"""Files of predictions: tables for readers, and files for the server of GLUE."""
 
 import csv
 import io
@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import numpy as np
 
 from trainers.data.dataset import Rows
 from trainers.files import replaced_when_done, write_text
 from trainers.problems import PROBLEMS
-from trainers.problems.analysis import LabelIssues
 from trainers.problems.base import Problem
 
 from .results import file_split
@@ -43,95 +41,28 @@ def write_tables(
         outputs: By task and split, from ``evaluate_run``.
         quotes: Whether the texts may be shown.
     """
-    for (task, split), own in rows.items():
+    for (task, split), dataset in rows.items():
         found = outputs.get((task, split))  # none without labels, as in contrastive tasks
         columns = None if found is None else problems[task].tabulate(found)
         if columns is None:
             continue
-        table = {**quote_texts(own, quotes=quotes), **columns}
+        texts = [name for name in TEXTS if quotes and name in dataset.column_names]
+        table = {"id": dataset["id"][:]}
+        for name in texts:
+            title = "text" if len(texts) == 1 else name.replace("sentence", "text")
+            table[title] = dataset[name][:]
+        table |= columns
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(table)
+        for row in zip(*table.values(), strict=True):
+            # a list of texts is written as JSON
+            writer.writerow(
+                json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+                for value in row
+            )
         path = Path(output_dir) / "predictions" / f"{task}-{file_split(split)}.csv"
-        write_text(path, format_table(table))
-
-
-def quote_texts(rows: datasets.Dataset, *, quotes: bool) -> dict[str, list[Any]]:
-    """Return the ids of rows and, with ``quotes``, their texts, as columns of a table."""
-    texts = [name for name in TEXTS if quotes and name in rows.column_names]
-    named = {_name(name, len(texts)): rows[name][:] for name in texts}
-    return {"id": rows["id"][:], **named}
-
-
-def _name(column: str, count: int) -> str:
-    return "text" if count == 1 else column.replace("sentence", "text")
-
-
-def format_table(table: Mapping[str, list[Any]]) -> str:
-    """Format columns of equal length as CSV."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(table)
-    for row in zip(*table.values(), strict=True):
-        # a list of texts is written as JSON
-        writer.writerow(
-            json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
-            for value in row
-        )
-    return file.getvalue()
-
-
-ISSUES_FOLDER = "label_issues"
-# Above this share of the rows, it is more likely that the model is wrong than that labels are.
-LARGE_SHARE = 0.15
-
-
-def write_label_issues(
-    output_dir: str | os.PathLike[str],
-    problems: Mapping[str, Problem[Any]],
-    rows: Mapping[str, datasets.Dataset],
-    outputs: Mapping[tuple[str, str], Any],
-    *,
-    quotes: bool,
-) -> list[str]:
-    """Write ``label_issues/<task>-dev.csv`` for the validation rows of each task.
-
-    Args:
-        output_dir: Folder of the run.
-        problems: By task.
-        rows: By task, the validation rows before they were encoded.
-        outputs: By task and split, from ``evaluate_run``.
-        quotes: Whether the texts may be shown.
-
-    Returns:
-        A line for each task whose labels are classes.
-    """
-    lines = []
-    for task, own in rows.items():
-        problem, found = problems[task], outputs.get((task, "validation"))
-        issues = None if found is None else problem.find_label_issues(found)
-        if issues is None:
-            continue
-        path = Path(output_dir) / ISSUES_FOLDER / f"{task}-dev.csv"
-        write_text(path, format_issues(problem, own, issues, quotes=quotes))
-        line = f"{task}: {len(issues.rows):,} of {issues.counted:,} validation rows; {path}"
-        if len(issues.rows) > LARGE_SHARE * issues.counted:
-            line += " (so many mean that the model is weak, rather than the labels wrong)"
-        lines.append(line)
-    return lines
-
-
-def format_issues(
-    problem: Problem[Any], rows: datasets.Dataset, issues: LabelIssues, *, quotes: bool
-) -> str:
-    """Format suspicious rows of ``rows`` as CSV, the most suspicious first."""
-    classes = np.concatenate([issues.given, issues.suggested])
-    names = problem.name_classes(int(classes.max(initial=0)) + 1)
-    table = {
-        **quote_texts(rows.select(issues.rows), quotes=quotes),
-        "label": [names[label] for label in issues.given],
-        "suggested_label": [names[label] for label in issues.suggested],
-        "label_probability": [f"{value:.4f}" for value in issues.confidences],
-        "margin": [f"{value:.4f}" for value in issues.margins],
-    }
-    return format_table(table)
+        write_text(path, file.getvalue())
 
 
 logger = logging.getLogger(__name__)
