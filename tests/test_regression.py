@@ -333,24 +333,6 @@ def test_metrics_are_those_of_scikit_learn_and_scipy(targets):
     assert problem.headline == ("r2",)
 
 
-@pytest.mark.parametrize("targets", [1, 3])
-@pytest.mark.parametrize("name", ["r2", "pearson", "spearman"])
-def test_a_bootstrap_scores_many_draws_as_one(targets, name):
-    predictions, labels = draw(targets=targets)
-    problem = make_problem(name, targets=TARGETS[:targets])
-    if targets == 1:
-        predictions, labels = predictions[:, 0], labels[:, 0]
-    rows = np.random.default_rng(1).integers(len(labels), size=(4, 5, len(labels)))
-
-    found = problem.score(predictions[rows], labels[rows])
-
-    each = [
-        problem.reported[0].value(predictions[some], labels[some]) for some in rows.reshape(20, -1)
-    ]
-    np.testing.assert_allclose(found.ravel(), each, rtol=1e-10)
-    assert 0 < problem.bootstrap_error(Predicted(None, predictions, labels)) < 1
-
-
 @pytest.mark.parametrize("changed", ["labels", "predictions", "rows"])
 def test_undefined_metrics_are_zero_with_a_warning(changed, caplog):
     predictions, labels = draw(targets=1)

@@ -20,8 +20,6 @@ from trainers.reports.texts import markdown_table
 
 ALL = "all tasks"
 LEVEL = 0.95
-# Maximum size of an array in a batch of resamples.
-ELEMENTS = 4_000_000
 # Differences are rounded to this many decimals, so that ties are found despite rounding errors.
 DIGITS = 12
 
@@ -65,11 +63,7 @@ class ScoredRows:
     @property
     def metric(self) -> float:
         """The headline metric."""
-        return float(self.score(np.arange(len(self.ids))))
-
-    def score(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Compute the headline metric of draws of rows, (..., N) -> (...)."""
-        return self.problem.score(self.values[rows], self.labels[rows])
+        return self.problem.score(self.values, self.labels)
 
 
 def compare(argv: Sequence[str]) -> str:
@@ -201,23 +195,14 @@ def _resample(
     left: ScoredRows, right: ScoredRows, resamples: int, generator: np.random.Generator
 ) -> NDArray[np.float64]:
     """Draw rows, and compute the differences of the runs on them, (resamples,)."""
-    # a run that only trains saves the memory of this import
-    from scipy.stats import bootstrap
-
-    def difference(rows: NDArray[np.int64], axis: int = -1) -> NDArray[np.float64]:
-        rows = np.moveaxis(rows, axis, -1)
-        return right.score(rows) - left.score(rows)
-
-    result = bootstrap(
-        (np.arange(len(left.ids)),),
-        difference,
-        vectorized=True,
-        n_resamples=resamples,
-        batch=max(1, ELEMENTS // left.values.size),
-        method="percentile",
-        rng=generator,
-    )
-    return result.bootstrap_distribution
+    drawn = np.empty(resamples)
+    for place in range(resamples):
+        rows = generator.integers(len(left.ids), size=len(left.ids))
+        first, second = (
+            run.problem.score(run.values[rows], run.labels[rows]) for run in (left, right)
+        )
+        drawn[place] = second - first
+    return drawn
 
 
 def _judge(

@@ -1,5 +1,6 @@
 """The interface of a problem type, and the base of those whose rows have one label each."""
 
+import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,8 @@ from trainers.files import write_text
 
 from .blocks import Block, Example, Examples
 from .metrics import ACCURACY, EVALUATE, Metric, binomial_error, load_module, make_module_metric
+
+logger = logging.getLogger(__name__)
 
 Outputs = TypeVar("Outputs")
 # Turns the logits of a task, (N, K), into predictions, (N,).
@@ -257,8 +260,8 @@ class Problem(ABC, Generic[Outputs]):
         """Return texts that are equal only for equal rows of a sample, (N,)."""
         raise NotImplementedError(f"{self.problem_type} has no predictions to resample")
 
-    def score(self, values: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
-        """Compute the headline metric of draws of a sample, (..., N) -> (...)."""
+    def score(self, values: NDArray[Any], labels: NDArray[Any]) -> float:
+        """Compute the headline metric of a draw of a sample, (N, ...) -> ()."""
         raise NotImplementedError(f"{self.problem_type} has no predictions to resample")
 
     def bootstrap_error(self, outputs: Outputs) -> float:
@@ -268,7 +271,7 @@ class Problem(ABC, Generic[Outputs]):
         scores = []
         for _ in range(RESAMPLES):
             rows = generator.integers(len(values), size=len(values))
-            scores.append(float(self.score(values[rows], labels[rows])))
+            scores.append(self.score(values[rows], labels[rows]))
         return float(np.nanstd(scores))
 
     def write(self, folder: Path, stem: str, outputs: Outputs, rows: Any) -> None:
@@ -334,6 +337,20 @@ class Predicted(NamedTuple):
     logits: Any  # (N, K); None if they were read from a file
     predictions: NDArray[Any]  # class indices, 0 or 1, or scores, (N,)
     labels: NDArray[Any] | None  # (N,); None if the rows have none
+
+
+def _value_of(metric: Metric, predictions: NDArray[Any], labels: NDArray[Any]) -> float | None:
+    """Compute a metric; None if it is undefined and counts as 0, which is never the best value."""
+    assert metric.score is not None  # noqa: S101  of other problems
+    value = metric.score(predictions, labels)
+    return None if math.isnan(value) and not metric.lower_is_better else value
+
+
+def warn_undefined(name: str) -> None:
+    """Warn that a metric is undefined."""
+    logger.warning(
+        "%s is undefined for constant, non-finite or fewer than two values; reported as 0.0", name
+    )
 
 
 class LabelledProblem(Problem[Predicted]):
@@ -418,8 +435,13 @@ class LabelledProblem(Problem[Predicted]):
             )
         predictions: NDArray[Any] = outputs.predictions.astype(self.dtype)
         labels: NDArray[Any] = np.asarray(outputs.labels).astype(self.dtype)
-        reported: Any = self.reported
-        return {metric.name: metric.value(predictions, labels) for metric in reported}
+        metrics = {}
+        for metric in self.reported:
+            value = _value_of(metric, predictions, labels)
+            if value is None:
+                warn_undefined(metric.name)
+            metrics[metric.name] = value or 0.0
+        return metrics
 
     def standard_error(self, outputs: Predicted, metrics: Mapping[str, float]) -> float:
         if self.reported[0] is ACCURACY:
@@ -435,9 +457,9 @@ class LabelledProblem(Problem[Predicted]):
     def identify(self, outputs: Predicted, rows: Any) -> list[str]:
         return list(map(str, rows["id"][:]))
 
-    def score(self, values: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
-        metric: Any = self.reported[0]
-        return metric.draws(values, labels)
+    def score(self, values: NDArray[Any], labels: NDArray[Any]) -> float:
+        score = _value_of(self.reported[0], values, labels)
+        return 0.0 if score is None else score
 
     @staticmethod
     def format_value(value: float) -> str:

@@ -39,7 +39,7 @@ from .metrics import (
     MACRO_F1,
     MAE,
     MATTHEWS,
-    PredictionMetric,
+    Metric,
     f1_of_counts,
     score_counts,
 )
@@ -368,8 +368,8 @@ class Classification(ClassProblem):
     """One of several classes for each row."""
 
     problem_type = "classification"
-    metrics: ClassVar[tuple[PredictionMetric, ...]] = (ACCURACY, MACRO_F1)
-    optional_metrics: ClassVar[tuple[PredictionMetric, ...]] = (MATTHEWS, MAE, KAPPA)
+    metrics: ClassVar[tuple[Metric, ...]] = (ACCURACY, MACRO_F1)
+    optional_metrics: ClassVar[tuple[Metric, ...]] = (MATTHEWS, MAE, KAPPA)
     header = "id \t Predicted_Sentiment \n"
 
     @property
@@ -460,24 +460,24 @@ class Paraphrase(ThresholdProblem, ClassProblem):
 
 
 def _count(predictions: NDArray[Any], labels: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-    """Count the hits, the predictions and the labels of each label, (..., N, K) -> (..., K)."""
+    """Count the hits, the predictions and the labels of each label, (N, K) -> (K,)."""
     predicted, given = (predictions == 1) & (labels != IGNORED_LABEL), labels == 1
-    return tuple(one.sum(axis=-2) for one in (predicted & given, predicted, given))
+    return tuple(mask.sum(axis=0) for mask in (predicted & given, predicted, given))
 
 
-def micro_f1(predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
-    """F1 of all labels of all rows together, (..., N, K) -> (...)."""
-    return f1_of_counts(*(counts.sum(axis=-1) for counts in _count(predictions, labels)))
+def micro_f1(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
+    """F1 of all labels of all rows together."""
+    return float(f1_of_counts(*(counts.sum() for counts in _count(predictions, labels))))
 
 
-def macro_f1(predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
-    """Mean F1 of the labels, 0 for one that no row has, (..., N, K) -> (...)."""
-    return f1_of_counts(*_count(predictions, labels)).mean(axis=-1)
+def macro_f1(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
+    """Mean F1 of the labels, 0 for one that no row has."""
+    return float(f1_of_counts(*_count(predictions, labels)).mean())
 
 
-def exact_match(predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
-    """Share of the rows all of whose labels are right or unknown, (..., N, K) -> (...)."""
-    return is_right(predictions, labels).all(axis=-1).mean(axis=-1)
+def exact_match(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
+    """Share of the rows all of whose labels are right or unknown."""
+    return float(is_right(predictions, labels).all(axis=1).mean())
 
 
 def is_right(predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.bool_]:
@@ -495,9 +495,9 @@ class MultiLabelClassification(ThresholdProblem, LabelledProblem):
     problem_type = "multi_label_classification"
     spec: MultiLabelClassificationTask | None
     metrics = (
-        PredictionMetric("micro_f1", draws=micro_f1),
-        PredictionMetric("macro_f1", draws=macro_f1),
-        PredictionMetric("accuracy", draws=exact_match),
+        Metric("micro_f1", micro_f1),
+        Metric("macro_f1", macro_f1),
+        Metric("accuracy", exact_match),
     )
     label_range = (0, 1)
     confidence = "sigmoid"

@@ -1,17 +1,16 @@
 """Metrics, computed by plain functions of predictions and labels, and their averages over tasks.
 
-The functions compute along the last axes: a bootstrap needs many draws at once. The library
-evaluate is the door for the metrics of others: ``evaluate/<folder or name>``.
+The library evaluate is the door for the metrics of others: ``evaluate/<folder or name>``.
 """
 
 import os
 import random
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
+from math import nan, sqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +18,9 @@ from scipy.stats import rankdata
 
 from trainers.data.masking import IGNORED_LABEL
 
-Values = NDArray[np.float64]
-Score = Callable[[Values, Values], Values]
+Array: TypeAlias = NDArray[Any]
+# A metric of predictions and labels, (N,) or (N, K); NaN where it is undefined.
+Score: TypeAlias = Callable[[Array, Array], float]
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Metric:
     """A metric of a task."""
 
     name: str  # in logs, results and recipes
+    score: Score | None = None  # None if the problem computes it
     lower_is_better: bool = False
     # a correlation r, which counts as (r + 1) / 2 on the leaderboard of Stanford CS 224N's project
     is_rescaled: bool = False
@@ -37,99 +38,61 @@ class Metric:
     module: str = ""  # folder or name of a module of the library evaluate
 
 
-@dataclass(frozen=True)
-class PredictionMetric(Metric):
-    """A metric of predictions and labels."""
-
-    draws: Score = field(kw_only=True)  # of many draws of rows, (..., N) -> (...)
-    reported: Callable[[NDArray[Any], NDArray[Any]], float] | None = None  # None for ``draws``
-
-    def value(self, predictions: NDArray[Any], labels: NDArray[Any]) -> float:
-        """Compute the reported value, (N,)."""
-        return float((self.reported or self.draws)(predictions, labels))
+# Of classes; all but accuracy of two classes, 0 and 1, or of any numbers.
 
 
-def accuracy(predictions: Values, labels: Values) -> Values:
-    """Share of equal values, (..., N) -> (...)."""
-    return (predictions == labels).mean(axis=-1)
+def accuracy(predictions: Array, labels: Array) -> float:
+    """Share of equal values."""
+    return float((predictions == labels).mean())
 
 
-def f1(predictions: Values, labels: Values) -> Values:
+def f1(predictions: Array, labels: Array) -> float:
     """F1 of the class 1; 0 where no row has it."""
-    return _f1_of(1, predictions, labels)[0]
+    is_predicted, is_given = predictions == 1, labels == 1
+    return float(f1_of_counts((is_predicted & is_given).sum(), is_predicted.sum(), is_given.sum()))
 
 
-def macro_f1(predictions: Values, labels: Values) -> Values:
-    """Mean F1 of the classes that are among the predictions or the labels of a draw."""
-    by_class = [_f1_of(value, predictions, labels) for value in _classes(predictions, labels)]
-    values, present = (np.stack(part) for part in zip(*by_class, strict=True))
-    return values.sum(axis=0) / present.sum(axis=0)
+def macro_f1(predictions: Array, labels: Array) -> float:
+    """Mean F1 of the classes that are among the predictions or the labels."""
+    return float(f1_of_counts(*_count_classes(predictions, labels)).mean())
 
 
-def matthews_correlation(predictions: Values, labels: Values) -> Values:
+def matthews_correlation(predictions: Array, labels: Array) -> float:
     """Correlation of classes (Gorodkin 2004, equation 8); 0 where one side is constant."""
-    classes = _classes(predictions, labels)
-    predicted = np.stack([(predictions == value).mean(axis=-1) for value in classes])
-    given = np.stack([(labels == value).mean(axis=-1) for value in classes])
-    covariance = accuracy(predictions, labels) - (predicted * given).sum(axis=0)
-    norm = (1 - (predicted**2).sum(axis=0)) * (1 - (given**2).sum(axis=0))
-    # a constant side leaves a rounding error instead of 0
-    is_defined = norm > np.finfo(np.float64).eps
-    root = np.sqrt(np.where(is_defined, norm, 1.0))
-    return np.where(is_defined, covariance / root, 0.0)
+    hits, predicted, given = _count_classes(predictions, labels)
+    square = len(labels) ** 2
+    covariance = int(hits.sum()) * len(labels) - int(predicted @ given)
+    norm = (square - int(predicted @ predicted)) * (square - int(given @ given))
+    return covariance / sqrt(norm) if norm else 0.0
 
 
-def mean_absolute_error(predictions: Values, labels: Values) -> Values:
-    """Mean distance of predictions from labels, (..., N) -> (...)."""
-    return np.abs(predictions - labels).mean(axis=-1)
+def _count_classes(predictions: Array, labels: Array) -> tuple[Array, Array, Array]:
+    """Count the hits, the predictions and the labels of each class that occurs."""
+    classes, numbers = np.unique(np.concatenate([predictions, labels]), return_inverse=True)
+    predicted, given = np.split(numbers, 2)
+    columns = (given[predicted == given], predicted, given)
+    hits, predictions, labels = (np.bincount(each, minlength=len(classes)) for each in columns)
+    return hits, predictions, labels
 
 
-def quadratic_weighted_kappa(predictions: Values, labels: Values) -> Values:
+def quadratic_weighted_kappa(predictions: Array, labels: Array) -> float:
     """Agreement of ordered classes beyond chance (Cohen 1968); 0 where both sides are constant.
 
     One minus the mean squared distance divided by its expectation for the same predictions and
     labels in a random order.
     """
-    squares = ((predictions - labels) ** 2).mean(axis=-1)
-    shift = predictions.mean(axis=-1) - labels.mean(axis=-1)
-    expected = predictions.var(axis=-1) + labels.var(axis=-1) + shift**2
-    ratio = np.divide(squares, expected, out=np.ones_like(expected), where=expected > 0)
-    return np.asarray(1 - ratio)
+    shift = predictions.mean() - labels.mean()
+    expected = predictions.var() + labels.var() + shift**2
+    return float(1 - ((predictions - labels) ** 2).mean() / expected) if expected > 0 else 0.0
 
 
-def pearson(left: Values, right: Values) -> Values:
-    """Pearson correlation without the checks of scipy; 0 where one side is constant."""
-    left = left - left.mean(axis=-1, keepdims=True)
-    right = right - right.mean(axis=-1, keepdims=True)
-    norm = np.sqrt((left**2).sum(axis=-1) * (right**2).sum(axis=-1))
-    product: Values = (left * right).sum(axis=-1)
-    return np.divide(product, norm, out=np.zeros_like(norm), where=norm > 0)
-
-
-def spearman(left: Values, right: Values) -> Values:
-    """Correlation of ranks, ties at their mean rank; 0 where one side is constant."""
-    return pearson(rankdata(left, axis=-1), rankdata(right, axis=-1))
-
-
-def _classes(predictions: Values, labels: Values) -> Values:
-    return np.union1d(predictions, labels)
-
-
-def _f1_of(value: float, predictions: Values, labels: Values) -> tuple[Values, NDArray[np.bool_]]:
-    """Return the F1 of a class, and whether any row has it."""
-    is_predicted, is_given = predictions == value, labels == value
-    both = is_predicted & is_given
-    counts = (mask.sum(axis=-1) for mask in (both, is_predicted, is_given))
-    return f1_of_counts(*counts), (is_predicted | is_given).any(axis=-1)
-
-
-def f1_of_counts(hits: NDArray[Any], predicted: NDArray[Any], given: NDArray[Any]) -> Values:
+def f1_of_counts(hits: Any, predicted: Any, given: Any) -> NDArray[np.float64]:
     """Compute F1 of counts of any shape; 0 where there is neither a label nor a prediction."""
     count = np.asarray(predicted + given, dtype=np.float64)
     return np.divide(2.0 * hits, count, out=np.zeros_like(count), where=count > 0)
 
 
-def score_counts(counts: NDArray[Any]) -> dict[str, float]:
+def score_counts(counts: Array) -> dict[str, float]:
     """Compute F1, precision and recall of counts of hits, predictions and labels, (3,).
 
     They are 0 where undefined, as in conlleval.
@@ -141,30 +104,59 @@ def score_counts(counts: NDArray[Any]) -> dict[str, float]:
     return {"f1": f1, "precision": precision, "recall": recall}
 
 
+# Of numbers
+
+
+def mean_absolute_error(predictions: Array, labels: Array) -> float:
+    """Mean distance of predictions from labels."""
+    return float(np.abs(predictions - labels).mean())
+
+
+def root_mean_squared_error(predictions: Array, labels: Array) -> float:
+    """Root of the mean squared error."""
+    return sqrt(((predictions - labels) ** 2).mean())
+
+
+def r2(predictions: Array, labels: Array) -> float:
+    """Share of the variance of the labels that is explained, at most 1; 0 for their mean.
+
+    Undefined for labels that are all equal.
+    """
+    if np.ptp(labels) == 0:
+        return nan
+    return float(1 - ((predictions - labels) ** 2).sum() / ((labels - labels.mean()) ** 2).sum())
+
+
+def pearson(predictions: Array, labels: Array) -> float:
+    """Pearson correlation as scipy computes it; undefined where one side is constant."""
+    parts = []
+    for values in (predictions, labels):
+        if np.ptp(values) == 0:
+            return nan
+        centered = values - values.mean()
+        parts.append(centered / np.linalg.norm(centered))
+    return float(np.clip(parts[0] @ parts[1], -1, 1))
+
+
+def spearman(predictions: Array, labels: Array) -> float:
+    """Correlation of ranks, ties at their mean rank; undefined where one side is constant."""
+    return pearson(rankdata(predictions), rankdata(labels))
+
+
 def binomial_error(share: float, count: int) -> float:
     """Compute the standard error sqrt(p (1 - p) / N) of a share p of N rows."""
-    return float(np.sqrt(share * (1 - share) / count))
+    return sqrt(share * (1 - share) / count)
 
 
-def _matthews(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
-    # The first import draws from Python's random state, which a checkpoint stores.
-    state = random.getstate()
-    from sklearn.metrics import matthews_corrcoef
-
-    random.setstate(state)
-    with warnings.catch_warnings():
-        # scikit-learn warns if there is one class only; the correlation is 0 then
-        warnings.simplefilter("ignore", UserWarning)
-        return float(matthews_corrcoef(labels, predictions))
-
-
-ACCURACY = PredictionMetric("accuracy", draws=accuracy)
-F1 = PredictionMetric("f1", draws=f1)
-MACRO_F1 = PredictionMetric("macro_f1", draws=macro_f1)
+ACCURACY = Metric("accuracy", accuracy)
+F1 = Metric("f1", f1)
+MACRO_F1 = Metric("macro_f1", macro_f1)
+MATTHEWS = Metric("matthews_correlation", matthews_correlation)
 # Of classes whose numbers are their order.
-MAE = PredictionMetric("mae", lower_is_better=True, draws=mean_absolute_error)
-KAPPA = PredictionMetric("quadratic_weighted_kappa", draws=quadratic_weighted_kappa)
-MATTHEWS = PredictionMetric("matthews_correlation", draws=matthews_correlation, reported=_matthews)
+MAE = Metric("mae", mean_absolute_error, lower_is_better=True)
+KAPPA = Metric("quadratic_weighted_kappa", quadratic_weighted_kappa)
+PEARSON = Metric("pearson", pearson, is_rescaled=True)
+SPEARMAN = Metric("spearman", spearman, is_rescaled=True)
 
 
 # What begins the name of a metric of the library evaluate in a recipe.
@@ -175,18 +167,17 @@ ERROR_RATES = frozenset(
 )
 
 
-def make_module_metric(name: str) -> PredictionMetric:
+def make_module_metric(name: str) -> Metric:
     """Make a metric of ``evaluate/<folder, file or name on the Hub>``; it is loaded when needed."""
     module = name.removeprefix(EVALUATE)
     title = Path(module).name.removesuffix(".py")
     if not title:
         raise ValueError(f"metrics: {name!r} names no module; expected {EVALUATE}<folder or name>")
-    return PredictionMetric(
+    return Metric(
         title,
         lower_is_better=title in ERROR_RATES,
         module=module,
-        draws=partial(_draw_module, module, title),
-        reported=partial(_compute_module, module, title),
+        score=partial(_compute_module, module, title),
     )
 
 
@@ -217,9 +208,7 @@ def load_module(module: str) -> Any:
         random.setstate(state)
 
 
-def _compute_module(
-    module: str, name: str, predictions: NDArray[Any], labels: NDArray[Any]
-) -> float:
+def _compute_module(module: str, name: str, predictions: Array, labels: Array) -> float:
     """Compute the number that a module returns as ``name``, or its only one."""
     if (labels == IGNORED_LABEL).any():
         raise ValueError(
@@ -237,98 +226,6 @@ def _compute_module(
     return float(values[name] if name in values else next(iter(values.values())))
 
 
-def _draw_module(module: str, name: str, predictions: Values, labels: Values) -> Values:
-    """Compute a metric of each of many draws, one after the other."""
-    if labels.ndim == 1 or labels.ndim == predictions.ndim == 1:
-        return np.asarray(_compute_module(module, name, predictions, labels))
-    return np.stack(
-        [_draw_module(module, name, *pair) for pair in zip(predictions, labels, strict=True)]
-    )
-
-
-# Of numbers: N rows, K targets, some of whose labels may be missing. All take predictions and
-# labels (..., N, K) and return the value of each target, (..., K). A target without any label, or
-# whose value is undefined, is NaN.
-MISSING = -100.0  # a label that does not count
-
-
-def rmse_by_target(predictions: Values, labels: Values) -> Values:
-    """Root of the mean squared error."""
-    squared = (predictions - labels) ** 2
-    return np.sqrt(_divide(_sum_given(squared, labels), _count_given(labels)))
-
-
-def mae_by_target(predictions: Values, labels: Values) -> Values:
-    """Mean absolute error."""
-    return _divide(_sum_given(np.abs(predictions - labels), labels), _count_given(labels))
-
-
-def r2_by_target(predictions: Values, labels: Values) -> Values:
-    """Share of the variance of the labels that is explained, at most 1; 0 for their mean.
-
-    Undefined for labels that are all equal.
-    """
-    residuals = _sum_given((predictions - labels) ** 2, labels)
-    total = _sum_given(_center_given(labels, labels) ** 2, labels)
-    return np.where(_is_constant(labels, labels), np.nan, 1 - _divide(residuals, total))
-
-
-def pearson_by_target(predictions: Values, labels: Values) -> Values:
-    """Pearson correlation; undefined where one side is constant."""
-    left, right = _center_given(predictions, labels), _center_given(labels, labels)
-    norm = np.sqrt(_sum_given(left**2, labels)) * np.sqrt(_sum_given(right**2, labels))
-    is_undefined = _is_constant(predictions, labels) | _is_constant(labels, labels)
-    return np.where(is_undefined, np.nan, _divide(_sum_given(left * right, labels), norm))
-
-
-def spearman_by_target(predictions: Values, labels: Values) -> Values:
-    """Correlation of ranks, ties at their mean rank; undefined where one side is constant."""
-    # missing labels have the ranks after all others, which then do not count
-    ranks = (
-        rankdata(np.where(labels == MISSING, np.inf, values), axis=-2)
-        for values in (predictions, labels)
-    )
-    left, right = (np.where(labels == MISSING, MISSING, rank) for rank in ranks)
-    return pearson_by_target(left, right)
-
-
-def mean_over_targets(by_target: Score, undefined: float = np.nan) -> Score:
-    """Return the mean of a metric over the targets that have labels, (..., N, K) -> (...)."""
-
-    def average(predictions: Values, labels: Values) -> Values:
-        values, is_given = by_target(predictions, labels), _count_given(labels) > 0
-        values = np.where(np.isnan(values), undefined, values)
-        return np.where(is_given, values, 0).sum(axis=-1) / np.maximum(is_given.sum(axis=-1), 1)
-
-    return average
-
-
-def _count_given(labels: Values) -> NDArray[np.int64]:
-    return (labels != MISSING).sum(axis=-2)
-
-
-def _sum_given(values: Values, labels: Values) -> Values:
-    """Add up the values of the rows that have a label."""
-    return np.where(labels == MISSING, 0.0, values).sum(axis=-2)
-
-
-def _center_given(values: Values, labels: Values) -> Values:
-    mean = _divide(_sum_given(values, labels), _count_given(labels))
-    return values - mean[..., None, :]
-
-
-def _is_constant(values: Values, labels: Values) -> NDArray[np.bool_]:
-    """Return for which targets the values of the rows that have a label are all equal, (..., K)."""
-    is_missing = labels == MISSING
-    least = np.where(is_missing, np.inf, values).min(axis=-2)
-    return np.where(is_missing, -np.inf, values).max(axis=-2) <= least
-
-
-def _divide(left: Values, right: Values | NDArray[np.int64]) -> Values:
-    """Divide; NaN where the divisor is 0."""
-    return np.divide(left, right, out=np.full(np.shape(left), np.nan), where=np.asarray(right) > 0)
-
-
 BLOCK = 1024  # rows whose similarities to all others are in memory at a time
 # Equal texts in different batches have cosines that differ by rounding.
 ROUNDING = 1e-5
@@ -342,51 +239,38 @@ def embedding_metrics(vectors: NDArray[np.float32]) -> dict[str, float]:
     - ``mrr``: mean reciprocal rank of an anchor's own positive, in (0, 1].
     - ``alignment``: mean squared distance of anchor and positive, in [0, 4]; lower is better.
     - ``uniformity``: logarithm of the mean of exp(-2 d^2) over the distances d of all pairs of
-      first sentences, in [-8, 0]; lower is better. It is the only one for S = 1.
+      first sentences, in [-8, 0], 0 for a single one; lower is better. It is the only one for
+      S = 1.
 
     Source: Wang and Isola 2020, sections 4.1.1 and 4.1.2.
     """
-    first = vectors[:, 0].astype(np.float32)
+    first, count = vectors[:, 0].astype(np.float32), len(vectors)
+    blocks = [slice(start, start + BLOCK) for start in range(0, count, BLOCK)]
     metrics = {}
     if vectors.shape[1] > 1:
         second = vectors[:, 1].astype(np.float32)
-        ranks = 1 / _ranks(first, second)
-        distances = ((first - second) ** 2).sum(axis=1)
+        cosines = (first * second).sum(axis=1, keepdims=True)
+        parts = []
+        for block in blocks:
+            gaps = first[block] @ second.T - cosines[block]
+            nearer = (gaps > ROUNDING).sum(axis=1)
+            # the first of ties, or if these are more than half of the others, in their middle
+            equal = np.maximum((np.abs(gaps) <= ROUNDING).sum(axis=1) - 1, 0)
+            equal[2 * equal <= count - 1] = 0
+            ranks = 1 + nearer + equal // 2 + equal % 2
+            parts.append(np.where(np.isfinite(gaps).all(axis=1), ranks, count))
+        reciprocal = 1 / np.concatenate(parts)
         metrics = {
-            "accuracy": float((ranks == 1).mean()),
-            "mrr": float(ranks.mean()),
-            "alignment": float(distances.mean()),
+            "accuracy": float((reciprocal == 1).mean()),
+            "mrr": float(reciprocal.mean()),
+            "alignment": float(((first - second) ** 2).sum(axis=1).mean()),
         }
-    return metrics | {"uniformity": _uniformity(first)}
-
-
-def _ranks(first: NDArray[np.float32], second: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Rank the own positive of every anchor, from 1, (N,).
-
-    It is the first of ties, or if these are more than half of the others, in their middle.
-    """
-    own = (first * second).sum(axis=1, keepdims=True)
-    count, parts = len(first), []
-    for start in range(0, count, BLOCK):
-        gaps = first[start : start + BLOCK] @ second.T - own[start : start + BLOCK]
-        nearer = (gaps > ROUNDING).sum(axis=1)
-        equal = np.maximum((np.abs(gaps) <= ROUNDING).sum(axis=1) - 1, 0)
-        equal[2 * equal <= count - 1] = 0
-        ranks = 1 + nearer + equal // 2 + equal % 2
-        parts.append(np.where(np.isfinite(gaps).all(axis=1), ranks, count))
-    return np.concatenate(parts)
-
-
-def _uniformity(vectors: NDArray[np.float32]) -> float:
-    """Compute the uniformity on the sphere; 0 for a single vector."""
-    count, total = len(vectors), 0.0
-    if count < 2:
-        return 0.0
-    for start in range(0, count, BLOCK):
-        cosines = vectors[start : start + BLOCK] @ vectors.T
-        total += float(np.exp(4 * (cosines.astype(np.float64) - 1)).sum())
-    # exclude the pairs of a vector with itself, whose distance is 0
-    return float(np.log((total - count) / (count * (count - 1))))
+    total = 0.0
+    for block in blocks:
+        total += float(np.exp(4 * ((first[block] @ first.T).astype(np.float64) - 1)).sum())
+    # without the pairs of a vector with itself, whose distance is 0
+    pairs = count * (count - 1)
+    return metrics | {"uniformity": float(np.log((total - count) / pairs)) if pairs else 0.0}
 
 
 AGGREGATES = ("mean", "leaderboard", "glue")

@@ -426,8 +426,8 @@ class QuestionAnswering(Problem[Answered]):
         f1 = score_answers(texts, outputs.labels or [], some_impossible=self.is_v2)[1]
         return f1, np.zeros(len(f1))
 
-    def score(self, values: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
-        return values.mean(axis=-1)
+    def score(self, values: NDArray[Any], labels: NDArray[Any]) -> float:
+        return float(values.mean())
 
     def identify(self, outputs: Answered, rows: Any) -> list[str]:
         """Return the id and the right answers of each question."""

@@ -1,61 +1,32 @@
 """Tasks whose labels are numbers: a similarity of each pair, or one or several numbers of a row."""
 
-import logging
 import math
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import pearsonr, spearmanr
 
 from modeling_minbert.pooled_types import RegressionTask, SimilarityTask
 from trainers.data.dataset import Rows
 
-from . import metrics as measures
 from .analysis import draw_scatter
-from .base import Decode, Evaluated, LabelledProblem, Predicted
+from .base import Decode, Evaluated, LabelledProblem, Predicted, warn_undefined
 from .blocks import Block, Table
-from .metrics import MISSING, PredictionMetric, Score, mean_over_targets
-
-logger = logging.getLogger(__name__)
+from .metrics import (
+    PEARSON,
+    SPEARMAN,
+    Metric,
+    Score,
+    mean_absolute_error,
+    pearson,
+    r2,
+    root_mean_squared_error,
+    spearman,
+)
 
 GLUE_RANGE = 0.0, 5.0  # scores of STS-B
-
-
-def _correlate(
-    name: str, function: Callable[..., Any], predictions: NDArray[Any], labels: NDArray[Any]
-) -> float:
-    """Compute a correlation; 0 with a log warning where it is undefined."""
-    value = np.nan
-    if len(predictions) > 1:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # constant input: logged below
-            value = float(function(predictions, labels).statistic)
-    if not np.isfinite(value):
-        logger.warning(
-            "%s is undefined for constant, non-finite or fewer than two values; reported as 0.0",
-            name,
-        )
-        return 0.0
-    return value
-
-
-# The bootstrap needs many draws at once, which scipy's functions do not compute.
-PEARSON = PredictionMetric(
-    "pearson",
-    is_rescaled=True,
-    draws=measures.pearson,
-    reported=partial(_correlate, "pearson", pearsonr),
-)
-SPEARMAN = PredictionMetric(
-    "spearman",
-    is_rescaled=True,
-    draws=measures.spearman,
-    reported=partial(_correlate, "spearman", spearmanr),
-)
 
 
 class Similarity(LabelledProblem):
@@ -103,20 +74,18 @@ class Similarity(LabelledProblem):
         return self.format_value(float(value))
 
 
-logger = logging.getLogger(__name__)
-
 # Of more targets than this only the first ones are drawn.
 MOST_PLOTS = 12
-# By name, the metrics of each target, (..., N, K) -> (..., K). R2 is the headline: it orders models
-# as the squared error does, so it counts a wrong scale or offset, to which correlations are blind.
-# But it has no unit: tasks and targets can be averaged, which a mean of errors in prices and in
-# years could not be.
-BY_TARGET: dict[str, Score] = {
-    "r2": measures.r2_by_target,
-    "rmse": measures.rmse_by_target,
-    "mae": measures.mae_by_target,
-    "pearson": measures.pearson_by_target,
-    "spearman": measures.spearman_by_target,
+MISSING = -100.0  # a label that does not count
+# R2 is the headline: it orders models as the squared error does, so it counts a wrong scale or
+# offset, to which correlations are blind. But it has no unit: tasks and targets can be averaged,
+# which a mean of errors in prices and in years could not be.
+SCORES: dict[str, Score] = {
+    "r2": r2,
+    "rmse": root_mean_squared_error,
+    "mae": mean_absolute_error,
+    "pearson": pearson,
+    "spearman": spearman,
 }
 ERRORS = ("rmse", "mae")
 
@@ -126,35 +95,23 @@ def as_matrix(values: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(values, dtype=np.float64).reshape(len(values), -1)
 
 
-def _report(name: str, predictions: NDArray[Any], labels: NDArray[Any]) -> float:
-    """Compute the mean of a metric over targets; 0 with a log warning where it is undefined."""
-    predicted, given = as_matrix(predictions), as_matrix(labels)
-    values = BY_TARGET[name](predicted, given)
-    if np.isnan(values[(given != MISSING).any(axis=0)]).any():
-        logger.warning(
-            "%s is undefined for constant, non-finite or fewer than two values; reported as 0.0",
-            name,
-        )
-    return float(mean_over_targets(BY_TARGET[name], 0.0)(predicted, given))
+def score_targets(score: Score, predictions: NDArray[Any], labels: NDArray[Any]) -> list[float]:
+    """Score each target by the rows that have its label; NaN for a target without any."""
+    values = []
+    for predicted, given in zip(as_matrix(predictions).T, as_matrix(labels).T, strict=True):
+        kept = given != MISSING
+        values.append(score(predicted[kept], given[kept]) if kept.any() else math.nan)
+    return values
 
 
-def _make_metric(name: str) -> PredictionMetric:
-    if name in ERRORS:
-        draws = mean_over_targets(BY_TARGET[name])
-        return PredictionMetric(
-            name,
-            lower_is_better=True,
-            draws=draws,
-            reported=lambda predictions, labels: float(
-                draws(as_matrix(predictions), as_matrix(labels))
-            ),
-        )
-    return PredictionMetric(
-        name,
-        is_rescaled=name in ("pearson", "spearman"),
-        draws=mean_over_targets(BY_TARGET[name], 0.0),
-        reported=partial(_report, name),
-    )
+def mean_over_targets(
+    score: Score, undefined: float, predictions: NDArray[Any], labels: NDArray[Any]
+) -> float:
+    """Average a metric over the targets that have labels; NaN if it is undefined for all."""
+    values = np.asarray(score_targets(score, predictions, labels))
+    values = values[(as_matrix(labels) != MISSING).any(axis=0)]
+    is_defined = ~np.isnan(values)
+    return float(np.where(is_defined, values, undefined).mean()) if is_defined.any() else math.nan
 
 
 class Regression(LabelledProblem):
@@ -166,7 +123,16 @@ class Regression(LabelledProblem):
 
     problem_type = "regression"
     spec: RegressionTask | None
-    metrics = tuple(map(_make_metric, BY_TARGET))
+    # an undefined one counts as 0, but for errors, of which 0 would be the best
+    metrics = tuple(
+        Metric(
+            name,
+            partial(mean_over_targets, score, math.nan if name in ERRORS else 0.0),
+            lower_is_better=name in ERRORS,
+            is_rescaled=name in ("pearson", "spearman"),
+        )
+        for name, score in SCORES.items()
+    )
     dtype = np.float64
 
     @property
@@ -219,26 +185,29 @@ class Regression(LabelledProblem):
         is_column = found.labels is not None and found.labels.shape[1:] == (1,)
         return found._replace(labels=found.labels[:, 0]) if is_column else found  # type: ignore[index]
 
-    def score(self, values: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
-        if not self._has_several:
-            values, labels = values[..., None], labels[..., None]
-        return super().score(values, labels)
-
     def describe_types(self, outputs: Predicted) -> list[dict[str, Any]] | None:
-        return self._describe_targets(outputs) if self._has_several else None
+        if not self._has_several:
+            return None
+        targets = self._describe_targets(outputs)
+        for target in targets:
+            for name in SCORES if target["labelled"] else ():
+                if target[name] is None:
+                    warn_undefined(f"{name} of {target['name']}")
+        return targets
 
     def _describe_targets(self, outputs: Predicted) -> list[dict[str, Any]]:
         """Return name, metrics and number of labels of each target; None for an undefined one."""
-        predictions, labels = as_matrix(outputs.predictions), as_matrix(np.asarray(outputs.labels))
-        values = {name: metric(predictions, labels) for name, metric in BY_TARGET.items()}
-        return [
-            {
-                "name": self.name_of(number),
-                **{name: _none_if_undefined(found[number]) for name, found in values.items()},
-                "labelled": int((column != MISSING).sum()),
-            }
-            for number, column in enumerate(labels.T)
+        predictions, labels = outputs.predictions, np.asarray(outputs.labels)
+        targets = [
+            {"name": self.name_of(number), **dict.fromkeys(SCORES), "labelled": int(count)}
+            for number, count in enumerate((as_matrix(labels) != MISSING).sum(axis=0))
         ]
+        for name, score in SCORES.items():
+            for target, value in zip(
+                targets, score_targets(score, predictions, labels), strict=True
+            ):
+                target[name] = None if math.isnan(value) else value
+        return targets
 
     # Reports
 
@@ -269,7 +238,7 @@ class Regression(LabelledProblem):
         predictions, labels = as_matrix(outputs.predictions), as_matrix(np.asarray(outputs.labels))
         targets = self._describe_targets(outputs)
         titles = {"r2": "R²", "rmse": "RMSE", "mae": "MAE"}
-        names = [(titles.get(name, name.capitalize()), ".4f") for name in BY_TARGET]
+        names = [(titles.get(name, name.capitalize()), ".4f") for name in SCORES]
         note = (
             "Metrics on the validation rows that have a label of the target, in its unit where "
             "they have one."
@@ -306,10 +275,6 @@ class Regression(LabelledProblem):
             for name, number in zip(self.names, numbers, strict=True)
             if number != MISSING
         )
-
-
-def _none_if_undefined(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
 
 
 def _format_number(value: float) -> str:

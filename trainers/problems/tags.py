@@ -264,8 +264,8 @@ class TokenClassification(Calibrated, Problem[Tagged]):
         counts = count_entities(outputs, self.names)[1]
         return counts, np.zeros(len(counts))
 
-    def score(self, values: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
-        return f1_of_counts(*np.moveaxis(values.sum(axis=-2), -1, 0))
+    def score(self, values: NDArray[Any], labels: NDArray[Any]) -> float:
+        return float(f1_of_counts(*values.sum(axis=0)))
 
     def identify(self, outputs: Tagged, rows: Any) -> list[str]:
         """Return the number and the tags of each sentence."""
