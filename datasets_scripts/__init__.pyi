@@ -3,11 +3,7 @@ from .corpus.corpus_data import CorpusData as CorpusData
 from .corpus.rows import TextRows as TextRows
 from .corpus.sources import corpus_texts as corpus_texts
 from .corpus.tokens import EncodedCorpus as EncodedCorpus, encode_corpus as encode_corpus
-from .drawing import (
-    LARGEST_SHARE as LARGEST_SHARE,
-    MOST_HELD_OUT as MOST_HELD_OUT,
-    count_equal_tokens as count_equal_tokens,
-)
+from .drawing import MOST_HELD_OUT as MOST_HELD_OUT
 from .encoding import (
     encode_questions as encode_questions,
     encode_rows as encode_rows,

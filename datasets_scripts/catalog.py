@@ -46,7 +46,7 @@ class DatasetRow:
     metrics: tuple[str, ...] | None = None  # the official ones, the primary one first
     submission: Submission | None = None  # to the GLUE server
     undecided: tuple[str, ...] = ()  # labels of skipped rows, without agreement of the annotators
-    scheme: str | None = None  # of tags
+    scheme: str | None = None  # of tags, as in a recipe
     options: Mapping[str, Any] = field(default_factory=dict)  # keys that its problem type alone has
     is_of_course: bool = False  # of Stanford CS 224N, whose project has a format of predictions
 
@@ -221,7 +221,7 @@ DATASETS: dict[str, DatasetRow] = {
         columns=Columns(("0",), "3"),
         hub_id="tomaarsen/conll2003",
         hub_columns=Columns(("tokens",), "ner_tags", document_column="document_id"),
-        scheme="iob",
+        scheme="spans",
     ),
     "squad": _squad("v1.1", "rajpurkar/squad"),
     "squad_v2": _squad("v2.0", "rajpurkar/squad_v2"),

@@ -14,7 +14,6 @@ from .readers import (
     Record,
     check_file,
     check_keys,
-    check_length,
     check_unicode,
     find_suffix,
     load_json,
@@ -36,7 +35,18 @@ Lines = list[list[str]]
 def read_conll(path: str, columns: Sequence[str]) -> Iterator[Record]:
     """Read sentences: lists by column, numbered from 0 or back from -1, and ``document``."""
     count = count_columns(path)
-    places = {column: _find_column(path, column, count) for column in columns}
+    places = {}
+    for column in columns:
+        try:
+            number = int(column)
+        except ValueError:
+            raise ValueError(
+                f"{path}: no column {column!r}; the columns of CoNLL files have no names: give a "
+                "number from 0, or from -1 backward"
+            ) from None
+        if not -count <= number < count:
+            raise ValueError(f"{path}: no column {column}; the first line has {count} columns")
+        places[column] = number % count
     document = 0
     for start, lines in _group_lines(path):
         wrong = next((number for number, parts in enumerate(lines) if len(parts) != count), None)
@@ -63,68 +73,41 @@ def count_columns(path: str) -> int:
 
 def _group_lines(path: str) -> Iterator[tuple[int, Lines]]:
     """Yield each sentence with its first line, and an empty list where a document starts."""
-    start = length = 0
+    check_file(path, suffixes=None)
+    start = 0
     sentence: Lines = []
-    for line, parts in _read_lines(path):
-        is_start = bool(parts) and parts[0].startswith(DOCUMENT_START)
-        if parts and not is_start:
-            start, length = (start, length) if sentence else (line, 0)
-            length += sum(map(len, parts))
-            check_length(path, start, length)
-            sentence.append(parts)
-            continue
-        if sentence:
-            yield start, sentence
-            sentence = []
-        if is_start:
-            yield line, []
+    with open_text(path) as file:
+        for line, text in read_lines(file, path):
+            # other white space, such as a no-break space, may be a token
+            text = text.strip(" \t\r\n")  # noqa: PLW2901
+            is_metadata = not sentence and METADATA.match(text) is not None
+            is_document = text.startswith(DOCUMENT_START)
+            if is_metadata:
+                is_document = text[1:].split()[0] == "newdoc"
+            if text and not is_document and not is_metadata:
+                start = start if sentence else line
+                sentence.append(re.split("\t" if "\t" in text else " +", text))
+                continue
+            if sentence:
+                yield start, sentence
+                sentence = []
+            if is_document:
+                yield line, []
     if sentence:  # no empty line is needed after the last one
         yield start, sentence
-
-
-def _read_lines(path: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the columns of every line, none for an empty line."""
-    check_file(path, suffixes=None)
-    is_start = True
-    with open_text(path) as file:
-        for number, line in read_lines(file, path):
-            # other white space, such as a no-break space, may be a token
-            text = line.strip(" \t\r\n")
-            if is_start and METADATA.match(text):
-                if text[1:].split()[0] == "newdoc":
-                    yield number, [DOCUMENT_START]
-                continue
-            is_start = not text or text.startswith(DOCUMENT_START)
-            yield number, re.split("\t" if "\t" in text else " +", text) if text else []
-
-
-def _find_column(path: str, column: str, count: int) -> int:
-    """Return the place of a column that is given as a number, negative from the end."""
-    try:
-        number = int(column)
-    except ValueError:
-        raise ValueError(
-            f"{path}: no column {column!r}; the columns of CoNLL files have no names: give a "
-            "number from 0, or from -1 backward"
-        ) from None
-    if not -count <= number < count:
-        raise ValueError(f"{path}: no column {column}; the first line has {count} columns")
-    return number % count
 
 
 # SQuAD
 
 
 ANSWER_COLUMN = "answers"
-# A single JSON value is read at once; SQuAD 2.0 has 42 million characters.
-LONGEST_JSON = 500_000_000
 SQUAD_SUFFIXES = (".json", ".jsonl", ".parquet")
 
 
 def read_squad(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
     """Read a file question by question, also invalid ones; a ``line`` of JSON is a question."""
     check_file(path, SQUAD_SUFFIXES)
-    content = _parse(path, _read_whole(path)) if find_suffix(path) == ".json" else None
+    content = _parse(path) if find_suffix(path) == ".json" else None
     if content is None:
         yield from read_records(path, columns)
         return
@@ -139,19 +122,10 @@ def read_squad(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
         raise ValueError(f"{path}: the file has no questions")
 
 
-def _read_whole(path: str) -> str:
-    with open_text(path) as file:
-        text = file.read(LONGEST_JSON + 1)
-    if len(text) > LONGEST_JSON:
-        raise ValueError(
-            f"{path}: the file is longer than {LONGEST_JSON:,} characters, the limit of a JSON "
-            "file, which is read at once; write JSON lines (.jsonl), a question on each"
-        )
-    return text
-
-
-def _parse(path: str, text: str) -> Any:
+def _parse(path: str) -> Any:
     """Parse a single JSON value; None for JSON lines, or no text."""
+    with open_text(path) as file:
+        text = file.read()
     if not text:
         return None
     try:
@@ -177,19 +151,15 @@ def _list_questions(path: str, content: Any) -> Iterator[dict[str, Any]]:
             raise ValueError(  # noqa: TRY004
                 f"{path}: entry {number} of 'data' is not a JSON object"
             )
-        if "paragraphs" in entry:
-            yield from _list_article(path, number, entry["paragraphs"])
-        else:
+        if "paragraphs" not in entry:
             yield entry
-
-
-def _list_article(path: str, number: int, paragraphs: Any) -> Iterator[dict[str, Any]]:
-    try:
-        for paragraph in paragraphs:
-            for question in paragraph["qas"]:
-                yield {**question, "context": paragraph["context"]}
-    except (TypeError, KeyError) as error:
-        raise ValueError(
-            f"{path}: article {number} is not in SQuAD's format ({error!r}); expected paragraphs, "
-            "each with a context and qas"
-        ) from error
+            continue
+        try:
+            for paragraph in entry["paragraphs"]:
+                for question in paragraph["qas"]:
+                    yield {**question, "context": paragraph["context"]}
+        except (TypeError, KeyError) as error:
+            raise ValueError(
+                f"{path}: article {number} is not in SQuAD's format ({error!r}); expected "
+                "paragraphs, each with a context and qas"
+            ) from error

@@ -4,8 +4,6 @@ import logging
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
-from operator import gt
 from typing import Any
 
 import datasets
@@ -15,7 +13,7 @@ from tokenizers.normalizers import BertNormalizer
 
 from .hub import count_batch, digest_text
 from .readers import is_test
-from .row_format import RowFormat
+from .row_format import RowFormat, make_features
 from .task_data import TaskData
 
 # Draws
@@ -34,10 +32,17 @@ def sample_rows(
         return rows
     classes = np.zeros(len(rows), np.int64)
     if most_per_class is not None:
-        classes = np.asarray(rows["label"], np.int64)
-        where = f"{data.where}: {key}_per_class"
-        most = _find_size(where, split, classes, most_per_class, labels or ())
-    chosen = choose_places(classes, int(most or 0), f"{data.sample_seed} {split}")
+        classes, most, names = np.asarray(rows["label"], np.int64), most_per_class, labels or ()
+        if most == "balanced":
+            sizes = np.bincount(classes, minlength=len(names))
+            if missing := [names[number] for number in np.flatnonzero(sizes == 0).tolist()]:
+                raise ValueError(
+                    f"{data.where}: {key}_per_class={most!r}, but no {split} row has the label "
+                    f"{', '.join(map(repr, missing))}, so every class would be left without rows; "
+                    "add such rows, remove the label from labels, or give a number"
+                )
+            most = sizes.min()
+    chosen = choose_places(classes, int(most), f"{data.sample_seed} {split}")
     return rows if len(chosen) == len(rows) else rows.select(chosen)
 
 
@@ -61,21 +66,6 @@ def describe_rows(
     return facts
 
 
-def _find_size(
-    where: str, split: str, classes: NDArray[np.int64], wanted: int | str, labels: Sequence[str]
-) -> int:
-    if wanted != "balanced":
-        return int(wanted)
-    sizes = np.bincount(classes, minlength=len(labels))
-    if missing := [labels[number] for number in np.flatnonzero(sizes == 0).tolist()]:
-        raise ValueError(
-            f"{where}={wanted!r}, but no {split} row has the label "
-            f"{', '.join(map(repr, missing))}, so every class would be left without rows; add such "
-            "rows, remove the label from labels, or give a number"
-        )
-    return int(sizes.min())
-
-
 # Repeated rows
 
 
@@ -88,64 +78,31 @@ UNCASED = BertNormalizer(handle_chinese_chars=False, strip_accents=True)
 
 def count_repeated(
     where: str, row_format: RowFormat, splits: Mapping[str, datasets.Dataset]
-) -> dict[str, dict[str, int]]:
-    """Count the held-out rows whose texts are those of a training row, and warn of many.
+) -> dict[str, int]:
+    """Count the rows of each held-out split whose texts are those of a training row.
 
-    Labels are not compared, and neither is what many models cannot tell apart; see `digest_alike`.
-
-    Args:
-        where: Owner of the rows, for messages.
-        row_format: Their format.
-        splits: Rows by split.
-
-    Returns:
-        By held-out split ``training_rows``, the number of these rows; and ``shared_texts``, if
-        there are any, of others that have one of several texts in common with a training row.
+    Warns of many. Labels are not compared, and neither is what many models cannot tell apart; see
+    `digest_alike`.
     """
-    names, shared = row_format.text_names, row_format.shared_names
-    learned = set(digest_alike(splits["train"], names))
-    texts = set(chain.from_iterable(_digest_texts(splits["train"], shared)))
-    counts: dict[str, dict[str, int]] = {}
+    learned = set(digest_alike(splits["train"], row_format.text_names))
+    counts: dict[str, int] = {}
     for split, rows in splits.items():
         if split == "train":
             continue
-        is_learned = [key in learned for key in digest_alike(rows, names)]
-        counts[split] = {"training_rows": sum(is_learned)}
-        has_text = (not texts.isdisjoint(keys) for keys in _digest_texts(rows, shared))
-        if others := sum(map(gt, has_text, is_learned)):
-            counts[split]["shared_texts"] = others
-        if sum(is_learned) > LARGEST_SHARE * len(rows):
+        count = sum(key in learned for key in digest_alike(rows, row_format.text_names))
+        counts[split] = count
+        if count > LARGEST_SHARE * len(rows):
             logger.warning(
                 "%s: %d of %d %s rows (%.0f %%) are also training rows (case, accents, white space "
                 "and the order of texts are not compared), so their metrics do not measure how the "
                 "model does on new rows; use other rows",
                 where,
-                sum(is_learned),
+                count,
                 len(rows),
                 split,
-                100 * sum(is_learned) / len(rows),
+                100 * count / len(rows),
             )
     return counts
-
-
-def count_equal_tokens(encoded: Mapping[str, datasets.Dataset]) -> dict[str, int]:
-    """Count the encoded rows of each held-out split that are a training row to the model.
-
-    These include texts that differ only in what was cut, or in what the vocabulary does not know.
-    The several sequences of a row are compared in any order.
-    """
-    held = {split: list(_list_tokens(rows)) for split, rows in encoded.items() if split != "train"}
-    wanted = set(chain.from_iterable(held.values()))
-    learned = {tokens for tokens in _list_tokens(encoded["train"]) if tokens in wanted}
-    return {split: sum(tokens in learned for tokens in rows) for split, rows in held.items()}
-
-
-def _list_tokens(rows: datasets.Dataset) -> Iterator[Any]:
-    columns = ["input_ids", "token_type_ids"]
-    for batch in rows.select_columns(columns).with_format(None).iter(count_batch(rows)):
-        for ids, types in zip(*(batch[name] for name in columns), strict=True):
-            is_nested = bool(ids) and isinstance(ids[0], list)
-            yield tuple(sorted(map(tuple, ids))) if is_nested else (tuple(ids), tuple(types))
 
 
 def digest_rows(rows: datasets.Dataset, columns: Sequence[str]) -> Iterator[int]:
@@ -168,12 +125,6 @@ def digest_alike(rows: datasets.Dataset, columns: Sequence[str]) -> Iterator[int
             for value in values
         )
         yield digest_text("\0\0".join(sorted(texts)))
-
-
-def _digest_texts(rows: datasets.Dataset, columns: Sequence[str]) -> Iterator[list[int]]:
-    """Hash each text of every row."""
-    for values in _read(rows, columns) if columns else ():
-        yield [digest_text(_simplify(text)) for text in values]
 
 
 def _read(rows: datasets.Dataset, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
@@ -220,7 +171,12 @@ def hold_out(
         ValueError: If no row can be held out.
     """
     wanted = min(MOST_HELD_OUT, math.ceil(share * len(rows)))
-    units = _number_units(rows, row_format.unit_columns(rows))
+    # A unit is numbered by its first row, so that the draw of rows that all differ does not depend
+    # on what else is considered equal.
+    columns = row_format.unit_columns(rows)
+    alike = np.fromiter(digest_alike(rows, columns), np.uint64, len(rows))
+    _, first, inverse = np.unique(alike, return_index=True, return_inverse=True)
+    units = np.fromiter(digest_rows(rows, columns), np.uint64, len(rows))[first[inverse]]
     held = choose_units(units, row_format.strata(rows), wanted, f"{seed} held out")
     # a sentence of a held-out document may also be in others
     texts = np.fromiter(digest_alike(rows, row_format.text_names), np.uint64, len(rows))
@@ -254,41 +210,24 @@ def choose_units(
     )
     stratum = strata[first]
     left = np.bincount(stratum)
-    room = _share_out(np.bincount(strata), wanted, rng)
+    # a number for each stratum in proportion to its size, by the largest remainders
+    rows_by_stratum = np.bincount(strata)
+    exact = np.round(wanted * rows_by_stratum / len(strata), 9)
+    room = exact.astype(np.int64)
+    by_remainder = np.lexsort((rng.random(len(room)), room - exact))
+    room[by_remainder[: wanted - room.sum()]] += 1
     order = rng.permutation(len(sizes))
     chosen = np.zeros(len(sizes), np.bool_)
     for unit in order:
-        own = stratum[unit]
-        if sizes[unit] <= room[own] and left[own] > 1:
+        kind = stratum[unit]
+        if sizes[unit] <= room[kind] and left[kind] > 1:
             chosen[unit] = True
-            room[own] -= sizes[unit]
-            left[own] -= 1
+            room[kind] -= sizes[unit]
+            left[kind] -= 1
     others = [unit for unit in order if left[stratum[unit]] > 1]
     if others and not chosen.any():
         chosen[min(others, key=sizes.__getitem__)] = True
     return chosen[unit_of_row]
-
-
-def _share_out(
-    sizes: NDArray[np.int64], wanted: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """Divide a number in proportion to sizes, (S,), by the largest remainders."""
-    exact = np.round(wanted * sizes / sizes.sum(), 9)
-    shares = exact.astype(np.int64)
-    order = np.lexsort((rng.random(len(sizes)), shares - exact))
-    shares[order[: wanted - shares.sum()]] += 1
-    return shares
-
-
-def _number_units(rows: datasets.Dataset, columns: Sequence[str]) -> NDArray[np.uint64]:
-    """Return a number for each row, (N,), the same for rows that models may not tell apart.
-
-    It is the hash of the first of these rows, so that the draw of rows that all differ does not
-    depend on what else is considered equal.
-    """
-    alike = np.fromiter(digest_alike(rows, columns), np.uint64, len(rows))
-    _, first, inverse = np.unique(alike, return_index=True, return_inverse=True)
-    return np.fromiter(digest_rows(rows, columns), np.uint64, len(rows))[first[inverse]]
 
 
 # Pairs by class
@@ -314,35 +253,24 @@ def pair_rows(rows: datasets.Dataset, count: int, seed: str) -> datasets.Dataset
         Rows with ``id``, ``sentence1``, ``sentence2`` and ``label``: 1 for the same class, else 0.
     """
     ids, texts = rows["id"][:], rows["sentence1"][:]
-    pairs = list(_draw(np.asarray(rows["label"][:], np.int64), count, seed))
-    first = [pair[0] for pair in pairs]
-    second = [pair[1] for pair in pairs]
-    columns = {
-        "id": [f"{ids[i]}+{ids[j]}" for i, j in zip(first, second, strict=True)],
-        "sentence1": [texts[i] for i in first],
-        "sentence2": [texts[j] for j in second],
-        "label": [pair[2] for pair in pairs],
-    }
-    features = datasets.Features(
-        {name: datasets.Value("int64" if name == "label" else "string") for name in columns}
-    )
-    return datasets.Dataset.from_dict(columns, features=features)
-
-
-def _draw(classes: NDArray[np.int64], count: int, seed: str) -> Iterator[tuple[int, int, int]]:
-    """Draw pairs of positions, and whether their classes are equal."""
+    classes = np.asarray(rows["label"][:], np.int64)
     rng = np.random.default_rng(random.Random(f"{seed} pairs").getrandbits(64))
+    columns: dict[str, list[Any]] = {"id": [], "sentence1": [], "sentence2": [], "label": []}
     seen: set[tuple[int, int]] = set()
     places = np.arange(len(classes))
     for first in places.tolist():
         for same in (1, 0):
             others = places[((classes == classes[first]) == bool(same)) & (places != first)]
-            found = 0
+            drawn = 0
             for second in rng.permutation(others).tolist():
                 pair = (min(first, second), max(first, second))
-                if found == count:
+                if drawn == count:
                     break
                 if pair not in seen:
                     seen.add(pair)
-                    found += 1
-                    yield first, second, same
+                    drawn += 1
+                    values = (f"{ids[first]}+{ids[second]}", texts[first], texts[second], same)
+                    for name, value in zip(columns, values, strict=True):
+                        columns[name].append(value)
+    features = make_features(id="string", sentence1="string", sentence2="string", label="int64")
+    return datasets.Dataset.from_dict(columns, features=features)

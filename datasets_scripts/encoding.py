@@ -24,7 +24,6 @@ from modeling_minbert.texts import (
     QuestionWindow,
     QuestionWindows,
     Span,
-    WordWindow,
     cut_windows,
     cut_word_windows,
     own_tokenizer,
@@ -96,7 +95,16 @@ def encode_rows(
     Raises:
         ValueError: If ``pair_encoding`` does not fit the rows, or ``truncation`` is unknown.
     """
-    _check_pair_encoding(rows, pair_encoding, is_contrastive=is_contrastive)
+    allowed: tuple[str | None, ...]
+    if is_contrastive:
+        kind, allowed = "of a contrastive task", ("separate",)
+    elif "sentence2" in rows.column_names:
+        kind, allowed = "pairs", ("joint", "separate")
+    else:
+        kind, allowed = "single sentences", (None,)
+    if pair_encoding not in allowed:
+        remedy = "remove it" if None in allowed else f"allowed: {', '.join(map(repr, allowed))}"
+        raise ValueError(f"pair_encoding={pair_encoding!r}, but the rows are {kind}; {remedy}")
     known = (*HEAD_SHARES, WINDOWS)
     if truncation not in known:
         raise ValueError(unknown("truncation", truncation, known))
@@ -133,23 +141,6 @@ def _map(
             desc="encode",
         )
     return note_length(encoded, options.get("max_length"))
-
-
-def _check_pair_encoding(
-    rows: datasets.Dataset, given: str | None, *, is_contrastive: bool
-) -> None:
-    """Reject an encoding of pairs that does not fit the rows."""
-    allowed: tuple[str | None, ...]
-    if is_contrastive:
-        kind, allowed = "of a contrastive task", ("separate",)
-    elif "sentence2" in rows.column_names:
-        kind, allowed = "pairs", ("joint", "separate")
-    else:
-        kind, allowed = "single sentences", (None,)
-    if given in allowed:
-        return
-    remedy = "remove it" if None in allowed else f"allowed: {', '.join(map(repr, allowed))}"
-    raise ValueError(f"pair_encoding={given!r}, but the rows are {kind}; {remedy}")
 
 
 def _encode_texts(
@@ -302,6 +293,7 @@ def encode_questions(
             tokenizer does not report the characters of tokens.
     """
     windows = QuestionWindows(max_length, max_question_length, doc_stride)
+    labels = {"labels": datasets.List(datasets.Value("int32"), length=2), "answers": ["string"]}
     with progress_bars(shown=len(rows) > LONG_QUESTIONS):
         encoded = rows.map(
             _encode_questions,
@@ -309,27 +301,22 @@ def encode_questions(
             batch_size=BATCH,
             fn_kwargs={"tokenizer": own_tokenizer(tokenizer), "windows": windows},
             remove_columns=rows.column_names,
-            features=_make_features(is_labeled="label" in rows.column_names),
+            features=make_features(
+                id="string",
+                input_ids=["int32"],
+                token_type_ids=["int8"],
+                length="int32",
+                passage="string",
+                passage_start="int32",
+                first_token="int32",  # noqa: S106  (no password)
+                token_starts=["int32"],
+                token_ends=["int32"],
+                owned=["int32"],
+                **(labels if "label" in rows.column_names else {}),
+            ),
             desc="encode",
         )
     return note_length(encoded, max_length)
-
-
-def _make_features(*, is_labeled: bool) -> datasets.Features:
-    labels = {"labels": datasets.List(datasets.Value("int32"), length=2), "answers": ["string"]}
-    return make_features(
-        id="string",
-        input_ids=["int32"],
-        token_type_ids=["int8"],
-        length="int32",
-        passage="string",
-        passage_start="int32",
-        first_token="int32",  # noqa: S106  (no password)
-        token_starts=["int32"],
-        token_ends=["int32"],
-        owned=["int32"],
-        **(labels if is_labeled else {}),
-    )
 
 
 def _encode_questions(batch: Columns, *, tokenizer: Any, windows: QuestionWindows) -> Columns:
@@ -410,7 +397,7 @@ def encode_tagged(
         Rows with id and number (``sentence``) of the sentence, the labeled words, input_ids,
         token_type_ids, length and labels, -1 for a word with an unknown tag.
     """
-    room = max_length - 2
+    room = max_length - 2  # without [CLS] and [SEP]
     pieces: list[Pieces] = []
     for batch in rows.select_columns(["words"]).iter(TOKENIZED_SENTENCES):
         pieces += tokenize_words(tokenizer, batch["words"], max_length)
@@ -421,7 +408,13 @@ def encode_tagged(
     for number, sentence in enumerate(pieces):
         known = [UNKNOWN_LABEL] * len(sentence) if tags is None else tags[number]
         for window in cut_word_windows([len(word) for word in sentence], room):
-            ids, labels = _label_pieces(sentence, known, window)
+            ids: list[int] = []
+            labels: list[int] = []
+            for word in range(window.start, window.end):
+                ids += sentence[word]
+                is_here = window.first <= word < window.last
+                labels += [known[word] if is_here else IGNORED_LABEL]
+                labels += [IGNORED_LABEL] * (len(sentence[word]) - 1)
             is_whole = window.end - window.start == len(sentence)
             free = room - len(ids) if document_context and is_whole else 0
             before, after = _find_context(pieces, documents, number, free)
@@ -450,44 +443,26 @@ def encode_tagged(
     return note_length(datasets.Dataset.from_list(encoded, features), max_length)
 
 
-def _label_pieces(
-    pieces: Pieces, tags: Sequence[int], window: WordWindow
-) -> tuple[list[int], list[int]]:
-    ids: list[int] = []
-    labels: list[int] = []
-    for word in range(window.start, window.end):
-        ids += pieces[word]
-        is_here = window.first <= word < window.last
-        labels += [tags[word] if is_here else IGNORED_LABEL]
-        labels += [IGNORED_LABEL] * (len(pieces[word]) - 1)
-    return ids, labels
-
-
 def _find_context(
     pieces: Sequence[Pieces], documents: Sequence[int], number: int, room: int
 ) -> tuple[list[int], list[int]]:
     """Return tokens of whole words before and after a sentence in its document."""
-    before = _nearest(pieces, documents, number, -1, room)
-    after = _nearest(pieces, documents, number, 1, room)
+    sides = []
+    for step in (-1, 1):  # words of the neighbors on each side, the nearest first
+        nearest: Pieces = []
+        used, other = 0, number + step
+        while 0 <= other < len(pieces) and documents[other] == documents[number] and used < room:
+            nearest += pieces[other][::step]
+            used += sum(map(len, pieces[other]))
+            other += step
+        sides.append(_take(nearest, room))
+    before, after = sides
     kept = _take(before, max(room // 2, room - sum(map(len, after))))
     rest = _take(after, room - sum(map(len, kept)))
     return list(chain.from_iterable(reversed(kept))), list(chain.from_iterable(rest))
 
 
-def _nearest(
-    pieces: Sequence[Pieces], documents: Sequence[int], number: int, step: int, room: int
-) -> list[list[int]]:
-    """List words of the neighbors on one side, the nearest first, up to the room."""
-    nearest: list[list[int]] = []
-    used, other = 0, number + step
-    while 0 <= other < len(pieces) and documents[other] == documents[number] and used < room:
-        nearest += pieces[other][::step]
-        used += sum(map(len, pieces[other]))
-        other += step
-    return _take(nearest, room)
-
-
-def _take(words: list[list[int]], room: int) -> list[list[int]]:
+def _take(words: Pieces, room: int) -> Pieces:
     """Return the first words, up to one that does not fit; every word has a token."""
     ends = accumulate(map(len, words))
     return [word for word, end in zip(words, ends, strict=True) if end <= room]

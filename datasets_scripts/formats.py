@@ -1,13 +1,11 @@
 """The formats of rows with words, questions or choices, and the table of all formats."""
 
-import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from operator import ne
 from string import ascii_uppercase
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import datasets
 import numpy as np
@@ -28,13 +26,13 @@ from .readers import (
     shorten,
 )
 from .row_format import (
+    LineError,
     Row,
     RowFormat,
     RowSource,
-    add_id,
     check_classes,
+    find_text_problem,
     list_names,
-    make_features,
     normalize_value,
 )
 from .sentence_formats import (
@@ -48,115 +46,18 @@ from .sentence_formats import (
     SimilarityFormat,
 )
 
-# Schemes of tags: in IOB1 a span begins with ``I-``, and with ``B-`` only directly after another
-# span; in IOB2 every span begins with ``B-`` (Ramshaw and Marcus 1995; Tjong Kim Sang and Veenstra
-# 1999). Read as conlleval does, where a span begins with ``B-`` or a change of type, both give the
-# same spans. The schemes called BIOES, BILOU or BMES also name the last word of a span (E or L) and
-# a span of one word (S, U or W), and some call the words between M.
+# Schemes of tags
 
 
-logger = logging.getLogger(__name__)
-
-SCHEMES = ("iob1", "iob2", "iob", "bioes", "plain")
+# In IOB1 a span begins with ``I-``, and with ``B-`` only directly after another span; in IOB2 every
+# span begins with ``B-`` (Ramshaw and Marcus 1995; Tjong Kim Sang and Veenstra 1999). Read as
+# conlleval does, where a span begins with ``B-`` or a change of type, both give the same spans. The
+# schemes called BIOES, BILOU or BMES also name the last word of a span (E or L) and a span of one
+# word (S, U or W), and some call the words between M. Tags of other words are plain.
+SCHEMES = ("spans", "plain")
 OUTSIDE = "O"
 SPAN_TAG = re.compile(r"[BIELSUMW][-_].")
 LAST, SINGLE = "ELSUW", "SUW"
-# Share of the spans of a file that may begin as in the other IOB scheme: errors of annotators.
-MOST_MIXED = 0.01
-
-# The tags of a sentence, with its record.
-TaggedRecord = tuple[Record, Sequence[str]]
-
-
-class Evidence(NamedTuple):
-    """Where only one scheme allows a tag."""
-
-    line: int  # the first one
-    tag: str
-    number: int
-
-
-def find_scheme(path: str, sentences: Iterable[TaggedRecord], declared: str | None) -> str:
-    """Detect the scheme of a file, or check the declared one.
-
-    It is one of ``iob1``, ``iob2``, ``iob`` for both, ``bioes`` for all that name the ends of
-    spans, or ``plain``.
-    """
-    found = _find_evidence(sentences)
-    if declared == "plain":
-        return "plain"
-    spans: dict[str, Evidence] = {kind: found[kind] for kind in ("iob1", "iob2") if kind in found}
-    if "plain" in found:
-        if not spans and declared is None:
-            return "plain"
-        line, tag, _ = found["plain"]
-        raise ValueError(
-            f"{path}:{line}: the tag {tag!r} is not part of a span ('O', 'B-...', 'I-...', or one "
-            "of E, S, L, U, M, W), but others are; correct it, or declare scheme: plain if the "
-            "tags are of single tokens"
-        )
-    if declared in ("iob", "bioes"):
-        return declared
-    if "bioes" in found and declared is not None:
-        _refuse_declared(path, declared, "bioes", found["bioes"])
-    _check_spans(path, spans, declared)
-    if "bioes" in found:
-        return "bioes"
-    return declared or max(spans, key=lambda kind: spans[kind].number, default="iob2")
-
-
-def _check_spans(path: str, spans: dict[str, Evidence], declared: str | None) -> None:
-    """Reject spans of both schemes, or of another one than declared."""
-    if wrong := [kind for kind in spans if declared not in (None, kind)]:
-        _refuse_declared(path, declared, wrong[0], spans[wrong[0]])
-    if len(spans) < 2:
-        return
-    (line1, tag1, count1), (line2, tag2, count2) = spans["iob1"], spans["iob2"]
-    if min(count1, count2) > MOST_MIXED * (count1 + count2):
-        raise ValueError(
-            f"{path}:{max(line1, line2)}: mixed IOB schemes: a span begins with {tag1!r} in line "
-            f"{line1}, as in IOB1, and with {tag2!r} in line {line2}, as in IOB2; correct the "
-            "file, or declare scheme: iob to allow both"
-        )
-    line, tag, count = min(spans.values(), key=lambda each: each.number)
-    logger.warning(
-        "%s:%d: a span begins with %r, unlike %s others, and is read as conlleval does",
-        path,
-        line,
-        tag,
-        f"{count1 + count2 - count:,}",
-    )
-
-
-def _refuse_declared(path: str, declared: str | None, kind: str, found: Evidence) -> None:
-    raise ValueError(
-        f"{path}:{found.line}: scheme={declared!r}, but a span begins with {found.tag!r} here, as "
-        f"in {kind.upper()}; correct the file or the scheme"
-    )
-
-
-def _find_evidence(sentences: Iterable[TaggedRecord]) -> dict[str, Evidence]:
-    """Return by scheme the first line and tag that only this scheme allows, and how many are."""
-    found: dict[str, Evidence] = {}
-    for record, tags in sentences:
-        for place, (previous, tag) in enumerate(zip([OUTSIDE, *tags], tags, strict=False)):
-            if (kind := _only_scheme(previous, tag)) is not None:
-                first = found.get(kind) or Evidence(record.line_of(place), tag, 0)
-                found[kind] = first._replace(number=first.number + 1)
-    return found
-
-
-def _only_scheme(previous: str, tag: str) -> str | None:
-    """Return the only scheme in which a tag may follow another one; None for several."""
-    if tag == OUTSIDE:
-        return None
-    if not SPAN_TAG.match(tag):
-        return "plain"
-    if tag[0] not in "BI" or tag[1] == "_":
-        return "bioes"
-    if tag.startswith("B-"):
-        return "iob2" if previous == OUTSIDE else None
-    return None if previous[2:] == tag[2:] else "iob1"
 
 
 def to_iob2(tags: Sequence[str]) -> list[str]:
@@ -165,7 +66,8 @@ def to_iob2(tags: Sequence[str]) -> list[str]:
     for tag in tags:
         begins = tag[:1] in f"B{SINGLE}" or previous[:1] in f"{OUTSIDE}{LAST}"
         begins = begins or previous[2:] != tag[2:]
-        converted.append(tag if tag == OUTSIDE else f"{'B' if begins else 'I'}-{tag[2:]}")
+        is_span = SPAN_TAG.match(tag) is not None
+        converted.append(f"{'B' if begins else 'I'}-{tag[2:]}" if is_span else tag)
         previous = tag
     return converted
 
@@ -206,17 +108,7 @@ class TagFormat(RowFormat):
     file_suffixes = None
     text_names = ("words",)
     label_name = "tags"
-
-    @property
-    def features(self) -> datasets.Features:
-        return make_features(
-            id="string",
-            words=["string"],
-            tags=["int64"],
-            document="int64",
-            line="int64",
-            problem="string",
-        )
+    columns: ClassVar[Row] = {"words": ["string"], "tags": ["int64"], "document": "int64"}
 
     @property
     def label_names(self) -> tuple[str, ...] | None:
@@ -225,17 +117,14 @@ class TagFormat(RowFormat):
     def expected_labels(self, count: int = 2) -> tuple[str, ...] | None:
         return self.labels or ("O", *(f"B-X{number or ''}" for number in range(count - 1)))
 
-    def example_labels(self) -> list[Any]:
-        return [[number] for number in range(len(self.label_names or ()))]
-
     def count_labels(self, rows: datasets.Dataset) -> list[int]:
         tags = np.fromiter(chain.from_iterable(rows["tags"][:]), np.int64)
         return np.bincount(tags, minlength=len(self.label_names or ())).tolist()
 
     def read(self, path: str, split: str, file_format: FileFormat) -> Iterator[Record]:
         if find_suffix(path) in RECORD_SUFFIXES:
-            for number, record in enumerate(read_records(path, self.required_columns(split))):
-                yield self._check_lists(record, number)
+            for record in read_records(path, self.required_columns(split)):
+                yield self._check_lists(record)
             return
         word, tag = self._columns("0", "-1")
         has_tags = not is_test(split) or count_columns(path) >= self.num_columns
@@ -250,32 +139,37 @@ class TagFormat(RowFormat):
         word, tag = self._columns("tokens", "tags")
         return (word,) if is_test(split) else (word, tag)
 
-    def from_hub(self, number: int, values: Row, names: tuple[str, ...] | None) -> Record:
-        _, tag = self._columns("tokens", "tags")
-        tags = values.get(tag)
-        if names is not None and isinstance(tags, list):
-            known = dict(enumerate(names))
-            values = {**values, tag: [known.get(each, str(each)) for each in tags]}
-        return self._check_lists(Record(number + 1, values), number)
+    def from_hub(self, record: Record, names: tuple[str, ...] | None) -> Record:
+        return self._check_lists(super().from_hub(record, names))
 
     def resolve(self, where: str, sources: Mapping[str, RowSource]) -> Self:
-        paths = [source.name for source in sources.values() if source.rows is None]
-        conll = [path for path in paths if find_suffix(path) not in RECORD_SUFFIXES]
+        files = [source.name for source in sources.values() if source.rows is None]
+        conll = [path for path in files if find_suffix(path) not in RECORD_SUFFIXES]
         counted = replace(self, num_columns=count_columns(conll[0])) if conll else self
-        tags: dict[str, set[str]] = {split: set() for split in sources}
-        schemes = {
-            split: find_scheme(source.name, counted._read_tags(source, tags[split]), self.scheme)
-            for split, source in sources.items()
-        }
-        # whether tags are of tokens or of spans is decided by the training rows
-        scheme = schemes["train"]
-        names = self.labels or list_tags(tags["train"], scheme)
-        if scheme == "bioes":
+        train, tags = sources["train"], set[str]()
+        plain = None
+        for record in train.read(counted):
+            for place, tag in enumerate(record.values.get("tags") or ()):
+                if plain is None and tag != OUTSIDE and not SPAN_TAG.match(tag):
+                    plain = (record.line_of(place), tag)
+                tags.add(tag)
+        scheme = self.scheme or ("spans" if plain is None else "plain")
+        # a part of speech with a hyphen, such as S-V, is no span
+        has_spans = self.scheme is None and any(tag[:2] in ("B-", "I-") for tag in tags)
+        if plain is not None and (has_spans or scheme == "spans"):
+            raise ValueError(
+                f"{train.name}:{plain[0]}: the tag {plain[1]!r} is not part of a span ('O', "
+                "'B-...', 'I-...', or one of E, S, L, U, M, W), but others are; correct it, or "
+                "declare scheme: plain if the tags are of single tokens"
+            )
+        names = self.labels or list_tags(tags, scheme)
+        spans = [name for name in names if name != OUTSIDE]
+        has_ends = any(name[:2] not in ("B-", "I-") for name in spans)
+        if scheme == "spans" and has_ends and all(map(SPAN_TAG.match, spans)):
             names = list_tags(names, scheme)
         # without any valid sentence, their problems are reported with the rows
-        if tags["train"]:
-            key = f"label_column={self.label_column!r}"
-            check_classes(sources["train"].name, "tags", names, key)
+        if tags:
+            check_classes(train.name, "tags", names, f"label_column={self.label_column!r}")
         if spaced := [name for name in names if len(name.split()) != 1]:
             raise ValueError(
                 f"{where}: the tag {shorten(spaced[0])!r} has white space, which separates the "
@@ -283,35 +177,29 @@ class TagFormat(RowFormat):
             )
         return replace(counted, scheme=scheme, tag_names=names)
 
-    def to_row(self, record: Record, number: int, split: str) -> Row:
-        values, problem, line = record.values, record.problem, record.line
-        tags = values.get("tags")
+    def read_texts(self, record: Record) -> tuple[list[str], str, str]:
+        return [], "", record.problem
+
+    def parse(self, record: Record, texts: list[str], split: str) -> Row:
+        values, names = record.values, self.label_names or ()
+        tags = values["tags"]
+        if all(map(is_blank, values["words"])):
+            raise ValueError("empty text: no word is visible")
+        if tags is None and not is_test(split):
+            raise ValueError("no tags, which only test rows may lack")
         numbers = None
-        if not problem and all(map(is_blank, values.get("words", []))):
-            problem = "empty text: no word is visible"
-        elif not problem and tags is not None:
-            numbers, unknown = self._number_tags(tags)
-            if unknown is not None:
-                problem, line = self._describe_unknown(tags[unknown]), record.line_of(unknown)
-        elif not problem and not is_test(split):
-            problem = "no tags, which only test rows may lack"
-        return {
-            "id": str(number),
-            "words": values.get("words", []),
-            "tags": None if problem else numbers,
-            "document": values.get("document", 0),
-            "line": line,
-            "problem": problem,
-        }
+        if tags is not None:
+            numbers = []
+            for place, tag in enumerate(tags if self.scheme == "plain" else to_iob2(tags)):
+                if tag not in names:
+                    raise LineError(record.line_of(place), self._describe_unknown(tags[place]))
+                numbers.append(names.index(tag))
+        return {"words": values["words"], "tags": numbers, "document": values["document"]}
 
-    def head_facts(self, train: datasets.Dataset) -> dict[str, Any]:
-        step = max(1, len(train) // MEASURED_SENTENCES)
-        is_read = "words" in train.column_names  # not of a placeholder
-        sentences = train[::step]["words"] if is_read else []
+    def head_facts(self, train: datasets.Dataset | None) -> dict[str, Any]:
+        step = max(1, len(train or ()) // MEASURED_SENTENCES)
+        sentences = [] if train is None else train[::step]["words"]
         return super().head_facts(train) | {"sentences": sentences}
-
-    def count(self, where: str, valid: datasets.Dataset, drawn: datasets.Dataset) -> dict[str, int]:
-        return {"words": sum(map(len, drawn["words"]))}
 
     def unit_columns(self, rows: datasets.Dataset) -> tuple[str, ...]:
         is_by_document = FEWEST_DOCUMENTS <= len(rows.unique("document")) < len(rows)
@@ -330,43 +218,30 @@ class TagFormat(RowFormat):
     def _columns(self, word: str, tag: str) -> tuple[str, str]:
         return (self.text_columns or (word,))[0], self.label_column or tag
 
-    def _read_tags(self, source: RowSource, distinct: set[str]) -> Iterator[TaggedRecord]:
-        """Yield the valid sentences that have tags, and collect the distinct tags."""
-        for record in source.read(self):
-            tags = record.values.get("tags")
-            if not record.problem and tags is not None:
-                distinct.update(tags)
-                yield record, tags
-
-    def _check_lists(self, record: Record, number: int) -> Record:
-        """Check a record with lists of words and tags."""
+    def _check_lists(self, record: Record) -> Record:
+        """Check a record with lists of words and tags; its line is its number, from 1."""
         if record.problem:
             return record
         word, tag = self._columns("tokens", "tags")
         words, tags = record.values.get(word), record.values.get(tag)
-        document = record.values.get(self.document_column or "", number)
-        if problem := _find_list_problem(word, words, tag, tags):
+        document = record.values.get(self.document_column or "", record.line)
+        problem = ""
+        if not isinstance(words, list) or not words or not all(isinstance(x, str) for x in words):
+            problem = f"{word}={shorten(repr(words))}; expected a list of words"
+        elif tags is not None and not (isinstance(tags, list) and len(tags) == len(words)):
+            many = len(tags) if isinstance(tags, list) else shorten(repr(tags))
+            problem = f"{len(words)} words in {word!r}, but {many} tags in {tag!r}; every word "
+            problem += "needs one"
+        elif not isinstance(document, int):
+            problem = f"{self.document_column}={shorten(repr(document))}; expected the number of a "
+            problem += "document"
+        if problem:
             return replace(record, values={}, problem=problem)
-        if not isinstance(document, int):
-            given = f"{self.document_column}={shorten(repr(document))}"
-            problem = f"{given}; expected the number of a document"
-            return replace(record, values={}, problem=problem)
-        named = None if tags is None else self._name_tags(tags)
-        return replace(record, values={"words": words, "tags": named, "document": document})
-
-    def _name_tags(self, tags: list[Any]) -> list[str]:
-        """Name tags, which may be given as numbers of declared labels."""
         names = self.labels or ()
-        if all(isinstance(tag, int) and 0 <= tag < len(names) for tag in tags):
-            return [names[tag] for tag in tags]
-        return list(map(str, tags))
-
-    def _number_tags(self, tags: list[str]) -> tuple[list[int] | None, int | None]:
-        """Return the numbers of tags, or the position of the first unknown one."""
-        numbers = {name: number for number, name in enumerate(self.label_names or ())}
-        normal = tags if self.scheme == "plain" else to_iob2(tags)
-        unknown = next((place for place, tag in enumerate(normal) if tag not in numbers), None)
-        return (None, unknown) if unknown is not None else ([numbers[tag] for tag in normal], None)
+        if tags and all(isinstance(number, int) and 0 <= number < len(names) for number in tags):
+            tags = [names[number] for number in tags]  # numbers of declared labels
+        tags = None if tags is None else list(map(str, tags))
+        return replace(record, values={"words": words, "tags": tags, "document": document})
 
     def _describe_unknown(self, tag: str) -> str:
         names = self.label_names or ()
@@ -376,15 +251,6 @@ class TagFormat(RowFormat):
             f"unknown tag {shorten(tag)!r}; the tags of the training rows are {list_names(names)}; "
             "correct it, or list all tags as labels"
         )
-
-
-def _find_list_problem(word: str, words: Any, tag: str, tags: Any) -> str:
-    if not isinstance(words, list) or not words or not all(isinstance(x, str) for x in words):
-        return f"{word}={shorten(repr(words))}; expected a list of words"
-    if tags is None or (isinstance(tags, list) and len(tags) == len(words)):
-        return ""
-    many = len(tags) if isinstance(tags, list) else shorten(repr(tags))
-    return f"{len(words)} words in {word!r}, but {many} tags in {tag!r}; every word needs one"
 
 
 # Questions
@@ -407,51 +273,42 @@ class QuestionFormat(RowFormat):
     }
     file_suffixes = SQUAD_SUFFIXES
     text_names = ("sentence1", "sentence2")
-    shared_names = ("sentence2",)
-    helper_columns = ("moved",)
-
-    @property
-    def features(self) -> datasets.Features:
-        return make_features(
-            id="string",
-            sentence1="string",
-            sentence2="string",
-            answers=["string"],
-            answer_starts=["int32"],  # in characters, one for each answer
-            label="int64",  # 1 with an answer, 0 without, None if unknown
-            moved="int32",  # answers that are not at their start, but elsewhere in the passage
-            line="int64",
-            problem="string",
-        )
+    columns: ClassVar[Row] = {
+        "sentence1": "string",
+        "sentence2": "string",
+        "answers": ["string"],
+        "answer_starts": ["int32"],  # in characters, one for each answer
+        "label": "int64",  # 1 with an answer, 0 without, None if unknown
+    }
 
     def read(self, path: str, split: str, file_format: FileFormat) -> Iterator[Record]:
         return read_squad(path, self.required_columns(split))
 
-    def to_row(self, record: Record, number: int, split: str) -> Row:
-        (question, passage), row_id, problem = self.read_texts(record)
-        row: Row = {"answers": [], "answer_starts": [], "label": None, "moved": 0}
-        if not problem:
-            try:
-                row |= self._parse_answers(record.values, passage, split)
-            except ValueError as error:
-                problem = str(error)
+    def parse(self, record: Record, texts: list[str], split: str) -> Row:
+        passage = texts[1]
+        answers = _list_answers(record.values.get(self.label_column or ""))
+        if record.values.get("is_impossible"):
+            if answers:
+                raise ValueError("is_impossible, although it has answers")
+            answers = []
+        if answers is None and not is_test(split):
+            raise ValueError("no answers, which only test questions may lack")
+        for text, start in answers or ():
+            check_answer(passage, text, start)
         return {
-            **row,
-            "id": row_id or str(number),
-            "sentence1": question.strip(),
             "sentence2": passage,
-            "line": record.line,
-            "problem": add_id(problem, row_id),
+            "answers": [text for text, _ in answers or ()],
+            "answer_starts": [start for _, start in answers or ()],
+            "label": None if answers is None else int(bool(answers)),
         }
 
     def check_split(self, rows: datasets.Dataset, where: str, split: str) -> datasets.Dataset:
-        is_unanswered = set(rows["label"][:]) == {0}
-        if is_unanswered and not is_test(split):
-            raise ValueError(
-                f"{where}: none of its {len(rows)} questions has an answer; only a test_file may "
-                "lack them"
-            )
-        if is_unanswered:
+        if set(rows["label"][:]) == {0}:  # no question has an answer
+            if not is_test(split):
+                raise ValueError(
+                    f"{where}: none of its {len(rows)} questions has an answer; only a test_file "
+                    "may lack them"
+                )
             rows = _replace_column(rows, "label", [None] * len(rows))
         seen: set[str] = set()
         problems = []
@@ -462,86 +319,49 @@ class QuestionFormat(RowFormat):
             return rows
         return _replace_column(rows, "problem", problems)
 
-    def count(self, where: str, valid: datasets.Dataset, drawn: datasets.Dataset) -> dict[str, int]:
-        moved = sum(valid["moved"])
-        if moved:
-            logger.warning(
-                "%s: %d answers do not begin at their answer_start; the nearest occurrence in the "
-                "passage was used",
-                where,
-                moved,
-            )
-        return {"moved_answers": moved}
-
     def unit_columns(self, rows: datasets.Dataset) -> tuple[str, ...]:
         return ("sentence2",)  # questions of one passage are learned together
 
-    def texts(self, rows: datasets.Dataset) -> Iterator[str]:
-        pairs = zip(rows["sentence1"][:], rows["sentence2"][:], strict=True)
-        return (text for pair in pairs for text in pair)
-
     def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
-        given = {name: size for name, size in options.items() if size is not None}
-        return encode_questions(rows, tokenizer, **given)
+        sizes = {name: size for name, size in options.items() if size is not None}
+        return encode_questions(rows, tokenizer, **sizes)
 
-    def head_facts(self, train: datasets.Dataset) -> dict[str, Any]:
-        return super().head_facts(train) | {"has_unanswerable": 0 in train.unique("label")}
+    def head_facts(self, train: datasets.Dataset | None) -> dict[str, Any]:
+        is_partial = train is not None and 0 in train.unique("label")
+        return super().head_facts(train) | {"has_unanswerable": is_partial}
 
     def references(self, rows: datasets.Dataset) -> NDArray[Any] | None:
         return np.fromiter(rows["answers"][:], dtype=object)
-
-    def _parse_answers(self, values: Mapping[str, Any], passage: str, split: str) -> Row:
-        """Read the answers of a question, and locate them in its passage."""
-        given = _list_answers(values.get(self.label_column or ""))
-        if values.get("is_impossible"):
-            if given:
-                raise ValueError("is_impossible, although it has answers")
-            given = []
-        if given is None:
-            if is_test(split):
-                return {}
-            raise ValueError("no answers, which only test questions may lack")
-        if not given:
-            return {"label": 0}
-        starts = [find_answer(passage, text, start) for text, start in given]
-        return {
-            "answers": [text for text, _ in given],
-            "answer_starts": starts,
-            "label": 1,
-            "moved": sum(map(ne, starts, (start for _, start in given))),
-        }
 
 
 def _replace_column(rows: datasets.Dataset, name: str, values: list[Any]) -> datasets.Dataset:
     return rows.remove_columns(name).add_column(name, values, feature=rows.features[name])
 
 
-def find_answer(passage: str, text: str, start: int) -> int:
-    """Return where an answer begins in its passage: at ``start``, else its nearest occurrence."""
+def check_answer(passage: str, text: str, start: int) -> None:
+    """Check that an answer is in its passage where it should be."""
     if is_blank(text):
         raise ValueError("an answer without text")
     if start >= 0 and passage.startswith(text, start):
-        return start
-    before = passage.rfind(text, 0, max(0, start) + len(text))
-    after = passage.find(text, max(0, start))
-    places = [place for place in (before, after) if place >= 0]
-    if not places:
-        where = f"{start} is beyond its {len(passage)} characters"
-        if 0 <= start < len(passage):
-            where = f"at {start} there is {shorten(passage[start : start + len(text)])!r}"
-        raise ValueError(f"the answer {shorten(text)!r} is not in the passage; {where}")
-    return min(places, key=lambda place: abs(place - start))
+        return
+    where = f"{start} is beyond its {len(passage)} characters"
+    if 0 <= start < len(passage):
+        where = f"at {start} there is {shorten(passage[start : start + len(text)])!r}"
+    place = passage.find(text)
+    if place >= 0:
+        where += f", but it is at {place}: correct answer_start, in characters from 0"
+    raise ValueError(f"the answer {shorten(text)!r} is not at its place in the passage; {where}")
 
 
-def _list_answers(given: Any) -> list[tuple[str, int]] | None:
+def _list_answers(value: Any) -> list[tuple[str, int]] | None:
     """List answers with their starts; None if there is no value."""
-    if given is None:
+    if value is None:
         return None
     try:
-        if isinstance(given, Mapping):
-            pairs = list(zip(given["text"], given["answer_start"], strict=True))
+        if isinstance(value, Mapping):
+            pairs = list(zip(value["text"], value["answer_start"], strict=True))
         else:
-            pairs = [(answer["text"], answer["answer_start"]) for answer in given]
+            pairs = [(answer["text"], answer["answer_start"]) for answer in value]
     except (TypeError, KeyError, ValueError):
         pairs = [(None, None)]
     if not all(isinstance(text, str) and type(start) is int for text, start in pairs):
@@ -549,20 +369,13 @@ def _list_answers(given: Any) -> list[tuple[str, int]] | None:
             "answers are neither a list of {text, answer_start} nor a mapping of two lists, text "
             "and answer_start"
         )
-    return [(text, int(start)) for text, start in pairs]
+    return pairs
 
 
 # Choices
 
 
 EXPECTED_CHOICES = 4  # of a task whose rows have not been read
-
-
-class Choices(NamedTuple):
-    """The choices of a row."""
-
-    texts: tuple[str, ...]
-    names: tuple[str, ...] | None = None  # by which the label may name them, such as letters
 
 
 @dataclass(frozen=True)
@@ -583,16 +396,12 @@ class ChoiceFormat(SentenceFormat):
     own_keys = ("label_column", "labels")
 
     @property
-    def features(self) -> datasets.Features:
-        return datasets.Features({**super().features, **make_features(choices=["string"])})
+    def columns(self) -> Row:
+        return super().columns | {"choices": ["string"]}
 
     @property
     def text_names(self) -> tuple[str, ...]:
         return (*super().text_names, "choices")
-
-    @property
-    def shared_names(self) -> tuple[str, ...]:
-        return ("sentence1",)
 
     @property
     def label_names(self) -> tuple[str, ...] | None:
@@ -608,10 +417,10 @@ class ChoiceFormat(SentenceFormat):
                 "[ending0, ending1], or one column with lists of choices"
             )
         labels = self.labels or sources["train"].class_names(self)
-        known = replace(self, labels=labels)
+        named = replace(self, labels=labels)
         count = len(self.choice_columns)
         if count == 1:
-            count = max(map(known.count_choices, sources.values()))
+            count = max(map(named.count_choices, sources.values()))
         if count < 2:
             raise ValueError(
                 f"{where}: column {self.choice_columns[0]!r} has no list of at least two choices; "
@@ -621,130 +430,94 @@ class ChoiceFormat(SentenceFormat):
             raise ValueError(
                 f"{where}: labels={list(labels)} must name all of the {count} choices of a row"
             )
-        return replace(known, num_choices=count)
+        return replace(named, num_choices=count)
 
     def count_choices(self, source: RowSource) -> int:
         """Return the largest number of choices of a row, 0 if none is valid."""
-        return max((len(self._try_choices(each).texts) for each in source.read(self)), default=0)
+        count = 0
+        for record in source.read(self):
+            try:
+                count = max(count, len(self.read_choices(record)[0]))
+            except ValueError:  # of an invalid row, which is reported later
+                continue
+        return count
 
-    def from_hub(self, number: int, values: Row, names: tuple[str, ...] | None) -> Record:
-        label: Any = values.get(self.label_column or "")
-        if names is not None and isinstance(label, int) and 0 <= label < len(names):
-            values = {**values, str(self.label_column): names[label]}
-        return Record(number + 1, values)
-
-    def to_row(self, record: Record, number: int, split: str) -> Row:
-        texts, row_id, problem = self.read_texts(record)
-        choices, label = Choices(()), None
-        try:
-            if not problem:
-                choices = self.read_choices(record)
-                label = self._read_label(record, choices, split)
-        except ValueError as error:
-            problem = str(error)
-        sentences = (f"sentence{place}" for place, _ in enumerate(texts, start=1))
-        return {
-            "id": row_id or str(number),
-            **dict(zip(sentences, map(str.strip, texts), strict=True)),
-            "choices": list(map(str.strip, choices.texts)),
-            "label": None if problem else label,
-            "line": record.line,
-            "problem": add_id(problem, row_id),
-        }
-
-    def read_choices(self, record: Record) -> Choices:
-        """Return the choices of a record; the message of a ValueError is the problem of the row."""
-        values = [record.values.get(column) for column in self.choice_columns]
-        if len(values) > 1:
-            places = [f"column {column!r}" for column in self.choice_columns]
-            return Choices(_check_texts(values, places))
-        column = self.choice_columns[0]
-        found = _list_choices(values[0])
-        if found is None:
-            raise ValueError(
-                f"column {column!r} holds {shorten(repr(values[0]))}, not a list of choices"
-            )
-        texts, names = found
-        if len(texts) < 2:
-            raise ValueError(
-                f"column {column!r} has {len(texts)} choice(s), at least two are needed"
-            )
-        places = [f"choice {number} of column {column!r}" for number, _ in enumerate(texts)]
-        return Choices(_check_texts(texts, places), names)
+    def parse(self, record: Record, texts: list[str], split: str) -> Row:
+        choices, names = self.read_choices(record)
+        text = normalize_value(record.values.get(str(self.label_column)))
+        label = None
+        if not is_test(split) or text not in {"", "-1"}:  # kept secret
+            if not text:
+                raise ValueError("no label")
+            label = self._find_choice(text, len(choices), names)
+        return {"choices": list(map(str.strip, choices)), "label": label}
 
     def parse_label(self, text: str) -> int:
         """Convert a label of a row with as many choices as possible."""
-        return self.parse_choice(text, Choices(("",) * (self.num_choices or 0)))
+        return self._find_choice(text, self.num_choices or 0, ())
 
-    def parse_choice(self, text: str, choices: Choices) -> int:
+    def read_choices(self, record: Record) -> tuple[list[str], Sequence[str]]:
+        """Return the choices of a record, and their names, if they have any; or a ValueError."""
+        values: list[Any] = [record.values.get(column) for column in self.choice_columns]
+        names: Sequence[str] = ()
+        places = [f"column {column!r}" for column in self.choice_columns]
+        if len(values) == 1:
+            column = places[0]
+            listed = _list_choices(values[0])
+            if listed is None:
+                raise ValueError(
+                    f"{column} holds {shorten(repr(values[0]))}, not a list of choices"
+                )
+            values, names = listed
+            if len(values) < 2:
+                raise ValueError(f"{column} has {len(values)} choice(s), at least two are needed")
+            places = [f"choice {number} of {column}" for number, _ in enumerate(values)]
+        if problem := find_text_problem(values, places):
+            raise ValueError(problem)
+        return values, names
+
+    def _find_choice(self, text: str, count: int, names: Sequence[str]) -> int:
         """Return the index of the choice that a label names."""
-        count = len(choices.texts)
-        names = (self.labels or choices.names or ())[:count]
+        names = tuple(self.labels or names)[:count]
         if text in names:
             return names.index(text)
         if not names:
             numbers, letters = list(map(str, range(count))), list(ascii_uppercase[:count])
-            for each in (numbers, letters):
-                if text.upper() in each:
-                    return each.index(text.upper())
+            for places in (numbers, letters):
+                if text.upper() in places:
+                    return places.index(text.upper())
             names = (*numbers, *letters)
-        known = f"the {count} choices are named {list_names(names)}"
-        raise ValueError(f"label {shorten(text)!r} names no choice; {known}")
-
-    def texts(self, rows: datasets.Dataset) -> Iterator[str]:
-        columns = [rows[name][:] for name in self.text_names]
-        for *texts, choices in zip(*columns, strict=True):
-            yield from (*texts, *choices)
+        raise ValueError(
+            f"label {shorten(text)!r} names no choice; the {count} choices are named "
+            f"{list_names(names)}"
+        )
 
     def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
         counts = {"num_choices": self.num_choices or len(self.choice_columns)}
         return encode_choices(rows, tokenizer, **counts | options)
 
-    def head_facts(self, train: datasets.Dataset) -> dict[str, Any]:
-        own = len(self.choice_columns) if len(self.choice_columns) > 1 else EXPECTED_CHOICES
-        return super().head_facts(train) | {"num_choices": self.num_choices or own}
-
-    def _try_choices(self, record: Record) -> Choices:
-        try:
-            return self.read_choices(record)
-        except ValueError:
-            return Choices(())
-
-    def _read_label(self, record: Record, choices: Choices, split: str) -> int | None:
-        text = normalize_value(record.values.get(str(self.label_column)))
-        if is_test(split) and text in {"", "-1"}:  # kept secret
-            return None
-        if not text:
-            raise ValueError("no label")
-        return self.parse_choice(text, choices)
+    def head_facts(self, train: datasets.Dataset | None) -> dict[str, Any]:
+        columns = len(self.choice_columns)
+        count = self.num_choices or (columns if columns > 1 else EXPECTED_CHOICES)
+        return super().head_facts(train) | {"num_choices": count}
 
 
-def _check_texts(values: Sequence[Any], places: Sequence[str]) -> tuple[str, ...]:
-    """Check that all choices are texts; `places` name them."""
-    for value, place in zip(values, places, strict=True):
-        if value is None or (isinstance(value, str) and is_blank(value)):
-            raise ValueError(f"empty text in {place}")
-        if not isinstance(value, str):
-            raise ValueError(f"{place} holds {shorten(repr(value))}, not text")  # noqa: TRY004
-    return tuple(values)
-
-
-def _list_choices(value: Any) -> tuple[list[Any], tuple[str, ...] | None] | None:
+def _list_choices(value: Any) -> tuple[list[Any], Sequence[str]] | None:
     """List choices, and their names if they have any; None if a value is no list of choices.
 
     A value is a list of texts, a list of ``{"label": "A", "text": ...}``, or two lists,
     ``{"label": ["A", ...], "text": [...]}``, as in the copies of CommonsenseQA and ARC on the Hub.
     """
-    if isinstance(value, list) and all(isinstance(each, Mapping) for each in value) and value:
-        value = {key: [each.get(key) for each in value] for key in ("label", "text")}
+    if isinstance(value, list) and all(isinstance(choice, Mapping) for choice in value) and value:
+        value = {key: [choice.get(key) for choice in value] for key in ("label", "text")}
     if isinstance(value, list):
-        return value, None
+        return value, ()
     if not isinstance(value, Mapping):
         return None
     names, texts = value.get("label"), value.get("text")
     if not isinstance(names, list) or not isinstance(texts, list) or len(names) != len(texts):
         return None
-    return texts, tuple(map(normalize_value, names))
+    return texts, list(map(normalize_value, names))
 
 
 # All formats

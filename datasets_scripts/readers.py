@@ -1,4 +1,4 @@
-"""Read files row by row: compression, lines of bounded length, stray quotes, and records."""
+"""Read files row by row: compression, stray quotes, and records."""
 
 import ast
 import bz2
@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from io import TextIOWrapper
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, AnyStr
 
@@ -98,40 +99,25 @@ def open_text(path: str, newline: str | None = None) -> Iterator[TextIOWrapper]:
         ) from error
 
 
-# Lines of bounded length
+# The longest line, and the longest text in quotes, in characters: three times War and Peace.
+LONGEST_LINE = 10_000_000
 
 
-# The longest row, in characters: three times War and Peace.
-LONGEST_ROW = 10_000_000
-
-
-def read_lines(
-    file: IO[AnyStr], path: str, longest: int = LONGEST_ROW
-) -> Iterator[tuple[int, AnyStr]]:
+def read_lines(file: IO[AnyStr], path: str) -> Iterator[tuple[int, AnyStr]]:
     """Yield the lines of a file with their numbers, from 1.
 
-    Args:
-        file: The open file.
-        path: Its path, for messages.
-        longest: Most characters of a line, or bytes of a binary file.
-
     Raises:
-        ValueError: If a line is longer; no more than ``longest`` of it is read.
+        ValueError: If a line is longer than `LONGEST_LINE`; no more of it is read.
     """
     number = 0
-    while line := file.readline(longest + 1):
+    while line := file.readline(LONGEST_LINE + 1):
         number += 1
-        check_length(path, number, len(line), longest)
+        if len(line) > LONGEST_LINE:
+            raise ValueError(
+                f"{path}:{number}: the line is longer than {LONGEST_LINE:,} characters, the limit; "
+                "split it, and check that every row ends with a newline"
+            )
         yield number, line
-
-
-def check_length(path: str, line: int, length: int, longest: int = LONGEST_ROW) -> None:
-    """Refuse a row that is too long; ``line`` is its first one."""
-    if length > longest:
-        raise ValueError(
-            f"{path}:{line}: the row is longer than {longest:,} characters, the limit; split it, "
-            "and check that every row ends with a newline"
-        )
 
 
 # Characters that show nothing
@@ -185,44 +171,10 @@ def _is_blank(letter: str) -> bool:
 # Stray quotes
 
 
-# Different values of a column, and characters of one, that are kept to recognize its values.
-MOST_VALUES = 1_000
-LONGEST_VALUE = 100
-FEW_VALUES = 10  # that are labels in a file of any length
+FEW_VALUES = 10  # of a column, which are labels
+LONGEST_VALUE = 100  # characters of a label
 MANY_ROWS = 20  # in which all labels occur
 MOST_NAMED = 3  # records in a message
-
-
-class Column:
-    """The values of a column in the records of one line."""
-
-    def __init__(self) -> None:
-        self.values: set[str] = set()
-        self.count = 0
-        self.has_spaces = False
-
-    def add(self, value: str) -> None:
-        """Keep a value, unless there are too many."""
-        self.count += 1
-        self.has_spaces = self.has_spaces or " " in value
-        if len(value) <= LONGEST_VALUE and len(self.values) <= MOST_VALUES:
-            self.values.add(value)
-
-    @property
-    def has_labels(self) -> bool:
-        """Whether values occur again and again."""
-        most = min(max(FEW_VALUES, self.count // 2), MOST_VALUES)
-        return 0 < len(self.values) <= most
-
-    def is_like(self, values: Sequence[str]) -> bool:
-        """Tell whether values could be of this column."""
-        if self.has_labels and (self.count >= MANY_ROWS or self.values.issuperset(values)):
-            return self.values.issuperset(values)
-        # a comma in a sentence has a space after it
-        return all(
-            value and not value[0].isspace() and (self.has_spaces or " " not in value)
-            for value in values
-        )
 
 
 class StrayQuotes:
@@ -233,21 +185,41 @@ class StrayQuotes:
     lines has no tabs; commas it may have, but what is between them are no values of other columns.
     """
 
-    def __init__(self, path: str, delimiter: str) -> None:
-        self.path, self.delimiter = path, delimiter
-        self.columns: list[Column] = []
+    def __init__(self, path: str, delimiter: str, width: int) -> None:
+        self.path, self.delimiter, self.width = path, delimiter, width
+        self.count = 0  # records of one line, and by column their first values and any space
+        self.values: list[set[str]] = [set() for _ in range(width)]
+        self.has_spaces = [False] * width
         # first and last line, and the cells by column, of records that may be several rows
         self.suspects: list[tuple[int, int, dict[int, list[str]]]] = []
 
-    def add(self, line: int, values: Sequence[str], width: int) -> None:
-        """Look at the record that starts at a line of a file with so many columns."""
-        self.columns = self.columns or [Column() for _ in range(width)]
-        breaks = sum(value.count("\n") for value in values)
-        if breaks and width > 1:
-            self._suspect(line, line + breaks, values, width)
-        elif not breaks and len(values) == width:
-            for column, value in zip(self.columns, values, strict=True):
-                column.add(value)
+    def add(self, first: int, values: Sequence[str]) -> None:
+        """Look at the record that starts at a line."""
+        last = first + sum(value.count("\n") for value in values)
+        if last == first and len(values) == self.width:
+            self.count += 1
+            for column, value in enumerate(values):
+                if len(value) <= LONGEST_VALUE and len(self.values[column]) <= FEW_VALUES:
+                    self.values[column].add(value)
+                self.has_spaces[column] = self.has_spaces[column] or " " in value
+        if last == first or self.width == 1:
+            return
+        if self.delimiter == "\t" and any("\t" in value for value in values if "\n" in value):
+            self.suspects.append((first, last, {}))
+            return
+        for place, value in enumerate(values):
+            head, *inner = [line.rstrip("\r").split(self.delimiter) for line in value.split("\n")]
+            if not inner or any(len(cells) != self.width for cells in inner[:-1]):
+                continue
+            if len(values) != self.width and len(inner) > 2:
+                self.suspects.append((first, last, {}))
+            # the rest of the row with the first quote, and the beginning of that with the last
+            elif (len(head), len(inner[-1])) == (self.width - place, place + 1):
+                cells: dict[int, list[str]] = {}
+                for column, cell in chain(enumerate(head, place), *map(enumerate, inner)):
+                    if column != place:
+                        cells.setdefault(column, []).append(cell)
+                self.suspects.append((first, last, cells))
 
     def check(self) -> None:
         """Refuse the file if a record is several rows.
@@ -255,12 +227,12 @@ class StrayQuotes:
         Raises:
             ValueError: If it is; names the lines and the ways out.
         """
-        found = [(first, last) for first, last, cells in self.suspects if self._are_rows(cells)]
-        if not found:
+        joined = [(first, last) for first, last, cells in self.suspects if self._are_rows(cells)]
+        if not joined:
             return
-        named = ", ".join(f"{first} to {last}" for first, last in found[:MOST_NAMED])
-        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-        first, last = found[0]
+        named = ", ".join(f"{first} to {last}" for first, last in joined[:MOST_NAMED])
+        more = f" and {len(joined) - MOST_NAMED} more" if len(joined) > MOST_NAMED else ""
+        first, last = joined[0]
         raise ValueError(
             f"{self.path}:{first}: quotes join the lines {named}{more} to one record, but they "
             f"look like rows of their own: correct the quotes in the lines {first} and {last}; or "
@@ -268,32 +240,19 @@ class StrayQuotes:
             "texts have several lines"
         )
 
-    def _suspect(self, first: int, last: int, values: Sequence[str], width: int) -> None:
-        """Keep a record if each line of a field has as many delimiters as a row."""
-        if self.delimiter == "\t" and any("\t" in value for value in values if "\n" in value):
-            self.suspects.append((first, last, {}))
-            return
-        for place, value in enumerate(values):
-            lines = [line.rstrip("\r").split(self.delimiter) for line in value.split("\n")]
-            inner = lines[1:-1]
-            if any(len(cells) != width for cells in inner):
-                continue
-            if len(values) != width and len(inner) > 1:
-                self.suspects.append((first, last, {}))
-            # the rest of the row with the first quote, and the beginning of that with the last
-            elif (len(lines[0]), len(lines[-1])) == (width - place, place + 1) and len(lines) > 1:
-                rows = [*enumerate(lines[0], place), *enumerate(lines[-1])]
-                rows += [cell for cells in inner for cell in enumerate(cells)]
-                cells: dict[int, list[str]] = {}
-                for column, cell in rows:
-                    if column != place:
-                        cells.setdefault(column, []).append(cell)
-                self.suspects.append((first, last, cells))
-
     def _are_rows(self, cells: dict[int, list[str]]) -> bool:
         """Tell whether cells are like their columns: one with labels, or all if none has them."""
-        labels = [column for column in cells if self.columns[column].has_labels]
-        likely = [self.columns[column].is_like(cells[column]) for column in labels or cells]
+        labels = [column for column in cells if 0 < len(self.values[column]) <= FEW_VALUES]
+        likely = []
+        for column in labels or cells:
+            is_known = self.values[column].issuperset(cells[column])
+            if column not in labels or (self.count < MANY_ROWS and not is_known):
+                # a comma in a sentence has a space after it
+                is_known = all(
+                    cell and not cell[0].isspace() and (self.has_spaces[column] or " " not in cell)
+                    for cell in cells[column]
+                )
+            likely.append(is_known)
         return any(likely) if labels else all(likely)
 
 
@@ -346,10 +305,9 @@ def read_records(
     if suffix == ".parquet":
         records = _read_parquet(path, columns)
     elif suffix in {".csv", ".tsv"}:
-        delimiter = file_format.delimiter or find_delimiter(path, columns)
-        records = _read_delimited(path, columns, file_format, delimiter)
+        records = _read_delimited(path, columns, file_format)
     else:
-        records = _read_json_lines(path, columns)
+        records = check_keys(path, _read_json_lines(path), columns)
     record = None
     for record in records:
         yield record
@@ -383,31 +341,48 @@ def check_file(path: str, suffixes: tuple[str, ...] | None = FILE_SUFFIXES) -> N
         raise ValueError(f"{path}: Parquet has its own compression; decompress the file")
 
 
-def find_delimiter(path: str, columns: Sequence[str] = ()) -> str:
+def _read_delimited(
+    path: str, columns: tuple[str, ...], file_format: FileFormat
+) -> Iterator[Record]:
+    delimiter = file_format.delimiter or _find_delimiter(path, columns)
+    header = None if file_format.header is None else list(file_format.header)
+    stray = None
+    split = _split_lines if file_format.quoting is False else _split_quoted
+    for line, values in split(path, delimiter):
+        if header is None:
+            header = [value.strip() for value in values]
+            check_header(path, header, columns)
+        elif values:  # an empty line is not a record
+            if file_format.quoting is None:
+                stray = stray or StrayQuotes(path, delimiter, len(header))
+                stray.add(line, values)
+            problem = ""
+            if len(values) != len(header):
+                amount = "few" if len(values) < len(header) else "many"
+                problem = f"too {amount} columns ({len(values)}, the header has {len(header)})"
+            yield Record(line, {} if problem else dict(zip(header, values, strict=True)), problem)
+    if stray is not None:
+        stray.check()
+
+
+def _find_delimiter(path: str, columns: Sequence[str]) -> str:
     """Find what separates the columns: what the suffix says, unless the header says otherwise.
 
-    Args:
-        path: The file, ``.csv`` or ``.tsv``.
-        columns: Columns that its header must have; without any, all that matters is whether it has
-            several.
+    Without ``columns`` that the header must have, all that matters is whether it has several.
     """
     usual = "," if find_suffix(path) == ".csv" else "\t"
     with open_text(path) as file:
-        first = next((line for _, line in read_lines(file, path) if line.strip()), "")
-    header = first.rstrip("\r\n")
-    csv.field_size_limit(LONGEST_ROW)  # the default of 131,072 is too small
-    found = {
-        mark: [name.strip() for name in next(csv.reader([header], delimiter=mark), [])]
-        for mark in (usual, *DELIMITERS)
-    }
-    fitting = [
-        mark
-        for mark, names in found.items()
-        if (set(columns) <= set(names) if columns else len(names) > 1)
-    ]
+        lines = (line.rstrip("\r\n") for _, line in read_lines(file, path) if line.strip())
+        header = next(lines, "")
+    csv.field_size_limit(LONGEST_LINE)
+    fitting = {}
+    for mark in (usual, *DELIMITERS):
+        names = [name.strip() for name in next(csv.reader([header], delimiter=mark), [])]
+        if set(columns) <= set(names) if columns else len(names) > 1:
+            fitting[mark] = len(names)
     if not fitting or usual in fitting:
         return usual
-    delimiter = max(fitting, key=lambda mark: len(found[mark]))
+    delimiter = max(fitting, key=lambda mark: fitting[mark])
     _name_delimiter(path, delimiter)
     return delimiter
 
@@ -422,43 +397,17 @@ def _name_delimiter(path: str, delimiter: str) -> None:
     )
 
 
-def _read_delimited(
-    path: str, columns: tuple[str, ...], file_format: FileFormat, delimiter: str
-) -> Iterator[Record]:
-    header = None if file_format.header is None else list(file_format.header)
-    stray = StrayQuotes(path, delimiter)
-    is_quoted = file_format.quoting is not False
-    lines = _split_quoted if is_quoted else _split_lines
-    for line, values in lines(path, delimiter):
-        if header is None:
-            header = [value.strip() for value in values]
-            check_header(path, header, columns, delimiter)
-        elif values:  # an empty line is not a record
-            if file_format.quoting is None:
-                stray.add(line, values, len(header))
-            yield _row_to_record(line, header, values)
-    stray.check()
-
-
 def _split_quoted(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Split a file into records, each with its first line."""
-    csv.field_size_limit(LONGEST_ROW)  # the default of 131,072 is too small
+    csv.field_size_limit(LONGEST_LINE)
     with open_text(path, newline="") as file:
-        start, length = 1, 0
-
-        def measure() -> Iterator[str]:
-            nonlocal length
-            for _, line in read_lines(file, path):
-                length += len(line)
-                check_length(path, start, length)
-                yield line
-
         # strict: an unclosed quote must not silently swallow the following rows
-        reader = csv.reader(measure(), delimiter=delimiter, strict=True)
+        lines = (line for _, line in read_lines(file, path))
+        reader, start = csv.reader(lines, delimiter=delimiter, strict=True), 1
         try:
             for values in reader:
                 yield start, values
-                start, length = reader.line_num + 1, 0
+                start = reader.line_num + 1
         except csv.Error as error:
             raise ValueError(
                 f"{path}:{start}: the record that starts here cannot be read ({error}); enclose a "
@@ -475,34 +424,16 @@ def _split_lines(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
             yield number, text.split(delimiter) if text else []
 
 
-def _row_to_record(line: int, header: list[str], values: list[str]) -> Record:
-    if len(values) != len(header):
-        amount = "few" if len(values) < len(header) else "many"
-        problem = f"too {amount} columns ({len(values)}, the header has {len(header)})"
-        return Record(line, {}, problem)
-    return Record(line, dict(zip(header, values, strict=True)))
-
-
-def check_header(
-    path: str, header: list[str], columns: tuple[str, ...], delimiter: str = ""
-) -> None:
+def check_header(path: str, header: list[str], columns: tuple[str, ...]) -> None:
     """Reject a file without a required column, or with two columns of the same name."""
     if twice := find_duplicates(filter(None, header)):
         raise ValueError(
             f"{path}: duplicate column {twice}; its columns are {header}; rename one, or remove it"
         )
-    missing = [column for column in columns if column not in header]
-    if not missing:
-        return
-    hint = "use one of these names"
-    line = delimiter.join(header)
-    for other, name in DELIMITERS.items():
-        if delimiter and other != delimiter and set(columns) <= set(line.split(other)):
-            was = DELIMITERS.get(delimiter, repr(delimiter))
-            hint = (
-                f"the file is {name}-separated, but was read as {was}-separated: correct delimiter"
-            )
-    raise ValueError(f"{path}: no column {missing}; its columns are {header}; {hint}")
+    if missing := [column for column in columns if column not in header]:
+        raise ValueError(
+            f"{path}: no column {missing}; its columns are {header}; use one of these names"
+        )
 
 
 def check_keys(path: str, records: Iterable[Record], columns: tuple[str, ...]) -> Iterator[Record]:
@@ -522,11 +453,7 @@ def check_keys(path: str, records: Iterable[Record], columns: tuple[str, ...]) -
         check_header(path, list(keys), columns)
 
 
-def _read_json_lines(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
-    return check_keys(path, _parse_json_lines(path), columns)
-
-
-def _parse_json_lines(path: str) -> Iterator[Record]:
+def _read_json_lines(path: str) -> Iterator[Record]:
     with open_text(path) as file:
         for line, text in read_lines(file, path):
             if not text.strip():
@@ -549,8 +476,15 @@ def parse_json(line: int, text: str) -> Record:
 
 def load_json(text: str) -> Any:
     """Parse JSON whose objects have distinct keys; all that is wrong with it is a ValueError."""
+
+    def to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(pairs)
+        if len(values) < len(pairs):
+            raise ValueError(f"duplicate key {find_duplicates(key for key, _ in pairs)[0]!r}")
+        return values
+
     try:
-        return json.loads(text, object_pairs_hook=_to_object)
+        return json.loads(text, object_pairs_hook=to_object)
     except RecursionError:
         raise ValueError("too many levels") from None
 
@@ -563,13 +497,6 @@ def check_unicode(record: Record) -> Record:
         problem = "not valid Unicode (half of a surrogate pair); write the whole character"
         return Record(record.line, {}, problem)
     return record
-
-
-def _to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        raise ValueError(f"duplicate key {find_duplicates(key for key, _ in pairs)[0]!r}")
-    return values
 
 
 def find_duplicates(names: Iterable[str]) -> list[str]:

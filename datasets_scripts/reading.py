@@ -3,9 +3,9 @@
 import hashlib
 import logging
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,14 @@ from numpy.typing import NDArray
 from .formats import ROW_FORMATS
 from .hub import MOST_CHARACTERS, MOST_ROWS, hash_sources, read_hub, show_progress
 from .readers import check_file, check_twins
-from .row_format import Row, RowFormat, RowSource
+from .row_format import UNDECIDED, Row, RowFormat, RowSource
 from .samples import read_sample
-from .sentence_formats import UNDECIDED
 from .task_data import TaskData
+
+logger = logging.getLogger(__name__)
 
 # Invalid rows
 
-
-logger = logging.getLogger(__name__)
 
 MAX_ROWS_LISTED = 20
 MAX_ROWS_IN_ERROR = 3
@@ -87,50 +86,6 @@ def log_invalid_rows(owner: str, invalid: list[InvalidRow]) -> None:
         logger.warning("%s: skipped %d invalid rows", owner, len(invalid))
 
 
-# Rows on disk
-
-
-def build_rows(
-    source: RowSource, row_format: RowFormat, cache_dir: str | Path | None
-) -> datasets.Dataset:
-    """Build the rows of a split, invalid ones marked, mapped from a temporary file."""
-    folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE) / "minbert_rows"
-    folder.mkdir(parents=True, exist_ok=True)
-    records = show_progress(source.read(row_format), f"read {source.split}")
-    rows = (
-        row_format.to_row(record, number, source.split) for number, record in enumerate(records)
-    )
-    schema = row_format.features.arrow_schema
-    digest = hashlib.sha256(hash_sources().encode())
-    with tempfile.NamedTemporaryFile(dir=folder, suffix=".arrow", delete=False) as file:
-        try:
-            with pa.ipc.new_stream(file, schema) as writer:
-                for block in _split_rows(rows, digest):
-                    writer.write_table(pa.Table.from_pylist(block, schema))
-            file.flush()
-            table = datasets.table.MemoryMappedTable.from_file(file.name)
-        finally:
-            with suppress(PermissionError):  # Windows keeps a file in use
-                Path(file.name).unlink()
-    return datasets.Dataset(table, fingerprint=digest.hexdigest()[:32])
-
-
-def _split_rows(rows: Iterable[Row], digest: Any) -> Iterator[list[Row]]:
-    """Split rows into blocks that fit into memory, and hash them."""
-    block: list[Row] = []
-    size = 0
-    for row in rows:
-        text = repr(row)
-        digest.update(text.encode())
-        block.append(row)
-        size += len(text)
-        if len(block) == MOST_ROWS or size >= MOST_CHARACTERS:
-            yield block
-            block, size = [], 0
-    if block:
-        yield block
-
-
 # Rows of a task
 
 
@@ -156,11 +111,10 @@ class TaskRows:
         bad_rows: The invalid rows, which were skipped.
         facts: By split the number of its rows, of its valid rows before some were drawn, of the
             rows of each class, and, where there are any, of rows that were skipped because they are
-            invalid or because the annotators did not agree, of words, and of moved answers; of
-            held-out splits also the number of rows whose texts are those of a training row, and of
-            others that share one of their texts with a training row; of
-            training the number of further rows without a label, ``unlabeled_rows``; and
-            of validation rows that were training rows the number of rows they were drawn from.
+            invalid or because the annotators did not agree; of held-out splits also the number of
+            rows whose texts are those of a training row; of training the number of further rows
+            without a label, ``unlabeled_rows``; and of validation rows that were training rows the
+            number of rows they were drawn from.
         fingerprint: Hash of the rows.
         commit: Commit of the dataset on the Hub; None for local rows.
         unlabeled: Training rows without labels, of the same columns but ``label``; None without.
@@ -184,9 +138,8 @@ class TaskRows:
             num_labels: Number of classes, where their names follow from the rows.
         """
         row_format = make_format(data)
-        row_format = replace(row_format, labels=row_format.expected_labels(num_labels))
-        rows = datasets.Dataset.from_dict({row_format.label_name: row_format.example_labels()})
-        return cls(data.name, row_format, {"train": rows}, [], {})
+        labels = row_format.expected_labels(num_labels)
+        return cls(data.name, make_format(data, labels=labels), {}, [], {})
 
     @property
     def problem_type(self) -> str:
@@ -198,11 +151,6 @@ class TaskRows:
         """Names of the classes, labels or tags; None without."""
         return self.row_format.label_names
 
-    @property
-    def score_range(self) -> tuple[float, float] | None:
-        """Lowest and highest score of a similarity task, else None."""
-        return self.row_format.score_range
-
     def head_facts(self) -> dict[str, Any]:
         """Describe the data as far as a head depends on them.
 
@@ -211,7 +159,7 @@ class TaskRows:
             (training rows by class or label, words by tag, or None without classes), ``num_rows``
             of training, and ``has_unanswerable``, whether some training questions have no answer.
         """
-        return self.row_format.head_facts(self.splits["train"])
+        return self.row_format.head_facts(self.splits.get("train"))
 
     def encode(self, tokenizer: Any, **options: Any) -> dict[str, datasets.Dataset]:
         """Tokenize all splits.
@@ -253,9 +201,13 @@ class TaskRows:
         names, parts = self.row_format.text_names, self._training_rows
         return [[text for rows in parts for text in rows[name][:]] for name in names]
 
-    @property
-    def _training_rows(self) -> list[datasets.Dataset]:
-        return [self.splits["train"], *([] if self.unlabeled is None else [self.unlabeled])]
+    def texts(self) -> Iterator[str]:
+        """Yield the training texts, also those without labels, for a vocabulary."""
+        return chain(*map(self.row_format.texts, self._training_rows))
+
+    def measured_texts(self) -> list[str]:
+        """List the texts of some training rows, evenly spread, by which a vocabulary is judged."""
+        return list(self.row_format.texts(self._measured_rows))
 
     def cut_share(self, tokenizer: Any, **options: Any) -> float | None:
         """Estimate the share of the training tokens that `encode` cuts; None if it keeps all.
@@ -272,9 +224,19 @@ class TaskRows:
         with self._named_errors():
             return self.row_format.cut_share(self._measured_rows, tokenizer, **options)
 
-    def measured_texts(self) -> list[str]:
-        """List the texts of some training rows, evenly spread, by which a vocabulary is judged."""
-        return list(self.row_format.texts(self._measured_rows))
+    def references(self, split: str) -> tuple[list[str], NDArray[Any]] | None:
+        """Return ids and labels of a split, (N,), to score predictions; None without labels.
+
+        The label of a question is the list of its answers, the label of a sentence the list of its
+        tags.
+        """
+        rows = self.splits[split]
+        labels = self.row_format.references(rows)
+        return None if labels is None else (list(rows["id"]), labels)
+
+    @property
+    def _training_rows(self) -> list[datasets.Dataset]:
+        return [self.splits["train"], *([] if self.unlabeled is None else [self.unlabeled])]
 
     @property
     def _measured_rows(self) -> datasets.Dataset:
@@ -296,46 +258,52 @@ class TaskRows:
         except ValueError as error:
             raise ValueError(f"task {self.name!r}: {error}") from error
 
-    def texts(self) -> Iterator[str]:
-        """Yield the training texts, also those without labels, for a vocabulary."""
-        return chain(*map(self.row_format.texts, self._training_rows))
-
-    def references(self, split: str) -> tuple[list[str], NDArray[Any]] | None:
-        """Return ids and labels of a split, (N,), to score predictions; None without labels.
-
-        The label of a question is the list of its answers, the label of a sentence the list of its
-        tags.
-        """
-        rows = self.splits[split]
-        labels = self.row_format.references(rows)
-        return None if labels is None else (list(rows["id"]), labels)
-
 
 def read_rows(data: TaskData, cache_dir: str | Path | None) -> TaskRows:
     """Read all valid rows of a task; their facts are the numbers of those that were skipped."""
     row_format = make_format(data)
-    sources, commit = _find_sources(data, row_format, cache_dir)
+    commit = None
+    if data.files:
+        check_files(data)
+        files = data.files.items()
+        sources = {split: RowSource(path, split, data.file_format) for split, path in files}
+    else:
+        if data.hub_id is None:
+            samples = read_sample(str(data.dataset))
+            fetched = {split: datasets.Dataset.from_list(rows) for split, rows in samples.items()}
+        else:
+            fetched, commit = read_hub(
+                data.where,
+                data.hub_id,
+                row_format.required_columns,
+                needed_splits=("train",) if data.validation_share else ("train", "validation"),
+                extra_tests=data.built_in.hub_tests,
+                cache_dir=cache_dir,
+                revision=data.revision,
+            )
+        name = data.hub_id or data.dataset
+        sources = {
+            split: RowSource(f"{name}:{split}", split, rows=rows) for split, rows in fetched.items()
+        }
     row_format = row_format.resolve(data.where, sources)
     check_twins(f"{data.where}: the labels", row_format.label_names or ())
-    splits: dict[str, datasets.Dataset] = {}
-    bad_rows: list[InvalidRow] = []
-    facts: dict[str, Facts] = {}
+    read = TaskRows(data.name, row_format, {}, [], {}, commit=commit)
     for split, source in sources.items():
-        rows = build_rows(source, row_format, cache_dir)
-        splits[split], num_undecided, invalid = find_valid(data, row_format, source, rows)
-        counts: Facts = {"undecided_rows": num_undecided, "unusable_rows": len(invalid)}
-        facts[split] = {name: count for name, count in counts.items() if count}
-        bad_rows += invalid
-    return TaskRows(data.name, row_format, splits, bad_rows, facts, commit=commit)
+        rows, undecided, invalid = read_source(source, row_format, data, cache_dir)
+        read.splits[split] = rows
+        counts: Facts = {"undecided_rows": undecided, "unusable_rows": len(invalid)}
+        read.facts[split] = {name: count for name, count in counts.items() if count}
+        read.bad_rows.extend(invalid)
+    return read
 
 
-def make_format(data: TaskData) -> RowFormat:
+def make_format(data: TaskData, **changes: Any) -> RowFormat:
     """Make the format of the rows of a task."""
     kind = ROW_FORMATS[str(data.problem_type)]
     keys = {field.name for field in fields(kind)} & {field.name for field in fields(data)}
-    given = {key: getattr(data, key) for key in keys} | data.options
-    given |= {"text_columns": data.text_columns or (), "undecided": data.built_in.undecided}
-    return kind(**given)
+    values = {key: getattr(data, key) for key in keys} | data.options
+    values |= {"text_columns": data.text_columns or (), "undecided": data.built_in.undecided}
+    return kind(**values | changes)
 
 
 def check_files(data: TaskData) -> None:
@@ -345,65 +313,63 @@ def check_files(data: TaskData) -> None:
         check_file(path, ROW_FORMATS[str(data.problem_type)].file_suffixes)
 
 
-def _find_sources(
-    data: TaskData, row_format: RowFormat, cache_dir: str | Path | None
-) -> tuple[dict[str, RowSource], str | None]:
-    """Return the source of each split, and the commit of a dataset on the Hub."""
-    if data.files:
-        check_files(data)
-        file_format = data.file_format
-        files = data.files.items()
-        return {split: RowSource(path, split, file_format) for split, path in files}, None
-    if data.hub_id is None:
-        samples = read_sample(str(data.dataset))
-        splits = {split: datasets.Dataset.from_list(rows) for split, rows in samples.items()}
-        commit = None
-    else:
-        splits, commit = read_hub(
-            data.where,
-            data.hub_id,
-            row_format.required_columns,
-            needed_splits=("train",) if data.validation_share else ("train", "validation"),
-            extra_tests=data.built_in.hub_tests,
-            cache_dir=cache_dir,
-            revision=data.revision,
-        )
-    name = data.hub_id or data.dataset
-    sources = {
-        split: RowSource(f"{name}:{split}", split, rows=rows) for split, rows in splits.items()
-    }
-    return sources, commit
-
-
-def find_valid(
-    data: TaskData, row_format: RowFormat, source: RowSource, rows: datasets.Dataset
+def read_source(
+    source: RowSource, row_format: RowFormat, data: TaskData, cache_dir: str | Path | None
 ) -> tuple[datasets.Dataset, int, list[InvalidRow]]:
     """Return the valid rows of a split, the number of undecided ones, and the invalid ones."""
-    checked = row_format.check_split(rows, source.name, source.split)
-    # the annotators did not agree on them
-    kept = [place for place, problem in enumerate(checked["problem"][:]) if problem != UNDECIDED]
-    num_undecided = len(checked) - len(kept)
-    decided = checked.select(kept) if num_undecided else checked
-    valid, invalid = _drop_invalid(decided, row_format, source.name, data.max_invalid_fraction)
-    return valid, num_undecided, invalid
-
-
-def _drop_invalid(
-    rows: datasets.Dataset, row_format: RowFormat, source: str, max_invalid_fraction: float
-) -> tuple[datasets.Dataset, list[InvalidRow]]:
-    """Split rows into valid and invalid ones; only a whole test split may have no labels."""
+    rows = _build_rows(source, row_format, cache_dir)
+    rows = row_format.check_split(rows, source.name, source.split)
     label = row_format.label_name
     table = rows.select_columns([label, "line", "problem"]).with_format("arrow")[:]
     problems: list[str] = table["problem"].to_pylist()
-    unlabeled: list[bool] = table[label].is_null().to_pylist()
-    both = list(zip(unlabeled, problems, strict=True))
-    is_unlabeled = all(missing for missing, problem in both if not problem)
-    if not is_unlabeled:
-        unusable = "no label, though other rows have one"
-        problems = [problem or (unusable if missing else "") for missing, problem in both]
-    lines = zip(table["line"].to_pylist(), problems, strict=True)
-    invalid = [InvalidRow(source, line, problem) for line, problem in lines if problem]
-    check_invalid_fraction(source, invalid, len(problems), max_invalid_fraction)
-    if invalid:
-        rows = rows.select([place for place, problem in enumerate(problems) if not problem])
-    return rows.remove_columns(["line", "problem", *([label] if is_unlabeled else [])]), invalid
+    is_missing: list[bool] = table[label].is_null().to_pylist()
+    # only a whole test split may have no labels
+    is_unlabeled = all(
+        missing for missing, problem in zip(is_missing, problems, strict=True) if not problem
+    )
+    kept, invalid = [], []
+    for place, (line, problem) in enumerate(zip(table["line"].to_pylist(), problems, strict=True)):
+        if is_missing[place] and not is_unlabeled:
+            problem = problem or "no label, though other rows have one"  # noqa: PLW2901
+        if problem and problem != UNDECIDED:
+            invalid.append(InvalidRow(source.name, line, problem))
+        elif not problem:
+            kept.append(place)
+    undecided = len(rows) - len(kept) - len(invalid)
+    check_invalid_fraction(source.name, invalid, len(rows) - undecided, data.max_invalid_fraction)
+    if len(kept) < len(rows):
+        rows = rows.select(kept)
+    dropped = ["line", "problem", *([label] if is_unlabeled else [])]
+    return rows.remove_columns(dropped), undecided, invalid
+
+
+def _build_rows(
+    source: RowSource, row_format: RowFormat, cache_dir: str | Path | None
+) -> datasets.Dataset:
+    """Build the rows of a split, invalid ones marked, mapped from a temporary file."""
+    folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE) / "minbert_rows"
+    folder.mkdir(parents=True, exist_ok=True)
+    records = show_progress(source.read(row_format), f"read {source.split}")
+    schema = row_format.features.arrow_schema
+    digest = hashlib.sha256(hash_sources().encode())
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=".arrow", delete=False) as file:
+        try:
+            with pa.ipc.new_stream(file, schema) as writer:
+                block: list[Row] = []
+                size = 0
+                for number, record in enumerate(records):
+                    row = row_format.to_row(record, number, source.split)
+                    text = repr(row)
+                    digest.update(text.encode())
+                    block.append(row)
+                    size += len(text)
+                    if len(block) == MOST_ROWS or size >= MOST_CHARACTERS:
+                        writer.write_table(pa.Table.from_pylist(block, schema))
+                        block, size = [], 0
+                writer.write_table(pa.Table.from_pylist(block, schema))
+            file.flush()
+            table = datasets.table.MemoryMappedTable.from_file(file.name)
+        finally:
+            with suppress(PermissionError):  # Windows keeps a file in use
+                Path(file.name).unlink()
+    return datasets.Dataset(table, fingerprint=digest.hexdigest()[:32])

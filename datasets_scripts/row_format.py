@@ -20,6 +20,19 @@ Row = dict[str, Any]
 
 LINE_ENDS = re.compile(r"[\r\n]+")
 MAX_NAMES = 20  # labels in a message
+UNDECIDED = "undecided"  # the problem of a row on which the annotators did not agree
+
+
+class UndecidedError(ValueError):
+    """The annotators of a row did not agree."""
+
+
+class LineError(ValueError):
+    """What is wrong with a row, in one of its lines."""
+
+    def __init__(self, line: int, problem: str) -> None:
+        super().__init__(problem)
+        self.line = line
 
 
 @dataclass(frozen=True)
@@ -36,7 +49,8 @@ class RowSource:
         if self.rows is None:
             return row_format.read(self.name, self.split, self.file_format)
         names = self.class_names(row_format)
-        return (row_format.from_hub(*row, names) for row in enumerate(self.rows))
+        records = (Record(number, values) for number, values in enumerate(self.rows, start=1))
+        return (row_format.from_hub(record, names) for record in records)
 
     def labels(self, row_format: "RowFormat") -> Iterable[Any]:
         """Return the labels of the rows with valid texts, as they are written."""
@@ -88,7 +102,6 @@ class RowFormat(ABC):
     # None reads files with any suffix.
     file_suffixes: ClassVar[tuple[str, ...] | None] = FILE_SUFFIXES
     label_name: ClassVar[str] = "label"
-    helper_columns: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def options(cls) -> dict[str, Any]:
@@ -97,26 +110,13 @@ class RowFormat(ABC):
 
     @property
     @abstractmethod
-    def features(self) -> datasets.Features:
-        """Columns of the rows; ``line`` and ``problem`` are where and why a row is invalid."""
+    def columns(self) -> Row:
+        """The columns of its rows beside ``id``, and their types, as of `make_features`."""
 
     @property
     @abstractmethod
     def text_names(self) -> tuple[str, ...]:
         """Columns of the rows that hold their texts, or their words."""
-
-    @abstractmethod
-    def to_row(self, record: Record, number: int, split: str) -> Row:
-        """Convert a record.
-
-        Args:
-            record: The record.
-            number: Number of the record in its split, from 0.
-            split: Its split; a test row may have no label.
-
-        Returns:
-            A row with ``features``; ``problem`` is empty if the row is valid.
-        """
 
     @abstractmethod
     def read(self, path: str, split: str, file_format: FileFormat) -> Iterator[Record]:
@@ -128,24 +128,65 @@ class RowFormat(ABC):
         """
 
     @abstractmethod
-    def texts(self, rows: datasets.Dataset) -> Iterator[str]:
-        """Yield the texts of all rows, row by row."""
+    def parse(self, record: Record, texts: list[str], split: str) -> Row:
+        """Return the columns of a row but its texts; a ValueError says why it is invalid."""
 
     @abstractmethod
     def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
         """Tokenize rows; padding and masks are left to the collator."""
 
-    def cut_share(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> float | None:
-        """Return the share of the tokens of rows that `encode` cuts; None if it keeps all."""
-        return None
+    @property
+    def features(self) -> datasets.Features:
+        """Columns of the rows; ``line`` and ``problem`` are where and why a row is invalid."""
+        return make_features(id="string", **self.columns, line="int64", problem="string")
+
+    def to_row(self, record: Record, number: int, split: str) -> Row:
+        """Convert a record.
+
+        Args:
+            record: The record.
+            number: Number of the record in its split, from 0.
+            split: Its split; a test row may have no label.
+
+        Returns:
+            A row with ``features``; ``problem`` is empty if the row is valid.
+        """
+        texts, row_id, problem = self.read_texts(record)
+        row: Row = dict(zip(self.text_names, map(str.strip, texts), strict=False))
+        line = record.line
+        if not record.problem:
+            try:
+                row |= self.parse(record, texts, split)
+            except UndecidedError:
+                return {"id": str(number), **row, "line": line, "problem": UNDECIDED}
+            except ValueError as error:
+                problem = ", ".join(filter(None, (problem, str(error))))
+                line = error.line if isinstance(error, LineError) else line
+        if problem and row_id:
+            problem += f" (id {row_id})"
+        return {"id": row_id or str(number), **row, "line": line, "problem": problem}
 
     def read_texts(self, record: Record) -> tuple[list[str], str, str]:
         """Return the texts of a record, empty where they are none, its id, and what is wrong."""
-        given = [record.values.get(column) for column in self.text_columns]
+        values = [record.values.get(column) for column in self.text_columns]
         # an id is on one line of a prediction file
         row_id = LINE_ENDS.sub(" ", normalize_value(record.values.get(self.id_column or "id")))
-        texts = [text if isinstance(text, str) else "" for text in given]
-        return texts, row_id, record.problem or _find_text_problem(self.text_columns, given)
+        problem = record.problem
+        if not problem:
+            places = [f"column {column!r}" for column in self.text_columns]
+            problem = find_text_problem(values, places)
+        return [text if isinstance(text, str) else "" for text in values], row_id, problem
+
+    def texts(self, rows: datasets.Dataset) -> Iterator[str]:
+        """Yield the texts of all rows, row by row."""
+        columns = [rows[name][:] for name in self.text_names]
+        for row in zip(*columns, strict=True):
+            for value in row:
+                yield from value if isinstance(value, list) else (value,)
+
+    def cut_share(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> float | None:
+        """Return the share of the tokens of rows that `encode` cuts; None if it keeps all."""
+        return None
 
     def required_columns(self, split: str) -> tuple[str, ...]:
         """Return the columns that a split must have; test rows need no label."""
@@ -153,15 +194,24 @@ class RowFormat(ABC):
         ids = () if self.id_column is None else (self.id_column,)
         return (*self.text_columns, *label, *ids)
 
-    def from_hub(self, number: int, values: Row, names: tuple[str, ...] | None) -> Record:
-        """Make a record of a row of the Hub.
+    def from_hub(self, record: Record, names: tuple[str, ...] | None) -> Record:
+        """Name the label, or the labels, of a row of the Hub, which are numbers there.
 
         Args:
-            number: Number of the row, from 0.
-            values: Its values by column.
+            record: The row.
             names: Names of the classes that the label column declares.
         """
-        return Record(number + 1, values)
+        # as many other labels of a recipe are new names of the declared ones
+        is_renamed = self.labels and names and len(self.labels) == len(names)
+        if not names or (is_renamed and set(self.labels or ()) != set(names)):
+            return record
+        column, known = str(self.label_column), dict(enumerate(names))
+        label = record.values.get(column)
+        if isinstance(label, list):
+            label = [known.get(number, number) for number in label]
+        else:
+            label = known.get(label, label)  # type: ignore[arg-type]
+        return Record(record.line, {**record.values, column: label})
 
     def resolve(self, where: str, sources: Mapping[str, RowSource]) -> Self:
         """Complete the format from the rows, for example with the names of the classes.
@@ -183,10 +233,6 @@ class RowFormat(ABC):
         """
         return rows
 
-    def count(self, where: str, valid: datasets.Dataset, drawn: datasets.Dataset) -> dict[str, int]:
-        """Count facts about the valid rows of a split, and those drawn, for this problem type."""
-        return {}
-
     def strata(self, rows: datasets.Dataset) -> NDArray[np.int64]:
         """Number the strata that training and validation rows are drawn from, (N,)."""
         if not self.has_classes:
@@ -196,11 +242,6 @@ class RowFormat(ABC):
     def unit_columns(self, rows: datasets.Dataset) -> tuple[str, ...]:
         """Return the columns in which rows are equal that are held out together or not at all."""
         return self.text_names
-
-    @property
-    def shared_names(self) -> tuple[str, ...]:
-        """Columns with texts that a row may share with others, beside a text of its own."""
-        return ()
 
     @property
     def has_classes(self) -> bool:
@@ -221,10 +262,6 @@ class RowFormat(ABC):
         """Stand in for the labels of a task whose rows have not been read."""
         return self.labels
 
-    def example_labels(self) -> list[Any]:
-        """Stand in for the labels of rows that have not been read: each one occurs."""
-        return list(range(len(self.class_names or ())))
-
     def count_labels(self, rows: datasets.Dataset) -> list[int] | None:
         """Count the rows of each class, or how often labels or tags occur; None without any."""
         if not self.class_names:
@@ -232,15 +269,19 @@ class RowFormat(ABC):
         labels = np.asarray(rows[self.label_name], np.int64)
         return np.bincount(labels, minlength=len(self.class_names)).tolist()
 
-    def head_facts(self, train: datasets.Dataset) -> dict[str, Any]:
-        """Describe the training rows as far as a head depends on them."""
-        has_labels = self.label_name in train.column_names
+    def head_facts(self, train: datasets.Dataset | None) -> dict[str, Any]:
+        """Describe the training rows as far as a head depends on them; None for unread ones."""
+        names = self.class_names or self.label_names or ()
+        if train is None:
+            counts, num_rows = [1] * len(names) or None, len(names)
+        else:
+            counts, num_rows = self.count_labels(train), len(train)
         return {
             "labels": self.label_names,
             "score_range": self.score_range,
             "num_texts": len(self.text_columns) or 1,
-            "class_counts": self.count_labels(train) if has_labels else None,
-            "num_rows": len(train),
+            "class_counts": counts,
+            "num_rows": num_rows,
             "has_unanswerable": False,
         }
 
@@ -283,18 +324,13 @@ def is_numeral(text: str) -> bool:
         return False
 
 
-def add_id(problem: str, row_id: str) -> str:
-    """Add the id of a row, if it has one, to its problem, if it has one."""
-    return f"{problem} (id {row_id})" if problem and row_id else problem
-
-
-def _find_text_problem(columns: tuple[str, ...], texts: list[Any]) -> str:
-    """Return what is wrong with the texts of a row; empty if they are valid."""
-    for column, text in zip(columns, texts, strict=True):
-        if text is None or (isinstance(text, str) and is_blank(text)):
-            return f"empty text in column {column!r}"
-        if not isinstance(text, str):
-            return f"column {column!r} holds {shorten(repr(text))}, not text"
+def find_text_problem(values: Sequence[Any], places: Sequence[str]) -> str:
+    """Return what is wrong with values that should be texts; empty if they are."""
+    for value, place in zip(values, places, strict=True):
+        if value is None or (isinstance(value, str) and is_blank(value)):
+            return f"empty text in {place}"
+        if not isinstance(value, str):
+            return f"{place} holds {shorten(repr(value))}, not text"
     return ""
 
 

@@ -59,9 +59,9 @@ class TaskData:
         revision: Branch, tag or commit of the dataset on the Hub; None for its default branch.
         problem_type: A key of ``ROW_FORMATS``; for a built-in dataset None, or one that fits it.
         train_file: Path of the training rows: CSV, TSV, JSON lines or Parquet, by suffix; all but
-            Parquet may be compressed, as ``rows.csv.gz`` (gz, bz2, xz or zst). Sentences with tags
-            are JSON lines or Parquet with lists, else in CoNLL columns, whatever the suffix.
-            Questions are SQuAD's JSON, JSON lines or Parquet.
+            Parquet may be compressed. Sentences with tags are JSON lines or Parquet with lists,
+            else in CoNLL columns, whatever the suffix. Questions are SQuAD's JSON, JSON lines or
+            Parquet.
         validation_file: Path of the validation rows; without it, training rows are held out.
         validation_share: Share of the training rows that is held out if the task has no validation
             rows, in [0, 1); 0 makes validation rows obligatory.
@@ -71,19 +71,16 @@ class TaskData:
             may be in ``data_dir``, and has the format of the dataset's files.
         extra_files: Paths of more held-out rows by split, as in ``validation_hard`` or
             ``test_web``; each is evaluated, or predicted, separately.
-        text_columns: One or two columns with the sentences; of a contrastive task one, two that
-            match, or three (anchor, positive, hard negative). For tags the column of the
-            words, in CoNLL columns its number from 0; default ``tokens``, or 0. For questions
-            by default ``question`` and ``context``. For multiple choice the column of the context,
-            and optionally that of a question or of the start of every choice.
+        text_columns: Columns of the texts: up to two, of a contrastive task three (anchor,
+            positive, hard negative). For tags the column of the words, in CoNLL columns its number
+            from 0. For multiple choice that of the context, and of a question or the start of
+            every choice.
         label_column: Column with the class, 0/1 or the score; None for a contrastive task. For tags
-            their column, or its number, from -1 backward from the last; default ``tags``, or -1.
-            For questions by default ``answers``. For multiple choice the column with the number of
-            the right choice, from 0, its letter, or its name.
+            their column, or its number, from -1 backward from the last. For multiple choice the
+            column with the number of the right choice, from 0, its letter, or its name.
         id_column: Column with the row id; default a column ``id``, else the number of the row.
-        delimiter: What separates the columns of CSV and TSV files: a character, or ``comma``,
-            ``tab``, ``semicolon`` or ``bar``; default that of the suffix, or of the header if it
-            has another one.
+        delimiter: What separates the columns of CSV and TSV files: a character, or its name;
+            default that of the suffix, or of the header if it has another one.
         quoting: Whether quotes in CSV and TSV files enclose texts, which may have several lines;
             False if they are plain text. By default they enclose texts, and a file is refused if
             quotes seem to have joined several rows.
@@ -92,10 +89,11 @@ class TaskData:
         score_range: Lowest and highest score of a similarity task.
         max_invalid_fraction: Tolerated fraction of invalid rows of a split, in [0, 1]; they are
             skipped.
-        max_train_samples: Maximum training rows, drawn at random; None for all.
-        max_eval_samples: The same for validation rows.
-        max_test_samples: The same for test rows, of which all are needed for a submission.
-        max_unlabeled_samples: The same for the rows of ``unlabeled_file``.
+        max_train_samples: Maximum training rows, drawn at random; None for all. The next three are
+            the same for other rows.
+        max_eval_samples: Maximum validation rows.
+        max_test_samples: Maximum test rows, of which all are needed for a submission.
+        max_unlabeled_samples: Maximum rows of ``unlabeled_file``.
         max_train_samples_per_class: Maximum training rows of each class, drawn at random, or
             ``balanced`` for the size of the smallest class; None for all.
         max_eval_samples_per_class: The same for validation rows.
@@ -103,15 +101,15 @@ class TaskData:
             the GLUE score; default those of the dataset or of the problem type.
         sample_seed: Seed of these draws, and of the held-out rows. It is not the seed of the run,
             so that runs with different seeds learn from the same rows and are measured on the same.
-        class_pairs: Makes a ``paraphrase`` task of the rows of a classification of single texts:
-            for each row so many pairs with a row of the same class (label 1), and so many with one
-            of another class (label 0). Held-out rows have one of each.
-        scheme: Tagging scheme: ``iob1``, ``iob2``, ``iob`` for both, ``bioes`` for all that name
-            the ends of spans, or ``plain`` for tags of single words; None detects it.
+        scheme: ``spans`` for tags of spans in any scheme, or ``plain`` for tags of single words;
+            None detects it.
         document_column: Column with the number of the document of a sentence of JSON lines, Parquet
             or the Hub; in CoNLL columns ``-DOCSTART-`` lines separate documents.
         document_context: Whether to encode a sentence with tags together with its neighbors in the
             document, as far as there is room.
+        class_pairs: Makes a ``paraphrase`` task of the rows of a classification of single texts:
+            for each row so many pairs with a row of the same class (label 1), and so many with one
+            of another class (label 0). Held-out rows have one of each.
         class_rows: The rows that ``class_pairs`` pairs.
         options: Keys that only formats of some problem types have; see ``RowFormat.options``.
     """
@@ -172,26 +170,29 @@ class TaskData:
         """
         where = f"task {name!r}"
         keys = {key: value for key, value in mapping.items() if value is not None}
-        given = check_keys(where, keys, cls.recipe_keys(), "data key")
-        if "class_pairs" in given:
-            rows = cls.from_recipe(name, split_pair_keys(where, keys), data_dir)
-            pairs: TaskData = describe_pairs(rows, given["class_pairs"], given.get("metrics"))
-            return pairs
-        options = {key: value for key, value in given.items() if key in OPTIONS}
-        data = cls(name, **{key: given[key] for key in given.keys() - options}, options=options)
-        _check_one_source(data)
-        if data.validation_file is not None and "validation_share" in given:
+        checked = check_keys(where, keys, cls.recipe_keys(), "data key")
+        if "class_pairs" in checked:
+            rows = cls.from_recipe(name, _keys_of_classes(where, keys), data_dir)
+            return _pair_rows(rows, checked["class_pairs"], checked.get("metrics"))
+        options = {key: value for key, value in checked.items() if key in OPTIONS}
+        main = {key: value for key, value in checked.items() if key not in OPTIONS}
+        data = cls(name, **main, options=options)
+        files = [key for key in FILE_KEYS if key in keys]
+        sources = [key for key in ("dataset", "hub_id") if key in keys]
+        if len(sources) + bool(files) != 1:
             raise ValueError(
-                f"{data.where}: validation_share={data.validation_share:g} has no effect with "
+                f"{where}: give exactly one source of rows, 'dataset' (built-in or "
+                "owner/name), 'hub_id', or 'train_file'; given: "
+                f"{', '.join(sources + files) or 'none'}"
+            )
+        if data.validation_file is not None and "validation_share" in keys:
+            raise ValueError(
+                f"{where}: validation_share={data.validation_share:g} has no effect with "
                 "validation_file; remove one of them"
             )
-        if data.dataset in DATASETS:
-            data = _fill_built_in(data, given, data_dir)
-        else:
-            data = _fill_own(data)
-        _check_sampling(data)
-        _check_unlabeled(data)
-        check_revision(data.where, data.revision, data.hub_id)
+        data = _fill_built_in(data, keys, data_dir) if data.dataset in DATASETS else _fill_own(data)
+        _check_draws(data)
+        check_revision(where, data.revision, data.hub_id)
         return data
 
     @property
@@ -233,47 +234,10 @@ class TaskData:
         return None if self.class_rows else self.built_in.submission
 
 
-def _check_one_source(data: TaskData) -> None:
-    """Reject a task with no source of rows, or several."""
-    files = [key for key in FILE_KEYS if getattr(data, key) is not None]
-    given = [key for key in ("dataset", "hub_id") if getattr(data, key) is not None]
-    if len(given) + bool(files) != 1:
-        raise ValueError(
-            f"{data.where}: give exactly one source of rows, 'dataset' (built-in or "
-            "owner/name), 'hub_id', or 'train_file'; given: "
-            f"{', '.join(given + files) or 'none'}"
-        )
-
-
 def _fill_built_in(data: TaskData, given: Iterable[str], data_dir: str | Path | None) -> TaskData:
     """Complete and check the keys of a task with a built-in dataset."""
     row = DATASETS[str(data.dataset)]
     where = f"{data.where}: dataset {data.dataset!r}"
-    _check_built_in_keys(data, given, row, where)
-    filled = replace(
-        data,
-        problem_type=data.problem_type or row.problem_type,
-        labels=row.labels,
-        score_range=row.score_range,
-        metrics=data.metrics or row.metrics,
-        scheme=row.scheme,
-        options={**row.options},
-    )
-    if not row.files:
-        return _with_generated_rows(filled, row, where)
-    folder = data.data_dir or data_dir
-    if folder is not None:
-        return _with_official_files(filled, row, Path(folder))
-    if row.hub_id is None or row.hub_columns is None:
-        raise ValueError(
-            f"{where} has no copy on the Hub; give data_dir, the folder that contains "
-            f"{row.files['train'][0]}"
-        )
-    return replace(filled, hub_id=row.hub_id, **vars(row.hub_columns))
-
-
-def _check_built_in_keys(data: TaskData, given: Iterable[str], row: DatasetRow, where: str) -> None:
-    """Reject keys that a built-in dataset determines, and problem types that it does not fit."""
     if fixed := sorted(set(given) - set(keys_with(TaskData, "built_in"))):
         raise ValueError(
             f"{where} is built in and has its own {', '.join(fixed)}; remove these keys, or "
@@ -285,98 +249,101 @@ def _check_built_in_keys(data: TaskData, given: Iterable[str], row: DatasetRow, 
             f"{where} has the problem_type {' or '.join(kinds)}, not {data.problem_type!r}; remove "
             "the key, or declare your own files instead of the dataset"
         )
-
-
-def _with_generated_rows(data: TaskData, row: DatasetRow, where: str) -> TaskData:
-    """Add the columns of a built-in dataset whose rows are generated."""
-    if data.data_dir is not None:
-        raise ValueError(f"{where} is generated and reads no files; remove data_dir")
-    columns = ColumnNames(("sentence1",) if row.labels else ("sentence1", "sentence2"), "label")
-    return replace(data, **vars(columns))
-
-
-def _with_official_files(data: TaskData, row: DatasetRow, folder: Path) -> TaskData:
-    paths = {}
+    data = replace(
+        data,
+        problem_type=data.problem_type or row.problem_type,
+        labels=row.labels,
+        score_range=row.score_range,
+        metrics=data.metrics or row.metrics,
+        scheme=row.scheme,
+        options={**row.options},
+    )
+    if not row.files:  # a sample of this package
+        if data.data_dir is not None:
+            raise ValueError(f"{where} is generated and reads no files; remove data_dir")
+        columns = ColumnNames(("sentence1",) if row.labels else PAIR_COLUMNS, "label")
+        return replace(data, **vars(columns))
+    if data.data_dir is None and data_dir is None:
+        if row.hub_id is None or row.hub_columns is None:
+            raise ValueError(
+                f"{where} has no copy on the Hub; give data_dir, the folder that contains "
+                f"{row.files['train'][0]}"
+            )
+        return replace(data, hub_id=row.hub_id, **vars(row.hub_columns))
+    folder = Path(data.data_dir or data_dir or "")
+    paths: dict[str, Any] = {}
     for split, names in row.files.items():
         present = [name for name in names if (folder / name).is_file()]
         if present or not is_test(split):
             paths[split] = str(folder / (present or names)[0])
-    main: dict[str, Any] = {
-        f"{split}_file": paths.pop(split) for split in MAIN_SPLITS if split in paths
-    }
-    data = replace(data, data_dir=str(folder), extra_files=paths or None, **main)
-    data = _find_unlabeled(data, folder)
-    return data if row.columns is None else replace(data, **vars(row.columns))
-
-
-def _find_unlabeled(data: TaskData, folder: Path) -> TaskData:
-    """Look for the file of rows without labels in the folder of a built-in dataset first."""
-    path = folder / (data.unlabeled_file or "")
-    return replace(data, unlabeled_file=str(path)) if path.is_file() else data
+    main = {f"{split}_file": paths.pop(split) for split in MAIN_SPLITS if split in paths}
+    unlabeled = folder / (data.unlabeled_file or "")
+    if unlabeled.is_file():
+        main["unlabeled_file"] = str(unlabeled)
+    main |= {} if row.columns is None else vars(row.columns)
+    return replace(data, data_dir=str(folder), extra_files=paths or None, **main)
 
 
 def _fill_own(data: TaskData) -> TaskData:
     """Complete and check keys of rows that are not built in."""
+    where = data.where
     if data.dataset is not None and "/" not in data.dataset:
         raise ValueError(
-            f"{data.where}: {unknown('dataset', data.dataset, DATASETS)} (a dataset of the Hub is "
+            f"{where}: {unknown('dataset', data.dataset, DATASETS)} (a dataset of the Hub is "
             "written owner/name)"
         )
-    data = _join_data_dir(replace(data, hub_id=data.hub_id or data.dataset))
+    data = replace(data, hub_id=data.hub_id or data.dataset)
+    for key in () if data.hub_id is None else ("data_dir", "extra_files", "delimiter", "quoting"):
+        if getattr(data, key) is not None:
+            raise ValueError(
+                f"{where}: {key}={getattr(data, key)!r} has no effect for {data.hub_id!r}, "
+                f"which is read from the Hub; remove {key}"
+            )
+    if data.data_dir is not None:
+        folder = Path(data.data_dir)
+        paths = {key: getattr(data, key) for key in (*FILE_KEYS, "unlabeled_file")}
+        joined: dict[str, Any] = {
+            key: str(folder / path) for key, path in paths.items() if path is not None
+        }
+        extra = {split: str(folder / path) for split, path in (data.extra_files or {}).items()}
+        data = replace(data, **joined, extra_files=extra or None)
+    if data.problem_type is None:
+        raise ValueError(f"{where}: problem_type is missing; known: {', '.join(ROW_FORMATS)}")
     if data.problem_type not in ROW_FORMATS:
-        if data.problem_type is None:
-            known = ", ".join(ROW_FORMATS)
-            raise ValueError(f"{data.where}: problem_type is missing; known: {known}")
-        kind_of = unknown("problem_type", data.problem_type, ROW_FORMATS)
-        raise ValueError(f"{data.where}: {kind_of}")
+        raise ValueError(f"{where}: {unknown('problem_type', data.problem_type, ROW_FORMATS)}")
     kind = ROW_FORMATS[data.problem_type]
     defaults: dict[str, Any] = {
         key: value for key, value in kind.default_keys.items() if getattr(data, key) is None
     }
     data = replace(data, **defaults)
-    _check_keys(data, kind)
-    if data.hub_id is None:
-        _check_files(data, kind)
-    for key in () if data.hub_id is None else ("extra_files", "delimiter", "quoting"):
-        if getattr(data, key) is not None:
-            raise ValueError(f"{data.where}: {key} has no effect for {data.hub_id!r}; remove it")
-    _check_values(data, kind)
-    return data
-
-
-def _join_data_dir(data: TaskData) -> TaskData:
-    if data.data_dir is None:
-        return data
-    if data.hub_id is not None:
-        raise ValueError(
-            f"{data.where}: data_dir={data.data_dir!r} has no effect for {data.hub_id!r}, "
-            "which is read from the Hub; remove data_dir"
-        )
-    folder = Path(data.data_dir)
-    joined: dict[str, Any] = {
-        key: str(folder / getattr(data, key))
-        for key in (*FILE_KEYS, "unlabeled_file")
-        if getattr(data, key) is not None
-    }
-    extra = {split: str(folder / path) for split, path in (data.extra_files or {}).items()}
-    return replace(data, **joined, extra_files=extra or None)
-
-
-def _check_keys(data: TaskData, kind: type[RowFormat]) -> None:
-    """Reject keys that the problem type does not have, and missing ones that it needs."""
-    own = {key for other in ROW_FORMATS.values() for key in other.own_keys}
-    foreign = own - set(kind.own_keys) | (OPTIONS.keys() - kind.options().keys())
+    typed = {key for other in ROW_FORMATS.values() for key in other.own_keys}
+    foreign = typed - set(kind.own_keys) | (OPTIONS.keys() - kind.options().keys())
     for key in sorted(foreign):
         if data.options.get(key) or getattr(data, key, None):
-            raise ValueError(f"{data.where}: {kind.problem_type} tasks have no {key}; remove it")
+            raise ValueError(f"{where}: {kind.problem_type} tasks have no {key}; remove it")
     for key in kind.required_keys if data.hub_id is None else kind.hub_keys or kind.required_keys:
         if getattr(data, key) is None:
             raise ValueError(
-                f"{data.where}: {key} is missing; give {HINTS.get(key, 'the columns of your rows')}"
+                f"{where}: {key} is missing; give {HINTS.get(key, 'the columns of your rows')}"
             )
+    if data.hub_id is None:
+        _check_files(data, kind)
+    columns = data.text_columns or ()
+    if len(columns) not in kind.text_counts:
+        raise ValueError(
+            f"{where}: problem_type {data.problem_type!r} takes "
+            f"{' or '.join(map(str, kind.text_counts))} text_columns, got {list(columns)}"
+        )
+    if data.labels is not None and len(data.labels) < 2:
+        raise ValueError(
+            f"{where}: problem_type {data.problem_type!r} needs at least two labels, got "
+            f"{list(data.labels)}"
+        )
+    return data
 
 
 def _check_files(data: TaskData, kind: type[RowFormat]) -> None:
+    """Check the keys of files."""
     if data.train_file is None:
         raise ValueError(f"{data.where}: train_file is missing")
     if data.validation_file is None and not data.validation_share:
@@ -390,34 +357,22 @@ def _check_files(data: TaskData, kind: type[RowFormat]) -> None:
             "validation_ (labeled) or test_, as in validation_hard"
         )
     suffixes = kind.file_suffixes
-    is_delimited = suffixes is not None and ".csv" in suffixes
     for key in ("delimiter", "quoting"):
-        if getattr(data, key) is not None and not is_delimited:
+        if getattr(data, key) is not None and ".csv" not in (suffixes or ()):
             raise ValueError(
                 f"{data.where}: {key} is for CSV and TSV files, which {kind.problem_type} rows are "
                 "not read from; remove it"
             )
-    if suffixes is None:
-        return
-    if foreign := [path for path in data.files.values() if find_suffix(path) not in suffixes]:
-        raise ValueError(
-            f"{data.where}: {kind.problem_type} rows cannot be read from {foreign[0]!r}; known "
-            f"suffixes: {', '.join(suffixes)}"
-        )
+    for path in data.files.values():
+        if suffixes is not None and find_suffix(path) not in suffixes:
+            raise ValueError(
+                f"{data.where}: {kind.problem_type} rows cannot be read from {path!r}; known "
+                f"suffixes: {', '.join(suffixes)}"
+            )
 
 
-def _check_values(data: TaskData, kind: type[RowFormat]) -> None:
-    where = f"{data.where}: problem_type {data.problem_type!r}"
-    columns = data.text_columns or ()
-    if len(columns) not in kind.text_counts:
-        wanted = " or ".join(map(str, kind.text_counts))
-        raise ValueError(f"{where} takes {wanted} text_columns, got {list(columns)}")
-    if data.labels is not None and len(data.labels) < 2:
-        raise ValueError(f"{where} needs at least two labels, got {list(data.labels)}")
-
-
-def _check_sampling(data: TaskData) -> None:
-    """Check how rows are drawn."""
+def _check_draws(data: TaskData) -> None:
+    """Check which rows are drawn, and the keys of rows without labels."""
     for key in keys_with(TaskData, "by_class"):
         if getattr(data, key) is None:
             continue
@@ -429,53 +384,40 @@ def _check_sampling(data: TaskData) -> None:
             )
         if getattr(data, other) is not None:
             raise ValueError(f"{data.where}: {other} and {key} are mutually exclusive; remove one")
-
-
-def _check_unlabeled(data: TaskData) -> None:
-    """Check the keys of rows without labels."""
-    if data.max_unlabeled_samples is not None and data.unlabeled_file is None:
+    if data.unlabeled_file is None and data.max_unlabeled_samples is not None:
         raise ValueError(
             f"{data.where}: max_unlabeled_samples={data.max_unlabeled_samples} has no effect "
             "without unlabeled_file; remove it"
         )
-    if data.unlabeled_file is None or ROW_FORMATS[str(data.problem_type)].has_unlabeled_rows:
-        return
-    kinds = ", ".join(name for name, kind in ROW_FORMATS.items() if kind.has_unlabeled_rows)
-    raise ValueError(
-        f"{data.where}: unlabeled_file is for tasks of the types {kinds}; remove it from a "
-        f"{data.problem_type} task"
-    )
+    kinds = [name for name, kind in ROW_FORMATS.items() if kind.has_unlabeled_rows]
+    if data.unlabeled_file is not None and data.problem_type not in kinds:
+        raise ValueError(
+            f"{data.where}: unlabeled_file is for tasks of the types {', '.join(kinds)}; remove it "
+            f"from a {data.problem_type} task"
+        )
 
 
 # Pairs by class
 
 
-def split_pair_keys(where: str, mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of the classification whose rows are paired.
-
-    Raises:
-        ValueError: If the task is not of pairs.
-    """
-    kind = mapping.get("problem_type", PAIR_TYPE)
+def _keys_of_classes(where: str, keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of the classification whose rows are paired, or refuse others."""
+    kind = keys.get("problem_type", PAIR_TYPE)
     if kind != PAIR_TYPE:
         raise ValueError(
             f"{where}: class_pairs makes pairs for a {PAIR_TYPE} task, not for problem_type "
             f"{kind!r}; leave one of them out"
         )
-    is_built_in = "dataset" in mapping and "/" not in str(mapping["dataset"])
-    own = {"problem_type": SINGLE_TYPE} if not is_built_in else {}
-    if mapping.get("unlabeled_file") is not None:
+    if "unlabeled_file" in keys:
         raise ValueError(f"{where}: class_pairs pairs rows by their label; remove unlabeled_file")
     left_out = ("class_pairs", "problem_type", "metrics")
-    return {key: value for key, value in mapping.items() if key not in left_out} | own
+    rows = {key: value for key, value in keys.items() if key not in left_out}
+    is_built_in = "dataset" in keys and "/" not in str(keys["dataset"])
+    return rows if is_built_in else rows | {"problem_type": SINGLE_TYPE}
 
 
-def describe_pairs(rows: TaskData, class_pairs: int, metrics: tuple[str, ...] | None) -> TaskData:
-    """Return the ``TaskData`` of the pairs, from that of the rows of a classification.
-
-    Raises:
-        ValueError: If these rows have no classes, or more than one text.
-    """
+def _pair_rows(rows: TaskData, class_pairs: int, metrics: tuple[str, ...] | None) -> TaskData:
+    """Describe the pairs of the rows of a classification of single texts, or refuse others."""
     if rows.problem_type != SINGLE_TYPE or len(rows.text_columns or ()) != 1:
         raise ValueError(
             f"{rows.where}: class_pairs needs rows with one text and a class each, not pairs or "

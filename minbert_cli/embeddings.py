@@ -152,7 +152,7 @@ def load_similarity(args: argparse.Namespace) -> dict[str, Any]:
     if args.sts is None:
         return {}
     task = load_task(TaskData.from_recipe(args.sts, {"dataset": args.sts}, args.sts_dir))
-    if task.score_range is None:
+    if task.row_format.score_range is None:
         raise ValueError(f"sts={args.sts!r} is a {task.problem_type}; expected pairs with scores")
     return {
         f"{args.sts} {split}": (

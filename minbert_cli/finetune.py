@@ -35,7 +35,6 @@ from minbert_cli.run import Given, Run, open_run, report
 from minbert_cli.training.data_notes import (
     describe_answers,
     describe_data,
-    describe_seen,
     describe_vocabulary,
     describe_words,
 )
@@ -252,7 +251,6 @@ def encode_rows(
         if isinstance(described, TokenClassificationTask):
             notes[name] += describe_words(task_rows, described.words)
         encoded[name] = task_rows.encode(tokenizer, **options)
-        notes[name] += describe_seen(task_rows, encoded[name])
         if described.answers_questions:
             notes[name] += describe_answers(encoded[name]["train"], described)
     return encoded, notes

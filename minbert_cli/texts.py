@@ -312,7 +312,7 @@ class Table:
         for number, record in enumerate(records):
             row = row_format.to_row(record, number, "test")
             texts = [row[name] for name in names]
-            texts += [row["choices"]] if self.has_choices else []
+            texts += [row.get("choices", [])] if self.has_choices else []
             yield record.line, texts[0] if len(texts) == 1 else tuple(texts), row["problem"]
 
     def _read_words(self) -> Iterator[tuple[int, Any, str]]:

@@ -132,7 +132,7 @@ def test_a_delimiter_that_no_header_shows_needs_its_key(tmp_path):
     ("keys", "message"),
     [
         ({"delimiter": ";;"}, "expected one character, or comma, tab, semicolon, bar"),
-        ({"delimiter": ","}, "the file is semicolon-separated, but was read as comma-separated"),
+        ({"delimiter": ","}, "no column ['text', 'label']; its columns are ['text;label']"),
         ({"quoting": "no"}, "quoting='no'; expected true or false"),
         ({"problem_type": "question_answering", "quoting": False}, "quoting is for CSV and TSV"),
     ],

@@ -108,11 +108,9 @@ def test_card_and_report_count_the_rows_that_were_learned(run, metrics):
     assert count == sum(row[1] in learned for row in small_run.make_rows("dev")) > 0
     assert held & learned
     card = (run[0] / "README.md").read_text()
-    assert (
-        f"moods: {count} of 9 validation rows have the texts or tokens of a training row." in card
-    )
+    assert f"moods: {count} of 9 validation rows have the texts of a training row." in card
     page = (run[0] / "report.html").read_text()
-    assert f"moods: {count} of 9 validation rows ({share}) have the texts or tokens" in page
+    assert f"moods: {count} of 9 validation rows ({share}) have the texts" in page
 
 
 def test_the_report_shows_errors_of_the_validation_file_and_is_named_last(run, metrics):

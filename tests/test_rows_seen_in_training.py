@@ -9,8 +9,6 @@ import pytest
 from transformers import BertTokenizer
 
 from datasets_scripts import TaskData, load_task
-from minbert_cli.finetune import main
-from tests import small_run
 
 WORDS = ["Élan", "naïve", "river", "GARDEN", "søster", "Café", "song", "window", "Ünder", "story"]
 KEYS = {
@@ -160,53 +158,3 @@ def test_the_draw_of_rows_that_all_differ_is_the_same_as_ever(tmp_path):
     task = load(tmp_path, "paraphrase", train_file=path)
 
     assert task.splits["validation"]["id"][:] == ["0", "1", "21", "32", "47", "52"]
-
-
-def test_pairs_and_questions_that_share_a_text_are_said(tmp_path, capsys):
-    rows = make_rows(20)
-    others = make_rows(30)[20:]
-    shared = [{**row, "b": rows[0]["a"].upper()} for row in others[:4]]
-    small = small_run.make_recipe(tmp_path)
-    files = {
-        "train_file": write(tmp_path / "train.jsonl", "paraphrase", rows),
-        "validation_file": write(tmp_path / "dev.jsonl", "paraphrase", [*shared, *others[4:]]),
-    }
-    small["tasks"] = {"own": {"problem_type": "paraphrase", **KEYS["paraphrase"], **files}}
-    passage = {name: rows[1][name] for name in ("context", "answers")}
-    questions = [row | passage for row in others[:3]]
-    files = {
-        "train_file": write(tmp_path / "q.jsonl", "question_answering", rows),
-        "validation_file": write(
-            tmp_path / "v.jsonl", "question_answering", [*questions, *others[3:]]
-        ),
-    }
-    sizes = {"max_question_length": 8, "doc_stride": 4}
-    small["tasks"]["asked"] = {"problem_type": "question_answering", **files, **sizes}
-
-    main([small_run.write_recipe(tmp_path, small), "--max_steps", "1", "--max_length", "32"])
-
-    printed = capsys.readouterr().out
-    assert "own: validation: 4 of 10 rows (40 %) have a text of a training row" in printed
-    assert "asked: validation: 3 of 10 rows (30 %) have a passage of a training row" in printed
-
-
-def test_rows_that_truncation_or_the_vocabulary_makes_equal_are_said(tmp_path, capsys):
-    recipe = small_run.make_recipe(tmp_path)
-    beginning = " ".join(["the river is fine and warm"] * 4)
-    train = [{"a": f"{beginning} {row['a']}", "label": row["label"]} for row in make_rows(20)]
-    dev = [{"a": f"{beginning} {row['b']}", "label": row["label"]} for row in make_rows(30)[20:]]
-    dev = [*dev, {"a": "a dull garden", "label": 1}]
-    files = {
-        "train_file": write(tmp_path / "train.jsonl", "classification", train),
-        "validation_file": write(tmp_path / "dev.jsonl", "classification", dev),
-    }
-    task = {"problem_type": "classification", **KEYS["classification"], **files}
-    recipe["tasks"] = {"own": task}
-
-    main([small_run.write_recipe(tmp_path, recipe), "--max_steps", "1"])
-
-    printed = capsys.readouterr().out
-    line = "own: warning: validation: 10 of 11 rows (91 %) have the tokens of a training row"
-    assert line in printed
-    facts = json.loads((tmp_path / "out" / "metrics.json").read_text())["splits"]["own"]
-    assert facts["validation"]["training_rows"] == 10

@@ -71,11 +71,6 @@ def test_a_wrong_tag_among_named_ends_is_refused(tmp_path):
         load(tmp_path, write_lines(SCHEMES["BIOES"].replace("S-PER", "PER")))
 
 
-def test_a_declared_scheme_without_ends_refuses_them(tmp_path):
-    with pytest.raises(ValueError, match=r"tags.conll:2: scheme='iob2', but .* 'E-PER' here"):
-        load(tmp_path, write_lines(SCHEMES["BIOES"]), scheme="iob2")
-
-
 def test_a_part_of_speech_with_a_hyphen_is_no_end_of_a_span(tmp_path):
     task = load(tmp_path, "Ann NN\nruns S-V\nnow RB\n")
 
@@ -112,14 +107,6 @@ def test_a_new_document_begins_as_in_conll_u(tmp_path):
     text = "# newdoc id = a\n# sent_id = 1\na O\n\nb B-X\n\n# newdoc id = b\nc O\n"
 
     assert load(tmp_path, text).splits["train"]["document"][:] == [1, 1, 2]
-
-
-def test_iob1_with_a_rare_error_is_read_as_it_is(tmp_path, caplog):
-    spans = "Ann NNP I-NP I-PER\nmet VB I-VP O\nBob NNP I-NP I-PER\n\n" * 100
-    task = load(tmp_path, f"-DOCSTART- -X- O O\n\n{spans}the X X O\nArabs X X B-MISC\n")
-
-    assert set(read(task)[1]) == {"B-PER O B-PER", "O B-MISC"}
-    assert "tags.conll:404: a span begins with 'B-MISC', unlike 200 others" in caplog.text
 
 
 def test_predictions_of_named_ends_are_entities(tmp_path):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 
-from datasets_scripts import LARGEST_SHARE, MOST_HELD_OUT, TaskData, TaskRows, count_equal_tokens
+from datasets_scripts import MOST_HELD_OUT, TaskData, TaskRows
 from modeling_minbert.inference import find_upper
 from modeling_minbert.texts import measure_rule
 
@@ -68,43 +68,6 @@ def describe_words(task: TaskRows, rule: str) -> list[str]:
         f"{', '.join(repr(word) for word, _ in found.cut)}: predict lists of words where this "
         "matters, or give words"
     ]
-
-
-def describe_seen(task: TaskRows, encoded: Mapping[str, Any]) -> list[str]:
-    """List what held-out rows have in common with training rows, a sentence for each split.
-
-    Rows that are training rows to the model although their texts differ are added to the
-    ``training_rows`` of the facts.
-
-    Args:
-        task: The task.
-        encoded: Its encoded rows by split.
-    """
-    notes = []
-    # rows of windows are not compared: only a part of a text would be equal
-    whole = {split: rows for split, rows in encoded.items() if len(rows) == len(task.splits[split])}
-    equal = count_equal_tokens(whole) if "train" in whole else {}
-    what = {"question_answering": "passage", "multiple_choice": "context"}
-    facts: Any
-    for split, facts in task.facts.items():
-        count, shared = facts["rows"], facts.get("shared_texts", 0)
-        seen = equal.get(split, 0)
-        if seen > facts.get("training_rows", 0):
-            facts["training_rows"] = seen
-            notes.append(
-                "warning: "
-                * (seen > LARGEST_SHARE * count)
-                + f"{split}: {_share(seen, count)} have the tokens of a training row; where their "
-                "texts differ, max_length cut the difference, or the vocabulary does not know it"
-            )
-        if shared:
-            text = what.get(task.problem_type, "text")
-            notes.append(f"{split}: {_share(shared, count)} have a {text} of a training row")
-    return notes
-
-
-def _share(count: int, total: int) -> str:
-    return f"{count:,} of {total:,} rows ({100 * count / total:.0f} %)"
 
 
 def describe_answers(rows: Dataset, task: Any) -> list[str]:

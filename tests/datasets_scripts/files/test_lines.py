@@ -1,8 +1,7 @@
-"""Rows have a largest length: one that never ends is refused before it fills the memory."""
+"""Lines have a largest length: one that never ends is refused before it fills the memory."""
 
 import bz2
 import gzip
-import io
 import lzma
 import tracemalloc
 from functools import partial
@@ -10,10 +9,10 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from datasets_scripts import CorpusData, conll_squad, corpus_texts
+from datasets_scripts import CorpusData, corpus_texts
 from datasets_scripts.conll_squad import read_conll, read_squad
 from datasets_scripts.corpus import sources
-from datasets_scripts.readers import LONGEST_ROW, FileFormat, read_lines, read_records
+from datasets_scripts.readers import FileFormat, read_records
 from minbert_cli.texts import Source
 
 MILLION = 1_000_000
@@ -68,7 +67,7 @@ def test_a_compressed_row_without_end_is_refused_early(tmp_path, name, kind):
 
     message, peak = measure_error(lambda: list(READERS[name][1](str(path))))
 
-    assert f"{path}:3: the row is longer than 10,000,000 characters, the limit" in message
+    assert f"{path}:3: the line is longer than 10,000,000 characters, the limit" in message
     assert peak < 70
 
 
@@ -79,7 +78,7 @@ def test_every_reader_has_the_limit(tmp_path, name):
 
     message, peak = measure_error(lambda: list(READERS[name][1](str(path))))
 
-    assert f"{path}:3: the row is longer than 10,000,000 characters" in message
+    assert f"{path}:3: the line is longer than 10,000,000 characters" in message
     assert peak < 70
 
 
@@ -87,47 +86,8 @@ def test_sentences_to_predict_have_the_limit(tmp_path):
     path = tmp_path / "sentences.txt"
     path.write_bytes(READERS["sentences.txt"][0] + 2 * LONG)
 
-    with pytest.raises(ValueError, match=r"sentences\.txt:3: the row is longer"):
+    with pytest.raises(ValueError, match=r"sentences\.txt:3: the line is longer"):
         list(READERS["sentences.txt"][1](path))
-
-
-def test_a_quoted_record_of_many_lines_has_the_limit(tmp_path):
-    path = tmp_path / "rows.csv.gz"
-    line = b'"' + b"a" * MILLION + b'\n",'
-    compress(path, [b"text,label\n", *[line] * 20])
-
-    message, peak = measure_error(lambda: list(read_records(str(path), ("text",))))
-
-    assert f"{path}:2: the row is longer" in message
-    assert peak < 70
-
-
-def test_a_sentence_without_an_empty_line_has_the_limit(tmp_path):
-    path = tmp_path / "tags.conll.gz"
-    compress(path, [b"a O\n\n", *[b"a" * MILLION + b" O\n"] * 20])
-
-    message, peak = measure_error(lambda: list(read_conll(str(path), ("0",))))
-
-    assert f"{path}:3: the row is longer" in message
-    assert peak < 70
-
-
-def test_a_row_may_be_as_long_as_the_limit():
-    lines = read_lines(io.StringIO("a" * LONGEST_ROW + "\nb"), "x", LONGEST_ROW + 1)
-
-    assert [(number, len(line)) for number, line in lines] == [(1, LONGEST_ROW + 1), (2, 1)]
-
-
-def test_a_json_file_has_a_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(conll_squad, "LONGEST_JSON", 10 * MILLION)
-    path = tmp_path / "questions.json.gz"
-    compress(path, [b'{"data": "', *[LONG] * 10])
-
-    message, peak = measure_error(lambda: list(read_squad(str(path), ("question",))))
-
-    assert f"{path}: the file is longer than 10,000,000 characters" in message
-    assert "JSON lines" in message
-    assert peak < 70
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,12 @@
 """Questions about passages: files and forms, errors in them, and their tokens."""
 
 import json
-import logging
 
 import datasets
 import pytest
 from transformers import BertTokenizer
 
 from datasets_scripts import TaskData, encode_questions, load_task, train_wordpiece
-from datasets_scripts.formats import find_answer
 from modeling_minbert.texts import QuestionWindows
 
 PASSAGE = "The mill stood by the river. A miller lived in the mill until the flood."
@@ -89,7 +87,6 @@ def test_the_official_files_are_questions_with_their_passage(tmp_path):
             "label": 1,
         },
     ]
-    assert task.facts["train"]["moved_answers"] == 0
 
 
 def test_questions_of_version_2_may_have_no_answer(tmp_path):
@@ -135,23 +132,11 @@ def test_rows_of_the_hub_hold_the_same_questions(tmp_path):
     assert task.splits["train"]["answers"][:] == [["A miller"], ["the mill", "mill"], []]
 
 
-def test_an_answer_that_stands_elsewhere_is_moved_and_counted(tmp_path, caplog):
+def test_an_answer_that_is_not_at_its_place_is_invalid(tmp_path):
     train = edited(answers=[{"text": "mill", "answer_start": 40}])
 
-    with caplog.at_level(logging.WARNING):
-        task = load(tmp_path, nest(train))
-
-    assert task.splits["train"]["answer_starts"][0] == [31]
-    assert task.facts["train"]["moved_answers"] == 1
-    assert "train: 1 answers do not begin at their answer_start" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("start", "place"),
-    [(4, 4), (5, 4), (1000, 51), (-3, 4), (26, 31), (30, 31), (41, 31), (42, 51)],
-)
-def test_the_nearest_place_of_an_answer_is_taken(start, place):
-    assert find_answer(PASSAGE, "mill", start) == place
+    with pytest.raises(ValueError, match=r"not at its place .*; at 40 .*, but it is at 4: correct"):
+        load(tmp_path, nest(train))
 
 
 def test_too_many_bad_questions_are_refused(tmp_path):

@@ -1,4 +1,4 @@
-"""`encode_rows` against the tokenizer called by hand, and the WordPiece trainer."""
+"""Rows of sentences against the tokenizer called by hand, and the WordPiece trainer."""
 
 import json
 
@@ -6,7 +6,7 @@ import datasets
 import pytest
 from transformers import AutoTokenizer
 
-from datasets_scripts import FORMATS, encode_rows, train_wordpiece
+from datasets_scripts import FORMATS, train_wordpiece
 
 TEXTS = [
     "The quick brown fox jumps over the lazy dog.",
@@ -58,14 +58,9 @@ def pairs():
 
 
 def encode(rows, tokenizer, pair_encoding, problem_type="paraphrase", max_length=64, **options):
-    return encode_rows(
-        rows,
-        tokenizer,
-        label_type=FORMATS[problem_type].loss_type,
-        pair_encoding=pair_encoding,
-        max_length=max_length,
-        **options,
-    )
+    row_format = FORMATS[problem_type](("text",), "label")
+    options |= {"pair_encoding": pair_encoding, "max_length": max_length}
+    return row_format.encode(rows, tokenizer, **options)
 
 
 def test_joint_pair_is_one_sequence_with_two_segments(pairs, tokenizer):

@@ -8,9 +8,7 @@ import tracemalloc
 import datasets
 import pytest
 
-from datasets_scripts import InvalidRow, TaskData, load_task, reading, train_wordpiece
-from datasets_scripts.row_format import RowSource
-from datasets_scripts.sentence_formats import ParaphraseFormat
+from datasets_scripts import InvalidRow, TaskData, load_task, train_wordpiece
 
 GOOD = [("good film", "up"), ("bad film", "down"), ("fine film", "up")]
 SENTIMENT_HEADER = "\tid\tsentence\tsentiment\n"
@@ -120,7 +118,7 @@ def test_sts_scores_are_floats(tmp_path):
     assert task.splits["train"]["label"][:] == [1.5]
     assert task.splits["train"].features["label"] == datasets.Value("float32")
     assert task.splits["test"].column_names == ["id", "sentence1", "sentence2"]
-    assert task.score_range == (0.0, 5.0)
+    assert task.head_facts()["score_range"] == (0.0, 5.0)
 
 
 def test_a_missing_official_file_is_named(tmp_path):
@@ -376,7 +374,7 @@ def test_contrastive_rows_are_texts_alone(tmp_path, columns):
     names = {f"sentence{place}": first[name] for place, name in enumerate(columns, start=1)}
     assert task.splits["train"][0] == {"id": "0", **names}
     assert len(task.splits["validation"]) == 2
-    assert (task.labels, task.score_range, task.bad_rows) == (None, None, [])
+    assert (task.labels, task.bad_rows) == (None, [])
 
 
 def test_a_contrastive_row_without_a_text_is_bad(tmp_path):
@@ -387,21 +385,6 @@ def test_a_contrastive_row_without_a_text_is_bad(tmp_path):
     (bad,) = task.bad_rows
     assert bad.reason == "empty text in column 'b'"
     assert task.splits["train"]["sentence1"][:] == ["u"]
-
-
-def test_rows_are_built_in_blocks_that_fit_into_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "MOST_CHARACTERS", 1_000_000)
-    path = tmp_path / "rows.tsv"
-    path.write_text("a\tlabel\n" + "".join(f"{'a' * 200_000}\t{i % 2}\n" for i in range(100)))
-    source, row_format = RowSource(str(path), "train"), ParaphraseFormat(("a",), "label")
-    tracemalloc.start()
-
-    rows = reading.build_rows(source, row_format, tmp_path / ".cache")
-
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert len(rows) == 100
-    assert peak < 5_000_000
 
 
 def test_a_task_of_long_rows_is_loaded_in_pieces(tmp_path):
