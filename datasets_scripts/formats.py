@@ -155,7 +155,7 @@ class TagFormat(RowFormat):
                 tags.add(tag)
         scheme = self.scheme or ("spans" if plain is None else "plain")
         # a part of speech with a hyphen, such as S-V, is no span
-        has_spans = self.scheme is None and any(tag[:2] in ("B-", "I-") for tag in tags)
+        has_spans = self.scheme is None and any(map(re.compile("[BI]-.").match, tags))
         if plain is not None and (has_spans or scheme == "spans"):
             raise ValueError(
                 f"{train.name}:{plain[0]}: the tag {plain[1]!r} is not part of a span ('O', "

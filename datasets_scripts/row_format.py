@@ -156,7 +156,8 @@ class RowFormat(ABC):
         line = record.line
         if not record.problem:
             try:
-                row |= self.parse(record, texts, split)
+                parsed = self.parse(record, texts, split)
+                row |= parsed if not problem else {}
             except UndecidedError:
                 return {"id": str(number), **row, "line": line, "problem": UNDECIDED}
             except ValueError as error:

@@ -8,7 +8,8 @@ import unicodedata
 import pytest
 from transformers import BertTokenizer
 
-from datasets_scripts import TaskData, load_task
+from datasets_scripts import ROW_FORMATS, TaskData, load_task
+from tests.problem_examples import EXAMPLES
 
 WORDS = ["Élan", "naïve", "river", "GARDEN", "søster", "Café", "song", "window", "Ünder", "story"]
 KEYS = {
@@ -40,7 +41,9 @@ def change_texts(change):
     def apply(row):
         lists = {name: [change(text) for text in row[name]] for name in ("words", "choices")}
         texts = {name: change(row[name]) for name in ("a", "b", "context", "question")}
-        return {**row, **lists, **texts}
+        (answer,) = row["answers"]["text"]
+        answers = {"text": [answer], "answer_start": [texts["context"].rindex(answer)]}
+        return {**row, **lists, **texts, "answers": answers}
 
     return apply
 
@@ -158,3 +161,34 @@ def test_the_draw_of_rows_that_all_differ_is_the_same_as_ever(tmp_path):
     task = load(tmp_path, "paraphrase", train_file=path)
 
     assert task.splits["validation"]["id"][:] == ["0", "1", "21", "32", "47", "52"]
+
+
+@pytest.mark.parametrize("problem_type", ROW_FORMATS)
+def test_the_training_file_given_twice_is_reported(tmp_path, caplog, problem_type):
+    keys = {"problem_type": problem_type, **EXAMPLES[problem_type].write(tmp_path)}
+    keys = {key: value for key, value in keys.items() if key in TaskData.recipe_keys()}
+    keys["validation_file"] = keys["train_file"]
+
+    with caplog.at_level(logging.WARNING):
+        task = load_task(TaskData.from_recipe("own", keys), tmp_path / ".cache")
+
+    size = len(task.splits["train"])
+    assert task.facts["validation"]["training_rows"] == size
+    assert f"task 'own': {size} of {size} validation rows (100 %) are also" in caplog.text
+
+
+def test_formats_labels_and_white_space_are_not_compared(tmp_path, caplog):
+    pairs = [{"a": f"text {n}", "b": f"other {n}", "label": 0} for n in range(20)]
+    dev, test = tmp_path / "dev.csv", tmp_path / "test.tsv"
+    dev.write_text("label,b,a\n" + "".join(f"1, other  {n},text {n}\n" for n in range(17, 22)))
+    test.write_text("a\tb\n" + "".join(f"text {n}\tother {n}\n" for n in range(19, 40)))
+
+    files = {"train_file": write(tmp_path / "train.jsonl", "paraphrase", pairs)}
+    files |= {"validation_file": str(dev), "test_file": str(test)}
+    task = load(tmp_path, "paraphrase", **files)
+
+    assert "3 of 5 validation rows (60 %) are also training rows" in caplog.text
+    assert "test rows" not in caplog.text  # one of 21, as by chance
+    assert [task.facts[split].get("training_rows") for split in task.splits] == [None, 3, 1]
+    drawn = load(tmp_path, "paraphrase", **files, max_train_samples=1)
+    assert drawn.facts["validation"]["training_rows"] <= 1  # rows that were not drawn do not count
