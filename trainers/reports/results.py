@@ -121,7 +121,7 @@ class RunFacts:
                 if seen:
                     lines.append(
                         f"{task}: {seen:,} of {rows:,} {split} rows ({seen / rows:.1%}) have the "
-                        "texts or tokens of a training row."
+                        "texts of a training row."
                     )
         return lines
 
