@@ -103,18 +103,21 @@ def open_text(path: str, newline: str | None = None) -> Iterator[TextIOWrapper]:
 LONGEST_LINE = 10_000_000
 
 
-def read_lines(file: IO[AnyStr], path: str) -> Iterator[tuple[int, AnyStr]]:
+def read_lines(
+    file: IO[AnyStr], path: str, longest: int = LONGEST_LINE
+) -> Iterator[tuple[int, AnyStr]]:
     """Yield the lines of a file with their numbers, from 1.
 
     Raises:
-        ValueError: If a line is longer than `LONGEST_LINE`; no more of it is read.
+        ValueError: If a line is longer than ``longest`` characters, or bytes of a binary file; no
+            more of it is read.
     """
     number = 0
-    while line := file.readline(LONGEST_LINE + 1):
+    while line := file.readline(longest + 1):
         number += 1
-        if len(line) > LONGEST_LINE:
+        if len(line) > longest:
             raise ValueError(
-                f"{path}:{number}: the line is longer than {LONGEST_LINE:,} characters, the limit; "
+                f"{path}:{number}: the line is longer than {longest:,} characters, the limit; "
                 "split it, and check that every row ends with a newline"
             )
         yield number, line
