@@ -302,14 +302,6 @@ def _name(strategy: Any) -> str | None:
     return None if strategy is None else str(getattr(strategy, "value", strategy))
 
 
-# Keys that fine-tuning takes over from the pretraining before it.
-FIXED_IN_CHAIN = (
-    "model_name_or_path",
-    "output_dir",
-    "overwrite_output_dir",
-    "revision",
-    "resume_from_checkpoint",
-)
 PROBLEM_TYPES: dict[str, ProblemType] = {
     "mlm": "masked_lm",
     "nsp": "next_sentence",
@@ -395,9 +387,6 @@ class PretrainArguments(TextArguments, RunArguments):
     train_tokenizer: bool = option(False, "Train the WordPiece vocabulary of a new model.")
     vocab_size: int | None = option(None, "Size of that vocabulary; by default 30,522.")
     cased: bool = option(False, "Whether the vocabulary is cased.")
-    finetune: dict[str, Any] | None = option(
-        None, "Fine-tune afterwards: {recipe: its recipe, flag: value, ...}.", free=True
-    )
 
     def __post_init__(self) -> None:
         TextArguments.__post_init__(self)
@@ -405,7 +394,6 @@ class PretrainArguments(TextArguments, RunArguments):
         self.choose_packing(self.problem_type)
         self._check_sources()
         self._check_unused()
-        self._check_finetune()
 
     def _check_sources(self) -> None:
         """Check that weights and vocabulary have one source each."""
@@ -434,19 +422,6 @@ class PretrainArguments(TextArguments, RunArguments):
                 )
         if "vocab_size" in (self.model_config or {}):
             raise ValueError("model_config: leave vocab_size out; the tokenizer determines it")
-
-    def _check_finetune(self) -> None:
-        """Check the keys of the fine-tuning afterwards."""
-        keys = self.finetune
-        if keys is None:
-            return
-        if "recipe" not in keys:
-            raise ValueError("finetune: recipe is missing, as in {recipe: recipes/sst.yaml}")
-        if fixed := [key for key in keys if key in FIXED_IN_CHAIN]:
-            raise ValueError(
-                f"finetune: leave {', '.join(fixed)} out; fine-tuning starts from the "
-                "pretrained model and writes to the folder 'finetuned' inside that of the run"
-            )
 
     @property
     def problem_type(self) -> ProblemType:

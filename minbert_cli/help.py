@@ -78,7 +78,7 @@ examples:
             "training": (*TRAINING, "seed", "use_cpu"),
             "evaluation and saving": EVALUATION,
             "methods": ("objective", "mlm_probability", "whole_word_mask"),
-            "output": (*OUTPUT, "finetune"),
+            "output": OUTPUT,
         },
     ),
     "experiments": Page(

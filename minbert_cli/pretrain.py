@@ -19,7 +19,6 @@ from transformers.utils import logging
 
 from datasets_scripts import CorpusData, corpus_texts, train_wordpiece
 from minbert_cli.arguments import (
-    KINDS,
     PretrainArguments,
 )
 from minbert_cli.checkpoints import (
@@ -31,12 +30,9 @@ from minbert_cli.checkpoints import (
     load_tokenizer,
     new_config,
 )
-from minbert_cli.finetune import finetune
 from minbert_cli.launch import share
-from minbert_cli.recipe import format_flags, parse_recipe
-from minbert_cli.recipes import RECIPES, with_recipe
+from minbert_cli.recipes import RECIPES
 from minbert_cli.run import Given, Run, open_run, report
-from minbert_cli.training import recipe_tasks
 from minbert_cli.training.defaults import (
     RunSize,
     choose_arguments,
@@ -57,7 +53,6 @@ from trainers import (
     check_libraries,
     load_pretrained,
     make_problems,
-    named_errors,
     spread,
 )
 
@@ -83,8 +78,6 @@ SIZES = {
 
 def pretrain(given: Given = (), *, is_command: bool = False, is_dry: bool = False) -> Run:
     """Pre-train by a recipe: read it, load text and model, train, evaluate, and write the results.
-
-    Then the model is fine-tuned, if the recipe has the key ``finetune``.
 
     Args:
         given: A command line, ``[recipe.yaml] [--flag value ...]``, or the recipe itself.
@@ -142,10 +135,6 @@ def pretrain(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
             run.train()
             report(run)
             run.finish()
-    if arguments.finetune is not None and not is_dry:
-        # an earlier fine-tuning counts only if it started from these weights
-        replaces = "--overwrite_output_dir" if run.has_trained else "--resume_from_checkpoint=true"
-        finetune([*finetuning_argv(arguments, args), replaces], is_command=is_command)
     return run
 
 
@@ -226,41 +215,7 @@ def check_recipe(
         check_rows(start, choose_length(arguments, start), has_pairs=has_pairs)
         with torch.device("meta"):  # without memory for weights
             check_libraries(args, MODELS[arguments.problem_type](start))
-    check_finetuning(arguments, args, start)
     return corpora
-
-
-def finetuning_argv(arguments: PretrainArguments, args: TrainingArguments) -> list[str]:
-    """Return the command line that fine-tunes the trained model."""
-    keys: dict[str, Any] = arguments.finetune or {}
-    flags = {
-        "data_dir": arguments.data_dir,
-        "seed": args.seed,
-        "use_cpu": args.use_cpu,
-        "hub_token": args.hub_token,
-        "verbose": arguments.verbose or None,
-        **{key: value for key, value in keys.items() if key != "recipe"},
-        "model_config": {},  # the checkpoint has its own sizes
-        "model_name_or_path": args.output_dir,
-        "revision": "null",  # that of the recipe is of another model
-        "output_dir": f"{args.output_dir}/finetuned",
-    }
-    given = {key: value for key, value in flags.items() if value is not None}
-    return [*with_recipe([str(keys["recipe"])]), *format_flags(given)]
-
-
-def check_finetuning(
-    arguments: PretrainArguments, args: TrainingArguments, start: MinBertConfig | None
-) -> None:
-    """Check the recipe of the fine-tuning before the pre-training."""
-    if arguments.finetune is None:
-        return
-    if "hub_token" in arguments.finetune:
-        raise ValueError("finetune: leave hub_token out; it has the hub_token of the pre-training")
-    argv = finetuning_argv(arguments, args)
-    with named_errors("finetune", "see the key finetune", (ValueError,)):
-        parsed, own_args = parse_recipe(KINDS["finetune"], argv)
-        recipe_tasks.check_recipe(parsed, own_args, start)
 
 
 def main(argv: Sequence[str]) -> None:

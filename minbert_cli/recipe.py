@@ -164,8 +164,8 @@ def path_keys() -> frozenset[str]:
 
     kinds = (TaskData, CorpusData, FinetuneArguments, PretrainArguments, ProgramTrainingArguments)
     names = {name for kind in kinds for name in keys_with(kind, "path")}
-    # of transformers, of experiments, and of a chain
-    return frozenset({*names, "output_dir", "resume_from_checkpoint", "base", "recipe"})
+    # of transformers, and of experiments
+    return frozenset({*names, "output_dir", "resume_from_checkpoint", "base"})
 
 
 def expand_paths(keys: Mapping[Any, Any], *, all_paths: bool = False) -> dict[Any, Any]:

@@ -10,8 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 from datasets import Dataset
-from transformers import TrainerState, TrainingArguments
-from transformers.trainer import TRAINER_STATE_NAME
+from transformers import TrainingArguments
 
 from minbert_cli.arguments import KINDS, ProgramTrainingArguments
 from minbert_cli.checkpoints import find_commit
@@ -98,7 +97,6 @@ class Run:
         encoded: Its rows by task and split, from `start` on.
         facts: All that is needed to repeat the run, from `start` on.
         has_started: Whether `start` has ended.
-        has_trained: Whether at least one step was trained; False if a finished run was resumed.
     """
 
     program: str
@@ -118,7 +116,6 @@ class Run:
     encoded: dict[str, dict[str, Any]] = field(init=False)
     facts: RunFacts = field(init=False)
     has_started: bool = False
-    has_trained: bool = False
 
     def make_facts(
         self,
@@ -203,16 +200,12 @@ class Run:
 
     def train(self) -> None:
         """Train, and save the model, completely or not at all."""
-        trainer, first = self.trainer, 0
-        if self.checkpoint is not None:
-            state = TrainerState.load_from_json(str(Path(self.checkpoint) / TRAINER_STATE_NAME))
-            first = state.global_step
+        trainer = self.trainer
         trainer.train(resume_from_checkpoint=self.checkpoint)
         merge_lora(trainer.accelerator.unwrap_model(trainer.model))
         with filled_when_done(self.output_dir, moves=trainer.is_world_process_zero()) as folder:
             trainer.save_model(str(folder), _internal_call=True)
             trainer.accelerator.wait_for_everyone()
-        self.has_trained = bool(trainer.state.global_step > first)
 
     def finish(self) -> None:
         """Record that all files are written, and push the model if that is asked for."""

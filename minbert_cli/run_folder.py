@@ -93,8 +93,6 @@ def fingerprint_start(model_name_or_path: str | None) -> dict[str, str]:
 RUN_FILE = "run.json"
 # The Trainer does not push files whose name begins with an underscore.
 LOCK_FILE = "_run.lock"
-# The run of a chained fine-tuning.
-CHAINED_FOLDER = "finetuned"
 # Everything else that a run may write to its folder, but for the files of logging services.
 RESULT_FOLDERS = ("predictions", "glue", "1_Pooling", "2_Normalize")
 RESULT_FILES = (
@@ -355,8 +353,6 @@ def start_run(
     content["foreign"] = _list_foreign(folder, before)
     if not resume:
         _delete_results(folder)
-        if _delete_results(folder / CHAINED_FOLDER):
-            (folder / CHAINED_FOLDER / RUN_FILE).unlink()
     _write_run(folder, content | ({"launcher": launcher} if launcher else {}), finished=False)
 
 

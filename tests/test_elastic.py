@@ -8,22 +8,21 @@ from pathlib import Path
 import pytest
 
 from minbert_cli.run_folder import finish_run, is_started_by, start_run
-from tests.runs import checkpoints, free_port, write_pretraining, write_recipe
+from tests.runs import checkpoints, free_port, write_recipe
 
 ROOT = Path(__file__).parents[1]
-# Kills the last process once, after a step of a run in a folder with this ending.
+# Kills the last process once, after a step.
 PROGRAM = """
 import os, signal, sys
 import transformers
-from minbert_cli.{program} import main
+from minbert_cli.finetune import main
 
 class Kill(transformers.TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         print("STEP", args.output_dir, state.global_step, flush=True)
         is_first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
         is_last = os.environ["RANK"] == str(int(os.environ["WORLD_SIZE"]) - 1)
-        here = state.global_step == int(sys.argv[1]) and args.output_dir.endswith("{folder}")
-        if is_first and is_last and here:
+        if is_first and is_last and state.global_step == int(sys.argv[1]):
             os.kill(os.getpid(), signal.SIGKILL)
 
 transformers.trainer.DEFAULT_CALLBACKS.append(Kill)
@@ -31,15 +30,15 @@ main(sys.argv[2:])
 """
 
 
-def torchrun(folder, step, *flags, processes=2, program="finetune", ending=""):
+def torchrun(folder, step, *flags):
     """Run a program whose last process is killed at a step; return the result."""
-    (folder / "program.py").write_text(PROGRAM.format(program=program, folder=ending))
+    (folder / "program.py").write_text(PROGRAM)
     command = [sys.executable, "-m", "torch.distributed.run", "--rdzv-backend", "c10d"]
     command += ["--rdzv-endpoint", f"localhost:{free_port()}", "--max-restarts", "2"]
     # else a restarted process may find the addresses of those that were killed (torch 2.13)
     store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     return subprocess.run(
-        [*command, "--nproc_per_node", str(processes), "program.py", str(step), *flags],
+        [*command, "--nproc_per_node", "2", "program.py", str(step), *flags],
         cwd=folder,
         env=os.environ | store | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -69,21 +68,6 @@ def test_a_restarted_run_ends_as_one_that_was_not_disturbed(tmp_path):
     assert again.returncode == 1
     assert "has this run, unfinished: add --resume_from_checkpoint true" in again.stderr
     assert [path.stat().st_mtime_ns for path in checkpoints(tmp_path / "restarted")] == before
-
-
-@pytest.mark.slow
-def test_a_restart_does_not_repeat_the_pretraining_before(tmp_path):
-    second = write_recipe(tmp_path, num_train_epochs=1, save_steps=2).name
-    recipe = write_pretraining(tmp_path, max_steps=3, finetune={"recipe": second}).name
-    how = {"processes": 1, "program": "pretrain", "ending": "finetuned"}
-
-    done = torchrun(tmp_path, 3, recipe, "--output_dir", "out", **how)
-
-    assert done.returncode == 0, done.stderr
-    steps = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("STEP")]
-    assert [step for folder, step in steps if folder == "out"] == ["1", "2", "3"]
-    tuned = [step for folder, step in steps if folder.endswith("finetuned")]
-    assert tuned[:4] == ["1", "2", "3", "3"]  # from the checkpoint after two steps
 
 
 def test_only_the_launcher_that_started_a_run_goes_on(tmp_path):

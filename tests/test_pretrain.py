@@ -195,31 +195,6 @@ def test_fine_tuning_goes_on_from_it(run, tmp_path):
     assert all(torch.equal(left[name], right[name]) for name in shared)
 
 
-def test_one_recipe_does_both(folder, tmp_path):
-    small_run.write_files(tmp_path)
-    # its own start gives way to the pre-trained model
-    start = {"model_name_or_path": "owner/bert", "revision": "v1", "model_config": {}}
-    second = small_run.write_recipe(tmp_path, small_run.make_recipe(tmp_path) | start)
-    recipe = write_pretraining(
-        folder, max_steps=2, finetune={"recipe": second, "num_train_epochs": 1, "seed": None}
-    )
-    output = tmp_path / "run"
-
-    train(recipe, output)
-
-    found = json.loads((output / "finetuned" / "metrics.json").read_text())
-    assert found["model_name_or_path"] == str(output)
-    assert found["seed"] == 42
-    assert "moods_accuracy" in found["validation"]["metrics"]
-    before = (output / "finetuned" / "model.safetensors").read_bytes()
-
-    # a finished chain stays as it is, and other weights are fine-tuned anew
-    train(recipe, output, "--resume_from_checkpoint", "true")
-    assert (output / "finetuned" / "model.safetensors").read_bytes() == before
-    train(recipe, output, "--learning_rate", "0.01", "--overwrite_output_dir")
-    assert (output / "finetuned" / "model.safetensors").read_bytes() != before
-
-
 def test_what_was_fine_tuned_can_be_pre_trained(run, tmp_path):
     small_run.write_files(tmp_path)
     recipe = small_run.make_recipe(tmp_path) | {"model_name_or_path": str(run[0])}
@@ -279,9 +254,6 @@ def test_a_text_that_changed_is_noticed(run, folder, tmp_path, capsys, flags):
         ({"short_seq_prob": 2}, "short_seq_prob=2"),
         ({"max_eval_samples": 0}, "max_eval_samples=0; expected a whole number of at least 1"),
         ({"dropout": 1.0}, r"dropout=1.0; expected a number >= 0 and < 1"),
-        ({"finetune": {"learning_rate": 1}}, "finetune: recipe is missing"),
-        ({"finetune": {"recipe": "no.yaml"}}, "recipe 'no.yaml' is not a file"),
-        ({"finetune": {"recipe": "a.yaml", "output_dir": "b"}}, "finetune: leave output_dir out"),
         ({"model_config": {"vocab_size": 9}}, "model_config: leave vocab_size out"),
         (
             {"objective": "mlm", "balanced_pairs": True},
@@ -292,11 +264,6 @@ def test_a_text_that_changed_is_noticed(run, folder, tmp_path, capsys, flags):
         ({"objective": "mlm", "short_seq_prob": 0.5}, "short_seq_prob=0.5 has no effect without"),
         ({"vocab_size": 9}, "vocab_size=9 is too small"),
         ({"vocab_size": 10**12}, "GiB of memory; reduce the sizes: vocab_size=1000000000000"),
-        ({"finetune": {"recipe": "quickstart", "nope": 1}}, "finetune: unknown flag --nope"),
-        (
-            {"finetune": {"recipe": "quickstart", "max_length": 600}},
-            "finetune: max_length=600 must",
-        ),
         ({"max_length": 999}, "max_length=999 must be from 8 to the 32 positions"),
         ({"max_tokens_per_batch": 9}, "max_tokens_per_batch is 9; make it at least"),
         ({"metric_for_best_model": "text_perplexity"}, "a lower perplexity is better"),

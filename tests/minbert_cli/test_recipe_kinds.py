@@ -10,10 +10,10 @@ from minbert_cli.recipes import check_program
 @pytest.mark.parametrize(
     ("main", "recipe", "given", "right"),
     [
-        (finetune.main, "chain", "finetune", "pretrain"),
+        (finetune.main, "mlm", "finetune", "pretrain"),
         (finetune.main, "experiments/quickstart", "finetune", "experiments"),
         (pretrain.main, "quickstart", "pretrain", "finetune"),
-        (experiments, "chain", "experiments", "pretrain"),
+        (experiments, "mlm", "experiments", "pretrain"),
     ],
 )
 def test_the_right_program_is_named(capsys, main, recipe, given, right):

@@ -112,18 +112,6 @@ def test_every_recipe_is_found_by_name(run, installed):
     assert found["space"] == ["README.md", "app.py", "requirements.txt"]
 
 
-def test_the_chain_of_two_programs_runs(run, tmp_path):
-    flags = ["--max_steps", "2", "--use_cpu", "--output_dir", "out", "--eval_strategy", "no"]
-    flags += ["--save_strategy", "no", "--load_best_model_at_end", "false"]
-    steps = "{recipe: quickstart, max_steps: 2, load_best_model_at_end: false}"
-
-    run("-m", "minbert_cli", "pretrain", "chain", *flags, "--finetune", steps)
-
-    command = json.loads((tmp_path / "out/metrics.json").read_text())["command"]
-    assert command.startswith("accelerate launch -m minbert_cli.pretrain chain --max_steps 2")
-    assert (tmp_path / "out/finetuned/README.md").is_file()
-
-
 def test_experiments_start_their_runs(run, tmp_path):
     flags = ["--rows", "plain", "--seeds", "1", "--max_steps", "2", "--use_cpu", "true"]
 
