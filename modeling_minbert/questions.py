@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, ClassVar, Literal
+from operator import itemgetter
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -241,6 +242,39 @@ def _find_texts(batch: dict[str, Any], longest: int) -> tuple[Tensor, Tensor]:
     return lengths, of_text
 
 
+class RankedAnswers(NamedTuple):
+    """The best answers to a question, each of another text, and no answer.
+
+    Scores are sums of two logits.
+    """
+
+    spans: list[tuple[float, str, int, int]]  # score, text, its first and last character
+    null: float  # score of no answer: the lowest of [CLS] in a window
+    total: float  # logarithm of the sum of the exponentials of all scores
+
+
+def rank_answers(
+    texts: Sequence[str],
+    windows: Sequence[QuestionWindow],
+    scores: Tensor,
+    max_answer_length: int,
+    top_k: int,
+) -> RankedAnswers:
+    """Rank the answers to one question, given the text and `keep_scores` of each window."""
+    kept = scores.double().unflatten(1, (2, 2 + 2 * PLACES))  # (W, 2, 42)
+    total = float(kept[:, :, 0].logsumexp(dim=0).sum())
+    null = float(kept[:, :, 1].sum(dim=1).min())
+    ranked: dict[str, tuple[float, str, int, int]] = {}
+    spans = sorted(_list_spans(windows, kept, max_answer_length), key=itemgetter(0), reverse=True)
+    for score, window, start, end in spans:
+        answer = texts[window][start:end]
+        if answer:
+            ranked.setdefault(answer, (score, answer, start, end))
+        if len(ranked) == top_k:
+            break
+    return RankedAnswers(list(ranked.values()), null, total)
+
+
 def find_best(
     text: str, windows: Sequence[QuestionWindow], scores: Tensor, options: AnswerOptions
 ) -> list[dict[str, Any]]:
@@ -249,23 +283,14 @@ def find_best(
     `start` and `end` are characters of the text, 0 for no answer; `score` is the probability among
     all spans of all windows (Clark and Gardner 2018, section 3.2), 0 if no span can be an answer.
     """
-    kept = scores.double().unflatten(1, (2, 2 + 2 * PLACES))  # (W, 2, 42)
-    total = float(kept[:, :, 0].logsumexp(dim=0).sum())
-    null = float(kept[:, :, 1].sum(dim=1).min())
-    ranked: dict[str, tuple[float, int, int]] = {}
-    spans = sorted(_list_spans(windows, kept, options), key=lambda span: span[0], reverse=True)
-    for score, start, end in spans:
-        if start < end:
-            ranked.setdefault(text[start:end], (score, start, end))
-        if len(ranked) == options.top_k:
-            break
-    best = list(ranked.values())
+    limits = options.max_answer_length, options.top_k
+    best, null, total = rank_answers([text] * len(windows), windows, scores, *limits)
     if options.null_score_diff_threshold is not None:
         rank = _rank_null([score for score, *_ in best], null, options.null_score_diff_threshold)
-        best.insert(rank, (null, 0, 0))
+        best.insert(rank, (null, "", 0, 0))
     answers = [
-        {"score": math.exp(score - total), "start": start, "end": end, "answer": text[start:end]}
-        for score, start, end in best[: options.top_k]
+        {"score": math.exp(score - total), "start": start, "end": end, "answer": answer}
+        for score, answer, start, end in best[: options.top_k]
     ]
     return answers or [{"score": 0.0, "start": 0, "end": 0, "answer": ""}]
 
@@ -278,10 +303,10 @@ def _rank_null(scores: list[float], null: float, threshold: float) -> int:
 
 
 def _list_spans(
-    windows: Sequence[QuestionWindow], kept: Tensor, options: AnswerOptions
-) -> Iterator[tuple[float, int, int]]:
-    """Combine starts and ends into candidate answers: score, first and last character."""
-    for window, (starts, ends) in zip(windows, _read(kept), strict=True):
+    windows: Sequence[QuestionWindow], kept: Tensor, longest: int
+) -> Iterator[tuple[float, int, int, int]]:
+    """Combine starts and ends into candidates: score, window, first and last character."""
+    for number, (window, (starts, ends)) in enumerate(zip(windows, _read(kept), strict=True)):
         shift = window.tokens[0] - window.first  # from places in the sequence to tokens of the text
         for start, start_logit in starts:
             first = start + shift
@@ -289,9 +314,9 @@ def _list_spans(
                 continue
             for end, end_logit in ends:
                 last = end + shift
-                if first <= last < min(window.tokens[1], first + options.max_answer_length):
+                if first <= last < min(window.tokens[1], first + longest):
                     span = window.characters[first][0], window.characters[last][1]
-                    yield start_logit + end_logit, *span
+                    yield start_logit + end_logit, number, *span
 
 
 def _read(kept: Tensor) -> Iterator[list[list[Any]]]:

@@ -83,13 +83,10 @@ def test_a_run_from_files_to_answers(answered):
     assert metrics["validation"]["rows"]["names"] == SIZES["dev"]
     assert metrics["train"]["rows"]["names"] < SIZES["train"]
     written = {path.name for path in (out / "predictions").iterdir()}
-    files = ["predictions", "nbest_predictions", *(["null_odds"] if impossible else [])]
+    files = ["predictions", *(["null_odds"] if impossible else [])]
     assert {f"names-{split}-{name}.json" for split in ("dev", "test") for name in files} <= written
     predictions = json.loads((out / "predictions" / "names-dev-predictions.json").read_text())
     assert list(predictions) == [f"dev-{number}" for number in range(SIZES["dev"])]
-    n_best = json.loads((out / "predictions" / "names-test-nbest_predictions.json").read_text())
-    for answers in n_best.values():
-        assert sum(answer["probability"] for answer in answers) == pytest.approx(1)
     page = (out / "report.html").read_text()
     assert f"{found['names_f1']:.4f}" in page
     blocks = read_blocks(out, "names")

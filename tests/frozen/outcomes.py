@@ -312,26 +312,13 @@ def read_metrics(folder: Path) -> dict[str, Any]:
     return {key: value for key, value in metrics.items() if key not in left_out}
 
 
-def drop_logits(answers: Any) -> Any:
-    """Return the two best answers of several, without logits, which may be shifted."""
-    if not isinstance(answers, list):
-        return answers
-    return [
-        {key: value for key, value in answer.items() if not key.endswith("logit")}
-        for answer in answers[:2]
-    ]
-
-
 def read_predictions(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield the lines of all files of predictions."""
     for path in sorted((folder / "predictions").rglob("*")):
         if path.suffix == ".npz":  # the same predictions, as numbers
             continue
         lines = path.read_text(encoding="utf-8").splitlines()
-        if path.suffix == ".json":  # of questions: their answers, of several only the best
-            lines = [
-                f"{name} {write_value([drop_logits(value)])}"
-                for name, value in read_json(path).items()
-            ]
+        if path.suffix == ".json":  # answers of questions
+            lines = [f"{name} {write_value([value])}" for name, value in read_json(path).items()]
         for number, line in enumerate(lines, start=1):
             yield f"{path.name}.{number:02}", line

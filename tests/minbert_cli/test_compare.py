@@ -18,7 +18,7 @@ from minbert_cli.experiments.compare import (
 )
 from modeling_minbert.tasks import parse_task
 from trainers import PROBLEMS, Predicted
-from trainers.problems.questions import Answered, QuestionAnswers
+from trainers.problems.questions import Answer, Answered
 from trainers.problems.tags import Tagged
 from trainers.reports.results import write_sample
 
@@ -241,7 +241,7 @@ ANSWERS = [["the red fox", "fox"], ["in 1887"], ["Vienna"], ["two dogs"]]
 
 
 def write_questions(folder, texts, answers, **head):
-    found = [QuestionAnswers(f"q{place}", text, [], None) for place, text in enumerate(texts)]
+    found = [Answer(f"q{place}", text) for place, text in enumerate(texts)]
     head = {"problem_type": "question_answering", **head}
     return write_run(folder, "qa", head, Answered(found, answers), None)
 

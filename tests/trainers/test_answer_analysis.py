@@ -3,13 +3,7 @@
 from modeling_minbert.tasks import parse_task
 from trainers import PROBLEMS, Evaluated
 from trainers.problems.blocks import Example
-from trainers.problems.questions import Answer, Answered, QuestionAnswers
-
-
-def found(name, *answers, text=None, odds=None):
-    """Make the answers to a question out of texts and probabilities."""
-    kept = [Answer(words, share, 0.0, 0.0) for words, share in answers]
-    return QuestionAnswers(name, kept[0].text if text is None else text, kept, odds)
+from trainers.problems.questions import Answer, Answered
 
 
 def analyse(answers, right, examples, **head):
@@ -22,10 +16,10 @@ def analyse(answers, right, examples, **head):
 
 def test_answers_are_counted_by_their_outcome_and_the_surest_errors_come_first():
     answers = [
-        found("a", ("the Red fox!", 0.9), ("cow", 0.1)),
-        found("b", ("red", 0.8)),
-        found("c", ("cow", 0.3)),
-        found("d", ("hen", 0.6)),
+        Answer("a", "the Red fox!", 0.9),
+        Answer("b", "red", 0.8),
+        Answer("c", "cow", 0.3),
+        Answer("d", "hen", 0.6),
     ]
     right = {"a": ["red fox"], "b": ["red fox", "a fox"], "c": ["fox"], "d": ["fox", "fox", "ox"]}
 
@@ -45,10 +39,10 @@ def test_answers_are_counted_by_their_outcome_and_the_surest_errors_come_first()
 
 def test_no_answer_is_a_separate_outcome():
     answers = [
-        found("a", ("", 0.7), ("fox", 0.3), odds=1.0),
-        found("b", ("fox", 0.4), ("", 0.6), text="", odds=0.5),
-        found("c", ("fox", 0.9), ("", 0.1), odds=-2.0),
-        found("d", ("fox", 0.9), ("", 0.1), odds=-2.0),
+        Answer("a", "", 0.7, "fox", 1.0),
+        Answer("b", "", 0.6, "fox", 0.5),
+        Answer("c", "fox", 0.9, "fox", -2.0),
+        Answer("d", "fox", 0.9, "fox", -2.0),
     ]
     right = {"a": [], "b": ["fox"], "c": [], "d": ["fox"]}
 

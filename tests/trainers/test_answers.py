@@ -7,18 +7,21 @@ import numpy as np
 import pytest
 import torch
 
+from modeling_minbert.tasks import parse_task
 from trainers import PROBLEMS, TaskCollator, TaskDataset
 from trainers.problems.questions import (
     Answer,
-    AnswerSearch,
-    QuestionAnswers,
+    Answered,
     find_threshold,
-    keep_places,
     normalize_answer,
     squad_metrics,
     token_f1,
-    write_answers,
 )
+
+
+def answer(*texts):
+    """Make answers, the best of which are not empty."""
+    return [Answer(str(number), text) for number, text in enumerate(texts)]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +53,7 @@ def test_f1_counts_shared_words(prediction, answer, expected):
 
 
 def test_the_best_of_several_right_answers_counts():
-    predictions = ["red dog", "Denver Broncos", "the"]
+    predictions = answer("red dog", "Denver Broncos", "the")
     answers = [["dog", "red dog"], ["Denver", "Broncos"], ["A", "class A"]]
 
     found = squad_metrics(predictions, answers, some_impossible=False)
@@ -59,18 +62,16 @@ def test_the_best_of_several_right_answers_counts():
 
 
 def test_questions_without_answers_are_scored_as_in_version_2():
-    predictions, answers = (
-        ["dog", "", "cat", "", "the"],
-        [["dog"], ["cat"], [], [], ["A", "class A"]],
-    )
+    predictions = [
+        Answer("a", "dog", 0.0, "dog", -2.0),
+        Answer("b", "", 0.0, "cat", 1.0),
+        Answer("c", "cat", 0.0, "cat", 0.5),
+        Answer("d", "", 0.0, "x", 3.0),
+        Answer("e", "the", 0.0, "the", 2.0),
+    ]
+    answers = [["dog"], ["cat"], [], [], ["A", "class A"]]
 
-    found = squad_metrics(
-        predictions,
-        answers,
-        some_impossible=True,
-        best_texts=["dog", "cat", "cat", "x", "the"],
-        null_odds=[-2.0, 1.0, 0.5, 3.0, 2.0],
-    )
+    found = squad_metrics(predictions, answers, some_impossible=True)
 
     assert found == pytest.approx(
         {
@@ -95,10 +96,8 @@ def test_the_threshold_is_0_if_no_answer_is_best():
 
 
 def test_questions_without_answers_are_refused_where_none_may_be():
-    with pytest.raises(ValueError, match="1 questions have no answer; give some_impossible=True"):
-        squad_metrics(["a", "b"], [["a"], []], some_impossible=False)
-    with pytest.raises(ValueError, match="no questions to score"):
-        squad_metrics([], [], some_impossible=False)
+    with pytest.raises(ValueError, match="1 questions have no answer; give the task a null_score"):
+        squad_metrics(answer("a", "b"), [["a"], []], some_impossible=False)
 
 
 @pytest.fixture
@@ -144,15 +143,11 @@ def test_what_is_kept_of_a_batch_does_not_depend_on_padding(windows, packed):
     outputs = {"start_logits": logits[0], "end_logits": logits[1]}
     kept, _ = PROBLEMS["question_answering"]("qa").gather(batch, outputs)
 
-    assert kept.shape == (4, 2, 21, 2)
     for number, length in enumerate([5, 3, 7, 4]):
-        alone = keep_places(
-            logits[0, number : number + 1, :length],
-            logits[1, number : number + 1, :length],
-            torch.tensor([length]),
-        )
-        assert torch.equal(kept[number, :, : length + 1], alone[0, :, : length + 1])
-        assert torch.isinf(kept[number, :, length + 1 :, 1]).all()
+        row = TaskDataset({"qa": windows}).__getitems__([number])
+        alone = {name: values[number : number + 1, :length] for name, values in outputs.items()}
+        single, _ = PROBLEMS["question_answering"]("qa").gather(TaskCollator(0)(row), alone)
+        assert torch.equal(kept[number], single[0])
 
 
 def test_questions_are_chosen_with_all_their_windows(windows):
@@ -163,28 +158,17 @@ def test_questions_are_chosen_with_all_their_windows(windows):
 
 
 def test_answers_are_written_in_the_official_format(tmp_path):
-    none = [Answer("", 0.75, 2.0, 1.0), Answer("ß 🏡", 0.25, 1.0, 0.5)]
-    found = [
-        QuestionAnswers("q1", "", none, 1.5),
-        QuestionAnswers("q2", "x", [Answer("x", 1.0, 0, 0)], -1.0),
-    ]
+    spec = parse_task(
+        "qa", {"problem_type": "question_answering", "null_score_diff_threshold": 0.0}
+    )
+    found = [Answer("q1", "", 0.75, "ß 🏡", 1.5), Answer("q2", "ß", 1.0, "ß", -1.0)]
 
-    write_answers(tmp_path, found, "qa-dev-")
+    PROBLEMS["question_answering"]("qa", spec).write(
+        tmp_path, "qa-dev", Answered(found, None), None
+    )
 
     def read(name):
         return json.loads((tmp_path / f"qa-dev-{name}.json").read_text(encoding="utf-8"))
 
-    assert read("predictions") == {"q1": "", "q2": "x"}
+    assert read("predictions") == {"q1": "", "q2": "ß"}
     assert read("null_odds") == {"q1": 1.5, "q2": -1.0}
-    assert read("nbest_predictions")["q1"][1] == {
-        "text": "ß 🏡",
-        "probability": 0.25,
-        "start_logit": 1.0,
-        "end_logit": 0.5,
-    }
-    assert found[0].best_text == "ß 🏡"
-
-
-def test_a_search_for_nothing_is_refused():
-    with pytest.raises(ValueError, match="max_answer_length=0 must be at least 1"):
-        AnswerSearch(max_answer_length=0)

@@ -1,28 +1,25 @@
 """Extractive question answering: a span of a passage for each question, or none.
 
-The best answers are found by their logits (Devlin et al. 2019, 4.2 and 4.3) and measured as in the
-evaluation of SQuAD (Rajpurkar et al. 2016, 2018).
+Answers are those of ``predict``, measured as in the evaluation of SQuAD (Rajpurkar et al. 2016,
+2018).
 """
 
 import json
 import math
-import os
 import re
 import string
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
-import datasets
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from modeling_minbert import MinBertTask
-from modeling_minbert.questions import QuestionAnsweringTask
+from modeling_minbert.questions import QuestionAnsweringTask, keep_scores, rank_answers
+from modeling_minbert.texts import Encoded, QuestionWindow
 from trainers.data.dataset import spread_numbers
 from trainers.files import write_text
 
@@ -31,203 +28,51 @@ from .base import Decode, Evaluated, Problem, quote
 from .blocks import Block, Cell, Example, Examples, Table
 from .metrics import Metric
 
-# Number of windows whose pairs of start and end are compared at once.
-WINDOWS_IN_MEMORY = 1024
-# The answer if no span is allowed, as in google-research/bert.
-NOTHING = "empty"
-# Starts and ends of a window that are kept beside [CLS], and answers to a question.
-PLACES = 20
-# Window, first and last token, and their logits.
-Span: TypeAlias = tuple[int, int, int, float, float]
-
-
-@dataclass(frozen=True)
-class AnswerSearch:
-    """How answers are chosen."""
-
-    max_answer_length: int = 30  # tokens
-    # How much better, in logits, no answer must score than the best one to be chosen; None if every
-    # question has an answer in its passage (SQuAD 1.1).
-    null_score_diff_threshold: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.max_answer_length < 1:
-            raise ValueError(f"max_answer_length={self.max_answer_length} must be at least 1")
-
 
 class Answer(NamedTuple):
-    """An answer."""
-
-    text: str  # empty for none
-    probability: float  # among the n best answers
-    start_logit: float
-    end_logit: float
-
-    @property
-    def score(self) -> float:
-        """The sum of both logits."""
-        return self.start_logit + self.end_logit
-
-
-@dataclass(frozen=True)
-class QuestionAnswers:
-    """The answers to one question."""
+    """The answer to a question."""
 
     id: str  # of the question
-    text: str  # the chosen answer; empty for none
-    n_best: list[Answer]  # the highest score first
-    null_odds: float | None  # score of no answer minus the best one; None if all have answers
-
-    @property
-    def best_text(self) -> str:
-        """The best answer that is not empty."""
-        return next(answer.text for answer in self.n_best if answer.text)
-
-
-def keep_places(start_logits: Tensor, end_logits: Tensor, lengths: Tensor) -> Tensor:
-    """Return position and logit of [CLS] and of the 20 best starts and ends, (W, 2, 21, 2).
-
-    The logits are (W, L); all of an evaluation would take much more memory. Missing ones are -inf.
-    """
-    logits = torch.stack([start_logits, end_logits], dim=1).float()  # (W, 2, L)
-    beyond = torch.arange(logits.shape[-1], device=logits.device) >= lengths[:, None]
-    logits = logits.masked_fill(beyond[:, None], -math.inf)
-    missing = max(0, PLACES - logits.shape[-1])
-    logits = torch.nn.functional.pad(logits, (0, missing), value=-math.inf)
-    values, places = logits.sort(dim=-1, descending=True, stable=True)
-    values = torch.cat([logits[..., :1], values[..., :PLACES]], dim=-1)
-    places = torch.cat([torch.zeros_like(places[..., :1]), places[..., :PLACES]], dim=-1)
-    return torch.stack([places.float(), values], dim=-1)
+    text: str  # empty for none
+    probability: float = 0.0  # among all spans of its windows
+    best_text: str = ""  # the best answer that is not empty
+    null_odds: float = 0.0  # score of no answer minus that of the best one
 
 
 def find_answers(
-    windows: Mapping[str, Sequence[Any]], places: NDArray[np.float32], search: AnswerSearch
-) -> list[QuestionAnswers]:
-    """Find the best answers to every question, ranked by the sum of their logits over all windows.
+    rows: Mapping[str, Sequence[Any]], scores: NDArray[np.float32], task: QuestionAnsweringTask
+) -> list[Answer]:
+    """Find the best answer to every question.
 
-    An answer is a span of one window, between its 20 best starts and ends; the start must have its
-    maximum context there. The score of no answer is that of [CLS], the minimum over the windows.
-    ``places`` is the output of `keep_places`.
+    Args:
+        rows: Columns of the windows, (W,).
+        scores: Output of ``keep_scores``, (W, 84).
+        task: How answers are chosen.
     """
-    ids: dict[str, int] = {}
-    numbers = [ids.setdefault(name, len(ids)) for name in windows["id"]]
-    question_of = np.asarray(numbers, dtype=np.int64)
-    candidates = _join_spans(windows, places, search, question_of)
-    nulls = _find_nulls(places, question_of)
-    found = []
-    for question, name in enumerate(ids):
-        null = nulls[question] if search.null_score_diff_threshold is not None else None
-        spans = _read_texts(windows, candidates[question])
-        found.append(_choose(name, spans, null, search))
-    return found
-
-
-def _join_spans(
-    windows: Mapping[str, Sequence[Any]],
-    places: NDArray[np.float32],
-    search: AnswerSearch,
-    question_of: NDArray[np.int64],
-) -> list[list[Span]]:
-    """Join starts and ends to the allowed spans of each question, the best first."""
-    first = np.asarray(windows["first_token"], dtype=np.int64)
-    sizes = np.fromiter(map(len, windows["token_starts"]), np.int64, len(first))
-    owned = np.asarray(windows["owned"], dtype=np.int64).reshape(-1, 2)
-    parts = []
-    for begin in range(0, len(first), WINDOWS_IN_MEMORY):
-        part = slice(begin, begin + WINDOWS_IN_MEMORY)
-        # positions within the passage: starts are (W, n, 1) and ends (W, 1, n)
-        starts = places[part, 0, 1:, 0].astype(np.int64)[:, :, None] - first[part, None, None]
-        ends = places[part, 1, 1:, 0].astype(np.int64)[:, None, :] - first[part, None, None]
-        own, most = owned[part, :, None, None], sizes[part, None, None]
-        fits = (starts >= own[:, 0]) & (starts < own[:, 1]) & (ends < most)
-        fits &= (ends >= starts) & (ends - starts < search.max_answer_length)
-        fits &= np.isfinite(places[part, 0, 1:, 1])[:, :, None]
-        window, start, end = np.nonzero(fits)
-        parts.append(
-            (
-                window + begin,
-                starts[window, start, 0],
-                ends[window, 0, end],
-                places[part][window, 0, start + 1, 1],
-                places[part][window, 1, end + 1, 1],
+    windows_of: dict[str, list[int]] = {}
+    for number, name in enumerate(rows["id"]):
+        windows_of.setdefault(name, []).append(number)
+    answers = []
+    for name, numbers in windows_of.items():
+        windows = []
+        for number in numbers:
+            starts, ends = rows["token_starts"][number], rows["token_ends"][number]
+            first, end = rows["owned"][number]
+            characters = list(zip(starts, ends, strict=True))
+            place, tokens = rows["first_token"][number], (0, len(starts))
+            windows.append(
+                QuestionWindow(0, Encoded([], []), place, tokens, (first, end), characters)
             )
-        )
-    window, start, end, start_logit, end_logit = map(np.concatenate, zip(*parts, strict=True))
-    scores = start_logit.astype(np.float64) + end_logit
-    order = np.lexsort((-scores, question_of[window]))
-    columns = [values[order].tolist() for values in (window, start, end, start_logit, end_logit)]
-    found: list[list[Span]] = [[] for _ in range(int(question_of.max(initial=-1)) + 1)]
-    for span in zip(*columns, strict=True):
-        found[question_of[span[0]]].append(span)
-    return found
-
-
-def _find_nulls(places: NDArray[np.float32], question_of: NDArray[np.int64]) -> list[Answer]:
-    """Score no answer to each question: the minimum over its windows."""
-    starts, ends = places[:, 0, 0, 1].tolist(), places[:, 1, 0, 1].tolist()
-    nulls: dict[int, Answer] = {}
-    for question, start, end in zip(question_of.tolist(), starts, ends, strict=True):
-        null = Answer("", 0.0, start, end)
-        if question not in nulls or null.score < nulls[question].score:
-            nulls[question] = null
-    return list(nulls.values())
-
-
-def _read_texts(windows: Mapping[str, Sequence[Any]], spans: Sequence[Span]) -> Iterator[Answer]:
-    for window, start, end, *logits in spans:
-        first, last = windows["token_starts"][window][start], windows["token_ends"][window][end]
-        yield Answer(windows["passage"][window][first:last], 0.0, *logits)
-
-
-def _choose(
-    name: str, spans: Iterator[Answer], null: Answer | None, search: AnswerSearch
-) -> QuestionAnswers:
-    """Keep the best answers to a question and choose one of them."""
-    answers = _keep_best(spans)
-    best = answers[0]
-    odds, text = None, best.text
-    if null is not None and search.null_score_diff_threshold is not None:
-        # no answer is always kept, even in addition to the best ones
-        rank = sum(answer.score >= null.score for answer in answers)
-        answers = [*answers[:rank], null, *answers[rank:]]
-        if rank < PLACES:
-            answers = answers[:PLACES]
-        odds = null.score - best.score
-        text = "" if odds > search.null_score_diff_threshold else text
-    scores = np.asarray([answer.score for answer in answers])
-    weights = np.exp(scores - scores.max())
-    shares = (weights / weights.sum()).tolist()
-    n_best = [
-        answer._replace(probability=share) for answer, share in zip(answers, shares, strict=True)
-    ]
-    return QuestionAnswers(name, text, n_best, odds)
-
-
-def _keep_best(spans: Iterator[Answer]) -> list[Answer]:
-    """Keep the best answer of each text, at most 20; a placeholder if there is none."""
-    kept: dict[str, Answer] = {}
-    for answer in spans:
-        if len(kept) == PLACES:
-            break
-        if answer.text:
-            kept.setdefault(answer.text, answer)
-    return list(kept.values()) or [Answer(NOTHING, 0.0, 0.0, 0.0)]
-
-
-def write_answers(
-    folder: str | os.PathLike[str], found: Sequence[QuestionAnswers], prefix: str = ""
-) -> None:
-    """Write ``predictions.json`` and so on in the format of SQuAD's official evaluation."""
-    n_best = {one.id: [answer._asdict() for answer in one.n_best] for one in found}
-    contents: dict[str, dict[str, Any]] = {
-        "predictions": {one.id: one.text for one in found},
-        "nbest_predictions": n_best,
-        "null_odds": {one.id: one.null_odds for one in found if one.null_odds is not None},
-    }
-    for name, content in contents.items():
-        if content or name != "null_odds":
-            text = json.dumps(content, indent=2, ensure_ascii=False)
-            write_text(Path(folder) / f"{prefix}{name}.json", text + "\n")
+        texts = [rows["passage"][number] for number in numbers]
+        kept = torch.as_tensor(scores[numbers])
+        best, null, total = rank_answers(texts, windows, kept, task.max_answer_length, 1)
+        # a text without any span has no answer, with the score that google-research/bert gives it
+        score, text, *_ = best[0] if best else (0.0, "")
+        odds, threshold = null - score, task.null_score_diff_threshold
+        chosen = "" if threshold is not None and odds > threshold else text
+        probability = math.exp((score if chosen else null) - total) if best else 0.0
+        answers.append(Answer(name, chosen, probability, text, odds))
+    return answers
 
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -290,26 +135,17 @@ def find_threshold(
 
 
 def squad_metrics(
-    predictions: Sequence[str],
-    answers: Sequence[Sequence[str]],
-    *,
-    some_impossible: bool,
-    best_texts: Sequence[str] | None = None,
-    null_odds: Sequence[float] | None = None,
+    predictions: Sequence[Answer], answers: Sequence[Sequence[str]], *, some_impossible: bool
 ) -> dict[str, float]:
-    """Compute the official metrics in [0, 1], except those of a group without questions.
-
-    ``best_texts`` are the best non-empty answers; ``null_odds`` how much better no answer scored.
-    """
-    if not len(predictions):
-        raise ValueError("no questions to score; give at least one")
+    """Compute the official metrics in [0, 1], except those of a group without questions."""
     has_answer = np.fromiter(map(len, answers), np.int64) > 0
     if not some_impossible and not has_answer.all():
         raise ValueError(
-            f"{int((~has_answer).sum())} questions have no answer; give some_impossible=True, as "
-            "for SQuAD 2.0"
+            f"{int((~has_answer).sum())} questions have no answer; give the task a "
+            "null_score_diff_threshold, as for SQuAD 2.0"
         )
-    exact, f1 = score_answers(predictions, answers, some_impossible=some_impossible)
+    texts = [answer.text for answer in predictions]
+    exact, f1 = score_answers(texts, answers, some_impossible=some_impossible)
     values = {"exact_match": exact.mean(), "f1": f1.mean()}
     if some_impossible:
         if has_answer.any():
@@ -317,9 +153,9 @@ def squad_metrics(
             values["has_answer_f1"] = f1[has_answer].mean()
         if not has_answer.all():
             values["no_answer_accuracy"] = f1[~has_answer].mean()
-    if best_texts is not None:
-        odds = np.asarray(null_odds, dtype=np.float64)
-        best = score_answers(best_texts, answers, some_impossible=True)
+        odds = np.asarray([answer.null_odds for answer in predictions])
+        texts = [answer.best_text for answer in predictions]
+        best = score_answers(texts, answers, some_impossible=True)
         for name, scores in zip(("exact_match", "f1"), best, strict=True):
             found = find_threshold(scores, odds, has_answer)
             values[f"best_{name}"], values[f"best_{name}_threshold"] = found
@@ -333,7 +169,7 @@ WINDOW_COLUMNS = ("id", "passage", "first_token", "token_starts", "token_ends", 
 class Answered(NamedTuple):
     """Answers to the Q questions."""
 
-    predictions: list[QuestionAnswers]
+    predictions: list[Answer]
     labels: list[Sequence[str]] | None  # the right answers of each, if any; None if unknown
 
 
@@ -341,6 +177,7 @@ class QuestionAnswering(Problem[Answered]):
     """Spans of passages; rows are windows of these."""
 
     problem_type = "question_answering"
+    spec: QuestionAnsweringTask | None
     metrics = (
         Metric("f1"),
         Metric("exact_match"),
@@ -359,21 +196,10 @@ class QuestionAnswering(Problem[Answered]):
     hub_task = pipeline_tag = "question-answering"
     card_example = '[("A question?", "A text with the answer.")]'
 
-    def __init__(
-        self, task: str, spec: MinBertTask | None = None, metrics: Sequence[str] = ()
-    ) -> None:
-        super().__init__(task, spec, metrics)
-        self.search = AnswerSearch()
-        if isinstance(spec, QuestionAnsweringTask):
-            self.search = AnswerSearch(
-                max_answer_length=spec.max_answer_length,
-                null_score_diff_threshold=spec.null_score_diff_threshold,
-            )
-
     @property
     def is_v2(self) -> bool:
         """Whether questions can have no answer, as in SQuAD 2.0."""
-        return self.search.null_score_diff_threshold is not None
+        return self.spec is not None and self.spec.null_score_diff_threshold is not None
 
     def choose_rows(self, rows: Any, most: int) -> Any:
         """Choose all windows of evenly spread questions."""
@@ -386,10 +212,8 @@ class QuestionAnswering(Problem[Answered]):
         return rows.select(np.flatnonzero(np.isin(question_of, chosen)))
 
     def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
-        offsets = inputs.get("cu_seq_lens_q")
-        lengths = inputs["attention_mask"].sum(dim=-1) if offsets is None else offsets.diff()
-        places = keep_places(outputs["start_logits"], outputs["end_logits"], lengths)
-        return places, inputs.get("labels")
+        scores = keep_scores(dict(inputs), outputs["start_logits"], outputs["end_logits"])
+        return scores, inputs.get("labels")
 
     def logits_of(self, outputs: Any) -> Tensor:
         return torch.stack([outputs["start_logits"], outputs["end_logits"]], dim=-1)
@@ -398,21 +222,15 @@ class QuestionAnswering(Problem[Answered]):
         self, values: NDArray[Any], rows: Any, labels: Any = None, decode: Decode | None = None
     ) -> Answered:
         columns = {name: rows[name][:] for name in WINDOW_COLUMNS}
-        answers = find_answers(columns, np.asarray(values), self.search)
+        answers = find_answers(columns, np.asarray(values), self.spec or QuestionAnsweringTask())
         if not self.is_labelled(rows):
             return Answered(answers, None)
         right = dict(zip(columns["id"], rows["answers"][:], strict=True))
-        return Answered(answers, [right[one.id] for one in answers])
+        return Answered(answers, [right[answer.id] for answer in answers])
 
     def compute_metrics(self, outputs: Answered) -> dict[str, float]:
-        found, is_v2 = outputs.predictions, self.is_v2
-        return squad_metrics(
-            [one.text for one in found],
-            outputs.labels or [],
-            some_impossible=is_v2,
-            best_texts=[one.best_text for one in found] if is_v2 else None,
-            null_odds=[float(one.null_odds or 0) for one in found] if is_v2 else None,
-        )
+        right = outputs.labels or []
+        return squad_metrics(outputs.predictions, right, some_impossible=self.is_v2)
 
     def standard_error(self, outputs: Answered, metrics: Mapping[str, float]) -> float:
         f1 = self.sample(outputs)[0]
@@ -422,7 +240,7 @@ class QuestionAnswering(Problem[Answered]):
         return len(outputs.predictions)
 
     def sample(self, outputs: Answered) -> tuple[NDArray[Any], NDArray[Any]]:
-        texts = [one.text for one in outputs.predictions]
+        texts = [answer.text for answer in outputs.predictions]
         f1 = score_answers(texts, outputs.labels or [], some_impossible=self.is_v2)[1]
         return f1, np.zeros(len(f1))
 
@@ -435,38 +253,54 @@ class QuestionAnswering(Problem[Answered]):
         return [f"{answer.id}: {' / '.join(right)}" for answer, right in pairs]
 
     def write(self, folder: Path, stem: str, outputs: Answered, rows: Any) -> None:
-        write_answers(folder, outputs.predictions, f"{stem}-")
+        """Write answers, and the odds of none, for SQuAD's official evaluation."""
+        contents: dict[str, dict[str, Any]] = {
+            "predictions": {answer.id: answer.text for answer in outputs.predictions}
+        }
+        if self.is_v2:
+            contents["null_odds"] = {answer.id: answer.null_odds for answer in outputs.predictions}
+        for name, content in contents.items():
+            text = json.dumps(content, indent=2, ensure_ascii=False)
+            write_text(folder / f"{stem}-{name}.json", text + "\n")
 
     def describe(self, evaluated: Evaluated[Answered]) -> list[Block]:
         """Describe answers; errors are those with the lowest F1, the most confident first."""
         answers, right = evaluated.outputs.predictions, list(evaluated.outputs.labels or ())
         texts = [answer.text for answer in answers]
         exact, f1 = score_answers(texts, right, some_impossible=self.is_v2)
-        confidences = np.asarray(list(map(_confidence, answers)))
-        scored = zip(texts, right, exact, f1, strict=True)
-        outcomes = Counter(_outcome(*values) for values in scored)
-        worst = [row for row in np.lexsort((-confidences, f1)).tolist() if not exact[row]]
-        worst = worst[: evaluated.examples]
-        quotes = _quote_questions([answers[row].id for row in worst], evaluated.texts)
-        errors = [
-            Example(
-                answers[row].id,
-                quoted,
-                " / ".join(dict.fromkeys(right[row])) or NO_ANSWER,
-                texts[row] or NO_ANSWER,
-                float(confidences[row]),
-            )
-            for row, quoted in zip(worst, quotes, strict=True)
-        ]
-        note = "By the text comparison of the official evaluation."
+        confidences = np.asarray([answer.probability for answer in answers])
+        outcomes: Counter[str] = Counter()
+        for text, known, is_exact, score in zip(texts, right, exact, f1, strict=True):
+            if not known:
+                outcome = "rightly no answer" if is_exact else "an answer, though there is none"
+            elif not text:
+                outcome = "no answer, though there is one"
+            else:
+                outcome = "exact match" if is_exact else "other words"
+                outcome = "some of the words" if score > 0 and not is_exact else outcome
+            outcomes[outcome] += 1
         columns = [("answer", ""), ("questions", ","), ("share", ".1%")]
         rows: list[list[Cell]] = [
             [name, count, count / len(answers)] for name, count in outcomes.most_common()
         ]
-        confidence = "the probability of the answer among the n best, and an exact match is correct"
+        note = "By the text comparison of the official evaluation."
+        confidence = "the probability among all spans, and an exact match is correct"
         blocks: list[Block] = [
             Table("Outcomes", columns, rows, note),
             *draw_reliability(calibrate(confidences, exact > 0), confidence),
+        ]
+        worst = [row for row in np.lexsort((-confidences, f1)).tolist() if not exact[row]]
+        quoted = evaluated.texts
+        known_ids = {} if quoted is None else {name: n for n, name in enumerate(quoted["id"][:])}
+        errors = [
+            Example(
+                answers[row].id,
+                [] if quoted is None else quote(quoted[known_ids[answers[row].id]]),
+                " / ".join(dict.fromkeys(right[row])) or NO_ANSWER,
+                texts[row] or NO_ANSWER,
+                float(confidences[row]),
+            )
+            for row in worst[: evaluated.examples]
         ]
         if errors:
             note = (
@@ -475,24 +309,3 @@ class QuestionAnswering(Problem[Answered]):
             )
             blocks.append(Examples("Worst errors", errors, "probability", ".1%", note))
         return blocks
-
-
-def _confidence(answers: QuestionAnswers) -> float:
-    """Return the probability of the chosen answer."""
-    return next(answer.probability for answer in answers.n_best if answer.text == answers.text)
-
-
-def _quote_questions(ids: Sequence[str], texts: datasets.Dataset | None) -> list[list[str]]:
-    """Return the texts of some questions; none if nothing may be quoted."""
-    if texts is None:
-        return [[] for _ in ids]
-    known = texts["id"][:]
-    return [quote(texts[known.index(name)]) for name in ids]
-
-
-def _outcome(text: str, answers: Sequence[str], exact: float, f1: float) -> str:
-    if not answers:
-        return "rightly no answer" if exact else "an answer, though there is none"
-    if not text:
-        return "no answer, though there is one"
-    return "exact match" if exact else "some of the words" if f1 else "other words"
