@@ -66,10 +66,9 @@ add_program("recipes", "minbert_cli.recipes", "list, print or copy the packaged 
 def check(context: typer.Context) -> None:
     """Check a recipe with its data and its model, without training.
 
-    RECIPE and flags are those of `minbert finetune`, `pretrain` or `experiments`; the keys of the
-    recipe (tasks, corpus or rows) say which. It reads the rows, loads the checkpoint and its
-    tokenizer, prints what the run would do, and ends with `ok`. Of experiments it checks what needs
-    no rows. It writes nothing.
+    RECIPE and flags are those of `minbert finetune` or `pretrain`; the keys of the recipe (tasks or
+    corpus) say which. It reads the rows, loads the checkpoint and its tokenizer, prints what the
+    run would do, and ends with `ok`. It writes nothing.
     """
     from minbert_cli.check import main
 

@@ -3,47 +3,28 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from minbert_cli.finetune import finetune
+from minbert_cli.pretrain import pretrain
 from minbert_cli.recipes import find_program, with_recipe
 from trainers import UsageError, readable_errors
 
 PROGRAM = "minbert check"
 
 
-def describe_data(run: Any) -> str:
-    """Count the rows of every task and split; the log names the skipped ones."""
-    lines = []
-    for task, splits in run.encoded.items():
-        # a pre-training evaluates only some of its training rows
-        held_out = {split: len(rows) for split, rows in splits.items() if split != "train"}
-        sizes = describe_sizes({"train": run.trainer.train_sampler.sizes[task], **held_out})
-        kind, source = run.trainer.problems[task].problem_type, run.facts.data[task]
-        lines.append(f"{task}: {kind}, {source}, {sizes}")
-        skipped = run.facts.bad_rows.get(task, [])
-        if skipped:
-            lines.append(f"{task}: {len(skipped):,} invalid rows are skipped")
-    return "\n".join(lines)
-
-
-def describe_sizes(sizes: Mapping[str, int]) -> str:
-    """Say how many rows each split has."""
-    return ", ".join(f"{size:,} {split}" for split, size in sizes.items()) + " rows"
-
-
 def check_training(program: str, given: Sequence[str] | Mapping[str, Any]) -> None:
     """Prepare a fine-tuning or a pre-training, and print what it would do."""
-    from minbert_cli.finetune import finetune
-    from minbert_cli.pretrain import pretrain
-
     run = {"finetune": finetune, "pretrain": pretrain}[program](given, is_dry=True)
-    print(f"\n{describe_data(run)}")
-
-
-def check_experiments(argv: Sequence[str]) -> None:
-    """Check the recipes of all runs, as ``minbert experiments --dry_run``."""
-    from minbert_cli.experiments.program import describe_runs, order_runs, plan
-
-    _, rows, states = plan(argv)
-    print(describe_runs(order_runs(rows), states))
+    print()
+    for task, splits in run.encoded.items():
+        # a pre-training evaluates only some of its training rows
+        sampler: Any = run.trainer.train_sampler
+        sizes = {"train": sampler.sizes[task]}
+        sizes |= {split: len(rows) for split, rows in splits.items() if split != "train"}
+        shown = ", ".join(f"{size:,} {split}" for split, size in sizes.items())
+        kind, source = run.trainer.problems[task].problem_type, run.facts.data[task]
+        print(f"{task}: {kind}, {source}, {shown} rows")
+        if skipped := run.facts.bad_rows.get(task):
+            print(f"{task}: {len(skipped):,} invalid rows are skipped")
 
 
 def main(argv: Sequence[str]) -> None:
@@ -55,11 +36,10 @@ def main(argv: Sequence[str]) -> None:
         program = find_program(argv[0])
         if program is None:
             raise ValueError(
-                f"{argv[0]}: no key says which program it is for; give tasks (minbert finetune), "
-                "corpus (minbert pretrain) or rows (minbert experiments)"
+                f"{argv[0]}: no key says which program it is for; give tasks (minbert finetune) "
+                "or corpus (minbert pretrain)"
             )
         if program == "experiments":
-            check_experiments(argv)
-        else:
-            check_training(program, argv)
+            raise ValueError(f"{argv[0]} has many runs: use minbert experiments FILE --dry_run")
+        check_training(program, argv)
     print("\nok")

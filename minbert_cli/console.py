@@ -2,20 +2,17 @@
 
 import logging
 import math
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
-from itertools import groupby
 from typing import Any
 
 import transformers
-from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Column, Table
+from rich.table import Column
 from rich.text import Text
 from transformers import (
     EarlyStoppingCallback,
@@ -62,7 +59,6 @@ def describe_training(trainer: Any) -> str:
     return f"{trainer.describe_training()}\n\n{size}"
 
 
-UNESCAPED = re.compile(r"\\(.)")
 NOTEBOOK_CALLBACK = "NotebookProgressCallback"  # its module can be imported in notebooks only
 
 
@@ -290,37 +286,6 @@ class RunProgress(TrainerCallback):
             print(line, flush=True)
         else:
             console.print(Text(line), soft_wrap=True)
-
-
-def print_text(text: str, console: Console | None = None) -> None:
-    """Print text as it is; on a terminal, wrap it between words and draw its Markdown tables.
-
-    Args:
-        text: Paragraphs and Markdown tables; the tables' columns of numbers have a ``:`` in the
-            rule.
-        console: Where to print; the standard output if not given.
-    """
-    console = console or Console(file=sys.stdout)
-    if not shows_bars(console) or console.is_jupyter:
-        print(text, file=console.file, flush=True)
-        return
-    for has_cells, group in groupby(text.split("\n"), key=lambda line: line.startswith("| ")):
-        lines = list(group)
-        if has_cells and len(lines) > 1 and set(lines[1]) <= set("| -:"):
-            console.print(_draw_table(lines))
-        else:  # as Text: rich would turn a label ":star:" into a picture
-            console.print(Text("\n".join(lines)))
-
-
-def _draw_table(lines: list[str]) -> Table:
-    """Turn the lines of a Markdown table into one for a terminal."""
-    header, rule, *rows = ([cell.strip() for cell in line[2:-2].split(" | ")] for line in lines)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name, dashes in zip(header, rule, strict=True):
-        table.add_column(Text(name), justify="right" if dashes.endswith(":") else "left")
-    for row in rows:
-        table.add_row(*(Text(UNESCAPED.sub(r"\1", cell)) for cell in row))
-    return table
 
 
 def shows_bars(console: Console) -> bool:

@@ -29,17 +29,11 @@ from minbert_cli.checkpoints import (
     load_tokenizer,
     new_config,
 )
+from minbert_cli.corpora import load_text
+from minbert_cli.data_notes import describe_data
+from minbert_cli.defaults import choose_for_finetuning
 from minbert_cli.launch import share
-from minbert_cli.recipes import RECIPES
-from minbert_cli.run import Given, Run, open_run, report
-from minbert_cli.training.data_notes import (
-    describe_answers,
-    describe_data,
-    describe_vocabulary,
-    describe_words,
-)
-from minbert_cli.training.defaults import choose_for_finetuning
-from minbert_cli.training.recipe_tasks import (
+from minbert_cli.recipe_tasks import (
     RecipeTask,
     RecipeText,
     check_recipe,
@@ -49,10 +43,10 @@ from minbert_cli.training.recipe_tasks import (
     keep_calibrated,
     prepare_weights,
 )
-from minbert_cli.training.teachers import find_taught, find_teaching
-from minbert_cli.training.texts import load_text
+from minbert_cli.recipes import RECIPES
+from minbert_cli.run import Given, Run, open_run, report
+from minbert_cli.teachers import find_taught, find_teaching
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from modeling_minbert.tokens import TokenClassificationTask
 from trainers import Task, load_pretrained
 
 QUICKSTART = RECIPES / "quickstart.yaml"
@@ -243,16 +237,16 @@ def encode_rows(
     for name, task_rows in rows.items():
         task, described = tasks[name], config.task(name)
         options = described.encoding_options(max_length)
-        repeats = task.training.oversample is not None
-        notes[name] = describe_data(
-            task_rows, task.data, task.head, tokenizer, options, is_oversampled=repeats
-        )
-        notes[name] += describe_vocabulary(task_rows.measured_texts(), tokenizer)
-        if isinstance(described, TokenClassificationTask):
-            notes[name] += describe_words(task_rows, described.words)
         encoded[name] = task_rows.encode(tokenizer, **options)
-        if described.answers_questions:
-            notes[name] += describe_answers(encoded[name]["train"], described)
+        notes[name] = describe_data(
+            task_rows,
+            described,
+            encoded[name],
+            tokenizer,
+            options,
+            validation_share=task.data.validation_share,
+            is_weighed="class_weights" in task.head or task.training.oversample is not None,
+        )
     return encoded, notes
 
 

@@ -30,16 +30,16 @@ from minbert_cli.checkpoints import (
     load_tokenizer,
     new_config,
 )
-from minbert_cli.launch import share
-from minbert_cli.recipes import RECIPES
-from minbert_cli.run import Given, Run, open_run, report
-from minbert_cli.training.defaults import (
+from minbert_cli.corpora import load_text, parse_corpus
+from minbert_cli.defaults import (
     RunSize,
     choose_arguments,
     choose_loss_as_best,
     describe_length,
 )
-from minbert_cli.training.texts import load_text, parse_corpus
+from minbert_cli.launch import share
+from minbert_cli.recipes import RECIPES
+from minbert_cli.run import Given, Run, open_run, report
 from modeling_minbert import (
     MinBertConfig,
     MinBertForMaskedLM,

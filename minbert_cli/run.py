@@ -17,7 +17,6 @@ from minbert_cli.checkpoints import find_commit
 from minbert_cli.console import (
     describe_model,
     describe_training,
-    print_text,
     quiet_libraries,
     show_progress,
 )
@@ -188,7 +187,7 @@ class Run:
             model = describe_model(trainer.model, facts.model_name_or_path)
             training = describe_training(trainer)
             shown = (model, facts.describe_choices(), training, facts.describe_notes())
-            print_text("\n\n".join(filter(None, shown)) + "\n")
+            print("\n\n".join(filter(None, shown)), end="\n\n")
         if self.is_dry:
             return
         if not self.arguments.verbose:
@@ -348,9 +347,9 @@ def report(
     write_tables(folder, trainer.problems, tables or {}, outputs, quotes=quotes)
     write_card(MODEL_CARD, trainer, encoded, results, run.facts)
     page = report_run(trainer, encoded, results, outputs, run.facts, texts, quoted_errors)
-    print_text(f"\n{describe_results(results, trainer.problems)}")
+    print(f"\n{describe_results(results, trainer.problems)}")
     if fitted := describe_fits(trainer.problems):
-        print_text(f"\n{fitted}")
+        print(f"\n{fitted}")
     print(f"\nmodel: {folder}", *([f"report: {page}"] if page is not None else ()), sep="\n")
     archive = write_submission(folder, glue_files or {}, encoded, outputs)
     if archive is not None:

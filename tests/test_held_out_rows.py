@@ -38,11 +38,7 @@ def test_the_run_says_what_was_held_out(run):
     metrics = json.loads((folder / "metrics.json").read_text())
 
     assert f"moods: {NOTE}\n" in printed
-    assert metrics["notes"]["moods"][:3] == [
-        NOTE,
-        "labels of the training rows: '0' 50.0 %, '1' 50.0 %",
-        "tokens of the training rows cut by max_length=17: 0.0 %",
-    ]
+    assert metrics["notes"]["moods"][0] == NOTE
     assert metrics["validation"]["rows"] == {"moods": 2}
     assert metrics["splits"]["moods"]["validation"]["held_out_of"] == 20
     assert f"moods: {NOTE}" in (folder / "report.html").read_text()

@@ -7,8 +7,7 @@ from collections import Counter
 
 import pytest
 
-from minbert_cli import finetune
-from minbert_cli.training import recipe_tasks
+from minbert_cli import finetune, recipe_tasks
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 from tests.trainers.pages import PageReader, read_blocks

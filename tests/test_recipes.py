@@ -7,10 +7,9 @@ import pytest
 from transformers import TrainingArguments
 
 from datasets_scripts import DATASETS, load_task
-from minbert_cli import finetune, pretrain
+from minbert_cli import finetune, pretrain, recipe_tasks
 from minbert_cli.arguments import FinetuneArguments, PretrainArguments
 from minbert_cli.recipe import parse_recipe
-from minbert_cli.training import recipe_tasks
 from modeling_minbert import MinBertConfig
 from tests.glue_files import write_glue
 from tests.nli_files import write_snli

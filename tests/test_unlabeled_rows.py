@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from datasets_scripts import ROW_FORMATS, TaskData, load_task, train_wordpiece
 from minbert_cli import finetune
 from minbert_cli.recipe import path_keys
-from minbert_cli.training.recipe_tasks import parse_labeled
+from minbert_cli.recipe_tasks import parse_labeled
 from tests import small_run
 from tests.problem_examples import COLUMNS, EXAMPLES
 from tests.test_finetune_teacher import train
@@ -151,15 +151,13 @@ def read_log(output):
     return [entry for entry in state["log_history"] if "loss" in entry]
 
 
-def test_every_row_is_trained_on(student, capsys):
-    folder, recipe, output = student
+def test_every_row_is_trained_on(student):
+    _, _, output = student
     log = read_log(output)
     assert len(log) == 6  # an epoch has 24 rows with a label and 9 without, in batches of 11
     for entry in log:
         mixed = (entry["loss_own"] * 24 / 33 + entry["distillation_own"]) / 2
         assert entry["loss"] == pytest.approx(mixed, rel=1e-3)
-    train(folder, recipe, "again", save_strategy="epoch")
-    assert "own: 9 more training rows have no label: the student learns" in capsys.readouterr().out
 
 
 def test_a_resumed_student_equals_the_whole_one(student):

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets_scripts import load_task
-from minbert_cli import pretrain
+from minbert_cli import pretrain, recipe_tasks
 from minbert_cli.arguments import KINDS
 from minbert_cli.checkpoints import load_config
 from minbert_cli.recipe import fill_arguments, format_recipe
@@ -43,7 +43,6 @@ from minbert_cli.run_folder import (
     read_fingerprints,
     sole_writer,
 )
-from minbert_cli.training import recipe_tasks
 from modeling_minbert import unknown
 from trainers import INPUT_ERRORS, readable_errors, reason_of, write_text
 from trainers.problems.metrics import AGGREGATES

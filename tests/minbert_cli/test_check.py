@@ -44,7 +44,6 @@ def test_a_fine_tuning_is_described_and_nothing_is_written(folder, capsys):
     text = capsys.readouterr().out
     assert "own: classification, rows.tsv, 36 train, 4 validation rows" in text
     assert text.count("own: 1 invalid rows are skipped\n") == 1
-    assert "labels of the training rows: 'good'" in text
     assert "learning_rate" in text  # a choice
     assert "(2 epochs, " in text
     assert text.endswith("\nok\n")
@@ -63,22 +62,11 @@ def test_a_pre_training_is_checked_by_its_keys(capsys):
     assert not Path("runs").exists()
 
 
-@pytest.mark.usefixtures("folder")
-def test_experiments_are_checked(capsys):
-    Path("recipe.yaml").write_text(FINETUNE + TINY)
-    Path("many.yaml").write_text("rows: {plain: {base: recipe.yaml}}\noutput_dir: runs/many\n")
-    minbert.main(["check", "many.yaml", "--seeds", "1", "2"])
-
-    text = capsys.readouterr().out
-    assert "to do    plain, seed 2" in text
-    assert text.endswith("\nok\n")
-    assert not Path("runs").exists()
-
-
 @pytest.mark.parametrize(
     ("recipe", "flags", "message"),
     [
         ("seed: 1", (), "recipe.yaml: no key says which program it is for"),
+        ("rows: {a: {base: sst}}", (), "use minbert experiments FILE --dry_run"),
         (FINETUNE, ("--tasks.own.label_column", "lable"), "'lable'"),
         (FINETUNE, ("--model_name_or_path", "no/such/folder"), "no/such/folder"),
         (FINETUNE, ("--learning_rate", "-1"), "learning_rate"),

@@ -13,7 +13,6 @@ from minbert_cli import console, finetune
 from minbert_cli.console import (
     describe_training,
     measure_training,
-    print_text,
     quiet_libraries,
     shows_bars,
 )
@@ -176,38 +175,6 @@ def test_libraries_are_quiet_only_inside(monkeypatch):
 )
 def test_times_are_short(seconds, shown):
     assert format_time(seconds) == shown
-
-
-TABLE = "a word or two that need more room\n\n| task | f1 |\n| ---- | --: |\n| a\\_b | 0.5 |"
-
-
-def test_a_terminal_draws_tables_and_wraps_between_words():
-    terminal = Console(file=io.StringIO(), force_terminal=True, width=20)
-    print_text(TABLE, terminal)
-
-    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.file.getvalue())
-    lines = [line.rstrip() for line in shown.splitlines()]
-    assert lines[:3] == ["a word or two that", "need more room", ""]
-    assert lines[3].split() == ["task", "f1"]
-    assert lines[-1].split() == ["a_b", "0.5"]
-    assert "|" not in shown
-
-
-def test_a_log_has_text_as_it_is():
-    log = Console(file=io.StringIO(), width=20)
-    print_text(TABLE, log)
-
-    assert log.file.getvalue() == f"{TABLE}\n"
-
-
-@pytest.mark.parametrize(
-    "text", ["| a label", "| a\n| b", "label ':star:' 5 %", "[bold] of a name"]
-)
-def test_a_terminal_shows_text_that_is_no_table_as_it_is(text):
-    terminal = Console(file=io.StringIO(), force_terminal=True, width=80)
-    print_text(text, terminal)
-
-    assert terminal.file.getvalue() == f"{text}\n"
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from transformers import BertConfig, BertForMaskedLM, BertModel
 from minbert_cli import finetune
 from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
 from minbert_cli.checkpoints import describe_pretrained
-from minbert_cli.run_folder import describe_settings
-from minbert_cli.training.defaults import (
+from minbert_cli.defaults import (
     RunSize,
     choose_arguments,
     choose_head_rate,
@@ -19,6 +18,7 @@ from minbert_cli.training.defaults import (
     choose_loss_as_best,
     choose_weights,
 )
+from minbert_cli.run_folder import describe_settings
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertModel
 from modeling_minbert.heads import Pretrained
 from tests import small_run

@@ -18,9 +18,9 @@ from datasets_scripts import (
 )
 from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments, TextArguments
 from minbert_cli.checkpoints import check_rows, choose_length
+from minbert_cli.corpora import parse_corpus
 from minbert_cli.recipe import check_types, split_keys
-from minbert_cli.training.teachers import Teacher, parse_teachers
-from minbert_cli.training.texts import parse_corpus
+from minbert_cli.teachers import Teacher, parse_teachers
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask
 from modeling_minbert.heads import Pretrained
 from modeling_minbert.losses import BALANCED, WEIGHTS

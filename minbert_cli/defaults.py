@@ -9,7 +9,7 @@ from transformers import TrainingArguments
 
 from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments, RunArguments
 from minbert_cli.checkpoints import ROW_LENGTH, choose_length
-from minbert_cli.training.recipe_tasks import learns_from_text
+from minbert_cli.recipe_tasks import learns_from_text
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from trainers import Choice, Task, TaskTraining
 from trainers.training.setup import find_shares

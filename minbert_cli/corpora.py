@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from datasets_scripts import CorpusData, TextRows, encode_corpus
 from minbert_cli.arguments import TextArguments
-from minbert_cli.training.data_notes import describe_unknown
+from minbert_cli.data_notes import describe_unknown
 from modeling_minbert import TASKS
 from trainers import Masking, TextSource, spread
 
@@ -83,7 +83,7 @@ def load_text(
         tokens = train.tokens(number, 0, int(train.offsets(number)[-1]))
         counts += np.bincount(tokens, minlength=len(counts))
     unknown: Any = tokenizer.unk_token_id
-    notes = [*encoded.notes, describe_unknown(int(counts[unknown]), int(counts.sum()))]
+    notes = encoded.notes + describe_unknown(int(counts[unknown]), int(counts.sum()))
     if masking is not None and masking.whole_word_mask:
         share = counts[masking.continuation_ids].sum() / max(1, counts.sum())
         if share < FEWEST_CONTINUED:

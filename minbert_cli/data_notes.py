@@ -1,0 +1,172 @@
+"""Notes on the data of a task, for the output of a run and its report: what may be wrong."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+
+from datasets_scripts import MOST_HELD_OUT, TaskRows
+from modeling_minbert import MinBertTask
+from modeling_minbert.inference import find_upper
+from modeling_minbert.texts import measure_rule
+from modeling_minbert.tokens import TokenClassificationTask
+
+LARGEST_CUT = 0.001  # of the tokens, without a note
+LARGEST_RATIO = 10  # of the numbers of rows of two labels, without a warning
+MOST_FOUND = 0.98  # of the training words, without a warning
+MOST_UNKNOWN = 0.01  # of the tokens, without a warning
+MOST_UPPER = 0.001  # of the pieces of a vocabulary that is lower-cased, without a warning
+# A word of so many letters is spelled if it has a piece for almost every letter.
+LONG_WORD, SPELLED = 4, 0.8
+MOST_SPELLED = 0.5  # of such words, without a warning
+
+
+def describe_data(
+    rows: TaskRows,
+    task: MinBertTask,
+    encoded: Mapping[str, Dataset],
+    tokenizer: Any,
+    options: Mapping[str, Any],
+    *,
+    validation_share: float,
+    is_weighed: bool,
+) -> list[str]:
+    """List what a reader should know of the rows of a task, a sentence each.
+
+    Args:
+        rows: The rows.
+        task: The task, as the configuration of the model describes it.
+        encoded: The encoded rows by split.
+        tokenizer: The tokenizer of the model.
+        options: How the rows were encoded, keyword arguments of `TaskRows.encode`.
+        validation_share: Share of the training rows that is held out, where there are no others.
+        is_weighed: Whether rare labels have larger weights, or their rows are repeated.
+    """
+    notes = []
+    facts: Any = rows.facts["validation"]
+    if "held_out_of" in facts:
+        notes.append(
+            f"validation: {100 * validation_share:.3g} % of the training rows, at most "
+            f"{MOST_HELD_OUT:,}, chosen at random ({facts['usable_rows']:,} of "
+            f"{facts['held_out_of']:,})"
+        )
+
+    classes: Any = rows.facts["train"].get("classes") or {}
+    counts = {label: count for label, count in classes.items() if count}
+    if counts and not is_weighed:
+        most, least = max(counts, key=counts.__getitem__), min(counts, key=counts.__getitem__)
+        if (ratio := counts[most] / counts[least]) > LARGEST_RATIO:
+            notes.append(
+                f"warning: {ratio:.0f} training rows have the label {most!r} for every one with "
+                f"{least!r}; give class_weights: balanced or oversample: balanced, and judge by "
+                "macro_f1"
+            )
+
+    if (cut := rows.cut_share(tokenizer, **options) or 0) >= LARGEST_CUT:
+        key, remedy = "max_length", "raise max_length, or choose truncation"
+        if "max_windows" in options:
+            key, remedy = "max_windows", "raise max_windows"
+        cause = f"cut by {key}={options[key]}: {100 * cut:.1f} %; {remedy}"
+        notes.append(f"tokens of the training rows {cause}")
+
+    notes += describe_vocabulary(rows.measured_texts(), tokenizer)
+    if isinstance(task, TokenClassificationTask):
+        notes += _describe_words(rows, task.words)
+
+    if task.answers_questions:
+        notes += _describe_answers(encoded["train"], task)
+    return notes
+
+
+def describe_vocabulary(texts: Sequence[str], tokenizer: Any) -> list[str]:
+    """Warn of a vocabulary that does not fit some training texts."""
+    notes = []
+    normalizer = tokenizer.backend_tokenizer.normalizer
+    if normalizer is not None and normalizer.normalize_str("A") == "a":
+        upper = find_upper(tokenizer.get_vocab())
+        if len(upper) > MOST_UPPER * len(tokenizer):
+            notes.append(
+                f"warning: the tokenizer lower-cases, so {len(upper):,} pieces of its vocabulary "
+                "with upper-case letters can never occur, such as "
+                f"{', '.join(map(repr, sorted(upper)[:3]))}; if the checkpoint is cased, set "
+                "do_lower_case to false in its tokenizer_config.json, and remove tokenizer.json if "
+                "there is a vocab.txt"
+            )
+    tokens, unknown, words, spelled = 0, Counter[str](), 0, 0
+    encoded = tokenizer(list(texts), add_special_tokens=False, truncation=False, verbose=False)
+    for text, encoding in zip(texts, encoded.encodings, strict=True):
+        tokens += len(encoding.ids)
+        parts = zip(encoding.word_ids, encoding.ids, encoding.offsets, strict=True)
+        for _, pieces in groupby(parts, key=lambda part: part[0]):
+            _, ids, spans = zip(*pieces, strict=True)
+            word = text[spans[0][0] : spans[-1][1]]
+            unknown.update(word for token in ids if token == tokenizer.unk_token_id)
+            if len(word) >= LONG_WORD and word[0].isalpha():
+                words += 1
+                spelled += len(ids) >= LONG_WORD and len(ids) >= SPELLED * len(word)
+    notes += describe_unknown(unknown.total(), tokens, unknown)
+    if words and spelled > MOST_SPELLED * words:
+        notes.append(
+            f"warning: {100 * spelled / words:.0f} % of the words of {LONG_WORD} letters and more "
+            f"are cut into single letters: the vocabulary is of another language, or too small"
+        )
+    return notes
+
+
+def describe_unknown(unknown: int, tokens: int, words: Counter[str] | None = None) -> list[str]:
+    """Warn of many unknown tokens; ``words`` are those that became one."""
+    share = unknown / max(1, tokens)
+    if share <= MOST_UNKNOWN:
+        return []
+    such = ", ".join(repr(word) for word, _ in (words or Counter[str]()).most_common(3))
+    return [
+        f"warning: unknown tokens ([UNK]): {100 * share:.3g} % of the tokens of the training rows"
+        f"{', such as ' if such else ''}{such}: the model cannot tell them apart; take a "
+        "checkpoint whose vocabulary has the language, and the case, of the texts"
+    ]
+
+
+def _describe_words(rows: TaskRows, rule: str) -> list[str]:
+    """Warn if predictions do not find the words of a task with tags in texts."""
+    if rule == "given":
+        return [
+            "warning: words: given: no rule finds the words of the training rows in texts, so "
+            "predict takes lists of words, but no texts; if yours separate words by spaces, give "
+            "words: whitespace"
+        ]
+    found = measure_rule(rows.head_facts()["sentences"], rule)
+    if found.share >= MOST_FOUND:
+        return []
+    return [
+        f"warning: words: {rule}: {100 * found.share:.1f} % of the training words are found so in "
+        "texts, but others are cut otherwise, such as "
+        f"{', '.join(repr(word) for word, _ in found.cut)}: predict lists of words where this "
+        "matters, or give words"
+    ]
+
+
+def _describe_answers(rows: Dataset, task: Any) -> list[str]:
+    """Warn of answers to training questions, in windows of passages, that are never predicted."""
+    first, last = np.asarray(rows["labels"][:]).reshape(-1, 2).T
+    tokens: dict[str, int] = {}  # of the answer of each question that has one; 0 if in no window
+    for name, answers, size in zip(
+        rows["id"][:], rows["answers"][:], np.where(last > 0, last - first + 1, 0), strict=True
+    ):
+        if answers:
+            tokens[name] = max(tokens.get(name, 0), int(size))
+    sizes, most = np.fromiter(tokens.values(), int), task.max_answer_length
+    counts = {
+        f"in no window of max_length={task.max_length} tokens every doc_stride={task.doc_stride}, "
+        "and are trained as no answer; lower doc_stride, or raise max_length": sizes == 0,
+        f"longer than max_answer_length={most} tokens, and are never predicted; raise it": (
+            sizes > most
+        ),
+    }
+    return [
+        f"warning: {lost.sum():,} of {len(sizes):,} answers of the training rows are {reason}"
+        for reason, lost in counts.items()
+        if lost.any()
+    ]
