@@ -154,7 +154,7 @@ class RecipeTask:
         with _name_task(rows.name):
             facts = {**rows.head_facts(), "max_length": max_length}
             facts["data_keys"] = self.data.reading_keys
-            return TASKS[rows.problem_type].complete(self.head, facts)
+            return dict(TASKS[rows.problem_type].complete(self.head, facts))
 
 
 @dataclass(frozen=True)

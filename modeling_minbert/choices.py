@@ -1,7 +1,7 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """Multiple choice: contexts with any number of choices."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -11,11 +11,12 @@ import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor
 from torch.nn import functional as F
+from transformers import PreTrainedConfig
 from transformers.modeling_outputs import MultipleChoiceModelOutput
 
 from .calibration import CalibratedHead, CalibratedTask
 from .distillation import IMPOSSIBLE, match_classes
-from .heads import DATA, Inputs, MinBertTask, RowKind, TaskBatch, ids_of
+from .heads import DATA, Fields, Inputs, MinBertTask, RowKind, TaskBatch, ids_of
 from .inference import Predictor, check_top_k, check_unicode, stream
 from .losses import Target
 from .pooled import PairEncoding, PooledHead, PooledTask
@@ -138,7 +139,7 @@ class MultipleChoiceTask(CalibratedTask, PooledTask):
     single_task_model: ClassVar[str | None] = "MinBertForMultipleChoice"
 
     @classmethod
-    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    def complete(cls, given: Fields, facts: Fields) -> Fields:
         for name in ("num_choices", "has_question"):
             if name in given:
                 raise ValueError(f"{name} follows from the columns of the data; leave it out")
@@ -181,9 +182,6 @@ class MultipleChoiceTask(CalibratedTask, PooledTask):
         kept = values[..., :count]
         return F.pad(kept, (0, count - kept.shape[-1]), value=lowest(values))
 
-    def make_head(self, config: Any) -> "MultipleChoiceHead":
-        return MultipleChoiceHead(config, self)
-
     def validate_num_choices(self) -> None:
         if self.num_choices is None or self.num_choices < 2:
             raise ValueError(f"num_choices={self.num_choices} must be 2 or more")
@@ -199,7 +197,7 @@ class MultipleChoiceTask(CalibratedTask, PooledTask):
 class MultipleChoiceHead(CalibratedHead, PooledHead):
     """A logit per choice, the lowest number where a row has none."""
 
-    def __init__(self, config: Any, task: MultipleChoiceTask) -> None:
+    def __init__(self, config: PreTrainedConfig, task: MultipleChoiceTask) -> None:
         super().__init__(config, task)
         self.padding = config.pad_token_id
 

@@ -10,6 +10,7 @@ import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers import PreTrainedConfig
 from transformers.utils.generic import ModelOutput
 
 from .cpu import MinBertDropout
@@ -21,6 +22,7 @@ from .sharing import MinBertEmbedding
 # What rows of `predict` are.
 RowKind = Literal["single texts", "pairs", "contexts with choices"]
 SetBy = Literal["recipe", "data", "training"]
+HubType = Literal["regression", "single_label_classification", "multi_label_classification"]
 # The keys of `TASKS`, for type checkers.
 ProblemType = Literal[
     "classification",
@@ -43,6 +45,10 @@ RECIPE: dict[str, Any] = {"set_by": "recipe"}
 READING: dict[str, Any] = RECIPE | {"reads_texts": True}
 DATA: dict[str, SetBy] = {"set_by": "data"}
 TRAINING: dict[str, SetBy] = {"set_by": "training"}
+
+
+# Fields of a task, as in a recipe.
+Fields = Mapping[str, Any]
 
 
 class Pretrained(NamedTuple):
@@ -78,6 +84,7 @@ class MinBertTask:
         answers_questions: Whether predictions are answers from texts.
         offers_choices: Whether rows have a list of choices, one of which is predicted.
         has_classes: Whether every row has one class, by which rows can be drawn and repeated.
+        hub_type: What transformers' pipelines call the type; None if there is no pipeline.
         extra_targets: Keyword arguments of `forward` that only this type of task takes.
         single_task_model: Name of the model class with this head alone; None if there is none.
     """
@@ -91,6 +98,7 @@ class MinBertTask:
     answers_questions: ClassVar[bool] = False
     offers_choices: ClassVar[bool] = False
     has_classes: ClassVar[bool] = False
+    hub_type: ClassVar[HubType | None] = None
     extra_targets: ClassVar[tuple[str, ...]] = ()
     single_task_model: ClassVar[str | None] = None
 
@@ -103,27 +111,23 @@ class MinBertTask:
         return tuple(each.name for each in fields(cls) if each.metadata["set_by"] == source)
 
     @classmethod
-    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    def complete(cls, given: Fields, facts: Fields) -> Fields:
         """Add the fields that follow from the data to the `given` ones of a recipe.
 
         `facts` are `labels`, `score_range`, `num_texts` (texts of a row), `class_counts` (training
         rows by class or label, words by tag, or None), `num_rows` of training, `has_unanswerable`,
         `data_keys`, `max_length` of the run, and for a regression `targets`, `mean` and `std`. A
-        recipe that
-        contradicts them is a ValueError.
+        recipe that contradicts them is a ValueError.
         """
-        known = {name: facts.get(name) for name in cls.fields_set_by("data")}
-        lists = {
-            name: value if isinstance(value, dict) else list(value)
-            for name, value in known.items()
-            if value is not None
-        }
-        return {**given, **lists, "problem_type": vars(cls)["problem_type"]}
+        known = dict(given)
+        for name in cls.fields_set_by("data"):
+            value = facts.get(name)
+            if value is not None:
+                known[name] = value if isinstance(value, dict) else list(value)
+        return known | {"problem_type": vars(cls)["problem_type"]}
 
     @classmethod
-    def suggest(
-        cls, given: Mapping[str, Any], start: Pretrained, rows: int
-    ) -> dict[str, Suggestion]:
+    def suggest(cls, given: Fields, start: Pretrained, rows: int) -> dict[str, Suggestion]:
         """Suggest values for fields that suit the weights that a task starts from.
 
         Args:
@@ -201,9 +205,11 @@ class MinBertTask:
         article = "an" if self.problem_type[0] in "aeiou" else "a"
         return f"{article} {self.problem_type} task"
 
-    def describe_outputs(self) -> tuple[Any, list[str]]:
+    def describe_outputs(self) -> tuple[HubType | None, list[str]]:
         """Return the problem type and the label names for transformers' pipelines."""
-        return None, ["LABEL_0", "LABEL_1"]
+        names = getattr(self, "labels", None) or getattr(self, "targets", None)
+        default = ["score"] if self.hub_type == "regression" else ["LABEL_0", "LABEL_1"]
+        return self.hub_type, names or default
 
     @property
     def pipeline_problem(self) -> str | None:
@@ -218,10 +224,6 @@ class MinBertTask:
 
         Only vectors that sentence-transformers can make, too: pooled states of the last layer.
         """
-        return None
-
-    def make_head(self, config: Any) -> nn.Module | None:
-        """Make the head; None for a task that shares one."""
         return None
 
     def align(self, teacher: "MinBertTask") -> Callable[[Tensor], Tensor]:
@@ -269,7 +271,7 @@ class HeadTask(MinBertTask):
     data_keys: dict[str, Any] | None = field(default=None, metadata=DATA)
 
     @classmethod
-    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    def complete(cls, given: Fields, facts: Fields) -> Fields:
         # predictions cut texts where training did, and thresholds were chosen for such texts
         own = given.get("max_length")
         length = facts["max_length"] if own is None else own
@@ -300,11 +302,26 @@ class HeadTask(MinBertTask):
             raise ValueError(f"dropout={self.dropout} must be in [0, 1]")
 
 
-def check_labels(labels: list[str] | None) -> None:
-    """Check the names of classes."""
-    names = labels or []
-    if len(names) < 2 or len(set(names)) < len(names):
-        raise ValueError(f"labels={labels} must be at least two different names")
+@strict
+@dataclass(kw_only=True)
+class LabelledTask(HeadTask):
+    """A task that predicts labels.
+
+    Args:
+        labels: Their names, in the order of their ids.
+    """
+
+    labels: list[str] | None = field(default=None, metadata=DATA)
+
+    @property
+    def num_logits(self) -> int:
+        """Outputs of the head."""
+        return len(self.labels or [])
+
+    def validate_labels(self) -> None:
+        names = self.labels or []
+        if len(names) < 2 or len(set(names)) < len(names):
+            raise ValueError(f"labels={self.labels} must be at least two different names")
 
 
 # The increment and the factors of splitmix64, as signed numbers (Steele et al. 2014).
@@ -341,27 +358,32 @@ def ids_of(inputs: Inputs) -> Tensor | None:
     return inputs[0] if inputs[4] is None else inputs[4][..., 0]
 
 
-def check_inputs(batch: TaskBatch) -> None:
-    """Check the number of sequences of a row."""
+def check_inputs(batch: TaskBatch, task: Any) -> None:
+    """Check the shape of the input, and that all targets belong to the type of the task."""
     name, count, offsets = batch.name, batch.num_sequences, batch.offsets
+    for key, value in batch.targets.items():
+        if value is not None and key not in task.extra_targets:
+            raise ValueError(f"task {name!r} is {task.kind}: leave {key} out")
+    if batch.num_windows is not None and not task.has_windows:
+        raise ValueError(f"task {name!r} does not split texts into windows: leave num_windows out")
     if offsets is not None:
         total = len(offsets) - 1 if batch.num_windows is None else batch.num_windows.numel()
         if total % (count or 1):
             raise ValueError(f"task {name!r} takes {count} sequences per row, got {total} in all")
         return
+    if batch.num_windows is not None:
+        raise ValueError(
+            f"task {name!r}: num_windows is for packed batches, a padded one has an axis of windows"
+        )
     ids = ids_of(batch.inputs)
-    wanted = () if count is None else (count,)
+    if ids is None:
+        raise ValueError("pass exactly one of input_ids and inputs_embeds")
+    texts = () if count is None else (count,)
+    batch.has_window_axis = task.has_windows and ids.dim() == 3 + len(texts)
     last = -2 if batch.has_window_axis else -1
-    if ids is not None and (ids.dim() != 1 + len(wanted) - last or ids.shape[1:last] != wanted):
-        expected = ", ".join(map(str, ("batch", *wanted, "length")))
+    if ids.dim() != 1 + len(texts) - last or ids.shape[1:last] != texts:
+        expected = ", ".join(map(str, ("batch", *texts, "length")))
         raise ValueError(f"task {name!r} takes input of shape ({expected}), got {tuple(ids.shape)}")
-
-
-def check_targets(batch: TaskBatch, task: Any) -> None:
-    """Check that all targets belong to the type of the task."""
-    for key, value in batch.targets.items():
-        if value is not None and key not in task.extra_targets:
-            raise ValueError(f"task {batch.name!r} is {task.kind}: leave {key} out")
 
 
 def check_token_labels(batch: TaskBatch) -> None:
@@ -377,9 +399,7 @@ def check_token_labels(batch: TaskBatch) -> None:
 def mark_rows(batch: TaskBatch, padding: int | None) -> Tensor:
     """Label the rows of an unlabeled task: 1, and -100 for those that only fill the batch."""
     inputs, offsets, sentences = batch.inputs, batch.offsets, batch.num_sequences
-    ids = ids_of(inputs)
-    if ids is None:
-        raise ValueError("pass exactly one of input_ids and inputs_embeds")
+    ids: Any = ids_of(inputs)
     first = ids[..., 0].flatten() if offsets is None else ids[0, offsets[:-1].long()]
     labels = torch.ones_like(first[::sentences], dtype=torch.long)
     if inputs[0] is None or padding is None:
@@ -389,14 +409,6 @@ def mark_rows(batch: TaskBatch, padding: int | None) -> Tensor:
     else:
         is_filler = first[::sentences] == padding
     return labels.masked_fill(is_filler, -100)
-
-
-def text_keys(batch: TaskBatch) -> Tensor | None:
-    """Hash the texts of a batch, (B, S); None without ids."""
-    ids, mask = (None if x is None else x.flatten(0, -2) for x in batch.inputs[:2])
-    if ids is None:
-        return None
-    return sequence_keys(ids, mask, batch.offsets).unflatten(0, (-1, batch.num_sequences or 1))
 
 
 def sequence_keys(ids: Tensor, mask: Tensor | None, offsets: Tensor | None) -> Tensor:
@@ -433,7 +445,8 @@ class MinBertHead(nn.Module):
     """The head of one task of `MinBertForMultiTask`.
 
     For a batch, the model calls `prepare`, `arrange` and `read`, then the encoder, and `forward`
-    with its output. Without `prepare` there is no loss.
+    with its output. Without `prepare` there is no loss. Subclasses also have `divergence` and
+    `distillation`, as `MinBertForMultiTask` documents them.
 
     Attributes:
         task: The description of the task.
@@ -485,16 +498,6 @@ class MinBertHead(nn.Module):
 
     def decode(self, logits: Tensor) -> Tensor:
         """Convert logits to predictions; see `MinBertForMultiTask.decode`."""
-        raise NotImplementedError
-
-    def divergence(self, logits: Tensor, other: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Compare two predictions of the same rows; see `MinBertForMultiTask.divergence`."""
-        raise NotImplementedError
-
-    def distillation(
-        self, logits: Tensor, teacher: Tensor, temperature: float, labels: Tensor | None = None
-    ) -> Tensor:
-        """Compare logits with those of teachers; see `MinBertForMultiTask.distillation`."""
         raise NotImplementedError
 
     def to_targets(self, logits: Tensor) -> Tensor:
@@ -565,11 +568,11 @@ class MinBertHeads(nn.Module):
 class TokenHead(MinBertHead):
     """A head with a linear layer on every token."""
 
-    def __init__(self, config: Any, task: Any, num_logits: int) -> None:
+    def __init__(self, config: PreTrainedConfig, task: Any) -> None:
         super().__init__()
         self.task = task
         self.dropout = MinBertDropout(task.dropout)
-        self.out = nn.Linear(config.hidden_size, num_logits)
+        self.out = nn.Linear(config.hidden_size, task.num_logits)
 
     def score(self, hidden: Tensor) -> Tensor:
         """Score states, (..., D) -> (..., K)."""

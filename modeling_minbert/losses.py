@@ -5,7 +5,7 @@ Shapes: B rows, K classes or labels.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -15,7 +15,7 @@ from torch import Tensor, distributed, nn
 from torch.nn import functional as F
 from transformers import initialization as init
 
-from .heads import RECIPE, HeadTask
+from .heads import RECIPE, Fields, LabelledTask
 
 
 def conditional_log_probabilities(logits: Tensor) -> Tensor:
@@ -391,8 +391,8 @@ BALANCED = "balanced"
 
 @strict
 @dataclass(kw_only=True)
-class WeightedTask(HeadTask):
-    """A task whose classes may weigh differently in the loss.
+class WeightedTask(LabelledTask):
+    """A task whose labels may weigh differently in the loss; see also `LabelledTask`.
 
     Args:
         class_weights: Factor on the loss of each class, in the order of `labels`. The weighted sum
@@ -403,11 +403,11 @@ class WeightedTask(HeadTask):
     class_weights: list[float | int] | None = field(default=None, metadata=RECIPE)
 
     @classmethod
-    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-        head = super().complete(given, facts)
-        if head.get("class_weights") == BALANCED:
-            head["class_weights"] = balance(facts["labels"], facts["class_counts"])
-        return head
+    def complete(cls, given: Fields, facts: Fields) -> Fields:
+        if given.get("class_weights") == BALANCED:
+            weights = balance(facts["labels"], facts["class_counts"])
+            given = {**given, "class_weights": weights}
+        return super().complete(given, facts)
 
     def validate_class_weights(self) -> None:
         check_weights("class_weights", self)

@@ -29,15 +29,16 @@ from transformers.utils.generic import ModelOutput, TransformersKwargs, can_retu
 from .calibration import CalibratedTask
 from .configuration_minbert import MinBertConfig
 from .embedding import MinBertEmbeddingMixin
-from .heads import Inputs, MinBertHead, MinBertHeads, TaskBatch, check_inputs, check_targets
+from .heads import Inputs, MinBertHead, MinBertHeads, TaskBatch, check_inputs
 from .inference import HUB_KEYS, input_device
 from .losses import fill_weights
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .packing import Reading, encode_readings
-from .pooled import PooledHead, check_windows
+from .pooled import PooledHead
 from .prediction import MinBertMultiTaskPipeline, MinBertPredictingAll, check_row_of_pipeline
 from .pretraining import MinBertPreTrainingHeads, SharedHead
 from .questions import MinBertAnswering
+from .tasks import HEADS
 from .texts import list_rows
 
 logger = logging.get_logger(__name__)
@@ -69,8 +70,12 @@ class MinBertForMultiTask(
         self.bert = MinBertModel(config)
         # Sorted, as in the file of the configuration; see `MinBertHeads`.
         self._tasks = {name: config.task(name) for name in sorted(config.tasks or {})}
-        heads = {name: spec.make_head(config) for name, spec in self._tasks.items()}
-        self.heads = MinBertHeads({name: head for name, head in heads.items() if head is not None})
+        heads = {
+            name: HEADS[spec.problem_type](config, spec)
+            for name, spec in self._tasks.items()
+            if not spec.is_pretraining
+        }
+        self.heads = MinBertHeads(heads)
         if any(map(_uses_shared_heads, self._tasks.values())):
             self.cls = self._make_shared_heads()
         self.post_init()
@@ -122,8 +127,8 @@ class MinBertForMultiTask(
         self.config.add_task(name, fields)
         spec = self.config.task(name)
         self._tasks = dict(sorted({**self._tasks, name: spec}.items()))
-        head: Any = spec.make_head(self.config)
-        if head is not None:
+        if not spec.is_pretraining:
+            head = HEADS[spec.problem_type](self.config, spec)
             head.gathers = any(each.gathers for each in self.heads.values())
             self.heads.add(name, self._adopt(head))
         if _uses_shared_heads(spec):
@@ -175,8 +180,8 @@ class MinBertForMultiTask(
         process, or of all (see `gather_rows`).
 
         A task with `truncation` `windows` takes the W windows of a text as sequences, (B, W, L), or
-        (B, 2, W, L) for separate pairs. Windows of padding alone, or beyond `num_windows`, (B,) or
-        (B, 2), do not count. A packed batch needs `num_windows`. Without windows each text is one.
+        (B, 2, W, L) for separate pairs. Windows of padding alone do not count. A packed batch needs
+        `num_windows`, (B,) or (B, 2). Without an axis of windows each text is one.
 
         A token_classification task takes one label per token, as `MinBertForTokenClassification`; a
         question_answering task `start_positions` and `end_positions`, as
@@ -220,9 +225,7 @@ class MinBertForMultiTask(
         batch = TaskBatch(name, inputs, options, spec.num_sequences, labels, targets=targets)
         # not a named argument, which exporters and pipelines would take for a necessary one
         batch.num_windows = options.pop("num_windows", None)
-        batch.has_window_axis = check_windows(batch, has_windows=spec.has_windows)
-        check_inputs(batch)
-        check_targets(batch, spec)
+        check_inputs(batch, spec)
         head = self._find_head(name)
         head.prepare(batch)
         outputs: Any = self.compute(batch)
@@ -257,8 +260,7 @@ class MinBertForMultiTask(
             count = 2 if head.task.is_separate else None  # a contrastive task predicts pairs
             batch = TaskBatch(name, inputs, {**options}, count)
             batch.num_windows = num_windows
-            batch.has_window_axis = check_windows(batch, has_windows=head.task.has_windows)
-            check_inputs(batch)
+            check_inputs(batch, head.task)
             batch = head.arrange(batch)
             batch.read = head.read(batch)
             layers = head.task.count_layers(self.config.num_hidden_layers)

@@ -1,7 +1,7 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """Tasks with one vector, (D,), per sequence: B rows of S, N = B * S sequences, K logits a row."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -11,6 +11,7 @@ import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers import PreTrainedConfig
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from .cpu import MinBertDropout, is_followed
@@ -18,6 +19,7 @@ from .distillation import check_teacher, match_classes, mean_taught
 from .heads import (
     READING,
     RECIPE,
+    Fields,
     HeadTask,
     MinBertHead,
     Pretrained,
@@ -27,7 +29,6 @@ from .heads import (
     ids_of,
     repeat,
     sequence_keys,
-    text_keys,
 )
 from .inference import (
     PooledPredictor,
@@ -149,14 +150,12 @@ class PooledTask(HeadTask):
         return False
 
     @classmethod
-    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-        defaults: dict[str, Any] = {"pair_encoding": "joint" if facts["num_texts"] > 1 else None}
+    def complete(cls, given: Fields, facts: Fields) -> Fields:
+        defaults = {"pair_encoding": "joint" if facts["num_texts"] > 1 else None}
         return super().complete({**defaults, **given}, facts)
 
     @classmethod
-    def suggest(
-        cls, given: Mapping[str, Any], start: Pretrained, rows: int
-    ) -> dict[str, Suggestion]:
+    def suggest(cls, given: Fields, start: Pretrained, rows: int) -> dict[str, Suggestion]:
         del rows
         if "pooling" in given:
             return {}
@@ -193,7 +192,7 @@ class PooledTask(HeadTask):
         own = {name: getattr(self, name) for name in names}
         return super().encoding_options(max_length) | own
 
-    def plan_windows(self, config: Any) -> "WindowPlan":
+    def plan_windows(self, config: PreTrainedConfig) -> "WindowPlan":
         """Return how texts are split and encoded; only of a task with windows."""
         length = self.limit_length(config.max_position_embeddings)
         return WindowPlan(
@@ -318,47 +317,29 @@ def find_windows(batch: TaskBatch) -> Windows:
     Raises:
         ValueError: If `num_windows` does not fit the batch.
     """
-    return _find_padded(batch) if batch.offsets is None else _find_packed(batch, batch.offsets)
-
-
-def _find_packed(batch: TaskBatch, offsets: Tensor) -> Windows:
-    tokens, given = offsets.diff(), batch.num_windows
-    total = len(tokens)
-    if given is None:  # each text is one window
-        return Windows(torch.arange(total, device=offsets.device), total, tokens)
-    counts = given.flatten()
+    if batch.offsets is None:
+        ids: Any = ids_of(batch.inputs)
+        mask, shape = batch.inputs[1], ids.shape[:-1]
+        tokens = torch.full(shape, ids.shape[-1], device=ids.device)
+        tokens = (tokens if mask is None else mask.ne(0).sum(dim=-1)).flatten()
+        most = shape[-1] if batch.has_window_axis else 1
+        texts = torch.arange(len(tokens), device=ids.device) // most
+        if batch.has_window_axis:
+            texts = texts.masked_fill(tokens == 0, len(tokens) // most)
+        return Windows(texts, len(tokens) // most, tokens.clamp(min=1))
+    tokens = batch.offsets.diff()
+    total, device = len(tokens), tokens.device
+    if batch.num_windows is None:  # each text is one window
+        return Windows(torch.arange(total, device=device), total, tokens)
+    counts = batch.num_windows.flatten()
     # elsewhere checking the values would synchronize the device
     if counts.device.type == "cpu" and not is_followed(counts) and int(counts.sum()) != total:
         raise ValueError(
             f"task {batch.name!r}: num_windows adds up to {int(counts.sum())} windows, but the "
             f"batch has {total} sequences"
         )
-    texts = torch.arange(len(counts), device=counts.device)
-    return Windows(texts.repeat_interleave(counts, output_size=total), len(counts), tokens)
-
-
-def _find_padded(batch: TaskBatch) -> Windows:
-    ids, mask = ids_of(batch.inputs), batch.inputs[1]
-    if ids is None:
-        raise ValueError("pass exactly one of input_ids and inputs_embeds")
-    shape = ids.shape[:-1]
-    whole = torch.full(shape, ids.shape[-1], device=ids.device)
-    tokens = whole if mask is None else mask.ne(0).sum(dim=-1)
-    has_windows = len(shape) > (1 if batch.num_sequences is None else 2)
-    if batch.num_windows is not None and not has_windows:
-        raise ValueError(
-            f"task {batch.name!r}: num_windows counts windows on an axis of their own, but the "
-            f"input has the shape {tuple(ids.shape)}"
-        )
-    most = shape[-1] if has_windows else 1
-    count = shape.numel() // most
-    texts = torch.arange(count, device=ids.device).unsqueeze(1).expand(count, most)
-    if batch.num_windows is not None:
-        places = torch.arange(most, device=ids.device)
-        texts = texts.masked_fill(places >= batch.num_windows.reshape(-1, 1), count)
-    elif has_windows:
-        texts = texts.masked_fill(tokens.view(count, most) == 0, count)
-    return Windows(texts.flatten(), count, tokens.flatten().clamp(min=1))
+    texts = torch.arange(len(counts), device=device).repeat_interleave(counts, output_size=total)
+    return Windows(texts, len(counts), tokens)
 
 
 def flatten_windows(batch: TaskBatch) -> TaskBatch:
@@ -377,30 +358,16 @@ def flatten_windows(batch: TaskBatch) -> TaskBatch:
     return batch
 
 
-def check_windows(batch: TaskBatch, *, has_windows: bool) -> bool:
-    """Return whether a padded batch has an axis of windows, (B, W, L) or (B, S, W, L).
-
-    Raises:
-        ValueError: If there are windows, but the texts of the task have none.
-    """
-    if not has_windows:
-        if batch.num_windows is not None:
-            raise ValueError(
-                f"task {batch.name!r} does not split texts into windows: leave num_windows out"
-            )
-        return False
-    ids = ids_of(batch.inputs)
-    return ids is not None and ids.dim() == (3 if batch.num_sequences is None else 4)
-
-
-def text_keys_of_windows(batch: TaskBatch, windows: Windows) -> Tensor | None:
+def text_keys(batch: TaskBatch, windows: Windows | None) -> Tensor | None:
     """Hash the texts of a batch, (B, S), by the sums over their windows; None without ids."""
     ids, mask = (None if x is None else x.flatten(0, -2) for x in batch.inputs[:2])
     if ids is None:
         return None
     keys = sequence_keys(ids, mask, batch.offsets)
-    sums = keys.new_zeros(windows.num_texts + 1).index_add(0, windows.texts, keys)
-    return sums[:-1].unflatten(0, (-1, batch.num_sequences or 1))
+    if windows is not None:
+        sums = keys.new_zeros(windows.num_texts + 1).index_add(0, windows.texts, keys)
+        keys = sums[:-1]
+    return keys.unflatten(0, (-1, batch.num_sequences or 1))
 
 
 # Rows that are tokenized together; each may have many windows.
@@ -468,7 +435,7 @@ class PooledHead(MinBertHead):
 
     class_weights: Tensor | None  # (K,); None for equal ones
 
-    def __init__(self, config: Any, task: PooledTask) -> None:
+    def __init__(self, config: PreTrainedConfig, task: PooledTask) -> None:
         super().__init__()
         self.task = task
         self.score_range: Sequence[float] = (0, 1)
@@ -482,11 +449,8 @@ class PooledHead(MinBertHead):
 
     def prepare(self, batch: TaskBatch) -> None:
         if batch.labels is not None and self.task.loss_function.reads_vectors:
-            batch.keys = (
-                text_keys_of_windows(batch, find_windows(batch))
-                if self.task.has_windows
-                else text_keys(batch)
-            )
+            windows = find_windows(batch) if self.task.has_windows else None
+            batch.keys = text_keys(batch, windows)
 
     def arrange(self, batch: TaskBatch) -> TaskBatch:
         """Flatten rows to sequences; in training a single sequence is encoded twice."""

@@ -2,7 +2,7 @@
 """The problem types with one vector per sequence: what they add to `pooled.py`."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -10,6 +10,7 @@ import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor
 from torch.nn import functional as F
+from transformers import PreTrainedConfig
 
 from .calibration import (
     FEWEST_POSITIVES,
@@ -31,10 +32,12 @@ from .heads import (
     DATA,
     RECIPE,
     TRAINING,
+    Fields,
+    HubType,
+    LabelledTask,
     Pretrained,
     Suggestion,
     TaskBatch,
-    check_labels,
     check_shapes,
     mark_rows,
 )
@@ -58,29 +61,13 @@ class ClassificationTask(WeightedTask, CalibratedTask, PooledTask):
     """One of `labels` for a text or a pair of texts.
 
     See also `WeightedTask`, `CalibratedTask` and `PooledTask`.
-
-    Args:
-        labels: Names of the classes, in the order of their ids.
     """
 
     problem_type: Literal["classification"] = field(default="classification", metadata=DATA)
-    labels: list[str] | None = field(default=None, metadata=DATA)
     target: ClassVar[Target] = "class"
     has_classes: ClassVar[bool] = True
+    hub_type: ClassVar[HubType] = "single_label_classification"
     default_pair_encoding: ClassVar[None] = None
-
-    @property
-    def num_logits(self) -> int:
-        return len(self.labels or [])
-
-    def describe_outputs(self) -> tuple[Any, list[str]]:
-        return "single_label_classification", self.labels or []
-
-    def make_head(self, config: Any) -> "ClassificationHead":
-        return ClassificationHead(config, self)
-
-    def validate_labels(self) -> None:
-        check_labels(self.labels)
 
 
 class ClassificationHead(CalibratedHead, PooledHead):
@@ -98,7 +85,7 @@ class ParaphraseTask(WeightedTask, ThresholdTask, CosineTask):
     See also `WeightedTask`, `ThresholdTask` and `CosineTask`.
 
     Args:
-        labels: Names of no and yes.
+        labels: Names of no and yes; `different` and `paraphrase` by default.
         margin: Cosine, in [-1, 1], below which a negative pair has no `cosine_embedding` loss.
         threshold: Cosine, in [-1, 1], above which a pair counts as a paraphrase; 0.5. With losses
             that teach no threshold it is None, which means 0.5, until `fit_threshold` chooses it.
@@ -109,13 +96,14 @@ class ParaphraseTask(WeightedTask, ThresholdTask, CosineTask):
     """
 
     problem_type: Literal["paraphrase"] = field(default="paraphrase", metadata=DATA)
-    labels: list[str] | None = field(default=None, metadata=DATA)
     margin: float | int = field(default=0.0, metadata=RECIPE)
     threshold: float | int | None = field(default=None, metadata=RECIPE)
     threshold_fitted: bool = field(default=False, metadata=TRAINING)
     probability_threshold: float | int | None = field(default=None, metadata=TRAINING)
     target: ClassVar[Target] = "binary"
     has_classes: ClassVar[bool] = True
+    hub_type: ClassVar[HubType] = "single_label_classification"  # see `pipeline_logits`
+    num_logits: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -134,17 +122,11 @@ class ParaphraseTask(WeightedTask, ThresholdTask, CosineTask):
         reason = f"decides by the probability {chosen:.3g}, not by the higher one" if chosen else ""
         return super().pipeline_problem or reason or None
 
-    def describe_outputs(self) -> tuple[Any, list[str]]:
-        return "single_label_classification", self.labels or []  # see `pipeline_logits`
-
-    def make_head(self, config: Any) -> "ParaphraseHead":
-        return ParaphraseHead(config, self)
-
     def reorder(self, values: Tensor, order: list[int]) -> Tensor:
         return values if order == [0, 1] else -values  # a logit of the other label
 
     def validate_labels(self) -> None:
-        check_labels(self.labels)
+        super().validate_labels()
         if len(self.labels or []) != 2:
             raise ValueError(f"labels={self.labels}: a paraphrase has two labels, no and yes")
 
@@ -264,11 +246,10 @@ class SimilarityTask(CosineTask):
     score_range: list[float | int] | None = field(default=None, metadata=DATA)
     threshold: float | int = field(default=0.5, metadata=RECIPE)
     target: ClassVar[Target] = "score"
+    hub_type: ClassVar[HubType] = "regression"
 
     @classmethod
-    def suggest(
-        cls, given: Mapping[str, Any], start: Pretrained, rows: int
-    ) -> dict[str, Suggestion]:
+    def suggest(cls, given: Fields, start: Pretrained, rows: int) -> dict[str, Suggestion]:
         suggested = super().suggest(given, start, rows)
         is_free = given.keys().isdisjoint(("pair_encoding", "head", "loss"))
         if is_free and start.sentence_pooling is not None:
@@ -288,12 +269,6 @@ class SimilarityTask(CosineTask):
         # for a cosine that of Reimers and Gurevych 2019, section 3
         return "mse" if self.head == "cosine" else "bce"
 
-    def describe_outputs(self) -> tuple[Any, list[str]]:
-        return "regression", ["score"]
-
-    def make_head(self, config: Any) -> "SimilarityHead":
-        return SimilarityHead(config, self)
-
     def validate_score_range(self) -> None:
         low_high = self.score_range or []
         if len(low_high) != 2 or not -math.inf < low_high[0] < low_high[1] < math.inf:
@@ -308,7 +283,7 @@ class SimilarityTask(CosineTask):
 class SimilarityHead(PooledHead):
     """A linear output or a cosine that is a score, or a logit per integer."""
 
-    def __init__(self, config: Any, task: SimilarityTask) -> None:
+    def __init__(self, config: PreTrainedConfig, task: SimilarityTask) -> None:
         super().__init__(config, task)
         self.score_range = task.score_range or (0, 1)
 
@@ -357,6 +332,7 @@ class RegressionTask(PooledTask):
     mean: list[float | int] | None = field(default=None, metadata=DATA)
     std: list[float | int] | None = field(default=None, metadata=DATA)
     target: ClassVar[Target] = "number"
+    hub_type: ClassVar[HubType] = "regression"
     default_pair_encoding: ClassVar[None] = None
 
     def __post_init__(self) -> None:
@@ -365,7 +341,7 @@ class RegressionTask(PooledTask):
         self.std = [1.0] * self.num_logits if self.std is None else self.std
 
     @classmethod
-    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    def complete(cls, given: Fields, facts: Fields) -> Fields:
         for name in ("targets", "mean", "std"):
             if name in given:
                 raise ValueError(f"{name} follows from the training rows; remove it")
@@ -379,12 +355,6 @@ class RegressionTask(PooledTask):
     def pipeline_problem(self) -> str | None:
         several = "predicts several numbers" if self.num_logits > 1 else None
         return super().pipeline_problem or several
-
-    def describe_outputs(self) -> tuple[Any, list[str]]:
-        return "regression", self.targets or ["score"]
-
-    def make_head(self, config: Any) -> "RegressionHead":
-        return RegressionHead(config, self)
 
     def validate_targets(self) -> None:
         names = self.targets
@@ -461,16 +431,16 @@ class RegressionHead(PooledHead):
 
 @strict
 @dataclass(kw_only=True)
-class OrdinalTask(PooledTask):
-    """One of ordered `labels` for a text or a pair of texts; see also `PooledTask`.
+class OrdinalTask(LabelledTask, PooledTask):
+    """One of ordered `labels`, the lowest first, for a text or a pair of texts.
 
-    Args:
-        labels: Names of the classes in their order, the lowest first.
+    See also `LabelledTask` and `PooledTask`. The logits are log probabilities, so that the softmax
+    of a pipeline gives the probabilities.
     """
 
     problem_type: Literal["ordinal"] = field(default="ordinal", metadata=DATA)
-    labels: list[str] | None = field(default=None, metadata=DATA)
     target: ClassVar[Target] = "ordinal"
+    hub_type: ClassVar[HubType] = "single_label_classification"
     default_pair_encoding: ClassVar[None] = None
     has_classes: ClassVar[bool] = True
     is_likelihood: ClassVar[bool] = True
@@ -484,16 +454,6 @@ class OrdinalTask(PooledTask):
         has_median = self.num_logits > 1  # of two classes it is the most probable one
         reason = "predicts the median, which need not be the most probable label"
         return super().pipeline_problem or (reason if has_median else None)
-
-    def describe_outputs(self) -> tuple[Any, list[str]]:
-        # the softmax of log probabilities, which a pipeline computes, are the probabilities
-        return "single_label_classification", self.labels or []
-
-    def make_head(self, config: Any) -> "OrdinalHead":
-        return OrdinalHead(config, self)
-
-    def validate_labels(self) -> None:
-        check_labels(self.labels)
 
 
 class OrdinalHead(PooledHead):
@@ -518,14 +478,13 @@ class OrdinalHead(PooledHead):
 
 @strict
 @dataclass(kw_only=True)
-class MultiLabelClassificationTask(ThresholdTask, PooledTask):
+class MultiLabelClassificationTask(LabelledTask, ThresholdTask, PooledTask):
     """Any number of `labels` for a text or a pair of texts, one logit each.
 
-    The loss is the binary cross-entropy, a mean over labels and rows. See also `ThresholdTask` and
-    `PooledTask`.
+    The loss is the binary cross-entropy, a mean over labels and rows. See also `LabelledTask`,
+    `ThresholdTask` and `PooledTask`.
 
     Args:
-        labels: Names of the labels, in the order of the logits.
         pos_weight: Factor on the loss of the rows that have a label, in the order of `labels`, as
             in `torch.nn.BCEWithLogitsLoss`. In a recipe also `balanced`: rows without the label /
             rows with it.
@@ -538,37 +497,23 @@ class MultiLabelClassificationTask(ThresholdTask, PooledTask):
     problem_type: Literal["multi_label_classification"] = field(
         default="multi_label_classification", metadata=DATA
     )
-    labels: list[str] | None = field(default=None, metadata=DATA)
     pos_weight: list[float | int] | None = field(default=None, metadata=RECIPE)
     thresholds: list[float | int] | None = field(default=None, metadata=TRAINING)
     target: ClassVar[Target] = "binary"
+    hub_type: ClassVar[HubType] = "multi_label_classification"
     default_pair_encoding: ClassVar[None] = None
 
-    @property
-    def num_logits(self) -> int:
-        return len(self.labels or [])
-
     @classmethod
-    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-        head = super().complete(given, facts)
-        if head.get("pos_weight") == BALANCED:
+    def complete(cls, given: Fields, facts: Fields) -> Fields:
+        if given.get("pos_weight") == BALANCED:
             counts = facts["class_counts"], facts["num_rows"]
-            head["pos_weight"] = balance_positives(facts["labels"], *counts)
-        return head
+            given = {**given, "pos_weight": balance_positives(facts["labels"], *counts)}
+        return super().complete(given, facts)
 
     @property
     def pipeline_problem(self) -> str | None:
         reason = "has thresholds, above which a row has any number of labels"
         return super().pipeline_problem or (None if self.thresholds is None else reason)
-
-    def describe_outputs(self) -> tuple[Any, list[str]]:
-        return "multi_label_classification", self.labels or []
-
-    def make_head(self, config: Any) -> "MultiLabelHead":
-        return MultiLabelHead(config, self)
-
-    def validate_labels(self) -> None:
-        check_labels(self.labels)
 
     def validate_pos_weight(self) -> None:
         check_weights("pos_weight", self)
@@ -591,7 +536,7 @@ class MultiLabelHead(CalibratedHead, PooledHead):
     is_binary = True
     pos_weight: Tensor | None  # (K,); None for equal ones
 
-    def __init__(self, config: Any, task: MultiLabelClassificationTask) -> None:
+    def __init__(self, config: PreTrainedConfig, task: MultiLabelClassificationTask) -> None:
         super().__init__(config, task)
         add_weights(self, task, "pos_weight")
         self.rare: dict[int, int] = {}  # rows with a label, where they were too few for a threshold
@@ -696,7 +641,7 @@ class ContrastiveTask(CosineTask):
     allows_windows: ClassVar[bool] = False
 
     @classmethod
-    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    def complete(cls, given: Fields, facts: Fields) -> Fields:
         count = facts["num_texts"]
         if "num_sentences" in given:
             raise ValueError(f"num_sentences is the number of text_columns, {count}; leave it out")
@@ -707,9 +652,6 @@ class ContrastiveTask(CosineTask):
     def num_sequences(self) -> int | None:
         return self.num_sentences
 
-    def make_head(self, config: Any) -> "ContrastiveHead":
-        return ContrastiveHead(config, self)
-
     def validate_num_sentences(self) -> None:
         if not 1 <= self.num_sentences <= 3:
             raise ValueError(f"num_sentences={self.num_sentences} must be 1, 2 or 3")
@@ -718,7 +660,7 @@ class ContrastiveTask(CosineTask):
 class ContrastiveHead(PooledHead):
     """Vectors of length 1, (B, S, D), instead of logits."""
 
-    def __init__(self, config: Any, task: ContrastiveTask) -> None:
+    def __init__(self, config: PreTrainedConfig, task: ContrastiveTask) -> None:
         super().__init__(config, task)
         self.padding = config.pad_token_id
 

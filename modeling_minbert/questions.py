@@ -3,7 +3,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import itemgetter
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 from .distillation import check_teacher, match_positions
-from .heads import DATA, RECIPE, HeadTask, TaskBatch, TokenHead
+from .heads import DATA, RECIPE, Fields, HeadTask, TaskBatch, TokenHead
 from .inference import MinBertTokenizing, check_request, check_rows, stream
 from .packing import Read
 from .texts import Encoded, QuestionWindow, QuestionWindows, Row, list_rows
@@ -52,6 +52,7 @@ class QuestionAnsweringTask(HeadTask):
     null_score_diff_threshold: float | int | None = field(default=None, metadata=RECIPE)
     is_token_level: ClassVar[bool] = True
     num_texts: ClassVar[int] = 2
+    num_logits: ClassVar[int] = 2
     example_row: ClassVar[tuple[str, ...]] = ("A question?", "A text.")
     answers_questions: ClassVar[bool] = True
     extra_targets: ClassVar[tuple[str, ...]] = ("start_positions", "end_positions")
@@ -63,7 +64,7 @@ class QuestionAnsweringTask(HeadTask):
                 setattr(self, name, size)
 
     @classmethod
-    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    def complete(cls, given: Fields, facts: Fields) -> Fields:
         defaults = {"null_score_diff_threshold": 0.0} if facts["has_unanswerable"] else {}
         return super().complete({**defaults, **given}, facts)
 
@@ -81,9 +82,6 @@ class QuestionAnsweringTask(HeadTask):
             # an answer must be whole in one of the windows
             stride = max(1, min(LONGEST_STRIDE, max(room - self.max_answer_length, room // 2)))
         return {"max_question_length": question, "doc_stride": stride}
-
-    def make_head(self, config: Any) -> "QuestionAnsweringHead":
-        return QuestionAnsweringHead(config, self, 2)
 
     def validate_lengths(self) -> None:
         for name in ("max_question_length", "doc_stride", "max_answer_length"):

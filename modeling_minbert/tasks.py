@@ -1,5 +1,5 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""All problem types by name. To add one, add its module and its line here."""
+"""All problem types by name. To add one, add its module and its lines here."""
 
 import re
 from collections.abc import Mapping
@@ -8,21 +8,28 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from huggingface_hub.errors import StrictDataclassError
 
-from .choices import MultipleChoiceTask
+from .choices import MultipleChoiceHead, MultipleChoiceTask
 from .heads import MinBertHeads, MinBertTask
 from .names import suggest, unknown
 from .pooled_types import (
+    ClassificationHead,
     ClassificationTask,
+    ContrastiveHead,
     ContrastiveTask,
     MultiLabelClassificationTask,
+    MultiLabelHead,
+    OrdinalHead,
     OrdinalTask,
+    ParaphraseHead,
     ParaphraseTask,
+    RegressionHead,
     RegressionTask,
+    SimilarityHead,
     SimilarityTask,
 )
 from .pretraining import MaskedLMTask, NextSentenceTask, PreTrainingTask
-from .questions import QuestionAnsweringTask
-from .tokens import TokenClassificationTask
+from .questions import QuestionAnsweringHead, QuestionAnsweringTask
+from .tokens import TokenClassificationHead, TokenClassificationTask
 
 TASKS: dict[str, type[MinBertTask]] = {
     "classification": ClassificationTask,
@@ -38,6 +45,19 @@ TASKS: dict[str, type[MinBertTask]] = {
     "masked_lm": MaskedLMTask,
     "next_sentence": NextSentenceTask,
     "pretraining": PreTrainingTask,
+}
+# Their heads; tasks of pre-training share those of the model.
+HEADS: dict[str, Any] = {
+    "classification": ClassificationHead,
+    "multi_label_classification": MultiLabelHead,
+    "ordinal": OrdinalHead,
+    "paraphrase": ParaphraseHead,
+    "similarity": SimilarityHead,
+    "regression": RegressionHead,
+    "multiple_choice": MultipleChoiceHead,
+    "contrastive": ContrastiveHead,
+    "token_classification": TokenClassificationHead,
+    "question_answering": QuestionAnsweringHead,
 }
 
 

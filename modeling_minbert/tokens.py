@@ -5,7 +5,7 @@ A text that is too long is split into windows, as in training: they overlap by a
 word is tagged where its shorter context is longest.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, islice
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor
+from transformers import PreTrainedConfig
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from .calibration import CalibratedHead, CalibratedTask
@@ -20,9 +21,9 @@ from .distillation import check_teacher, match_classes, mean_taught
 from .heads import (
     DATA,
     RECIPE,
+    Fields,
     TaskBatch,
     TokenHead,
-    check_labels,
     check_shapes,
     check_token_labels,
 )
@@ -183,7 +184,6 @@ class TokenClassificationTask(WeightedTask, CalibratedTask):
     of tokens.
 
     Args:
-        labels: Names of the tags, in the order of their ids.
         words: How predictions split a text into words. `pattern`: words and punctuation marks,
             with clitics such as `'s` apart and each Chinese character alone; `elision`: the same,
             but cut after an apostrophe, as in French; `compound`: not cut at apostrophes.
@@ -195,27 +195,16 @@ class TokenClassificationTask(WeightedTask, CalibratedTask):
     problem_type: Literal["token_classification"] = field(
         default="token_classification", metadata=DATA
     )
-    labels: list[str] | None = field(default=None, metadata=DATA)
     dropout: float | int = field(default=0.1, metadata=RECIPE)
     words: WordRule = field(default="pattern", metadata=RECIPE)
     is_token_level: ClassVar[bool] = True
     single_task_model: ClassVar[str | None] = "MinBertForTokenClassification"
 
     @classmethod
-    def complete(cls, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-        completed = super().complete(given, facts)
+    def complete(cls, given: Fields, facts: Fields) -> Fields:
         if "words" not in given and (sentences := facts.get("sentences")):
-            completed["words"] = choose_rule(sentences)
-        return completed
-
-    def describe_outputs(self) -> tuple[Any, list[str]]:
-        return None, self.labels or []
-
-    def make_head(self, config: Any) -> "TokenClassificationHead":
-        return TokenClassificationHead(config, self, len(self.labels or []))
-
-    def validate_labels(self) -> None:
-        check_labels(self.labels)
+            given = {**given, "words": choose_rule(sentences)}
+        return super().complete(given, facts)
 
 
 class TokenClassificationHead(CalibratedHead, TokenHead):
@@ -223,8 +212,8 @@ class TokenClassificationHead(CalibratedHead, TokenHead):
 
     class_weights: Tensor | None  # (K,); None for equal ones
 
-    def __init__(self, config: Any, task: TokenClassificationTask, num_logits: int) -> None:
-        super().__init__(config, task, num_logits)
+    def __init__(self, config: PreTrainedConfig, task: TokenClassificationTask) -> None:
+        super().__init__(config, task)
         add_weights(self, task, "class_weights")
 
     def prepare(self, batch: TaskBatch) -> None:

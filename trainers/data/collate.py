@@ -29,8 +29,7 @@ def pad_windows(columns: Mapping[str, Tensor], counts: Tensor, padding: int) -> 
         padding: Padding of ``input_ids``.
 
     Returns:
-        The columns, (B, W, L) or (B, S, W, L). A window that only fills the batch has one token,
-        since a sequence without any would have no first state.
+        The columns, (B, W, L) or (B, S, W, L); windows without a token fill the batch.
     """
     is_real = torch.arange(int(counts.max())) < counts.unsqueeze(-1)
     fillers = {"input_ids": padding}
@@ -39,7 +38,6 @@ def pad_windows(columns: Mapping[str, Tensor], counts: Tensor, padding: int) -> 
         shape = (*is_real.shape, values.shape[1])
         arranged[name] = values.new_full(shape, fillers.get(name, 0))
         arranged[name][is_real] = values
-    arranged["attention_mask"][..., 0] = 1
     return arranged
 
 
@@ -123,8 +121,8 @@ class TaskCollator:
     - ``max_length_q``: tokens of the longest sequence, an int.
 
     The windows of a long text are sequences, too: padded (B, W, L), or (B, 2, W, L) for separate
-    pairs, with one token for a window that only fills the batch. ``num_windows``, (B,) or (B, 2),
-    is the number of windows of each text.
+    pairs, where windows without a token fill the batch. Packed, ``num_windows``, (B,) or (B, 2), is
+    the number of windows of each text.
 
     Both begin with ``task`` and, if the rows have them, ``labels`` (B,), or for questions about
     passages (B, 2), the positions of the first and last token of the answer: the Trainer takes the
@@ -187,14 +185,18 @@ class TaskCollator:
         for name, values in of_rows.items():
             if values is not None:
                 batch[name] = _to_tensor(values)
+        counts = None
         if joined.num_windows is not None:
             counts = torch.from_numpy(joined.num_windows)
-            batch[WINDOWS_COLUMN] = counts if joined.num_texts > 1 else counts.squeeze(1)
-        return batch | (self._pack(batch, joined) if self.packed else self._pad(batch, joined))
+            counts = counts if joined.num_texts > 1 else counts.squeeze(1)
+        if not self.packed:
+            return batch | self._pad(joined, counts)
+        if counts is not None:
+            batch[WINDOWS_COLUMN] = counts
+        return batch | self._pack(batch, joined)
 
-    def _pad(self, batch: dict[str, Any], joined: Joined) -> dict[str, Any]:
+    def _pad(self, joined: Joined, counts: Tensor | None) -> dict[str, Any]:
         mask = np.arange(joined.lengths.max()) < joined.lengths[:, None]
-        counts: Tensor | None = batch.get(WINDOWS_COLUMN)
         is_separate = joined.is_separate and counts is None
         shape = (joined.rows, -1, mask.shape[1]) if is_separate else mask.shape
         padded = {}
