@@ -149,29 +149,41 @@ def are_spans(names: Sequence[str]) -> bool:
     return all(name[0] in letters and name[1:2] == "-" for name in inside)
 
 
-def find_entities(row: Words, tags: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
-    """Return the entities that tags mark, by the rule of conlleval.
+def mark_entities(tags: Sequence[str], spans: bool = True) -> list[tuple[int, int, str]]:
+    """Return the first and the last word and the type of the entities of a row, as conlleval.
 
     One begins at `B-`, at a change of type, and after an `O`; with other letters than `B` and `I`
-    also at a single word, and after the last word of another one. Each has `label`, `text`,
-    `start` and `end` (characters of the text, or words if words were given) and `score`, the mean
-    of its words.
+    also at a single word, and after the last word of another one. Tags that are not of `spans` are
+    types, and mark one word each, all but `O`.
     """
-    spans: list[list[int]] = []
+    entities: list[tuple[int, int, str]] = []
     previous = "O"
     for place, tag in enumerate(tags):
-        if tag != "O":
-            if tag[0] in FIRST or previous[0] in LAST or previous[2:] != tag[2:]:
-                spans.append([])
-            spans[-1].append(place)
+        if tag != "O" and not spans:
+            entities.append((place, place, tag))
+        elif tag != "O":
+            begins = tag[0] in FIRST or previous[0] in LAST
+            if begins or previous == "O" or previous[2:] != tag[2:]:
+                entities.append((place, place, tag[2:]))
+            else:
+                entities[-1] = (entities[-1][0], place, tag[2:])
         previous = tag
+    return entities
+
+
+def find_entities(row: Words, tags: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
+    """Return the entities that tags mark.
+
+    Each has `label`, `text`, `start` and `end` (characters of the text, or words if words were
+    given) and `score`, the mean of its words.
+    """
     entities = []
-    for places in spans:
-        start, end = row.spans[places[0]][0], row.spans[places[-1]][1]
-        words = row.words[places[0] : places[-1] + 1]
+    for first, last, label in mark_entities(tags):
+        start, end = row.spans[first][0], row.spans[last][1]
+        words, of_words = row.words[first : last + 1], scores[first : last + 1]
         text = " ".join(words) if row.text is None else row.text[start:end]
-        entity = {"label": tags[places[0]][2:], "text": text, "start": start, "end": end}
-        entities.append(entity | {"score": sum(scores[place] for place in places) / len(places)})
+        entity = {"label": label, "text": text, "start": start, "end": end}
+        entities.append(entity | {"score": sum(of_words) / len(of_words)})
     return entities
 
 

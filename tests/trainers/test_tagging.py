@@ -15,19 +15,18 @@ from modeling_minbert.tokens import find_entities as entities_of, split_words
 from tests.trainers.tiny import VOCABULARY
 from trainers import PROBLEMS, Evaluated, MultiTaskTrainer, Task, evaluate_run
 from trainers.problems.blocks import Example
-from trainers.problems.tags import (
-    Tagged,
-    TagNames,
-    count_entities,
-    describe_tags,
-    describe_types,
-    join_windows,
-    tag_metrics,
-    write_tags,
-)
+from trainers.problems.tags import Tagged, count_entities
 
 NAMES = ["O", "B-A", "I-A", "B-B", "I-B", "B-C", "I-C"]
-TAGS = TagNames.parse(NAMES)
+
+
+def make_problem(names=NAMES):
+    spec = parse_task("tags", {"problem_type": "token_classification", "labels": names})
+    return PROBLEMS["token_classification"]("tags", spec)
+
+
+def tag_metrics(found, names=NAMES):
+    return make_problem(names).compute_metrics(found)
 
 
 def draw(seed, sentences=40):
@@ -53,14 +52,14 @@ def test_metrics_equal_seqeval(seed):
     found = draw(seed)
     labels, predictions = as_lists(found)
 
-    metrics = tag_metrics(found, TAGS)
+    metrics = tag_metrics(found)
     report = classification_report(labels, predictions, output_dict=True, zero_division=0)
 
     assert metrics["f1"] == pytest.approx(f1_score(labels, predictions), abs=1e-12)
     assert metrics["precision"] == pytest.approx(precision_score(labels, predictions), abs=1e-12)
     assert metrics["recall"] == pytest.approx(recall_score(labels, predictions), abs=1e-12)
     assert metrics["accuracy"] == np.mean(found.predictions == found.labels)
-    for one in describe_types(found, TAGS):
+    for one in make_problem().describe_types(found):
         expected = report[one["name"]]
         assert one["f1"] == pytest.approx(expected["f1-score"], abs=1e-12)
         assert one["labelled"] == expected["support"]
@@ -80,7 +79,7 @@ def test_tags_that_name_the_ends_of_spans_are_counted_as_by_seqeval(seed):
         for tags in (labels, predictions)
     )
 
-    metrics = tag_metrics(found, TagNames.parse(names))
+    metrics = tag_metrics(found, names)
 
     assert metrics["f1"] == pytest.approx(f1_score(given, predicted), abs=1e-12)
     assert metrics["recall"] == pytest.approx(recall_score(given, predicted), abs=1e-12)
@@ -111,7 +110,7 @@ def test_predictions_of_a_model_with_named_ends_have_entities():
 
 
 def test_tags_of_single_words_are_entities_of_one_word():
-    names = TagNames.parse(["O", "NN", "VB"])
+    names = ["O", "NN", "VB"]
     found = Tagged(np.asarray([1, 1, 0, 2]), np.asarray([1, 2, 0, 2]), np.zeros(4, np.int64))
 
     assert tag_metrics(found, names) == pytest.approx(
@@ -122,20 +121,18 @@ def test_tags_of_single_words_are_entities_of_one_word():
 def test_what_is_not_defined_is_zero():
     nothing = Tagged(np.zeros(3, np.int64), np.zeros(3, np.int64), np.zeros(3, np.int64))
 
-    assert tag_metrics(nothing, TAGS) == {"f1": 0, "precision": 0, "recall": 0, "accuracy": 1}
+    assert tag_metrics(nothing) == {"f1": 0, "precision": 0, "recall": 0, "accuracy": 1}
 
 
 def test_the_standard_error_is_computed_over_sentences():
     found = draw(0, sentences=400)
-    _, counts = count_entities(found, TAGS)
+    _, counts = count_entities(found, NAMES)
     # the delta method for a ratio of sums over independent sentences
     right, sums = counts[:, 0] * 2.0, counts[:, 1] + counts[:, 2]
     residuals = right - right.sum() / sums.sum() * sums
     expected = np.sqrt((residuals**2).sum()) / sums.sum()
 
-    spec = parse_task("tags", {"problem_type": "token_classification", "labels": NAMES})
-    problem = PROBLEMS["token_classification"]("tags", spec)
-    assert problem.measure(found).standard_error == pytest.approx(expected, rel=0.1)
+    assert make_problem().measure(found).standard_error == pytest.approx(expected, rel=0.1)
 
 
 def make_rows(count, seed=0, tags=True):
@@ -196,7 +193,7 @@ def test_evaluation_equals_single_rows(tmp_path, packed):
 
     metrics = trainer.evaluate()
 
-    for name, value in tag_metrics(found, TagNames.parse(["O", "B-A", "I-A"])).items():
+    for name, value in tag_metrics(found, ["O", "B-A", "I-A"]).items():
         assert metrics[f"eval_tags_{name}"] == pytest.approx(value)
     assert metrics["eval_mean"] == metrics["eval_tags_f1"]
     results, outputs = evaluate_run(trainer, {"tags": {"validation": rows}})
@@ -219,25 +216,26 @@ def test_words_of_unknown_tags_are_predicted(tmp_path):
 def test_predictions_are_written_as_conlleval_reads_them(tmp_path):
     found = Tagged(np.asarray([1, 2, 0]), np.asarray([1, 0, 0]), np.asarray([0, 0, 1]))
 
-    write_tags(tmp_path / "a.txt", ["New York", "\u00a0", "x"], found, NAMES)
-    write_tags(tmp_path / "b.txt", ["y", "z", "x"], found._replace(labels=None), NAMES)
+    problem = make_problem()
+    problem.write(tmp_path, "a", found, {"words": [["New York", "\u00a0"], ["x"]]})
+    problem.write(tmp_path, "b", found._replace(labels=None), {"words": [["y", "z"], ["x"]]})
 
-    assert (tmp_path / "a.txt").read_text() == "New_York B-A B-A\n_ O I-A\n\nx O O\n\n"
-    assert (tmp_path / "b.txt").read_text() == "y B-A\nz I-A\n\nx O\n\n"
+    assert (tmp_path / "a-output.txt").read_text() == "New_York B-A B-A\n_ O I-A\n\nx O O\n\n"
+    assert (tmp_path / "b-output.txt").read_text() == "y B-A\nz I-A\n\nx O\n\n"
 
 
 def test_the_worst_sentences_are_shown():
     rows = datasets.Dataset.from_dict({"words": [["Ann", "left"], ["Rome"]]})
     found = Tagged(np.asarray([1, 0, 0]), np.asarray([1, 0, 3]), np.asarray([4, 4, 7]))
 
-    _, errors = describe_tags(Evaluated(found, rows, None, 5), NAMES)
+    _, errors = make_problem().describe(Evaluated(found, rows, None, 5))
 
     assert errors.rows == [Example("7", ["Rome"], "Rome (B)", "none", 1.0)]
 
 
 def test_predictions_of_other_rows_are_refused():
     with pytest.raises(ValueError, match="not of these rows"):
-        join_windows(np.zeros((13, 2), np.int16), make_rows(13))
+        make_problem().collect(np.zeros((13, 2), np.int16), make_rows(13))
 
 
 def test_rows_without_a_label_a_token_are_refused(tmp_path):
