@@ -99,15 +99,6 @@ def show_progress(trainer: MultiTaskTrainer) -> "RunProgress":
     return progress
 
 
-def describe_model(model: Any, start: str | None) -> str:
-    """Describe the size of a model and what it starts from in one line."""
-    config = model.config
-    millions = sum(weight.numel() for weight in model.parameters()) / 1e6
-    origin = "new weights" if start is None else f"from {start}"
-    size = f"{config.num_hidden_layers} layers of width {config.hidden_size}"
-    return f"{type(model).__name__}: {size}, {millions:,.1f} million parameters, {origin}"
-
-
 class RunProgress(TrainerCallback):
     """Shows the progress of a training: a bar on a terminal or in a notebook, else lines.
 

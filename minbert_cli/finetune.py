@@ -32,7 +32,6 @@ from minbert_cli.checkpoints import (
 from minbert_cli.corpora import load_text
 from minbert_cli.data_notes import describe_data
 from minbert_cli.defaults import choose_for_finetuning
-from minbert_cli.launch import share
 from minbert_cli.recipe_tasks import (
     RecipeTask,
     RecipeText,
@@ -44,7 +43,7 @@ from minbert_cli.recipe_tasks import (
     prepare_weights,
 )
 from minbert_cli.recipes import RECIPES
-from minbert_cli.run import Given, Run, open_run, report
+from minbert_cli.run import Given, Run, open_run, report, share
 from minbert_cli.teachers import find_taught, find_teaching
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from trainers import Task, load_pretrained

@@ -37,9 +37,8 @@ from minbert_cli.defaults import (
     choose_loss_as_best,
     describe_length,
 )
-from minbert_cli.launch import share
 from minbert_cli.recipes import RECIPES
-from minbert_cli.run import Given, Run, open_run, report
+from minbert_cli.run import Given, Run, open_run, report, share
 from modeling_minbert import (
     MinBertConfig,
     MinBertForMaskedLM,

@@ -1,32 +1,26 @@
 """A run of `minbert finetune` or `pretrain`: all that surrounds the making of its trainer."""
 
+import logging
+import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
+import datasets
+import torch
+import transformers
+from accelerate.utils import broadcast_object_list
 from datasets import Dataset
 from transformers import TrainingArguments
 
 from minbert_cli.arguments import KINDS, ProgramTrainingArguments
 from minbert_cli.checkpoints import find_commit
-from minbert_cli.console import (
-    describe_model,
-    describe_training,
-    quiet_libraries,
-    show_progress,
-)
-from minbert_cli.launch import (
-    name_launcher,
-    share,
-    speak_once,
-    use_all_cores,
-    was_restarted,
-)
+from minbert_cli.console import describe_training, quiet_libraries, show_progress
 from minbert_cli.recipe import as_recipe, fill_arguments, format_flags, parse_recipe, split_argv
 from minbert_cli.recipes import MODEL_CARD, check_program, with_recipe, with_recipe_name
 from minbert_cli.run_folder import (
@@ -40,7 +34,6 @@ from minbert_cli.run_folder import (
     find_checkpoint,
     fingerprint_start,
     finish_run,
-    is_started_by,
     sole_writer,
     start_run,
 )
@@ -65,12 +58,11 @@ from trainers import (
     write_tables,
 )
 from trainers.files import filled_when_done, find_inner
-from trainers.problems.base import Problem
-from trainers.reports.results import Results
 
 INTERRUPTED = "interrupted; --resume_from_checkpoint true continues from the last checkpoint"
 # A command line, [recipe.yaml] [--flag value ...], or the recipe itself.
 Given: TypeAlias = Sequence[str] | Mapping[str, Any]
+Made = TypeVar("Made")
 
 
 @dataclass
@@ -81,34 +73,26 @@ class Run:
     `report` and `finish`. Until `start` has ended, nothing is written.
 
     Attributes:
-        program: ``finetune`` or ``pretrain``.
-        given: Its command line, or its recipe.
-        default_recipe: The recipe of a command line without one.
-        is_command: Whether errors of the user end the process with one line.
-        is_dry: Whether it ends with `start`, and writes nothing.
         arguments: Keys of the recipe that are of the program.
         args: Those of the Trainer.
         output_dir: Folder of the run; that of ``args`` is a temporary one in a dry run.
-        resume: Whether it continues an earlier run in the folder.
         checkpoint: Checkpoint that it continues from, if there is one.
-        settings: All arguments as JSON values.
         trainer: The trainer, from `start` on.
         encoded: Its rows by task and split, from `start` on.
         facts: All that is needed to repeat the run, from `start` on.
-        has_started: Whether `start` has ended.
     """
 
     program: str
     given: Given
     default_recipe: Path
     is_command: bool
-    is_dry: bool
+    is_dry: bool  # whether it ends with `start`, and writes nothing
     arguments: Any
     args: ProgramTrainingArguments
     output_dir: str
-    resume: bool
+    resume: bool  # whether it continues an earlier run in the folder
     checkpoint: str | None
-    settings: dict[str, Any]
+    settings: dict[str, Any]  # all arguments as JSON values
     reading: ExitStack  # reports errors of the user
     cleanup: ExitStack  # is closed at the end
     trainer: MultiTaskTrainer = field(init=False)
@@ -181,12 +165,18 @@ class Run:
         check_data(self.output_dir, data, resume=self.resume, overwrite=overwrite)
         if trainer.is_world_process_zero() and not self.is_dry:
             self.cleanup.enter_context(sole_writer(self.output_dir))
-            origin = (facts.commits, name_launcher())
-            start_run(self.output_dir, self.settings, data, *origin, resume=self.resume)
+            start_run(self.output_dir, self.settings, data, facts.commits, resume=self.resume)
         if trainer.is_world_process_zero():
-            model = describe_model(trainer.model, facts.model_name_or_path)
+            model: Any = trainer.model
+            millions = sum(weight.numel() for weight in model.parameters()) / 1e6
+            start = facts.model_name_or_path
+            header = (
+                f"{type(model).__name__}: {model.config.num_hidden_layers} layers of width "
+                f"{model.config.hidden_size}, {millions:,.1f} million parameters, "
+                + ("new weights" if start is None else f"from {start}")
+            )
             training = describe_training(trainer)
-            shown = (model, facts.describe_choices(), training, facts.describe_notes())
+            shown = (header, facts.describe_choices(), training, facts.describe_notes())
             print("\n\n".join(filter(None, shown)), end="\n\n")
         if self.is_dry:
             return
@@ -266,11 +256,9 @@ def open_run(
             arguments, args = parse_recipe(KINDS[program], argv, default_recipe=default_recipe)
         speak_once(args)
         cleanup.enter_context(quiet_libraries(verbose=arguments.verbose))
-        use_all_cores(args)
+        _use_all_cores(args)
         output_dir, overwrite = str(args.output_dir), arguments.overwrite_output_dir
         asked = args.resume_from_checkpoint
-        if was_restarted(args) and share(args, lambda: is_started_by(output_dir, name_launcher())):
-            asked = "true"  # the launcher started the run again after a failure
         resume = asks_to_resume(asked)
         settings = describe_settings(args, asdict(arguments))
         check_output_dir(output_dir, settings, resume=resume, overwrite=overwrite)
@@ -297,7 +285,42 @@ def open_run(
         except WriteError as error:
             if not run.has_started:
                 raise
-            raise WriteError(f"{error}{_describe_kept(args)}") from error
+            last = last_complete_checkpoint(str(args.output_dir), args.world_size)
+            kept = "there is no checkpoint before. Free some space and repeat the command"
+            if last is not None:
+                kept = (
+                    f"{last} is complete. Free some space, and continue with "
+                    "--resume_from_checkpoint true"
+                )
+            raise WriteError(f"{error}; {kept}") from error
+
+
+def speak_once(args: TrainingArguments) -> None:
+    """Silence logs and progress bars of all processes but the first."""
+    level = logging.WARNING if args.process_index == 0 else logging.ERROR
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=level)
+    logging.getLogger("huggingface_hub").propagate = False  # it has a handler of its own
+    if args.process_index != 0:
+        datasets.disable_progress_bars()
+        transformers.utils.logging.disable_progress_bar()
+        transformers.utils.logging.set_verbosity_error()
+
+
+def _use_all_cores(args: TrainingArguments) -> None:
+    """Use all cores if there is no accelerator: ``accelerate launch`` sets OMP_NUM_THREADS to 1."""
+    launched = "ACCELERATE_MIXED_PRECISION" in os.environ  # the launcher always sets it
+    if args.device.type == "cpu" and launched and os.environ.get("OMP_NUM_THREADS") == "1":
+        processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        allowed = getattr(os, "sched_getaffinity", None)  # Linux only
+        cores = len(allowed(0)) if allowed else os.cpu_count() or 1
+        torch.set_num_threads(max(1, cores // processes))
+
+
+def share(args: TrainingArguments, make: Callable[[], Made]) -> Made:
+    """Make an object on the first process, and return it on all of them."""
+    if args.world_size == 1:
+        return make()
+    return broadcast_object_list([make() if args.process_index == 0 else None])[0]
 
 
 @contextmanager
@@ -311,14 +334,6 @@ def _exit_status(name: str) -> Iterator[None]:
     except KeyboardInterrupt:
         print(f"\n{name}: {INTERRUPTED}", file=sys.stderr)
         raise SystemExit(128 + signal.SIGINT) from None
-
-
-def _describe_kept(args: TrainingArguments) -> str:
-    """Say what is left of a run whose files cannot be written."""
-    last = last_complete_checkpoint(str(args.output_dir), args.world_size)
-    if last is None:
-        return "; there is no checkpoint before. Free some space and repeat the command"
-    return f"; {last} is complete. Free some space, and continue with --resume_from_checkpoint true"
 
 
 def report(
@@ -347,9 +362,16 @@ def report(
     write_tables(folder, trainer.problems, tables or {}, outputs, quotes=quotes)
     write_card(MODEL_CARD, trainer, encoded, results, run.facts)
     page = report_run(trainer, encoded, results, outputs, run.facts, texts, quoted_errors)
-    print(f"\n{describe_results(results, trainer.problems)}")
-    if fitted := describe_fits(trainer.problems):
-        print(f"\n{fitted}")
+    titles = {"train": "train (as many of the rows that were trained on)"}  # they come last
+    for split in sorted(results, key=lambda name: name == "train"):
+        print(f"\n{titles.get(split, split)}\n{results[split].table(trainer.problems)}")
+    fits = [
+        f"{task}: {what}: {note}"
+        for task, problem in trainer.problems.items()
+        for what, note in problem.notes.items()
+    ]
+    if fits:
+        print("", *fits, sep="\n")
     print(f"\nmodel: {folder}", *([f"report: {page}"] if page is not None else ()), sep="\n")
     archive = write_submission(folder, glue_files or {}, encoded, outputs)
     if archive is not None:
@@ -377,22 +399,3 @@ def advise(run: Run) -> str:
             return f"minbert predict {folder} --task {name} {quoted}"
         return f"minbert predict {folder} --embed vectors.npy --file TEXTS"
     return f"minbert finetune RECIPE --model_name_or_path {folder}"
-
-
-def describe_fits(problems: Mapping[str, Problem[Any]]) -> str:
-    """Show the temperatures and thresholds that were fitted after training, a line each."""
-    return "\n".join(
-        f"{task}: {what}: {note}"
-        for task, problem in problems.items()
-        for what, note in problem.notes.items()
-    )
-
-
-def describe_results(results: Mapping[str, Results], problems: Mapping[str, Problem[Any]]) -> str:
-    """Show the table of each split; the rows that were trained on come last."""
-    tables = {
-        split: result.table(problems)
-        for split, result in sorted(results.items(), key=lambda item: item[0] == "train")
-    }
-    titles = {"train": "train (as many of the rows that were trained on)"}
-    return "\n\n".join(f"{titles.get(split, split)}\n{shown}" for split, shown in tables.items())

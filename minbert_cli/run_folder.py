@@ -181,9 +181,25 @@ def check_output_dir(
     if is_free(folder):
         return
     run = _read_run(folder)
-    _check_foreign(folder, run)
-    if not resume:
-        _check_start(folder, settings.get("model_name_or_path"))
+    foreign = sorted(_list_results(folder) - (set() if run is None else _list_own(folder, run)))
+    if run is not None:  # what was put beside its predictions stays there
+        foreign = [name for name in foreign if "/" not in name]
+    if names := list(dict.fromkeys(name.partition("/")[0] for name in foreign)):
+        more = f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
+        raise ValueError(
+            f"output_dir={str(folder)!r} has {', '.join(names[:SHOWN])}{more}, which no run wrote "
+            "and this one would replace or delete: choose another --output_dir, or move them"
+        )
+    start = settings.get("model_name_or_path")
+    path = Path(start or os.devnull).resolve()
+    is_in = path == folder.resolve() or (
+        path.parent == folder.resolve() and is_checkpoint(path.name)
+    )
+    if is_in and not resume:
+        raise ValueError(
+            f"output_dir={str(folder)!r} has the model that the run starts from, "
+            f"model_name_or_path={str(start)!r}, and would replace it: choose another --output_dir"
+        )
     if not overwrite:
         _check_same_run(folder, run, settings, resume=resume)
 
@@ -257,12 +273,6 @@ def check_shared(output_dir: str | os.PathLike[str], args: TrainingArguments) ->
         )
 
 
-def is_started_by(output_dir: str | os.PathLike[str], launcher: str) -> bool:
-    """Whether the folder has a run that this launcher has started before, finished or not."""
-    run = _read_run(Path(output_dir))
-    return run is not None and run.get("launcher") == launcher
-
-
 def read_settings(output_dir: str | os.PathLike[str]) -> dict[str, Any]:
     """Read the settings of a run."""
     run = _read_run(Path(output_dir))
@@ -281,15 +291,6 @@ def read_code(output_dir: str | os.PathLike[str]) -> tuple[float, str | None]:
     folder = Path(output_dir)
     run = _read_run(folder)
     return (0.0, None) if run is None else ((folder / RUN_FILE).stat().st_mtime, run.get("code"))
-
-
-def _name_code(before: Mapping[str, Any] | None) -> str:
-    """Return the hash of this code, after those of earlier parts of a resumed run."""
-    code = digest_code()
-    if before is None:
-        return code
-    earlier = before.get("code") or "not noted"
-    return earlier if code in earlier.split(", ") else f"{earlier}, {code}"
 
 
 @contextmanager
@@ -330,7 +331,6 @@ def start_run(
     settings: Mapping[str, Any],
     fingerprints: Mapping[str, str] | None = None,
     commits: Mapping[str, str] | None = None,
-    launcher: str | None = None,
     *,
     resume: bool,
 ) -> None:
@@ -341,41 +341,39 @@ def start_run(
         settings: Its settings.
         fingerprints: Hashes of its data, by task.
         commits: Commits of its model and its data on the Hub.
-        launcher: The process that started it; see ``is_started_by``.
         resume: Whether it continues an earlier one.
     """
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    before = _read_run(folder)
-    code = _name_code(before if resume else None)
-    data, commits = fingerprints or {}, commits or {}
-    content = {"settings": settings, "data": data, "code": code, "commits": commits}
-    content["foreign"] = _list_foreign(folder, before)
-    if not resume:
-        _delete_results(folder)
-    _write_run(folder, content | ({"launcher": launcher} if launcher else {}), finished=False)
+    before, code = _read_run(folder), digest_code()
+    if resume and before is not None:  # after the code of its earlier parts
+        earlier = before.get("code") or "not noted"
+        code = earlier if code in earlier.split(", ") else f"{earlier}, {code}"
+    written = set() if before is None else _list_own(folder, before)
+    content = {
+        "settings": settings,
+        "data": fingerprints or {},
+        "code": code,
+        "commits": commits or {},
+        # what has the name of a result, but is of nobody
+        "foreign": sorted(_list_results(folder) - written),
+    }
+    if not resume and before is not None:
+        # a partly deleted run is never resumed, but can be deleted again
+        _write_run(folder, {**before, "settings": {}})
+        for name in written:
+            _delete(folder / name)
+        for name in RESULT_FOLDERS:
+            with suppress(OSError):  # it is not there, or has files of others
+                (folder / name).rmdir()
+    _write_run(folder, {**content, "finished": False})
 
 
 def finish_run(output_dir: str | os.PathLike[str]) -> None:
     """Record that all results are written, and which files they are."""
     folder = Path(output_dir)
     run = _read_run(folder) or {"settings": {}}
-    _write_run(folder, {**run, "files": sorted(_list_own(folder, run))}, finished=True)
-
-
-def _delete_results(folder: Path) -> bool:
-    """Delete what a run wrote, and only that; return whether there is a run."""
-    run = _read_run(folder)
-    if run is None:
-        return False
-    # a partly deleted run is never resumed, but can be deleted again
-    _write_run(folder, {**run, "settings": {}}, finished=run["finished"])
-    for name in _list_own(folder, run):
-        _delete(folder / name)
-    for name in RESULT_FOLDERS:
-        with suppress(OSError):  # it is not there, or has files of others
-            (folder / name).rmdir()
-    return True
+    _write_run(folder, {**run, "files": sorted(_list_own(folder, run)), "finished": True})
 
 
 def delete_checkpoints(output_dir: str | os.PathLike[str]) -> None:
@@ -418,37 +416,6 @@ def _list_own(folder: Path, run: Mapping[str, Any]) -> set[str]:
     return {name for name in results if not name.startswith(prefix) or is_checkpoint(name)}
 
 
-def _list_foreign(folder: Path, run: Mapping[str, Any] | None) -> list[str]:
-    """List what has the name of a result, but is not of the run in the folder."""
-    own = set() if run is None else _list_own(folder, run)
-    return sorted(_list_results(folder) - own)
-
-
-def _check_foreign(folder: Path, run: Mapping[str, Any] | None) -> None:
-    """Check that a run in this folder would not replace files that no run wrote."""
-    foreign = _list_foreign(folder, run)
-    if run is not None:  # what was put beside its predictions stays there
-        foreign = [name for name in foreign if "/" not in name]
-    if names := list(dict.fromkeys(name.partition("/")[0] for name in foreign)):
-        shown = ", ".join(names[:SHOWN]) + (
-            f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
-        )
-        raise ValueError(
-            f"output_dir={str(folder)!r} has {shown}, which no run wrote and this one would "
-            "replace or delete: choose another --output_dir, or move them"
-        )
-
-
-def _check_start(folder: Path, start: str | None) -> None:
-    """Check that a run does not begin with the deletion of the model that it starts from."""
-    path, output_dir = Path(start or os.devnull).resolve(), folder.resolve()
-    if path == output_dir or (path.parent == output_dir and is_checkpoint(path.name)):
-        raise ValueError(
-            f"output_dir={str(folder)!r} has the model that the run starts from, "
-            f"model_name_or_path={str(start)!r}, and would replace it: choose another --output_dir"
-        )
-
-
 def _check_same_run(
     folder: Path, run: Mapping[str, Any] | None, settings: Mapping[str, Any], *, resume: bool
 ) -> None:
@@ -460,8 +427,9 @@ def _check_same_run(
         raise ValueError(
             f"output_dir={str(folder)!r} has the rest of a run that was being replaced: {advice}"
         )
-    before, now = _fixed(run["settings"]), _fixed(settings)
-    changed = sorted(key for key in before | now if before.get(key) != now.get(key))
+    before = run["settings"]
+    keys = (before.keys() | settings.keys()) - FREE_SETTINGS
+    changed = sorted(key for key in keys if before.get(key) != settings.get(key))
     if changed:
         verb = "resumes with" if resume else "holds a run with"
         if run["finished"] and {"num_train_epochs", "max_steps"} & {*changed}:
@@ -480,10 +448,6 @@ def _check_same_run(
         )
 
 
-def _fixed(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in settings.items() if key not in FREE_SETTINGS}
-
-
 def _read_run(folder: Path) -> dict[str, Any] | None:
     try:
         run = read_object(folder / RUN_FILE)
@@ -493,6 +457,5 @@ def _read_run(folder: Path) -> dict[str, Any] | None:
     return run if is_whole else None
 
 
-def _write_run(folder: Path, run: Mapping[str, Any], *, finished: bool) -> None:
-    content = {**run, "finished": finished}
-    write_text(folder / RUN_FILE, json.dumps(content, indent=2, sort_keys=True) + "\n")
+def _write_run(folder: Path, run: Mapping[str, Any]) -> None:
+    write_text(folder / RUN_FILE, json.dumps(run, indent=2, sort_keys=True) + "\n")

@@ -1,4 +1,4 @@
-"""A run that torchrun starts again after a failure goes on by itself."""
+"""A run that torchrun starts again after a failure goes on from its last checkpoint."""
 
 import os
 import subprocess
@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minbert_cli.run_folder import finish_run, is_started_by, start_run
-from tests.runs import checkpoints, free_port, write_recipe
+from tests.runs import free_port, write_recipe
 
 ROOT = Path(__file__).parents[1]
 # Kills the last process once, after a step.
@@ -50,7 +49,7 @@ def torchrun(folder, step, *flags):
 @pytest.mark.slow
 def test_a_restarted_run_ends_as_one_that_was_not_disturbed(tmp_path):
     recipe = write_recipe(tmp_path, processes=2, num_train_epochs=2).name
-    flags = [recipe, "--output_dir"]
+    flags = [recipe, "--resume_from_checkpoint", "true", "--output_dir"]
     whole = torchrun(tmp_path, 0, *flags, "whole")
     assert whole.returncode == 0, whole.stderr
 
@@ -60,25 +59,3 @@ def test_a_restarted_run_ends_as_one_that_was_not_disturbed(tmp_path):
     assert "exitcode: -9" in done.stderr
     left, right = (tmp_path / name / "model.safetensors" for name in ("whole", "restarted"))
     assert left.read_bytes() == right.read_bytes()
-    # the folder of a run that another command left unfinished is not touched
-    before = [path.stat().st_mtime_ns for path in checkpoints(tmp_path / "restarted")]
-    path = tmp_path / "restarted" / "run.json"
-    path.write_text(path.read_text().replace('"finished": true', '"finished": false'))
-    again = torchrun(tmp_path, 0, *flags, "restarted")
-    assert again.returncode == 1
-    assert "has this run, unfinished: add --resume_from_checkpoint true" in again.stderr
-    assert [path.stat().st_mtime_ns for path in checkpoints(tmp_path / "restarted")] == before
-
-
-def test_only_the_launcher_that_started_a_run_goes_on(tmp_path):
-    start_run(tmp_path, {"seed": 1}, resume=False, launcher="here 1")
-
-    assert is_started_by(tmp_path, "here 1")
-    assert not is_started_by(tmp_path, "here 2")
-    assert not is_started_by(tmp_path / "none", "here 1")
-    start_run(tmp_path, {"seed": 1}, resume=True)
-    assert not is_started_by(tmp_path, "here 1")
-    start_run(tmp_path, {"seed": 1}, resume=True, launcher="here 1")
-    # a later part of its command may have failed, such as the fine-tuning after a pre-training
-    finish_run(tmp_path)
-    assert is_started_by(tmp_path, "here 1")

@@ -52,7 +52,7 @@ def test_a_log_has_plain_lines_and_nothing_of_the_libraries(tmp_path, capfd):
     first, last = out.index("\nvalidation\n"), out.index("\ntrain (as many")
     assert first < last
     assert re.search(
-        rf"^next: minbert predict {tmp_path}/out --task \w+ \"a text\"", out, re.MULTILINE
+        rf"^next: minbert predict {tmp_path}/out --task \w+ \"A sentence\.\"", out, re.MULTILINE
     )
     assert transformers.utils.logging.get_verbosity() == level
 

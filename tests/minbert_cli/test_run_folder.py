@@ -10,7 +10,7 @@ import transformers
 from transformers import TrainingArguments
 
 from minbert_cli import run_folder
-from minbert_cli.launch import speak_once
+from minbert_cli.run import speak_once
 from minbert_cli.run_folder import (
     asks_to_resume,
     check_data,
