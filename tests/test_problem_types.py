@@ -286,27 +286,6 @@ def test_errors_and_the_card_show_choices(run):
         assert error["label"] == choices["ABC".index(row["right"])]
         assert error["prediction"] in choices
         assert error["prediction"] in page
-    places = [row[0] for row in blocks["Labels and predictions"]["rows"]]
-    assert places == ["choice 0", "choice 1", "choice 2"]
-
-
-@pytest.mark.parametrize("run", ["ordinal"], indirect=True)
-def test_pages_show_how_far_predictions_are(run):
-    _, folder = run
-    page = (folder / "out" / "report.html").read_text()
-    blocks = read_blocks(folder / "out", "own")
-    distances = read_table(blocks["Distance from the label"])
-    labels = np.array([row["grade"] for row in read_rows(folder)])
-    predictions = np.array([int(row["prediction"]) for row in read_predictions(folder)])
-
-    for title in ("Distance from the label", "Confusion matrix", "Reliability"):
-        assert f"<bdi>{title}</bdi>" in page
-    for row in distances:
-        errors = np.abs(labels - predictions)[labels == int(row["class"])]
-        assert row["labelled"] == len(errors)
-        assert row["mean absolute error"] == pytest.approx(errors.mean())
-        assert row["within one"] == pytest.approx(np.mean(errors <= 1))
-    assert sum(row["labelled"] for row in distances) == len(labels)
 
 
 @pytest.mark.parametrize("run", ["regression"], indirect=True)

@@ -109,7 +109,7 @@ def test_a_class_that_nobody_saw_has_its_row():
     assert [row[1:] for row in rows] == [[0, 0, 0], [0, 2, 2], [0, 2, 2]]
 
 
-def test_many_classes_are_the_most_frequent_ones():
+def test_many_classes_have_the_most_frequent_confusions():
     count = MOST_CLASSES + 5
     labels = np.repeat(np.arange(count), np.arange(1, count + 1))
     predictions = np.where(labels == count - 1, 0, labels)
@@ -119,10 +119,6 @@ def test_many_classes_are_the_most_frequent_ones():
 
     assert "Confusion matrix" not in found
     assert found["Most frequent confusions"].rows == [[str(count - 1), "0", count]]
-    table = found["Labels and predictions"]
-    assert [row[0] for row in table.rows][:2] == [str(count - 1), str(count - 2)]
-    assert len(table.rows) == MOST_CLASSES
-    assert f"of {count} classes" in table.note
 
 
 def test_scores_are_spread():

@@ -165,7 +165,6 @@ def test_a_recipe_takes_a_module_of_evaluate_as_a_metric(write_module, tmp_path)
     assert "wrong" in (out / "report.html").read_text()
     problem = make_problems({"moods": "classification"}, metrics=content["metrics"])["moods"]
     assert problem.headline == ("wrong", "accuracy")
-    assert problem.with_headline("wrong").headline == ("wrong",)
 
 
 def test_a_module_is_loaded_and_computes_without_a_random_number(write_module):

@@ -7,8 +7,8 @@ import pytest
 from huggingface_hub import ModelCard
 
 from tests.trainers import tiny
-from trainers import RunFacts, evaluate_run, write_card, write_results
-from trainers.reports.results import LIBRARIES
+from trainers import RunFacts, evaluate_run, make_problems, write_card, write_results
+from trainers.reports.results import LIBRARIES, Results
 
 TEMPLATE = "---\n{{ card_data }}\n---\n{{ path }}\n{{ results }}\n{{ rows.pairs.test }}\n"
 
@@ -107,6 +107,35 @@ def test_results_are_written(trainer, encoded, facts, tmp_path):
     assert len(list((folder / "predictions").iterdir())) == 9
     first = (folder / "predictions" / "moods-test-output.csv").read_text().splitlines()[1]
     assert first.startswith("moods-0 , ")
+
+
+def test_the_table_is_markdown_with_the_primary_metric_first():
+    metrics = {"moods_accuracy": 0.51234, "moods_macro_f1": 0.4, "my_scores_pearson": -0.125}
+    metrics |= {"my_scores_spearman": 0.25, "mean": 0.2, "leaderboard": 0.47}
+    results = Results(metrics, {"moods": 0.015}, {"moods": 1101, "my_scores": 9})
+    problems = make_problems({"moods": "classification", "my_scores": "similarity"})
+
+    assert results.table(problems).splitlines() == [
+        "| task      | metric      |   value | standard error |  rows |",
+        "| --------- | ----------- | ------: | -------------: | ----: |",
+        "| moods     | accuracy    |  0.5123 |         0.0150 | 1,101 |",
+        "| moods     | macro_f1    |  0.4000 |                | 1,101 |",
+        "| my_scores | pearson     | -0.1250 |                |     9 |",
+        "| my_scores | spearman    |  0.2500 |                |     9 |",
+        "| all       | mean        |  0.2000 |                |       |",
+        "| all       | leaderboard |  0.4700 |                |       |",
+    ]
+
+
+def test_a_template_that_cannot_work_writes_no_card(trainer, encoded, facts, tmp_path):
+    template = tmp_path / "template.md"
+    template.write_text("---\nlicense: mit\n---\n# fixed\n")
+    results = evaluate_run(trainer, select(encoded, "validation"))[0]
+
+    with pytest.raises(ValueError, match="does not read back"):
+        write_card(template, trainer, encoded, results, facts)
+
+    assert not (tmp_path / "run" / "README.md").exists()
 
 
 @pytest.mark.parametrize(

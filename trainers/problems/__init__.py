@@ -7,7 +7,7 @@ from modeling_minbert import MinBertTask, unknown
 from modeling_minbert.heads import ProblemType as ProblemType
 from modeling_minbert.tasks import parse_fields
 
-from .base import Problem
+from .base import AnyProblem
 from .classes import Classification, MultiLabelClassification, MultipleChoice, Ordinal, Paraphrase
 from .contrastive import Contrastive
 from .questions import QuestionAnswering
@@ -16,7 +16,7 @@ from .tags import TokenClassification
 from .text import MaskedLM, NextSentence, Pretraining
 
 # By the names of `TASKS`.
-PROBLEMS: dict[str, type[Problem[Any]]] = {
+PROBLEMS: dict[str, type[AnyProblem]] = {
     "classification": Classification,
     "multi_label_classification": MultiLabelClassification,
     "ordinal": Ordinal,
@@ -33,7 +33,7 @@ PROBLEMS: dict[str, type[Problem[Any]]] = {
 }
 
 
-def read_problems(results: Mapping[str, Any]) -> dict[str, Problem[Any]]:
+def read_problems(results: Mapping[str, Any]) -> dict[str, AnyProblem]:
     """Create the problems of a run from its ``metrics.json``."""
     specs = {task: parse_fields(task, fields) for task, fields in (results["tasks"] or {}).items()}
     types = {task: spec.problem_type for task, spec in specs.items()}
@@ -44,9 +44,9 @@ def make_problems(
     problem_types: Mapping[str, str],
     specs: Mapping[str, MinBertTask] | None = None,
     metrics: Mapping[str, Sequence[str]] | None = None,
-) -> dict[str, Problem[Any]]:
+) -> dict[str, AnyProblem]:
     """Create the problem of each task, with its description (``config.task``) and metrics."""
-    problems: dict[str, Problem[Any]] = {}
+    problems: dict[str, AnyProblem] = {}
     for task, name in problem_types.items():
         if name not in PROBLEMS:
             raise ValueError(f"task {task!r}: {unknown('problem_type', name, PROBLEMS)}")

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from trainers.data.dataset import spread_numbers
 
-from .blocks import Block, Figure, Table
+from .blocks import Block, Cell, Figure, Table
+from .metrics import Array
 
 CALIBRATION_BINS = 10
 # Of more classes than this only the most frequent ones are shown.
@@ -87,7 +88,7 @@ def draw_reliability(
 
 
 def tabulate_confusions(
-    predictions: NDArray[Any], labels: NDArray[Any], count: int, name: Callable[[int], str]
+    predictions: Array, labels: Array, count: int, name: Callable[[int], str]
 ) -> list[Block]:
     """Count how often each of ``count`` classes is predicted for each label, (N,)."""
     from sklearn.metrics import confusion_matrix
@@ -95,16 +96,17 @@ def tabulate_confusions(
     matrix = confusion_matrix(labels.astype(np.int64), predictions, labels=range(count))
     given, predicted = matrix.sum(axis=1).tolist(), matrix.sum(axis=0).tolist()
     if count > MOST_CLASSES:
-        order = np.argsort(-matrix.sum(axis=1), kind="stable")[:MOST_CLASSES].tolist()
-        return [
-            Table(
-                "Labels and predictions",
-                [("class", ""), ("labels", ","), ("predicted", ",")],
-                [[name(number), given[number], predicted[number]] for number in order],
-                f"The {MOST_CLASSES} most frequent of {count} classes.",
-            ),
-            _list_confusions(matrix, name),
+        wrong = matrix * (1 - np.eye(count, dtype=matrix.dtype))
+        order = np.argsort(-wrong, axis=None, kind="stable")[:MOST_CLASSES]
+        places = [divmod(int(place), count) for place in order]
+        rows: list[list[Cell]] = [
+            [name(label), name(other), int(wrong[label, other])]
+            for label, other in places
+            if wrong[label, other]
         ]
+        columns = [("label", ""), ("prediction", ""), ("rows", ",")]
+        note = f"{count} classes are too many for a confusion matrix."
+        return [Table("Most frequent confusions", columns, rows, note)]
     names = [name(number) for number in range(count)]
     rows = [[names[place], *row, given[place]] for place, row in enumerate(matrix.tolist())]
     shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
@@ -120,25 +122,8 @@ def tabulate_confusions(
     ]
 
 
-def _list_confusions(matrix: NDArray[np.int64], name: Callable[[int], str]) -> Table:
-    """List the most frequent confusions of many classes."""
-    wrong = matrix * (1 - np.eye(len(matrix), dtype=matrix.dtype))
-    order = np.argsort(-wrong, axis=None, kind="stable")[:MOST_CLASSES]
-    places = [divmod(int(place), len(matrix)) for place in order]
-    return Table(
-        "Most frequent confusions",
-        [("label", ""), ("prediction", ""), ("rows", ",")],
-        [
-            [name(label), name(predicted), int(wrong[label, predicted])]
-            for label, predicted in places
-            if wrong[label, predicted]
-        ],
-        f"{len(matrix)} classes are too many for a confusion matrix.",
-    )
-
-
 def find_class_errors(
-    probabilities: NDArray[np.float64], predictions: NDArray[Any], labels: NDArray[Any], most: int
+    probabilities: NDArray[np.float64], predictions: Array, labels: Array, most: int
 ) -> list[tuple[int, float]]:
     """Find the wrong rows whose label is least probable: (row, probability of its prediction)."""
     classes = labels.astype(np.int64)
@@ -147,7 +132,7 @@ def find_class_errors(
     return [(int(row), float(probabilities[row, predictions[row]])) for row in wrong[order]]
 
 
-def draw_scatter(title: str, predictions: NDArray[Any], labels: NDArray[Any]) -> Figure:
+def draw_scatter(title: str, predictions: Array, labels: Array) -> Figure:
     """Draw predicted numbers, (N,), over their labels; of many rows an even choice."""
     rows = np.flatnonzero(np.isfinite(predictions))
     chosen = rows[spread_numbers(len(rows), MOST_POINTS)]

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import datasets
 import numpy as np
@@ -22,13 +22,21 @@ from trainers.data.rows import TextSource
 from trainers.files import write_text
 
 from .blocks import Block, Example, Examples
-from .metrics import ACCURACY, EVALUATE, Metric, binomial_error, load_module, make_module_metric
+from .metrics import (
+    ACCURACY,
+    EVALUATE,
+    Array,
+    Metric,
+    binomial_error,
+    load_module,
+    make_module_metric,
+)
 
 logger = logging.getLogger(__name__)
 
 Outputs = TypeVar("Outputs")
 # Turns the logits of a task, (N, K), into predictions, (N,).
-Decode = Callable[[NDArray[Any]], Any]
+Decode = Callable[[Array], Any]
 
 # Longer texts are cut when they are quoted in a report.
 MAX_QUOTED_CHARACTERS = 2000
@@ -99,7 +107,6 @@ class Problem(ABC, Generic[Outputs]):
         self.spec = spec
         known = {metric.name: metric for metric in (*self.metrics, *self.optional_metrics)}
         self._check_metrics(metrics, list(known))
-        self.chosen = tuple(metrics)
         first = {
             name: known[name] if name in known else make_module_metric(name) for name in metrics
         } or {self.metrics[0].name: self.metrics[0]}
@@ -118,13 +125,6 @@ class Problem(ABC, Generic[Outputs]):
     def kind(self) -> type[MinBertTask]:
         """The class of the descriptions of such tasks."""
         return TASKS[self.problem_type]
-
-    def with_headline(self, name: str) -> "Problem[Outputs]":
-        """Return the same problem with one headline metric."""
-        if self.headline == (name,):
-            return self
-        chosen = dict(zip(self.headline, self.chosen, strict=True)).get(name, name)
-        return type(self)(self.task, self.spec, (chosen,))
 
     def _check_metrics(self, chosen: Sequence[str], known: Sequence[str]) -> None:
         if chosen and self.has_fixed_metrics:
@@ -199,7 +199,7 @@ class Problem(ABC, Generic[Outputs]):
         return find_output(outputs, "logits")
 
     def collect(
-        self, values: NDArray[Any], rows: Any, labels: Any = None, decode: Decode | None = None
+        self, values: Array, rows: Any, labels: Any = None, decode: Decode | None = None
     ) -> Outputs:
         """Turn the gathered values of a split into its outputs.
 
@@ -252,7 +252,7 @@ class Problem(ABC, Generic[Outputs]):
         error = self.standard_error(outputs, metrics)
         return Measured(metrics, error, count, self.describe_types(outputs))
 
-    def sample(self, outputs: Outputs) -> tuple[NDArray[Any], NDArray[Any]]:
+    def sample(self, outputs: Outputs) -> tuple[Array, Array]:
         """Return values (N, ...) and labels (N,) of independent rows, for a bootstrap."""
         raise NotImplementedError(f"{self.problem_type} has no predictions to resample")
 
@@ -260,7 +260,7 @@ class Problem(ABC, Generic[Outputs]):
         """Return texts that are equal only for equal rows of a sample, (N,)."""
         raise NotImplementedError(f"{self.problem_type} has no predictions to resample")
 
-    def score(self, values: NDArray[Any], labels: NDArray[Any]) -> float:
+    def score(self, values: Array, labels: Array) -> float:
         """Compute the headline metric of a draw of a sample, (N, ...) -> ()."""
         raise NotImplementedError(f"{self.problem_type} has no predictions to resample")
 
@@ -315,6 +315,9 @@ class Problem(ABC, Generic[Outputs]):
         return '["A sentence."]'
 
 
+AnyProblem: TypeAlias = Problem[Any]
+
+
 def find_output(outputs: Any, *names: str) -> Tensor:
     """Return the first of some outputs of a model that is not None."""
     return next(outputs[name] for name in names if outputs.get(name) is not None)
@@ -335,11 +338,11 @@ class Predicted(NamedTuple):
     """Predictions for rows."""
 
     logits: Any  # (N, K); None if they were read from a file
-    predictions: NDArray[Any]  # class indices, 0 or 1, or scores, (N,)
-    labels: NDArray[Any] | None  # (N,); None if the rows have none
+    predictions: Array  # class indices, 0 or 1, or scores, (N,)
+    labels: Array | None  # (N,); None if the rows have none
 
 
-def _value_of(metric: Metric, predictions: NDArray[Any], labels: NDArray[Any]) -> float | None:
+def _value_of(metric: Metric, predictions: Array, labels: Array) -> float | None:
     """Compute a metric; None if it is undefined and counts as 0, which is never the best value."""
     assert metric.score is not None  # noqa: S101  of other problems
     value = metric.score(predictions, labels)
@@ -401,11 +404,11 @@ class LabelledProblem(Problem[Predicted]):
         return find_output(outputs, "logits").detach(), inputs.get("labels")
 
     @abstractmethod
-    def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
+    def decide(self, logits: Array) -> Array:
         """Turn logits (N, K) into predictions (N,) for a model that cannot decode them."""
 
     def collect(
-        self, values: NDArray[Any], rows: Any, labels: Any = None, decode: Decode | None = None
+        self, values: Array, rows: Any, labels: Any = None, decode: Decode | None = None
     ) -> Predicted:
         if labels is None and self.is_labelled(rows):
             labels = rows["labels"]
@@ -433,8 +436,8 @@ class LabelledProblem(Problem[Predicted]):
                 f"task {self.task!r}: none of the rows has a label, they are all -100; evaluate "
                 "rows with labels"
             )
-        predictions: NDArray[Any] = outputs.predictions.astype(self.dtype)
-        labels: NDArray[Any] = np.asarray(outputs.labels).astype(self.dtype)
+        predictions: Array = outputs.predictions.astype(self.dtype)
+        labels: Array = np.asarray(outputs.labels).astype(self.dtype)
         metrics = {}
         for metric in self.reported:
             value = _value_of(metric, predictions, labels)
@@ -451,13 +454,13 @@ class LabelledProblem(Problem[Predicted]):
     def count(self, outputs: Predicted) -> int:
         return len(outputs.predictions)
 
-    def sample(self, outputs: Predicted) -> tuple[NDArray[Any], NDArray[Any]]:
+    def sample(self, outputs: Predicted) -> tuple[Array, Array]:
         return outputs.predictions.astype(self.dtype), np.asarray(outputs.labels)
 
     def identify(self, outputs: Predicted, rows: Any) -> list[str]:
         return list(map(str, rows["id"][:]))
 
-    def score(self, values: NDArray[Any], labels: NDArray[Any]) -> float:
+    def score(self, values: Array, labels: Array) -> float:
         score = _value_of(self.reported[0], values, labels)
         return 0.0 if score is None else score
 

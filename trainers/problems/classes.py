@@ -39,6 +39,7 @@ from .metrics import (
     MACRO_F1,
     MAE,
     MATTHEWS,
+    Array,
     Metric,
     f1_of_counts,
     score_counts,
@@ -107,7 +108,7 @@ class Calibrated:
         """Divide logits by the temperature."""
         return np.asarray(logits, dtype=np.float64) / self.temperature
 
-    def confidences(self, logits: Any, predictions: NDArray[Any]) -> NDArray[np.float64]:
+    def confidences(self, logits: Any, predictions: Array) -> NDArray[np.float64]:
         """Compute the probability of each prediction, of the same shape."""
         raise NotImplementedError
 
@@ -115,11 +116,11 @@ class Calibrated:
         """Return a problem whose ``gather`` returns logits."""
         return self
 
-    def list_logits(self, values: NDArray[Any], rows: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    def list_logits(self, values: Array, rows: Any) -> tuple[Array, Array]:
         """Return logits, (N, K), and labels, (N,) or (N, K), from the gathered values of rows."""
         return values, np.asarray(rows["labels"])
 
-    def compare(self, logits: Any, predictions: NDArray[Any], labels: NDArray[Any]) -> Fitted:
+    def compare(self, logits: Any, predictions: Array, labels: Array) -> Fitted:
         """Compare confidences with accuracy, before and after the temperature.
 
         Args:
@@ -208,7 +209,7 @@ class ThresholdProblem(Calibrated):
         """Whether decision thresholds are fitted to held-out rows instead of training rows."""
         return bool(self.wanted)
 
-    def decisions(self, predictions: NDArray[Any], labels: NDArray[Any]) -> list[Decision]:
+    def decisions(self, predictions: Array, labels: Array) -> list[Decision]:
         """List what the thresholds reach for ``wanted``; empty without a goal.
 
         Predictions and labels are 0 or 1, (N,) or (N, K); labels of -100 do not count.
@@ -275,7 +276,7 @@ class ClassProblem(Calibrated, LabelledProblem):
         return self.spec is None or self.spec.loss_function.smooths_labels
 
     @abstractmethod
-    def probabilities(self, logits: NDArray[Any]) -> NDArray[np.float64]:
+    def probabilities(self, logits: Array) -> NDArray[np.float64]:
         """Turn logits (N, K) into probabilities, (N, C)."""
 
     error_size = "probability"
@@ -359,7 +360,7 @@ class ClassProblem(Calibrated, LabelledProblem):
                 columns["suggested_label"][row] = self.format_label(suggested)
         return columns
 
-    def confidences(self, logits: Any, predictions: NDArray[Any]) -> NDArray[np.float64]:
+    def confidences(self, logits: Any, predictions: Array) -> NDArray[np.float64]:
         chosen = predictions.astype(np.int64)[:, None]
         return np.take_along_axis(self.probabilities(logits), chosen, axis=1)[:, 0]
 
@@ -376,14 +377,14 @@ class Classification(ClassProblem):
     def label_range(self) -> tuple[float, float] | None:
         return (0, len(self.names) - 1) if self.names else None
 
-    def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
+    def decide(self, logits: Array) -> Array:
         return logits.argmax(axis=-1)
 
     @staticmethod
     def format_value(value: float) -> str:
         return str(int(value))
 
-    def probabilities(self, logits: NDArray[Any]) -> NDArray[np.float64]:
+    def probabilities(self, logits: Array) -> NDArray[np.float64]:
         return np.asarray(softmax(self.scale(logits), axis=1))
 
 
@@ -396,34 +397,10 @@ class Ordinal(Classification):
     header = ""
     smooths_labels = False  # a share of a label would be as likely far away as nearby
 
-    def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
+    def decide(self, logits: Array) -> Array:
         """Choose the median class, as `OrdinalHead.decode`."""
         above = self.probabilities(logits)[:, :0:-1].cumsum(axis=1)
         return (above > 0.5).sum(axis=1)
-
-    def tabulate_classes(self, outputs: Predicted) -> list[Block]:
-        """Add for each class how far its rows are predicted from it."""
-        labels = np.asarray(outputs.labels).astype(np.int64)
-        distances = np.abs(outputs.predictions.astype(np.int64) - labels)
-        classes, counts = np.unique(labels, return_counts=True)
-        most = np.sort(classes[np.argsort(-counts, kind="stable")[:MOST_CLASSES]])
-        rows: list[list[Cell]] = []
-        for number in most.tolist():
-            chosen = distances[labels == number]
-            means = [float(chosen.mean()), float((chosen <= 1).mean())]
-            rows.append([self.name_of(number), len(chosen), *means])
-        columns = [
-            ("class", ""),
-            ("labelled", ","),
-            ("mean absolute error", ".3f"),
-            ("within one", ".1%"),
-        ]
-        note = (
-            "Mean absolute error in classes, and the share of rows that are predicted as their "
-            "class or a neighbor of it."
-        )
-        table = Table("Distance from the label", columns, rows, note)
-        return [*super().tabulate_classes(outputs), table]
 
 
 class Paraphrase(ThresholdProblem, ClassProblem):
@@ -447,10 +424,10 @@ class Paraphrase(ThresholdProblem, ClassProblem):
         chosen = None if self.spec is None else self.spec.probability_threshold
         return [self.name_of(1)], [0.5 if chosen is None else chosen]
 
-    def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
+    def decide(self, logits: Array) -> Array:
         return (logits[:, 0] > 0).astype(np.int64)
 
-    def probabilities(self, logits: NDArray[Any]) -> NDArray[np.float64]:
+    def probabilities(self, logits: Array) -> NDArray[np.float64]:
         """Compute the sigmoid of the logits, and its complement, (N, 2)."""
         values = self.scale(logits)[:, :1]
         return np.concatenate([expit(-values), expit(values)], axis=1)
@@ -459,28 +436,28 @@ class Paraphrase(ThresholdProblem, ClassProblem):
         return [*super().tabulate_classes(outputs), *self.tabulate_decisions(outputs)]
 
 
-def _count(predictions: NDArray[Any], labels: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+def _count(predictions: Array, labels: Array) -> tuple[Array, ...]:
     """Count the hits, the predictions and the labels of each label, (N, K) -> (K,)."""
     predicted, given = (predictions == 1) & (labels != IGNORED_LABEL), labels == 1
     return tuple(mask.sum(axis=0) for mask in (predicted & given, predicted, given))
 
 
-def micro_f1(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
+def micro_f1(predictions: Array, labels: Array) -> float:
     """F1 of all labels of all rows together."""
     return float(f1_of_counts(*(counts.sum() for counts in _count(predictions, labels))))
 
 
-def macro_f1(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
+def macro_f1(predictions: Array, labels: Array) -> float:
     """Mean F1 of the labels, 0 for one that no row has."""
     return float(f1_of_counts(*_count(predictions, labels)).mean())
 
 
-def exact_match(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
+def exact_match(predictions: Array, labels: Array) -> float:
     """Share of the rows all of whose labels are right or unknown."""
     return float(is_right(predictions, labels).all(axis=1).mean())
 
 
-def is_right(predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.bool_]:
+def is_right(predictions: Array, labels: Array) -> NDArray[np.bool_]:
     """Return which predictions are not wrong, of the same shape: labels of -100 are unknown."""
     return (predictions == labels) | (labels == IGNORED_LABEL)
 
@@ -531,7 +508,7 @@ class MultiLabelClassification(ThresholdProblem, LabelledProblem):
 
     # Evaluation
 
-    def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
+    def decide(self, logits: Array) -> Array:
         return (logits > 0).astype(np.int64)
 
     def describe_types(self, outputs: Predicted) -> list[dict[str, Any]]:
@@ -593,7 +570,7 @@ class MultiLabelClassification(ThresholdProblem, LabelledProblem):
         """Compute the probability of each decision, (N, K)."""
         return self.confidences(outputs.logits, outputs.predictions)
 
-    def confidences(self, logits: Any, predictions: NDArray[Any]) -> NDArray[np.float64]:
+    def confidences(self, logits: Any, predictions: Array) -> NDArray[np.float64]:
         probabilities = expit(self.scale(logits))
         return np.where(predictions == 1, probabilities, 1 - probabilities)
 
@@ -621,7 +598,7 @@ class MultipleChoice(ClassProblem):
                 f"list of {count or 'S'} sequences, one for each choice, for every row"
             )
 
-    def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
+    def decide(self, logits: Array) -> Array:
         return logits.argmax(axis=-1)
 
     @staticmethod
@@ -631,26 +608,14 @@ class MultipleChoice(ClassProblem):
     def name_of(self, number: int) -> str:
         return str(number)
 
-    def probabilities(self, logits: NDArray[Any]) -> NDArray[np.float64]:
+    def probabilities(self, logits: Array) -> NDArray[np.float64]:
         return np.asarray(softmax(self.scale(logits), axis=1))
 
     def find_label_issues(self, outputs: Predicted) -> None:
         return None  # labels are compared by class
 
     def tabulate_classes(self, outputs: Predicted) -> list[Block]:
-        """Count the places of the choices, which are not confused as classes are."""
-        labels = np.asarray(outputs.labels).astype(np.int64)
-        count = self.probabilities(outputs.logits).shape[1]
-        given, predicted = (
-            np.bincount(values.astype(np.int64), minlength=count).tolist()
-            for values in (labels, outputs.predictions)
-        )
-        rows = [
-            [f"choice {place}", *pair]
-            for place, pair in enumerate(zip(given, predicted, strict=True))
-        ][:MOST_CLASSES]
-        columns = [("place", ""), ("labels", ","), ("predicted", ",")]
-        return [Table("Labels and predictions", columns, rows)]
+        return []  # the places of the choices are not confused as classes are
 
     def show_row(
         self, evaluated: Evaluated[Predicted], row: int, label: str, prediction: str, size: float

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from modeling_minbert.pooled_types import ContrastiveTask
@@ -12,10 +11,10 @@ from trainers.data.dataset import Rows
 from trainers.data.rows import FlatRows, TextSource
 
 from .base import Problem, find_output
-from .metrics import Metric, binomial_error, embedding_metrics
+from .metrics import Array, Metric, binomial_error, embedding_metrics
 
 
-class Contrastive(Problem[NDArray[Any]]):
+class Contrastive(Problem[Array]):
     """Vectors of length 1 for the S sentences of each row, (N, S, D)."""
 
     problem_type = "contrastive"
@@ -48,9 +47,9 @@ class Contrastive(Problem[NDArray[Any]]):
         vectors = find_output(outputs, "logits").detach()
         return vectors, torch.zeros(len(vectors), device=vectors.device)
 
-    def compute_metrics(self, outputs: NDArray[Any]) -> dict[str, float]:
+    def compute_metrics(self, outputs: Array) -> dict[str, float]:
         return embedding_metrics(outputs)
 
-    def standard_error(self, outputs: NDArray[Any], metrics: Mapping[str, float]) -> float | None:
+    def standard_error(self, outputs: Array, metrics: Mapping[str, float]) -> float | None:
         name = self.headline[0]
         return binomial_error(metrics[name], len(outputs)) if name in metrics else None

@@ -26,7 +26,7 @@ from trainers.files import write_text
 from .analysis import calibrate, draw_reliability
 from .base import Decode, Evaluated, Problem, quote
 from .blocks import Block, Cell, Example, Examples, Table
-from .metrics import Metric
+from .metrics import Array, Metric
 
 
 class Answer(NamedTuple):
@@ -219,7 +219,7 @@ class QuestionAnswering(Problem[Answered]):
         return torch.stack([outputs["start_logits"], outputs["end_logits"]], dim=-1)
 
     def collect(
-        self, values: NDArray[Any], rows: Any, labels: Any = None, decode: Decode | None = None
+        self, values: Array, rows: Any, labels: Any = None, decode: Decode | None = None
     ) -> Answered:
         columns = {name: rows[name][:] for name in WINDOW_COLUMNS}
         answers = find_answers(columns, np.asarray(values), self.spec or QuestionAnsweringTask())
@@ -239,12 +239,12 @@ class QuestionAnswering(Problem[Answered]):
     def count(self, outputs: Answered) -> int:
         return len(outputs.predictions)
 
-    def sample(self, outputs: Answered) -> tuple[NDArray[Any], NDArray[Any]]:
+    def sample(self, outputs: Answered) -> tuple[Array, Array]:
         texts = [answer.text for answer in outputs.predictions]
         f1 = score_answers(texts, outputs.labels or [], some_impossible=self.is_v2)[1]
         return f1, np.zeros(len(f1))
 
-    def score(self, values: NDArray[Any], labels: NDArray[Any]) -> float:
+    def score(self, values: Array, labels: Array) -> float:
         return float(values.mean())
 
     def identify(self, outputs: Answered, rows: Any) -> list[str]:

@@ -17,6 +17,7 @@ from .blocks import Block, Table
 from .metrics import (
     PEARSON,
     SPEARMAN,
+    Array,
     Metric,
     Score,
     mean_absolute_error,
@@ -46,7 +47,7 @@ class Similarity(LabelledProblem):
         low, high = self.spec.score_range
         return low, high
 
-    def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
+    def decide(self, logits: Array) -> Array:
         return logits[:, 0].astype(np.float64)
 
     @staticmethod
@@ -90,12 +91,12 @@ SCORES: dict[str, Score] = {
 ERRORS = ("rmse", "mae")
 
 
-def as_matrix(values: NDArray[Any]) -> NDArray[np.float64]:
+def as_matrix(values: Array) -> NDArray[np.float64]:
     """Return values of one target, (N,), or several, (N, K), as (N, K)."""
     return np.asarray(values, dtype=np.float64).reshape(len(values), -1)
 
 
-def score_targets(score: Score, predictions: NDArray[Any], labels: NDArray[Any]) -> list[float]:
+def score_targets(score: Score, predictions: Array, labels: Array) -> list[float]:
     """Score each target by the rows that have its label; NaN for a target without any."""
     values = []
     for predicted, given in zip(as_matrix(predictions).T, as_matrix(labels).T, strict=True):
@@ -104,9 +105,7 @@ def score_targets(score: Score, predictions: NDArray[Any], labels: NDArray[Any])
     return values
 
 
-def mean_over_targets(
-    score: Score, undefined: float, predictions: NDArray[Any], labels: NDArray[Any]
-) -> float:
+def mean_over_targets(score: Score, undefined: float, predictions: Array, labels: Array) -> float:
     """Average a metric over the targets that have labels; NaN if it is undefined for all."""
     values = np.asarray(score_targets(score, predictions, labels))
     values = values[(as_matrix(labels) != MISSING).any(axis=0)]
@@ -175,11 +174,11 @@ class Regression(LabelledProblem):
     def _has_several(self) -> bool:
         return len(self.names) > 1
 
-    def decide(self, logits: NDArray[Any]) -> NDArray[Any]:
+    def decide(self, logits: Array) -> Array:
         return logits[:, 0] if logits.shape[1:] == (1,) else logits
 
     def collect(
-        self, values: NDArray[Any], rows: Any, labels: Any = None, decode: Decode | None = None
+        self, values: Array, rows: Any, labels: Any = None, decode: Decode | None = None
     ) -> Predicted:
         found = super().collect(values, rows, labels, decode)
         is_column = found.labels is not None and found.labels.shape[1:] == (1,)

@@ -24,7 +24,7 @@ from trainers.files import write_text
 from .base import Decode, Evaluated, Problem, find_output
 from .blocks import Block, Cell, Example, Examples, Table
 from .classes import Calibrated
-from .metrics import Metric, f1_of_counts, score_counts
+from .metrics import Array, Metric, f1_of_counts, score_counts
 
 Numbers = NDArray[np.int64]
 # Label of a word whose tag is unknown.
@@ -127,7 +127,7 @@ class TokenClassification(Calibrated, Problem[Tagged]):
         return filled[0], filled[1]
 
     def collect(
-        self, values: NDArray[Any], rows: Any, labels: Any = None, decode: Decode | None = None
+        self, values: Array, rows: Any, labels: Any = None, decode: Decode | None = None
     ) -> Tagged:
         """Join the tags (R, words) of windows of sentences, filled with -100."""
         labels = [row[row != IGNORED_LABEL] for row in map(np.asarray, rows["labels"])]
@@ -164,12 +164,12 @@ class TokenClassification(Calibrated, Problem[Tagged]):
             types.append({"name": name, **score_counts(counts), **sizes})
         return types
 
-    def sample(self, outputs: Tagged) -> tuple[NDArray[Any], NDArray[Any]]:
+    def sample(self, outputs: Tagged) -> tuple[Array, Array]:
         """Count the right, predicted and labelled entities of each sentence, (N, 3)."""
         counts = count_entities(outputs, self.tag_names)[1]
         return counts, np.zeros(len(counts))
 
-    def score(self, values: NDArray[Any], labels: NDArray[Any]) -> float:
+    def score(self, values: Array, labels: Array) -> float:
         return float(f1_of_counts(*values.sum(axis=0)))
 
     def identify(self, outputs: Tagged, rows: Any) -> list[str]:
@@ -234,7 +234,7 @@ class TokenClassification(Calibrated, Problem[Tagged]):
             blocks.append(Examples("Worst errors", worst, "wrong tags", ".1%", note))
         return blocks
 
-    def confidences(self, logits: Any, predictions: NDArray[Any]) -> NDArray[np.float64]:
+    def confidences(self, logits: Any, predictions: Array) -> NDArray[np.float64]:
         likely = softmax(self.scale(logits), axis=1)
         return np.take_along_axis(likely, predictions[:, None], axis=1)[:, 0]
 
@@ -252,7 +252,7 @@ class TokenLogits(TokenClassification):
         filled[places] = logits[tokens]
         return filled, filled[..., 0]  # without labels the Trainer computes no metrics
 
-    def list_logits(self, values: NDArray[Any], rows: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    def list_logits(self, values: Array, rows: Any) -> tuple[Array, Array]:
         labels = [row[row != IGNORED_LABEL] for row in map(np.asarray, rows["labels"])]
         logits = [row[: len(given)] for row, given in zip(values, labels, strict=True)]
         return np.concatenate(logits), np.concatenate(labels)

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -15,7 +14,7 @@ from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import FlatRows, TextSource
 
 from .base import Problem, find_output
-from .metrics import Metric, binomial_error
+from .metrics import Array, Metric, binomial_error
 
 # What is summed up for every row.
 SCORES = ("mlm_nll", "mlm_correct", "mlm_targets", "nsp_nll", "nsp_correct")
@@ -30,7 +29,7 @@ MLM_METRICS = (
 NSP_METRICS = (Metric("nsp_accuracy"), Metric("nsp_loss", lower_is_better=True, is_loss=True))
 
 
-class TextProblem(Problem[NDArray[Any]]):
+class TextProblem(Problem[Array]):
     """Sums for each row, ``SCORES``, (N, 5); all logits would not fit in memory."""
 
     # Of the pre-trained model in its card: the class that loads it, and the names of its heads.
@@ -72,7 +71,7 @@ class TextProblem(Problem[NDArray[Any]]):
             scores[:, 4] = (logits.argmax(dim=-1) == labels).float()
         return scores, torch.zeros(rows, device=device)
 
-    def compute_metrics(self, outputs: NDArray[Any]) -> dict[str, float]:
+    def compute_metrics(self, outputs: Array) -> dict[str, float]:
         """Compute the metrics from sums, (N, 5); losses are means in nats over tokens or rows."""
         sums = dict(zip(SCORES, outputs.astype(np.float64).sum(axis=0).tolist(), strict=True))
         targets, rows = max(1.0, sums["mlm_targets"]), max(1, len(outputs))
@@ -85,7 +84,7 @@ class TextProblem(Problem[NDArray[Any]]):
         }
         return {metric.name: values[metric.name] for metric in self.metrics}
 
-    def standard_error(self, outputs: NDArray[Any], metrics: Mapping[str, float]) -> float:
+    def standard_error(self, outputs: Array, metrics: Mapping[str, float]) -> float:
         """Of tokens, that of a ratio of sums over rows: tokens of a row are not independent."""
         if not self.kind.predicts_masked_tokens:
             return binomial_error(float(np.mean(outputs[:, 4] > 0.5)), len(outputs))

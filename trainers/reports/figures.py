@@ -13,7 +13,7 @@ from math import isfinite
 from typing import Any
 
 from trainers.data.dataset import spread_numbers
-from trainers.problems.base import Problem
+from trainers.problems.base import AnyProblem
 from trainers.problems.blocks import Figure, Points
 
 # By the name of the variable in the style sheet: ``dev`` is held out, ``train`` is training.
@@ -49,7 +49,7 @@ MOST_POINTS = 200
 
 def draw_curves(
     history: Sequence[Mapping[str, float]],
-    problem: Problem[Any],
+    problem: AnyProblem,
     kept: int | None = None,
     pace: float = 0.0,
 ) -> list[Figure]:

@@ -17,7 +17,7 @@ import torch
 
 from trainers.data.dataset import Rows
 from trainers.files import write_text
-from trainers.problems.base import Evaluated, Problem
+from trainers.problems.base import AnyProblem, Evaluated
 from trainers.problems.blocks import Block, Cell, Code, Figure, Number, Numbers, Table
 from trainers.problems.metrics import AGGREGATES
 from trainers.training.multitask import MultiTaskTrainer
@@ -75,14 +75,7 @@ def report_run(
         sections = [
             _make_results(trainer, results),
             *(
-                Section(
-                    task,
-                    _list_notes(problem, facts.data.get(task, "")),
-                    [
-                        *_draw_history(trainer, problem),
-                        *_describe_task(problem, encoded[task], outputs, texts, examples),
-                    ],
-                )
+                _make_task(trainer, problem, facts, encoded[task], outputs, texts, examples)
                 for task, problem in trainer.problems.items()
             ),
             _make_training(trainer, facts),
@@ -237,45 +230,43 @@ def _find_kept(trainer: MultiTaskTrainer) -> tuple[int | None, float]:
     return None if not best or best == state.global_step else best, pace
 
 
-def _draw_history(trainer: MultiTaskTrainer, problem: Problem[Any]) -> list[Figure]:
-    return draw_curves(trainer.state.log_history, problem, *_find_kept(trainer))
-
-
-def _list_notes(problem: Problem[Any], data: str) -> list[str]:
-    """Describe a task in sentences."""
+def _make_task(
+    trainer: MultiTaskTrainer,
+    problem: AnyProblem,
+    facts: RunFacts,
+    splits: Mapping[str, Any],
+    outputs: Mapping[tuple[str, str], Any],
+    texts: Mapping[str, datasets.Dataset] | None,
+    examples: int,
+) -> Section:
+    """Show the curves of a task, and the predictions for its labelled validation rows."""
+    task = problem.task
     known = {key: getattr(problem.spec, key, None) for key in HEAD_KEYS}
-    facts = [f"{key.replace('_', ' ')} {value}" for key, value in known.items() if value]
-    notes = [f"{', '.join([problem.problem_type, *facts])}; data: {data}", problem.caution]
+    head = [f"{key.replace('_', ' ')} {value}" for key, value in known.items() if value]
+    notes = [f"{', '.join([problem.problem_type, *head])}; data: {facts.data.get(task, '')}"]
+    if problem.caution:
+        notes.append(problem.caution)
     if not problem.kind.is_pretraining:
         notes.append(
             "The training loss is the mean over the steps since the previous point, with dropout; "
             "the held-out loss is without dropout."
         )
-    return list(filter(None, notes))
-
-
-def _describe_task(
-    problem: Problem[Any],
-    splits: Mapping[str, Any],
-    outputs: Mapping[tuple[str, str], Any],
-    texts: Mapping[str, datasets.Dataset] | None,
-    examples: int,
-) -> list[Block]:
-    """Describe the predictions for the labelled validation rows of a task."""
+    curves = draw_curves(trainer.state.log_history, problem, *_find_kept(trainer))
     held_out = {
         split: output
-        for (task, split), output in outputs.items()
-        if task == problem.task and split != "train" and problem.is_labelled(splits[split])
+        for (name, split), output in outputs.items()
+        if name == task and split != "train" and problem.is_labelled(splits[split])
     }
     if "validation" not in held_out:
-        return []
+        return Section(task, notes, curves)
     output, rows = held_out["validation"], splits["validation"]
-    quoted = (texts or {}).get(problem.task)
+    quoted = (texts or {}).get(task)
     labelled = problem.find_labelled(output)
     if labelled is not None:
         output, rows = problem.keep_rows(output, labelled), rows.select(labelled)
         quoted = None if quoted is None else quoted.select(labelled)
-    return problem.describe(Evaluated(output, rows, quoted, examples, held_out))
+    blocks = problem.describe(Evaluated(output, rows, quoted, examples, held_out))
+    return Section(task, notes, [*curves, *blocks])
 
 
 def _make_training(trainer: MultiTaskTrainer, facts: RunFacts) -> Section:

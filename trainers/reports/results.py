@@ -12,7 +12,7 @@ import numpy as np
 
 from trainers.data.dataset import Rows
 from trainers.files import replaced_when_done, write_text
-from trainers.problems.base import Measured, Problem
+from trainers.problems.base import AnyProblem, Measured
 from trainers.problems.metrics import AGGREGATES, glue_score
 from trainers.training.multitask import MultiTaskTrainer
 
@@ -33,7 +33,7 @@ class Results:
         default_factory=dict
     )  # by task with entities, labels or targets
 
-    def table(self, problems: Mapping[str, Problem[Any]]) -> str:
+    def table(self, problems: Mapping[str, AnyProblem]) -> str:
         """Format the metrics in Markdown, the headline of each task first, and entity types.
 
         Means over the tasks appear if there are several.
@@ -238,7 +238,7 @@ def write_results(
     write_text(folder / "metrics.json", json.dumps(content, indent=2) + "\n")
 
 
-def write_sample(path: Path, problem: Problem[Any], outputs: Any, rows: Any) -> None:
+def write_sample(path: Path, problem: AnyProblem, outputs: Any, rows: Any) -> None:
     """Write what ``minbert experiments compare`` resamples: ids, values and labels of rows."""
     labelled = problem.find_labelled(outputs)
     if labelled is not None:

@@ -17,7 +17,7 @@ import datasets
 from trainers.data.dataset import Rows
 from trainers.files import replaced_when_done, write_text
 from trainers.problems import PROBLEMS
-from trainers.problems.base import Problem
+from trainers.problems.base import AnyProblem
 
 from .results import file_split
 
@@ -26,7 +26,7 @@ TEXTS = ("sentence1", "sentence2", "choices")
 
 def write_tables(
     output_dir: str | os.PathLike[str],
-    problems: Mapping[str, Problem[Any]],
+    problems: Mapping[str, AnyProblem],
     rows: Mapping[tuple[str, str], datasets.Dataset],
     outputs: Mapping[tuple[str, str], Any],
     *,
