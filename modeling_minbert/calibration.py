@@ -9,7 +9,7 @@ section 4.2). A threshold is the probability from which a row has a label.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -46,20 +46,17 @@ class CalibratedTask(HeadTask):
     def check_likelihood(self, key: str) -> None:
         """Refuse a key that needs probabilities if the loss trains none."""
         if not self.is_likelihood:
-            names = getattr(self, "losses", LOSSES)
-            fitting = [name for name in names if LOSSES[name].is_likelihood]
+            fitting = [name for name in getattr(self, "losses", ()) if LOSSES[name].is_likelihood]
             raise ValueError(
                 f"{key} needs probabilities, which loss {getattr(self, 'loss', None)!r} does not "
                 f"train: use loss {' or '.join(fitting)}, or leave it out"
             )
 
     def validate_temperature(self) -> None:
-        """Refuse what cannot divide logits."""
         if self.temperature is not None and not 0 < self.temperature < math.inf:
             raise ValueError(f"temperature={self.temperature} must be above 0")
 
     def validate_calibrate(self) -> None:
-        """Refuse calibration without probabilities."""
         if self.calibrate:
             self.check_likelihood("calibrate=True")
 
@@ -85,8 +82,9 @@ class CalibratedHead:
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """Convert logits (n, K) to probabilities of the labels."""
-        plain = self.task.temperature is None
-        return self.likelihoods(logits if plain else logits.float() / self.temperature)
+        if self.task.temperature is not None:
+            logits = logits.float() / self.temperature
+        return self.likelihoods(logits)
 
     def pipeline_logits(self, logits: Tensor) -> Tensor:
         """See `PooledHead`."""
@@ -173,12 +171,15 @@ class ThresholdTask(CalibratedTask):
             `{"precision": 0.9}` for the highest recall with a precision of at least 0.9,
             `{"recall": 0.9}` for the highest precision with such a recall; None for the default of
             the type. If no threshold reaches it, the one that comes nearest is taken.
+        thresholds: Probability, in [0, 1], above which each decision is yes: one for every logit;
+            None means 0.5 for all. Training chooses them on the validation rows, whose metrics are
+            optimistic from then on: measure on a test set.
     """
 
     threshold_for: dict[str, float | int] | None = field(default=None, metadata=RECIPE)
+    thresholds: list[float | int] | None = field(default=None, metadata=TRAINING)
 
     def validate_threshold_for(self) -> None:
-        """Refuse what is not one goal, and goals without probabilities."""
         wanted = self.threshold_for
         if wanted is None:
             return
@@ -190,18 +191,80 @@ class ThresholdTask(CalibratedTask):
             )
         self.check_likelihood(f"threshold_for={wanted}")
 
-
-class Candidates(NamedTuple):
-    """All different decisions of rows by a threshold on their probabilities, (M,) each."""
-
-    thresholds: Tensor  # 0.5, and the middles between two neighboring probabilities
-    hits: Tensor  # rows above the threshold that belong there
-    predicted: Tensor  # rows above it
-    given: Tensor  # rows that belong above, ()
+    def validate_thresholds(self) -> None:
+        chosen, count = self.thresholds, self.num_logits
+        if chosen is not None and (len(chosen) != count or not all(0 <= x <= 1 for x in chosen)):
+            numbers = "one number" if count == 1 else f"{count} numbers"
+            raise ValueError(f"thresholds={chosen} must be {numbers} in [0, 1]")
 
 
-def list_candidates(values: Tensor, is_above: Tensor) -> Candidates:
-    """List the thresholds that decide rows with probabilities (N,) and labels (N,) differently."""
+class ThresholdHead(CalibratedHead):
+    """What heads with a yes-or-no decision for each logit share.
+
+    Attributes:
+        rare: Rows with a label, by its number, where they were too few for a threshold.
+    """
+
+    is_binary = True
+    rare: dict[int, int]
+
+    @property
+    def has_threshold(self) -> bool:
+        """Whether there are thresholds to fit."""
+        return True
+
+    @property
+    def thresholds(self) -> list[float]:
+        """Probability above which a decision is yes, (K,)."""
+        return self.task.thresholds or [0.5] * self.task.num_logits
+
+    def decide(self, logits: Tensor) -> Tensor:
+        """Return 1 for yes, else 0, (n, K)."""
+        if self.task.thresholds is None:
+            return (logits > 0).long()
+        # float64, so that a threshold lies between two neighboring probabilities; compared without
+        # the temperature, whose rounding could otherwise change a decision
+        plain = [rescale(threshold, self.temperature) for threshold in self.thresholds]
+        thresholds = torch.tensor(plain, dtype=torch.float64, device=logits.device)
+        return (logits.float().sigmoid() > thresholds).long()
+
+    def fit_threshold(self, logits: Tensor, labels: Tensor) -> list[float]:
+        """Choose for each logit the threshold with the best F1, or that of `threshold_for`.
+
+        Ties of F1 go to the nearest to 0.5. Logits and labels, -100 for rows that do not count, are
+        (n, K). A threshold stays if no row with a finite logit is labelled, and without
+        `threshold_for` also if fewer than `FEWEST_POSITIVES` have the label; `rare` lists these.
+        """
+        if not (labels != -100).any():
+            raise ValueError("no labelled rows to choose thresholds by")
+        chosen, self.rare = list(self.thresholds), {}
+        columns = zip(logits.float().unbind(dim=1), labels.unbind(dim=1), strict=True)
+        for number, (values, given) in enumerate(columns):
+            counted = (given != -100) & values.isfinite()
+            if not counted.any():
+                continue
+            above = given[counted] > 0.5
+            if self.task.threshold_for is None and above.sum() < FEWEST_POSITIVES:
+                self.rare[number] = int(above.sum())
+                continue
+            best = choose_threshold(values[counted].sigmoid(), above, self.task.threshold_for)
+            if best is not None:
+                chosen[number] = rescale(best, 1 / self.temperature)
+        self.task.thresholds = chosen
+        return chosen
+
+    def move_thresholds(self, factor: float) -> None:
+        if self.task.thresholds is not None:
+            self.task.thresholds = [rescale(each, factor) for each in self.task.thresholds]
+
+
+def list_candidates(values: Tensor, is_above: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """List the thresholds that decide rows with probabilities (N,) and labels (N,) differently.
+
+    Returns:
+        0.5 and the middles between two neighboring probabilities, (M,), the rows above each of them
+        that belong there, and all rows above it.
+    """
     ordered, order = values.double().sort()
     above = is_above[order].double()
     # hits and predictions if the first n lie below
@@ -213,7 +276,7 @@ def list_candidates(values: Tensor, is_above: Tensor) -> Candidates:
     at_half = (ordered <= 0.5).sum().unsqueeze(0)
     thresholds = torch.cat([middles[places], middles.new_tensor([0.5])])
     places = torch.cat([places, at_half])
-    return Candidates(thresholds, hits[places], predicted[places], above.sum())
+    return thresholds, hits[places], predicted[places]
 
 
 def best_f1_threshold(values: Tensor, is_above: Tensor) -> float:
@@ -221,8 +284,8 @@ def best_f1_threshold(values: Tensor, is_above: Tensor) -> float:
 
     It is 0.5, or the middle between two neighboring probabilities.
     """
-    found = list_candidates(values, is_above)
-    return _choose(found, 2 * found.hits / (found.predicted + found.given).clamp(min=1))
+    thresholds, hits, predicted = list_candidates(values, is_above)
+    return _choose(thresholds, 2 * hits / (predicted + is_above.sum()).clamp(min=1))
 
 
 def choose_threshold(
@@ -236,21 +299,21 @@ def choose_threshold(
     """
     if wanted is None:
         return best_f1_threshold(values, is_above)
-    found = list_candidates(values, is_above)
-    if not found.given:
+    if not is_above.any():
         return None
+    thresholds, hits, predicted = list_candidates(values, is_above)
     # without predictions there is no precision
-    precision = (found.hits / found.predicted).masked_fill(found.predicted == 0, 0)
-    recall = found.hits / found.given
+    precision = (hits / predicted).masked_fill(predicted == 0, 0)
+    recall = hits / is_above.sum()
     ((name, least),) = wanted.items()
     goal, other = (precision, recall) if name == "precision" else (recall, precision)
     capped = goal.clamp(max=least)  # all that reach it are equally good
-    return _choose(found, capped, other, goal)
+    return _choose(thresholds, capped, other, goal)
 
 
-def _choose(found: Candidates, *scores: Tensor) -> float:
+def _choose(thresholds: Tensor, *scores: Tensor) -> float:
     """Return the threshold with the highest score; ties go by the next one, at last to 0.5."""
-    kept = torch.ones_like(found.thresholds, dtype=torch.bool)
-    for score in (*scores, -(found.thresholds - 0.5).abs()):
+    kept = torch.ones_like(thresholds, dtype=torch.bool)
+    for score in (*scores, -(thresholds - 0.5).abs()):
         kept &= score == score[kept].max()
-    return float(found.thresholds[kept][0])
+    return float(thresholds[kept][0])

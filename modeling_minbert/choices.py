@@ -4,7 +4,6 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -17,7 +16,7 @@ from transformers.modeling_outputs import MultipleChoiceModelOutput
 from .calibration import CalibratedHead, CalibratedTask
 from .distillation import IMPOSSIBLE, match_classes
 from .heads import DATA, Fields, Inputs, MinBertTask, RowKind, TaskBatch, ids_of
-from .inference import Predictor, check_top_k, check_unicode, stream
+from .inference import PooledPredictor, check_unicode, stream
 from .losses import Target
 from .pooled import PairEncoding, PooledHead, PooledTask
 from .texts import Encoded, Row, pair_choices, tokenize
@@ -33,15 +32,6 @@ class Question(NamedTuple):
         """Return the two texts of the sequence of each choice."""
         return pair_choices(self.texts, self.choices)
 
-    def describe(self, probabilities: Tensor, top_k: int | None) -> Any:
-        """Describe the most probable choice, or with `top_k` a list of them."""
-        ranks = probabilities.argsort(descending=True, stable=True).tolist()
-        described = [
-            {"choice": self.choices[place], "index": place, "score": float(probabilities[place])}
-            for place in ranks[: 1 if top_k is None else top_k]
-        ]
-        return described[0] if top_k is None else described
-
 
 def check_questions(rows: Sequence[Any], task: str, first: int = 0) -> Iterator[Question]:
     """Check rows of a context, optionally a question, and a list of at least two choices.
@@ -50,23 +40,21 @@ def check_questions(rows: Sequence[Any], task: str, first: int = 0) -> Iterator[
     """
     if isinstance(rows, str):
         raise TypeError(f"{task}: pass a list of rows, not one string")
-    return (_check_question(row, index, task) for index, row in enumerate(rows, first))
+    for index, given in enumerate(rows, first):
+        row = tuple(given) if isinstance(given, tuple | list) else ()
+        texts, choices = row[:-1], row[-1] if row and isinstance(row[-1], tuple | list) else ()
+        is_text = all(isinstance(text, str) for text in (*texts, *choices))
+        if len(texts) not in (1, 2) or len(choices) < 2 or not is_text:
+            raise ValueError(
+                f"{task}: row {index} must be a context, optionally a question, and a list of at "
+                "least two choices, as in ('A context.', ['A choice.', 'Another one.']), got "
+                f"{given!r}"
+            )
+        check_unicode((*texts, *choices), index, task)
+        yield Question(texts, tuple(choices))
 
 
-def _check_question(given: Any, index: int, task: str) -> Question:
-    row = tuple(given) if isinstance(given, tuple | list) else ()
-    texts, choices = row[:-1], row[-1] if row and isinstance(row[-1], tuple | list) else ()
-    is_text = all(isinstance(text, str) for text in (*texts, *choices))
-    if len(texts) not in (1, 2) or len(choices) < 2 or not is_text:
-        raise ValueError(
-            f"{task}: row {index} must be a context, optionally a question, and a list of at least "
-            f"two choices, as in ('A context.', ['A choice.', 'Another one.']), got {given!r}"
-        )
-    check_unicode((*texts, *choices), index, task)
-    return Question(texts, tuple(choices))
-
-
-class ChoicePredictor(Predictor):
+class ChoicePredictor(PooledPredictor):
     """Predicts the right choice of each row.
 
     Choices do not depend on each other: each is encoded by itself with its context, so that rows
@@ -74,16 +62,9 @@ class ChoicePredictor(Predictor):
     """
 
     def __init__(self, model: Any, name: str, head: Any, top_k: int | None) -> None:
-        check_top_k(top_k)
-        task = head.task
-        self.name, self.head, self.top_k, self.model = name, head, top_k, model
-        self.options: dict[str, Any] = {
-            "max_length": task.limit_length(model.config.max_position_embeddings),
-            "truncation": task.truncation,
-        }
+        super().__init__(model, name, head, top_k)
         self.encoding = name  # choices are described by the task that read their row
         self.questions: list[Question] = []
-        self.results: list[tuple[list[int], Tensor]] = []
 
     def check(self, rows: Sequence[Any]) -> None:
         for _ in check_questions(rows, self.name):
@@ -92,23 +73,23 @@ class ChoicePredictor(Predictor):
     def encode(self, rows: Sequence[Any], first: int) -> list[Encoded]:
         self.questions = list(check_questions(rows, self.name, first))
         pairs = [pair for question in self.questions for pair in question.pairs()]
-        return tokenize(self.model.tokenizer, pairs, separate=False, **self.options)
-
-    def keep(self, indices: list[int], inputs: dict[str, Any], output: Any) -> None:
-        """Keep the logits of single choices, (N,)."""
-        del inputs
-        self.results.append((indices, output.logits.float()))
+        return tokenize(self.model.tokenizer, pairs, **self.options)
 
     def describe(self) -> list[Any]:
         order = torch.tensor([index for indices, _ in self.results for index in indices])
         values = torch.cat([values for _, values in self.results]).double().cpu()
-        logits = iter(torch.empty_like(values).index_copy_(0, order, values).tolist())
+        logits = torch.empty_like(values).index_copy_(0, order, values)
         questions, self.questions, self.results = self.questions, [], []
-        return [self._describe(each, list(islice(logits, len(each.choices)))) for each in questions]
-
-    def _describe(self, question: Question, logits: list[float]) -> Any:
-        probabilities = self.head.probabilities(torch.tensor(logits, dtype=torch.float64))
-        return question.describe(probabilities, self.top_k)
+        sizes, described = [len(question.choices) for question in questions], []
+        for question, of_choices in zip(questions, logits.split(sizes), strict=True):
+            probabilities = self.head.probabilities(of_choices)
+            ranks = probabilities.argsort(descending=True, stable=True)[: self.top_k or 1].tolist()
+            row = [
+                {"choice": question.choices[at], "index": at, "score": float(probabilities[at])}
+                for at in ranks
+            ]
+            described.append(row[0] if self.top_k is None else row)
+        return described
 
 
 @strict
@@ -209,22 +190,16 @@ class MultipleChoiceHead(CalibratedHead, PooledHead):
         """Score the choices: (B, S), or (N,) where sequences are not grouped to rows."""
         vectors = self.embed(self.pool(outputs, batch))
         logits = self.score(vectors).squeeze(-1)
-        missing = self._find_missing(batch)
-        if missing is not None:
-            logits = logits.masked_fill(missing, lowest(logits))
+        ids, offsets = batch.inputs[0], batch.offsets
+        if ids is not None and self.padding is not None and batch.num_sequences is not None:
+            # sequences of padding alone fill up a row
+            if offsets is None:
+                is_padding = (ids == self.padding).all(dim=-1)
+            else:
+                is_padding = ids[0, offsets[:-1].long()] == self.padding
+            logits = logits.masked_fill(is_padding.view_as(logits), lowest(logits))
         loss = None if batch.labels is None else self.loss(vectors, logits, batch.labels)
         return MultipleChoiceModelOutput(loss, logits, outputs.hidden_states, outputs.attentions)
-
-    def _find_missing(self, batch: TaskBatch) -> Tensor | None:
-        """Return which sequences are padding alone, (B, S); None if that cannot be known."""
-        ids, offsets = batch.inputs[0], batch.offsets
-        if ids is None or self.padding is None or batch.num_sequences is None:
-            return None
-        if offsets is None:
-            is_padding = (ids == self.padding).all(dim=-1)
-        else:
-            is_padding = ids[0, offsets[:-1].long()] == self.padding
-        return is_padding.unflatten(0, (-1, batch.num_sequences))
 
     def loss(
         self, vectors: Tensor, scores: Tensor, labels: Tensor, keys: Tensor | None = None
@@ -295,20 +270,14 @@ def flatten_choices(
             )
         flat = (None if x is None else x.flatten(0, 1) if x.dim() > 2 else x for x in inputs)
         return tuple(flat), ids.shape[1]
-    return inputs, _count_choices(len(offsets) - 1, num_choices, labels)
-
-
-def _count_choices(total: int, num_choices: int | None, labels: Tensor | None) -> int:
-    """Return the choices of each row of a packed batch with so many sequences."""
-    num_labels = 0 if labels is None else len(labels)
+    total, num_labels = len(offsets) - 1, 0 if labels is None else len(labels)
     count = num_choices or (total // num_labels if num_labels else 0)
     if count < 1 or total % count:
         raise ValueError(
             f"a packed batch of {total} sequences needs num_choices, the sequences of each row, or "
-            f"a label for each row; got num_choices={num_choices} and "
-            f"{'no' if labels is None else num_labels} labels"
+            f"a label for each row; got num_choices={num_choices} and {num_labels or 'no'} labels"
         )
-    return count
+    return inputs, count
 
 
 def choose(outputs: Any, scores: Tensor, count: int, labels: Tensor | None) -> Any:
@@ -316,6 +285,3 @@ def choose(outputs: Any, scores: Tensor, count: int, labels: Tensor | None) -> A
     logits = scores.view(-1, count)
     loss = None if labels is None else F.cross_entropy(logits, labels)
     return MultipleChoiceModelOutput(loss, logits, outputs.hidden_states, outputs.attentions)
-
-
-__all__ = ["MultipleChoiceTask"]

@@ -270,6 +270,11 @@ class HeadTask(MinBertTask):
     max_length: int | None = field(default=None, metadata=READING)
     data_keys: dict[str, Any] | None = field(default=None, metadata=DATA)
 
+    @property
+    def num_logits(self) -> int:
+        """Outputs of the head."""
+        return 1
+
     @classmethod
     def complete(cls, given: Fields, facts: Fields) -> Fields:
         # predictions cut texts where training did, and thresholds were chosen for such texts
@@ -315,7 +320,6 @@ class LabelledTask(HeadTask):
 
     @property
     def num_logits(self) -> int:
-        """Outputs of the head."""
         return len(self.labels or [])
 
     def validate_labels(self) -> None:
@@ -483,14 +487,6 @@ class MinBertHead(nn.Module):
     def forward(self, outputs: Any, batch: TaskBatch) -> ModelOutput:
         """Compute logits and, with labels, the loss from the output of the encoder."""
         raise NotImplementedError
-
-    def fit_threshold(self, logits: Tensor, labels: Tensor) -> float | list[float]:
-        """Choose decision thresholds; see `MinBertForMultiTask.fit_threshold`."""
-        raise ValueError(
-            f"a {self.task.problem_type} task with head {getattr(self.task, 'head', None)!r} has "
-            "no decision threshold to fit: a paraphrase with head 'cosine' or with threshold_for "
-            "has one"
-        )
 
     def count_terms(self, labels: Tensor) -> Tensor:
         """Count what the loss is a mean of; see `MinBertForMultiTask.count_terms`."""

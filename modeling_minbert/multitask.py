@@ -342,6 +342,12 @@ class MinBertForMultiTask(
         """
         head = self._head(task)
         spec = head.task
+        if not getattr(head, "has_threshold", False):
+            raise ValueError(
+                f"task {task!r}, a {spec.problem_type} with head {getattr(spec, 'head', None)!r}, "
+                "has no decision threshold to fit: a paraphrase with head 'cosine' or with "
+                "threshold_for has one"
+            )
         value = head.fit_threshold(torch.as_tensor(logits), torch.as_tensor(labels))
         self.config.tasks = {**(self.config.tasks or {}), task: asdict(spec)}
         return value

@@ -140,11 +140,6 @@ class PooledTask(HeadTask):
         return LOSSES[str(self.loss)]
 
     @property
-    def num_logits(self) -> int:
-        """Outputs of the head."""
-        return 1
-
-    @property
     def keeps_projection(self) -> bool:
         """Whether vectors are also projected in evaluation."""
         return False

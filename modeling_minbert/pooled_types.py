@@ -13,12 +13,10 @@ from torch.nn import functional as F
 from transformers import PreTrainedConfig
 
 from .calibration import (
-    FEWEST_POSITIVES,
     CalibratedHead,
     CalibratedTask,
+    ThresholdHead,
     ThresholdTask,
-    choose_threshold,
-    rescale,
 )
 from .distillation import (
     check_teacher,
@@ -91,15 +89,12 @@ class ParaphraseTask(WeightedTask, ThresholdTask, CosineTask):
             that teach no threshold it is None, which means 0.5, until `fit_threshold` chooses it.
         threshold_fitted: Whether `fit_threshold` has chosen it, so that further training may change
             it.
-        probability_threshold: Probability above which a pair counts as a paraphrase, in [0, 1];
-            None means 0.5. Training chooses it on the validation rows if `threshold_for` is given.
     """
 
     problem_type: Literal["paraphrase"] = field(default="paraphrase", metadata=DATA)
     margin: float | int = field(default=0.0, metadata=RECIPE)
     threshold: float | int | None = field(default=None, metadata=RECIPE)
     threshold_fitted: bool = field(default=False, metadata=TRAINING)
-    probability_threshold: float | int | None = field(default=None, metadata=TRAINING)
     target: ClassVar[Target] = "binary"
     has_classes: ClassVar[bool] = True
     hub_type: ClassVar[HubType] = "single_label_classification"  # see `pipeline_logits`
@@ -118,9 +113,10 @@ class ParaphraseTask(WeightedTask, ThresholdTask, CosineTask):
 
     @property
     def pipeline_problem(self) -> str | None:
-        chosen = self.probability_threshold
-        reason = f"decides by the probability {chosen:.3g}, not by the higher one" if chosen else ""
-        return super().pipeline_problem or reason or None
+        if self.thresholds is None:
+            return super().pipeline_problem
+        reason = f"decides by the probability {self.thresholds[0]:.3g}, not by the higher one"
+        return super().pipeline_problem or reason
 
     def reorder(self, values: Tensor, order: list[int]) -> Tensor:
         return values if order == [0, 1] else -values  # a logit of the other label
@@ -130,16 +126,13 @@ class ParaphraseTask(WeightedTask, ThresholdTask, CosineTask):
         if len(self.labels or []) != 2:
             raise ValueError(f"labels={self.labels}: a paraphrase has two labels, no and yes")
 
-    def validate_probability_threshold(self) -> None:
-        chosen = self.probability_threshold
-        if chosen is not None and not 0 <= chosen <= 1:
-            raise ValueError(f"probability_threshold={chosen} must be in [0, 1]")
 
-
-class ParaphraseHead(CalibratedHead, PooledHead):
+class ParaphraseHead(ThresholdHead, PooledHead):
     """One logit, or the scaled distance of a cosine from the decision threshold."""
 
-    is_binary = True
+    @property
+    def has_threshold(self) -> bool:
+        return self.task.head == "cosine" or self.task.threshold_for is not None
 
     @property
     def scales(self) -> bool:
@@ -153,15 +146,13 @@ class ParaphraseHead(CalibratedHead, PooledHead):
             0.5 if chosen is None or (self.training and self.task.needs_threshold_fit) else chosen
         )
 
-    def fit_threshold(self, logits: Tensor, labels: Tensor) -> float | list[float]:
-        if self.task.head != "cosine" and self.task.threshold_for is None:
-            return super().fit_threshold(logits, labels)  # refuses
+    def fit_threshold(self, logits: Tensor, labels: Tensor) -> Any:
+        if self.task.threshold_for is not None:
+            return super().fit_threshold(logits, labels.unsqueeze(-1))[0]
         is_labelled = labels != -100
         if not is_labelled.any():
             raise ValueError("no labeled pairs to choose a threshold by")
         real = is_labelled & logits.squeeze(-1).isfinite()
-        if self.task.threshold_for is not None:
-            return self._fit_to_goal(logits[real], labels[real] > 0)
         if real.any():  # a model that has diverged has none, and keeps its threshold
             cosines = logits[real].squeeze(-1).double() / self.cosine_scale + self.threshold
             self.task.threshold = best_threshold(cosines, labels[real] > 0)
@@ -174,15 +165,6 @@ class ParaphraseHead(CalibratedHead, PooledHead):
     def match(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
         return match_outcomes(logits, teacher, temperature).squeeze(-1)
 
-    def _fit_to_goal(self, logits: Tensor, is_above: Tensor) -> float:
-        """Choose the probability that reaches `threshold_for`; without pairs to do so it stays."""
-        values = self.likelihoods(logits.float())[:, 1]
-        found = choose_threshold(values, is_above, self.task.threshold_for)
-        if found is not None:
-            self.task.probability_threshold = rescale(found, 1 / self.temperature)
-        chosen = self.task.probability_threshold
-        return 0.5 if chosen is None else chosen
-
     @property
     def binary_weights(self) -> tuple[Tensor, Tensor] | None:
         if self.class_weights is None:
@@ -191,13 +173,7 @@ class ParaphraseHead(CalibratedHead, PooledHead):
         return weights[0], weights[1]
 
     def decode(self, logits: Tensor) -> Tensor:
-        chosen = self.task.probability_threshold
-        if chosen is None:
-            return (logits.squeeze(-1) > 0).long()
-        # float64, so that a threshold lies between two neighboring probabilities; compared without
-        # the temperature, whose rounding could otherwise change a decision
-        values = self.likelihoods(logits.float())[:, 1].double()
-        return (values > rescale(chosen, self.temperature)).long()
+        return self.decide(logits).squeeze(-1)
 
     def pipeline_logits(self, logits: Tensor) -> Tensor:
         """Return logits of no and of yes, (n, 2)."""
@@ -205,11 +181,6 @@ class ParaphraseHead(CalibratedHead, PooledHead):
 
     def likelihoods(self, logits: Tensor) -> Tensor:
         return torch.cat([torch.sigmoid(-logits), torch.sigmoid(logits)], dim=-1)
-
-    def move_thresholds(self, factor: float) -> None:
-        chosen = self.task.probability_threshold
-        if chosen is not None:
-            self.task.probability_threshold = rescale(chosen, factor)
 
 
 def best_threshold(values: Tensor, is_above: Tensor) -> float:
@@ -488,17 +459,12 @@ class MultiLabelClassificationTask(LabelledTask, ThresholdTask, PooledTask):
         pos_weight: Factor on the loss of the rows that have a label, in the order of `labels`, as
             in `torch.nn.BCEWithLogitsLoss`. In a recipe also `balanced`: rows without the label /
             rows with it.
-        thresholds: Probability above which a row has the label, in [0, 1], in the order of
-            `labels`; None means 0.5 for all. Training chooses those with the best F1, or those of
-            `threshold_for`, on the validation rows, whose metrics are optimistic from then on:
-            measure on a test set.
     """
 
     problem_type: Literal["multi_label_classification"] = field(
         default="multi_label_classification", metadata=DATA
     )
     pos_weight: list[float | int] | None = field(default=None, metadata=RECIPE)
-    thresholds: list[float | int] | None = field(default=None, metadata=TRAINING)
     target: ClassVar[Target] = "binary"
     hub_type: ClassVar[HubType] = "multi_label_classification"
     default_pair_encoding: ClassVar[None] = None
@@ -524,22 +490,15 @@ class MultiLabelClassificationTask(LabelledTask, ThresholdTask, PooledTask):
                 f"head='cosine' has one output, but there are {self.num_logits} labels: use concat"
             )
 
-    def validate_thresholds(self) -> None:
-        chosen, count = self.thresholds, self.num_logits
-        if chosen is not None and (len(chosen) != count or not all(0 <= x <= 1 for x in chosen)):
-            raise ValueError(f"thresholds={chosen} must be {count} numbers in [0, 1]")
 
-
-class MultiLabelHead(CalibratedHead, PooledHead):
+class MultiLabelHead(ThresholdHead, PooledHead):
     """A logit per label, each with a threshold."""
 
-    is_binary = True
     pos_weight: Tensor | None  # (K,); None for equal ones
 
     def __init__(self, config: PreTrainedConfig, task: MultiLabelClassificationTask) -> None:
         super().__init__(config, task)
         add_weights(self, task, "pos_weight")
-        self.rare: dict[int, int] = {}  # rows with a label, where they were too few for a threshold
 
     @property
     def binary_weights(self) -> tuple[Tensor, Tensor] | None:
@@ -547,11 +506,6 @@ class MultiLabelHead(CalibratedHead, PooledHead):
             return None
         weights = self.pos_weight.float()
         return torch.ones_like(weights), weights
-
-    @property
-    def thresholds(self) -> list[float]:
-        """Probability above which a row has the label, (K,)."""
-        return self.task.thresholds or [0.5] * self.task.num_logits
 
     def loss(
         self, vectors: Tensor, scores: Tensor, labels: Tensor, keys: Tensor | None = None
@@ -572,38 +526,7 @@ class MultiLabelHead(CalibratedHead, PooledHead):
         return match_outcomes(logits, teacher, temperature).mean(dim=-1)
 
     def decode(self, logits: Tensor) -> Tensor:
-        """Return 1 for each label of a row, else 0, (B, K)."""
-        # compared without the temperature, whose rounding could otherwise change a decision
-        plain = [rescale(threshold, self.temperature) for threshold in self.thresholds]
-        thresholds = torch.tensor(plain, dtype=torch.float64, device=logits.device)
-        return (self.likelihoods(logits) > thresholds).long()
-
-    def fit_threshold(self, logits: Tensor, labels: Tensor) -> list[float]:
-        """Choose for each label the threshold with the best F1, or that of `threshold_for`.
-
-        Ties of F1 go to the nearest to 0.5. Logits and labels, -100 for rows that do not count, are
-        (B, K). A label keeps its threshold if no row with a finite logit is labelled, and without
-        `threshold_for` also if fewer than `FEWEST_POSITIVES` have it; `rare` lists the latter.
-        """
-        if not (labels != -100).any():
-            raise ValueError("no labelled rows to choose thresholds by")
-        chosen, self.rare = list(self.thresholds), {}
-        for number, values in enumerate(self.likelihoods(logits).unbind(dim=1)):
-            counted = (labels[:, number] != -100) & values.isfinite()
-            if counted.any():
-                wanted, above = self.task.threshold_for, labels[counted, number] > 0.5
-                if wanted is None and above.sum() < FEWEST_POSITIVES:
-                    self.rare[number] = int(above.sum())
-                    continue
-                found = choose_threshold(values[counted], above, wanted)
-                if found is not None:
-                    chosen[number] = rescale(found, 1 / self.temperature)
-        self.task.thresholds = chosen
-        return chosen
-
-    def move_thresholds(self, factor: float) -> None:
-        if self.task.thresholds is not None:
-            self.task.thresholds = [rescale(each, factor) for each in self.task.thresholds]
+        return self.decide(logits)
 
     def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
         """Describe logits (n, K): a list a row, of its labels or the `top_k` most probable ones."""

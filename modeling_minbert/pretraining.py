@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 
@@ -18,7 +19,7 @@ from .packing import Read, labels_at, read_labeled
 class MinBertPredictionTransform(nn.Module):
     """Dense layer, activation and norm before the vocabulary, (..., D) -> (..., D)."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.activation = ACT2FN[config.hidden_act]
@@ -31,7 +32,7 @@ class MinBertPredictionTransform(nn.Module):
 class MinBertLMHead(nn.Module):
     """Scores of the vocabulary, (..., D) -> (..., V); the weight is tied to the word embedding."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__()
         self.transform = MinBertPredictionTransform(config)
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size, bias=True)
@@ -63,7 +64,9 @@ class MinBertPreTrainingHeads(nn.Module):
     predictions: MinBertLMHead
     seq_relationship: nn.Linear
 
-    def __init__(self, config: Any, *, masked_lm: bool = True, next_sentence: bool = True) -> None:
+    def __init__(
+        self, config: PreTrainedConfig, *, masked_lm: bool = True, next_sentence: bool = True
+    ) -> None:
         super().__init__()
         if masked_lm:
             self.predictions = MinBertLMHead(config)

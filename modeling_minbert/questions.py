@@ -163,11 +163,8 @@ def find_answers(
     start_logits, end_logits = logits.unbind(dim=-1)
     loss = None
     if start_positions is not None and end_positions is not None:
-        losses = (
-            _choose_position(start_logits, start_positions),
-            _choose_position(end_logits, end_positions),
-        )
-        loss = (losses[0] + losses[1]) / 2
+        starts = _choose_position(start_logits, start_positions)
+        loss = (starts + _choose_position(end_logits, end_positions)) / 2
     return QuestionAnsweringModelOutput(
         loss, start_logits, end_logits, outputs.hidden_states, outputs.attentions
     )
@@ -214,30 +211,23 @@ def keep_scores(batch: dict[str, Any], start_logits: Tensor, end_logits: Tensor)
     For starts, then for ends: logsumexp over [CLS] and the tokens of the text, the logit of [CLS],
     the places of the 20 best tokens, and their logits, -inf where a window has fewer tokens.
     """
-    lengths, of_text = _find_texts(batch, start_logits.shape[-1])
+    types, offsets = batch["token_type_ids"], batch.get("cu_seq_lens_q")
+    if offsets is None:
+        lengths = batch["attention_mask"].sum(dim=-1, keepdim=True)  # (W, 1)
+    else:
+        lengths = offsets.diff().long().unsqueeze(1)
+        rows = types[0].split(lengths.flatten().tolist())
+        types = nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
     logits = torch.stack([start_logits, end_logits], dim=1).float()  # (W, 2, L)
-    beyond = torch.arange(logits.shape[-1], device=logits.device) >= lengths[:, None]
-    logits = logits.masked_fill(beyond[:, None], -math.inf)
+    places = torch.arange(logits.shape[-1], device=logits.device)
+    of_text = (types == 1) & (places < lengths - 1)  # the last one is [SEP]
+    of_text[:, 0] = True
+    logits = logits.masked_fill((places >= lengths)[:, None], -math.inf)
     total = logits.masked_fill(~of_text[:, None], -math.inf).logsumexp(dim=-1, keepdim=True)
     missing = max(0, PLACES - logits.shape[-1])
     logits = nn.functional.pad(logits, (0, missing), value=-math.inf)
     values, places = (x[..., :PLACES] for x in logits.sort(dim=-1, descending=True, stable=True))
     return torch.cat([total, logits[..., :1], places.float(), values], dim=-1).flatten(1)
-
-
-def _find_texts(batch: dict[str, Any], longest: int) -> tuple[Tensor, Tensor]:
-    """Return the lengths of the windows, (W,), and a mask of [CLS] and text tokens, (W, L)."""
-    types, offsets = batch["token_type_ids"], batch.get("cu_seq_lens_q")
-    if offsets is None:
-        lengths = batch["attention_mask"].sum(dim=-1)
-    else:
-        lengths = offsets.diff().long()
-        rows = types[0].split(lengths.tolist())
-        types = nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
-    places = torch.arange(longest, device=types.device)
-    of_text = (types == 1) & (places < lengths[:, None] - 1)  # the last one is [SEP]
-    of_text[:, 0] = True
-    return lengths, of_text
 
 
 class RankedAnswers(NamedTuple):
@@ -262,10 +252,27 @@ def rank_answers(
     kept = scores.double().unflatten(1, (2, 2 + 2 * PLACES))  # (W, 2, 42)
     total = float(kept[:, :, 0].logsumexp(dim=0).sum())
     null = float(kept[:, :, 1].sum(dim=1).min())
+    spans = []
+    for number, (window, sides) in enumerate(zip(windows, kept[:, :, 2:].tolist(), strict=True)):
+        shift = window.tokens[0] - window.first  # from places in the sequence to tokens of the text
+        starts, ends = (
+            [
+                (int(place) + shift, logit)
+                for place, logit in zip(side[:PLACES], side[PLACES:], strict=True)
+                if logit > -math.inf
+            ]
+            for side in sides
+        )
+        for first, start_logit in starts:
+            if not window.owned[0] <= first < window.owned[1]:
+                continue
+            for last, end_logit in ends:
+                if first <= last < min(window.tokens[1], first + max_answer_length):
+                    span = window.characters[first][0], window.characters[last][1]
+                    spans.append((start_logit + end_logit, number, *span))
     ranked: dict[str, tuple[float, str, int, int]] = {}
-    spans = sorted(_list_spans(windows, kept, max_answer_length), key=itemgetter(0), reverse=True)
-    for score, window, start, end in spans:
-        answer = texts[window][start:end]
+    for score, number, start, end in sorted(spans, key=itemgetter(0), reverse=True):
+        answer = texts[number][start:end]
         if answer:
             ranked.setdefault(answer, (score, answer, start, end))
         if len(ranked) == top_k:
@@ -284,50 +291,15 @@ def find_best(
     limits = options.max_answer_length, options.top_k
     best, null, total = rank_answers([text] * len(windows), windows, scores, *limits)
     if options.null_score_diff_threshold is not None:
-        rank = _rank_null([score for score, *_ in best], null, options.null_score_diff_threshold)
+        rank = 0
+        if best and null - best[0][0] <= options.null_score_diff_threshold:
+            rank = max(1, sum(score >= null for score, *_ in best))
         best.insert(rank, (null, "", 0, 0))
     answers = [
         {"score": math.exp(score - total), "start": start, "end": end, "answer": answer}
         for score, answer, start, end in best[: options.top_k]
     ]
     return answers or [{"score": 0.0, "start": 0, "end": 0, "answer": ""}]
-
-
-def _rank_null(scores: list[float], null: float, threshold: float) -> int:
-    """Return the rank of the empty answer, whose score is `null`, among the best answers."""
-    if null - (scores[0] if scores else -math.inf) > threshold:
-        return 0
-    return max(1, sum(score >= null for score in scores))
-
-
-def _list_spans(
-    windows: Sequence[QuestionWindow], kept: Tensor, longest: int
-) -> Iterator[tuple[float, int, int, int]]:
-    """Combine starts and ends into candidates: score, window, first and last character."""
-    for number, (window, (starts, ends)) in enumerate(zip(windows, _read(kept), strict=True)):
-        shift = window.tokens[0] - window.first  # from places in the sequence to tokens of the text
-        for start, start_logit in starts:
-            first = start + shift
-            if not window.owned[0] <= first < window.owned[1]:
-                continue
-            for end, end_logit in ends:
-                last = end + shift
-                if first <= last < min(window.tokens[1], first + longest):
-                    span = window.characters[first][0], window.characters[last][1]
-                    yield start_logit + end_logit, number, *span
-
-
-def _read(kept: Tensor) -> Iterator[list[list[Any]]]:
-    """Unpack the places and logits of the best starts and ends of each window."""
-    for window in kept.tolist():
-        yield [
-            [
-                (int(place), logit)
-                for place, logit in zip(side[2 : 2 + PLACES], side[2 + PLACES :], strict=True)
-                if logit > -math.inf
-            ]
-            for side in window
-        ]
 
 
 class MinBertAnswering(MinBertTokenizing):

@@ -128,18 +128,13 @@ class TagPredictor(Predictor):
         rows: list[list[tuple[int, float]]] = [[] for _ in self.texts]
         for part, values in zip(self.parts, self.results, strict=True):
             rows[part.row] += values
-        return [
-            _describe(text, values, self.names)
-            for text, values in zip(self.texts, rows, strict=True)
-        ]
-
-
-def _describe(row: Words, values: list[tuple[int, float]], names: Sequence[str]) -> dict[str, Any]:
-    tags, scores = [names[tag] for tag, _ in values], [score for _, score in values]
-    described: dict[str, Any] = {"words": row.words, "tags": tags, "scores": scores}
-    if are_spans(names):
-        described["entities"] = find_entities(row, tags, scores)
-    return described
+        described = []
+        for text, values in zip(self.texts, rows, strict=True):
+            tags, scores = [self.names[tag] for tag, _ in values], [score for _, score in values]
+            described.append({"words": text.words, "tags": tags, "scores": scores})
+            if are_spans(self.names):
+                described[-1]["entities"] = find_entities(text, tags, scores)
+        return described
 
 
 def are_spans(names: Sequence[str]) -> bool:

@@ -7,7 +7,6 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from scipy.special import softmax
 from sklearn.metrics import precision_recall_curve
 
 import minbert
@@ -137,35 +136,6 @@ def test_the_temperature_of_tags_is_that_of_all_words(run, model):
         assert errors[name] == pytest.approx(expected["ece"], abs=1e-4)
 
 
-def measure_ece(confidences, right, bins=10):
-    """Compute equation 3 of Guo et al. 2017, bin by bin."""
-    error = 0.0
-    for number in range(bins):
-        inside = (confidences > number / bins) & (confidences <= (number + 1) / bins)
-        if inside.any():
-            gap = abs(right[inside].mean() - confidences[inside].mean())
-            error += inside.sum() / len(confidences) * gap
-    return error
-
-
-def test_the_report_has_the_calibration_errors_of_both(run, model):
-    blocks = read_blocks(run, "moods")
-    rows = read_rows(run)
-    logits = compute_logits(model, "moods", [row["a"] for row in rows]).double().numpy()
-    labels = np.array([model.config.task("moods").labels.index(row["mood"]) for row in rows])
-    temperature = model.config.task("moods").temperature
-
-    assert f"temperature of {temperature:.3f}" in blocks["Reliability"]["note"]
-    validation, test = read_table(blocks["Calibration errors"])
-    assert (validation["rows"], test["rows"]) == ("validation", "test")
-    for name, divisor in (("before", 1), ("after", temperature)):
-        likely = softmax(logits / divisor, axis=1)
-        expected = measure_ece(likely.max(axis=1), likely.argmax(axis=1) == labels)
-        assert validation[name] == pytest.approx(expected, abs=1e-5)
-        assert test[name] == pytest.approx(expected, abs=1e-5)  # the same rows
-    assert list(blocks["Reliability"]["series"]) == ["without temperature", "calibrated"]
-
-
 def test_a_recall_is_reached_with_the_best_precision(run, model):
     rows = read_rows(run)
     logits = compute_logits(model, "same", [(row["a"], row["b"]) for row in rows])[:, 0]
@@ -178,7 +148,7 @@ def test_a_recall_is_reached_with_the_best_precision(run, model):
     assert found["recall"] >= 0.8
     assert found["goal"] == "reached"
     assert found["precision"] == pytest.approx(precisions[recalls >= 0.8].max())
-    assert found["threshold"] == model.config.task("same").probability_threshold
+    assert [found["threshold"]] == model.config.task("same").thresholds
     predictions = model.predict("same", [(row["a"], row["b"]) for row in rows])
     is_yes = [row["label"] == "paraphrase" for row in predictions]
     likely = [
@@ -186,23 +156,6 @@ def test_a_recall_is_reached_with_the_best_precision(run, model):
         for row, yes in zip(predictions, is_yes, strict=True)
     ]
     assert [value > found["threshold"] for value in likely] == is_yes
-
-
-def test_page_card_and_configuration_tell_what_was_fitted(run, model):
-    page, card = ((run / name).read_text() for name in ("report.html", "README.md"))
-    metrics = json.loads((run / "metrics.json").read_text())
-
-    assert "calibrated by a temperature of" in page
-    assert "fitted to the validation rows, so the calibration error" in card
-    for part in (
-        "without temperature",
-        "Decision thresholds",
-        "precision of at least 1,",
-        "recall of at least 0.8,",
-    ):
-        assert part in page
-    for task in ("moods", "same", "topics", "tags"):
-        assert metrics["tasks"][task]["temperature"] == model.config.task(task).temperature > 0
 
 
 def test_a_run_prints_what_it_fitted_and_warns_of_a_goal_out_of_reach(tmp_path, capsys, caplog):
@@ -318,20 +271,6 @@ def test_without_validation_rows_nothing_can_be_fitted(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_predictions_that_are_all_right_leave_probabilities_alone(tmp_path, caplog):
-    trainer = make_trainer(tmp_path, {"calibrate": True}, num_train_epochs=1)
-    rows = tiny.make_rows("moods", 40)
-    trainer.train()
-    best = trainer.predict_task("moods", rows).argmax(axis=1).tolist()
-    right = rows.remove_columns("labels").add_column("labels", best)
-    trainer.tasks["moods"] = Task("moods", "classification", rows, right)
-
-    trainer.methods[-2].finish()
-
-    assert trainer.model.config.task("moods").temperature is None
-    assert "the probabilities are not calibrated" in caplog.text
-
-
 def test_training_that_goes_on_fits_the_temperature_again(run, tmp_path, capsys):
     before = MinBertForMultiTask.from_pretrained(run).config.task("moods").temperature
     recipe = make_recipe(tmp_path, "moods", model_name_or_path=str(run), learning_rate=1e-9)
@@ -343,14 +282,3 @@ def test_training_that_goes_on_fits_the_temperature_again(run, tmp_path, capsys)
     assert task.temperature == pytest.approx(before, rel=0.02)
     shown = capsys.readouterr().out
     assert "the checkpoint has a temperature for it" in shown
-
-
-def test_a_temperature_that_is_not_wanted_is_left_out(run, tmp_path):
-    recipe = make_recipe(tmp_path, "moods", model_name_or_path=str(run))
-    del recipe["calibrate"], recipe["model_config"]
-    recipe["tasks"]["moods"]["calibrate"] = False
-
-    finetune.main([small_run.write_recipe(tmp_path, recipe)])
-
-    task = MinBertForMultiTask.from_pretrained(tmp_path / "out").config.task("moods")
-    assert task.temperature is None

@@ -13,7 +13,7 @@ from modeling_minbert import MinBertForMultiTask, export_onnx
 from modeling_minbert.texts import DocumentWindows
 from tests.modeling_minbert.test_onnx import needs_onnx
 from tests.trainers import tiny
-from trainers import FixedShapes, Task, TaskBatchSampler, TaskCollator, TaskDataset
+from trainers import FixedShapes, TaskBatchSampler, TaskCollator, TaskDataset
 from trainers.data.dataset import count_tokens
 
 WORDS = [f"w{number}" for number in range(12)]
@@ -398,17 +398,6 @@ def test_encode_refuses_what_does_not_fit(make):
 
 
 # Training
-
-
-def test_rows_of_an_own_loop_over_the_data_can_have_windows(tokenizer):
-    rows = encode(tokenizer, make_texts())
-    given = [{name: row[name] for name in row if name != "id"} for row in rows]
-
-    task = Task.from_dataset("own", "classification", given)
-
-    batch = collate(task.train, packed=True)
-    expected = collate(rows, packed=True)
-    assert all(torch.equal(batch[name], expected[name]) for name in ("input_ids", "num_windows"))
 
 
 def test_a_token_budget_counts_all_windows(tokenizer):

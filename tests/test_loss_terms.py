@@ -4,7 +4,6 @@ The cases are all losses of all problem types; some labels are missing, so that 
 their numbers of terms.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -13,12 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch.testing import assert_close
 
-from minbert_cli import finetune
 from modeling_minbert.losses import LOSSES
-from tests import small_run
 from tests.loss_cases import (
     CASES,
     COMPARING,
@@ -30,7 +26,6 @@ from tests.loss_cases import (
     make_task,
     make_trainer,
 )
-from tests.problem_examples import EXAMPLES
 from trainers import (
     PROBLEMS,
     Distillation,
@@ -203,30 +198,6 @@ def test_a_batch_without_labels_has_the_loss_0(name):
     assert float(loss.detach()) == 0
     loss.backward()
     assert not any(x.grad is not None and x.grad.any() for x in model.parameters())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["ordinal", "regression"])
-def test_so_does_a_recipe_with_smaller_batches(tmp_path, kind):
-    weights, losses = [], []
-    for rows, batches in ((8, 1), (2, 4)):
-        folder = tmp_path / str(rows)
-        folder.mkdir()
-        recipe = small_run.make_recipe(folder)
-        recipe["model_config"] |= {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
-        task = {"problem_type": kind, "dropout": 0, **EXAMPLES[kind].write(folder)}
-        recipe |= {"tasks": {"it": task}, "optim": "sgd", "learning_rate": 0.1}
-        recipe |= {"per_device_train_batch_size": rows, "gradient_accumulation_steps": batches}
-        recipe |= {"per_device_eval_batch_size": rows, "steps_per_epoch": "longest"}
-        finetune.main([small_run.write_recipe(folder, recipe)])
-        weights.append(load_file(folder / "out" / "model.safetensors"))
-        states = (folder / "out").glob("checkpoint-*/trainer_state.json")
-        log = max((json.loads(path.read_text())["log_history"] for path in states), key=len)
-        losses.append([entry["eval_it_loss"] for entry in log if "eval_it_loss" in entry])
-
-    assert_close(*weights, **CLOSE)
-    assert len(losses[0]) == 2
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,9 @@ import pytest
 import torch
 from transformers import TrainingArguments
 
-from minbert_cli.finetune import main
 from modeling_minbert import MinBertForMultiTask
-from tests import small_run
 from tests.trainers import tiny
-from trainers import Distillation, MultiTaskTrainer, Task
+from trainers import MultiTaskTrainer, Task
 
 SEPARATE = {"pair_encoding": "separate", "head": "cosine"}
 RANKING = {"loss": "multiple_negatives_ranking"}
@@ -80,19 +78,6 @@ def test_batches_of_one_row_are_refused(tmp_path, head, batches):
         make_trainer(tmp_path, head, **changes)
 
 
-def test_a_command_refuses_batches_of_one_row(tmp_path, capsys):
-    recipe = small_run.make_recipe(tmp_path)
-    small_run.write_files(tmp_path)
-    scores = {**recipe["tasks"]["scores"], "loss": "cosent", "batch_size": 1}
-    recipe["tasks"] = {"scores": scores}
-
-    with pytest.raises(SystemExit):
-        main([small_run.write_recipe(tmp_path, recipe)])
-
-    assert "task 'scores': its loss, cosent, compares the rows of" in capsys.readouterr().err
-    assert not (tmp_path / "out" / "model.safetensors").exists()
-
-
 @pytest.mark.parametrize("budget", [None, 2 * TOKENS])
 def test_two_rows_are_enough(tmp_path, budget):
     training = {"batch_size": 2} if budget is None else {"max_tokens_per_batch": 2 * budget}
@@ -113,16 +98,6 @@ def test_a_row_with_a_hard_negative_has_something_to_compare(tmp_path):
 
     assert trainer.state.log_history[0]["loss_own"] > 0
     assert trainer.evaluate()["eval_own_loss"] > 0
-
-
-def test_a_teacher_of_vectors_needs_no_other_rows(tmp_path):
-    teacher = np.random.default_rng(0).normal(size=(12, 2, 12)).astype(np.float32)
-    methods = [Distillation({"own": teacher})]
-
-    trainer = make_trainer(tmp_path, "pairs", per_device_train_batch_size=1, methods=methods)
-    trainer.train()
-
-    assert trainer.state.log_history[0]["loss"] > 0
 
 
 def test_some_batches_of_one_row_are_said(tmp_path, caplog):

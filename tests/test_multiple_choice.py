@@ -183,14 +183,6 @@ def test_rows_are_checked_before_training():
         problem.check("rows", wrong)
 
 
-def test_probabilities_of_tables_are_calibrated():
-    logits = np.array([[1.0, -2.0, 0.5], [0.0, 3.0, np.finfo(np.float32).min]])
-    problem = make_problem(num_choices=3, temperature=2.0)
-
-    expected = torch.from_numpy(logits / 2).softmax(dim=-1)
-    np.testing.assert_allclose(problem.probabilities(logits), expected)
-
-
 def test_places_of_choices_are_no_classes_to_repeat_rows_by():
     with pytest.raises(ValueError, match="leave it out of a multiple_choice task"):
         Task("ends", KIND, make_rows(), training=TaskTraining(oversample="balanced"))

@@ -102,13 +102,6 @@ def test_a_class_that_no_row_has_keeps_its_distance():
     assert expected != pytest.approx(cohen_kappa_score(labels, predictions, weights="quadratic"))
 
 
-@pytest.mark.parametrize("predictions", [[2, 2, 2], [0, 0, 0], [1, 2, 0]])
-def test_constant_labels_have_no_agreement_beyond_chance(predictions):
-    kappa = scores.quadratic_weighted_kappa(np.array(predictions), np.array([2, 2, 2]))
-
-    assert kappa == pytest.approx(0)
-
-
 def test_a_metric_that_should_be_low_counts_negatively():
     error = PROBLEMS["ordinal"]("stars", metrics=["mae", "accuracy"])
     share = PROBLEMS["classification"]("tone")
@@ -130,26 +123,6 @@ def test_a_model_that_cannot_decode_predicts_the_median():
     probabilities = np.array([[0.4, 0.15, 0.45], [0.51, 0.0, 0.49], [0.2, 0.2, 0.6]])
 
     assert PROBLEMS["ordinal"]("stars").decide(np.log(probabilities + 1e-9)).tolist() == [1, 0, 2]
-
-
-def test_a_comparison_takes_a_lower_error_for_a_better_mean():
-    error = PROBLEMS["ordinal"]("stars", metrics=["mae"])
-    share = PROBLEMS["classification"]("tone")
-    ids, labels = [str(number) for number in range(30)], np.arange(30) % 3
-    first, second = (
-        {
-            "stars": ScoredRows(error, ids, values, labels),
-            "tone": ScoredRows(share, ids, labels, labels),
-        }
-        for values in ((labels + 1) % 3, labels)
-    )
-
-    found = {one.metric: one for one in compare_runs(first, second, resamples=50)}
-
-    assert found["mae"].first == pytest.approx(4 / 3)
-    assert (found["mae"].second, found["mae"].high < 0) == (0, True)
-    assert found["mean"].second - found["mean"].first == pytest.approx(2 / 3)
-    assert found["mean"].low > 0
 
 
 def test_an_ordinal_run_is_compared_with_a_classification():

@@ -31,7 +31,7 @@ SAME = {
 }
 REFUSED = {
     "multi_label_classification": (TEXT | {"thresholds": [0.1, 0.9, 0.4]}, "has thresholds"),
-    "paraphrase": (PAIR | {"threshold_for": {"precision": 0.9}, "probability_threshold": 0.2},
+    "paraphrase": (PAIR | {"threshold_for": {"precision": 0.9}, "thresholds": [0.2]},
                    "decides by the probability 0.2"),
     "similarity": (PAIR | {"pair_encoding": "separate", "score_range": [0, 5]}, "separately"),
     "contrastive": ({"max_length": 16}, "separately"),

@@ -179,10 +179,6 @@ class TestOrdinal(MultiTask, unittest.TestCase):
     tasks = ("ordinal",)
 
 
-class TestThresholds(MultiTask, unittest.TestCase):
-    tasks = ("thresholds",)
-
-
 class TestMlp(MultiTask, unittest.TestCase):
     tasks = ("mlp",)
 

@@ -115,7 +115,7 @@ LOSSES: dict[str, Case] = {name: compute_loss(name) for name in loss_cases.CASES
 # Methods
 
 # What training sets in the description of a task.
-LEARNED = {"temperature", "threshold", "thresholds", "probability_threshold", "class_weights"}
+LEARNED = {"temperature", "threshold", "thresholds", "class_weights"}
 QUICK = {"eval_strategy": "no", "save_strategy": "no", "evaluate_train": False}
 # Changes of a recipe of three tasks, and of one of its tasks; TEACHER is the folder of a run.
 METHODS: dict[str, dict[str, Any]] = {

@@ -1,10 +1,6 @@
 """`answer`: the best spans of a text, however long it is, by plain loops over all of them."""
 
-import json
-import os
 import random
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -12,7 +8,6 @@ from transformers import BertTokenizer
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertForQuestionAnswering
 from modeling_minbert.texts import cut_windows, share_tokens
-from tests.modeling_minbert.test_remote_code import packages_without_this_project
 
 WORDS = [f"w{number}" for number in range(40)]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
@@ -174,36 +169,3 @@ def test_a_model_with_the_head_of_a_task_answers_by_its_settings(tiny_sizes, mod
 def test_a_model_of_few_positions_answers_without_options(model):
     """Half of its 24 positions are for the question, as none was asked for."""
     assert model.answer("w1 w2", LONG) == model.answer("w1 w2", LONG, max_question_length=12)
-
-
-SCRIPT = """
-import importlib.util, json, sys
-import transformers
-
-assert importlib.util.find_spec("modeling_minbert") is None
-auto = transformers.AutoModelForQuestionAnswering
-model = auto.from_pretrained(sys.argv[1], trust_remote_code=True)
-print(json.dumps(model.answer("w1 w2", sys.argv[2], top_k=3, max_question_length=4, doc_stride=6)))
-"""
-
-
-def test_a_saved_folder_answers_where_the_package_is_not_installed(tmp_path, model):
-    model.save_pretrained(tmp_path / "saved")
-    model.tokenizer.save_pretrained(tmp_path / "saved")
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    environment["HF_MODULES_CACHE"] = str(tmp_path / "modules")
-    script = f"import sys; sys.path[:] = {packages_without_this_project()!r}\n{SCRIPT}"
-
-    process = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", script, str(tmp_path / "saved"), LONG],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert process.returncode == 0, process.stderr
-    found = json.loads(process.stdout)
-    expected = model.answer("w1 w2", LONG, top_k=3, **CUT)
-    assert [answer["answer"] for answer in found] == [answer["answer"] for answer in expected]

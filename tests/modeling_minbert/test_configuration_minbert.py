@@ -328,7 +328,7 @@ def test_every_field_declares_who_sets_it():
         sources = [task.fields_set_by(source) for source in ("recipe", "data", "training")]
 
         assert sorted(sum(sources, ())) == sorted(field.name for field in fields(task))
-    by_training = ("temperature", "threshold_fitted", "probability_threshold")
+    by_training = ("temperature", "thresholds", "threshold_fitted")
     assert TASKS["paraphrase"].fields_set_by("training") == by_training
 
 

@@ -193,17 +193,6 @@ def test_a_prediction_is_the_cosine_of_a_pair(model, tokenizer, name):
         model.predict(name, ["alone"])
 
 
-def test_embeddings_may_replace_ids(model):
-    batch = {key: values[:5] for key, values in make_batch("two").items()}  # no equal texts
-    expected = model(**batch, task="two")
-
-    embeds = model.get_input_embeddings()(batch.pop("input_ids"))
-    actual = model(**batch, inputs_embeds=embeds, task="two")
-
-    assert_close(actual.logits, expected.logits)
-    assert_close(actual.loss, expected.loss)
-
-
 @pytest.mark.parametrize("pooling", ["cls", "pooler", "mean", "max"])
 @pytest.mark.parametrize("layer", [0, 1, -2, -3])
 def test_a_task_may_pool_a_lower_layer_and_computes_no_more(build_multitask, pooling, layer):
@@ -288,15 +277,6 @@ def test_divergence_is_of_the_same_rows_of_a_task_with_a_head(build_multitask):
         model.divergence("text", torch.zeros(6, 2), torch.zeros(6, 2))
 
 
-def test_the_cosines_of_an_ordering_loss_fill_the_whole_range(model):
-    assert model.decode("order", torch.tensor([[-1.0], [0], [0.5], [1]])).tolist() == [
-        0,
-        2.5,
-        3.75,
-        5,
-    ]
-
-
 def test_the_concat_head_is_the_softmax_classifier_of_sbert(build_multitask, tmp_path):
     losses = pytest.importorskip("sentence_transformers.sentence_transformer.losses")
     labels = {"labels": ["no", "maybe", "yes"], "pair_encoding": "separate"}
@@ -323,20 +303,6 @@ def test_the_concat_head_is_the_softmax_classifier_of_sbert(build_multitask, tmp
     model.save_pretrained(tmp_path)
     saved = MinBertForMultiTask.from_pretrained(tmp_path).heads["nli"].out
     assert_close(saved.weight, reference.classifier.weight)
-
-
-def test_dropout_makes_no_difference_between_equal_sentences(build_multitask):
-    labels = {"labels": ["no", "maybe", "yes"], "pair_encoding": "separate", "dropout": 0.5}
-    head = build_multitask({"nli": {"problem_type": "classification", **labels}}).heads["nli"]
-    features = []
-    head.out.register_forward_pre_hook(lambda _, args: features.append(args[0]))
-
-    head.train().score(head.embed(torch.randn(6, 1, 33).expand(6, 2, 33)))
-
-    u, v, difference = features[0].chunk(3, dim=-1)
-    assert not difference.any()
-    assert (u == 0).any()
-    assert not torch.equal(u, v)  # it still drops the layer's input
 
 
 def test_the_cosine_head_has_the_loss_of_sentence_transformers(build_multitask):

@@ -5,7 +5,7 @@ import torch
 from torch.distributions import Categorical, kl_divergence
 from torch.nn import functional as F
 from torch.testing import assert_close
-from transformers import BertConfig, BertForMultipleChoice, pipeline
+from transformers import BertConfig, BertForMultipleChoice
 
 from modeling_minbert import MinBertConfig, MinBertForMultipleChoice, MinBertForMultiTask
 from tests.modeling_minbert.test_packed import assert_equal_gradients, pack
@@ -97,24 +97,6 @@ def test_a_row_with_fewer_choices_is_scored_alone(build, batch, packed):
     assert_close(actual.loss.double(), torch.stack(losses).mean(), atol=1e-6, rtol=1e-6)
     assert actual.logits.softmax(dim=-1)[1, 2] == 0
     assert_close(actual.logits[1, :2], rows[1], **EXACT)
-
-
-def test_smoothed_labels_are_spread_over_the_choices_that_there_are(build, batch):
-    ours, _ = build(MinBertForMultiTask)
-    ours.smooth_labels("swag", 0.3)
-    short = shorten(batch, row=1)
-    rows = [*ours.eval()(**short).logits]
-    rows[1] = rows[1][:2]
-
-    loss = ours.train()(**short, labels=LABELS).loss
-    plain = ours.eval()(**short, labels=LABELS).loss
-
-    for found, share in ((loss, 0.3), (plain, 0.0)):
-        pairs = zip(rows, LABELS, strict=True)
-        losses = [F.cross_entropy(x, label, label_smoothing=share) for x, label in pairs]
-        assert_close(found.double(), torch.stack(losses).mean(), atol=1e-6, rtol=1e-6)
-    loss.backward()
-    assert all(x.grad is None or x.grad.isfinite().all() for x in ours.parameters())
 
 
 def test_the_divergence_is_of_the_choices_that_there_are(build, batch):
@@ -217,21 +199,6 @@ def test_predictions_equal_bert(build, tokenizer, question):
         assert_close(scores, expected.sort(descending=True).values, atol=1e-6, rtol=1e-5)
 
 
-def test_a_stream_and_single_rows_give_the_same_predictions(build, tokenizer):
-    ours, _ = build(MinBertForMultiTask)
-    ours.tokenizer = tokenizer
-
-    expected = ours.predict("swag", ROWS)
-
-    assert [one.keys() for one in expected] == [{"choice", "index", "score"}] * 2
-    streamed = list(ours.predict_stream("swag", iter(ROWS * 3), max_tokens_per_batch=9))
-    alone = [ours.predict("swag", [row])[0] for row in ROWS]
-    for found, wanted in zip([*streamed, *alone], expected * 4, strict=True):
-        assert found | {"score": 0} == wanted | {"score": 0}
-        assert found["score"] == pytest.approx(wanted["score"], abs=1e-6)
-    assert ours.predict("swag", []) == []
-
-
 def test_a_temperature_divides_the_logits_of_predictions(build, tokenizer):
     plain, warm = (build(MinBertForMultiTask, temperature=value)[0] for value in (None, 2.0))
     plain.tokenizer = warm.tokenizer = tokenizer
@@ -283,16 +250,6 @@ def test_predict_all_predicts_tasks_with_choices_in_one_pass(build, tokenizer):
         ours.predict_all([ROWS[0], "a cat"], ["swag"])
 
 
-def test_the_pipeline_takes_choices(build, tokenizer):
-    ours, _ = build(MinBertForMultiTask)
-    pipe = pipeline("minbert-multi-task", model=ours, tokenizer=tokenizer)
-    context, choices = ROWS[0]
-
-    found = pipe([{"text": context, "text_pair": "is it", "choices": choices}, (context, choices)])
-
-    assert found == ours.predict("swag", [(context, "is it", choices), (context, choices)])
-
-
 @pytest.mark.parametrize(
     "row",
     ["a cat", ("a cat",), ("a cat", "sat"), ("a cat", ["sat"]), (["sat", "ran"],), ("a", [1, 2])],
@@ -339,12 +296,3 @@ def test_a_task_loads_as_the_model_with_one_head(build, batch, tmp_path):
     task.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="task 'deep' has head 'mlp' on pooling 'pooler', not"):
         MinBertForMultipleChoice.from_pretrained(tmp_path, task="deep")
-
-
-def test_word_embeddings_are_taken_instead_of_ids(build, batch):
-    one, bert = build()
-    embeds = one.get_input_embeddings()(batch.pop("input_ids"))
-
-    actual, expected = (model(**batch, inputs_embeds=embeds).logits for model in (one, bert))
-
-    assert_close(actual, expected, **EXACT)

@@ -57,7 +57,7 @@ CASES = [
     ],
     # a temperature and thresholds, which training fits, change no loss
     ("classification", CLASSES | WEIGHTS | {"temperature": 4.0}, THREE, [0, 1, NONE], 0.0, 3.5),
-    ("paraphrase", {"probability_threshold": 0.9}, [LOGIT], [1, 0, NONE], 0.0, (2 + N) / 2),
+    ("paraphrase", {"thresholds": [0.9]}, [LOGIT], [1, 0, NONE], 0.0, (2 + N) / 2),
     # CORN asks whether the class is above 0 (1/4), and if so above 1 (1/2)
     ("ordinal", CLASSES, [LOGIT, 0.0], [0, 2, NONE], 0.0, (N + 2 + 1) / 3),
     # of a score of 3 from 1 to 5 both outcomes count half

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from torch.testing import assert_close
-from transformers import pipeline
 
 from modeling_minbert.tokens import find_entities, split_words
 
@@ -61,14 +60,6 @@ def test_words_without_tokens_keep_their_place(model):
     assert len(found["tags"]) == 4
 
 
-def test_the_batches_change_nothing(model):
-    rows = [WORDS[:count] for count in (3, 7, 1, 5)] * 3
-    one = model.predict("tags", rows, max_tokens_per_batch=1)
-    stream = list(model.predict_stream("tags", iter(rows), show_progress=False))
-
-    assert [row["tags"] for row in one] == [row["tags"] for row in stream]
-
-
 def test_entities_name_their_characters():
     text = "Ann  Lee-Low left U.S. soil."
     row = split_words(text, 0, "tags")
@@ -84,14 +75,6 @@ def test_entities_name_their_characters():
         ("LOC", "soil", 0.25),
     ]
     assert all(text[one["start"] : one["end"]] == one["text"] for one in found)
-
-
-def test_the_pipeline_tags_texts_and_words(model, tokenizer):
-    pipe = pipeline("minbert-multi-task", model=model, tokenizer=tokenizer)
-
-    rows = [" ".join(WORDS), {"text": " ".join(WORDS), "task": "tags"}, WORDS]
-
-    assert pipe(rows) == model.predict("tags", [" ".join(WORDS)] * 2 + [WORDS])
 
 
 def test_a_ranking_of_tags_is_refused(model):

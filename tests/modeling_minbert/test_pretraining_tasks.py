@@ -1,7 +1,5 @@
 """MLM and NSP as tasks of a multi-task model equal BERT's pre-training."""
 
-import copy
-
 import pytest
 import torch
 import transformers
@@ -224,46 +222,7 @@ def test_training_scores_no_word_but_those_with_a_label(build, tiny_batch, words
     assert rows == [((words != -100).sum(), 33)]
 
 
-def test_ten_steps_learn_with_the_gradient_reused(build, tiny_batch, words):
-    plain = build("pretraining").train()
-    saving = copy.deepcopy(plain)
-    saving.reuse_gradients()
-    batch = make_batch("pretraining", tiny_batch, words, "packed")
-
-    losses = []
-    for model in (plain, saving):
-        optimizer = torch.optim.Adam(model.parameters(), lr=3e-3, eps=1e-3)
-        for _ in range(10):
-            optimizer.zero_grad()
-            outputs = model(**batch, task="pretraining")
-            outputs.loss.backward()
-            optimizer.step()
-            losses.append([outputs.mlm_loss.item(), outputs.nsp_loss.item()])
-
-    assert_close(losses[10:], losses[:10], atol=1e-8, rtol=1e-8)
-    assert losses[9][0] < 0.7 * losses[0][0]
-    assert losses[9][1] < 0.7 * losses[0][1]
-
-
 # Weights and folders
-
-
-@pytest.mark.parametrize(
-    ("kinds", "heads"),
-    [
-        ((), set()),
-        (("masked_lm",), {"predictions"}),
-        (("next_sentence",), {"seq_relationship"}),
-        (("masked_lm", "next_sentence"), {"predictions", "seq_relationship"}),
-        (("pretraining",), {"predictions", "seq_relationship"}),
-    ],
-)
-def test_a_model_has_the_heads_that_its_tasks_need_under_bert_s_names(build, kinds, heads):
-    model = build(*kinds)
-
-    keys = [key.split(".") for key in model.state_dict() if key.startswith("cls.")]
-    assert {key[1] for key in keys} == heads
-    assert list(model.heads) == ["tone"]
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -308,16 +267,6 @@ def test_the_auto_class_of_a_kind_finds_its_heads_in_the_folder(build, tiny_batc
     assert not any(report.values()), report
     outputs = model(**tiny_batch, task=kind).to_tuple()
     assert_close(loaded.eval()(**tiny_batch).to_tuple(), outputs, **EXACT)
-
-
-def test_a_folder_with_both_heads_also_loads_for_masked_words(build, tiny_batch, tmp_path):
-    model = build("pretraining")
-    model.save_pretrained(tmp_path)
-
-    masked = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path).eval()
-
-    expected = model(**tiny_batch, task="pretraining").prediction_logits
-    assert_close(masked(**tiny_batch).logits, expected, **EXACT)
 
 
 @pytest.mark.parametrize("source", ["bert", "minbert", "multitask"])
@@ -421,11 +370,3 @@ def test_labels_that_are_not_one_a_token_are_refused(build, tiny_batch, words, k
 
     with pytest.raises(ValueError, match=rf"labels of shape \(5,\).*one per token, {shape}"):
         model(**batch, task=kind)
-
-
-@every_kind
-def test_two_sequences_a_row_are_refused(build, kind):
-    ids = torch.ones(4, 2, 7, dtype=torch.long)
-
-    with pytest.raises(ValueError, match=rf"'{kind}' takes input of shape \(batch, length\)"):
-        build(kind)(ids, task=kind)

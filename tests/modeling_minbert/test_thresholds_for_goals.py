@@ -98,7 +98,7 @@ def test_a_paraphrase_is_decided_by_its_probability(head):
     decided = model.decode("own", logits)
     assert recall_score(labels, decided) >= 0.9
     assert precision_score(labels, decided) == precisions[:-1][recalls[:-1] >= 0.9].max()
-    assert chosen == model.config.task("own").probability_threshold
+    assert [chosen] == model.config.task("own").thresholds
     (row,) = model.heads["own"].describe(torch.logit(torch.tensor([[chosen + 0.01]])), None)
     assert row == {"label": "paraphrase", "score": pytest.approx(chosen + 0.01)}
 

@@ -11,7 +11,6 @@ from transformers import (
 )
 
 from modeling_minbert import (
-    MinBertConfig,
     MinBertForQuestionAnswering,
     MinBertForTokenClassification,
 )
@@ -164,14 +163,6 @@ def test_a_task_is_chosen_by_its_name_and_saved_alone(
         assert_close(again(**tiny_batch).logits, expected)
 
 
-def test_a_name_of_a_task_does_not_hide_how_a_configuration_finds_tasks(build_multitask, tmp_path):
-    build_multitask(TASKS).save_pretrained(tmp_path)
-
-    config = MinBertConfig.from_pretrained(tmp_path, task="tags")
-
-    assert config.task("tags").labels == TAGS
-
-
 @pytest.mark.parametrize("task", ["tags", "answers"])
 def test_a_task_that_reads_a_layer_below_keeps_to_the_model_that_can(
     build_multitask, tmp_path, task
@@ -227,11 +218,3 @@ def test_what_is_not_defined_for_answers_is_refused(build_multitask):
         model.decode("answers", logits)
     with pytest.raises(ValueError, match="for the same tokens"):
         model.divergence("tags", torch.zeros(1, 2, 4), torch.zeros(1, 3, 4))
-
-
-def test_a_default_task_of_tags_names_them(tiny_sizes):
-    config = MinBertConfig(**tiny_sizes, tasks={"tags": TASKS["tags"]})
-    config.describe_default_task()
-
-    assert config.problem_type is None
-    assert list(config.id2label.values()) == TAGS

@@ -421,8 +421,8 @@ class Paraphrase(ThresholdProblem, ClassProblem):
         return self.spec.threshold_fitted or self.spec.threshold is None or self.fits_held_out
 
     def list_thresholds(self) -> tuple[Sequence[str], Sequence[float]]:
-        chosen = None if self.spec is None else self.spec.probability_threshold
-        return [self.name_of(1)], [0.5 if chosen is None else chosen]
+        fitted = None if self.spec is None else self.spec.thresholds
+        return [self.name_of(1)], fitted or [0.5]
 
     def decide(self, logits: Array) -> Array:
         return (logits[:, 0] > 0).astype(np.int64)
