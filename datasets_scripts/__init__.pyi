@@ -5,6 +5,7 @@ from .corpus.sources import corpus_texts as corpus_texts
 from .corpus.tokens import EncodedCorpus as EncodedCorpus, encode_corpus as encode_corpus
 from .drawing import MOST_HELD_OUT as MOST_HELD_OUT
 from .encoding import (
+    Encoding as Encoding,
     encode_questions as encode_questions,
     encode_rows as encode_rows,
     encode_tagged as encode_tagged,

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers.normalizers import BertNormalizer
 
+from .encoding import make_features
 from .hub import count_batch, digest_text
 from .readers import is_test
-from .row_format import RowFormat, make_features
+from .row_format import RowFormat
 from .task_data import TaskData
 
 # Draws

@@ -6,10 +6,11 @@ without truncation or padding of its own: what was set on it before does not cou
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, chain, islice
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import datasets
 import numpy as np
@@ -33,58 +34,90 @@ from modeling_minbert.texts import (
 )
 
 from .hub import count_batch, progress_bars
-from .row_format import make_features
 
 # What the rows say of themselves, so that a trainer can store it with the task.
 ENCODED_WITH = "encoded by minBERT with max_length="
-
-
-def note_length(rows: datasets.Dataset, max_length: int | None) -> datasets.Dataset:
-    """Note in the description of encoded rows at which length texts were cut or split."""
-    if max_length is not None:
-        rows.info.description = f"{ENCODED_WITH}{max_length}"
-    return rows
-
-
-# Sentences
-
-
 LONG_MAP = 20_000  # rows; fewer are encoded before a progress bar is of use
 
+Row = dict[str, Any]
 Columns = dict[str, list[Any]]
-Types = dict[str, Any]
+# A type of a column: a name as of `datasets.Value`, a list with one, or a feature.
+Feature: TypeAlias = "str | list[Feature] | datasets.Value | datasets.List"
+Types = dict[str, Feature]
 
 ONE_SEQUENCE: Types = {"input_ids": ["int32"], "token_type_ids": ["int8"]}
 SEVERAL_SEQUENCES: Types = {"input_ids": [["int32"]], "token_type_ids": [["int8"]]}
 
 
+@dataclass(frozen=True)
+class Encoding:
+    """How the rows of a task become tokens: the `encoding_options` of a task of the model.
+
+    Args:
+        max_length: Maximum tokens of a sequence, including special tokens.
+        pair_encoding: ``joint`` puts both sentences into one sequence, ``separate`` makes each a
+            sequence; None for single sentences. Choices are ``joint``.
+        truncation: Part of a long text to keep: ``head``, ``tail`` or ``head_tail``, as in
+            `tokenize`. Or ``windows``: each text becomes one or more sequences; see
+            `DocumentWindows`.
+        window_overlap: Tokens that a window shares with the one before; only for windows.
+        max_windows: Maximum windows of a text; only for windows.
+        num_choices: Sequences of a row of choices; None for as many as rows have.
+        max_question_length: Maximum tokens of a question, which is truncated.
+        doc_stride: Tokens from the start of a window of a passage to the start of the next one.
+    """
+
+    max_length: int
+    pair_encoding: str | None = None
+    truncation: str = "head"
+    window_overlap: int | None = None
+    max_windows: int | None = None
+    num_choices: int | None = None
+    max_question_length: int | None = None
+    doc_stride: int | None = None
+
+    @property
+    def windows(self) -> DocumentWindows:
+        """How long texts are split."""
+        return DocumentWindows(self.max_length, self.window_overlap or 0, self.max_windows)
+
+
+def make_features(**types: Feature) -> datasets.Features:
+    """Make features of types; a list with one type is a list of any length."""
+
+    def make(kind: Feature) -> Any:
+        if isinstance(kind, list):
+            return datasets.List(make(kind[0]))
+        return datasets.Value(kind) if isinstance(kind, str) else kind
+
+    return datasets.Features({name: make(kind) for name, kind in types.items()})
+
+
+def note_length(rows: datasets.Dataset, max_length: int) -> datasets.Dataset:
+    """Note in the description of encoded rows at which length texts were cut or split."""
+    rows.info.description = f"{ENCODED_WITH}{max_length}"
+    return rows
+
+
+# Sentences and choices
+
+
 def encode_rows(
     rows: datasets.Dataset,
     tokenizer: PreTrainedTokenizerBase,
+    encoding: Encoding,
     *,
-    pair_encoding: str | None,
-    max_length: int,
-    truncation: str = "head",
-    label_type: str | datasets.List = "int64",
+    label_type: Feature = "int64",
     is_contrastive: bool = False,
-    window_overlap: int | None = None,
-    max_windows: int | None = None,
 ) -> datasets.Dataset:
     """Tokenize sentences; padding and masks are left to the collator.
 
     Args:
         rows: Rows with id, sentence1, optionally sentence2 and sentence3, and label (if labeled).
         tokenizer: Tokenizer of the model.
-        pair_encoding: ``joint`` puts both sentences into one sequence, ``separate`` makes each a
-            sequence; None for single sentences.
-        max_length: Maximum tokens of a sequence, including special tokens.
-        truncation: Part of a long text to keep: ``head``, ``tail`` or ``head_tail``, as in
-            `tokenize`. Or ``windows``: each text becomes one or more sequences; see
-            `DocumentWindows`.
+        encoding: Length, pairs, truncation and windows.
         label_type: Type of the labels, as the loss needs it.
         is_contrastive: Whether each text, including a single one, is a sequence.
-        window_overlap: Tokens that a window shares with the one before; only for windows.
-        max_windows: Maximum windows of a text; only for windows.
 
     Returns:
         Rows with id, input_ids and token_type_ids (a list for each sequence if they are separate),
@@ -102,31 +135,55 @@ def encode_rows(
         kind, allowed = "pairs", ("joint", "separate")
     else:
         kind, allowed = "single sentences", (None,)
-    if pair_encoding not in allowed:
+    pairs, truncation = encoding.pair_encoding, encoding.truncation
+    if pairs not in allowed:
         remedy = "remove it" if None in allowed else f"allowed: {', '.join(map(repr, allowed))}"
-        raise ValueError(f"pair_encoding={pair_encoding!r}, but the rows are {kind}; {remedy}")
-    known = (*HEAD_SHARES, WINDOWS)
-    if truncation not in known:
-        raise ValueError(unknown("truncation", truncation, known))
-    is_separate = pair_encoding == "separate"
-    if truncation != WINDOWS:
-        types = SEVERAL_SEQUENCES if is_separate else ONE_SEQUENCE
-        cut = {"separate": is_separate, "max_length": max_length, "truncation": truncation}
-        return _map(rows, _encode_texts, tokenizer, types, label_type, **cut)
-    if pair_encoding == "joint":
+        raise ValueError(f"pair_encoding={pairs!r}, but the rows are {kind}; {remedy}")
+    if truncation not in (*HEAD_SHARES, WINDOWS):
+        raise ValueError(unknown("truncation", truncation, (*HEAD_SHARES, WINDOWS)))
+    if truncation == WINDOWS and pairs == "joint":
         raise ValueError("truncation='windows' needs each text of a pair as a sequence")
-    windows = DocumentWindows(max_length, window_overlap or 0, max_windows)
-    types = SEVERAL_SEQUENCES | {"num_windows": ["int32"]}
-    return _map(rows, _encode_windows, tokenizer, types, label_type, windows=windows)
+    types = ONE_SEQUENCE
+    if truncation == WINDOWS:
+        types = SEVERAL_SEQUENCES | {"num_windows": ["int32"]}
+    elif pairs == "separate":
+        types = SEVERAL_SEQUENCES
+    return _map(rows, _encode_texts, tokenizer, encoding, types, label_type)
+
+
+def encode_choices(
+    rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
+) -> datasets.Dataset:
+    """Tokenize the pairs of a context and each of its choices.
+
+    Args:
+        rows: Rows with id, sentence1, optionally sentence2, choices, and label (if labeled).
+        tokenizer: Tokenizer of the model.
+        encoding: Length, truncation, and ``num_choices``; a missing one is a token of padding.
+
+    Returns:
+        Rows with id, input_ids and token_type_ids (a list for each choice), length (in tokens, of
+        the longest sequence) and labels (if labeled).
+
+    Raises:
+        ValueError: If ``pair_encoding`` or ``truncation`` is unknown, or a row has more choices.
+    """
+    if encoding.pair_encoding != "joint":
+        raise ValueError(
+            f"pair_encoding={encoding.pair_encoding!r}: choices are encoded as 'joint' alone"
+        )
+    if encoding.truncation not in HEAD_SHARES:
+        raise ValueError(unknown("truncation", encoding.truncation, HEAD_SHARES))
+    return _map(rows, _encode_choices, tokenizer, encoding, SEVERAL_SEQUENCES, "int64")
 
 
 def _map(
     rows: datasets.Dataset,
     encode: Callable[..., Columns],
     tokenizer: PreTrainedTokenizerBase,
+    encoding: Encoding,
     token_types: Types,
-    label_type: str | datasets.List,
-    **options: Any,
+    label_type: Feature,
 ) -> datasets.Dataset:
     """Encode rows, with their ids and labels."""
     labels = {"labels": label_type} if "label" in rows.column_names else {}
@@ -135,37 +192,66 @@ def _map(
             encode,
             batched=True,
             batch_size=count_batch(rows),
-            fn_kwargs={"tokenizer": own_tokenizer(tokenizer), **options},
+            fn_kwargs={"tokenizer": own_tokenizer(tokenizer), "encoding": encoding},
             remove_columns=[name for name in rows.column_names if name != "id"],
             features=make_features(id="string", **token_types, length="int32", **labels),
             desc="encode",
         )
-    return note_length(encoded, options.get("max_length"))
+    return note_length(encoded, encoding.max_length)
 
 
 def _encode_texts(
-    batch: Columns, *, tokenizer: Any, separate: bool, max_length: int, truncation: str
+    batch: Columns, *, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
 ) -> Columns:
-    cut: dict[str, Any] = {"max_length": max_length, "truncation": truncation}
-    encoded = tokenize(tokenizer, _list_texts(batch), separate=separate, **cut)
-    columns: Columns = {"length": [max(map(len, row.input_ids)) for row in encoded]}
+    rows = _list_texts(batch)
+    if encoding.truncation == WINDOWS:
+        texts = iter(encoding.windows.split(tokenizer, list(chain.from_iterable(rows))))
+        columns: Columns = {name: [] for name in (*Encoded._fields, "num_windows", "length")}
+        for row in rows:
+            parts = list(islice(texts, len(row)))
+            windows = list(chain.from_iterable(parts))
+            columns["input_ids"].append([window.input_ids[0] for window in windows])
+            columns["token_type_ids"].append([window.token_type_ids[0] for window in windows])
+            columns["num_windows"].append(list(map(len, parts)))
+            columns["length"].append(sum(window.tokens for window in windows))
+        return columns | _copy_labels(batch)
+    is_separate = encoding.pair_encoding == "separate"
+    encoded = tokenize(
+        tokenizer,
+        rows,
+        separate=is_separate,
+        max_length=encoding.max_length,
+        truncation=encoding.truncation,
+    )
+    columns = {"length": [max(map(len, row.input_ids)) for row in encoded]}
     for name in Encoded._fields:
         sequences = [getattr(row, name) for row in encoded]
-        columns[name] = sequences if separate else [ids for (ids,) in sequences]
+        columns[name] = sequences if is_separate else [ids for (ids,) in sequences]
     return columns | _copy_labels(batch)
 
 
-def _encode_windows(batch: Columns, *, tokenizer: Any, windows: DocumentWindows) -> Columns:
-    rows = _list_texts(batch)
-    texts = iter(windows.split(tokenizer, list(chain.from_iterable(rows))))
-    columns: Columns = {name: [] for name in (*Encoded._fields, "num_windows", "length")}
-    for row in rows:
-        parts = list(islice(texts, len(row)))
-        encoded = list(chain.from_iterable(parts))
-        columns["input_ids"].append([window.input_ids[0] for window in encoded])
-        columns["token_type_ids"].append([window.token_type_ids[0] for window in encoded])
-        columns["num_windows"].append(list(map(len, parts)))
-        columns["length"].append(sum(window.tokens for window in encoded))
+def _encode_choices(
+    batch: Columns, *, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
+) -> Columns:
+    sizes = list(map(len, batch["choices"]))
+    num_choices = encoding.num_choices or max(sizes)
+    if max(sizes) > num_choices:
+        raise ValueError(f"a row has {max(sizes)} choices, but the task takes {num_choices}")
+    rows = zip(_list_texts(batch), batch["choices"], strict=True)
+    encoded = tokenize(
+        tokenizer,
+        [pair for texts, choices in rows for pair in pair_choices(texts, choices)],
+        separate=False,
+        max_length=encoding.max_length,
+        truncation=encoding.truncation,
+    )
+    columns: Columns = {}
+    for name, padding in (("input_ids", tokenizer.pad_token_id or 0), ("token_type_ids", 0)):
+        sequences = iter([getattr(pair, name)[0] for pair in encoded])
+        columns[name] = [
+            [*islice(sequences, size), *([[padding]] * (num_choices - size))] for size in sizes
+        ]
+    columns["length"] = [max(map(len, row)) for row in columns["input_ids"]]
     return columns | _copy_labels(batch)
 
 
@@ -190,64 +276,6 @@ def count_cut(windows: DocumentWindows, lengths: Iterable[int], special: int) ->
     return cut
 
 
-# Choices
-
-
-def encode_choices(
-    rows: datasets.Dataset,
-    tokenizer: PreTrainedTokenizerBase,
-    *,
-    num_choices: int,
-    max_length: int,
-    truncation: str = "head",
-    pair_encoding: str | None = "joint",
-) -> datasets.Dataset:
-    """Tokenize the pairs of a context and each of its choices.
-
-    Args:
-        rows: Rows with id, sentence1, optionally sentence2, choices, and label (if labeled).
-        tokenizer: Tokenizer of the model.
-        num_choices: Sequences of a row. A missing one is a single token of padding.
-        max_length: Maximum tokens of a sequence, including special tokens.
-        truncation: As in `encode_rows`.
-        pair_encoding: ``joint``; there is no other one.
-
-    Returns:
-        Rows with id, input_ids and token_type_ids (a list for each choice), length (in tokens, of
-        the longest sequence) and labels (if labeled).
-
-    Raises:
-        ValueError: If ``pair_encoding`` or ``truncation`` is unknown, or a row has more choices.
-    """
-    if pair_encoding != "joint":
-        raise ValueError(f"pair_encoding={pair_encoding!r}: choices are encoded as 'joint' alone")
-    if truncation not in HEAD_SHARES:
-        raise ValueError(unknown("truncation", truncation, HEAD_SHARES))
-    cut = {"num_choices": num_choices, "max_length": max_length, "truncation": truncation}
-    return _map(rows, _encode_choices, tokenizer, SEVERAL_SEQUENCES, "int64", **cut)
-
-
-def _encode_choices(
-    batch: Columns, *, tokenizer: Any, num_choices: int, max_length: int, truncation: str
-) -> Columns:
-    sizes = list(map(len, batch["choices"]))
-    if max(sizes) > num_choices:
-        raise ValueError(f"a row has {max(sizes)} choices, but the task takes {num_choices}")
-    rows = zip(_list_texts(batch), batch["choices"], strict=True)
-    pairs = [pair for texts, choices in rows for pair in pair_choices(texts, choices)]
-    cut: dict[str, Any] = {"max_length": max_length, "truncation": truncation}
-    encoded = tokenize(tokenizer, pairs, separate=False, **cut)
-    columns: Columns = {}
-    for name, padding in (("input_ids", tokenizer.pad_token_id or 0), ("token_type_ids", 0)):
-        sequences = iter([getattr(pair, name)[0] for pair in encoded])
-        missing = ([[padding]] * (num_choices - size) for size in sizes)
-        columns[name] = [
-            [*islice(sequences, size), *fill] for size, fill in zip(sizes, missing, strict=True)
-        ]
-    columns["length"] = [max(map(len, row)) for row in columns["input_ids"]]
-    return columns | _copy_labels(batch)
-
-
 # Questions
 
 
@@ -256,12 +284,7 @@ BATCH = 200  # questions tokenized together, so that a shared passage is tokeniz
 
 
 def encode_questions(
-    rows: datasets.Dataset,
-    tokenizer: PreTrainedTokenizerBase,
-    *,
-    max_length: int,
-    max_question_length: int = 64,
-    doc_stride: int = 128,
+    rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
 ) -> datasets.Dataset:
     """Encode questions as ``[CLS] question [SEP] window [SEP]``, one row for each window.
 
@@ -269,9 +292,7 @@ def encode_questions(
         rows: Questions with id, sentence1, sentence2 (the passage) and, if labeled, label, answers
             and answer_starts.
         tokenizer: The fast tokenizer of the model.
-        max_length: Maximum tokens of a row, including special tokens.
-        max_question_length: Maximum tokens of a question, which is truncated.
-        doc_stride: Tokens from the start of a window to the start of the next one.
+        encoding: Length of a row, of a question (by default 64), and ``doc_stride`` (128).
 
     Returns:
         Rows in the order of the questions, all windows of a question together:
@@ -292,7 +313,12 @@ def encode_questions(
         ValueError: If a size is below 1, a question may leave no room for a passage, or the
             tokenizer does not report the characters of tokens.
     """
-    windows = QuestionWindows(max_length, max_question_length, doc_stride)
+    question, stride = encoding.max_question_length, encoding.doc_stride
+    windows = QuestionWindows(
+        encoding.max_length,
+        64 if question is None else question,
+        128 if stride is None else stride,
+    )
     labels = {"labels": datasets.List(datasets.Value("int32"), length=2), "answers": ["string"]}
     with progress_bars(shown=len(rows) > LONG_QUESTIONS):
         encoded = rows.map(
@@ -316,11 +342,13 @@ def encode_questions(
             ),
             desc="encode",
         )
-    return note_length(encoded, max_length)
+    return note_length(encoded, encoding.max_length)
 
 
-def _encode_questions(batch: Columns, *, tokenizer: Any, windows: QuestionWindows) -> Columns:
-    encoded: list[dict[str, Any]] = []
+def _encode_questions(
+    batch: Columns, *, tokenizer: PreTrainedTokenizerBase, windows: QuestionWindows
+) -> Columns:
+    encoded: list[Row] = []
     for window in windows.split(tokenizer, _list_texts(batch)):
         question = {name: values[window.question] for name, values in batch.items()}
         ids, types = window.encoded.input_ids[0], window.encoded.token_type_ids[0]
@@ -345,7 +373,7 @@ def _encode_questions(batch: Columns, *, tokenizer: Any, windows: QuestionWindow
     return {name: [row[name] for row in encoded] for name in encoded[0]}
 
 
-def _find_answer(window: QuestionWindow, question: Mapping[str, Any]) -> Span:
+def _find_answer(window: QuestionWindow, question: Row) -> Span:
     """Return the places of the shortest span of tokens that covers the first answer.
 
     They are those of [CLS] unless the window contains the whole answer.
@@ -377,8 +405,8 @@ Pieces = list[list[int]]
 def encode_tagged(
     rows: datasets.Dataset,
     tokenizer: PreTrainedTokenizerBase,
+    encoding: Encoding,
     *,
-    max_length: int,
     document_context: bool = False,
 ) -> datasets.Dataset:
     """Encode sentences with tags; a long sentence becomes several rows.
@@ -389,22 +417,22 @@ def encode_tagged(
     Args:
         rows: Rows with id, words, document and tags (if labeled).
         tokenizer: Tokenizer of the model.
-        max_length: Maximum tokens of a row, including special tokens.
-        document_context: Whether to fill the rest of ``max_length`` with unlabeled words before and
-            after the sentence in its document, evenly on both sides.
+        encoding: The length of a row.
+        document_context: Whether to fill the rest of it with unlabeled words before and after the
+            sentence in its document, evenly on both sides.
 
     Returns:
         Rows with id and number (``sentence``) of the sentence, the labeled words, input_ids,
         token_type_ids, length and labels, -1 for a word with an unknown tag.
     """
-    room = max_length - 2  # without [CLS] and [SEP]
+    room = encoding.max_length - 2  # without [CLS] and [SEP]
     pieces: list[Pieces] = []
     for batch in rows.select_columns(["words"]).iter(TOKENIZED_SENTENCES):
-        pieces += tokenize_words(tokenizer, batch["words"], max_length)
+        pieces += tokenize_words(tokenizer, batch["words"], encoding.max_length)
     tags = rows["tags"][:] if "tags" in rows.column_names else None
     documents = rows["document"][:]
     names, words = rows["id"][:], rows["words"][:]
-    encoded: list[dict[str, Any]] = []
+    encoded: list[Row] = []
     for number, sentence in enumerate(pieces):
         known = [UNKNOWN_LABEL] * len(sentence) if tags is None else tags[number]
         for window in cut_word_windows([len(word) for word in sentence], room):
@@ -440,7 +468,7 @@ def encode_tagged(
         length="int32",
         labels=["int16"],
     )
-    return note_length(datasets.Dataset.from_list(encoded, features), max_length)
+    return note_length(datasets.Dataset.from_list(encoded, features), encoding.max_length)
 
 
 def _find_context(

@@ -10,10 +10,11 @@ from typing import Any, ClassVar, Self
 import datasets
 import numpy as np
 from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
 
 from .checking import Columns, option
 from .conll_squad import ANSWER_COLUMN, SQUAD_SUFFIXES, count_columns, read_conll, read_squad
-from .encoding import encode_choices, encode_questions, encode_tagged
+from .encoding import Encoding, Types, encode_choices, encode_questions, encode_tagged
 from .readers import (
     FileFormat,
     Record,
@@ -108,7 +109,7 @@ class TagFormat(RowFormat):
     file_suffixes = None
     text_names = ("words",)
     label_name = "tags"
-    columns: ClassVar[Row] = {"words": ["string"], "tags": ["int64"], "document": "int64"}
+    columns: ClassVar[Types] = {"words": ["string"], "tags": ["int64"], "document": "int64"}
 
     @property
     def label_names(self) -> tuple[str, ...] | None:
@@ -208,8 +209,11 @@ class TagFormat(RowFormat):
     def texts(self, rows: datasets.Dataset) -> Iterator[str]:
         return (" ".join(words) for words in rows["words"][:])
 
-    def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
-        return encode_tagged(rows, tokenizer, document_context=self.document_context, **options)
+    def encode(
+        self, rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
+    ) -> datasets.Dataset:
+        has_context = self.document_context
+        return encode_tagged(rows, tokenizer, encoding, document_context=has_context)
 
     def references(self, rows: datasets.Dataset) -> NDArray[Any] | None:
         names = self.label_names or ()
@@ -273,7 +277,7 @@ class QuestionFormat(RowFormat):
     }
     file_suffixes = SQUAD_SUFFIXES
     text_names = ("sentence1", "sentence2")
-    columns: ClassVar[Row] = {
+    columns: ClassVar[Types] = {
         "sentence1": "string",
         "sentence2": "string",
         "answers": ["string"],
@@ -322,9 +326,10 @@ class QuestionFormat(RowFormat):
     def unit_columns(self, rows: datasets.Dataset) -> tuple[str, ...]:
         return ("sentence2",)  # questions of one passage are learned together
 
-    def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
-        sizes = {name: size for name, size in options.items() if size is not None}
-        return encode_questions(rows, tokenizer, **sizes)
+    def encode(
+        self, rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
+    ) -> datasets.Dataset:
+        return encode_questions(rows, tokenizer, encoding)
 
     def head_facts(self, train: datasets.Dataset | None) -> dict[str, Any]:
         is_partial = train is not None and 0 in train.unique("label")
@@ -396,7 +401,7 @@ class ChoiceFormat(SentenceFormat):
     own_keys = ("label_column", "labels")
 
     @property
-    def columns(self) -> Row:
+    def columns(self) -> Types:
         return super().columns | {"choices": ["string"]}
 
     @property
@@ -492,9 +497,13 @@ class ChoiceFormat(SentenceFormat):
             f"{list_names(names)}"
         )
 
-    def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
-        counts = {"num_choices": self.num_choices or len(self.choice_columns)}
-        return encode_choices(rows, tokenizer, **counts | options)
+    def encode(
+        self, rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
+    ) -> datasets.Dataset:
+        if encoding.num_choices is None:
+            count = self.num_choices or len(self.choice_columns)
+            encoding = replace(encoding, num_choices=count)
+        return encode_choices(rows, tokenizer, encoding)
 
     def head_facts(self, train: datasets.Dataset | None) -> dict[str, Any]:
         columns = len(self.choice_columns)

@@ -1,18 +1,16 @@
 """Rows of datasets on the Hub, and the cache of `datasets`."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import datasets
 from datasets.exceptions import DatasetsError
 from datasets.utils import tqdm
 
 from modeling_minbert import texts
-
-from .readers import HUB_NAMES
 
 # The cache
 
@@ -64,49 +62,6 @@ def progress_bars(*, shown: bool) -> Iterator[None]:
 # The Hub
 
 
-class HubRows(NamedTuple):
-    """Rows of a dataset on the Hub."""
-
-    splits: dict[str, datasets.Dataset]
-    commit: str | None  # None for a local folder
-
-
-def read_hub(
-    owner: str,
-    hub_id: str,
-    required_columns: Callable[[str], Sequence[str]],
-    *,
-    needed_splits: Sequence[str],
-    extra_tests: Mapping[str, str],
-    cache_dir: str | Path | None,
-    revision: str | None = None,
-) -> HubRows:
-    """Fetch the splits of a task from the Hub, unchanged, and further test sets as splits."""
-    where = f"{owner}: dataset {hub_id!r}"
-    with readable_hub(where):
-        builder = find_builder(hub_id, revision, cache_dir)
-        builder.download_and_prepare()
-        fetched = builder.as_dataset()
-    splits: dict[str, datasets.Dataset] = {}
-    for split, names in HUB_NAMES.items():
-        name = next((name for name in names if name in fetched), None)
-        if name is not None:
-            _check_columns(where, name, fetched[name], required_columns(split))
-            splits[split] = fetched[name]
-        elif split in needed_splits:
-            raise ValueError(f"{where} has no split {split!r}; its splits: {', '.join(fetched)}")
-    for split, other_id in extra_tests.items():
-        where = f"{owner}: dataset {other_id!r}"
-        is_same = split_hub_id(other_id)[0] == split_hub_id(hub_id)[0]
-        with readable_hub(where):
-            other = find_builder(other_id, revision if is_same else None, cache_dir)
-            other.download_and_prepare()
-            rows = other.as_dataset("test")
-        _check_columns(where, "test", rows, required_columns(split))
-        splits[split] = rows
-    return HubRows(splits, find_commit(hub_id, builder))
-
-
 def find_builder(
     hub_id: str, revision: str | None, cache_dir: str | Path | None
 ) -> datasets.DatasetBuilder:
@@ -141,10 +96,3 @@ def split_hub_id(hub_id: str) -> tuple[str, str | None]:
         return hub_id, None
     path, _, config = hub_id.partition(":")
     return path, config or None
-
-
-def _check_columns(where: str, split: str, rows: datasets.Dataset, columns: Sequence[str]) -> None:
-    if missing := [column for column in columns if column not in rows.column_names]:
-        raise ValueError(
-            f"{where}: split {split!r} has no column {missing}; its columns: {rows.column_names}"
-        )

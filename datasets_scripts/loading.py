@@ -1,9 +1,9 @@
 """Load a task: read its rows, hold some out for validation, draw a part of the rest."""
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import datasets
 import numpy as np
@@ -18,9 +18,9 @@ from .drawing import (
     sample_rows,
 )
 from .hub import count_batch
-from .readers import PLAIN_FORMAT, Record
+from .readers import PLAIN_FORMAT
 from .reading import Facts, TaskRows, log_invalid_rows, make_format, read_rows, read_source
-from .row_format import RowFormat, RowSource
+from .row_format import RowSource
 from .task_data import TaskData
 
 
@@ -62,11 +62,12 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> TaskRows:
         facts[split]["training_rows"] = count
     bad_rows, unlabeled = read.bad_rows, None
     if data.unlabeled_file is not None:
-        source = TextsOf(
-            data.unlabeled_file, SPLIT, data.file_format if data.files else PLAIN_FORMAT
-        )
-        only_texts = replace(row_format, id_column=None)
-        unlabeled, _, invalid = read_source(source, only_texts, data, cache_dir)
+        # rows of a test split may lack labels, and those of this one are not read
+        file_format = data.file_format if data.files else PLAIN_FORMAT
+        source = RowSource(data.unlabeled_file, "test_unlabeled", file_format)
+        unread: dict[str, Any] = {"id_column": None, "label_column": None}
+        unread |= {"label_columns": ()} if "label_columns" in row_format.options() else {}
+        unlabeled, _, invalid = read_source(source, replace(row_format, **unread), data, cache_dir)
         if data.max_unlabeled_samples is not None:
             seed_of_draw = f"{data.sample_seed} unlabeled"
             places = np.zeros(len(unlabeled), np.int64)
@@ -84,20 +85,6 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> TaskRows:
         fingerprint=_fingerprint(hashed),
         unlabeled=unlabeled,
     )
-
-
-SPLIT = "test_unlabeled"  # rows of a test split may lack their labels
-
-
-@dataclass(frozen=True)
-class TextsOf(RowSource):
-    """Rows of which only the texts are read."""
-
-    def read(self, row_format: RowFormat) -> Iterator[Record]:
-        """Read the records without their labels."""
-        for record in super().read(row_format):
-            texts = {name: record.values.get(name) for name in row_format.text_columns}
-            yield replace(record, values=texts if record.values else {})
 
 
 def _load_pairs(data: TaskData, loaded: TaskRows) -> TaskRows:

@@ -14,10 +14,21 @@ import datasets
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
 
+from .encoding import Encoding
 from .formats import ROW_FORMATS
-from .hub import MOST_CHARACTERS, MOST_ROWS, hash_sources, read_hub, show_progress
-from .readers import check_file, check_twins
+from .hub import (
+    MOST_CHARACTERS,
+    MOST_ROWS,
+    find_builder,
+    find_commit,
+    hash_sources,
+    readable_hub,
+    show_progress,
+    split_hub_id,
+)
+from .readers import HUB_NAMES, check_file, check_twins
 from .row_format import UNDECIDED, Row, RowFormat, RowSource
 from .samples import read_sample
 from .task_data import TaskData
@@ -161,25 +172,26 @@ class TaskRows:
         """
         return self.row_format.head_facts(self.splits.get("train"))
 
-    def encode(self, tokenizer: Any, **options: Any) -> dict[str, datasets.Dataset]:
+    def encode(
+        self, tokenizer: PreTrainedTokenizerBase, **options: Any
+    ) -> dict[str, datasets.Dataset]:
         """Tokenize all splits.
 
         Args:
             tokenizer: The fast tokenizer of the model.
-            **options: ``max_length``, and ``pair_encoding`` and ``truncation`` of sentences, or
-                ``max_question_length`` and ``doc_stride`` of questions.
+            **options: The fields of `Encoding`.
 
         Raises:
             ValueError: If the options do not fit the rows.
         """
         with self._named_errors():
             return {
-                split: self.row_format.encode(rows, tokenizer, **options)
+                split: self.row_format.encode(rows, tokenizer, Encoding(**options))
                 for split, rows in self.splits.items()
             }
 
     def add_unlabeled(
-        self, encoded: datasets.Dataset, tokenizer: Any, **options: Any
+        self, encoded: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, **options: Any
     ) -> datasets.Dataset:
         """Append the encoded rows without labels, with -100 for it, to the encoded training rows.
 
@@ -190,7 +202,7 @@ class TaskRows:
         """
         if self.unlabeled is None or not len(self.unlabeled):
             return encoded
-        rows = self.row_format.encode(self.unlabeled, tokenizer, **options)
+        rows = self.row_format.encode(self.unlabeled, tokenizer, Encoding(**options))
         missing: Any = np.full_like(np.asarray(encoded[0]["labels"]), MISSING).tolist()
         feature = encoded.features["labels"]
         rows = rows.add_column("labels", [missing] * len(rows), feature=feature)
@@ -209,7 +221,7 @@ class TaskRows:
         """List the texts of some training rows, evenly spread, by which a vocabulary is judged."""
         return list(self.row_format.texts(self._measured_rows))
 
-    def cut_share(self, tokenizer: Any, **options: Any) -> float | None:
+    def cut_share(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> float | None:
         """Estimate the share of the training tokens that `encode` cuts; None if it keeps all.
 
         Rows without labels count, too.
@@ -222,7 +234,8 @@ class TaskRows:
             ValueError: If the options do not fit the rows.
         """
         with self._named_errors():
-            return self.row_format.cut_share(self._measured_rows, tokenizer, **options)
+            rows = self._measured_rows
+            return self.row_format.cut_share(rows, tokenizer, Encoding(**options))
 
     def references(self, split: str) -> tuple[list[str], NDArray[Any]] | None:
         """Return ids and labels of a split, (N,), to score predictions; None without labels.
@@ -272,15 +285,7 @@ def read_rows(data: TaskData, cache_dir: str | Path | None) -> TaskRows:
             samples = read_sample(str(data.dataset))
             fetched = {split: datasets.Dataset.from_list(rows) for split, rows in samples.items()}
         else:
-            fetched, commit = read_hub(
-                data.where,
-                data.hub_id,
-                row_format.required_columns,
-                needed_splits=("train",) if data.validation_share else ("train", "validation"),
-                extra_tests=data.built_in.hub_tests,
-                cache_dir=cache_dir,
-                revision=data.revision,
-            )
+            fetched, commit = _fetch(data, data.hub_id, row_format, cache_dir)
         name = data.hub_id or data.dataset
         sources = {
             split: RowSource(f"{name}:{split}", split, rows=rows) for split, rows in fetched.items()
@@ -295,6 +300,42 @@ def read_rows(data: TaskData, cache_dir: str | Path | None) -> TaskRows:
         read.facts[split] = {name: count for name, count in counts.items() if count}
         read.bad_rows.extend(invalid)
     return read
+
+
+def _fetch(
+    data: TaskData, hub_id: str, row_format: RowFormat, cache_dir: str | Path | None
+) -> tuple[dict[str, datasets.Dataset], str | None]:
+    """Fetch the splits of a dataset on the Hub, and its commit; None for a local folder."""
+    splits: dict[str, datasets.Dataset] = {}
+    wanted = {hub_id: HUB_NAMES}
+    for split, other_id in data.built_in.hub_tests.items():
+        wanted[other_id] = {split: ("test",)}
+    commit = None
+    for source, splits_of_source in wanted.items():
+        where = f"{data.where}: dataset {source!r}"
+        is_same = split_hub_id(source)[0] == split_hub_id(hub_id)[0]
+        with readable_hub(where):
+            builder = find_builder(source, data.revision if is_same else None, cache_dir)
+            builder.download_and_prepare()
+            fetched = builder.as_dataset()
+        for split, names in splits_of_source.items():
+            name = next((name for name in names if name in fetched), None)
+            if name is None:
+                if split == "train" or (split == "validation" and not data.validation_share):
+                    raise ValueError(
+                        f"{where} has no split {split!r}; its splits: {', '.join(fetched)}"
+                    )
+                continue
+            rows = splits[split] = fetched[name]
+            required = row_format.required_columns(split)
+            if missing := [column for column in required if column not in rows.column_names]:
+                raise ValueError(
+                    f"{where}: split {name!r} has no column {missing}; its columns: "
+                    f"{rows.column_names}"
+                )
+        if source == hub_id:
+            commit = find_commit(hub_id, builder)
+    return splits, commit
 
 
 def make_format(data: TaskData, **changes: Any) -> RowFormat:

@@ -10,10 +10,12 @@ from typing import Any, ClassVar, Self
 import datasets
 import numpy as np
 from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
 
 from modeling_minbert import TASKS
 
 from .checking import key_types, keys_with
+from .encoding import Encoding, Types, make_features
 from .readers import FILE_SUFFIXES, PLAIN_FORMAT, FileFormat, Record, is_blank, is_test, shorten
 
 Row = dict[str, Any]
@@ -110,7 +112,7 @@ class RowFormat(ABC):
 
     @property
     @abstractmethod
-    def columns(self) -> Row:
+    def columns(self) -> Types:
         """The columns of its rows beside ``id``, and their types, as of `make_features`."""
 
     @property
@@ -132,7 +134,9 @@ class RowFormat(ABC):
         """Return the columns of a row but its texts; a ValueError says why it is invalid."""
 
     @abstractmethod
-    def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
+    def encode(
+        self, rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
+    ) -> datasets.Dataset:
         """Tokenize rows; padding and masks are left to the collator."""
 
     @property
@@ -185,7 +189,9 @@ class RowFormat(ABC):
             for value in row:
                 yield from value if isinstance(value, list) else (value,)
 
-    def cut_share(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> float | None:
+    def cut_share(
+        self, rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
+    ) -> float | None:
         """Return the share of the tokens of rows that `encode` cuts; None if it keeps all."""
         return None
 
@@ -333,14 +339,3 @@ def find_text_problem(values: Sequence[Any], places: Sequence[str]) -> str:
         if not isinstance(value, str):
             return f"{place} holds {shorten(repr(value))}, not text"
     return ""
-
-
-def make_features(**types: Any) -> datasets.Features:
-    """Make features of the names of types; a list with one is a list of any length."""
-    return datasets.Features({name: _make_feature(kind) for name, kind in types.items()})
-
-
-def _make_feature(kind: Any) -> Any:
-    if isinstance(kind, list):
-        return datasets.List(_make_feature(kind[0]))
-    return datasets.Value(kind) if isinstance(kind, str) else kind

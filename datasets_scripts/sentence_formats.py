@@ -11,11 +11,12 @@ from typing import Any, Self
 import datasets
 import numpy as np
 from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
 
-from modeling_minbert.texts import WINDOWS, DocumentWindows
+from modeling_minbert.texts import WINDOWS
 
 from .checking import Columns, Text, option
-from .encoding import count_cut, encode_rows
+from .encoding import Encoding, Feature, Types, count_cut, encode_rows
 from .readers import (
     FileFormat,
     Record,
@@ -53,7 +54,7 @@ class SentenceFormat(RowFormat):
     def parse_label(self, text: str) -> float | int:
         """Convert a label; the message of a ValueError is the problem of the row."""
 
-    def label_types(self) -> tuple[Any, Any]:
+    def label_types(self) -> tuple[Feature, Feature]:
         """Return the types of the label in rows, and in encoded rows."""
         return "int64", "float32"
 
@@ -62,9 +63,9 @@ class SentenceFormat(RowFormat):
         return tuple(f"sentence{number}" for number, _ in enumerate(self.text_columns, start=1))
 
     @property
-    def columns(self) -> Row:
+    def columns(self) -> Types:
         names = (f"sentence{number}" for number, _ in enumerate(self.text_columns, start=1))
-        return dict.fromkeys(names, "string") | {"label": self.label_types()[0]}
+        return {**dict.fromkeys(names, "string"), "label": self.label_types()[0]}
 
     def read(self, path: str, split: str, file_format: FileFormat) -> Iterator[Record]:
         if is_test(split):
@@ -92,23 +93,26 @@ class SentenceFormat(RowFormat):
                 return None
             raise
 
-    def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
-        return encode_rows(rows, tokenizer, label_type=self.label_types()[1], **options)
+    def encode(
+        self, rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
+    ) -> datasets.Dataset:
+        return encode_rows(rows, tokenizer, encoding, label_type=self.label_types()[1])
 
-    def cut_share(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> float | None:
+    def cut_share(
+        self, rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
+    ) -> float | None:
         texts = rows.select_columns(["id", *self.text_names])
-        most = options.pop("max_length")
-        whole = self.encode(texts, tokenizer, max_length=UNLIMITED, **options)
+        whole = self.encode(texts, tokenizer, replace(encoding, max_length=UNLIMITED))
         lengths = [
             len(sequence)
             for ids in whole["input_ids"]
             for sequence in (ids if isinstance(ids[0], list) else [ids])
         ]
-        if options.get("truncation") == WINDOWS:
-            windows = DocumentWindows(most, options["window_overlap"], options["max_windows"])
-            cut = count_cut(windows, lengths, tokenizer.num_special_tokens_to_add(pair=False))
+        if encoding.truncation == WINDOWS:
+            special = tokenizer.num_special_tokens_to_add(pair=False)
+            cut = count_cut(encoding.windows, lengths, special)
         else:
-            cut = sum(max(0, length - most) for length in lengths)
+            cut = sum(max(0, length - encoding.max_length) for length in lengths)
         return cut / sum(lengths)
 
 
@@ -128,7 +132,7 @@ class ClassificationFormat(SentenceFormat):
     text_counts = (1, 2)
     own_keys = ("label_column", "labels")
 
-    def label_types(self) -> tuple[Any, Any]:
+    def label_types(self) -> tuple[Feature, Feature]:
         return "int64", "int64"
 
     def expected_labels(self, count: int = 2) -> tuple[str, ...] | None:
@@ -256,7 +260,7 @@ class SimilarityFormat(SentenceFormat):
     own_keys = ("label_column", "score_range")
     required_keys = ("text_columns", "label_column", "score_range")
 
-    def label_types(self) -> tuple[Any, Any]:
+    def label_types(self) -> tuple[Feature, Feature]:
         return "float32", "float32"
 
     def strata(self, rows: datasets.Dataset) -> NDArray[np.int64]:
@@ -290,10 +294,10 @@ class RegressionFormat(SentenceFormat):
         """The columns of the numbers, (K,)."""
         return self.label_columns or (str(self.label_column),)
 
-    def label_types(self) -> tuple[Any, Any]:
-        kind: Any = datasets.Value("float32")
-        if len(self.targets) > 1:
-            kind = datasets.List(kind, length=len(self.targets))
+    def label_types(self) -> tuple[Feature, Feature]:
+        value = datasets.Value("float32")
+        several = len(self.targets) > 1
+        kind = datasets.List(value, length=len(self.targets)) if several else value
         return kind, kind
 
     def required_columns(self, split: str) -> tuple[str, ...]:
@@ -386,7 +390,7 @@ class MultiLabelFormat(ClassificationFormat):
     problem_type = "multi_label_classification"
     required_keys = ("text_columns",)
 
-    def label_types(self) -> tuple[Any, Any]:
+    def label_types(self) -> tuple[Feature, Feature]:
         kind = datasets.List(datasets.Value("float32"), length=len(self.labels or ()))
         return kind, kind
 
@@ -496,5 +500,7 @@ class ContrastiveFormat(SentenceFormat):
     def parse_label(self, text: str) -> float:
         raise ValueError(f"label {text!r}, but contrastive rows have none")
 
-    def encode(self, rows: datasets.Dataset, tokenizer: Any, **options: Any) -> datasets.Dataset:
-        return encode_rows(rows, tokenizer, is_contrastive=True, **options)
+    def encode(
+        self, rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
+    ) -> datasets.Dataset:
+        return encode_rows(rows, tokenizer, encoding, is_contrastive=True)

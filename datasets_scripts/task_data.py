@@ -50,66 +50,14 @@ OPTIONS = {name: kind for rows in ROW_FORMATS.values() for name, kind in rows.op
 class TaskData:
     """The data of one task; ``from_recipe`` makes it from the keys of a recipe.
 
+    The fields are these keys, and "Data of a task" in docs/reference/recipes.md describes them.
+
     Args:
         name: Name of the task.
-        dataset: A built-in dataset, or ``owner/name`` on the Hub.
-        data_dir: Folder of the local files.
         hub_id: ``owner/name`` or ``owner/name:config`` on the Hub, or a local folder with the
             layout of a dataset on the Hub.
-        revision: Branch, tag or commit of the dataset on the Hub; None for its default branch.
-        problem_type: A key of ``ROW_FORMATS``; for a built-in dataset None, or one that fits it.
-        train_file: Path of the training rows: CSV, TSV, JSON lines or Parquet, by suffix; all but
-            Parquet may be compressed. Sentences with tags are JSON lines or Parquet with lists,
-            else in CoNLL columns, whatever the suffix. Questions are SQuAD's JSON, JSON lines or
-            Parquet.
-        validation_file: Path of the validation rows; without it, training rows are held out.
-        validation_share: Share of the training rows that is held out if the task has no validation
-            rows, in [0, 1); 0 makes validation rows obligatory.
-        test_file: Path of the test rows, which may be unlabeled.
-        unlabeled_file: Path of more training rows, whose labels, if there are any, are not read;
-            a student learns from the predictions of its teachers for them. Of a built-in dataset it
-            may be in ``data_dir``, and has the format of the dataset's files.
-        extra_files: Paths of more held-out rows by split, as in ``validation_hard`` or
-            ``test_web``; each is evaluated, or predicted, separately.
-        text_columns: Columns of the texts: up to two, of a contrastive task three (anchor,
-            positive, hard negative). For tags the column of the words, in CoNLL columns its number
-            from 0. For multiple choice that of the context, and of a question or the start of
-            every choice.
-        label_column: Column with the class, 0/1 or the score; None for a contrastive task. For tags
-            their column, or its number, from -1 backward from the last. For multiple choice the
-            column with the number of the right choice, from 0, its letter, or its name.
-        id_column: Column with the row id; default a column ``id``, else the number of the row.
-        delimiter: What separates the columns of CSV and TSV files: a character, or its name;
-            default that of the suffix, or of the header if it has another one.
-        quoting: Whether quotes in CSV and TSV files enclose texts, which may have several lines;
-            False if they are plain text. By default they enclose texts, and a file is refused if
-            quotes seem to have joined several rows.
-        labels: Names of the classes, or of the tags (spans in IOB2); default those of the training
-            rows.
-        score_range: Lowest and highest score of a similarity task.
-        max_invalid_fraction: Tolerated fraction of invalid rows of a split, in [0, 1]; they are
-            skipped.
-        max_train_samples: Maximum training rows, drawn at random; None for all. The next three are
-            the same for other rows.
-        max_eval_samples: Maximum validation rows.
-        max_test_samples: Maximum test rows, of which all are needed for a submission.
-        max_unlabeled_samples: Maximum rows of ``unlabeled_file``.
-        max_train_samples_per_class: Maximum training rows of each class, drawn at random, or
-            ``balanced`` for the size of the smallest class; None for all.
-        max_eval_samples_per_class: The same for validation rows.
-        metrics: The metrics of the task, the first one used in means over tasks, and all of them in
-            the GLUE score; default those of the dataset or of the problem type.
-        sample_seed: Seed of these draws, and of the held-out rows. It is not the seed of the run,
-            so that runs with different seeds learn from the same rows and are measured on the same.
-        scheme: ``spans`` for tags of spans in any scheme, or ``plain`` for tags of single words;
-            None detects it.
-        document_column: Column with the number of the document of a sentence of JSON lines, Parquet
-            or the Hub; in CoNLL columns ``-DOCSTART-`` lines separate documents.
-        document_context: Whether to encode a sentence with tags together with its neighbors in the
-            document, as far as there is room.
-        class_pairs: Makes a ``paraphrase`` task of the rows of a classification of single texts:
-            for each row so many pairs with a row of the same class (label 1), and so many with one
-            of another class (label 0). Held-out rows have one of each.
+        data_dir: Folder of the local files, also of a built-in dataset.
+        problem_type: A key of ``ROW_FORMATS``.
         class_rows: The rows that ``class_pairs`` pairs.
         options: Keys that only formats of some problem types have; see ``RowFormat.options``.
     """
@@ -125,7 +73,7 @@ class TaskData:
     validation_share: Share = option(0.1)
     test_file: Text | None = option(None, path=True)
     unlabeled_file: Text | None = option(None, path=True, built_in=True)
-    extra_files: Paths | None = option(None, path=True)
+    extra_files: Paths | None = option(None, path=True)  # by split
     text_columns: Columns | None = option(None)
     label_column: Column | None = option(None)
     id_column: Text | None = option(None)

@@ -113,10 +113,6 @@ def test_pairs_come_in_any_container(model, kind, task):
     assert model.predict_all(COUPLES[kind], [task]) == {task: expected}
 
 
-def test_pairs_come_as_an_iterable_without_a_length(model):
-    assert model.predict("near", zip(TEXTS, OTHERS, strict=True)) == model.predict("near", PAIRS)
-
-
 def test_the_columns_of_the_training_file_are_taken_of_many(model):
     table = {"label": [0, 1, 0], "q2": OTHERS, "review": TEXTS, "q1": TEXTS}
     expected = model.predict_all(TEXTS, ["mood"]) | model.predict_all(PAIRS, ["same"])
@@ -124,13 +120,6 @@ def test_the_columns_of_the_training_file_are_taken_of_many(model):
     assert model.predict("mood", table) == expected["mood"]
     assert model.predict("same", pd.DataFrame(table)) == expected["same"]
     assert model.predict_all(Dataset.from_dict(table), ["same"]) == {"same": expected["same"]}
-
-
-def test_all_tasks_of_single_texts_are_predicted_for_a_frame(model):
-    found = model.predict_all(FRAME[["text"]])
-
-    assert list(found) == ["mood", "names", "tone"]
-    assert found["tone"] == model.predict("tone", TEXTS)
 
 
 def test_words_come_as_a_column_of_lists(model):
@@ -158,12 +147,6 @@ def test_questions_come_in_any_order_of_their_columns(model):
     for kind in (pd.Series, np.array, tuple, lambda texts: {"some": texts}):
         found = model.answer(kind(TEXTS), kind(OTHERS))
         assert [answer["answer"] for answer in found] == [answer["answer"] for answer in expected]
-
-
-def test_a_teacher_takes_the_same_containers(model):
-    expected = model.teach("tone", TEXTS)
-
-    assert torch.equal(model.teach("tone", FRAME[["text"]]), expected)
 
 
 @pytest.mark.parametrize(

@@ -61,16 +61,6 @@ def test_quotes_that_swallow_rows_are_named(tmp_path, delimiter, first, last, co
     assert len(texts_of(task)) == 60
 
 
-def test_several_groups_of_swallowed_rows_are_named(tmp_path):
-    rows = [list(row) for row in ROWS]
-    for first in (5, 20, 30, 40, 50):
-        rows[first][0], rows[first + 2][0] = f'"{rows[first][0]}', f'{rows[first + 2][0]}"'
-
-    message = find_mistake(tmp_path, "films.tsv", join(rows, "\t"))
-
-    assert "quotes join the lines 7 to 9, 22 to 24, 32 to 34 and 2 more to one record" in message
-
-
 @pytest.mark.parametrize("delimiter", [",", "\t", ";"])
 def test_texts_of_several_lines_are_read_as_they_were_written(tmp_path, delimiter):
     generator = random.Random(delimiter)
@@ -121,13 +111,6 @@ def test_another_delimiter_is_found_in_the_header_and_named(
     assert not [record for record in caplog.records if "read as" in record.msg]
 
 
-def test_a_delimiter_that_no_header_shows_needs_its_key(tmp_path):
-    content = join(ROWS, "^")
-
-    assert "no column ['text', 'label']" in find_mistake(tmp_path, "films.csv", content)
-    assert len(texts_of(load(tmp_path, "films.csv", content, delimiter="^"))) == 60
-
-
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
@@ -157,12 +140,6 @@ def test_the_order_of_json_lines_does_not_matter(tmp_path, missing):
     assert sorted(texts_of(tasks[0])) == sorted(texts_of(tasks[1]))
     (row, _) = tasks[0].bad_rows
     assert (row.line, missing in row.reason) == (1, True)
-
-
-def test_json_lines_without_a_column_name_those_that_they_have(tmp_path):
-    message = find_mistake(tmp_path, "films.jsonl", '{"text": "a"}\n{"text": "b", "x": 1}\n')
-
-    assert "no column ['label']; its columns are ['text', 'x']" in message
 
 
 def test_a_question_may_lack_what_other_questions_have(tmp_path):
@@ -258,23 +235,6 @@ def test_new_says_if_the_first_line_may_be_a_row(tmp_path, capsys, header, is_do
     assert ("if this line is a row, which is not read now" in output) == is_doubted
 
 
-@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
-def test_new_reads_another_delimiter(tmp_path, capsys, caplog, delimiter):
-    keys, _ = new(tmp_path, "films.csv", join(ROWS, delimiter), capsys)
-
-    assert (keys["text_columns"], keys["label_column"]) == (["text"], "label")
-    assert "read as" in caplog.text
-
-
-def test_new_recognizes_lists_in_cells(tmp_path, capsys):
-    rows = [(text, f"['{label}', 'x']") for text, label in ROWS]
-
-    keys, _ = new(tmp_path, "films.csv", join(rows, ";"), capsys)
-
-    assert keys["problem_type"] == "multi_label_classification"
-    assert "label_separator" not in keys
-
-
 def read_corpus(path):
     data = CorpusData.from_recipe("mine", {"train_file": str(path)})
     return list(find_sources(data, None)["train"].read())
@@ -288,12 +248,3 @@ def test_a_corpus_may_begin_with_an_object_without_text(tmp_path):
     found = read_corpus(path)
 
     assert [bool(document.problem) for document in found] == [True] + 300 * [False]
-
-
-def test_documents_of_a_corpus_may_have_tables(tmp_path):
-    path = tmp_path / "corpus.tsv"
-    path.write_text('id\ttext\n1\t"name\tage\nAnn\t7"\n')
-
-    (document,) = read_corpus(path)
-
-    assert document.text == "name\tage\nAnn\t7"

@@ -12,7 +12,14 @@ from datasets import Dataset, concatenate_datasets
 from torch.testing import assert_close
 from transformers import AutoTokenizer, TrainingArguments
 
-from datasets_scripts import ROW_FORMATS, TaskData, encode_rows, load_task, train_wordpiece
+from datasets_scripts import (
+    ROW_FORMATS,
+    Encoding,
+    TaskData,
+    encode_rows,
+    load_task,
+    train_wordpiece,
+)
 from minbert_cli import check, finetune, predict
 from modeling_minbert import TASKS as TYPES, MinBertConfig, MinBertForMultiTask
 from tests import runs, small_run
@@ -361,7 +368,7 @@ def encode_by_loaders(tokenizer, max_length):
     columns = {"id": [row["id"] for row in rows], "sentence1": [row["a"] for row in rows]}
     columns["label"] = [int(row["is_good"] == "yes") for row in rows]
     data = Dataset.from_dict(columns)
-    return encode_rows(data, tokenizer, pair_encoding=None, max_length=max_length)
+    return encode_rows(data, tokenizer, Encoding(max_length))
 
 
 def train_on(data, folder, tokenizer):
@@ -495,7 +502,7 @@ def test_a_key_that_changes_tokens_reaches_every_door(tokenizer, key):
     columns |= {f"sentence{number}": list(side) for number, side in enumerate(sides, start=1)}
     own = vars(model.config.task("own"))
     options = {name: own.get(name) for name in READ}
-    encoded = encode_rows(Dataset.from_dict(columns), tokenizer, **options)["input_ids"]
+    encoded = encode_rows(Dataset.from_dict(columns), tokenizer, Encoding(**options))["input_ids"]
     is_nested = isinstance(encoded[0][0], list)
     trained = [ids for row in encoded for ids in (row if is_nested else [row])]
     seen = []

@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy, pad
 from transformers import BertModel, BertTokenizer
 
-from datasets_scripts import encode_rows
+from datasets_scripts import Encoding, encode_rows
 from datasets_scripts.encoding import count_cut
 from modeling_minbert import MinBertForMultiTask, export_onnx
 from modeling_minbert.texts import DocumentWindows
@@ -64,7 +64,7 @@ def encode(tokenizer, *texts, **keys):
     options |= SIZES | keys
     if options["truncation"] != "windows":
         options = {name: options[name] for name in ("pair_encoding", "truncation", "max_length")}
-    return encode_rows(rows.add_column("label", labels), tokenizer, **options)
+    return encode_rows(rows.add_column("label", labels), tokenizer, Encoding(**options))
 
 
 def collate(rows, order=None, **options):

@@ -113,18 +113,6 @@ def test_padded_rows_are_trained_as_the_same_rows_without_padding(tmp_path, toke
         assert (logits[0] == logits[1]).all()
 
 
-def test_rows_of_a_task_itself_are_read_as_those_of_from_dataset(tokenizer):
-    padded = encode(tokenizer, "classification", padding="max_length", max_length=12)
-    plain = encode(tokenizer, "classification").remove_columns("token_type_ids")
-
-    tasks = [Task("own", "classification", rows, rows) for rows in (padded, plain)]
-
-    for rows in (*(task.train for task in tasks), *(task.evaluation for task in tasks)):
-        assert rows["input_ids"][:] == plain["input_ids"][:]
-        assert rows["token_type_ids"][:] == [[0] * len(ids) for ids in plain["input_ids"]]
-        assert rows["labels"][:] == LABELS
-
-
 @pytest.mark.parametrize("fixed", [False, True])
 def test_lengths_and_formats_are_those_of_the_text(tokenizer, fixed):
     plain = encode(tokenizer, "classification")
@@ -245,16 +233,6 @@ def test_predict_returns_the_predictions_of_every_task(two):
     for name, own in rows.items():
         assert (outputs[name].predictions == trainer.predict_task(name, own)).all()
         assert outputs[name].metrics[f"test_{name}_accuracy"] == metrics[f"eval_{name}_accuracy"]
-
-
-def test_predict_without_labels_has_no_metrics(two):
-    trainer, rows = two
-
-    outputs = trainer.predict({"spam": rows["spam"].remove_columns("label")})
-
-    assert list(outputs) == ["spam"]
-    assert outputs["spam"].label_ids is None
-    assert "test_spam_accuracy" not in outputs["spam"].metrics
 
 
 @pytest.mark.parametrize("given", ["dataset", "list"])

@@ -73,11 +73,6 @@ def test_some_of_the_rows_are_drawn(tmp_path):
     assert set(three) <= set(five) <= set(whole)
 
 
-def test_the_name_of_the_data_has_the_file(tmp_path):
-    task = parse_labeled({"own": describe(tmp_path)}, None)["own"]
-    assert task.source.endswith(" + texts.tsv")
-
-
 def test_tokens_cut_from_rows_without_labels_count(tmp_path, tokenizer):
     keys = describe(tmp_path)
     options = {"max_length": 16, "pair_encoding": None, "truncation": "head"}
@@ -85,12 +80,6 @@ def test_tokens_cut_from_rows_without_labels_count(tmp_path, tokenizer):
     texts = ["word " * 200] * 9
     small_run.write_tsv(tmp_path / "texts.tsv", keys["text_columns"], [(one,) for one in texts])
     assert load(keys).cut_share(tokenizer, **options) > short + 0.5
-
-
-def test_an_encoding_that_does_not_fit_names_its_task(tmp_path, tokenizer):
-    options = {"max_length": 16, "pair_encoding": "joint", "truncation": "head"}
-    with pytest.raises(ValueError, match=r"^task 'own': pair_encoding='joint'.*; remove it$"):
-        load(describe(tmp_path)).cut_share(tokenizer, **options)
 
 
 def test_rows_without_a_text_are_skipped_and_reported(tmp_path):

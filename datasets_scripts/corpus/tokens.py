@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
+from datasets_scripts.encoding import make_features
 from datasets_scripts.hub import digest_text, hash_sources, progress_bars, readable_hub
 from datasets_scripts.reading import InvalidRow, check_invalid_fraction, log_invalid_rows
-from datasets_scripts.row_format import make_features
 
 from .corpus_data import CorpusData
 from .sources import Document, Source, find_all_sources, held_out, split_sentences

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import BertTokenizer
 
-from datasets_scripts import encode_questions
+from datasets_scripts import Encoding, encode_questions
 from modeling_minbert.questions import QuestionAnsweringTask, keep_scores
 from modeling_minbert.texts import cut_windows, share_tokens
 from tests.golden.google_squad import (
@@ -78,7 +78,7 @@ def test_the_example_of_a_passage_of_100_tokens(tokenizer):
     rows = rows_of([question], [" ".join(words)], [[]], [[]])
 
     encoded = encode_questions(
-        rows, tokenizer, max_length=20 + 3 + 3, max_question_length=5, doc_stride=7
+        rows, tokenizer, Encoding(20 + 3 + 3, max_question_length=5, doc_stride=7)
     )
 
     starts = [0, 7, 14, 21, 28, 35, 42, 49, 56, 63, 70, 77, 84]
@@ -106,7 +106,7 @@ def test_an_answer_is_labelled_where_it_is_whole_and_elsewhere_at_cls(tokenizer)
     )
 
     encoded = encode_questions(
-        rows, tokenizer, max_length=20 + 1 + 3, max_question_length=1, doc_stride=7
+        rows, tokenizer, Encoding(20 + 1 + 3, max_question_length=1, doc_stride=7)
     )
 
     windows = make_windows(100, 20, 7)
@@ -122,7 +122,7 @@ def test_a_long_question_is_cut_and_the_passage_has_the_rest(tokenizer):
     question, words = draw_words(rng, 80), draw_words(rng, 500)
     rows = rows_of([" ".join(question)], [" ".join(words)], [[]], [[]])
 
-    encoded = encode_questions(rows, tokenizer, max_length=384)
+    encoded = encode_questions(rows, tokenizer, Encoding(384))
 
     first = tokenizer.convert_ids_to_tokens(encoded[0]["input_ids"])
     assert first[:66] == ["[CLS]", *question[:64], "[SEP]"]
@@ -144,7 +144,7 @@ def test_answers_equal_google(tokenizer, seed, threshold):
         [[] for _ in passages],
         [[] for _ in passages],
     )
-    encoded = encode_questions(rows, tokenizer, max_length=32, max_question_length=4, doc_stride=7)
+    encoded = encode_questions(rows, tokenizer, Encoding(32, max_question_length=4, doc_stride=7))
     # few different logits, so that many are equal
     drawn = [np.round(generator.normal(0, 2, (2, row["length"])), seed % 3) for row in encoded]
     logits = torch.zeros(2, len(encoded), 40)

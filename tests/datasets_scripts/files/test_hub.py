@@ -44,17 +44,6 @@ def test_folder_in_the_layout_of_the_hub(tmp_path):
     assert "label" not in task.splits["test"].column_names
 
 
-def test_bad_rows_are_named_by_split_and_row(tmp_path):
-    write_rows(tmp_path / "train.jsonl", [0, 1, 3])
-    write_rows(tmp_path / "validation.jsonl", [1])
-
-    task = load_folder(tmp_path, max_invalid_fraction=0.5)
-
-    assert str(task.bad_rows[0]) == (
-        f"{tmp_path}:train:3: label '3' is out of range; allowed are 0 and 1 (id 2)"
-    )
-
-
 def test_class_names_of_the_features_become_the_labels(tmp_path):
     features = datasets.Features(
         {"text": datasets.Value("string"), "kind": datasets.ClassLabel(names=["2", "1"])}
@@ -80,14 +69,6 @@ def test_a_missing_validation_split_is_an_error_without_a_share(tmp_path):
 
     with pytest.raises(ValueError, match="has no split 'validation'; its splits: train"):
         load_folder(tmp_path, validation_share=0)
-
-
-def test_a_missing_column_is_an_error(tmp_path):
-    write_rows(tmp_path / "train.jsonl", [0, 1])
-    write_rows(tmp_path / "validation.jsonl", [0, 1])
-
-    with pytest.raises(ValueError, match=r"no column \['answer'\]; its columns: \['question1'"):
-        load_folder(tmp_path, label_column="answer")
 
 
 def test_no_network_is_one_clear_error(tmp_path):

@@ -1,9 +1,8 @@
 """`read_records`: formats, line numbers, and files that cannot be read."""
 
-import datasets
 import pytest
 
-from datasets_scripts.readers import FileFormat, read_records
+from datasets_scripts.readers import read_records
 
 
 def read(folder, name, content, columns=("text", "label"), **kwargs):
@@ -30,14 +29,6 @@ def test_quoted_fields_hold_tabs_quotes_and_newlines(tmp_path):
         "last",
     ]
     assert [record.line for record in records] == [2, 3, 4, 6]
-
-
-def test_the_official_files_are_tab_separated_whatever_their_suffix(tmp_path):
-    content = "\tid\ttext\tlabel\n0\tab\tone, two\t3\n"
-
-    (record,) = read(tmp_path, "a.csv", content, file_format=FileFormat("\t"))
-
-    assert record.values["text"] == "one, two"
 
 
 def test_empty_lines_are_no_records(tmp_path):
@@ -90,13 +81,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, name, content, message):
         read(tmp_path, name, content)
 
 
-def test_parquet_without_the_column_is_named(tmp_path):
-    datasets.Dataset.from_dict({"words": ["x"]}).to_parquet(tmp_path / "a.parquet")
-
-    with pytest.raises(ValueError, match=r"no column \['text'\]; its columns are \['words'"):
-        list(read_records(str(tmp_path / "a.parquet"), ("text",)))
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -110,12 +94,6 @@ def test_columns_with_the_same_name_are_an_error(tmp_path, name, content):
 
     with pytest.raises(ValueError, match=message):
         read(tmp_path, name, content)
-
-
-def test_columns_without_a_name_may_be_several(tmp_path):
-    (record,) = read(tmp_path, "a.csv", ",,text,label\n0,1,x,up\n")
-
-    assert record.values["text"] == "x"
 
 
 @pytest.mark.parametrize(

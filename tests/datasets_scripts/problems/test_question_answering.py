@@ -6,7 +6,7 @@ import datasets
 import pytest
 from transformers import BertTokenizer
 
-from datasets_scripts import TaskData, encode_questions, load_task, train_wordpiece
+from datasets_scripts import Encoding, TaskData, encode_questions, load_task, train_wordpiece
 from modeling_minbert.texts import QuestionWindows
 
 PASSAGE = "The mill stood by the river. A miller lived in the mill until the flood."
@@ -203,9 +203,8 @@ def encode(tokenizer, passage, answer, start=None, max_length=24):
             "answer_starts": [[passage.index(answer) if start is None else start]],
         }
     )
-    return encode_questions(
-        rows, tokenizer, max_length=max_length, max_question_length=10, doc_stride=5
-    )
+    encoding = Encoding(max_length, max_question_length=10, doc_stride=5)
+    return encode_questions(rows, tokenizer, encoding)
 
 
 def read_labels(row):
@@ -221,14 +220,6 @@ def test_the_label_is_the_narrowest_span_that_covers_the_answer(tokenizer, answe
     assert set(found) == {answer.strip()}
 
 
-def test_a_part_of_a_word_is_covered_by_as_few_pieces_as_there_are(tokenizer):
-    row = encode(tokenizer, "zebra", "eb", max_length=60)[0]
-    pieces = list(zip(row["token_starts"], row["token_ends"], strict=True))
-    expected = [place for place, (start, end) in enumerate(pieces) if start < 3 and end > 1]
-
-    assert [place - row["first_token"] for place in row["labels"]] == [expected[0], expected[-1]]
-
-
 def test_emoji_accents_and_control_characters_keep_their_places(tokenizer):
     passage = "\x00\u200bThe 🏡 mílĺ\x07 stood\ufeff by 👩‍👧 the \u0301river 日本."
     for answer in ("🏡", "mílĺ", "stood", "👩‍👧", "日本"):
@@ -238,13 +229,6 @@ def test_emoji_accents_and_control_characters_keep_their_places(tokenizer):
         for row in rows:
             place = row["passage_start"]
             assert passage[place : place + len(row["passage"])] == row["passage"]
-
-
-def test_a_passage_without_a_token_is_one_empty_window(tokenizer):
-    (row,) = encode(tokenizer, "\x00\x07", "\x07")
-
-    assert (row["passage"], row["owned"], row["labels"]) == ("", [0, 0], [0, 0])
-    assert row["length"] == row["first_token"] + 1
 
 
 def test_a_passage_of_100_000_characters_is_cut_into_windows(tokenizer):

@@ -4,7 +4,7 @@ import datasets
 import pytest
 from transformers import BertTokenizer
 
-from datasets_scripts import encode_tagged
+from datasets_scripts import Encoding, encode_tagged
 from modeling_minbert.texts import cut_word_windows
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "##b", "##c"]
@@ -30,7 +30,7 @@ def decode(tokenizer, row):
 
 
 def test_the_first_token_of_a_word_has_its_label(tokenizer):
-    (row,) = encode_tagged(make_rows("a bbc c"), tokenizer, max_length=10)
+    (row,) = encode_tagged(make_rows("a bbc c"), tokenizer, Encoding(10))
 
     assert decode(tokenizer, row) == "[CLS] a b ##b ##c c [SEP]"
     assert row["labels"] == [-100, 0, 1, -100, -100, 2, -100]
@@ -43,7 +43,7 @@ def test_a_word_without_a_token_keeps_its_place(tokenizer, word):
     rows = datasets.Dataset.from_dict(
         {"id": ["0"], "words": [[word, "a"]], "tags": [[3, 4]], "document": [0]}
     )
-    (row,) = encode_tagged(rows, tokenizer, max_length=10)
+    (row,) = encode_tagged(rows, tokenizer, Encoding(10))
 
     assert decode(tokenizer, row) == "[CLS] [UNK] a [SEP]"
     assert row["labels"] == [-100, 3, 4, -100]
@@ -69,27 +69,9 @@ def test_every_word_belongs_to_the_window_with_most_around_it(sizes, room):
             assert min(sum(sizes[own.start : word]), sum(sizes[word + 1 : own.end])) == max(around)
 
 
-def test_windows_overlap_by_about_half():
-    windows = cut_word_windows([1] * 20, 8)
-
-    assert [(window.start, window.end) for window in windows] == [
-        (0, 8),
-        (4, 12),
-        (8, 16),
-        (12, 20),
-    ]
-    # word 5 has 2 behind it in the first window, and 1 before it in the second
-    assert [(window.first, window.last) for window in windows] == [
-        (0, 6),
-        (6, 10),
-        (10, 14),
-        (14, 20),
-    ]
-
-
 def test_a_long_sentence_becomes_rows_that_miss_no_word(tokenizer):
     sentence = " ".join("abcdefgh" * 3)
-    rows = encode_tagged(make_rows("a b", sentence), tokenizer, max_length=9)
+    rows = encode_tagged(make_rows("a b", sentence), tokenizer, Encoding(9))
 
     assert rows["sentence"][:] == [0] + [1] * (len(rows) - 1)
     assert [word for row in rows["words"] for word in row] == [*"ab", *"abcdefgh" * 3]
@@ -98,22 +80,15 @@ def test_a_long_sentence_becomes_rows_that_miss_no_word(tokenizer):
     assert max(rows["length"]) <= 9
 
 
-def test_a_word_that_is_longer_than_a_window_is_cut(tokenizer):
-    rows = encode_tagged(make_rows("a " + "b" * 30 + " c"), tokenizer, max_length=8)
-
-    assert [label for row in rows["labels"] for label in row if label != -100] == [0, 1, 2]
-    assert max(rows["length"]) <= 8
-
-
 def test_words_of_unknown_tags_are_found_again(tokenizer):
-    (row,) = encode_tagged(make_rows("a bb", tags=False), tokenizer, max_length=10)
+    (row,) = encode_tagged(make_rows("a bb", tags=False), tokenizer, Encoding(10))
 
     assert row["labels"] == [-100, -1, -1, -100, -100]
 
 
 def test_a_sentence_is_read_with_its_neighbours(tokenizer):
     rows = make_rows("a a", "b c", "d", "e f g h", "h", documents=[0, 0, 0, 0, 1])
-    found = encode_tagged(rows, tokenizer, max_length=7, document_context=True)
+    found = encode_tagged(rows, tokenizer, Encoding(7), document_context=True)
 
     # the nearest whole words of the document, as many on both sides, labels in the middle alone
     assert [decode(tokenizer, row)[6:-6] for row in found] == [

@@ -1,12 +1,9 @@
 """Sentences with tags are read from every format, in one scheme, or refused by file and line."""
 
-import json
-
 import pytest
 
 from datasets_scripts import CorpusData, TaskData, load_task
 from datasets_scripts.corpus.sources import find_sources
-from datasets_scripts.formats import to_iob2
 
 IOB1 = """-DOCSTART- -X- O O
 
@@ -59,28 +56,6 @@ def test_columns_of_iob1_become_iob2(tmp_path):
     assert task.facts["train"] == {"rows": 3, "usable_rows": 3}
 
 
-@pytest.mark.parametrize(
-    ("tags", "expected"),
-    [
-        ("I-A I-A O I-A B-A I-A", "B-A I-A O B-A B-A I-A"),  # IOB1
-        ("B-A I-A O B-A B-A I-A", "B-A I-A O B-A B-A I-A"),  # IOB2
-        ("I-A I-B B-B", "B-A B-B B-B"),
-        ("O", "O"),
-        ("", ""),
-    ],
-)
-def test_both_schemes_are_written_as_iob2(tags, expected):
-    assert to_iob2(tags.split()) == expected.split()
-
-
-def test_every_file_may_have_a_different_scheme(tmp_path):
-    iob2 = "Ann\tB-PER\nLee\tI-PER\n\nEU\tB-ORG\nRome\tB-LOC\n"
-    task = load(write(tmp_path, train=iob2, validation=IOB1))
-
-    assert names(task, "train") == [["B-PER", "I-PER"], ["B-ORG", "B-LOC"]]
-    assert names(task, "validation")[0] == ["B-PER", "I-PER", "B-PER", "O"]
-
-
 def test_plain_tags_are_left_as_they_are(tmp_path):
     keys = write(tmp_path, train=IOB1, validation=IOB1) | {"label_column": 1}
     task = load(keys)
@@ -93,18 +68,6 @@ def test_test_rows_may_lack_tags(tmp_path):
     task = load(write(tmp_path, train=IOB1, validation=IOB1, test="Ann\nleft\n"))
 
     assert task.splits["test"].column_names == ["id", "words", "document"]
-
-
-def test_json_lines_hold_lists(tmp_path):
-    rows = [{"tokens": ["Ann", "left"], "tags": ["B-PER", "O"], "doc": 3}]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    keys = {"train_file": str(path), "validation_file": str(path), "document_column": "doc"}
-    task = load(keys | {"problem_type": "token_classification"})
-
-    assert task.labels == ("O", "B-PER", "I-PER")
-    assert names(task, "train") == [["B-PER", "O"]]
-    assert task.splits["train"]["document"][:] == [3]
 
 
 def test_the_official_files_of_conll2003_are_found(tmp_path):
@@ -122,13 +85,6 @@ def test_white_space_of_other_kinds_is_a_word(tmp_path):
     task = load(write(tmp_path, train=text, validation=text))
 
     assert task.splits["train"]["words"][:] == [["\u00a0", "\x85", "\u200b", "left"]]
-
-
-def test_lines_may_end_as_on_windows(tmp_path):
-    text = "Ann I-PER\r\n\r\nleft O\r\n"
-    task = load(write(tmp_path, train=text, validation=text))
-
-    assert task.splits["train"]["words"][:] == [["Ann"], ["left"]]
 
 
 @pytest.mark.parametrize(
@@ -199,18 +155,6 @@ def test_invalid_sentences_are_skipped_within_the_tolerance(tmp_path):
         load(keys | columns | {"max_invalid_fraction": 0.2})
 
 
-def test_invalid_lists_are_skipped_within_the_tolerance(tmp_path):
-    rows = [{"tokens": ["a"], "tags": ["B-A"]}, {"tokens": ["a"], "tags": ["I-A", "O"]}]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + "{\n")
-    files = {"train_file": str(path), "validation_file": str(path), "max_invalid_fraction": 0.7}
-    task = load(files | {"problem_type": "token_classification"})
-
-    assert [row.line for row in task.bad_rows] == [2, 3] * 2
-    assert task.labels == ("O", "B-A", "I-A")
-    assert task.splits["train"]["words"][:] == [["a"]]
-
-
 TAGS = {"Ann": "I-PER", "Rome": "I-LOC", "Bob": "I-PER"}
 
 
@@ -226,8 +170,8 @@ def test_sentences_with_tags_can_be_a_text_to_learn_from(tmp_path):
 
     found = find_sources(data, None)
 
-    assert [document.text for document in found["train"].read(None)] == lines["eng.train"]
-    assert [document.text for document in found["validation"].read(None)] == lines["eng.testa"]
+    assert [document.text for document in found["train"].read()] == lines["eng.train"]
+    assert [document.text for document in found["validation"].read()] == lines["eng.testa"]
 
 
 def test_a_tag_with_white_space_is_an_error(tmp_path):

@@ -45,12 +45,6 @@ def test_a_pair_is_labeled_by_whether_its_classes_are_equal(tmp_path):
     assert all(first != second for first, second, _ in pairs)
 
 
-def test_no_pair_occurs_twice_in_either_order(tmp_path):
-    pairs = [frozenset(pair[:2]) for pair in list_pairs(load(tmp_path))]
-
-    assert len(pairs) == len(set(pairs))
-
-
 def test_every_row_begins_as_many_pairs_of_each_kind_as_wanted_if_there_are_so_many(tmp_path):
     begun = Counter((first, label) for first, _, label in list_pairs(load(tmp_path)))
 
@@ -82,14 +76,6 @@ def test_held_out_rows_have_one_pair_of_each_kind_at_most(tmp_path):
     assert set(begun.values()) == {1}
 
 
-def test_pairs_depend_on_the_seed_of_the_rows_alone(tmp_path):
-    first, again, other = (load(tmp_path, sample_seed=seed) for seed in (1, 1, 2))
-
-    assert list_pairs(first) == list_pairs(again)
-    assert first.fingerprint == again.fingerprint
-    assert list_pairs(first) != list_pairs(other)
-
-
 def test_built_in_classifications_can_be_paired():
     keys = {"dataset": "sample_sst", "class_pairs": 1, "max_train_samples": 40}
 
@@ -111,8 +97,3 @@ def test_built_in_classifications_can_be_paired():
 def test_rows_that_make_no_pairs_are_refused(tmp_path, keys, message):
     with pytest.raises(ValueError, match=message):
         load(tmp_path, **keys)
-
-
-def test_pairs_of_pairs_are_refused():
-    with pytest.raises(ValueError, match="not pairs or paraphrase rows"):
-        TaskData.from_recipe("mine", {"dataset": "sample_quora", "class_pairs": 3})

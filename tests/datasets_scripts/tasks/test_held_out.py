@@ -9,7 +9,7 @@ import pytest
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from datasets_scripts import ROW_FORMATS, TaskData, load_task
-from datasets_scripts.drawing import choose_units, hold_out
+from datasets_scripts.drawing import hold_out
 from datasets_scripts.sentence_formats import ClassificationFormat
 from tests.problem_examples import EXAMPLES
 
@@ -74,26 +74,6 @@ def test_shares_of_labels_are_those_of_scikit_learn(tmp_path, share):
         assert abs(count - wanted[label]) <= 1
 
 
-def test_a_label_of_a_single_row_is_learned(tmp_path):
-    path = write_jsonl(tmp_path / "train.jsonl", make_rows(SIZES))
-
-    task = load(tmp_path, **OWN, train_file=path, validation_share=0.9)
-
-    assert min(task.facts["train"]["classes"].values()) >= 1
-    assert task.facts["validation"]["classes"]["odd"] == 0
-
-
-def test_equal_texts_are_on_one_side(tmp_path):
-    rows = [{"text": f"text {number % 30}", "label": number % 2} for number in range(200)]
-    rows = [{**row, "text": row["text"] + " " * (number % 3)} for number, row in enumerate(rows)]
-
-    path = write_jsonl(tmp_path / "train.jsonl", rows)
-    task = load(tmp_path, **OWN, train_file=path, validation_share=0.2)
-
-    assert not texts(task, "train") & texts(task, "validation")
-    assert 20 <= len(task.splits["validation"]) <= 40
-
-
 def test_questions_of_a_passage_are_on_one_side(tmp_path):
     rows = [
         {
@@ -127,16 +107,6 @@ def test_sentences_with_tags_are_held_out_by_document(tmp_path):
     assert len({first for first, _ in words}) == 4
 
 
-def test_repeated_sentences_without_documents_are_held_out_together(tmp_path):
-    rows = [{"tokens": [f"word {number % 50}", "end"], "tags": ["X", "O"]} for number in range(200)]
-    path = write_jsonl(tmp_path / "train.jsonl", rows)
-
-    task = load(tmp_path, problem_type="token_classification", train_file=path)
-
-    assert len(task.splits["validation"]) == 20
-    assert not texts(task, "train") & texts(task, "validation")
-
-
 def test_scores_are_spread_over_both_splits(tmp_path):
     rows = [{"a": f"a {n}", "b": "b", "score": (n / 500) ** 4} for n in range(500)]
     keys = {"problem_type": "similarity", "text_columns": ["a", "b"], "label_column": "score"}
@@ -147,19 +117,6 @@ def test_scores_are_spread_over_both_splits(tmp_path):
     limits = np.quantile([row["score"] for row in rows], np.linspace(0, 1, 11))
     counts, _ = np.histogram(task.splits["validation"]["label"], limits)
     assert counts.tolist() == [10] * 10
-
-
-def test_rare_labels_reach_both_splits(tmp_path):
-    names = ["often"] * 300
-    labels = [[name, "rare"] if number % 30 == 0 else [name] for number, name in enumerate(names)]
-    labels[7] = []
-    rows = [{"text": f"text {n}", "label": one} for n, one in enumerate(labels)]
-    keys = {**OWN, "problem_type": "multi_label_classification"}
-
-    path = write_jsonl(tmp_path / "train.jsonl", rows)
-    task = load(tmp_path, **keys, train_file=path, validation_share=0.2)
-
-    assert np.asarray(task.splits["validation"]["label"]).sum(axis=0).tolist() == [60, 2]
 
 
 def test_the_draw_depends_on_its_own_seed_alone(tmp_path):
@@ -193,15 +150,6 @@ def test_large_tasks_hold_out_a_limited_number():
     assert is_held[1::2].sum() == 5_000
 
 
-def test_every_row_is_as_likely_to_be_held_out():
-    units, strata = np.arange(20, dtype=np.uint64), np.repeat([0, 1], 10)
-
-    drawn = sum(choose_units(units, strata, 5, str(seed)).astype(int) for seed in range(400))
-
-    # 400 draws of a quarter: a standard deviation is 8.7
-    assert 100 - 4 * 8.7 < drawn.min() <= drawn.max() < 100 + 4 * 8.7
-
-
 @pytest.mark.parametrize("labels", [["a", "b"], ["a", "a", "b", "b"]])
 def test_rows_that_cannot_be_split_are_refused(tmp_path, labels):
     rows = [{"text": f"text {label}", "label": label} for label in labels]
@@ -209,32 +157,3 @@ def test_rows_that_cannot_be_split_are_refused(tmp_path, labels):
 
     with pytest.raises(ValueError, match="'own': there are no validation rows, and none of its"):
         load(tmp_path, **OWN, train_file=path)
-
-
-def test_a_dataset_of_the_hub_without_validation_rows(tmp_path):
-    folder = tmp_path / "data"
-    folder.mkdir()
-    rows = datasets.Dataset.from_list(make_rows(SIZES))
-    rows.to_parquet(folder / "train.parquet")
-    rows.to_parquet(folder / "test.parquet")
-
-    task = load(tmp_path, **OWN, hub_id=str(folder))
-
-    assert {split: len(rows) for split, rows in task.splits.items()} == {
-        "train": 220,
-        "validation": 25,
-        "test": 245,
-    }
-
-
-def test_given_validation_rows_are_all_used(tmp_path):
-    rows = make_rows(SIZES)
-    files = {
-        key: write_jsonl(tmp_path / f"{key}.jsonl", part)
-        for key, part in (("train_file", rows), ("validation_file", make_rows({"up": 3})))
-    }
-
-    task = load(tmp_path, **OWN, **files)
-
-    assert [len(rows) for rows in task.splits.values()] == [245, 3]
-    assert "held_out_of" not in task.facts["validation"]

@@ -1,15 +1,10 @@
 """SNLI and MultiNLI: official files and rows of the Hub; rows without agreement are left out."""
 
-import os
-from pathlib import Path
-
 import datasets
-import pytest
 
 from datasets_scripts import TaskData, load_task
-from tests.nli_files import ENDINGS, LABELS, write_multi_nli, write_rows, write_snli
+from tests.nli_files import ENDINGS, LABELS, write_multi_nli, write_snli
 
-REAL = Path(os.environ.get("SNLI_DIR", "snli"))  # the official folder
 ORDER = ("entailment", "neutral", "contradiction")
 
 
@@ -39,32 +34,12 @@ def test_labels_have_the_order_of_the_hub_and_the_names_of_the_files(tmp_path):
     assert "undecided_rows" not in task.facts["train"]
 
 
-def test_the_official_archive_can_be_the_folder(tmp_path):
-    (tmp_path / "snli_1.0").mkdir()
-    write_snli(tmp_path / "snli_1.0")
-
-    assert len(load(tmp_path, "snli").splits["train"]) == 12
-
-
 def test_both_held_out_sets_of_multi_nli_are_read(tmp_path):
     task = load(write_multi_nli(tmp_path), "multi_nli")
 
     sizes = {split: len(rows) for split, rows in task.splits.items()}
     assert sizes == {"train": 12, "validation": 12, "validation_mismatched": 12}
     assert {facts["undecided_rows"] for facts in task.facts.values()} == {1}
-
-
-def test_another_label_is_still_a_bad_row(tmp_path):
-    write_snli(tmp_path, rows=300)
-    write_rows(tmp_path / "snli_1.0_train.jsonl", 300, ["-", "perhaps"])
-
-    task = load(tmp_path, "snli")
-
-    (bad,) = task.bad_rows
-    assert bad.line == 302
-    assert (
-        "'perhaps' is not among the labels 'entailment', 'neutral', 'contradiction'" in bad.reason
-    )
 
 
 def test_hub_rows_without_agreement_are_left_out(tmp_path, monkeypatch):
@@ -94,14 +69,3 @@ def test_hub_rows_without_agreement_are_left_out(tmp_path, monkeypatch):
     for split in ("train", "validation", "test"):
         assert task.splits[split]["label"][:] == [0, 1, 2]
         assert task.facts[split]["undecided_rows"] == 1
-
-
-@pytest.mark.realdata
-def test_the_official_files_have_their_rows(tmp_path):
-    if not REAL.is_dir():
-        pytest.skip("set SNLI_DIR to the folder with the files of SNLI")
-
-    task = load(tmp_path, "snli", REAL)
-
-    assert task.bad_rows == []
-    assert len(task.splits["validation"]) == 9_842

@@ -57,19 +57,6 @@ def test_no_class_has_more_rows_than_it_may(tmp_path, most, expected):
     assert count(task, "validation") == SIZES
 
 
-def test_validation_rows_have_a_separate_key(tmp_path):
-    task = load(tmp_path, max_eval_samples_per_class=13)
-
-    assert count(task) == SIZES
-    assert count(task, "validation") == {"up": 13, "down": 9, "flat": 13}
-
-
-def test_a_part_of_all_rows_has_a_fixed_size(tmp_path):
-    task = load(tmp_path, max_train_samples=30, max_eval_samples=100)
-
-    assert (len(ids(task)), len(ids(task, "validation"))) == (30, 72)
-
-
 def test_rows_keep_their_order_and_their_labels(tmp_path):
     task = load(tmp_path, max_train_samples_per_class=5)
 
@@ -99,38 +86,6 @@ def test_a_smaller_sample_is_a_part_of_a_larger_one():
     assert chosen[0] < chosen[1] < chosen[2] < chosen[3] == set(range(200))
 
 
-def test_what_happens_to_a_class_is_nothing_to_the_others():
-    classes = np.asarray([0, 1, 1, 0, 2] * 40)
-    merged = np.where(classes == 2, 1, classes)
-
-    kept, changed = (set(choose_places(one, 25, "7").tolist()) for one in (classes, merged))
-
-    assert {place for place in kept if classes[place] == 0} == {
-        place for place in changed if classes[place] == 0
-    }
-
-
-def test_rows_behind_a_row_do_not_change_its_draw():
-    classes = np.zeros(300, np.int64)
-
-    longer = choose_places(classes, 60, "7")
-    shorter = choose_places(classes[:200], int((longer < 200).sum()), "7")
-
-    assert shorter.tolist() == longer[longer < 200].tolist()
-
-
-def test_every_row_is_as_likely_to_stay():
-    drawn = Counter(
-        place
-        for seed in range(400)
-        for place in choose_places(np.zeros(20, np.int64), 5, str(seed))
-    )
-
-    # 400 draws of a quarter: a standard deviation is 8.7
-    assert min(drawn.values()) > 100 - 4 * 8.7
-    assert max(drawn.values()) < 100 + 4 * 8.7
-
-
 def test_drawn_rows_are_described(tmp_path):
     task = load(tmp_path, max_train_samples_per_class="balanced", max_eval_samples=30)
 
@@ -141,32 +96,6 @@ def test_drawn_rows_are_described(tmp_path):
     }
     assert (task.facts["validation"]["rows"], task.facts["validation"]["usable_rows"]) == (30, 72)
     assert task.facts["validation"]["classes"] == count(task, "validation")
-
-
-def test_classes_of_a_built_in_paraphrase_are_its_labels(tmp_path):
-    keys = {"dataset": "sample_quora", "max_train_samples_per_class": 10}
-
-    task = load_task(TaskData.from_recipe("mine", keys), cache_dir=tmp_path)
-
-    assert Counter(task.splits["train"]["label"]) == {0: 10, 1: 10}
-    assert task.facts["train"]["classes"] == {"0": 10, "1": 10}
-
-
-def test_scores_have_no_classes(tmp_path):
-    keys = {"dataset": "sample_sts", "max_train_samples": 10}
-
-    task = load_task(TaskData.from_recipe("mine", keys), cache_dir=tmp_path)
-
-    assert task.facts["train"]["rows"] == 10
-    assert "classes" not in task.facts["train"]
-
-
-def test_test_rows_are_all_predicted(tmp_path):
-    write(tmp_path / "test.tsv", LABELS)
-
-    task = load(tmp_path, test_file=str(tmp_path / "test.tsv"), max_train_samples_per_class=1)
-
-    assert len(task.splits["test"]) == 72
 
 
 def test_a_class_without_rows_cannot_decide_about_the_others(tmp_path):
