@@ -9,9 +9,7 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from datasets_scripts import CorpusData, corpus_texts
 from datasets_scripts.conll_squad import read_conll, read_squad
-from datasets_scripts.corpus import sources
 from datasets_scripts.readers import FileFormat, read_records
 from minbert_cli.texts import Source
 
@@ -88,41 +86,3 @@ def test_sentences_to_predict_have_the_limit(tmp_path):
 
     with pytest.raises(ValueError, match=r"sentences\.txt:3: the line is longer"):
         list(READERS["sentences.txt"][1](path))
-
-
-@pytest.mark.parametrize(
-    ("name", "keys", "line", "advice"),
-    [
-        ("a.txt.gz", {}, 3, "put a newline"),
-        ("a.txt.gz", {"documents": "line"}, 3, "put a newline"),
-        ("a.txt.gz", {"documents": "file"}, 1, "give documents: line or blank_line"),
-        ("a.jsonl.gz", {}, 3, "put a newline"),
-        ("a.txt", {}, 3, "put a newline"),
-        ("a.txt", {"documents": "line"}, 3, "put a newline"),
-    ],
-)
-def test_a_document_has_a_limit(tmp_path, monkeypatch, name, keys, line, advice):
-    monkeypatch.setattr(sources, "LARGEST_DOCUMENT", 10 * MILLION)
-    path = tmp_path / name
-    parts = [b'{"text": "a"}\n\n', *[LONG] * 4]
-    if name.endswith(".gz"):
-        compress(path, parts)
-    else:
-        path.write_bytes(b"".join(parts))
-    data = CorpusData.from_recipe("own", {"train_file": str(path), **keys})
-
-    message, peak = measure_error(lambda: list(corpus_texts([data])))
-
-    assert f"{path}:{line}: the document that starts here is larger than 10 MB" in message
-    assert advice in message
-    assert peak < 70
-
-
-def test_a_document_of_many_lines_has_a_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "LARGEST_DOCUMENT", MILLION)
-    path = tmp_path / "a.txt"
-    path.write_text("a\n\n" + 30_000 * "some words and more words on a line\n")
-    data = CorpusData.from_recipe("own", {"train_file": str(path)})
-
-    with pytest.raises(ValueError, match=r"a\.txt:3: the document .* give documents: line"):
-        list(corpus_texts([data]))
