@@ -295,7 +295,7 @@ def test_the_sections_of_a_run_have_its_facts(write):
 
     assert sections["Data"]["notes"] == [
         "pairs: a note",
-        "moods: 1 of 4 test rows (25.0%) have the texts or tokens of a training row.",
+        "moods: 1 of 4 test rows (25.0%) have the texts of a training row.",
     ]
     rows, skipped = sections["Data"]["blocks"]
     assert rows["rows"][0] == ["moods", "own", 23, 23, None, 1]

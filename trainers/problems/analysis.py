@@ -122,16 +122,6 @@ def tabulate_confusions(
     ]
 
 
-def find_class_errors(
-    probabilities: NDArray[np.float64], predictions: Array, labels: Array, most: int
-) -> list[tuple[int, float]]:
-    """Find the wrong rows whose label is least probable: (row, probability of its prediction)."""
-    classes = labels.astype(np.int64)
-    wrong = np.flatnonzero(predictions != classes)
-    order = np.argsort(probabilities[wrong, classes[wrong]], kind="stable")[:most]
-    return [(int(row), float(probabilities[row, predictions[row]])) for row in wrong[order]]
-
-
 def draw_scatter(title: str, predictions: Array, labels: Array) -> Figure:
     """Draw predicted numbers, (N,), over their labels; of many rows an even choice."""
     rows = np.flatnonzero(np.isfinite(predictions))

@@ -137,14 +137,6 @@ class Problem(ABC, Generic[Outputs]):
                 metric = f"{self.problem_type} metric"
                 raise ValueError(f"task {self.task!r}: {unknown(metric, name, known)}")
 
-    def find_classes(self, rows: Any) -> NDArray[np.int64]:
-        """Return the class of each row, (N,), of a task whose rows have classes."""
-        raise NotImplementedError(f"{self.problem_type} has no classes")
-
-    def name_classes(self, count: int) -> tuple[str, ...]:
-        """Return the names of the classes; if they have none, the numbers of ``count``."""
-        return tuple(map(str, range(count)))
-
     def is_labelled(self, rows: Rows) -> bool:
         """Return whether rows have labels."""
         return not isinstance(rows, TextSource) and "labels" in rows.column_names
@@ -216,9 +208,15 @@ class Problem(ABC, Generic[Outputs]):
     def compute_metrics(self, outputs: Outputs) -> dict[str, float]:
         """Compute the metrics of a split that are defined for its rows."""
 
-    @abstractmethod
     def standard_error(self, outputs: Outputs, metrics: Mapping[str, float]) -> float | None:
-        """Estimate the standard error of the headline metric over the choice of the rows."""
+        """Estimate that of the headline metric over the choice of the rows, by a bootstrap."""
+        values, labels = self.sample(outputs)
+        generator = np.random.default_rng(0)
+        scores = []
+        for _ in range(RESAMPLES):
+            rows = generator.integers(len(values), size=len(values))
+            scores.append(self.score(values[rows], labels[rows]))
+        return float(np.nanstd(scores))
 
     def count(self, outputs: Any) -> int:
         """Count the rows, sentences or questions."""
@@ -263,16 +261,6 @@ class Problem(ABC, Generic[Outputs]):
     def score(self, values: Array, labels: Array) -> float:
         """Compute the headline metric of a draw of a sample, (N, ...) -> ()."""
         raise NotImplementedError(f"{self.problem_type} has no predictions to resample")
-
-    def bootstrap_error(self, outputs: Outputs) -> float:
-        """Estimate the standard error of the headline metric by a bootstrap."""
-        values, labels = self.sample(outputs)
-        generator = np.random.default_rng(0)
-        scores = []
-        for _ in range(RESAMPLES):
-            rows = generator.integers(len(values), size=len(values))
-            scores.append(self.score(values[rows], labels[rows]))
-        return float(np.nanstd(scores))
 
     def write(self, folder: Path, stem: str, outputs: Outputs, rows: Any) -> None:
         """Write the predictions for rows with ids in the format of a benchmark, if there is one.
@@ -446,10 +434,10 @@ class LabelledProblem(Problem[Predicted]):
             metrics[metric.name] = value or 0.0
         return metrics
 
-    def standard_error(self, outputs: Predicted, metrics: Mapping[str, float]) -> float:
+    def standard_error(self, outputs: Predicted, metrics: Mapping[str, float]) -> float | None:
         if self.reported[0] is ACCURACY:
             return binomial_error(metrics[ACCURACY.name], self.count(outputs))
-        return self.bootstrap_error(outputs)
+        return super().standard_error(outputs, metrics)
 
     def count(self, outputs: Predicted) -> int:
         return len(outputs.predictions)

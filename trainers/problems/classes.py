@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
-from modeling_minbert.calibration import CalibratedTask
 from modeling_minbert.choices import MultipleChoiceTask
 from modeling_minbert.pooled_types import MultiLabelClassificationTask, ParaphraseTask
 from trainers.data.dataset import Rows
@@ -21,7 +20,6 @@ from .analysis import (
     LabelIssues,
     calibrate,
     draw_reliability,
-    find_class_errors,
     find_label_issues,
     tabulate_confusions,
 )
@@ -70,33 +68,19 @@ class Calibrated:
         return self.spec is not None and self.spec.is_likelihood
 
     @property
-    def calibrated(self) -> CalibratedTask | None:
-        """Its description in the model, if a temperature can be part of it."""
-        return self.spec if isinstance(self.spec, CalibratedTask) else None
-
-    @property
-    def has_temperature(self) -> bool:
-        """Whether a temperature was fitted."""
-        return self.calibrated is not None and self.calibrated.temperature is not None
-
-    @property
-    def temperature(self) -> float:
-        """Divisor of the logits in probabilities; 1 if none was fitted."""
-        return 1.0 if self.calibrated is None else float(self.calibrated.temperature or 1)
+    def temperature(self) -> float | None:
+        """Divisor of the logits in probabilities; None if none was fitted."""
+        return getattr(self.spec, "temperature", None)
 
     @property
     def calibrates(self) -> bool:
         """Whether training fits a temperature: if asked to, or to replace an earlier one."""
-        return self.has_temperature or self._asks_for_temperature
-
-    @property
-    def _asks_for_temperature(self) -> bool:
-        return self.calibrated is not None and self.calibrated.calibrate
+        return self.temperature is not None or getattr(self.spec, "calibrate", False)
 
     @property
     def caution(self) -> str:
         """Advice to readers of the results."""
-        if not self.has_temperature:
+        if self.temperature is None:
             return ""
         return (
             f"Probabilities are calibrated by a temperature of {self.temperature:.3f}, fitted to "
@@ -106,7 +90,7 @@ class Calibrated:
 
     def scale(self, logits: Any) -> NDArray[np.float64]:
         """Divide logits by the temperature."""
-        return np.asarray(logits, dtype=np.float64) / self.temperature
+        return np.asarray(logits, dtype=np.float64) / (self.temperature or 1)
 
     def confidences(self, logits: Any, predictions: Array) -> NDArray[np.float64]:
         """Compute the probability of each prediction, of the same shape."""
@@ -154,8 +138,8 @@ class Calibrated:
                 f"This task was not trained with a likelihood: its confidences are the "
                 f"{self.confidence} of its outputs, which need not be probabilities."
             )
-        if self.fitted is None or not self.has_temperature:
-            if self._asks_for_temperature:
+        if self.fitted is None or self.temperature is None:
+            if self.calibrates:
                 notes.append(
                     "No temperature was fitted: the likelihood of the validation rows has no "
                     "maximum, as when all predictions are right or no better than chance."
@@ -265,12 +249,6 @@ class ThresholdProblem(Calibrated):
 class ClassProblem(Calibrated, LabelledProblem):
     """A task whose labels are classes."""
 
-    def find_classes(self, rows: Any) -> NDArray[np.int64]:
-        return np.asarray(rows["labels"][:]).astype(np.int64)
-
-    def name_classes(self, count: int) -> tuple[str, ...]:
-        return tuple(self.names) or super().name_classes(count)
-
     @property
     def smooths_labels(self) -> bool:
         return self.spec is None or self.spec.loss_function.smooths_labels
@@ -305,8 +283,13 @@ class ClassProblem(Calibrated, LabelledProblem):
         return tabulate_confusions(outputs.predictions, labels, count, self.format_label)
 
     def find_errors(self, outputs: Predicted, most: int) -> list[tuple[int, float]]:
-        labels, probabilities = np.asarray(outputs.labels), self.probabilities(outputs.logits)
-        return find_class_errors(probabilities, outputs.predictions, labels, most)
+        """Return the wrong rows whose label is least probable, with that of their prediction."""
+        labels = np.asarray(outputs.labels).astype(np.int64)
+        predictions = outputs.predictions.astype(np.int64)
+        probabilities = self.probabilities(outputs.logits)
+        wrong = np.flatnonzero(predictions != labels)
+        order = np.argsort(probabilities[wrong, labels[wrong]], kind="stable")[:most]
+        return [(int(row), float(probabilities[row, predictions[row]])) for row in wrong[order]]
 
     def format_label(self, value: Any) -> str:
         return self.name_of(int(value))

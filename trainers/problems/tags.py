@@ -150,9 +150,6 @@ class TokenClassification(Calibrated, Problem[Tagged]):
         correct = outputs.predictions == outputs.labels
         return {**score_counts(counts.sum(axis=0)), "accuracy": float(np.mean(correct))}
 
-    def standard_error(self, outputs: Tagged, metrics: Mapping[str, float]) -> float:
-        return self.bootstrap_error(outputs)
-
     def count(self, outputs: Tagged) -> int:
         return len(np.unique(outputs.sentences))
 

@@ -5,7 +5,7 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
@@ -310,21 +310,4 @@ def _make_data(encoded: Mapping[str, Mapping[str, Rows]], facts: RunFacts) -> Se
                 note = f"The other {len(reasons) - MOST_BAD_ROWS:,} are in metrics.json."
             lines = [[reason] for reason in reasons[:MOST_BAD_ROWS]]
             blocks.append(Table(title, [("row", "")], lines, note, is_folded=True))
-    texts = list(_list_texts(facts.text))
-    if texts:
-        first = texts[0][1]
-        columns = [("text", "")]
-        for key, value in first.items():
-            columns.append((key.replace("_", " "), ".3f" if isinstance(value, float) else ","))
-        cells: list[list[Cell]] = [[name, *(row.get(key) for key in first)] for name, row in texts]
-        blocks.append(Table("Texts", columns, cells))
     return Section("Data", facts.list_notes(), blocks)
-
-
-def _list_texts(facts: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the facts of each split of a text, or of several by name."""
-    for key, value in facts.items():
-        if any(isinstance(part, Mapping) for part in value.values()):
-            yield from _list_texts(value, f"{key} ")
-        else:
-            yield f"{name}{key}", value

@@ -51,18 +51,15 @@ class Results:
             for name in AGGREGATES
             if name in self.metrics and len(problems) > 1
         ]
-        table = markdown_table(lines)
-        return f"{table}\n\n{self._type_tables()}" if self.types else table
-
-    def _type_tables(self) -> str:
-        """Format the metrics of types: a table for all tasks that have the same ones."""
-        tables: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+        # a table for all tasks that have the same types
+        by_columns: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
         for task, types in self.types.items():
-            for one in types:
-                columns = tuple(name for name in one if name not in ("name", "right"))
-                lines = tables.setdefault(columns, [("task", "type", *columns)])
-                lines.append((task, one["name"], *(_format_number(one[name]) for name in columns)))
-        return "\n\n".join(map(markdown_table, tables.values()))
+            for row in types:
+                columns = tuple(name for name in row if name not in ("name", "right"))
+                numbers = (_format_number(row[name]) for name in columns)
+                head = [("task", "type", *columns)]
+                by_columns.setdefault(columns, head).append((task, row["name"], *numbers))
+        return "\n\n".join([markdown_table(lines), *map(markdown_table, by_columns.values())])
 
 
 def _format_number(value: float | None) -> str:
@@ -148,15 +145,51 @@ def evaluate_run(
     for task, splits in rows.items():
         problem = trainer.problems[task]
         for split in sorted(splits, key=_split_order):  # the same order in all processes
-            values = trainer.predict_task(task, splits[split])
-            output = problem.collect(values, splits[split], decode=trainer.evaluator.decoder(task))
+            gathered = trainer.predict_task(task, splits[split])
+            output = problem.collect(
+                gathered, splits[split], decode=trainer.evaluator.decoder(task)
+            )
             if not problem.kind.is_unlabelled:
                 outputs[task, split] = output
             if problem.kind.is_unlabelled or problem.is_labelled(splits[split]):
                 measured.setdefault(split, {})[task] = problem.measure(output)
-    ordered = sorted(measured, key=_split_order)
-    results = {split: _summarize(measured[split], trainer) for split in ordered}
-    _score_glue(trainer, results)
+    results = {}
+    for split in sorted(measured, key=_split_order):
+        found = measured[split]
+        metrics = {
+            f"{task}_{name}": value
+            for task, (scores, *_) in found.items()
+            for name, value in scores.items()
+        }
+        # a mean of some tasks could be mistaken for that of all; tasks of text alone have no mean
+        is_whole = len(found) == len(trainer.problems)
+        if is_whole and not all(
+            problem.kind.is_pretraining for problem in trainer.problems.values()
+        ):
+            metrics |= trainer.evaluator.aggregate(metrics)
+        results[split] = Results(
+            metrics,
+            {task: error for task, (_, error, *_) in found.items() if error is not None},
+            {task: size for task, (_, _, size, _) in found.items()},
+            {task: types for task, (*_, types) in found.items() if types is not None},
+        )
+    # the GLUE score is of the splits, such as validation, in which all its tasks have labels
+    glue = [task for task in trainer.tasks if trainer.tasks[task].in_glue]
+    for split in ("train", "validation", "test"):
+        if not glue or split not in results or not set(glue) <= results[split].rows.keys():
+            continue
+        # with the other sets of a task, such as validation_mismatched
+        sets = [part for name, part in results.items() if name.partition("_")[0] == split]
+        values = {
+            task: [
+                part.metrics[f"{task}_{name}"]
+                for part in sets
+                if task in part.rows
+                for name in trainer.problems[task].headline
+            ]
+            for task in glue
+        }
+        results[split].metrics["glue"] = glue_score(values)
     return results, outputs
 
 
@@ -168,43 +201,6 @@ def _split_order(split: str) -> tuple[int, str]:
 def file_split(split: str) -> str:
     """Return the name of a split in prediction files, as in the course project."""
     return split.replace("validation", "dev", 1)
-
-
-def _score_glue(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> None:
-    """Add the GLUE score to the splits, such as validation, in which all its tasks have labels."""
-    for split in {"train", "validation", "test"} & results.keys():
-        sets = [found for name, found in results.items() if name.partition("_")[0] == split]
-        values = {
-            task: [
-                found.metrics[f"{task}_{name}"]
-                for found in sets
-                if task in found.rows
-                for name in trainer.problems[task].headline
-            ]
-            for task in trainer.tasks
-            if trainer.tasks[task].in_glue
-        }
-        if values and values.keys() <= results[split].rows.keys():
-            results[split].metrics["glue"] = glue_score(values)
-
-
-def _summarize(measured: Mapping[str, Measured], trainer: MultiTaskTrainer) -> Results:
-    """Put the metrics of all tasks on a split together."""
-    metrics = {
-        f"{task}_{name}": value
-        for task, found in measured.items()
-        for name, value in found.metrics.items()
-    }
-    # a mean of some tasks could be mistaken for that of all; tasks of text alone have no mean
-    is_whole = len(measured) == len(trainer.problems)
-    if is_whole and not all(problem.kind.is_pretraining for problem in trainer.problems.values()):
-        metrics |= trainer.evaluator.aggregate(metrics)
-    return Results(
-        metrics,
-        {task: error for task, (_, error, *_) in measured.items() if error is not None},
-        {task: found.rows for task, found in measured.items()},
-        {task: found.types for task, found in measured.items() if found.types is not None},
-    )
 
 
 def write_results(

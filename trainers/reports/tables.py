@@ -103,23 +103,16 @@ def write_glue_file(
         for name, prediction in zip(ids, predictions, strict=True)
     }
     if all(name.isdecimal() for name in ids):
-        text_of = _complete(path, text_of, file.num_rows or 0)
+        most = Counter(text_of.values()).most_common(1)[0][0]
+        order = [str(row) for row in range(max(file.num_rows or 0, max(map(int, ids)) + 1))]
+        if missing := [name for name in order if name not in text_of]:
+            logger.warning(
+                "%s: %d rows could not be read and are written as %s: %s",
+                *(path, len(missing), most, ", ".join(missing[:10])),
+            )
+        text_of = {name: text_of.get(name, most) for name in order}
     lines = ["index\tprediction", *(f"{name}\t{text}" for name, text in text_of.items())]
     write_text(path, "\n".join(lines) + "\n")
-
-
-def _complete(
-    path: str | os.PathLike[str], text_of: Mapping[str, str], num_rows: int
-) -> dict[str, str]:
-    """Give missing rows the most frequent prediction."""
-    most = Counter(text_of.values()).most_common(1)[0][0]
-    order = [str(number) for number in range(max(num_rows, max(map(int, text_of)) + 1))]
-    if missing := [name for name in order if name not in text_of]:
-        logger.warning(
-            "%s: %d rows could not be read and are written as %s: %s",
-            *(path, len(missing), most, ", ".join(missing[:10])),
-        )
-    return {name: text_of.get(name, most) for name in order}
 
 
 def write_submission(

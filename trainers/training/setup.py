@@ -85,9 +85,11 @@ def find_shares(task: Task, problem: Problem[Any]) -> ClassShares | None:
     wanted = task.training.oversample
     if wanted is None:
         return None
-    where, classes = f"task {task.name!r}", problem.find_classes(task.train)
-    names = problem.name_classes(int(classes.max(initial=0)) + 1)
-    return ClassShares(where, classes, names, wanted)
+    rows: Any = task.train
+    classes = np.asarray(rows["labels"][:]).astype(np.int64)
+    count = int(classes.max(initial=0)) + 1
+    names = tuple(getattr(problem.spec, "labels", None) or map(str, range(count)))
+    return ClassShares(f"task {task.name!r}", classes, names, wanted)
 
 
 def _batch_sizes(
