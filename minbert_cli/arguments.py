@@ -337,19 +337,15 @@ class TextArguments:
         """Check that no key is set that has no effect for the problem type."""
         pairs = self.choose_packing(problem_type) == "segment_pairs"
         masked = TASKS[problem_type].predicts_masked_tokens
-        needs = {
-            "balanced_pairs": (pairs, "packing segment_pairs"),
-            "short_seq_prob": (pairs, "packing segment_pairs"),
-            "whole_word_mask": (masked, "masked tokens"),
-            "mlm_probability": (masked, "masked tokens"),
-            "mask_replace_prob": (masked, "masked tokens"),
-            "random_replace_prob": (masked, "masked tokens"),
-        }
-        for name, (is_used, what) in needs.items():
-            if not is_used and getattr(self, name) != getattr(TextArguments, name):
-                raise ValueError(
-                    f"{name}={getattr(self, name)} has no effect without {what}; leave it out"
-                )
+        masks = ("whole_word_mask", "mlm_probability", "mask_replace_prob", "random_replace_prob")
+        for names, is_used, what in (
+            (("balanced_pairs", "short_seq_prob"), pairs, "packing segment_pairs"),
+            (masks, masked, "masked tokens"),
+        ):
+            for name in names:
+                value = getattr(self, name)
+                if not is_used and value != getattr(TextArguments, name):
+                    raise ValueError(f"{name}={value} has no effect without {what}; leave it out")
 
     def choose_packing(self, problem_type: str) -> str:
         """Return how text becomes rows; next sentences need segment pairs."""
@@ -391,15 +387,10 @@ class PretrainArguments(TextArguments, RunArguments):
     def __post_init__(self) -> None:
         TextArguments.__post_init__(self)
         RunArguments.__post_init__(self)
-        self.choose_packing(self.problem_type)
-        self._check_sources()
-        self._check_unused()
-
-    def _check_sources(self) -> None:
-        """Check that weights and vocabulary have one source each."""
+        self.check_unused(self.problem_type)
         start = self.model_name_or_path
-        own = ("model_size", "train_tokenizer", "tokenizer_name_or_path")
-        if start is not None and (given := [name for name in own if getattr(self, name)]):
+        owned = ("model_size", "train_tokenizer", "tokenizer_name_or_path")
+        if start is not None and (given := [name for name in owned if getattr(self, name)]):
             raise ValueError(
                 f"model_name_or_path={start!r} has its own sizes and tokenizer; leave it out "
                 f"for a new model, or leave {' and '.join(given)} out"
@@ -410,15 +401,10 @@ class PretrainArguments(TextArguments, RunArguments):
                 "tokenizer_name_or_path, the folder or Hub id of one; or start from a checkpoint "
                 "with model_name_or_path"
             )
-
-    def _check_unused(self) -> None:
-        """Check that no key is set that would be ignored."""
-        self.check_unused(self.problem_type)
         for name in ("vocab_size", "cased"):
-            if getattr(self, name) and not self.train_tokenizer:
+            if (value := getattr(self, name)) and not self.train_tokenizer:
                 raise ValueError(
-                    f"{name}={getattr(self, name)} has no effect without train_tokenizer; leave it "
-                    "out"
+                    f"{name}={value} has no effect without train_tokenizer; leave it out"
                 )
         if "vocab_size" in (self.model_config or {}):
             raise ValueError("model_config: leave vocab_size out; the tokenizer determines it")

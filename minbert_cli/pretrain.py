@@ -218,7 +218,7 @@ def check_recipe(
 
 
 def main(argv: Sequence[str]) -> None:
-    """Pre-train, evaluate, save and, if requested, push and fine-tune."""
+    """Pre-train, evaluate, save and, if requested, push."""
     pretrain(argv, is_command=True)
 
 

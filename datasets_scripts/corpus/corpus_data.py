@@ -1,6 +1,6 @@
 """The keys of a corpus in a recipe, checked and completed with defaults."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -116,15 +116,55 @@ class CorpusData:
         keys = {key: value for key, value in mapping.items() if value is not None}
         given = check_keys(where, keys, key_types(cls))
         data = cls(name, **given)
-        source = _find_source(data)
-        _check_keys(data, source, given)
-        if source == "dataset":
-            return _fill_built_in(data, None if data_dir is None else str(data_dir))
+        sources = [key for key in SOURCE_KEYS if key in given]
+        if len(sources) != 1 or ("validation_file" in given and data.train_file is None):
+            sources += ["validation_file"] if "validation_file" in given else []
+            raise ValueError(
+                f"{where}: give exactly one source of text, 'dataset' (built-in or owner/name), "
+                f"'hub_id' or 'train_file'; given: {', '.join(sources) or 'none'}"
+            )
+        source = sources[0]
+        if data.dataset is not None and data.dataset not in BUILT_IN:
+            if "/" not in data.dataset:
+                raise ValueError(
+                    f"{where}: {unknown('dataset', data.dataset, BUILT_IN)} (a dataset of the Hub "
+                    "is written owner/name)"
+                )
+            source, data = "hub_id", replace(data, hub_id=data.dataset)
+        if useless := sorted(set(given) - set(SOURCE_KEYS[source])):
+            raise ValueError(
+                f"{where}: {', '.join(useless)} has no effect for {data.source!r}; remove it "
+                f"(keys of such a source: {', '.join(SOURCE_KEYS[source])})"
+            )
+        for key, other in (("language", "sentences"), ("validation_share", "validation_file")):
+            value = getattr(data, other)
+            if key in given and other in given and value != "split":
+                raise ValueError(
+                    f"{where}: {key}={given[key]!r} has no effect with {other}: "
+                    f"{value if isinstance(value, str) else ', '.join(value)}; remove one of them"
+                )
         if source == "hub_id":
-            data = replace(data, hub_id=data.hub_id or data.dataset)
             check_revision(where, data.revision, data.hub_id)
-            return data
-        return _join_data_dir(data)
+        elif source == "train_file" and data.data_dir is not None:
+            folder = Path(data.data_dir)
+            joined: dict[str, Any] = {
+                key: tuple(str(folder / pattern) for pattern in given[key])
+                for key in FILE_KEYS
+                if key in given
+            }
+            data = replace(data, **joined)
+        elif data.dataset == SAMPLE_TEXT:
+            if data.data_dir is not None:
+                raise ValueError(
+                    f"{where}: dataset {data.dataset!r} is generated and reads no files; remove "
+                    "data_dir"
+                )
+            return replace(data, sentences="line")
+        elif source == "dataset":
+            if data.data_dir is None and data_dir is not None and DATASETS[data.source].files:
+                data = replace(data, data_dir=str(data_dir))
+            data.to_task()  # fails here if the folder is missing
+        return data
 
     @property
     def hub_dataset(self) -> str | None:
@@ -153,66 +193,3 @@ class CorpusData:
         return TaskData.from_recipe(
             self.name, keys | {"max_invalid_fraction": self.max_invalid_fraction}
         )
-
-
-def _find_source(data: CorpusData) -> str:
-    """Return the key of the source; a dataset that is not built in is on the Hub."""
-    sources = [key for key in SOURCE_KEYS if getattr(data, key)]
-    if len(sources) != 1 or (data.validation_file and not data.train_file):
-        sources += ["validation_file"] if data.validation_file else []
-        raise ValueError(
-            f"{data.where}: give exactly one source of text, 'dataset' (built-in or owner/name), "
-            f"'hub_id' or 'train_file'; given: {', '.join(sources) or 'none'}"
-        )
-    if data.dataset is None or data.dataset in BUILT_IN:
-        return sources[0]
-    if "/" not in data.dataset:
-        raise ValueError(
-            f"{data.where}: {unknown('dataset', data.dataset, BUILT_IN)} (a dataset of the Hub is "
-            "written owner/name)"
-        )
-    return "hub_id"
-
-
-def _check_keys(data: CorpusData, source: str, given: Iterable[str]) -> None:
-    if useless := sorted(set(given) - set(SOURCE_KEYS[source])):
-        raise ValueError(
-            f"{data.where}: {', '.join(useless)} has no effect for {data.source!r}; remove it "
-            f"(keys of such a source: {', '.join(SOURCE_KEYS[source])})"
-        )
-    if data.sentences == "line" and "language" in given:
-        raise ValueError(
-            f"{data.where}: language={data.language!r} has no effect with sentences: line; remove "
-            "one of them"
-        )
-    if data.validation_file is not None and "validation_share" in given:
-        raise ValueError(
-            f"{data.where}: validation_share={data.validation_share:g} has no effect with "
-            "validation_file; remove one of them"
-        )
-
-
-def _fill_built_in(data: CorpusData, data_dir: str | None) -> CorpusData:
-    if data.dataset == SAMPLE_TEXT:
-        if data.data_dir is not None:
-            raise ValueError(
-                f"{data.where}: dataset {data.dataset!r} is generated and reads no files; remove "
-                "data_dir"
-            )
-        return replace(data, sentences="line")
-    reads_files = bool(DATASETS[str(data.dataset)].files)
-    data = replace(data, data_dir=data.data_dir or (data_dir if reads_files else None))
-    data.to_task()  # fails here if the folder is missing
-    return data
-
-
-def _join_data_dir(data: CorpusData) -> CorpusData:
-    if data.data_dir is None:
-        return data
-    folder = Path(data.data_dir)
-    joined = {
-        key: tuple(str(folder / pattern) for pattern in patterns)
-        for key in FILE_KEYS
-        if (patterns := getattr(data, key)) is not None
-    }
-    return replace(data, **joined)  # type: ignore[arg-type]

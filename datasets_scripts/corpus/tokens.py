@@ -2,14 +2,13 @@
 
 import hashlib
 import logging
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from itertools import accumulate, chain, takewhile
+from itertools import chain, takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import datasets
 import numpy as np
@@ -97,14 +96,6 @@ def store_tables(
 # Tokens of a split
 
 
-class _Chunk(NamedTuple):
-    """Views of the buffers of a part of the column ``sentences``."""
-
-    documents: NDArray[np.int32]  # first sentence of each document, and the end, (D + 1,), int32
-    sentences: NDArray[np.int32]  # first token of each sentence, and the end, int32
-    tokens: NDArray[Any]  # all tokens, uint16 or int32
-
-
 class TokenizedDocuments:
     """The documents of a split as tokens, read from files, without special tokens.
 
@@ -118,16 +109,9 @@ class TokenizedDocuments:
         self.dataset = dataset
         self.rows = rows
         self.split = split
-        self._chunks = []
-        for documents in dataset.data.column("sentences").chunks:
-            if len(documents):
-                sentences = documents.values
-                views = (documents.offsets, sentences.offsets, sentences.values)
-                self._chunks.append(_Chunk(*(view.to_numpy() for view in views)))
-        sizes = (len(chunk.documents) - 1 for chunk in self._chunks)
-        self._starts = list(accumulate(sizes, initial=0))
+        self._column = dataset.data.column("sentences")
 
-    def __reduce__(self) -> tuple[Any, ...]:  # another process opens the views again
+    def __reduce__(self) -> tuple[Any, ...]:  # another process opens the files again
         return type(self), (self.dataset, self.rows, self.split)
 
     def __len__(self) -> int:
@@ -135,15 +119,17 @@ class TokenizedDocuments:
 
     def offsets(self, document: int) -> NDArray[np.int32]:
         """Return the first token of each sentence of a document, and the end, (S + 1,)."""
-        chunk, row = self._locate(document)
-        offsets = chunk.sentences[chunk.documents[row] : chunk.documents[row + 1] + 1]
+        offsets: NDArray[np.int32] = self._column[
+            int(self.rows[document])
+        ].values.offsets.to_numpy()
         return offsets - offsets[0]
 
     def tokens(self, document: int, first: int, last: int) -> NDArray[Any]:
         """Return the tokens ``first`` to ``last - 1`` of a document, (T,), uint16 or int32."""
-        chunk, row = self._locate(document)
-        start = int(chunk.sentences[chunk.documents[row]])
-        return chunk.tokens[start + first : start + last]
+        sentences = self._column[int(self.rows[document])].values
+        tokens: NDArray[Any] = sentences.values.to_numpy()  # of all documents nearby
+        start = sentences.offsets[0].as_py()
+        return tokens[start + first : start + last]
 
     def count(self, longest: int) -> tuple[int, int, int]:
         """Count sentences, tokens, and sentences of more than ``longest`` tokens."""
@@ -165,19 +151,14 @@ class TokenizedDocuments:
 
     def _measure(self) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
         """Yield the sentences of each document, and the tokens of each sentence, by chunk."""
-        for start, chunk in zip(self._starts, self._chunks, strict=False):
-            sizes = np.diff(chunk.documents)
-            places = self.rows.searchsorted((start, start + len(sizes)))
-            is_chosen = np.zeros(len(sizes), np.bool_)
-            is_chosen[self.rows[slice(*places)] - start] = True
-            lengths = np.diff(chunk.sentences[chunk.documents[0] : chunk.documents[-1] + 1])
-            yield sizes[is_chosen], lengths[np.repeat(is_chosen, sizes)]
-
-    def _locate(self, document: int) -> tuple[_Chunk, int]:
-        """Return the chunk of a document, and its row there."""
-        row = int(self.rows[document])
-        chunk = bisect_right(self._starts, row) - 1
-        return self._chunks[chunk], row - self._starts[chunk]
+        start = 0
+        for chunk in self._column.chunks:
+            first, last = self.rows.searchsorted((start, start + len(chunk)))
+            documents = chunk.take(pa.array(self.rows[first:last] - start))
+            yield tuple(
+                pc.list_value_length(part).to_numpy() for part in (documents, documents.flatten())
+            )
+            start += len(chunk)
 
 
 # Corpora

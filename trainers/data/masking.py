@@ -203,11 +203,6 @@ class TextTask:
 
     def prepare(self, joined: Joined) -> Joined:
         """Draw the masks of a batch, or use the labels of its pairs."""
-        if self.is_paired and joined.next_sentence_label is None:
-            raise ValueError(
-                f"task {joined.task!r} predicts whether one segment follows the other, but its "
-                "rows are not segment pairs"
-            )
         if self.masking is None:
             return joined._replace(labels=joined.next_sentence_label, next_sentence_label=None)
         if joined.places is None:
