@@ -5,7 +5,6 @@ import re
 import shutil
 from contextlib import redirect_stdout
 from io import StringIO
-from pathlib import Path
 
 import pytest
 import torch
@@ -98,15 +97,6 @@ def test_the_report_shows_both_losses_and_the_text(run, metrics):
         assert f">{metrics['text'][split]['documents']:,}<" in text
     for title in ("MLM loss", "NSP loss", "Metrics on held-out rows"):
         assert f"<strong><bdi>{title}</bdi></strong>" in text
-
-
-def test_training_text_need_not_be_measured(folder):
-    recipe = write_pretraining(folder, max_steps=1)
-
-    train(recipe, folder / "sparing", "--evaluate_train", "false")
-
-    assert "train" not in json.loads((folder / "sparing" / "metrics.json").read_text())
-    assert (folder / "sparing" / "report.html").is_file()
 
 
 def test_an_evaluation_shows_what_is_best(run):
@@ -285,20 +275,6 @@ def test_what_is_wrong_is_one_line_and_nothing_is_written(tmp_path, capsys, chan
     assert not (tmp_path / "run").exists()
 
 
-def test_one_document_has_no_other_to_take_a_random_segment_from(tmp_path, capsys):
-    files = {"train_file": tmp_path / "one.txt", "validation_file": tmp_path / "held.txt"}
-    for split, path in files.items():
-        path.write_text("\n".join(f"{word} went home {split} ." for word in WORDS))
-    corpus = {key: str(path) for key, path in files.items()}
-    recipe = write_pretraining(tmp_path, corpus={"own": corpus})
-
-    with pytest.raises(SystemExit):
-        train(recipe, tmp_path / "run")
-
-    error = capsys.readouterr().err
-    assert "next sentences need two" in error
-
-
 def test_one_document_without_validation_text_holds_out_passages(tmp_path):
     path = tmp_path / "book.txt"
     path.write_text("\n".join(f"the {a} saw {b} ." for a in WORDS for b in WORDS))
@@ -316,17 +292,6 @@ def test_one_document_without_validation_text_holds_out_passages(tmp_path):
     assert metrics["text"]["validation"]["documents"] >= 2
     sentences = [metrics["text"][split]["sentences"] for split in ("train", "validation")]
     assert sum(sentences) == len(WORDS) ** 2
-
-
-def test_sentences_without_neighbours_make_no_pairs(tmp_path, capsys):
-    path = tmp_path / "lines.txt"
-    path.write_text("\n".join(f"the {word} went home ." for word in WORDS * 3))
-    corpus = {"own": {"train_file": str(path), "documents": "line", "validation_share": 0.2}}
-
-    with pytest.raises(SystemExit):
-        train(write_pretraining(tmp_path, corpus=corpus), tmp_path / "run")
-
-    assert "pairs are random" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -356,10 +321,6 @@ def test_a_wrong_key_of_a_text_task_is_named(tmp_path, capsys, change, message):
     line = capsys.readouterr().err.strip().splitlines()[-1]
     assert line.startswith("minbert finetune: error: task 'words': ")
     assert message in line
-
-
-def test_the_default_recipe_is_there():
-    assert Path(pretrain.QUICKSTART).is_file()
 
 
 def test_a_new_model_keeps_the_vector_of_its_padding_at_zero():

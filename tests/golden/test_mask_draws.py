@@ -7,19 +7,13 @@ import numpy as np
 import pytest
 
 from tests.golden.masks import (
-    CLS,
     MASK,
     NORMAL,
-    PIECES,
-    SEP,
     SHARES,
     UNK,
-    WORDS,
-    drawn,
     flat,
     make_masking,
     make_rows,
-    targets_of,
 )
 
 
@@ -47,41 +41,6 @@ def test_shares_of_masks_random_and_kept_tokens_are_those_asked_for(shares, whol
     assert targets > 4000
     assert_share(masks, targets, shares[1])
     assert_share(unchanged, targets, kept)
-
-
-def test_actions_are_drawn_for_each_piece_of_a_word():
-    row = [CLS, WORDS[0], PIECES[0], SEP]
-    masking = make_masking((0.5, 0.5, 0.0), whole_word_mask=True)
-
-    masked = drawn(masking, [row] * 2000)
-
-    both = sum(hidden.count(MASK) == 2 for hidden, _ in masked)
-    neither = sum(hidden == row for hidden, _ in masked)
-    assert_share(both, 2000, 0.25)
-    assert_share(neither, 2000, 0.25)
-
-
-def test_random_tokens_are_all_those_allowed_and_no_other():
-    allowed = [6, 9, 31]
-    rows = [[CLS, *[UNK] * 28, SEP]] * 200
-
-    masked = drawn(make_masking((0.3, 0.0, 1.0), random_ids=allowed), rows)
-
-    tokens = [hidden[position] for hidden, labels in masked for position in targets_of(labels)]
-    assert set(tokens) == set(allowed)
-    for token in allowed:
-        assert_share(tokens.count(token), len(tokens), 1 / 3)
-
-
-def test_every_place_in_a_row_is_a_target_equally_often():
-    rows = [[CLS, *[WORDS[0]] * 18, SEP]] * 3000  # three of 18 in every row
-
-    masked = drawn(make_masking(), rows)
-
-    counts = np.array([np.array(labels) != -100 for _, labels in masked]).sum(axis=0)
-    assert counts[0] == counts[-1] == 0
-    for count in counts[1:-1]:
-        assert_share(count, 3000, 3 / 18, deviations=4)  # 18 of them, so one is far off
 
 
 def test_draws_of_a_row_do_not_depend_on_the_batch_around_it():
@@ -146,14 +105,3 @@ def test_neighbouring_rows_passes_and_the_three_draws_are_not_correlated():
     for left, right in pairs:
         correlation = np.corrcoef(left.ravel(), right.ravel())[0, 1]
         assert abs(correlation) < 4 / math.sqrt(left.size)
-
-
-def test_passes_have_different_targets():
-    rows = make_rows(100, seed=4)
-    masking = make_masking()
-
-    first, again, second = (drawn(masking, rows, number) for number in (0, 0, 1))
-
-    assert first == again
-    differ = sum(left[1] != right[1] for left, right in zip(first, second, strict=True))
-    assert differ > 80

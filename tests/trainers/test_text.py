@@ -25,7 +25,6 @@ from trainers import (
     TaskCollator,
     TaskDataset,
 )
-from trainers.data.rows import SourceRows
 from trainers.training.setup import find_texts
 
 MODELS = {
@@ -80,14 +79,6 @@ def test_an_index_names_row_and_pass():
     assert joined.places.tolist() == [[2, 2], [3, 4]]
 
 
-def test_a_batch_may_hold_the_end_of_a_pass_and_the_begin_of_the_next():
-    source = Pairs(10)
-    joined = TaskDataset({"text": source}).__getitems__([8, 9, 10, 11]).join()
-
-    parts = [source.read(0, np.asarray([8, 9])), source.read(1, np.asarray([0, 1]))]
-    assert np.array_equal(joined.input_ids, np.concatenate([part["input_ids"] for part in parts]))
-
-
 @pytest.mark.parametrize("budget", [None, 40])
 def test_the_sampler_yields_the_pass_of_changing_rows(budget):
     source = Pairs(10)
@@ -135,14 +126,6 @@ def test_packed_and_padded_batches_have_the_same_loss(masking, kind):
         losses.append(model(**batch).loss)
 
     torch.testing.assert_close(*losses)
-
-
-def test_label_positions_are_where_labels_are(masking):
-    batch = make_batch(masking, packed=True)
-
-    expected = (batch["labels"][0] != -100).nonzero().flatten()
-    assert torch.equal(batch["label_positions"], expected)
-    assert len(expected) >= 4  # one in each row, at least
 
 
 def test_next_sentences_alone_have_no_masks():
@@ -233,17 +216,6 @@ def test_a_resumed_run_sees_the_passes_that_it_would_have_seen(tmp_path, masking
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
-def test_selected_rows_equal_the_source():
-    source = Pairs(10)
-    some = SourceRows(source, np.asarray([1, 4, 9]))
-
-    found = some.read(3, np.asarray([0, 2]))
-
-    expected = source.read(3, np.asarray([1, 9]))
-    assert all(np.array_equal(found[name], expected[name]) for name in expected)
-    assert some.count_tokens(3).tolist() == source.count_tokens(3)[[1, 4, 9]].tolist()
-
-
 def test_masks_need_something_that_draws_them():
     with pytest.raises(ValueError, match=r"'text' of problem_type 'masked_lm' .* give masking="):
         Task("text", "masked_lm")
@@ -286,17 +258,3 @@ def test_a_tokenizer_without_a_mask_token_is_refused():
 
     with pytest.raises(ValueError, match="has no mask token"):
         Masking.from_tokenizer(tokenizer)
-
-
-@pytest.mark.parametrize(
-    ("shares", "message"),
-    [
-        ({"mlm_probability": 0}, r"mlm_probability=0 must be in \(0, 1\]"),
-        ({"mlm_probability": 1.5}, r"mlm_probability=1.5 must be in \(0, 1\]"),
-        ({"mask_replace_prob": -0.1}, "must be in .0, 1. and at most 1 together"),
-        ({"mask_replace_prob": 0.8, "random_replace_prob": 0.3}, "at most 1 together"),
-    ],
-)
-def test_shares_out_of_range_are_refused(shares, message):
-    with pytest.raises(ValueError, match=message):
-        Masking(MASK, SPECIAL, (), range(FIRST, VOCABULARY), **shares)

@@ -333,3 +333,8 @@ def test_pairs_of_one_document_are_refused():
     ):
         to_rows(draw_documents(0, documents=1))
     assert len(to_rows(draw_documents(0, documents=1), "full_sentences")) > 0
+
+
+def test_pairs_that_are_all_random_are_refused():
+    with pytest.raises(ValueError, match=r"mine: all 30 pairs are random: most documents have one"):
+        to_rows(draw_documents(0, sentences=(1, 1)))
