@@ -149,7 +149,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path, name, text, error, mess
     [
         ("blank_line", r"a\.txt:3: the document that starts here is larger than 0 MB, the limit"),
         ("file", r"a\.txt:1: the document that starts here"),
-        ("line", r"a\.txt:4: the row is longer than 20 characters"),
+        ("line", r"a\.txt:4: the line is longer than 20 characters"),
     ],
 )
 def test_a_document_that_fills_the_memory_is_refused(tmp_path, monkeypatch, documents, message):
