@@ -1,7 +1,7 @@
 from .catalog import DATASETS as DATASETS
 from .corpus.corpus_data import CorpusData as CorpusData
 from .corpus.rows import TextRows as TextRows
-from .corpus.sources import corpus_texts as corpus_texts
+from .corpus.sources import TrainingTexts as TrainingTexts
 from .corpus.tokens import EncodedCorpus as EncodedCorpus, encode_corpus as encode_corpus
 from .drawing import MOST_HELD_OUT as MOST_HELD_OUT
 from .encoding import (

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
-from datasets_scripts import TaskRows, corpus_texts, load_task, train_wordpiece
+from datasets_scripts import TaskRows, TrainingTexts, load_task, train_wordpiece
 from minbert_cli.arguments import FinetuneArguments
 from minbert_cli.checkpoints import (
     at_revision,
@@ -195,7 +195,7 @@ def find_tokenizer(
     given = [text for task_rows in rows.values() for text in task_rows.texts()]
     corpora = [corpus for text in texts.values() for corpus in text.corpora.values()]
     size = new_config(arguments.model_config).vocab_size
-    return train_wordpiece(corpus_texts(corpora, texts=given), size)
+    return train_wordpiece(TrainingTexts(corpora, others=given), size)
 
 
 def load_model(

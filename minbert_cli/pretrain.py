@@ -17,7 +17,7 @@ import torch
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 from transformers.utils import logging
 
-from datasets_scripts import CorpusData, corpus_texts, train_wordpiece
+from datasets_scripts import CorpusData, TrainingTexts, train_wordpiece
 from minbert_cli.arguments import (
     PretrainArguments,
 )
@@ -148,7 +148,7 @@ def find_tokenizer(
     ):
         if path is not None:
             return load_tokenizer(path, flag, revision)
-    texts = corpus_texts(list(corpora.values()))
+    texts = TrainingTexts(list(corpora.values()))
     size = arguments.vocab_size or VOCABULARY
     new_config(find_sizes(arguments), vocab_size=size)  # refuses what memory cannot hold
     return train_wordpiece(texts, size, lowercase=not arguments.cased)

@@ -62,30 +62,17 @@ class PlannedRow(NamedTuple):
     is_random: bool = False  # whether the second piece is random
 
 
-class Balance:
-    """Keeps half of all pairs random: the larger their surplus, the rarer a random B."""
-
-    def __init__(self) -> None:
-        self._surplus = 0  # of random pairs
-
-    def chance(self) -> float:
-        return 0.5 - 0.5 * self._surplus / BALANCE_ROWS
-
-    def count(self, *, is_random: bool) -> None:
-        self._surplus += 1 if is_random else -1
-
-
 def plan_pairs(
     offsets: Offsets,
-    document: int,
+    order: Iterable[int],
     *,
     documents: int,
     max_tokens: int,
     short_seq_prob: float,
-    rng: random.Random,
-    balanced: Balance | None = None,
+    seed: str,
+    is_balanced: bool = False,
 ) -> Iterator[PlannedRow]:
-    """Plan the pairs of a document in one pass, with draws in Google's order.
+    """Plan the pairs of documents in one pass, with draws in Google's order.
 
     Sentences are collected up to a target number of tokens; a random number of them is A, and
     either the rest is B, or B is a run of sentences of another document and the rest starts the
@@ -94,45 +81,49 @@ def plan_pairs(
 
     Args:
         offsets: Returns the first token of each sentence of a document, and the end.
-        document: The document of A.
+        order: The documents of A.
         documents: Number of documents, from which random segments are drawn.
         max_tokens: Tokens of A and B together.
-        short_seq_prob: Probability that the target is a random number.
-        rng: The generator.
-        balanced: Makes half of all pairs random, where Google's code makes more.
+        short_seq_prob: Probability that the target of a document is a random number.
+        seed: Of all draws; each document has its own generator.
+        is_balanced: Whether half of all pairs are random, where Google's code makes more: the
+            larger their surplus, the rarer a random B.
     """
-    target = max_tokens
-    if rng.random() < short_seq_prob:
-        target = 2 + rng.randrange(max_tokens - 1)
-    starts = np.asarray(offsets(document)).tolist()  # faster access to single numbers
-    first = 0
-    while first < len(starts) - 1:
-        last = _find_end(starts, first, target)
-        has_choice = last - first > 1
-        middle = first + 1 + (rng.randrange(last - first - 1) if has_choice else 0)
-        a = [starts[first], starts[middle]]
-        is_random = not has_choice or rng.random() < (balanced.chance() if balanced else 0.5)
-        other, b = document, [starts[middle], starts[last]]
-        if is_random:
-            for _ in range(RANDOM_TRIES):
-                other = rng.randrange(documents)
-                if other != document:
-                    break
-            others = offsets(other)
-            begin = rng.randrange(len(others) - 1)
-            end = _find_end(others, begin, target - (a[1] - a[0]))
-            b = [int(others[begin]), int(others[end])]
-        # the longer segment is cut at random ends, B if both are equal
-        for _ in range(a[1] - a[0] + b[1] - b[0] - max_tokens):
-            longer = a if a[1] - a[0] > b[1] - b[0] else b
-            if rng.random() < 0.5:
-                longer[0] += 1
-            else:
-                longer[1] -= 1
-        yield PlannedRow((Piece(document, *a), Piece(other, *b)), is_random)
-        if balanced:
-            balanced.count(is_random=is_random)
-        first = middle if is_random else last
+    surplus = 0  # of random pairs
+    for document in order:
+        rng = random.Random(f"{seed} {document}")
+        target = max_tokens
+        if rng.random() < short_seq_prob:
+            target = 2 + rng.randrange(max_tokens - 1)
+        starts = np.asarray(offsets(document)).tolist()  # faster access to single numbers
+        first = 0
+        while first < len(starts) - 1:
+            last = _find_end(starts, first, target)
+            has_choice = last - first > 1
+            middle = first + 1 + (rng.randrange(last - first - 1) if has_choice else 0)
+            a = [starts[first], starts[middle]]
+            chance = 0.5 - 0.5 * surplus / BALANCE_ROWS if is_balanced else 0.5
+            is_random = not has_choice or rng.random() < chance
+            other, b = document, [starts[middle], starts[last]]
+            if is_random:
+                for _ in range(RANDOM_TRIES):
+                    other = rng.randrange(documents)
+                    if other != document:
+                        break
+                others = offsets(other)
+                begin = rng.randrange(len(others) - 1)
+                end = _find_end(others, begin, target - (a[1] - a[0]))
+                b = [int(others[begin]), int(others[end])]
+            # the longer segment is cut at random ends, B if both are equal
+            for _ in range(a[1] - a[0] + b[1] - b[0] - max_tokens):
+                longer = a if a[1] - a[0] > b[1] - b[0] else b
+                if rng.random() < 0.5:
+                    longer[0] += 1
+                else:
+                    longer[1] -= 1
+            yield PlannedRow((Piece(document, *a), Piece(other, *b)), is_random)
+            surplus += 1 if is_random else -1
+            first = middle if is_random else last
 
 
 def _find_end(starts: Sequence[int], first: int, target: int) -> int:
@@ -343,18 +334,14 @@ class TextRows:
             # in the order of the text, a surplus in its last documents could not be compensated
             order = map(int, draw_order(f"{self.seed} {number} order", documents))
         if self.has_pairs:
-            balanced = Balance() if self.balanced_pairs else None
-            rows: Iterator[PlannedRow] = chain.from_iterable(
-                plan_pairs(
-                    self.documents.offsets,
-                    document,
-                    documents=documents,
-                    max_tokens=self.room,
-                    short_seq_prob=self.short_seq_prob,
-                    rng=random.Random(f"{self.seed} {number} {document}"),
-                    balanced=balanced,
-                )
-                for document in order
+            rows = plan_pairs(
+                self.documents.offsets,
+                order,
+                documents=documents,
+                max_tokens=self.room,
+                short_seq_prob=self.short_seq_prob,
+                seed=f"{self.seed} {number}",
+                is_balanced=self.balanced_pairs,
             )
         else:
             is_across = self.packing == "full_sentences"
@@ -373,15 +360,13 @@ class TextRows:
         """Reject pairs that are useless for training, and warn about poor ones."""
         facts = self.describe()
         share, rows = facts["random_share"], facts["rows"]
-        advice = (
-            "most documents have one sentence, which only a random one can follow; check the keys "
-            "'documents' and 'sentences', or train masked_lm only"
+        problem = (
+            f"{name}: {share:.0%} of the {rows} pairs are random: most documents have one "
+            "sentence, which only a random one can follow; check the keys 'documents' and "
+            "'sentences', or train masked_lm only"
         )
-        if facts["sentences"] == facts["documents"]:
-            raise ValueError(f"{name}: all {rows} pairs are random: {advice}")
-        if self.balanced_pairs and share > 0.55 + 2 / math.sqrt(rows):
-            raise ValueError(
-                f"{name}: balanced_pairs=True, but {share:.0%} of the pairs are random: {advice}"
-            )
+        cannot_balance = self.balanced_pairs and share > 0.55 + 2 / math.sqrt(rows)
+        if facts["sentences"] == facts["documents"] or cannot_balance:
+            raise ValueError(problem)
         if share > MANY_RANDOM + 1 / math.sqrt(rows):
-            logger.warning("%s: %.0f%% of the pairs are random: %s", name, 100 * share, advice)
+            logger.warning(problem)

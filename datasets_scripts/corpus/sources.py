@@ -272,16 +272,34 @@ def held_out(share: float) -> Iterator[int]:
         yield first + int(rng.random() * (last - first))
 
 
-@dataclass(frozen=True)
 class TrainingTexts:
-    """Texts, and the training documents of corpora; every iteration reads them again."""
+    """The training documents of corpora as texts, without held-out and invalid ones.
 
-    texts: Sequence[str]
-    corpora: list[dict[str, Source]]
+    Every iteration reads them again, one document at a time.
+
+    Args:
+        corpora: The corpora.
+        cache_dir: Folder for rows of the Hub and of tasks; None uses the cache of `datasets`.
+        others: Further texts, which come first.
+
+    Raises:
+        ValueError: If a file or a dataset cannot be read or lacks the column.
+        OSError: If a file or a dataset does not exist.
+    """
+
+    def __init__(
+        self,
+        corpora: Sequence[CorpusData],
+        cache_dir: str | Path | None = None,
+        *,
+        others: Sequence[str] = (),
+    ) -> None:
+        self.others = others
+        self.sources = find_all_sources(corpora, cache_dir)
 
     def __iter__(self) -> Iterator[str]:
-        yield from self.texts
-        for sources in self.corpora:
+        yield from self.others
+        for sources in self.sources:
             train = sources["train"]
             skipped = held_out(0 if "validation" in sources else train.data.validation_share)
             skip = next(skipped, -1)
@@ -290,29 +308,6 @@ class TrainingTexts:
                     skip = next(skipped)
                 elif not document.problem:
                     yield document.text
-
-
-def corpus_texts(
-    corpora: Sequence[CorpusData],
-    cache_dir: str | Path | None = None,
-    *,
-    texts: Sequence[str] = (),
-) -> TrainingTexts:
-    """Read the training documents of corpora, without held-out and invalid ones.
-
-    Args:
-        corpora: The corpora.
-        cache_dir: Folder for rows of the Hub and of tasks; None uses the cache of `datasets`.
-        texts: Further texts, which come first.
-
-    Returns:
-        The texts; every iteration reads them again, one document at a time.
-
-    Raises:
-        ValueError: If a file or a dataset cannot be read or lacks the column.
-        OSError: If a file or a dataset does not exist.
-    """
-    return TrainingTexts(texts, find_all_sources(corpora, cache_dir))
 
 
 # Sentences

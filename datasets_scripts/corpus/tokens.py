@@ -371,20 +371,10 @@ def _tokenize(
         documents = [split_sentences(document.text, language) for document in batch]
         sentences = list(chain.from_iterable(documents))
         # in parallel: reading and splitting take little time beside it
-        encodings = tokenizer.encode_batch_fast(sentences, add_special_tokens=False)
-        ids = [encoding.ids for encoding in encodings]
-        lengths = np.fromiter(map(len, ids), np.int64, len(ids))
-        owners = np.repeat(np.arange(len(batch)), [len(document) for document in documents])
-        counts = np.bincount(owners[lengths > 0], minlength=len(batch))
-        dtype = schema.field("sentences").type.value_type.value_type.to_pandas_dtype()
-        tokens = np.fromiter(chain.from_iterable(ids), dtype, int(lengths.sum()))
-        offsets = [
-            pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))
-            for sizes in (counts, lengths[lengths > 0])
-        ]
-        tokenized = pa.ListArray.from_arrays(offsets[1], pa.array(tokens))
+        encodings = iter(tokenizer.encode_batch_fast(sentences, add_special_tokens=False))
+        tokens = [[next(encodings).ids for _ in document] for document in documents]
         columns = {
-            "sentences": pa.ListArray.from_arrays(offsets[0], tokenized),
+            "sentences": [list(filter(None, sentences)) for sentences in tokens],
             "digest": np.array([digest_text("".join(text)) for text in documents], np.uint64),
             "file": [document.file if document.problem else None for document in batch],
             "line": [document.line if document.problem else None for document in batch],

@@ -7,7 +7,7 @@ import shutil
 
 from hypothesis import strategies as st
 
-from datasets_scripts import CorpusData, TaskData, corpus_texts, load_task
+from datasets_scripts import CorpusData, TaskData, TrainingTexts, load_task
 from tests.any_input import attempt, check
 
 KEYS = {
@@ -178,11 +178,11 @@ def test_any_file_is_documents_or_an_error(tmp_path, drawn):
 
     def read():
         data = CorpusData.from_recipe("own", {"train_file": str(path), "text_column": "a"})
-        return list(corpus_texts([data]))
+        return list(TrainingTexts([data]))
 
     if suffix in ("", ".txt"):
         data = CorpusData.from_recipe("own", {"train_file": str(path)})
-        texts, message = attempt(lambda: list(corpus_texts([data])), ValueError)
+        texts, message = attempt(lambda: list(TrainingTexts([data])), ValueError)
     else:
         texts, message = attempt(read, ValueError)
 

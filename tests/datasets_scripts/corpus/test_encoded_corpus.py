@@ -11,7 +11,7 @@ import datasets
 import numpy as np
 import pytest
 
-from datasets_scripts import CorpusData, corpus_texts, encode_corpus, train_wordpiece
+from datasets_scripts import CorpusData, TrainingTexts, encode_corpus, train_wordpiece
 from datasets_scripts.corpus.sources import held_out
 from tests.datasets_scripts.corpus.corpora import decode, encode, write
 
@@ -112,7 +112,7 @@ def test_held_out_documents_are_not_learnt(tmp_path, tokenizer):
     keys = {"train_file": "train.txt", "validation_share": 0.2, "data_dir": str(tmp_path)}
     more = {"train_file": "bad.jsonl", "validation_share": 0, "data_dir": str(tmp_path)}
     corpora = [CorpusData.from_recipe("a", keys), CorpusData.from_recipe("b", more)]
-    texts = corpus_texts(corpora, texts=["first"])
+    texts = TrainingTexts(corpora, others=["first"])
     expected = ["first", *map(" ".join, train), "more"]
     assert [" ".join(text.split()) for text in texts] == expected
     assert list(texts) == list(texts)
@@ -202,7 +202,7 @@ def test_corpora_are_joined_split_by_split(tmp_path, tokenizer):
 
 def test_sentences_of_a_task_are_a_text(tmp_path):
     data = CorpusData.from_recipe("mine", {"dataset": "sample_quora"})
-    tokenizer = train_wordpiece(corpus_texts([data], tmp_path / "cache"), 800)
+    tokenizer = train_wordpiece(TrainingTexts([data], tmp_path / "cache"), 800)
 
     both = encode_both(tmp_path, tokenizer, dataset="sample_quora")
 

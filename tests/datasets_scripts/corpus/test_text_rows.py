@@ -336,5 +336,7 @@ def test_pairs_of_one_document_are_refused():
 
 
 def test_pairs_that_are_all_random_are_refused():
-    with pytest.raises(ValueError, match=r"mine: all 30 pairs are random: most documents have one"):
+    with pytest.raises(
+        ValueError, match=r"mine: 100% of the 30 pairs are random: most documents have one"
+    ):
         to_rows(draw_documents(0, sentences=(1, 1)))
