@@ -45,8 +45,6 @@ RECIPE: dict[str, Any] = {"set_by": "recipe"}
 READING: dict[str, Any] = RECIPE | {"reads_texts": True}
 DATA: dict[str, SetBy] = {"set_by": "data"}
 TRAINING: dict[str, SetBy] = {"set_by": "training"}
-
-
 # Fields of a task, as in a recipe.
 Fields = Mapping[str, Any]
 
@@ -466,12 +464,6 @@ class MinBertHead(nn.Module):
     def smoothing(self) -> float:
         """The label smoothing of this pass: evaluation has the plain loss."""
         return self.label_smoothing if self.training else 0.0
-
-    def init_weights(self) -> None:
-        """Initialize what is not a linear layer, by functions of `transformers.initialization`.
-
-        These leave loaded weights alone.
-        """
 
     def prepare(self, batch: TaskBatch) -> None:
         """Check the targets of a batch and complete them in place."""

@@ -291,7 +291,6 @@ class MinBertForMultiTask(
         super()._init_weights(module)
         if isinstance(module, MinBertHead):
             fill_weights(module)
-            module.init_weights()
 
     def save_as_bert(
         self, save_directory: str | os.PathLike[str], *, num_layers: int | None = None

@@ -429,6 +429,7 @@ class PooledHead(MinBertHead):
     """A head on pooled vectors; subclasses convert labels and logits."""
 
     class_weights: Tensor | None  # (K,); None for equal ones
+    row_label: ClassVar[str] = "one a row"  # what labels are, for messages
 
     def __init__(self, config: PreTrainedConfig, task: PooledTask) -> None:
         super().__init__()
@@ -534,9 +535,10 @@ class PooledHead(MinBertHead):
         self, vectors: Tensor, scores: Tensor, labels: Tensor, keys: Tensor | None = None
     ) -> Tensor:
         """Compute the mean loss over the labeled rows; see `LossInputs`."""
-        if labels.shape != scores.shape[:1]:
+        expected = tuple(self.label_shape(scores))
+        if labels.shape != expected:
             raise ValueError(
-                f"labels of shape {tuple(labels.shape)}, expected ({scores.shape[0]},): one a row"
+                f"labels of shape {tuple(labels.shape)}, expected {expected}: {self.row_label}"
             )
         loss_function: MinBertLoss = self.task.loss_function
         inputs = LossInputs(vectors, scores, labels, keys)
@@ -548,6 +550,10 @@ class PooledHead(MinBertHead):
         loss = loss_function(self, gathered)
         # each process has the gradient of its own rows, and gradients are averaged
         return loss.detach() + processes * (loss - loss.detach())
+
+    def label_shape(self, scores: Tensor) -> torch.Size:
+        """Return the shape that labels must have."""
+        return scores.shape[:1]
 
     def count_terms(self, labels: Tensor) -> Tensor:
         terms: Tensor = self.task.loss_function.count_terms(self, labels)

@@ -41,7 +41,6 @@ from .heads import (
 )
 from .losses import (
     BALANCED,
-    LossInputs,
     Target,
     WeightedTask,
     add_weights,
@@ -344,8 +343,9 @@ class RegressionTask(PooledTask):
 class RegressionHead(PooledHead):
     """A linear output for each target, whose logits are in the units of the data."""
 
+    row_label = "a number for each target of a row, -100 for none"
+
     def to_logits(self, scores: Tensor) -> Tensor:
-        # Numbers instead of buffers: a model that is cast to bfloat16 would round these.
         columns = self._columns(scores)
         return torch.stack([column * std + mean for column, mean, std in columns], dim=-1)
 
@@ -357,34 +357,30 @@ class RegressionHead(PooledHead):
 
     def _columns(self, values: Tensor) -> Iterator[tuple[Tensor, float, float]]:
         """Yield values, (B, K), of each target in at least float32, with its mean and deviation."""
-        # bfloat16 has no digits for values that are far from 0
+        # Numbers instead of buffers: a model that is cast to bfloat16, which has no digits for
+        # values that are far from 0, would round these.
         wide = values.to(torch.promote_types(values.dtype, torch.float32))
         return zip(wide.unbind(dim=-1), self.task.mean, self.task.std, strict=True)
 
-    def loss(
-        self, vectors: Tensor, scores: Tensor, labels: Tensor, keys: Tensor | None = None
-    ) -> Tensor:
-        """Compute the mean loss over the labels that are not -100, (B, K), or (B,) for K = 1."""
-        rows, count = scores.shape
-        labels = labels.squeeze(-1) if count == 1 and labels.dim() == 2 else labels
-        expected = (rows,) if count == 1 else (rows, count)
-        if labels.shape != expected:
-            raise ValueError(
-                f"labels of shape {tuple(labels.shape)}, expected {expected}: a number for each "
-                "target of a row, -100 for none"
-            )
-        return self.task.loss_function(self, LossInputs(vectors, scores, labels, keys))
+    def prepare(self, batch: TaskBatch) -> None:
+        labels = batch.labels
+        if labels is not None and labels.dim() == 2 and self.task.num_logits == 1:
+            batch.labels = labels.squeeze(-1)
+
+    def label_shape(self, scores: Tensor) -> torch.Size:
+        return scores.shape[:1] if self.task.num_logits == 1 else scores.shape
 
     def divergence(self, logits: Tensor, other: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Compute the mean squared difference in standard deviations."""
         check_shapes(logits, other, "rows")
-        columns = self._columns(logits - other)
-        return torch.stack([column / std for column, _, std in columns]).square().mean()
+        return self._squares(logits - other).mean()
 
     def match(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-        """Compute the squared error to the mean of the teachers in standard deviations, (B,)."""
-        columns = self._columns(logits - teacher.mean(dim=-2))
-        return torch.stack([column / std for column, _, std in columns]).square().mean(dim=0)
+        return self._squares(logits - teacher.mean(dim=-2)).mean(dim=0)
+
+    def _squares(self, differences: Tensor) -> Tensor:
+        """Square differences, (B, K), in standard deviations, (K, B)."""
+        columns = self._columns(differences)
+        return torch.stack([column / std for column, _, std in columns]).square()
 
     def decode(self, logits: Tensor) -> Tensor:
         """Return predictions in the units of the data, (B, K), or (B,) for K = 1."""
@@ -494,6 +490,7 @@ class MultiLabelClassificationTask(LabelledTask, ThresholdTask, PooledTask):
 class MultiLabelHead(ThresholdHead, PooledHead):
     """A logit per label, each with a threshold."""
 
+    row_label = "0 or 1 for each label of a row"
     pos_weight: Tensor | None  # (K,); None for equal ones
 
     def __init__(self, config: PreTrainedConfig, task: MultiLabelClassificationTask) -> None:
@@ -507,16 +504,8 @@ class MultiLabelHead(ThresholdHead, PooledHead):
         weights = self.pos_weight.float()
         return torch.ones_like(weights), weights
 
-    def loss(
-        self, vectors: Tensor, scores: Tensor, labels: Tensor, keys: Tensor | None = None
-    ) -> Tensor:
-        """Compute the mean loss of all labels, (B, K); -100 does not count."""
-        if labels.shape != scores.shape:
-            raise ValueError(
-                f"labels of shape {tuple(labels.shape)}, expected {tuple(scores.shape)}: 0 or 1 "
-                "for each label of a row"
-            )
-        return self.task.loss_function(self, LossInputs(vectors, scores, labels, keys))
+    def label_shape(self, scores: Tensor) -> torch.Size:
+        return scores.shape
 
     def divergence(self, logits: Tensor, other: Tensor, labels: Tensor | None = None) -> Tensor:
         check_shapes(logits, other, "rows")

@@ -71,18 +71,6 @@ def test_a_label_of_few_rows_keeps_its_threshold():
     assert (decided == (logits[:, 1] > 0)).all()
 
 
-def test_five_rows_are_enough_for_a_threshold():
-    model = MinBertForMultiTask(make_config({"own": LABELS}))
-    labels = np.zeros((200, 2), np.float32)
-    labels[:5, 1] = labels[::2, 0] = 1
-    logits = np.full((200, 2), -3.0, np.float32)
-    logits[:5, 1] = -1.0
-
-    model.fit_threshold("own", logits, labels)
-
-    assert model.decode("own", torch.from_numpy(logits))[:, 1].tolist() == [1] * 5 + [0] * 195
-
-
 @pytest.mark.parametrize("goal", [None, {"recall": 0.9}])
 def test_a_run_says_which_thresholds_few_rows_chose(tmp_path, capsys, caplog, goal):
     recipe = small_run.make_recipe(tmp_path)

@@ -139,35 +139,3 @@ def test_chosen_epochs_count_the_repeated_rows(tmp_path, recipe):
     rows = run.trainer.train_dataset
     counts = Counter(rows[place]["labels"] for batch in sampler for place in batch)
     assert counts == {0: 3_000, 1: 3_000}
-
-
-@pytest.mark.parametrize(
-    "problem_type", ["classification", pytest.param("paraphrase", marks=pytest.mark.slow)]
-)
-def test_weights_and_smoothed_labels_learn_what_each_of_them_learns(tmp_path, problem_type):
-    """One word separates 100 common rows from 4 rare ones; training sees them again."""
-    rng, rows = random.Random(0), []
-    for number in range(104):
-        word = "dull" if number % 26 == 0 else "fine"
-        label = {"dull": "bad", "fine": "good"}[word]
-        if problem_type == "paraphrase":
-            label = int(word == "dull")
-        rows.append((f"the {rng.choice(NOUNS)} is {word}", "so it is", label))
-    small_run.write_tsv(tmp_path / "rows.tsv", ("a", "b", "label"), rows)
-    columns = ["a"] if problem_type == "classification" else ["a", "b"]
-    keys = {"problem_type": problem_type, "text_columns": columns, "label_column": "label"}
-    keys |= {key: str(tmp_path / "rows.tsv") for key in ("train_file", "validation_file")}
-    recipe = small_run.make_recipe(tmp_path) | {
-        "tasks": {"it": keys | {"class_weights": "balanced", "pooling": "mean"}},
-        "label_smoothing_factor": 0.1,
-        "steps_per_epoch": "longest",
-        "per_device_train_batch_size": 26,
-        "num_train_epochs": 12,
-        "eval_strategy": "no",
-        "save_strategy": "no",
-    }
-
-    finetune.main([small_run.write_recipe(tmp_path, recipe)])
-
-    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
-    assert metrics["validation"]["metrics"]["it_accuracy"] == 1.0

@@ -329,17 +329,6 @@ def test_predictions_encode_at_most_so_many_tokens_at_a_time(make):
         assert row["score"] == pytest.approx(other["score"], abs=1e-6)
 
 
-def test_a_checkpoint_keeps_its_windows(make, tokenizer, tmp_path):
-    model, texts = make(), make_texts()
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-
-    loaded = MinBertForMultiTask.from_pretrained(tmp_path)
-
-    assert loaded.predict("own", texts) == model.predict("own", texts)
-    assert loaded.config.task("own").max_windows == 4
-
-
 @needs_onnx
 def test_onnx_computes_the_same(make, tokenizer, tmp_path):
     import onnxruntime

@@ -113,16 +113,6 @@ def test_a_column_with_another_separator_is_reported(tmp_path, caplog, labels, s
     assert all(shown in line and line.startswith("task 'tone': ") for line in separators)
 
 
-def test_a_test_set_may_keep_its_labels_secret(tmp_path):
-    (tmp_path / "test.csv").write_text("text,rude,vague\na,-1,-1\nb,-1,-1\n")
-    keys = {"label_columns": ["rude", "vague"], "test_file": str(tmp_path / "test.csv")}
-
-    loaded = load(tmp_path, "rows.csv", "text,rude,vague\na,1,0\nb,0,1\n", **keys)
-
-    assert "label" not in loaded.splits["test"].column_names
-    assert loaded.splits["train"]["label"][:] == [[1, 0], [0, 1]]
-
-
 # Model
 
 

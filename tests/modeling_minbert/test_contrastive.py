@@ -116,18 +116,6 @@ def test_rows_that_fill_a_packed_batch_up_are_no_negatives(model):
     assert_close(actual.logits[:6], expected.logits)
 
 
-def test_a_paraphrase_learns_from_its_positives_alone(model):
-    batch = make_batch("same")
-    nobody = batch | {"labels": torch.zeros(6)}
-
-    loss = model(**nobody, task="same").loss
-    loss.backward()
-
-    assert loss.item() == 0
-    assert not any(weight.grad.any() for weight in model.parameters() if weight.grad is not None)
-    assert model(**batch, task="same").loss > 0
-
-
 def test_both_views_of_a_sentence_have_other_dropout(build_multitask):
     model = build_multitask({"alone": TASKS["alone"]}).train()
     batch = make_batch("alone")
@@ -219,22 +207,6 @@ def test_a_task_may_pool_a_lower_layer_and_computes_no_more(build_multitask, poo
     }[pooling]
     assert_close(logits, model.heads["mine"].out(pooled), **NEAR)
     assert_close(packed, logits, **NEAR)
-
-
-def test_class_weights_are_factors_and_come_back(build_multitask, tmp_path):
-    task = {"problem_type": "classification", "labels": ["a", "b"], "class_weights": [0.5, 3]}
-    model = build_multitask({"mine": task})
-    batch = make_batch("below")
-    weights = torch.tensor([0.5, 3])
-
-    outputs = model(**batch)
-    model.save_pretrained(tmp_path)
-    loaded = MinBertForMultiTask.from_pretrained(tmp_path)
-
-    losses = F.cross_entropy(outputs.logits, batch["labels"], weight=weights, reduction="none")
-    assert_close(outputs.loss, losses.mean())  # over the rows: a batch of one row has its weight
-    assert_close(loaded(**batch).loss, outputs.loss)
-    assert not any("class_weights" in key for key in model.state_dict())
 
 
 @pytest.mark.parametrize("name", [*TASKS, "bce", "scores"])

@@ -166,20 +166,6 @@ def test_a_teacher_scores_the_choices_of_every_row(build, tokenizer):
         student.align(other)
 
 
-@packed_or_not
-def test_rows_of_padding_alone_do_not_count(build, batch, packed):
-    ours, _ = build(MinBertForMultiTask)
-    filled = shorten(batch, row=3)
-    filled["input_ids"][3] = 0
-
-    labels = LABELS.masked_fill(torch.arange(4) == 3, -100)
-    found = ours(**(pack(filled) if packed else filled), labels=labels)
-
-    some = ours(**{key: x[:3] for key, x in batch.items()}, labels=LABELS[:3])
-    assert_close(found.loss, some.loss)
-    assert found.logits.isfinite().all()
-
-
 @pytest.mark.parametrize("question", [(), ("is it",)])
 def test_predictions_equal_bert(build, tokenizer, question):
     ours, bert = build(MinBertForMultiTask)
@@ -197,17 +183,6 @@ def test_predictions_equal_bert(build, tokenizer, question):
         assert [one["index"] for one in found] == expected.argsort(descending=True).tolist()
         scores = torch.tensor([one["score"] for one in found], dtype=torch.float64)
         assert_close(scores, expected.sort(descending=True).values, atol=1e-6, rtol=1e-5)
-
-
-def test_a_temperature_divides_the_logits_of_predictions(build, tokenizer):
-    plain, warm = (build(MinBertForMultiTask, temperature=value)[0] for value in (None, 2.0))
-    plain.tokenizer = warm.tokenizer = tokenizer
-
-    for one, other in zip(*(x.predict("swag", ROWS, top_k=3) for x in (plain, warm)), strict=True):
-        assert [each["index"] for each in one] == [each["index"] for each in other]
-        roots = torch.tensor([each["score"] for each in one]).sqrt()
-        scores = torch.tensor([each["score"] for each in other])
-        assert_close(scores, roots / roots.sum(), atol=1e-6, rtol=1e-5)
 
 
 def test_choices_that_a_row_lacks_do_not_change_the_temperature(build):

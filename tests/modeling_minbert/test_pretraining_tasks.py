@@ -155,22 +155,6 @@ def test_the_number_of_items_divides_the_loss_of_words_alone(
         assert_close(outputs.loss, outputs.mlm_loss + outputs.nsp_loss, **EXACT)
 
 
-@every_layout
-def test_a_loss_without_labels_is_none(build, tiny_batch, words, layout):
-    model = build("pretraining")
-    batch = make_batch("pretraining", tiny_batch, words, layout)
-    both = model(**batch, task="pretraining")
-    without = {key: {k: v for k, v in batch.items() if k != key} for key in ("labels", LABEL)}
-
-    segments = model(**without["labels"], task="pretraining")
-    masked = model(**without[LABEL], task="pretraining")
-
-    assert segments.mlm_loss is None
-    assert_close(segments.loss, both.nsp_loss, **EXACT)
-    assert masked.nsp_loss is None
-    assert_close(masked.loss, both.mlm_loss, **EXACT)
-
-
 @pytest.mark.parametrize("kind", ["next_sentence", "pretraining"])
 @every_layout
 def test_a_row_that_fills_the_batch_up_is_not_compared(build, tiny_batch, words, kind, layout):
@@ -183,31 +167,6 @@ def test_a_row_that_fills_the_batch_up_is_not_compared(build, tiny_batch, words,
     kept = torch.tensor([0, 2, 3])
     expected = F.cross_entropy(outputs.seq_relationship_logits[kept], torch.tensor([0, 1, 0]))
     assert_close(outputs.nsp_loss, expected, **EXACT)
-
-
-@pytest.mark.parametrize("kind", ["masked_lm", "pretraining"])
-@every_attention
-def test_scores_come_in_the_order_of_the_label_positions(build, tiny_batch, words, kind, attention):
-    model = build(kind, attn_implementation=attention)
-    batch = make_batch(kind, tiny_batch, words, "packed")
-    labels = batch["labels"][0]
-    found = (labels != -100).nonzero().squeeze(1)
-    others = (labels == -100).nonzero().squeeze(1)[:4]  # the first of them begins a sequence
-    positions = torch.cat([found.flip(0), others])
-    assert others[0] == 0
-
-    expected = model(**batch, task=kind)
-    actual = model(**batch, task=kind, label_positions=positions)
-
-    every = model(**pack(tiny_batch), task=kind).prediction_logits[0]
-    assert_close(actual.prediction_logits, every[positions], **EXACT)
-    assert_close(actual.loss, expected.loss, **EXACT)
-    with_items = {"num_items_in_batch": 40}
-    assert_close(
-        model(**batch, task=kind, label_positions=positions, **with_items).mlm_loss,
-        model(**batch, task=kind, **with_items).mlm_loss,
-        **EXACT,
-    )
 
 
 def test_training_scores_no_word_but_those_with_a_label(build, tiny_batch, words):
@@ -307,33 +266,6 @@ def test_pipelines_take_a_folder_with_tasks_of_both_sorts(build, tokenizer, tmp_
     batch = tokenizer("the [MASK] sat", return_tensors="pt")
     scores = model(**batch, task="masked_lm").prediction_logits[0, 2]
     assert [row["token"] for row in filled] == scores.topk(2).indices.tolist()
-
-
-class Rows(torch.utils.data.Dataset):
-    """Ten rows of pre-training for transformers' Trainer."""
-
-    def __len__(self):
-        return 10
-
-    def __getitem__(self, row):
-        ids = torch.arange(1, 8) + row
-        return {"input_ids": ids, "labels": ids % 31, LABEL: torch.tensor(row % 2)}
-
-
-def test_transformers_trainer_predicts_scores_not_losses(tiny_sizes, tmp_path):
-    model = MinBertForPreTraining(MinBertForPreTraining.config_class(**tiny_sizes))
-    arguments = transformers.TrainingArguments(
-        str(tmp_path),
-        per_device_eval_batch_size=4,
-        use_cpu=True,
-        report_to=[],
-        disable_tqdm=True,
-        label_names=["labels", LABEL],
-    )
-
-    result = transformers.Trainer(model, arguments).predict(Rows())
-
-    assert [scores.shape for scores in result.predictions] == [(10, 7, 31), (10, 2)]
 
 
 # What is refused

@@ -19,19 +19,6 @@ def accuracy(cosines, is_above, threshold):
     return ((cosines > threshold) == is_above).double().mean().item()
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_no_other_threshold_separates_pairs_better(seed):
-    generator = torch.Generator().manual_seed(seed)
-    # two digits, so that many cosines are equal
-    cosines = (torch.rand(60, generator=generator) * 200 - 100).round() / 100
-    is_above = torch.rand(60, generator=generator) < (cosines + 1) / 2
-
-    threshold = best_threshold(cosines, is_above)
-
-    found = accuracy(cosines, is_above, threshold)
-    assert found == max(accuracy(cosines, is_above, at) for at in torch.arange(-1, 1.0, 0.005))
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_it_is_as_good_as_in_sentence_transformers(seed):
     evaluation = pytest.importorskip("sentence_transformers.sentence_transformer.evaluation")
@@ -67,18 +54,14 @@ def test_the_threshold_is_in_the_middle(cosines, is_above, threshold):
     assert found == pytest.approx(threshold)
 
 
-@pytest.mark.parametrize("loss", ["multiple_negatives_ranking", "cosine_embedding"])
-def test_a_loss_without_a_threshold_leaves_it_open(tiny_sizes, loss):
+@pytest.mark.parametrize(
+    ("loss", "threshold"),
+    [("multiple_negatives_ranking", None), ("cosine_embedding", None), ("bce", 0.5), ("mse", 0.5)],
+)
+def test_a_loss_without_a_threshold_leaves_it_open(tiny_sizes, loss, threshold):
     config = MinBertConfig(**tiny_sizes, tasks={"mine": RANKED | {"loss": loss}})
 
-    assert config.task("mine").threshold is None
-
-
-@pytest.mark.parametrize("loss", ["bce", "mse"])
-def test_a_loss_with_a_threshold_starts_in_the_middle(tiny_sizes, loss):
-    config = MinBertConfig(**tiny_sizes, tasks={"mine": RANKED | {"loss": loss}})
-
-    assert config.task("mine").threshold == 0.5
+    assert config.task("mine").threshold == threshold
 
 
 def test_a_fitted_threshold_decides_and_is_saved(build_multitask, tmp_path):

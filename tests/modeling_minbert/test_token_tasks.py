@@ -117,15 +117,6 @@ def test_only_labelled_tokens_count_in_a_divergence(build_multitask, tiny_batch)
     assert_close(model.divergence("tags", *flat), expected)
 
 
-def test_a_layer_below_may_be_read(build_multitask, tiny_batch):
-    model = build_multitask({"tags": TASKS["tags"] | {"pooling_layer": 1}})
-    outputs = model(**tiny_batch, task="tags")
-    states = model.bert(**tiny_batch, output_hidden_states=True).hidden_states[1]
-
-    real = tiny_batch["attention_mask"] == 1
-    assert_close(outputs.logits[real], model.heads["tags"].out(states)[real])
-
-
 def test_auto_classes_find_the_head_of_their_kind(build_multitask, tiny_batch, tmp_path):
     model = build_multitask(TASKS | {"more": TASKS["tags"] | {"labels": ["X", "Y"]}})
     model.save_pretrained(tmp_path)
@@ -171,14 +162,6 @@ def test_a_task_that_reads_a_layer_below_keeps_to_the_model_that_can(
 
     with pytest.raises(ValueError, match=r"uses layer -2 .*: load it as MinBertForMultiTask"):
         CLASSES[task].from_pretrained(tmp_path)
-
-
-def test_labels_of_one_s_own_make_a_new_head(build_multitask, tmp_path):
-    build_multitask(TASKS).save_pretrained(tmp_path)
-
-    tagger = AutoModelForTokenClassification.from_pretrained(tmp_path, num_labels=7)
-
-    assert tagger.classifier.weight.shape[0] == 7
 
 
 def test_a_task_of_another_kind_is_refused_by_a_tagger(build_multitask, tmp_path):
