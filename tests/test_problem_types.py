@@ -229,11 +229,11 @@ def test_pages_show_each_target(run):
     _, folder = run
     page = (folder / "out" / "report.html").read_text()
     blocks = read_blocks(folder / "out", "own")
-    targets = read_table(blocks["Targets"])
+    targets = read_table(blocks["Types"])
 
-    assert [row["target"] for row in targets] == ["price", "age"]
+    assert [row["name"] for row in targets] == ["price", "age"]
     for row in targets:
-        figure = blocks[f"Predictions and labels of {row['target']}"]
+        figure = blocks[f"Predictions and labels of {row['name']}"]
         assert len(figure["series"]["rows"]) == row["labelled"]
         assert figure["title"] in page
     errors = blocks["Worst errors"]["rows"]
@@ -248,8 +248,7 @@ def test_page_and_card_name_the_rows_of_the_thresholds(run):
 
     for text in (page, card):
         assert "metrics on these rows are optimistic; judge the model by a test set" in text
-    assert "Precision and recall" in page
-    labels = {row["label"] for row in read_table(blocks["Precision and recall"])}
+    labels = {row["name"] for row in read_table(blocks["Types"])}
     assert labels == {"good", "same", "outside"}
     assert "Reliability" in blocks
     assert all(row["texts"] and row["label"] for row in blocks["Worst errors"]["rows"])

@@ -228,7 +228,7 @@ def test_the_worst_sentences_are_shown():
     rows = datasets.Dataset.from_dict({"words": [["Ann", "left"], ["Rome"]]})
     found = Tagged(np.asarray([1, 0, 0]), np.asarray([1, 0, 3]), np.asarray([4, 4, 7]))
 
-    _, errors = make_problem().describe(Evaluated(found, rows, None, 5))
+    (errors,) = make_problem().describe(Evaluated(found, rows, None, 5))
 
     assert errors.rows == [Example("7", ["Rome"], "Rome (B)", "none", 1.0)]
 

@@ -16,7 +16,6 @@ from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import FlatRows
 
 from .analysis import (
-    MOST_CLASSES,
     LabelIssues,
     calibrate,
     draw_reliability,
@@ -489,8 +488,6 @@ class MultiLabelClassification(ThresholdProblem, LabelledProblem):
                 f"{columns[0]['labels']!r}"
             )
 
-    # Evaluation
-
     def decide(self, logits: Array) -> Array:
         return (logits > 0).astype(np.int64)
 
@@ -506,8 +503,6 @@ class MultiLabelClassification(ThresholdProblem, LabelledProblem):
             for number, row in enumerate(counts)
         ]
 
-    # Reports
-
     error_size = "probability"
     error_format = ".1%"
     error_note = (
@@ -517,28 +512,18 @@ class MultiLabelClassification(ThresholdProblem, LabelledProblem):
 
     def describe(self, evaluated: Evaluated[Predicted]) -> list[Block]:
         outputs, labels = evaluated.outputs, np.asarray(evaluated.outputs.labels)
-        types = self.describe_types(outputs)
-        note = ""
-        if len(types) > MOST_CLASSES:
-            note = f"The {MOST_CLASSES} most frequent of {len(types)} labels."
-            types = sorted(types, key=lambda row: -row["labelled"])[:MOST_CLASSES]
-        names = ("f1", "precision", "recall", "labelled", "predicted")
-        formats = [("label", ""), ("F1", ".4f"), *((name, ".4f") for name in names[1:3])]
-        formats += [(name, ",") for name in names[3:]]
-        rows = [[row["name"], *(row[name] for name in names)] for row in types]
         counted, right = labels != IGNORED_LABEL, outputs.predictions == labels
-        calibration = calibrate(self._likelihoods(outputs)[counted], right[counted])
+        likely = self.confidences(outputs.logits, outputs.predictions)
         return [
-            Table("Precision and recall", formats, rows, note),
             *self.tabulate_decisions(outputs),
-            *self.draw_calibration(calibration, evaluated.held_out),
+            *self.draw_calibration(calibrate(likely[counted], right[counted]), evaluated.held_out),
             *self.list_errors(evaluated),
         ]
 
     def find_errors(self, outputs: Predicted, most: int) -> list[tuple[int, float]]:
         """Return the wrong rows whose labels together had the lowest probability."""
         labels = np.asarray(outputs.labels)
-        predicted = self._likelihoods(outputs)
+        predicted = self.confidences(outputs.logits, outputs.predictions)
         given = np.where(outputs.predictions == labels, predicted, 1 - predicted)
         given = np.where(labels == IGNORED_LABEL, 1, given).prod(axis=-1)
         wrong = np.flatnonzero(~is_right(outputs.predictions, labels).all(axis=-1))
@@ -549,21 +534,19 @@ class MultiLabelClassification(ThresholdProblem, LabelledProblem):
         given = np.flatnonzero(np.asarray(value) == 1).tolist()
         return ", ".join(map(self.name_of, given)) or "none"
 
-    def _likelihoods(self, outputs: Predicted) -> NDArray[np.float64]:
-        """Compute the probability of each decision, (N, K)."""
-        return self.confidences(outputs.logits, outputs.predictions)
-
     def confidences(self, logits: Any, predictions: Array) -> NDArray[np.float64]:
         probabilities = expit(self.scale(logits))
         return np.where(predictions == 1, probabilities, 1 - probabilities)
 
 
-class MultipleChoice(ClassProblem):
+class MultipleChoice(Classification):
     """The right one of several choices; predictions and labels are their indices, (N,)."""
 
     problem_type = "multiple_choice"
     spec: MultipleChoiceTask | None
     metrics = (ACCURACY,)
+    optional_metrics = ()
+    header = ""
     hub_task = pipeline_tag = "multiple-choice"
 
     @property
@@ -581,18 +564,8 @@ class MultipleChoice(ClassProblem):
                 f"list of {count or 'S'} sequences, one for each choice, for every row"
             )
 
-    def decide(self, logits: Array) -> Array:
-        return logits.argmax(axis=-1)
-
-    @staticmethod
-    def format_value(value: float) -> str:
-        return str(int(value))
-
     def name_of(self, number: int) -> str:
         return str(number)
-
-    def probabilities(self, logits: Array) -> NDArray[np.float64]:
-        return np.asarray(softmax(self.scale(logits), axis=1))
 
     def find_label_issues(self, outputs: Predicted) -> None:
         return None  # labels are compared by class

@@ -13,7 +13,7 @@ from trainers.data.dataset import Rows
 
 from .analysis import draw_scatter
 from .base import Decode, Evaluated, LabelledProblem, Predicted, warn_undefined
-from .blocks import Block, Table
+from .blocks import Block
 from .metrics import (
     PEARSON,
     SPEARMAN,
@@ -168,8 +168,6 @@ class Regression(LabelledProblem):
                     f"{where}, row {number}: the label {row!r} is not finite; give -100 for none"
                 )
 
-    # Evaluation
-
     @property
     def _has_several(self) -> bool:
         return len(self.names) > 1
@@ -185,30 +183,21 @@ class Regression(LabelledProblem):
         return found._replace(labels=found.labels[:, 0]) if is_column else found  # type: ignore[index]
 
     def describe_types(self, outputs: Predicted) -> list[dict[str, Any]] | None:
+        """Return name, metrics and number of labels of each target; None for an undefined one."""
         if not self._has_several:
             return None
-        targets = self._describe_targets(outputs)
-        for target in targets:
-            for name in SCORES if target["labelled"] else ():
-                if target[name] is None:
-                    warn_undefined(f"{name} of {target['name']}")
-        return targets
-
-    def _describe_targets(self, outputs: Predicted) -> list[dict[str, Any]]:
-        """Return name, metrics and number of labels of each target; None for an undefined one."""
         predictions, labels = outputs.predictions, np.asarray(outputs.labels)
-        targets = [
-            {"name": self.name_of(number), **dict.fromkeys(SCORES), "labelled": int(count)}
-            for number, count in enumerate((as_matrix(labels) != MISSING).sum(axis=0))
-        ]
-        for name, score in SCORES.items():
-            for target, value in zip(
-                targets, score_targets(score, predictions, labels), strict=True
-            ):
-                target[name] = None if math.isnan(value) else value
+        counts = (as_matrix(labels) != MISSING).sum(axis=0).tolist()
+        columns = [score_targets(score, predictions, labels) for score in SCORES.values()]
+        targets = []
+        for number, count in enumerate(counts):
+            target: dict[str, Any] = {"name": self.name_of(number)}
+            for name, values in zip(SCORES, columns, strict=True):
+                target[name] = None if math.isnan(values[number]) else values[number]
+                if count and target[name] is None:
+                    warn_undefined(f"{name} of {target['name']}")
+            targets.append(target | {"labelled": count})
         return targets
-
-    # Reports
 
     def tabulate(self, outputs: Predicted) -> dict[str, list[Any]]:
         """Return a label, empty if it is missing, and a prediction for each target."""
@@ -235,23 +224,12 @@ class Regression(LabelledProblem):
     def describe(self, evaluated: Evaluated[Predicted]) -> list[Block]:
         outputs = evaluated.outputs
         predictions, labels = as_matrix(outputs.predictions), as_matrix(np.asarray(outputs.labels))
-        targets = self._describe_targets(outputs)
-        titles = {"r2": "R²", "rmse": "RMSE", "mae": "MAE"}
-        names = [(titles.get(name, name.capitalize()), ".4f") for name in SCORES]
-        note = (
-            "Metrics on the validation rows that have a label of the target, in its unit where "
-            "they have one."
-        )
-        rows = [list(facts.values()) for facts in targets]
-        blocks: list[Block] = [
-            Table("Targets", [("target", ""), *names, ("labelled", ",")], rows, note)
-        ]
-        for number, facts in enumerate(targets[:MOST_PLOTS]):
+        blocks: list[Block] = []
+        for number, name in enumerate(self.names[:MOST_PLOTS]):
             kept = labels[:, number] != MISSING
-            if facts["labelled"]:
-                title = f"Predictions and labels of {facts['name']}"
+            if kept.any():
                 pairs = predictions[kept, number], labels[kept, number]
-                blocks.append(draw_scatter(title, *pairs))
+                blocks.append(draw_scatter(f"Predictions and labels of {name}", *pairs))
         return [*blocks, *self.list_errors(evaluated)]
 
     def find_errors(self, outputs: Predicted, most: int) -> list[tuple[int, float]]:

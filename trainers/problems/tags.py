@@ -22,7 +22,7 @@ from trainers.data.rows import FlatRows, TextSource, has_token_labels
 from trainers.files import write_text
 
 from .base import Decode, Evaluated, Problem, find_output
-from .blocks import Block, Cell, Example, Examples, Table
+from .blocks import Block, Example, Examples
 from .classes import Calibrated
 from .metrics import Array, Metric, f1_of_counts, score_counts
 
@@ -191,18 +191,8 @@ class TokenClassification(Calibrated, Problem[Tagged]):
         write_text(folder / f"{stem}-output.txt", "\n".join([*lines, "", ""]))
 
     def describe(self, evaluated: Evaluated[Tagged]) -> list[Block]:
-        """Describe entity types and the worst sentences, quoted if the rows have words."""
+        """Describe the worst sentences, quoted if the rows have words."""
         outputs, names = evaluated.outputs, self.tag_names
-        formats = dict.fromkeys(("f1", "precision", "recall"), ".4f")
-        formats |= dict.fromkeys(("labelled", "predicted", "right"), ",")
-        columns = [("type", ""), ("F1", ".4f"), *list(formats.items())[1:]]
-        types: list[list[Cell]] = [
-            [row["name"], *(row[key] for key in formats)] for row in self.describe_types(outputs)
-        ]
-        note = (
-            "An entity is right if its first word, its last word and its type are, as in conlleval."
-        )
-        table = Table("Types", columns, types, note)
         has_words, is_span = "words" in evaluated.rows.column_names, are_spans(names)
         words = [word for row in evaluated.rows["words"] for word in row] if has_words else []
         errors, start = [], 0
@@ -224,7 +214,7 @@ class TokenClassification(Calibrated, Problem[Tagged]):
             share = wrong / len(tags[0])
             errors.append((wrong, Example(str(number), quoted, label, prediction, share)))
         errors = sorted((error for error in errors if error[0]), key=lambda error: -error[0])
-        blocks: list[Block] = [table, *self.draw_calibration(None, evaluated.held_out)]
+        blocks = self.draw_calibration(None, evaluated.held_out)
         if errors:
             note = "The sentences with the most wrong tags, and their share."
             worst = [example for _, example in errors[: evaluated.examples]]

@@ -17,7 +17,8 @@ import torch
 
 from trainers.data.dataset import Rows
 from trainers.files import write_text
-from trainers.problems.base import AnyProblem, Evaluated
+from trainers.problems.analysis import MOST_CLASSES
+from trainers.problems.base import Evaluated
 from trainers.problems.blocks import Block, Cell, Code, Figure, Number, Numbers, Table
 from trainers.problems.metrics import AGGREGATES
 from trainers.training.multitask import MultiTaskTrainer
@@ -72,18 +73,55 @@ def report_run(
     state, environment = trainer.state, describe_environment(trainer.args)
     steps, epochs = count(state.global_step, "optimizer step"), count(state.epoch or 0, "epoch")
     try:
-        sections = [
-            _make_results(trainer, results),
-            *(
-                _make_task(trainer, problem, facts, encoded[task], outputs, texts, examples)
-                for task, problem in trainer.problems.items()
-            ),
+        sections = [_make_results(trainer, results)]
+        for task, problem in trainer.problems.items():
+            known = {key: getattr(problem.spec, key, None) for key in HEAD_KEYS}
+            head = [f"{key.replace('_', ' ')} {value}" for key, value in known.items() if value]
+            notes = [
+                f"{', '.join([problem.problem_type, *head])}; data: {facts.data.get(task, '')}"
+            ]
+            if problem.caution:
+                notes.append(problem.caution)
+            if not problem.kind.is_pretraining:
+                notes.append(
+                    "The training loss is the mean over the steps since the previous point, with "
+                    "dropout; the held-out loss is without dropout."
+                )
+            blocks: list[Block] = list(
+                draw_curves(trainer.state.log_history, problem, *_find_kept(trainer))
+            )
+            encoded_rows: Mapping[str, Any] = encoded[task]
+            held_out = {
+                split: output
+                for (name, split), output in outputs.items()
+                if name == task and split != "train" and problem.is_labelled(encoded_rows[split])
+            }
+            if "validation" in held_out:
+                output, rows = held_out["validation"], encoded_rows["validation"]
+                quoted = (texts or {}).get(task)
+                labelled = problem.find_labelled(output)
+                if labelled is not None:
+                    output, rows = problem.keep_rows(output, labelled), rows.select(labelled)
+                    quoted = None if quoted is None else quoted.select(labelled)
+                if types := results["validation"].types.get(task):
+                    note = ""
+                    if len(types) > MOST_CLASSES:
+                        note = f"The {MOST_CLASSES} most frequent of {len(types)}."
+                        types = sorted(types, key=lambda row: -row["labelled"])[:MOST_CLASSES]
+                    columns = [
+                        (key, "" if key == "name" else "," if isinstance(value, int) else ".4f")
+                        for key, value in types[0].items()
+                    ]
+                    blocks.append(
+                        Table("Types", columns, [list(row.values()) for row in types], note)
+                    )
+                blocks += problem.describe(Evaluated(output, rows, quoted, examples, held_out))
+            sections.append(Section(task, notes, blocks))
+        versions = list((environment | facts.versions).items())
+        sections += [
             _make_training(trainer, facts),
             _make_data(encoded, facts),
-            Section(
-                "Environment",
-                blocks=[Table("", [("", "")] * 2, list((environment | facts.versions).items()))],
-            ),
+            Section("Environment", blocks=[Table("", [("", "")] * 2, versions)]),
         ]
         name, path = printable(name_run(folder)), folder / REPORT_FILE
         subtitle = f"{steps}, {epochs}, seed {trainer.args.seed}, {environment['date']}"
@@ -228,45 +266,6 @@ def _find_kept(trainer: MultiTaskTrainer) -> tuple[int | None, float]:
     best = state.best_global_step if trainer.args.load_best_model_at_end else None
     pace = (state.epoch or 0.0) / max(1, state.global_step)
     return None if not best or best == state.global_step else best, pace
-
-
-def _make_task(
-    trainer: MultiTaskTrainer,
-    problem: AnyProblem,
-    facts: RunFacts,
-    splits: Mapping[str, Any],
-    outputs: Mapping[tuple[str, str], Any],
-    texts: Mapping[str, datasets.Dataset] | None,
-    examples: int,
-) -> Section:
-    """Show the curves of a task, and the predictions for its labelled validation rows."""
-    task = problem.task
-    known = {key: getattr(problem.spec, key, None) for key in HEAD_KEYS}
-    head = [f"{key.replace('_', ' ')} {value}" for key, value in known.items() if value]
-    notes = [f"{', '.join([problem.problem_type, *head])}; data: {facts.data.get(task, '')}"]
-    if problem.caution:
-        notes.append(problem.caution)
-    if not problem.kind.is_pretraining:
-        notes.append(
-            "The training loss is the mean over the steps since the previous point, with dropout; "
-            "the held-out loss is without dropout."
-        )
-    curves = draw_curves(trainer.state.log_history, problem, *_find_kept(trainer))
-    held_out = {
-        split: output
-        for (name, split), output in outputs.items()
-        if name == task and split != "train" and problem.is_labelled(splits[split])
-    }
-    if "validation" not in held_out:
-        return Section(task, notes, curves)
-    output, rows = held_out["validation"], splits["validation"]
-    quoted = (texts or {}).get(task)
-    labelled = problem.find_labelled(output)
-    if labelled is not None:
-        output, rows = problem.keep_rows(output, labelled), rows.select(labelled)
-        quoted = None if quoted is None else quoted.select(labelled)
-    blocks = problem.describe(Evaluated(output, rows, quoted, examples, held_out))
-    return Section(task, notes, [*curves, *blocks])
 
 
 def _make_training(trainer: MultiTaskTrainer, facts: RunFacts) -> Section:
