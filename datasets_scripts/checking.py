@@ -16,7 +16,7 @@ from enum import Enum
 from functools import partial
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
 
 from modeling_minbert import suggest, unknown
 
@@ -110,7 +110,7 @@ def check_keys(
     return {name: check_value(where, name, value, known[name]) for name, value in given.items()}
 
 
-def check_value(where: str, name: str, value: Any, kind: Any) -> Any:
+def check_value(where: str, name: str, value: object, kind: Any) -> Any:
     """Return a value as its type has it; errors as of ``check_keys``."""
     try:
         return convert(value, kind)
@@ -119,13 +119,13 @@ def check_value(where: str, name: str, value: Any, kind: Any) -> Any:
         raise ValueError(f"{prefix}{name}={value!r}; {error}") from None
 
 
-def check_fields(options: Any, where: str = "") -> None:
+def check_fields(options: object, where: str = "") -> None:
     """Check the values of a dataclass that was made in Python, as those of a recipe."""
     for name, kind in key_types(type(options)).items():
         check_value(where, name, getattr(options, name), kind)
 
 
-def convert(value: Any, kind: Any) -> Any:
+def convert(value: object, kind: Any) -> Any:
     """Return a value of YAML as a type has it.
 
     Raises:
@@ -153,7 +153,7 @@ def convert(value: Any, kind: Any) -> Any:
     return value
 
 
-def _convert_to_any(value: Any, kinds: tuple[Any, ...]) -> Any:
+def _convert_to_any(value: object, kinds: tuple[Any, ...]) -> Any:
     """Return a value as the first of several types that has it."""
     if any(isinstance(kind, type) and issubclass(kind, Enum) for kind in kinds):
         kinds = tuple(kind for kind in kinds if kind is not str)  # which is the name of a member
@@ -181,17 +181,16 @@ def _list_choices(kind: Any) -> tuple[Any, ...]:
     return get_args(kind) if get_origin(kind) is Literal else ()
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Return whether a value is a finite number and not a boolean."""
-    is_numeric = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_numeric and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def whole_number(least: int, most: int | None = None) -> Check:
     """Return a check for a whole number in a range."""
     limit = f"of at least {least}" if most is None else f"from {least} to {most:,}"
 
-    def check(value: Any) -> int:
+    def check(value: object) -> int:
         if type(value) is not int or value < least or (most is not None and value > most):
             raise ValueError(f"expected a whole number {limit}")
         return value
@@ -202,7 +201,7 @@ def whole_number(least: int, most: int | None = None) -> Check:
 def number(expected: str, fits: Callable[[float], bool]) -> Check:
     """Return a check for a finite number with a property, which ``expected`` describes."""
 
-    def check(value: Any) -> float:
+    def check(value: object) -> float:
         if not is_number(value) or not fits(value):
             raise ValueError(f"expected {expected}")
         return float(value)
@@ -215,38 +214,36 @@ def choice(*choices: str) -> Check:
     return partial(convert, kind=Literal[choices])
 
 
-def to_text(value: Any) -> str:
+def to_text(value: object) -> str:
     """Check a text or a path."""
     if isinstance(value, str | Path) and str(value):
         return str(value)
     raise ValueError("expected text; quote it if YAML reads it as something else")
 
 
-def to_column(value: Any) -> str:
+def to_column(value: object) -> str:
     """Check the name or the number of a column."""
     return str(value) if type(value) is int else to_text(value)
 
 
-def to_names(value: Any) -> tuple[str, ...]:
+def to_names(value: object) -> tuple[str, ...]:
     """Check a list of distinct names."""
-    is_list = isinstance(value, list | tuple) and value
+    items = value if isinstance(value, list | tuple) else ()
     # YAML reads a bare `true` as a boolean, which would become the label "True"
-    if not is_list or any(
-        isinstance(item, bool) or not isinstance(item, str | int) for item in value
-    ):
+    if not items or any(isinstance(x, bool) or not isinstance(x, str | int) for x in items):
         raise ValueError("expected a list of names; put names such as 'yes' and 'no' in quotes")
-    names = tuple(str(item) for item in value)
+    names = tuple(map(str, items))
     if len(set(names)) < len(names):
         raise ValueError("duplicate name; give each name once")
     return names
 
 
-def to_columns(value: Any) -> tuple[str, ...]:
+def to_columns(value: object) -> tuple[str, ...]:
     """Check a name or a list of names."""
     return to_names((value,) if isinstance(value, str) else value)
 
 
-def to_patterns(value: Any) -> tuple[str, ...]:
+def to_patterns(value: object) -> tuple[str, ...]:
     """Check a path or a pattern of paths, or a list of them."""
     patterns = value if isinstance(value, list | tuple) else (value,)
     if not patterns or not all(isinstance(item, str | Path) and str(item) for item in patterns):
@@ -254,22 +251,22 @@ def to_patterns(value: Any) -> tuple[str, ...]:
     return tuple(map(str, patterns))
 
 
-def to_paths(value: Any) -> dict[str, str]:
+def to_paths(value: object) -> dict[str, str]:
     """Check a mapping from names to paths."""
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise ValueError("expected names and paths, as in {validation_hard: my.tsv}")
     return {name: check_value("", name, path, Text) for name, path in value.items()}
 
 
-def to_range(value: Any) -> tuple[float, float]:
+def to_range(value: object) -> tuple[float, float]:
     """Check a list of two ascending numbers."""
-    is_pair = isinstance(value, list | tuple) and len(value) == 2 and all(map(is_number, value))
-    if not is_pair or not value[0] < value[1]:
+    low, high = value if isinstance(value, list | tuple) and len(value) == 2 else (None, None)
+    if not is_number(low) or not is_number(high) or not low < high:
         raise ValueError("expected two numbers [low, high] with low < high")
-    return float(value[0]), float(value[1])
+    return float(low), float(high)
 
 
-def to_delimiter(value: Any) -> str:
+def to_delimiter(value: object) -> str:
     """Check what separates the columns of a file: a character, or its name."""
     text = value if isinstance(value, str) else ""
     named = {name: mark for mark, name in DELIMITERS.items()} | {"\\t": "\t"}

@@ -158,15 +158,8 @@ def hold_out(
     are equal if many models cannot tell them apart, see `digest_alike`. The draw depends on the
     rows and ``seed`` alone, so that runs with other seeds are comparable.
 
-    Args:
-        where: Owner of the rows, for messages.
-        rows: The valid training rows.
-        row_format: Their format.
-        share: Share of the rows to hold out, at most `MOST_HELD_OUT`, in (0, 1).
-        seed: Seed of the draw.
-
     Returns:
-        Whether a row is held out, (N,).
+        Whether a row is held out, (N,): about ``share`` of the rows, at most `MOST_HELD_OUT`.
 
     Raises:
         ValueError: If no row can be held out.
@@ -196,11 +189,8 @@ def choose_units(
 ) -> NDArray[np.bool_]:
     """Choose about ``wanted`` rows at random, in whole units and evenly from all strata.
 
-    Args:
-        units: Number of the unit of each row, (N,).
-        strata: Number of the stratum of each row, (N,); that of its first row counts for a unit.
-        wanted: Number of rows to choose. If every unit has more rows, the smallest one is chosen.
-        seed: Seed of the draw.
+    ``units`` and ``strata`` number the unit and the stratum of each row, (N,); the stratum of its
+    first row counts for a unit. If every unit has more rows than wanted, the smallest is chosen.
 
     Returns:
         Whether a row is chosen, (N,). Of every stratum one unit is left.
@@ -244,11 +234,8 @@ def pair_rows(rows: datasets.Dataset, count: int, seed: str) -> datasets.Dataset
     Source: Tunstall et al. 2022, "Efficient Few-Shot Learning Without Prompts" (SetFit), section
     3.1.
 
-    Args:
-        rows: Rows with ``id``, ``sentence1`` and ``label``.
-        count: Pairs of the same class, and of different ones, that every row begins; fewer if there
-            are no more. No pair occurs twice, in either order.
-        seed: Seed of the draws.
+    Every row begins ``count`` pairs of the same class, and as many of different ones; fewer if
+    there are no more. No pair occurs twice, in either order.
 
     Returns:
         Rows with ``id``, ``sentence1``, ``sentence2`` and ``label``: 1 for the same class, else 0.

@@ -110,14 +110,9 @@ def encode_rows(
     label_type: Feature = "int64",
     is_contrastive: bool = False,
 ) -> datasets.Dataset:
-    """Tokenize sentences; padding and masks are left to the collator.
+    """Tokenize rows with id, sentences, and label if labeled; padding is left to the collator.
 
-    Args:
-        rows: Rows with id, sentence1, optionally sentence2 and sentence3, and label (if labeled).
-        tokenizer: Tokenizer of the model.
-        encoding: Length, pairs, truncation and windows.
-        label_type: Type of the labels, as the loss needs it.
-        is_contrastive: Whether each text, including a single one, is a sequence.
+    The labels get the type that the loss needs. Each text of a contrastive row is a sequence.
 
     Returns:
         Rows with id, input_ids and token_type_ids (a list for each sequence if they are separate),
@@ -154,12 +149,7 @@ def encode_rows(
 def encode_choices(
     rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
 ) -> datasets.Dataset:
-    """Tokenize the pairs of a context and each of its choices.
-
-    Args:
-        rows: Rows with id, sentence1, optionally sentence2, choices, and label (if labeled).
-        tokenizer: Tokenizer of the model.
-        encoding: Length, truncation, and ``num_choices``; a missing one is a token of padding.
+    """Tokenize the pairs of a context and each of its choices; a missing one is padding.
 
     Returns:
         Rows with id, input_ids and token_type_ids (a list for each choice), length (in tokens, of
@@ -288,11 +278,7 @@ def encode_questions(
 ) -> datasets.Dataset:
     """Encode questions as ``[CLS] question [SEP] window [SEP]``, one row for each window.
 
-    Args:
-        rows: Questions with id, sentence1, sentence2 (the passage) and, if labeled, label, answers
-            and answer_starts.
-        tokenizer: The fast tokenizer of the model.
-        encoding: Length of a row, of a question (by default 64), and ``doc_stride`` (128).
+    By default a question has 64 tokens at most, and a window begins every 128.
 
     Returns:
         Rows in the order of the questions, all windows of a question together:
@@ -412,14 +398,8 @@ def encode_tagged(
     """Encode sentences with tags; a long sentence becomes several rows.
 
     The first token of a word has its label, all others have -100. A word without any token, such as
-    a control character, becomes the unknown token.
-
-    Args:
-        rows: Rows with id, words, document and tags (if labeled).
-        tokenizer: Tokenizer of the model.
-        encoding: The length of a row.
-        document_context: Whether to fill the rest of it with unlabeled words before and after the
-            sentence in its document, evenly on both sides.
+    a control character, becomes the unknown token. ``document_context`` fills the rest of a row
+    with unlabeled words before and after the sentence in its document, evenly on both sides.
 
     Returns:
         Rows with id and number (``sentence``) of the sentence, the labeled words, input_ids,

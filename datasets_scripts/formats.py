@@ -511,7 +511,7 @@ class ChoiceFormat(SentenceFormat):
         return super().head_facts(train) | {"num_choices": count}
 
 
-def _list_choices(value: Any) -> tuple[list[Any], Sequence[str]] | None:
+def _list_choices(value: object) -> tuple[list[Any], Sequence[str]] | None:
     """List choices, and their names if they have any; None if a value is no list of choices.
 
     A value is a list of texts, a list of ``{"label": "A", "text": ...}``, or two lists,

@@ -175,14 +175,10 @@ class TaskRows:
     def encode(
         self, tokenizer: PreTrainedTokenizerBase, **options: Any
     ) -> dict[str, datasets.Dataset]:
-        """Tokenize all splits.
-
-        Args:
-            tokenizer: The fast tokenizer of the model.
-            **options: The fields of `Encoding`.
+        """Tokenize all splits; ``options`` are the fields of `Encoding`.
 
         Raises:
-            ValueError: If the options do not fit the rows.
+            ValueError: If they do not fit the rows.
         """
         with self._named_errors():
             return {
@@ -193,13 +189,7 @@ class TaskRows:
     def add_unlabeled(
         self, encoded: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, **options: Any
     ) -> datasets.Dataset:
-        """Append the encoded rows without labels, with -100 for it, to the encoded training rows.
-
-        Args:
-            encoded: The training rows as `encode` returns them.
-            tokenizer: The fast tokenizer of the model.
-            **options: Those of `encode`.
-        """
+        """Append the encoded rows without labels, with -100 for it, to those of training."""
         if self.unlabeled is None or not len(self.unlabeled):
             return encoded
         rows = self.row_format.encode(self.unlabeled, tokenizer, Encoding(**options))
@@ -225,13 +215,6 @@ class TaskRows:
         """Estimate the share of the training tokens that `encode` cuts; None if it keeps all.
 
         Rows without labels count, too.
-
-        Args:
-            tokenizer: The fast tokenizer of the model.
-            **options: Those of `encode`.
-
-        Raises:
-            ValueError: If the options do not fit the rows.
         """
         with self._named_errors():
             rows = self._measured_rows

@@ -54,7 +54,7 @@ class RowSource:
         records = (Record(number, values) for number, values in enumerate(self.rows, start=1))
         return (row_format.from_hub(record, names) for record in records)
 
-    def labels(self, row_format: "RowFormat") -> Iterable[Any]:
+    def labels(self, row_format: "RowFormat") -> Iterable[object]:
         """Return the labels of the rows with valid texts, as they are written."""
         column = str(row_format.label_column)
         return (
@@ -299,7 +299,7 @@ class RowFormat(ABC):
         return np.asarray(rows[self.label_name], dtype=np.float64)
 
 
-def normalize_value(value: Any) -> str:
+def normalize_value(value: object) -> str:
     """Write a label or an id as text; a missing value is empty, and 1.0 is written as 1."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
@@ -331,7 +331,7 @@ def is_numeral(text: str) -> bool:
         return False
 
 
-def find_text_problem(values: Sequence[Any], places: Sequence[str]) -> str:
+def find_text_problem(values: Sequence[object], places: Sequence[str]) -> str:
     """Return what is wrong with values that should be texts; empty if they are."""
     for value, place in zip(values, places, strict=True):
         if value is None or (isinstance(value, str) and is_blank(value)):

@@ -4,8 +4,9 @@ import logging
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Self
 
 import datasets
@@ -144,7 +145,7 @@ class ClassificationFormat(SentenceFormat):
         check_classes(where, "labels", labels, f"label_column={self.label_column!r}")
         return replace(self, labels=labels)
 
-    def _read_single(self, where: str, train: RowSource) -> Iterator[Any]:
+    def _read_single(self, where: str, train: RowSource) -> Iterator[object]:
         """Read labels, but no lists of them, whose text would become the name of a class."""
         for value in train.labels(self):
             if isinstance(value, list) or (isinstance(value, str) and is_list(value)):
@@ -170,7 +171,7 @@ class ClassificationFormat(SentenceFormat):
         raise ValueError(f"label {shorten(text)!r} is not among the labels {known}")
 
 
-def infer_labels(values: Iterable[Any]) -> tuple[str, ...]:
+def infer_labels(values: Iterable[object]) -> tuple[str, ...]:
     """List the distinct labels: numbers by size if all are numbers, else sorted as text."""
     labels = {text for value in values if (text := normalize_value(value))}
     if all(is_numeral(label) for label in labels):
@@ -373,7 +374,7 @@ class RegressionFormat(SentenceFormat):
 # Several labels
 
 
-SEPARATORS = (",", ";", "|", "/", "\t")  # that are usual between labels
+SEPARATORS = ",;|/\t"  # that are usual between labels
 
 
 @dataclass(frozen=True)
@@ -415,21 +416,18 @@ class MultiLabelFormat(ClassificationFormat):
 
     def _infer_labels(self, where: str, train: RowSource) -> tuple[str, ...]:
         """List the labels of the training rows; warn if one contains a usual separator."""
-        labels: set[str] = set()
-        is_split = False
+        rows: list[list[str]] = []
         for value in train.labels(self):
-            try:
-                names = self._split(value) or []
-            except ValueError:  # of an invalid row, which is reported later
-                continue
-            labels.update(names)
-            is_split = is_split or len(names) > 1
-        for other in SEPARATORS:
+            with suppress(ValueError):  # of an invalid row, which is reported later
+                rows.append(self._split(value) or [])
+        labels = set(chain.from_iterable(rows))
+        is_split = any(len(names) > 1 for names in rows)
+        for other in SEPARATORS.replace(self.label_separator, ""):
             # a label may contain the character, but not together with other labels
             whole = [
                 name
                 for name in labels
-                if other in name and other != self.label_separator
+                if other in name
                 if not is_split or labels.issuperset(map(str.strip, name.split(other)))
             ]
             if whole:
@@ -466,7 +464,7 @@ class MultiLabelFormat(ClassificationFormat):
         present = {self.parse_label(name) for name in names}
         return [float(number in present) for number, _ in enumerate(self.labels or ())]
 
-    def _split(self, value: Any) -> list[str] | None:
+    def _split(self, value: object) -> list[str] | None:
         """Return the labels of a row as they are written; None if they are missing."""
         if isinstance(value, str) and (listed := read_list(value)) is not None:
             value = listed

@@ -122,13 +122,6 @@ def test_the_columns_of_the_training_file_are_taken_of_many(model):
     assert model.predict_all(Dataset.from_dict(table), ["same"]) == {"same": expected["same"]}
 
 
-def test_words_come_as_a_column_of_lists(model):
-    words = [text.split() for text in TEXTS]
-
-    assert model.predict("names", {"tokens": words}) == model.predict("names", words)
-    assert model.predict("names", pd.Series(words)) == model.predict("names", words)
-
-
 def test_choices_come_in_columns(model):
     rows = [(text, [text, other]) for text, other in PAIRS]
     expected = model.predict("choices", rows)
@@ -176,11 +169,3 @@ def test_columns_that_are_not_those_of_the_texts_are_refused(model, task, given,
         with pytest.raises(ValueError) as caught:  # noqa: PT011  the message is compared below
             compute()
         assert message.removeprefix(f"{task}: ") in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "given", [FRAME, {"question": TEXTS, "id": TEXTS}, FRAME.to_dict("records")]
-)
-def test_questions_with_other_columns_are_refused(model, given):
-    with pytest.raises(ValueError, match="question: the rows have the columns"):
-        model.answer(given, "the cat sat")

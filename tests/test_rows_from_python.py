@@ -113,23 +113,6 @@ def test_padded_rows_are_trained_as_the_same_rows_without_padding(tmp_path, toke
         assert (logits[0] == logits[1]).all()
 
 
-@pytest.mark.parametrize("fixed", [False, True])
-def test_lengths_and_formats_are_those_of_the_text(tokenizer, fixed):
-    plain = encode(tokenizer, "classification")
-    rows = encode(tokenizer, "classification", padding="max_length", max_length=12)
-    rows = rows.add_column("length", [12] * len(rows))
-    if fixed:
-        sizes = {name: datasets.List(rows.features[name].feature, length=12) for name in
-                 ("input_ids", "token_type_ids", "attention_mask")}  # fmt: skip
-        rows = rows.cast(datasets.Features(rows.features | sizes))
-
-    train = Task.from_dataset("own", "classification", rows.with_format("torch")).train
-
-    assert train.format["type"] == "torch"
-    assert train["length"][:].tolist() == [len(ids) for ids in plain["input_ids"]]
-    assert [row.tolist() for row in train["input_ids"][:]] == plain["input_ids"][:]
-
-
 @pytest.mark.parametrize(
     ("kind", "side", "change", "message"),
     [
@@ -224,17 +207,6 @@ def two(tmp_path, tokenizer):
     return MultiTaskTrainer(MinBertForMultiTask(make_config(heads)), args, tasks=tasks), rows
 
 
-def test_predict_returns_the_predictions_of_every_task(two):
-    trainer, rows = two
-
-    outputs = trainer.predict({name: own.to_list() for name, own in rows.items()})
-
-    metrics = trainer.evaluate()
-    for name, own in rows.items():
-        assert (outputs[name].predictions == trainer.predict_task(name, own)).all()
-        assert outputs[name].metrics[f"test_{name}_accuracy"] == metrics[f"eval_{name}_accuracy"]
-
-
 @pytest.mark.parametrize("given", ["dataset", "list"])
 def test_rows_of_no_task_are_refused(two, given):
     trainer, rows = two
@@ -244,17 +216,6 @@ def test_rows_of_no_task_are_refused(two, given):
         trainer.predict(some)
     with pytest.raises(ValueError, match=r"evaluate.* from task to rows; known tasks: spam, same"):
         trainer.evaluate(some)
-
-
-def test_rows_that_cannot_be_measured_are_refused(trainer, tokenizer):
-    rows = encode(tokenizer, "classification")
-
-    with pytest.raises(ValueError, match="set of task 'own' has no labels"):
-        trainer.evaluate({"own": rows.remove_columns("label")})
-    with pytest.raises(ValueError, match="row 0: the label 7 is out of range"):
-        trainer.evaluate([{**row, "label": 7} for row in rows])
-    with pytest.raises(ValueError, match="has no column 'input_ids'"):
-        trainer.evaluate({"own": [{"text": "good", "label": 1}]})
 
 
 @pytest.mark.parametrize("name", ["train_dataset", "eval_dataset"])

@@ -154,15 +154,6 @@ def test_rows_of_a_validation_file_that_were_learned_are_counted(tmp_path, caplo
     assert "'own': 5 of 10 validation rows (50 %) are also training rows" in caplog.text
 
 
-def test_the_draw_of_rows_that_all_differ_is_the_same_as_ever(tmp_path):
-    rows = [{"a": f"Text {i}", "b": f"other {i * 7}", "label": i % 2} for i in range(60)]
-    path = write(tmp_path / "rows.jsonl", "paraphrase", rows)
-
-    task = load(tmp_path, "paraphrase", train_file=path)
-
-    assert task.splits["validation"]["id"][:] == ["0", "1", "21", "32", "47", "52"]
-
-
 @pytest.mark.parametrize("problem_type", ROW_FORMATS)
 def test_the_training_file_given_twice_is_reported(tmp_path, caplog, problem_type):
     keys = {"problem_type": problem_type, **EXAMPLES[problem_type].write(tmp_path)}

@@ -9,8 +9,6 @@ from safetensors.torch import load_file
 
 from datasets_scripts import ROW_FORMATS, TaskData, load_task, train_wordpiece
 from minbert_cli import finetune
-from minbert_cli.recipe import path_keys
-from minbert_cli.recipe_tasks import parse_labeled
 from tests import small_run
 from tests.problem_examples import COLUMNS, EXAMPLES
 from tests.test_finetune_teacher import train
@@ -180,12 +178,6 @@ def test_they_need_a_teacher(student, tmp_path, capsys, teacher):
     assert not (tmp_path / "student").exists()
 
 
-def test_rows_are_not_repeated_by_a_class_that_they_lack(tmp_path):
-    keys = describe(tmp_path, oversample="balanced")
-    with pytest.raises(ValueError, match="those of unlabeled_file have none"):
-        parse_labeled({"own": keys}, None)
-
-
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
@@ -202,8 +194,3 @@ def test_what_has_no_effect_is_refused(tmp_path, capsys, keys, message):
     with pytest.raises(SystemExit):
         train(tmp_path, recipe, "student")
     assert message in capsys.readouterr().err
-
-
-def test_a_path_may_begin_with_the_home_folder():
-    keys = [name for name in TaskData.recipe_keys() if name.endswith(("_file", "_files"))]
-    assert set(keys) <= path_keys()

@@ -31,12 +31,6 @@ def test_quoted_fields_hold_tabs_quotes_and_newlines(tmp_path):
     assert [record.line for record in records] == [2, 3, 4, 6]
 
 
-def test_empty_lines_are_no_records(tmp_path):
-    records = read(tmp_path, "a.tsv", "text\tlabel\n\nx\tup\n\n")
-
-    assert [record.line for record in records] == [3]
-
-
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
@@ -48,16 +42,6 @@ def test_a_row_of_another_width_is_a_problem(tmp_path, row, problem):
     first, second = read(tmp_path, "a.tsv", f"text\tlabel\nx\tup\n{row}\n")
 
     assert (first.problem, second.problem) == ("", problem)
-
-
-@pytest.mark.parametrize(
-    ("line", "problem"), [("{", "not valid JSON"), ('"x"', "not a JSON object")]
-)
-def test_a_broken_json_line_is_a_problem(tmp_path, line, problem):
-    first, second = read(tmp_path, "a.jsonl", f'{line}\n{{"text": "x", "label": 1}}\n', ("text",))
-
-    assert first.problem.startswith(problem)
-    assert second.values == {"text": "x", "label": 1}
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,23 @@ def test_names_that_a_dataset_declares_replace_its_numbers(
     assert loaded.splits["train"]["label"][:] == labels
 
 
+@pytest.mark.parametrize(
+    ("labels", "expected"), [(["hot", "cold", "away"], [0, 2]), (["cool", "far"], [1])]
+)
+def test_as_many_labels_rename_those_of_a_dataset_and_fewer_do_not(tmp_path, labels, expected):
+    features = datasets.Features({"a": datasets.Value("string"), "y": NAMES})
+    (tmp_path / "hub").mkdir()
+    for split in ("train", "validation"):
+        rows = datasets.Dataset.from_dict({"a": ["one", "two"], "y": [0, 2]}, features)
+        rows.to_parquet(tmp_path / "hub" / f"{split}.parquet")
+    keys = {"problem_type": "classification", "text_columns": "a", "label_column": "y"}
+    keys |= {"hub_id": str(tmp_path / "hub"), "labels": labels, "max_invalid_fraction": 0.5}
+
+    loaded = load_task(TaskData.from_recipe("mine", keys), tmp_path / "cache")
+
+    assert loaded.splits["train"]["label"][:] == expected
+
+
 @pytest.mark.parametrize("blank", ["\u200b\u200d", "\u00a0\ufeff", "\u3164"])
 @pytest.mark.parametrize("problem_type", TASKS)
 def test_a_row_that_shows_nothing_is_invalid_in_every_type(tmp_path, problem_type, blank):
@@ -230,6 +247,18 @@ def answers(text, *start):
 
 NAMED = [{"label": name, "text": name} for name in "xyz"]
 INVALID = {
+    "classification": [
+        ({"y": ""}, "no label (id 7)"),
+        ({"y": float("nan")}, "no label"),
+        ({"a": 5}, "column 'a' holds 5, not text"),
+        ({"a": "", "y": ""}, "empty text in column 'a', no label"),
+        ({"y": "x"}, "label 'x' is not among the labels 'down', 'up' or their numbers 0 to 1"),
+    ],
+    "paraphrase": [({"y": "2"}, "label '2' is out of range; allowed are 0 and 1")],
+    "similarity": [
+        ({"y": "high"}, "label 'high' is not a number"),
+        ({"y": "5.5"}, "label '5.5' is out of range; allowed is 0 to 5"),
+    ],
     "regression": [
         ({"y": "cheap"}, "column 'y': label 'cheap' is not a number"),
         ({"y": "inf"}, "'inf' is not a number"),
@@ -275,7 +304,8 @@ def test_an_invalid_row_is_skipped_with_its_reason(tmp_path, problem_type, chang
     path.write_text("".join(json.dumps(row) + "\n" for row in lines))
     files = {"train_file": str(path), "validation_file": str(path), "max_invalid_fraction": 0.5}
     keys = {"problem_type": problem_type, **files, **keys}
-    keys |= {"labels": ["far", "up"]} if problem_type == "multi_label_classification" else {}
+    named = {"multi_label_classification": ["far", "up"], "classification": ["down", "up"]}
+    keys |= {"labels": named[problem_type]} if problem_type in named else {}
 
     task = load_task(TaskData.from_recipe("mine", keys), tmp_path / "cache")
 

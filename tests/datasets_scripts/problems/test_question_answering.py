@@ -19,7 +19,6 @@ QUESTIONS = [
     },
     {"id": "b", "question": "Where?", "answers": [LIVED, {"text": "mill", "answer_start": 4}]},
 ]
-NONE = {"id": "c", "question": "Who built it?", "is_impossible": True, "answers": []}
 
 
 def nest(questions, passage=PASSAGE):
@@ -89,18 +88,6 @@ def test_the_official_files_are_questions_with_their_passage(tmp_path):
     ]
 
 
-def test_questions_of_version_2_may_have_no_answer(tmp_path):
-    for split in ("train", "dev"):
-        path = tmp_path / f"{split}-v2.0.json"
-        path.write_text(nest([*QUESTIONS, NONE]), encoding="utf-8")
-    data = TaskData.from_recipe("squad", {"dataset": "squad_v2"}, tmp_path)
-
-    rows = load_task(data, cache_dir=tmp_path / "cache").splits["validation"]
-
-    assert rows["label"][:] == [1, 1, 0]
-    assert rows["answers"][2] == []
-
-
 @pytest.mark.parametrize(
     ("content", "suffix"),
     [
@@ -154,16 +141,6 @@ def test_a_file_without_answers_is_refused(tmp_path, answers):
         ValueError, match=r"train.json: .*(no answers, which|none of its 2 questions)"
     ):
         load(tmp_path, nest(bare))
-
-
-@pytest.mark.parametrize("answers", [{}, {"answers": []}])
-def test_test_questions_may_lack_answers(tmp_path, answers):
-    bare = [{"id": q["id"], "question": q["question"], **answers} for q in QUESTIONS]
-
-    rows = load(tmp_path, nest(QUESTIONS), test=nest(bare)).splits["test"]
-
-    assert "label" not in rows.column_names
-    assert rows["id"][:] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -229,21 +206,6 @@ def test_emoji_accents_and_control_characters_keep_their_places(tokenizer):
         for row in rows:
             place = row["passage_start"]
             assert passage[place : place + len(row["passage"])] == row["passage"]
-
-
-def test_a_passage_of_100_000_characters_is_cut_into_windows(tokenizer):
-    passage = (PASSAGE + " ") * 1400
-    start = passage.rindex("flood")
-
-    rows = encode(tokenizer, passage, "flood", start)
-
-    assert len(passage) > 100_000
-    assert max(rows["length"]) == 24
-    assert {read_labels(row) for row in rows if any(row["labels"])} == {"flood"}
-    assert (
-        sum(last - first for first, last in rows["owned"])
-        == len(tokenizer(passage, verbose=False).input_ids) - 2
-    )
 
 
 @pytest.mark.parametrize(

@@ -21,46 +21,6 @@ def convert(row_format, split="train", **values):
     return row_format.to_row(Record(9, values), 4, split)
 
 
-def test_a_usable_row():
-    row = convert(SIMILARITY, text=" a cat ", other="A dog.", label="2.5")
-
-    assert row == {
-        "id": "4",
-        "sentence1": "a cat",
-        "sentence2": "A dog.",
-        "label": 2.5,
-        "line": 9,
-        "problem": "",
-    }
-
-
-@pytest.mark.parametrize(
-    ("row_format", "values", "problem"),
-    [
-        (SENTIMENT, {"label": ""}, "no label"),
-        (SENTIMENT, {"label": None}, "no label"),
-        (SENTIMENT, {"label": float("nan")}, "no label"),
-        (SENTIMENT, {"label": "up", "text": " \n"}, "empty text in column 'text'"),
-        (SENTIMENT, {"label": "up", "text": None}, "empty text in column 'text'"),
-        (SENTIMENT, {"label": "up", "text": 5}, "column 'text' holds 5, not text"),
-        (SENTIMENT, {"label": "", "text": ""}, "empty text in column 'text', no label"),
-        (SENTIMENT, {"label": "x"}, "label 'x' is not among the labels 'up', 'down' or their n"),
-        (SENTIMENT, {"label": "2"}, "label '2' is not among the labels 'up', 'down' or their n"),
-        (NUMERIC, {"label": "0"}, "label '0' is not among the labels '1', '2'"),
-        (PARAPHRASE, {"label": "1", "other": ""}, "empty text in column 'other'"),
-        (PARAPHRASE, {"label": "2"}, "label '2' is out of range; allowed are 0 and 1"),
-        (SIMILARITY, {"label": "high"}, "label 'high' is not a number"),
-        (SIMILARITY, {"label": "nan"}, "label 'nan' is not a number"),
-        (SIMILARITY, {"label": "5.5"}, "label '5.5' is out of range; allowed is 0 to 5"),
-        (SENTIMENT, {"label": "", "id": "n3"}, "no label (id n3)"),
-    ],
-)
-def test_an_invalid_row_has_a_reason(row_format, values, problem):
-    row = convert(row_format, **values)
-
-    assert row["problem"].startswith(problem)
-
-
 @pytest.mark.parametrize(
     ("row_format", "raw", "label"),
     [
@@ -77,13 +37,6 @@ def test_an_invalid_row_has_a_reason(row_format, values, problem):
 )
 def test_labels_as_files_write_them(row_format, raw, label):
     assert convert(row_format, label=raw)["label"] == label
-
-
-@pytest.mark.parametrize("raw", [None, "", -1])
-def test_a_test_row_may_have_no_label(raw):
-    row = convert(PARAPHRASE, "test", label=raw)
-
-    assert (row["label"], row["problem"]) == (None, "")
 
 
 @pytest.mark.parametrize(

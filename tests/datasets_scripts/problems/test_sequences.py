@@ -85,14 +85,6 @@ def test_separate_pair_is_two_sequences(pairs, tokenizer):
 WORDS = LONG.split()
 
 
-def make_pairs(*pairs):
-    """Pairs of that many words each."""
-    texts = [[" ".join(WORDS[n % 9] for n in range(size)) for size in pair] for pair in pairs]
-    first, second = zip(*texts, strict=True)
-    ids = list(map(str, range(len(pairs))))
-    return datasets.Dataset.from_dict({"id": ids, "sentence1": first, "sentence2": second})
-
-
 # Of eight tokens round(8 * 128 / 510) = 2 are taken from the start.
 @pytest.mark.parametrize(
     ("texts", "pair_encoding", "max_length", "truncation", "expected"),
@@ -125,19 +117,6 @@ def test_long_texts_are_cut(tokenizer, texts, pair_encoding, max_length, truncat
     assert row["length"] == max(map(len, ids))
 
 
-@pytest.mark.parametrize("max_length", [8, 9, 17, 24])
-def test_texts_of_a_pair_keep_as_many_tokens_as_with_longest_first(tokenizer, max_length):
-    rows = make_pairs(*[(first, second) for first in range(1, 20) for second in range(1, 20)])
-    plain = encode(rows, tokenizer, "joint", max_length=max_length)
-
-    cut = encode(rows, tokenizer, "joint", max_length=max_length, truncation="head_tail")
-
-    assert cut["token_type_ids"][:] == plain["token_type_ids"][:]
-    sep = tokenizer.sep_token_id
-    for row, expected in zip(cut["input_ids"], plain["input_ids"], strict=True):
-        assert [token == sep for token in row] == [token == sep for token in expected]
-
-
 @pytest.mark.parametrize("pair_encoding", ["joint", "separate"])
 def test_padding_and_truncation_of_the_tokenizer_file_do_not_count(
     pairs, tokenizer, padded_tokenizer, pair_encoding
@@ -146,23 +125,6 @@ def test_padding_and_truncation_of_the_tokenizer_file_do_not_count(
 
     assert padded_tokenizer.is_fast
     assert rows.to_dict() == encode(pairs, tokenizer, pair_encoding).to_dict()
-
-
-@pytest.mark.parametrize(
-    ("problem_type", "kind"),
-    [("classification", "int64"), ("paraphrase", "float32"), ("similarity", "float32")],
-)
-def test_labels_have_the_type_of_the_loss(pairs, tokenizer, problem_type, kind):
-    rows = encode(pairs, tokenizer, "joint", problem_type)
-
-    assert rows.features["labels"] == datasets.Value(kind)
-    assert rows["labels"][:] == [0, 1]
-
-
-def test_unlabelled_rows_stay_unlabelled(pairs, tokenizer):
-    rows = encode(pairs.remove_columns("label"), tokenizer, "joint")
-
-    assert rows.column_names == ["id", "input_ids", "token_type_ids", "length"]
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@
 
 import pytest
 
-from datasets_scripts import CorpusData, TaskData, load_task
-from datasets_scripts.corpus.sources import find_sources
+from datasets_scripts import TaskData, load_task
 
 IOB1 = """-DOCSTART- -X- O O
 
@@ -54,14 +53,6 @@ def test_columns_of_iob1_become_iob2(tmp_path):
     assert rows["document"][:] == [1, 1, 2]  # the last sentence has no empty line behind it
     assert rows["id"][:] == ["0", "1", "2"]
     assert task.facts["train"] == {"rows": 3, "usable_rows": 3}
-
-
-def test_plain_tags_are_left_as_they_are(tmp_path):
-    keys = write(tmp_path, train=IOB1, validation=IOB1) | {"label_column": 1}
-    task = load(keys)
-
-    assert task.labels == ("IN", "NNP", "VBD")
-    assert names(task, "train")[0] == ["NNP", "NNP", "NNP", "VBD"]
 
 
 def test_test_rows_may_lack_tags(tmp_path):
@@ -153,32 +144,3 @@ def test_invalid_sentences_are_skipped_within_the_tolerance(tmp_path):
     }
     with pytest.raises(ValueError, match=r"my.validation: 2 of 5 rows are invalid, .* line 2: 3 c"):
         load(keys | columns | {"max_invalid_fraction": 0.2})
-
-
-TAGS = {"Ann": "I-PER", "Rome": "I-LOC", "Bob": "I-PER"}
-
-
-def test_sentences_with_tags_can_be_a_text_to_learn_from(tmp_path):
-    lines = {"eng.train": ["Ann flew .", "Rome is warm ."], "eng.testa": ["Bob ran ."]}
-    for name, sentences in lines.items():
-        rows = [
-            "\n".join(f"{word} X O {TAGS.get(word, 'O')}" for word in text.split())
-            for text in sentences
-        ]
-        (tmp_path / name).write_text("\n\n".join(rows) + "\n")
-    data = CorpusData.from_recipe("ner", {"dataset": "conll2003", "data_dir": str(tmp_path)})
-
-    found = find_sources(data, None)
-
-    assert [document.text for document in found["train"].read()] == lines["eng.train"]
-    assert [document.text for document in found["validation"].read()] == lines["eng.testa"]
-
-
-def test_a_tag_with_white_space_is_an_error(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    path.write_text('{"tokens": ["a", "b"], "tags": ["O", "B-a name"]}\n')
-    keys = {"problem_type": "token_classification"}
-    keys |= {"train_file": str(path), "validation_file": str(path)}
-
-    with pytest.raises(ValueError, match="the tag 'B-a name' has white space, which separates"):
-        load(keys)

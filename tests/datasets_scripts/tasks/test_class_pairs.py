@@ -70,21 +70,6 @@ def test_pairs_are_made_of_the_rows_that_are_drawn(tmp_path):
     assert task.facts["train"]["classes"] == {"0": 12, "1": 3}
 
 
-def test_held_out_rows_have_one_pair_of_each_kind_at_most(tmp_path):
-    begun = Counter((first, label) for first, _, label in list_pairs(load(tmp_path), "validation"))
-
-    assert set(begun.values()) == {1}
-
-
-def test_built_in_classifications_can_be_paired():
-    keys = {"dataset": "sample_sst", "class_pairs": 1, "max_train_samples": 40}
-
-    task = load_task(TaskData.from_recipe("mine", keys))
-
-    assert set(task.splits["train"]["label"]) == {0, 1}
-    assert task.head_facts()["num_texts"] == 2
-
-
 @pytest.mark.parametrize(
     ("keys", "message"),
     [

@@ -14,7 +14,6 @@ from datasets_scripts.sentence_formats import ClassificationFormat
 from tests.problem_examples import EXAMPLES
 
 OWN = {"problem_type": "classification", "text_columns": ["text"], "label_column": "label"}
-QUESTIONS = {"problem_type": "question_answering"}
 SIZES = {"up": 140, "down": 63, "flat": 41, "odd": 1}
 
 
@@ -74,24 +73,6 @@ def test_shares_of_labels_are_those_of_scikit_learn(tmp_path, share):
         assert abs(count - wanted[label]) <= 1
 
 
-def test_questions_of_a_passage_are_on_one_side(tmp_path):
-    rows = [
-        {
-            "question": f"question {number}",
-            "context": f"passage {number // 7}",
-            "answers": {"text": ["passage"], "answer_start": [0]},
-        }
-        for number in range(140)
-    ]
-
-    path = write_jsonl(tmp_path / "train.jsonl", rows)
-    task = load(tmp_path, **QUESTIONS, train_file=path)
-
-    sides = [set(task.splits[split]["sentence2"]) for split in ("train", "validation")]
-    assert not sides[0] & sides[1]
-    assert len(task.splits["validation"]) == 14
-
-
 def test_sentences_with_tags_are_held_out_by_document(tmp_path):
     # the last sentence is in every document and cannot be in both splits
     document = "{0} O\nman B-X\n\n{0} O\nruns O\n\nend O\n\n"
@@ -117,27 +98,6 @@ def test_scores_are_spread_over_both_splits(tmp_path):
     limits = np.quantile([row["score"] for row in rows], np.linspace(0, 1, 11))
     counts, _ = np.histogram(task.splits["validation"]["label"], limits)
     assert counts.tolist() == [10] * 10
-
-
-def test_the_draw_depends_on_its_own_seed_alone(tmp_path):
-    path = write_jsonl(tmp_path / "train.jsonl", make_rows(SIZES))
-    loaded = [load(tmp_path, **OWN, train_file=path, sample_seed=seed) for seed in (0, 0, 1)]
-
-    held = [texts(task, "validation") for task in loaded]
-
-    assert held[0] == held[1] != held[2]
-    assert loaded[0].fingerprint == loaded[1].fingerprint != loaded[2].fingerprint
-
-
-def test_samples_are_drawn_after_rows_were_held_out(tmp_path):
-    path = write_jsonl(tmp_path / "train.jsonl", make_rows(SIZES))
-    whole = load(tmp_path, **OWN, train_file=path)
-
-    task = load(tmp_path, **OWN, train_file=path, max_train_samples=20, max_eval_samples=9)
-
-    assert [len(rows) for rows in task.splits.values()] == [20, 9]
-    assert texts(task, "validation") < texts(whole, "validation")
-    assert not texts(task, "train") & texts(whole, "validation")
 
 
 def test_large_tasks_hold_out_a_limited_number():

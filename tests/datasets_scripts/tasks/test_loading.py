@@ -11,7 +11,6 @@ from datasets_scripts import InvalidRow, TaskData, load_task, train_wordpiece
 
 GOOD = [("good film", "up"), ("bad film", "down"), ("fine film", "up")]
 SENTIMENT_HEADER = "\tid\tsentence\tsentiment\n"
-PAIR_HEADER = "\tid\tsentence1\tsentence2\t{label}\n"
 
 
 def write(folder, **files):
@@ -41,12 +40,6 @@ def delimited(rows=GOOD, delimiter="\t"):
 def load_tsv(folder, train, dev=None, **keys):
     write(folder, train_tsv=train, dev_tsv=dev or delimited())
     return load_files(folder, **keys)
-
-
-def load_similarity(folder, rows, **keys):
-    text = "a\tb\tscore\n" + "".join(f"x\ty\t{score}\n" for score in rows)
-    keys = {"problem_type": "similarity", "score_range": [0, 5], "label_column": "score", **keys}
-    return load_tsv(folder, text, "a\tb\tscore\nx\ty\t1\n", text_columns=["a", "b"], **keys)
 
 
 def load_course(folder, dataset, **files):
@@ -83,30 +76,6 @@ def test_sst_files_of_the_course(tmp_path):
     )
 
 
-def test_sts_scores_are_floats(tmp_path):
-    header = PAIR_HEADER.format(label="similarity")
-
-    task = load_course(
-        tmp_path,
-        "sts",
-        **{
-            "sts-train.csv": header + "1\ts1\tA cat.\tA dog.\t1.5\n",
-            "sts-dev.csv": header + "1\ts2\tA cat.\tA dog.\t5.0\n",
-            "sts-test-student.csv": "\tid\tsentence1\tsentence2\n1\ts3\tA cat.\tA dog.\n",
-        },
-    )
-
-    assert task.splits["train"]["label"][:] == [1.5]
-    assert task.splits["train"].features["label"] == datasets.Value("float32")
-    assert task.splits["test"].column_names == ["id", "sentence1", "sentence2"]
-    assert task.head_facts()["score_range"] == (0.0, 5.0)
-
-
-def test_a_missing_official_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"ids-sst-train\.csv: there is no such file"):
-        load_course(tmp_path, "sst")
-
-
 # The user's own files
 
 
@@ -137,29 +106,6 @@ def test_parquet_in_a_folder_with_brackets(tmp_path):
 
     assert task.splits["validation"]["sentence1"][:] == ["good film", "bad film", "fine film"]
     assert task.splits["validation"]["label"][:] == [1, 0, 1]
-
-
-def test_a_column_named_id_gives_the_ids(tmp_path):
-    task = load_tsv(tmp_path, "text\tlabel\tid\nyes\tup\tn7\nno\tdown\t\n")
-
-    assert task.splits["train"]["id"][:] == ["n7", "1"]
-
-
-def test_numeric_labels_are_sorted_by_size_and_written_once(tmp_path):
-    rows = [("a", "10"), ("b", "9"), ("c", "10.0")]
-
-    task = load_tsv(tmp_path, delimited(rows), delimited(rows))
-
-    assert task.labels == ("9", "10")
-    assert task.splits["train"]["label"][:] == [1, 0, 1]
-
-
-def test_declared_names_fix_the_order_and_may_be_given_by_number(tmp_path):
-    task = load_tsv(
-        tmp_path, delimited([("a", "up"), ("b", "0"), ("c", "1")]), labels=["up", "down"]
-    )
-
-    assert task.splits["train"]["label"][:] == [0, 0, 1]
 
 
 def test_test_rows_with_labels_keep_them(tmp_path):
@@ -216,20 +162,6 @@ def test_only_encoded_rows_are_cached_and_known_by_their_rows(tmp_path):
     assert bad == bad_again
     assert first == again != changed
     assert len(list((tmp_path / "cache" / "minbert_rows").iterdir())) == 3  # one of validation
-
-
-def test_a_long_list_of_bad_rows_is_cut(tmp_path, caplog):
-    task = load_tsv(tmp_path, delimited([*GOOD, *[("x", "")] * 25]), max_invalid_fraction=0.9)
-
-    assert len(task.bad_rows) == 25
-    assert caplog.text.count("no label") == 20
-    assert "... and 5 more" in caplog.text
-    assert "skipped 25 invalid rows" in caplog.text
-
-
-def test_no_usable_row_is_an_error_whatever_is_tolerated(tmp_path):
-    with pytest.raises(ValueError, match="2 of 2 rows are invalid"):
-        load_similarity(tmp_path, ["", ""], max_invalid_fraction=1)
 
 
 # Files that cannot be read
