@@ -402,14 +402,14 @@ def compare_vectors(job: Job, meter: Meter) -> dict[str, Any]:
 
     Source: Reimers and Gurevych 2019, section 1.
     """
-    from sentence_vectors import most_similar_pair
+    from sentence_vectors import paraphrase_mining
 
     encode = load_minbert(job)
     texts = job.read_sentences()[: job.sentences]
     meter.ready()
     encode(texts[:WARMUP])
     meter.unit(WARMUP)
-    most_similar_pair(encode(texts))
+    paraphrase_mining(encode(texts), max_pairs=1)
     meter.unit(len(texts) * (len(texts) - 1) // 2)
     return {}
 

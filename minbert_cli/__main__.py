@@ -1,6 +1,7 @@
 """The command ``minbert``: one subcommand for each program."""
 
 import importlib
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+FUNCTIONS: dict[str, str] = {}  # modules of commands, which are imported when they are called
 # Flags that typer does not know go to the program: keys of recipes.
 FREE: dict[str, Any] = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -47,14 +49,24 @@ def add_program(name: str, module: str, summary: str) -> None:
     app.command(name, short_help=summary, add_help_option=False, context_settings=FREE)(run)
 
 
+def add_command(name: str, summary: str) -> None:
+    """Add a command whose flags are the parameters of the function of its name in its module."""
+
+    def load() -> None:
+        raise NotImplementedError(name)  # ``main`` replaces it by the function
+
+    app.command(name, short_help=summary)(load)
+    FUNCTIONS[name] = f"minbert_cli.{name}"
+
+
 add_program("finetune", "minbert_cli.finetune", "fine-tune one encoder on one or several tasks")
 add_program("pretrain", "minbert_cli.pretrain", "pre-train an encoder on text")
-add_program("predict", "minbert_cli.predict", "predict, embed, search and group texts")
-add_program("embeddings", "minbert_cli.embeddings", "evaluate sentence embeddings")
-add_program("export", "minbert_cli.export", "export a checkpoint: BERT, ONNX, a Space, ...")
+add_command("predict", "predict, embed, search and group texts")
+add_command("embeddings", "evaluate sentence embeddings")
+add_command("export", "export a checkpoint: BERT, ONNX, a Space, ...")
 add_program("experiments", "minbert_cli.experiments.program", "run many recipes and tabulate them")
-add_program("new", "minbert_cli.new", "write a recipe for your own labeled rows")
-add_program("recipes", "minbert_cli.recipes", "list, print or copy the packaged recipes")
+add_command("new", "write a recipe for your own labeled rows")
+add_command("recipes", "list, print or copy the packaged recipes")
 
 
 @app.command(
@@ -78,6 +90,12 @@ def check(context: typer.Context) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a command; errors of its user are one line, with exit status 2."""
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    for command in app.registered_commands:
+        # a shell completes the flags of any command
+        is_needed = command.name == words[0] or "_MINBERT_COMPLETE" in os.environ
+        if is_needed and command.name in FUNCTIONS:
+            module = importlib.import_module(FUNCTIONS[command.name])
+            command.callback = getattr(module, command.name)
     try:
         app(words, prog_name="minbert", standalone_mode=False)
     except typer.Abort as abort:  # which typer makes of Ctrl-C, and of an EOFError in our code
@@ -85,7 +103,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     except typer.TyperException as error:
         context: Any = getattr(error, "ctx", None)
         program = "minbert" if context is None else context.command_path
-        message = str(error.format_message()).replace("Value error, ", "")
+        message = (
+            " ".join(str(error.format_message()).split())
+            .replace("Value error, ", "")
+            .removeprefix("Invalid value: ")
+        )
         print(f"{program}: error: {message} (see {program} --help)", file=sys.stderr)
         raise SystemExit(2) from None
 

@@ -4,8 +4,7 @@ import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +16,7 @@ from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 
 import modeling_minbert
-from minbert_cli.checkpoints import load_tokenizer
+from minbert_cli.checkpoints import load_pretrained, load_tokenizer
 from minbert_cli.recipes import SPACE
 from modeling_minbert import (
     MinBertConfig,
@@ -30,7 +29,7 @@ from modeling_minbert import (
 )
 from modeling_minbert.inference import check_vocabulary, find_casing
 from modeling_minbert.modeling_minbert import AUTO_MODELS
-from trainers import load_pretrained, named_writes
+from trainers import named_writes
 
 # Largest difference of a float32 file.
 TOLERANCE = 1e-4
@@ -159,7 +158,12 @@ def quantize(path: Path) -> None:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     partial_path = path.with_suffix(".partial")  # so that no incomplete file has the final name
-    with _quiet_quantizer():
+    # silence the advice to prepare the file, which changes nothing for a BERT; without any handler,
+    # the quantizer's messages would configure the root logger
+    root, handler, level = logging.getLogger(), logging.NullHandler(), logging.getLogger().level
+    root.setLevel(logging.ERROR)
+    root.addHandler(handler)
+    try:
         quantize_dynamic(
             path,
             partial_path,
@@ -171,22 +175,10 @@ def quantize(path: Path) -> None:
             # 7 bits: x86 processors without VNNI add two products in 16 bits, which 8 would exceed
             reduce_range=True,
         )
-    partial_path.replace(path)
-
-
-@contextmanager
-def _quiet_quantizer() -> Iterator[None]:
-    """Silence the advice to prepare the file, which changes nothing for a BERT."""
-    root, handler = logging.getLogger(), logging.NullHandler()
-    level = root.level
-    root.setLevel(logging.ERROR)
-    # without any handler, the quantizer's messages would configure the root logger
-    root.addHandler(handler)
-    try:
-        yield
     finally:
         root.removeHandler(handler)
         root.setLevel(level)
+    partial_path.replace(path)
 
 
 SINGLE_TASKS = (
@@ -226,32 +218,10 @@ def save_tokenizer(model: Any, checkpoint: str, folder: Path) -> Any:
     return tokenizer
 
 
-def to_bert(model: Any, checkpoint: str, folder: Path, task: str | None) -> str:
-    """Write a plain BERT; a multi-task model exports its encoder."""
-    if task is not None:
-        raise ValueError(f"--task {task}: BERT has no class for the heads of tasks; leave it out")
-    model.save_as_bert(folder)
-    save_tokenizer(model, checkpoint, folder)
-    return f"{type(model).__name__} as a plain bert"
-
-
-def to_sentence_transformers(model: Any, checkpoint: str, folder: Path, task: str | None) -> str:
-    """Write a folder for `SentenceTransformer`: the embeddings of a task, or of the encoder."""
-    is_multi_task = isinstance(model, MinBertForMultiTask)
-    if task is not None and not is_multi_task:
-        raise ValueError(f"--task {task}: the checkpoint has no tasks; leave it out")
-    encoder = model if is_multi_task else model.base_model
-    encoder.tokenizer = load_tokenizer(checkpoint, "checkpoint")
-    encoder.save_as_sentence_transformers(folder, task=task)
-    return "sentence-transformers opens it without trust_remote_code"
-
-
-def to_onnx(
-    model: Any, checkpoint: str, folder: Path, task: str | None, precision: str = "float32"
-) -> str:
+def to_onnx(model: Any, checkpoint: str, folder: Path, task: str | None, precision: str) -> str:
     """Write a model, or one or all of its tasks, as ONNX; compare if ONNX Runtime is installed."""
     if precision == "int8" and find_spec("onnxruntime") is None:
-        raise ImportError(
+        raise ValueError(
             "onnxruntime is not installed; --precision int8 needs it: pip install onnxruntime"
         )
     tokenizer = save_tokenizer(model, checkpoint, folder)
@@ -268,30 +238,20 @@ def to_onnx(
             compared = compare_int8(path, model, name, tokenizer)
             compared = f"int8, {100 * path.stat().st_size / size:.0f} % of the size; {compared}"
         lines.append(f"{path.name}: {compared}")
-    # of a plain BERT, since ONNX Runtime and the tokenizer need no code of minBERT
-    config = model.config.to_bert()
-    config.tasks = describe_tasks(model.config)
+    # of a plain BERT, since ONNX Runtime and the tokenizer need no code of minBERT; the length of
+    # each task is for programs without it
+    config, positions = model.config.to_bert(), model.config.max_position_embeddings
+    tasks = getattr(model.config, "tasks", None) or {}
+    config.tasks = {name: dict(fields) for name, fields in tasks.items()} or None
+    for fields in (config.tasks or {}).values():
+        if "max_length" in fields:
+            fields["max_length"] = min(fields["max_length"] or positions, positions)
     config.save_pretrained(folder)
     return "\n".join(lines)
 
 
-def describe_tasks(config: Any) -> dict[str, dict[str, Any]] | None:
-    """Describe the tasks of a model for programs without minBERT, with the length of each."""
-    tasks = getattr(config, "tasks", None)
-    if not tasks:
-        return None
-    described = {name: dict(fields) for name, fields in tasks.items()}
-    for fields in described.values():
-        if "max_length" in fields:
-            own = fields["max_length"] or config.max_position_embeddings
-            fields["max_length"] = min(own, config.max_position_embeddings)
-    return described
-
-
-def to_space(model: Any, checkpoint: str, folder: Path, task: str | None) -> str:
+def to_space(model: Any, checkpoint: str, folder: Path) -> str:
     """Write a Space; weights are copied if they are local or not in minBERT's format."""
-    if task is not None:
-        raise ValueError(f"--task {task}: a Space shows every head; leave it out")
     if isinstance(model, SINGLE_TASKS):
         raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
             "a Space shows tasks of a multi-task model, heads of pre-training, and vectors; "
@@ -323,40 +283,24 @@ def to_space(model: Any, checkpoint: str, folder: Path, task: str | None) -> str
     return "a Space; to try it, pip install gradio and run its app.py"
 
 
-def to_minbert(
-    model: Any, checkpoint: str, folder: Path, task: str | None, precision: str = "float32"
-) -> str:
-    """Write a minBERT checkpoint, with weights in int8 if requested."""
-    if task is not None:
-        raise ValueError(f"--task {task}: a checkpoint has all its tasks; leave it out")
-    if precision == "int8":
-        model.quantize()
-    model.save_pretrained(folder)
-    save_tokenizer(model, checkpoint, folder)
-    size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 1e6
-    return f"{type(model).__name__} with weights in {precision}, {size:.1f} MB"
-
-
-Writer = Callable[[Any, str, Path, str | None], str]
-# By format and precision.
-WRITERS: dict[tuple[str, str], Writer] = {
-    ("bert", "float32"): to_bert,
-    ("sentence-transformers", "float32"): to_sentence_transformers,
-    ("onnx", "float32"): to_onnx,
-    ("onnx", "int8"): partial(to_onnx, precision="int8"),
-    ("space", "float32"): to_space,
-    ("minbert", "float32"): to_minbert,
-    ("minbert", "int8"): partial(to_minbert, precision="int8"),
+# Why a format takes no task.
+WITHOUT_TASK = {
+    "bert": "BERT has no class for the heads of tasks",
+    "minbert": "a checkpoint has all its tasks",
+    "space": "a Space shows every head",
 }
 
 
-def export(
-    checkpoint: str, export_format: str, folder: Path, task: str | None, precision: str = "float32"
-) -> str:
+def export(checkpoint: str, to: str, folder: Path, task: str | None, precision: str) -> str:
     """Write a checkpoint in another format, completely or not at all; return a line about it."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"--output_dir {folder} is not empty; name a new or an empty folder")
     model = load_model(checkpoint)
+    is_multi_task = isinstance(model, MinBertForMultiTask)
+    if task is not None and to in WITHOUT_TASK:
+        raise ValueError(f"--task {task}: {WITHOUT_TASK[to]}; leave it out")
+    if task is not None and to == "sentence-transformers" and not is_multi_task:
+        raise ValueError(f"--task {task}: the checkpoint has no tasks; leave it out")
     target = folder.resolve()
     with named_writes(folder):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -365,10 +309,26 @@ def export(
     with named_writes(folder), tempfile.TemporaryDirectory(dir=place) as incomplete:
         whole = Path(incomplete) / "whole"
         whole.mkdir()
-        try:
-            summary = WRITERS[export_format, precision](model, checkpoint, whole, task)
-        except ImportError as error:
-            raise ValueError(str(error)) from error
+        if to == "onnx":
+            summary = to_onnx(model, checkpoint, whole, task, precision)
+        elif to == "space":
+            summary = to_space(model, checkpoint, whole)
+        elif to == "sentence-transformers":
+            encoder = model if is_multi_task else model.base_model
+            encoder.tokenizer = load_tokenizer(checkpoint, "checkpoint")
+            encoder.save_as_sentence_transformers(whole, task=task)
+            summary = "sentence-transformers opens it without trust_remote_code"
+        elif to == "bert":  # of a multi-task model its encoder
+            model.save_as_bert(whole)
+            save_tokenizer(model, checkpoint, whole)
+            summary = f"{type(model).__name__} as a plain bert"
+        else:
+            if precision == "int8":
+                model.quantize()
+            model.save_pretrained(whole)
+            save_tokenizer(model, checkpoint, whole)
+            size = sum(path.stat().st_size for path in whole.glob("*.safetensors")) / 1e6
+            summary = f"{type(model).__name__} with weights in {precision}, {size:.1f} MB"
         if target.is_dir():
             for path in whole.iterdir():
                 path.replace(target / path.name)

@@ -26,6 +26,7 @@ from minbert_cli.checkpoints import (
     describe_pretrained,
     fit_together,
     load_config,
+    load_pretrained,
     load_tokenizer,
     new_config,
 )
@@ -46,7 +47,7 @@ from minbert_cli.recipes import RECIPES
 from minbert_cli.run import Given, Run, open_run, report, share
 from minbert_cli.teachers import find_taught, find_teaching
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from trainers import Task, load_pretrained
+from trainers import Task
 
 QUICKSTART = RECIPES / "quickstart.yaml"
 

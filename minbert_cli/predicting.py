@@ -1,13 +1,12 @@
 """What ``minbert predict`` computes: predictions, vectors, search, pairs and communities."""
 
-import argparse
 import csv
 import json
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import TextIOWrapper
-from itertools import chain, tee
+from types import SimpleNamespace
 from typing import IO, Any, Literal
 
 import numpy as np
@@ -47,14 +46,14 @@ def choose_reader(specs: Sequence[Any], source: Source) -> Any:
     Raises:
         ValueError: If the tasks were trained on different columns, and none are named.
     """
-    if source.is_table and not source.columns:
+    if source.lines is None and not source.columns:
         trained = {tuple((spec.data_keys or {}).get("text_columns", ())) for spec in specs}
         if len(trained) > 1:
             raise ValueError(
                 f"{source.name}: the tasks were trained on different columns, "
                 f"{' and '.join(map(str, map(list, sorted(trained))))}; give --text_columns"
             )
-    has_pairs = len(source.columns) > 1 if source.is_table else "\t" in next(source.lines(), "")
+    has_pairs = len(source.columns) > 1 if source.lines is None else "\t" in source.lines[0]
     plain = [spec for spec in specs if not spec.offers_choices] or specs
     singles = [spec for spec in plain if spec.num_texts == 1]
     others = [spec for spec in plain if spec.num_texts > 1]
@@ -101,30 +100,34 @@ def flatten(task: str, prediction: Any) -> Iterator[tuple[str, Any]]:
             yield f"{task}.{key}", value
 
 
-def announce(message: str) -> None:
-    """Print a note that does not mix with results."""
-    print(message, file=sys.stderr)
-
-
 ENDS = ("Cc", "Zl", "Zp")  # control characters, and separators of lines and paragraphs
 
 
-def predict(model: Any, args: argparse.Namespace, source: Source) -> Iterator[Row]:
-    """Predict a task row by row."""
+def predict(model: Any, args: SimpleNamespace) -> Iterator[Row]:
+    """Read the rows of a task, or of several, and predict them row by row."""
     if not isinstance(model, MinBertForMultiTask):
         raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
             f"checkpoint={args.checkpoint!r} has no tasks to predict; it has vectors: give "
             "--embed, --corpus, --pairs or --communities"
         )
+    source = Source.open(args)
+    progress = show_progress(args)
     names = parse_names(args.task, model.config.tasks or {})
-    if names is not None:
-        yield from predict_several(model, args, source, names)
-        return
-    task = args.task or only_task(model, args.checkpoint)
-    rows, shown = tee(source.rows(model.config.task(task)))
-    found = model.predict_stream(task, rows, show_progress=show_progress(args))
-    for prediction, columns in zip(found, map(name_texts, shown), strict=True):
-        yield (prediction if isinstance(prediction, dict) else {"labels": prediction}) | columns
+    if names is None:
+        task = args.task or only_task(model, args.checkpoint)
+        rows = source.rows(model.config.task(task))
+        predictions: Any = model.predict_stream(task, rows, show_progress=progress)
+        return (
+            (row if isinstance(row, dict) else {"labels": row}) | name_texts(texts)
+            for row, texts in zip(predictions, rows, strict=True)
+        )
+    specs = {name: model.config.task(name) for name in names or model.choose_tasks([])}
+    rows = source.rows(choose_reader([*specs.values()], source))
+    chosen = model.choose_tasks(rows[:1], names or None)
+    if not names:
+        print(describe_choice(chosen, specs), file=sys.stderr)
+    predictions = model.predict_all_stream(rows, chosen, show_progress=progress)
+    return join(predictions, map(name_texts, rows), nested=choose_format(args) == "jsonl")
 
 
 def only_task(model: Any, checkpoint: str) -> str:
@@ -138,7 +141,7 @@ def only_task(model: Any, checkpoint: str) -> str:
     return str(names[0])
 
 
-def check_vectors(model: Any, args: argparse.Namespace) -> None:
+def check_vectors(model: Any, args: SimpleNamespace) -> None:
     """Refuse to choose among tasks whose vectors differ, if nobody has said which."""
     config = model.config
     if args.pooling or config.sentence_embedding is not None:
@@ -176,24 +179,7 @@ def name_texts(row: Any) -> Row:
     }
 
 
-def predict_several(
-    model: Any, args: argparse.Namespace, source: Source, names: Sequence[str]
-) -> Iterator[Row]:
-    """Predict several tasks, row by row; without names all that take the texts."""
-    known = {name: model.config.task(name) for name in names or model.choose_tasks([])}
-    reader = choose_reader([*known.values()], source)
-    given, shown = tee(source.rows(reader))
-    row = next(given)
-    chosen = model.choose_tasks([row], names or None)
-    if not names:
-        announce(describe_choice(chosen, known))
-    progress = show_progress(args)
-    found = model.predict_all_stream(chain([row], given), chosen, show_progress=progress)
-    columns = map(name_texts, shown)
-    yield from join(found, columns, nested=choose_format(args) == "jsonl")
-
-
-def show_progress(args: argparse.Namespace) -> bool | None:
+def show_progress(args: SimpleNamespace) -> bool | None:
     """Return None (the default) to show a progress bar that cannot mix with results, else False."""
     separate = args.output or args.embed or not sys.stdout.isatty()
     return None if sys.stderr.isatty() and separate else False
@@ -201,7 +187,7 @@ def show_progress(args: argparse.Namespace) -> bool | None:
 
 def embed(
     model: Any,
-    args: argparse.Namespace,
+    args: SimpleNamespace,
     texts: Sequence[str],
     kind: Literal["text", "query", "document"] = "text",
 ) -> Tensor:
@@ -211,7 +197,7 @@ def embed(
     return encode(texts, **options, show_progress=show_progress(args))
 
 
-def write_vectors(model: Any, args: argparse.Namespace, texts: Sequence[str]) -> None:
+def write_vectors(model: Any, args: SimpleNamespace, texts: Sequence[str]) -> None:
     """Write embeddings to a file, completely or not at all."""
     vectors = embed(model, args, texts).numpy()
     with replaced_when_done(args.embed) as path:
@@ -223,9 +209,9 @@ def write_vectors(model: Any, args: argparse.Namespace, texts: Sequence[str]) ->
                 file.write(json.dumps({"text": text, "embedding": vector}) + "\n")
 
 
-def search(model: Any, args: argparse.Namespace, queries: Sequence[str]) -> Iterator[Row]:
+def search(model: Any, args: SimpleNamespace, queries: Sequence[str]) -> Iterator[Row]:
     """Yield the nearest sentences of a corpus for each query."""
-    corpus, lines = Source.open(args.corpus, args).singles(find_task(model, args))
+    corpus, lines = Source.open(args, args.corpus).singles(find_task(model, args))
     known = embed(model, args, corpus, "document").to(model.device)
     asked = embed(model, args, queries, "query")
     # that of the checkpoint is for its own vectors, not for those of a task
@@ -240,7 +226,7 @@ def search(model: Any, args: argparse.Namespace, queries: Sequence[str]) -> Iter
 
 
 def find_pairs(
-    model: Any, args: argparse.Namespace, texts: Sequence[str], lines: Sequence[int]
+    model: Any, args: SimpleNamespace, texts: Sequence[str], lines: Sequence[int]
 ) -> Iterator[Row]:
     """Yield the most similar pairs."""
     vectors = embed(model, args, texts).to(model.device)
@@ -253,7 +239,7 @@ def find_pairs(
 
 
 def find_communities(
-    model: Any, args: argparse.Namespace, texts: Sequence[str], lines: Sequence[int]
+    model: Any, args: SimpleNamespace, texts: Sequence[str], lines: Sequence[int]
 ) -> Iterator[Row]:
     """Yield sentences by community, the largest first; those in none come last."""
     vectors = embed(model, args, texts)
@@ -328,34 +314,33 @@ def to_cell(value: Any, form: str) -> str:
     )
 
 
-def find(model: Any, args: argparse.Namespace) -> Iterator[Row]:
-    """Return the result rows of the requested mode."""
-    if args.query is not None:
-        return search(model, args, check_texts(args.query))
-    source = Source.find(args)
+def find(model: Any, args: SimpleNamespace) -> Iterable[Row]:
+    """Read the texts, and return the result rows of the requested mode."""
+    if args.query:
+        return list(search(model, args, check_texts(args.query)))
     if args.corpus is None and args.pairs is None and not args.communities:
-        return predict(model, args, source)
-    texts, lines = source.singles(find_task(model, args))
+        return predict(model, args)
+    texts, lines = Source.open(args).singles(find_task(model, args))
     if args.corpus is not None:
-        return search(model, args, texts)
+        return list(search(model, args, texts))
     compute = find_communities if args.pairs is None else find_pairs
-    return compute(model, args, texts, lines)
+    return list(compute(model, args, texts, lines))
 
 
-def find_task(model: Any, args: argparse.Namespace) -> Any:
+def find_task(model: Any, args: SimpleNamespace) -> Any:
     """Return the task whose columns tables have, for embeddings; None without one."""
     tasks = getattr(model.config, "tasks", None) or {}
     name = args.task or getattr(model.config, "default_task", None)
     return model.config.task(name) if name in tasks else None
 
 
-def choose_format(args: argparse.Namespace) -> str:
+def choose_format(args: SimpleNamespace) -> str:
     """Return the format of the results: as requested, or by the name of the output file."""
     suffix = "" if args.output is None else args.output.suffix
     return args.format or {".jsonl": "jsonl", ".csv": "csv"}.get(suffix, "tsv")
 
 
-def write_results(rows: Iterator[Row], args: argparse.Namespace) -> None:
+def write_results(rows: Iterable[Row], args: SimpleNamespace) -> None:
     """Write results to the standard output, or to a file, completely or not at all."""
     output_format = choose_format(args)
     if output_format != "jsonl":
@@ -371,7 +356,7 @@ def write_results(rows: Iterator[Row], args: argparse.Namespace) -> None:
         write_rows(rows, file, output_format)
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args: SimpleNamespace) -> None:
     """Load the model, compute the requested results, and write them."""
     if not sys.stderr.isatty():
         logging.disable_progress_bar()
@@ -382,4 +367,4 @@ def run(args: argparse.Namespace) -> None:
     if args.embed is None:
         write_results(find(model, args), args)
     else:
-        write_vectors(model, args, Source.find(args).singles(find_task(model, args))[0])
+        write_vectors(model, args, Source.open(args).singles(find_task(model, args))[0])

@@ -27,6 +27,7 @@ from minbert_cli.checkpoints import (
     choose_length,
     fit_together,
     load_config,
+    load_pretrained,
     load_tokenizer,
     new_config,
 )
@@ -50,7 +51,6 @@ from trainers import (
     Task,
     check_arguments,
     check_libraries,
-    load_pretrained,
     make_problems,
     spread,
 )

@@ -1,19 +1,16 @@
-"""List, print or copy the packaged recipes.
+"""The packaged recipes, and ``minbert recipes``, which lists, prints and copies them."""
 
-minbert recipes                           lists them
-minbert recipes glue/cola                 prints one
-minbert recipes glue/cola --copy my.yaml  copies it, to edit and run
-"""
-
-import argparse
 import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Annotated
 
-from minbert_cli.command_line import Parser, expand_path, to_path
+import typer
+
+from minbert_cli.command_line import expand_path, to_path
 
 # The key of a recipe that only one program has, in the order in which they decide.
 PROGRAMS = {"rows": "experiments", "corpus": "pretrain", "tasks": "finetune"}
@@ -91,24 +88,6 @@ WIDTH = 100
 NOTE = "Run one with `minbert finetune NAME`, or as its second line says."
 
 
-def make_parser() -> Parser:
-    """Declare the arguments."""
-    parser = Parser(
-        PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("recipe", nargs="?", help="name of a recipe, or its path")
-    parser.add_argument("--copy", type=to_path, metavar="FILE", help="file to write; a new one")
-    return parser
-
-
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line."""
-    parser = make_parser()
-    args = parser.parse_args(argv)
-    parser.refuse({"--copy needs the name of a recipe": args.copy and args.recipe is None})
-    return args
-
-
 def describe_recipes() -> str:
     """List the recipes by folder, with the first comment line of each."""
     names = sorted(list_recipes(), key=lambda name: (str(Path(name).parent), name))
@@ -138,17 +117,29 @@ def copy_recipe(recipe: Path, target: Path) -> None:
     shutil.copyfile(recipe, target)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """List, print or copy recipes; errors of the user are one line each."""
-    args = parse(sys.argv[1:] if argv is None else argv)
+def recipes(
+    recipe: Annotated[str | None, typer.Argument(help="name of a recipe, or its path")] = None,
+    copy: Annotated[
+        Path | None, typer.Option(parser=to_path, help="file to write; a new one")
+    ] = None,
+) -> None:
+    """List, print or copy the packaged recipes.
+
+    \b
+    minbert recipes                           lists them
+    minbert recipes glue/cola                 prints one
+    minbert recipes glue/cola --copy my.yaml  copies it, to edit and run
+    """  # noqa: D301  \b keeps the lines of a paragraph
+    if copy and recipe is None:
+        raise typer.BadParameter("--copy needs the name of a recipe")
     try:
-        if args.recipe is None:
+        if recipe is None:
             print(describe_recipes())
-        elif args.copy is None:
-            print(find_recipe(args.recipe).read_text(encoding="utf-8"), end="")
+        elif copy is None:
+            print(find_recipe(recipe).read_text(encoding="utf-8"), end="")
         else:
-            copy_recipe(find_recipe(args.recipe), args.copy)
-            print(f"{args.copy}: a copy of {args.recipe}")
+            copy_recipe(find_recipe(recipe), copy)
+            print(f"{copy}: a copy of {recipe}")
     except OSError as error:
         print(f"{PROGRAM}: error: {error}", file=sys.stderr)
         raise SystemExit(1) from None

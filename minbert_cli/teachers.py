@@ -18,14 +18,19 @@ from transformers.utils import logging
 
 from datasets_scripts import TaskRows
 from minbert_cli.arguments import FinetuneArguments
-from minbert_cli.checkpoints import find_commit, load_encoder, load_tokenizer
+from minbert_cli.checkpoints import (
+    find_commit,
+    load_encoder,
+    load_pretrained,
+    load_tokenizer,
+)
 from minbert_cli.command_line import expand_path
 from minbert_cli.console import shows_bars
 from minbert_cli.run_folder import fingerprint_start
 from modeling_minbert import MinBertConfig, __version__, unknown
 from modeling_minbert.inference import batches, choose_tokens, predicting, windows_of
 from modeling_minbert.texts import Encoded
-from trainers import PROBLEMS, load_pretrained
+from trainers import PROBLEMS
 from trainers.methods.distillation import reduce_width
 
 EXAMPLE = "a folder or a Hub id, {path: folder, task: name}, or a list of these"

@@ -1,13 +1,12 @@
-"""The texts of ``minbert predict``: from the command line, a table, or lines of text."""
+"""The texts of ``minbert predict``: from the command line, lines of text, or a table."""
 
-import argparse
 import csv
-import io
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
 
 from datasets_scripts.readers import (
@@ -32,100 +31,72 @@ MOST_NAMED = 3  # rows in a message
 
 @dataclass(frozen=True)
 class Source:
-    """Where texts come from; they can be read several times.
+    """Where texts come from.
 
     Args:
         name: Name of the file, or of the input, for messages.
-        given: Texts of the command line.
-        path: File of the texts.
-        piped: What came from the standard input, which cannot be read twice.
+        lines: The lines; None for a table.
         columns: Columns of a table that a flag names.
-        by_line: Whether a flag says that each line is a text, whatever the file looks like.
+        is_checked: Whether each line is a text, whatever it looks like.
+        is_given: Whether the lines are words of the command line.
     """
 
     name: str
-    given: Sequence[str] = ()
-    path: Path | None = None
-    piped: bytes | None = None
+    lines: Sequence[str] | None
     columns: tuple[str, ...] = ()
-    by_line: bool = False
+    is_checked: bool = False
+    is_given: bool = False
 
     @classmethod
-    def find(cls, args: argparse.Namespace) -> "Source":
-        """Return the texts of the command line, of a file, or of the standard input."""
-        if args.texts:
-            return cls("command line", given=check_texts(args.texts))
-        if args.file:
-            return cls.open(args.file, args)
-        if sys.stdin.isatty():
-            raise ValueError(
-                "no sentences: give texts or --file, or pipe lines to the standard input"
-            )
-        return cls("standard input", piped=sys.stdin.buffer.read(), by_line=args.lines)
-
-    @classmethod
-    def open(cls, path: Path, args: argparse.Namespace) -> "Source":
-        """Return the texts of a file."""
-        columns = tuple(args.text_columns or ())
-        return cls(str(path), path=path, columns=columns, by_line=args.lines)
-
-    @property
-    def is_table(self) -> bool:
-        """Whether the suffix is that of a table."""
-        suffixes = (*FILE_SUFFIXES, CONLL)
-        return self.path is not None and not self.by_line and find_suffix(self.name) in suffixes
-
-    def lines(self) -> Iterator[str]:
-        r"""Yield the lines; only \n and \r\n end one."""
-        if self.given:
-            yield from self.given
-        elif self.piped is not None:
-            yield from decode_lines(io.BytesIO(self.piped), self.name)
+    def open(cls, args: SimpleNamespace, path: Path | None = None) -> "Source":
+        """Read the texts of a file, of the command line, or of the standard input."""
+        path = path or args.file
+        if args.texts and path is None:
+            return cls("command line", check_texts(args.texts), is_checked=True, is_given=True)
+        if path is None:
+            if sys.stdin.isatty():
+                raise ValueError(
+                    "no sentences: give texts or --file, or pipe lines to the standard input"
+                )
+            name = "standard input"
+            lines = decode_lines(sys.stdin.buffer, name)
         else:
-            with open_bytes(self.name) as file:
-                yield from decode_lines(file, self.name)
+            name, columns = str(path), tuple(args.text_columns or ())
+            if not args.lines and find_suffix(name) in (*FILE_SUFFIXES, CONLL):
+                return cls(name, None, columns)
+            if columns:
+                raise ValueError(
+                    f"--text_columns {' '.join(columns)}: {name} is no table; tables end in "
+                    f"{', '.join(FILE_SUFFIXES)}, or these and the suffix of a compressed file"
+                )
+            with open_bytes(name) as file:
+                lines = decode_lines(file, name)
+        if not lines:
+            raise ValueError(f"no sentences: {name} is empty")
+        return cls(name, lines, is_checked=args.lines)
 
-    def rows(self, task: Any) -> Iterator[Any]:
-        """Return the rows of a task, all of which are checked before the first one."""
-        if self.is_table:
-            table = Table(self, task, is_single=False)
-            table.check()
-            return (row for _, row in table.read())
-        self.check_lines(task)
-        for _ in make_rows(self.lines(), len(self.given), task):
-            pass
-        return make_rows(self.lines(), len(self.given), task)
+    def rows(self, task: Any) -> list[Any]:
+        """Return the rows of a task, all of which are checked."""
+        if self.lines is None:
+            return [row for _, row in read_table(self, task)]
+        self._check_lines(task, has_pairs=task.num_texts > 1)
+        return list(make_rows(self.lines, task, is_given=self.is_given))
 
     def singles(self, task: Any) -> tuple[list[str], list[int]]:
         """Return all texts, and their lines; ``task`` may say in which column they are."""
-        if self.is_table:
-            table = Table(self, task, is_single=True)
-            table.check()
-            rows = list(table.read())
+        if self.lines is None:
+            rows = read_table(self, task, is_single=True)
             return [text for _, text in rows], [line for line, _ in rows]
-        self.check_lines(task, is_single=True)
-        texts = list(self.lines())
-        if not texts:
-            raise ValueError(f"no sentences: {self.name} is empty")
-        return texts, list(range(1, len(texts) + 1))
+        self._check_lines(task, has_pairs=False)
+        return list(self.lines), list(range(1, len(self.lines) + 1))
 
-    def check_lines(self, task: Any, *, is_single: bool = False) -> None:
-        """Refuse no lines, and a table whose rows would be taken for texts."""
-        first, *more = [*islice(self.lines(), SEEN_LINES)] or [""]
-        if not first:
-            raise ValueError(f"no sentences: {self.name} is empty")
-        if self.columns:
-            raise ValueError(
-                f"--text_columns {' '.join(self.columns)}: {self.name} is no table; tables end in "
-                f"{', '.join(FILE_SUFFIXES)}, or these and the suffix of a compressed file"
-            )
-        if self.given or self.by_line:
-            return
-        has_pairs = not is_single and task.num_texts > 1
+    def _check_lines(self, task: Any, *, has_pairs: bool) -> None:
+        """Refuse a table whose rows would be taken for texts."""
+        first = list(self.lines or ())[:SEEN_LINES]
         columns = stored_keys(task).get("text_columns", ())
-        if looks_like_table([first, *more], columns, has_pairs=has_pairs):
+        if not self.is_checked and looks_like_table(first, columns, has_pairs=has_pairs):
             raise ValueError(
-                f"{self.name}: the first line, {shorten(first)!r}, looks like that of a table, "
+                f"{self.name}: the first line, {shorten(first[0])!r}, looks like that of a table, "
                 "whose rows are no texts: give --file with a name that ends in .csv, .tsv or "
                 ".jsonl, so that it is read as a table; or --lines, if each line is a text"
             )
@@ -136,8 +107,9 @@ def stored_keys(task: Any) -> Mapping[str, Any]:
     return getattr(task, "data_keys", None) or {}
 
 
-def decode_lines(source: IO[bytes], name: str) -> Iterator[str]:
+def decode_lines(source: IO[bytes], name: str) -> list[str]:
     r"""Decode lines of UTF-8; only \n and \r\n end a line."""
+    lines = []
     for number, line in read_lines(source, name):
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
@@ -145,41 +117,37 @@ def decode_lines(source: IO[bytes], name: str) -> Iterator[str]:
             raise ValueError(f"{name}:{number}: not UTF-8 ({error.reason})") from error
         if is_blank(text):
             raise ValueError(f"{name}:{number}: the line is empty; remove it")
-        yield text
+        lines.append(text)
+    return lines
 
 
-def check_texts(given: Sequence[str]) -> Sequence[str]:
+def check_texts(given: Iterable[str]) -> list[str]:
     """Return the texts of a command line; reject empty ones and those that are not UTF-8."""
-    texts = list(map(to_unicode, given))
-    for number, text in enumerate(texts, start=1):
+    texts = []
+    for number, text in enumerate(given, start=1):
         if is_blank(text):
             raise ValueError(f"text {number} is empty")
-        if any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise ValueError(f"text {number}, {text!r}, is not UTF-8")
+        try:
+            # what Python has not read as UTF-8, since the locale is another one
+            texts.append(text.encode("utf-8", "surrogateescape").decode("utf-8"))
+        except UnicodeError:
+            raise ValueError(f"text {number}, {text!r}, is not UTF-8") from None
     return texts
 
 
-def to_unicode(text: str) -> str:
-    """Return an argument that Python has not read as UTF-8, since the locale is another one."""
-    try:
-        return text.encode("utf-8", "surrogateescape").decode("utf-8")
-    except UnicodeError:
-        return text
-
-
-def make_rows(texts: Iterator[str], given: int, task: Any) -> Iterator[Any]:
+def make_rows(texts: Iterable[str], task: Any, *, is_given: bool) -> Iterator[Any]:
     """Yield texts, or the texts of a line with tabs as a row of a task.
 
-    If any texts were ``given`` as arguments, some of them, or for a task with choices all, are a
-    row.
+    Of words that are ``given`` on a command line two, or for a task with choices all, are a row.
     """
     if task.num_texts == 1:
         yield from texts
         return
-    for number, text in enumerate(texts, start=1):
+    rest = iter(texts)
+    for number, text in enumerate(rest, start=1):
         columns = text.split("\t")
-        if len(columns) == 1 and given:
-            columns += list(islice(texts, None if task.offers_choices else 1))
+        if len(columns) == 1 and is_given:
+            columns += islice(rest, None if task.offers_choices else 1)
         try:
             yield task.make_row(columns)
         except ValueError as error:
@@ -208,128 +176,102 @@ def looks_like_table(lines: Sequence[str], columns: Sequence[str], *, has_pairs:
     return False
 
 
-class Table:
-    """The rows of a task, or single texts, in a file with columns.
+def read_table(source: Source, task: Any, *, is_single: bool = False) -> list[tuple[int, Any]]:
+    """Read the rows of a task, or single texts of any column, with their lines.
 
     Args:
         source: The file.
-        task: The task, which knows the columns that it was trained on; None for single texts of any
-            column.
+        task: The task, which knows the columns that it was trained on; None for single texts.
         is_single: Whether single texts are needed, and not the rows of the task.
+
+    Raises:
+        ValueError: If the columns are not clear, or rows are invalid.
     """
+    # tables are rare, and the formats take seconds
+    from datasets_scripts.conll_squad import read_conll
+    from datasets_scripts.formats import ChoiceFormat, QuestionFormat
+    from datasets_scripts.sentence_formats import ContrastiveFormat
 
-    def __init__(self, source: Source, task: Any, *, is_single: bool) -> None:
-        self.path, self.task = source.name, task
-        self.stored = stored_keys(task)
-        self.has_questions = not is_single and task.answers_questions
-        self.has_words = not is_single and task.is_token_level and not self.has_questions
-        self.has_choices = not is_single and task.offers_choices
-        if is_single or self.has_words:
-            self.counts: tuple[int, ...] = (1,)
+    path, suffix, stored = source.name, find_suffix(source.name), stored_keys(task)
+    columns = source.columns or tuple(stored.get("text_columns", ()))
+    choices: tuple[str, ...] = ()
+    row_format: Any = None  # of texts; None for words
+    count = 1
+    if not is_single and task.answers_questions:
+        columns = columns or QuestionFormat.default_keys["text_columns"]
+        row_format, count = QuestionFormat, 2
+    elif not is_single and task.offers_choices:
+        choices = tuple(stored.get("choice_columns", ()))
+        row_format, count = ChoiceFormat, 1 + task.has_question
+    elif is_single or not task.is_token_level:
+        row_format, count = ContrastiveFormat, 1 if is_single else task.num_texts
+    elif suffix == CONLL:
+        columns = source.columns or ("0",)
+    else:
+        columns = columns or ("tokens",)
+
+    file_format = FileFormat()
+    if suffix != CONLL and not (row_format is QuestionFormat and suffix == ".json"):
+        columns, file_format = choose_columns(path, columns, stored, count)
+    records: Iterator[Record]
+    if suffix == CONLL:
+        columns = columns or ("0",)
+        records = read_conll(path, columns)
+    elif row_format is QuestionFormat and suffix == ".json":
+        records = QuestionFormat(columns).read(path, "test", file_format)
+    else:
+        records = read_records(path, (*columns, *choices), file_format=file_format)
+    rows, invalid = [], []
+    reader = row_format and row_format(columns, **({"choice_columns": choices} if choices else {}))
+    for number, record in enumerate(records):
+        if reader is None:
+            row, problem = _read_words(record, columns[0])
         else:
-            self.counts = (1 + task.has_question,) if self.has_choices else (task.num_texts,)
-        self.columns = source.columns or tuple(self.stored.get("text_columns", ()))
-        if self.has_questions:
-            from datasets_scripts.formats import QuestionFormat  # tables are rare; it takes seconds
-
-            self.columns = self.columns or QuestionFormat.default_keys["text_columns"]
-        self.file_format = FileFormat()
-        if find_suffix(self.path) == CONLL:
-            self.columns = source.columns or ("0",)
-        elif not (self.has_questions and find_suffix(self.path) == ".json"):
-            self._choose_columns()
-
-    def read(self) -> Iterator[tuple[int, Any]]:
-        """Yield the rows with their lines."""
-        for line, row, problem in self._read():
-            if problem:  # which only a file that has changed since it was checked can have
-                raise ValueError(f"{self.path}:{line}: {problem}")
-            yield line, row
-
-    def check(self) -> None:
-        """Refuse a table with invalid rows, before anything is computed."""
-        count = 0
-        invalid: list[str] = []
-        for line, _, problem in self._read():
-            count += 1
-            if problem:
-                invalid.append(f"line {line}: {problem}")
-        if invalid:
-            raise ValueError(
-                f"{self.path}: {len(invalid)} of {count} rows are invalid; the first are: "
-                f"{'; '.join(invalid[:MOST_NAMED])}; correct or remove them"
-            )
-
-    def _choose_columns(self) -> None:
-        """Choose the columns of the texts, and how the file is written."""
-        delimiter, quoting = self.stored.get("delimiter"), self.stored.get("quoting")
-        header = self.stored.get("header")
-        formats = [FileFormat(), FileFormat(delimiter, quoting)]
-        formats += [FileFormat(delimiter, quoting, tuple(header))] if header else []
-        if not self.columns and self.has_words:
-            self.columns = ("tokens",)
-        # the format of training first, if the file has it
-        for file_format in reversed(formats):
-            found = list_columns(self.path, file_format)
-            if set(self.columns) <= set(found):
-                self.file_format = file_format
-                break
-        found = list_columns(self.path, self.file_format)
-        named = f"its columns are {', '.join(map(repr, found))}"
-        way = f"give --text_columns with {self._describe_columns()}, or --lines to read every line"
-        if not self.columns and len(found) == 1 and 1 in self.counts:
-            self.columns = tuple(found)
-        if not self.columns:
-            raise ValueError(f"{self.path}: which column has the texts? {named}: {way}")
-        if missing := [column for column in self.columns if column not in found]:
-            raise ValueError(f"{self.path}: no column {missing[0]!r}; {named}: {way}")
-        if len(self.columns) not in self.counts:
-            texts = ", ".join(map(repr, self.columns))
-            raise ValueError(f"{self.path}: the texts are in {texts}; {named}: {way}")
-
-    def _describe_columns(self) -> str:
-        return "the column of the texts" if self.counts == (1,) else "the two columns of the texts"
-
-    def _read(self) -> Iterator[tuple[int, Any, str]]:
-        """Yield lines, rows and what is wrong with them."""
-        if self.has_words:
-            yield from self._read_words()
-            return
-        from datasets_scripts.formats import ChoiceFormat, QuestionFormat  # as above
-        from datasets_scripts.sentence_formats import ContrastiveFormat
-
-        row_format: Any = ContrastiveFormat(self.columns)
-        if self.has_choices:
-            choices = tuple(self.stored.get("choice_columns", ()))
-            row_format = ChoiceFormat(self.columns, choice_columns=choices)
-        if self.has_questions:
-            row_format = QuestionFormat(self.columns)
-        is_squad = self.has_questions and find_suffix(self.path) == ".json"
-        records = (
-            row_format.read(self.path, "test", self.file_format) if is_squad else self._records()
+            values = reader.to_row(record, number, "test")
+            texts = [values[name] for name in reader.text_names if name != "choices"]
+            texts += [values.get("choices", [])] if row_format is ChoiceFormat else []
+            row, problem = texts[0] if len(texts) == 1 else tuple(texts), values["problem"]
+        rows.append((record.line, row))
+        if problem:
+            invalid.append(f"line {record.line}: {problem}")
+    if invalid:
+        raise ValueError(
+            f"{path}: {len(invalid)} of {len(rows)} rows are invalid; the first are: "
+            f"{'; '.join(invalid[:MOST_NAMED])}; correct or remove them"
         )
-        names = [name for name in row_format.text_names if name != "choices"]
-        for number, record in enumerate(records):
-            row = row_format.to_row(record, number, "test")
-            texts = [row[name] for name in names]
-            texts += [row.get("choices", [])] if self.has_choices else []
-            yield record.line, texts[0] if len(texts) == 1 else tuple(texts), row["problem"]
+    return rows
 
-    def _read_words(self) -> Iterator[tuple[int, Any, str]]:
-        """Yield texts or lists of words."""
-        from datasets_scripts.conll_squad import read_conll  # as above
 
-        (column,) = self.columns
-        is_conll = find_suffix(self.path) == CONLL
-        records = read_conll(self.path, self.columns) if is_conll else self._records()
-        for record in records:
-            value = record.values.get(column)
-            words = value if isinstance(value, list) else [value]
-            is_text = all(isinstance(word, str) for word in words)
-            problem = "" if is_text and not all(map(is_blank, words)) else "no text and no words"
-            yield record.line, value, record.problem or (problem and f"{problem} in {column!r}")
+def choose_columns(
+    path: str, columns: tuple[str, ...], stored: Mapping[str, Any], count: int
+) -> tuple[tuple[str, ...], FileFormat]:
+    """Choose the columns of one or two texts, and how the file is written."""
+    delimiter, quoting = stored.get("delimiter"), stored.get("quoting")
+    formats = [FileFormat(delimiter, quoting), FileFormat()]
+    if header := stored.get("header"):
+        formats.insert(0, FileFormat(delimiter, quoting, tuple(header)))
+    # the format of training first, if the file has it
+    for file_format in formats:
+        present = list_columns(path, file_format)
+        if set(columns) <= set(present):
+            break
+    if not columns and len(present) == 1 and count == 1:
+        columns = tuple(present)
+    named = f"its columns are {', '.join(map(repr, present))}"
+    wanted = "the column of the texts" if count == 1 else "the two columns of the texts"
+    way = f"{named}: give --text_columns with {wanted}, or --lines to read every line"
+    if not columns:
+        raise ValueError(f"{path}: which column has the texts? {way}")
+    if missing := [column for column in columns if column not in present]:
+        raise ValueError(f"{path}: no column {missing[0]!r}; {way}")
+    if len(columns) != count:
+        raise ValueError(f"{path}: the texts are in {', '.join(map(repr, columns))}; {way}")
+    return columns, file_format
 
-    def _records(self) -> Iterator[Record]:
-        choices = self.stored.get("choice_columns", ()) if self.has_choices else ()
-        columns = (*self.columns, *choices)
-        return read_records(self.path, columns, file_format=self.file_format)
+
+def _read_words(record: Record, column: str) -> tuple[Any, str]:
+    """Return a text or a list of words, and what is wrong with it."""
+    value = record.values.get(column)
+    words = value if isinstance(value, list) else [value]
+    is_text = all(isinstance(word, str) for word in words) and not all(map(is_blank, words))
+    return value, record.problem or ("" if is_text else f"no text and no words in {column!r}")

@@ -169,9 +169,8 @@ class MinBertComparing:
         vectors = torch.atleast_2d(torch.as_tensor(vectors))
         if vectors.dtype in (torch.uint8, torch.int8):
             raise ValueError(
-                "vectors are 8-bit integers: for packed bits, use semantic_search of "
-                "sentence_vectors with similarity='hamming'; if they are numbers, convert them to "
-                "float32"
+                "vectors are 8-bit integers, which may be packed bits: unpack these, or convert "
+                "numbers to float32"
             )
         if vectors.dtype != torch.float64:
             vectors = vectors.float()  # half precision has few different similarities

@@ -1,18 +1,19 @@
-"""Semantic search: the nearest of many vectors, exact, in blocks."""
+"""Vectors compared with each other, in blocks: search, the most similar pairs, and communities."""
 
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
-
-from .vectors import as_vectors, packed_bits, products, unit_vectors
+from torch.nn import functional as F
 
 # Largest number of scores in memory: 64 MB in float32.
 MAX_SCORES = 16_777_216
 QUERIES = 256  # largest number in a block
-Similarity = Literal["cosine", "dot", "euclidean", "manhattan", "hamming"]
+Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 # Similarities that are negated distances, and the order of their norm.
 DISTANCES = {"euclidean": 2.0, "manhattan": 1.0}
+# Rounding error of the cosine of equal vectors.
+ROUNDING = 1e-6
 
 
 class Hits(NamedTuple):
@@ -20,6 +21,63 @@ class Hits(NamedTuple):
 
     scores: Tensor  # similarities, by default cosines in [-1, 1], (Q, K)
     indices: Tensor  # in the corpus, (Q, K)
+
+
+class Pairs(NamedTuple):
+    """Pairs of vectors, the most similar first."""
+
+    scores: Tensor  # cosines in [-1, 1], (P,)
+    first: Tensor  # index of the first vector, (P,)
+    second: Tensor  # index of the second vector, which is higher, (P,)
+
+
+def as_vectors(given: Any, name: str = "vectors") -> Tensor:
+    """Check vectors and convert them to a tensor.
+
+    Args:
+        given: (n, D): a tensor, an array, or a list of either.
+        name: Name in error messages.
+
+    Returns:
+        Float64 if they were float64, else float32, on their device.
+
+    Raises:
+        ValueError: If there are no vectors, their shape is wrong, one is not finite, or they are
+            integers of 8 bits, which may be packed bits or quantized numbers.
+    """
+    if isinstance(given, list | tuple) and given and isinstance(given[0], Tensor):
+        given = torch.stack(list(given))
+    vectors = torch.as_tensor(given).detach()
+    if not len(vectors.shape) or not len(vectors):
+        raise ValueError(f"{name} is empty; at least one vector is needed")
+    if vectors.dim() != 2:
+        raise ValueError(f"{name} of shape {tuple(vectors.shape)}; expected (n, D)")
+    if vectors.dtype in (torch.uint8, torch.int8):
+        raise ValueError(
+            f"{name} are 8-bit integers, which may be packed bits: unpack these, or convert "
+            "numbers to float32"
+        )
+    if vectors.dtype != torch.float64:
+        vectors = vectors.float()
+    bad = (~vectors.isfinite().all(dim=1)).nonzero()
+    if len(bad):
+        raise ValueError(f"{name}: vector {int(bad[0])} has values that are not finite")
+    return vectors
+
+
+def unit_vectors(given: Any, name: str = "vectors") -> Tensor:
+    """Check vectors and scale them to length 1, except zero vectors."""
+    return F.normalize(as_vectors(given, name), dim=1)
+
+
+def compare(first: Tensor, second: Tensor, similarity: Similarity = "cosine") -> Tensor:
+    """Compare all (N, D) with all (M, D), which have length 1 for cosines; also under autocast."""
+    if similarity in DISTANCES:
+        # by default, distances of near vectors would be rounded
+        mode = "donot_use_mm_for_euclid_dist"
+        return -torch.cdist(first, second, p=DISTANCES[similarity], compute_mode=mode)
+    with torch.autocast(first.device.type, enabled=False):
+        return first @ second.T
 
 
 def semantic_search(
@@ -36,8 +94,7 @@ def semantic_search(
         queries: (Q, D).
         corpus: (n, D); searched on its device.
         top_k: Number of results per query.
-        similarity: ``cosine``, ``dot``, or a negated distance: ``euclidean``, ``manhattan``, or for
-            packed bits, (n, D / 8) in uint8 or int8, ``hamming``, the number of bits that differ.
+        similarity: ``cosine``, ``dot``, or a negated distance: ``euclidean``, ``manhattan``.
         max_scores: Largest number of similarities in memory.
 
     Returns:
@@ -47,7 +104,7 @@ def semantic_search(
         raise ValueError(
             f"unknown similarity {similarity!r}; known: {', '.join(get_args(Similarity))}"
         )
-    prepare = {"cosine": unit_vectors, "hamming": packed_bits}.get(similarity, as_vectors)
+    prepare = unit_vectors if similarity == "cosine" else as_vectors
     known = prepare(corpus, "corpus")
     asked = prepare(queries, "queries").to(known.device, known.dtype)
     if asked.shape[1] != known.shape[1]:
@@ -57,51 +114,26 @@ def semantic_search(
     top_k = min(top_k, len(known))
     parts = []
     for block in asked.split(min(QUERIES, max_scores)):
-        # bits take memory, too, where they are unpacked
-        width = max(len(block), 8 * known.shape[1]) if similarity == "hamming" else len(block)
-        size = max(1, max_scores // width)
-        parts.append(_search_block(block, known, top_k, size, similarity))
-    return Hits(*(torch.cat(column).cpu() for column in zip(*parts, strict=True)))
-
-
-def _search_block(
-    asked: Tensor, known: Tensor, top_k: int, size: int, similarity: Similarity
-) -> Hits:
-    """Search for a block of queries, `size` vectors of the corpus at a time."""
-    scores = asked.new_empty(len(asked), 0)
-    best = Hits(scores, scores.long())
-    for start in range(0, len(known), size):
-        scores = _compare(asked, known[start : start + size], similarity)
-        found, places = _take_top(scores, min(top_k, scores.shape[1]))
-        pairs = zip(best, (found, places + start), strict=True)
-        best = _order(Hits(*(torch.cat(pair, dim=1) for pair in pairs)), top_k)
-    return best
-
-
-def _compare(asked: Tensor, known: Tensor, similarity: Similarity) -> Tensor:
-    """Compare all queries with some vectors, (Q, n)."""
-    if similarity in DISTANCES:
-        # by default, distances of near vectors would be rounded
-        mode = "donot_use_mm_for_euclid_dist"
-        return -torch.cdist(asked, known, p=DISTANCES[similarity], compute_mode=mode)
-    if similarity == "hamming":
-        asked, known = _unpack(asked), _unpack(known)
-        # a product is the number of equal bits minus that of others
-        return (products(asked, known) - asked.shape[1]) / 2
-    return products(asked, known)
-
-
-def _unpack(packed: Tensor) -> Tensor:
-    """Unpack bits as 1 and -1, (n, D / 8) -> (n, D)."""
-    places = torch.arange(8, dtype=torch.uint8, device=packed.device)
-    bits = packed.unsqueeze(-1).bitwise_right_shift(places).bitwise_and(1)
-    return bits.flatten(1).float() * 2 - 1
+        scores = block.new_empty(len(block), 0)
+        places = scores.long()
+        size = max(1, max_scores // len(block))
+        for start in range(0, len(known), size):
+            found = _take_top(compare(block, known[start : start + size], similarity), top_k)
+            scores = torch.cat([scores, found.scores], dim=1)
+            places = torch.cat([places, found.indices + start], dim=1)
+            # the highest, ties by index
+            by_index = places.argsort(dim=1)
+            scores, places = scores.gather(1, by_index), places.gather(1, by_index)
+            order = scores.argsort(dim=1, descending=True, stable=True)[:, :top_k]
+            scores, places = scores.gather(1, order), places.gather(1, order)
+        parts.append((scores.cpu(), places.cpu()))
+    return Hits(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
 def _take_top(scores: Tensor, top_k: int) -> Hits:
-    """Return the highest scores of every row, (Q, n) -> (Q, K); ties by index."""
-    # Among scores equal to the lowest one kept, `topk` chooses arbitrarily.
-    values, places = scores.topk(top_k, dim=1)
+    """Return the highest scores of every row, (Q, n) -> (Q, K); the first of equal ones."""
+    values, places = scores.topk(min(top_k, scores.shape[1]), dim=1)
+    # among scores equal to the lowest one kept, `topk` chooses arbitrarily
     reach = scores >= values[:, -1:]
     for row in (reach.sum(dim=1) > top_k).nonzero().flatten().tolist():
         near = reach[row].nonzero().flatten()
@@ -110,9 +142,90 @@ def _take_top(scores: Tensor, top_k: int) -> Hits:
     return Hits(values, places)
 
 
-def _order(found: Hits, top_k: int) -> Hits:
-    """Return the highest scores of every row; ties by index."""
-    by_index = found.indices.argsort(dim=1)
-    scores, indices = (column.gather(1, by_index) for column in found)
-    order = scores.argsort(dim=1, descending=True, stable=True)[:, :top_k]
-    return Hits(scores.gather(1, order), indices.gather(1, order))
+def paraphrase_mining(
+    vectors: Any, *, max_pairs: int = 500_000, max_scores: int = MAX_SCORES
+) -> Pairs:
+    """Find the pairs with the highest cosines among all n (n - 1) / 2 pairs.
+
+    The search is exact, with memory for `max_scores` cosines and `max_pairs` pairs, not for n x n.
+
+    Args:
+        vectors: (n, D); compared on their device.
+        max_pairs: Number of pairs to return.
+        max_scores: Largest number of cosines in memory.
+
+    Returns:
+        The pairs, on the CPU; ties by the indices of their vectors.
+    """
+    unit = unit_vectors(vectors)
+    count = len(unit)
+    if count < 2:
+        raise ValueError("one vector makes no pair; at least two are needed")
+    if max_pairs < 1 or max_scores < 1:
+        raise ValueError(f"max_pairs={max_pairs} and max_scores={max_scores} must be at least 1")
+    numbers = torch.arange(count, device=unit.device)
+    scores = unit.new_empty(0)
+    keys = numbers.new_empty(0)  # first * n + second
+    height = max(1, min(1024, int(max_scores**0.5)))
+    width = max(1, max_scores // height)
+    for top in range(0, count, height):
+        for left in range(top, count, width):  # only above the diagonal, every pair once
+            rows, columns = slice(top, top + height), slice(left, left + width)
+            cosines = compare(unit[rows], unit[columns])
+            first, second = numbers[rows].unsqueeze(1), numbers[columns]
+            wanted = second > first
+            if len(scores) == max_pairs:
+                wanted &= cosines > scores[-1]
+            scores = torch.cat([scores, cosines[wanted]])
+            keys = torch.cat([keys, (first * count + second)[wanted]])
+            if len(scores) > max_pairs:  # sort only the candidates
+                kept = scores >= scores.topk(max_pairs).values[-1]
+                scores, keys = scores[kept], keys[kept]
+            by_key = keys.argsort()
+            order = by_key[scores[by_key].argsort(descending=True, stable=True)][:max_pairs]
+            scores, keys = scores[order], keys[order]
+    scores, keys = scores.cpu(), keys.cpu()
+    return Pairs(scores, keys // count, keys % count)
+
+
+def community_detection(
+    vectors: Any, *, threshold: float = 0.75, min_size: int = 10, max_scores: int = MAX_SCORES
+) -> list[list[int]]:
+    """Find groups of vectors that are similar to a center.
+
+    A vector is the center of a community if at least `min_size` vectors, including itself, reach
+    the threshold. Communities take their members in order of size, the largest first. A vector
+    without enough similar ones belongs to none.
+
+    Args:
+        vectors: (n, D); compared on their device.
+        threshold: Lowest cosine with the center, in [-1, 1].
+        min_size: Smallest size of a community.
+        max_scores: Largest number of cosines in memory.
+
+    Returns:
+        The communities, the largest first: indices of their vectors, the center first, then by
+        decreasing cosine.
+    """
+    unit = unit_vectors(vectors)
+    if not -1 <= threshold <= 1:
+        raise ValueError(f"threshold={threshold} must be a cosine, in [-1, 1]")
+    if min_size < 1:
+        raise ValueError(f"min_size={min_size} must be at least 1")
+    candidates: list[tuple[int, Tensor]] = []  # centers with their members
+    size = max(1, max_scores // len(unit))
+    for start in range(0, len(unit), size):
+        cosines = compare(unit[start : start + size], unit)
+        counts = (cosines >= threshold - ROUNDING).sum(dim=1)
+        for row in (counts >= min_size).nonzero().flatten().tolist():
+            members = cosines[row].topk(int(counts[row])).indices
+            candidates.append((start + row, members.cpu()))
+    free = torch.ones(len(unit), dtype=torch.bool)
+    communities = []
+    for center, members in sorted(candidates, key=lambda candidate: -len(candidate[1])):
+        left = members[free[members]]
+        if free[center] and len(left) >= min_size:
+            community = [center, *left[left != center].tolist()]
+            free[community] = False
+            communities.append(community)
+    return sorted(communities, key=len, reverse=True)

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import pearsonr, spearmanr
 
-from .vectors import unit_vectors
+from .search import unit_vectors
 
 # Sentences to (n, D).
 Embedder = Callable[[Sequence[str]], Any]
@@ -142,8 +142,21 @@ def _read_rows(name: str, folder: Path) -> tuple[list[str], NDArray[np.str_], in
     if missing := find_missing_file(name, folder):
         raise ValueError(f"task {name}: {missing} does not exist")
     texts, labels = [], []
-    for place, file in enumerate(FILES[name]):
-        lines = _read_lines(folder / file)
+    for place, path in enumerate(folder / file for file in FILES[name]):
+        content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+        if not content.strip():
+            raise ValueError(f"{path}: the file has no sentences; download it again")
+        try:
+            text = content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            # Some files are in Latin-1. Letters in UTF-8 hardly occur there: the rest is damaged.
+            if re.search(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}", content):
+                number = content.count(b"\n", 0, error.start) + 1
+                raise ValueError(
+                    f"{path}:{number}: not UTF-8; download the file again, or convert it"
+                ) from None
+            text = content.decode("latin-1")
+        lines = text.removesuffix("\n").split("\n")
         if name != "TREC":
             texts += [line.strip() or "." for line in lines]  # as SentEval replaces empty lines
             labels += [str(place)] * len(lines)
@@ -152,29 +165,10 @@ def _read_rows(name: str, folder: Path) -> tuple[list[str], NDArray[np.str_], in
             row = re.fullmatch(r"\s*([^\s:]*):\S* (.+)", line.rstrip())
             if row is None:
                 raise ValueError(
-                    f"{folder / file}:{number}: expected COARSE:fine and a question, "
-                    f"got {line[:60]!r}"
+                    f"{path}:{number}: expected COARSE:fine and a question, got {line[:60]!r}"
                 )
             labels.append(row[1])
             texts.append(row[2])
     if len(set(labels)) < 2:
         raise ValueError(f"task {name}: {folder} has no rows of two classes")
     return texts, np.asarray(labels), len(lines) if name == "TREC" else 0
-
-
-def _read_lines(path: Path) -> list[str]:
-    """Read a file in UTF-8 or Latin-1, as some versions of SentEval's files are."""
-    content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
-    if not content.strip():
-        raise ValueError(f"{path}: the file has no sentences; download it again")
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        # letters in UTF-8, which hardly occur in Latin-1: the rest is damaged
-        if re.search(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}", content):
-            number = content.count(b"\n", 0, error.start) + 1
-            raise ValueError(
-                f"{path}:{number}: not UTF-8; download the file again, or convert it"
-            ) from None
-        text = content.decode("latin-1")
-    return text.removesuffix("\n").split("\n")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import BertTokenizer
 
-from minbert_cli import predict
+from minbert_cli import __main__ as minbert
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from tests.damage import copy, damage
 
@@ -42,7 +42,7 @@ def answer(folder, capsys):
     """Predict a text; return the exit status, the output and the lines of errors."""
     status = 0
     try:
-        predict.main([str(folder), "--task", "tone", "the cat ran", "--device", "cpu"])
+        minbert.main(["predict", str(folder), "--task", "tone", "the cat ran", "--device", "cpu"])
     except SystemExit as exited:
         status = exited.code
     captured = capsys.readouterr()

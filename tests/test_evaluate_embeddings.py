@@ -8,7 +8,7 @@ import torch
 from transformers import BertTokenizer
 
 from datasets_scripts import TaskData, load_task
-from minbert_cli import embeddings as evaluate_embeddings
+from minbert_cli import __main__ as minbert
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 
 GOOD, BAD = ("fine", "warm", "lovely"), ("dull", "cold", "bleak")
@@ -68,7 +68,7 @@ def read_table(folder):
 def measure(checkpoint, data, folder, *more):
     flags = ["--data_dir", str(data), "--sts", "sts", "--sts_dir", str(data), "--folds", "3"]
     flags += ["--jobs", "1", "--output_dir", str(folder)]
-    evaluate_embeddings.main([str(checkpoint), *flags, *more])
+    minbert.main(["embeddings", str(checkpoint), *flags, *more])
     return read_table(folder)
 
 
@@ -105,14 +105,14 @@ def test_spearman_equals_scipy_on_the_vectors(checkpoint, data, tmp_path):
     [
         ([], "nothing to measure: give --data_dir, --sts, or both"),
         (["--sts", "sts", "--tasks", "CR"], "--tasks needs --data_dir"),
-        (["--sts", "sts", "--folds", "1"], "--folds 1: give at least 2"),
+        (["--sts", "sts", "--folds", "1"], "'--folds': Input should be greater than or equal to 2"),
         (["--data_dir", "nowhere"], "data_dir='nowhere' has the files of none of"),
         (["--sts_dir", "here"], "nothing to measure"),
     ],
 )
 def test_an_invalid_command_is_one_line(checkpoint, tmp_path, capsys, flags, message):
     with pytest.raises(SystemExit) as stopped:
-        evaluate_embeddings.main([str(checkpoint), *flags, "--output_dir", str(tmp_path / "out")])
+        minbert.main(["embeddings", str(checkpoint), *flags, "--output_dir", str(tmp_path / "out")])
 
     assert stopped.value.code == (1 if "nowhere" in flags else 2)
     assert message in capsys.readouterr().err

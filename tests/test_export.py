@@ -14,8 +14,7 @@ import torch
 import yaml
 from transformers import AutoModel, AutoTokenizer, BertModel, BertTokenizer
 
-from minbert_cli import export, exporting
-from minbert_cli.exporting import WRITERS
+from minbert_cli import __main__ as minbert, exporting
 from modeling_minbert import (
     MinBertConfig,
     MinBertForMultiTask,
@@ -58,7 +57,16 @@ def build_page(monkeypatch):
 
 
 def test_a_plain_bert_has_the_encoder_and_the_tokenizer(checkpoint, tmp_path, capsys):
-    export.main([str(checkpoint), "--format", "bert", "--output_dir", str(tmp_path / "a" / "bert")])
+    minbert.main(
+        [
+            "export",
+            str(checkpoint),
+            "--format",
+            "bert",
+            "--output_dir",
+            str(tmp_path / "a" / "bert"),
+        ]
+    )
 
     bert = AutoModel.from_pretrained(tmp_path / "a" / "bert").eval()
     tokens = AutoTokenizer.from_pretrained(tmp_path / "a" / "bert")("the garden .", "warm")
@@ -72,7 +80,7 @@ def test_a_plain_bert_has_the_encoder_and_the_tokenizer(checkpoint, tmp_path, ca
 
 def test_sentence_transformers_get_the_vectors_of_a_task(checkpoint, tmp_path, capsys):
     flags = ["--format", "sentence-transformers", "--task", "near"]
-    export.main([str(checkpoint), *flags, "--output_dir", str(tmp_path / "st")])
+    minbert.main(["export", str(checkpoint), *flags, "--output_dir", str(tmp_path / "st")])
 
     found = MinBertModel.from_pretrained(tmp_path / "st").encode(["the garden is warm"])
     model = MinBertForMultiTask.from_pretrained(checkpoint)
@@ -84,7 +92,7 @@ def test_sentence_transformers_get_the_vectors_of_a_task(checkpoint, tmp_path, c
 
 def test_a_space_brings_the_checkpoint_and_names_it(checkpoint, tmp_path):
     space = tmp_path / "space"
-    export.main([str(checkpoint), "--format", "space", "--output_dir", str(space)])
+    minbert.main(["export", str(checkpoint), "--format", "space", "--output_dir", str(space)])
 
     header = yaml.safe_load((space / "README.md").read_text().split("---")[1])
     assert (header["sdk"], header["app_file"]) == ("gradio", "app.py")
@@ -119,7 +127,7 @@ def test_a_space_brings_the_checkpoint_and_names_it(checkpoint, tmp_path):
 @pytest.mark.filterwarnings("default")  # of gradio, about others
 def test_a_space_has_a_tab_for_every_head(checkpoint, tmp_path, build_page):
     space = tmp_path / "space"
-    export.main([str(checkpoint), "--format", "space", "--output_dir", str(space)])
+    minbert.main(["export", str(checkpoint), "--format", "space", "--output_dir", str(space)])
 
     page = build_page(space)
 
@@ -133,8 +141,15 @@ def test_a_space_of_a_model_with_a_single_task_is_refused(tiny_sizes, tmp_path, 
     model.save_pretrained(tmp_path / "tags")
 
     with pytest.raises(SystemExit):
-        export.main(
-            [str(tmp_path / "tags"), "--format", "space", "--output_dir", str(tmp_path / "space")]
+        minbert.main(
+            [
+                "export",
+                str(tmp_path / "tags"),
+                "--format",
+                "space",
+                "--output_dir",
+                str(tmp_path / "space"),
+            ]
         )
 
     assert "is a MinBertForTokenClassification: show its pipeline" in capsys.readouterr().err
@@ -154,7 +169,9 @@ def test_two_tasks_of_tokens_have_a_tab_each(tiny_sizes, checkpoint, tmp_path, b
     model.save_pretrained(tmp_path / "tags")
     AutoTokenizer.from_pretrained(checkpoint).save_pretrained(tmp_path / "tags")
     space = tmp_path / "space"
-    export.main([str(tmp_path / "tags"), "--format", "space", "--output_dir", str(space)])
+    minbert.main(
+        ["export", str(tmp_path / "tags"), "--format", "space", "--output_dir", str(space)]
+    )
 
     page = build_page(space)
 
@@ -171,7 +188,9 @@ def test_two_tasks_of_tokens_have_a_tab_each(tiny_sizes, checkpoint, tmp_path, b
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_ONNX, reason="needs pip install -e '.[onnx]'")
 def test_every_task_is_written_as_onnx_and_compared(checkpoint, tmp_path, capsys):
-    export.main([str(checkpoint), "--format", "onnx", "--output_dir", str(tmp_path / "onnx")])
+    minbert.main(
+        ["export", str(checkpoint), "--format", "onnx", "--output_dir", str(tmp_path / "onnx")]
+    )
 
     names = {path.name for path in (tmp_path / "onnx").iterdir()}
     assert {f"{task}.onnx" for task in TASKS} | {"model.onnx", "config.json"} <= names
@@ -184,7 +203,9 @@ def test_every_task_is_written_as_onnx_and_compared(checkpoint, tmp_path, capsys
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_ONNX, reason="needs the extra onnx")
 def test_an_onnx_folder_needs_no_code_of_minbert(checkpoint, tmp_path):
-    export.main([str(checkpoint), "--format", "onnx", "--output_dir", str(tmp_path / "onnx")])
+    minbert.main(
+        ["export", str(checkpoint), "--format", "onnx", "--output_dir", str(tmp_path / "onnx")]
+    )
     code = """
 import sys
 from pathlib import Path
@@ -209,10 +230,10 @@ print(logits.shape, AutoConfig.from_pretrained("onnx").tasks["tone"]["labels"])
 @pytest.mark.skipif(not HAS_ONNX, reason="needs pip install -e '.[onnx]'")
 def test_int8_has_the_same_files_and_is_compared(checkpoint, tmp_path, capsys):
     flags = ["--format", "onnx", "--output_dir"]
-    export.main([str(checkpoint), *flags, str(tmp_path / "onnx")])
+    minbert.main(["export", str(checkpoint), *flags, str(tmp_path / "onnx")])
     capsys.readouterr()
 
-    export.main([str(checkpoint), *flags, str(tmp_path / "int8"), "--precision", "int8"])
+    minbert.main(["export", str(checkpoint), *flags, str(tmp_path / "int8"), "--precision", "int8"])
 
     printed = capsys.readouterr()
     assert printed.out.count(" of the size; differs from the model by ") == 1 + len(TASKS)
@@ -233,7 +254,7 @@ def test_an_int8_file_that_differs_too_much_is_not_written(
     flags = ["--format", "onnx", "--task", "tone", "--precision", "int8"]
 
     with pytest.raises(SystemExit) as stopped:
-        export.main([str(checkpoint), *flags, "--output_dir", str(tmp_path / "out")])
+        minbert.main(["export", str(checkpoint), *flags, "--output_dir", str(tmp_path / "out")])
 
     assert stopped.value.code == 1
     assert "tone.onnx in int8 differs from the model by" in capsys.readouterr().err
@@ -247,7 +268,7 @@ def test_int8_without_onnxruntime_names_it(checkpoint, tmp_path, capsys):
     flags = ["--format", "onnx", "--precision", "int8", "--output_dir", str(tmp_path / "out")]
 
     with pytest.raises(SystemExit):
-        export.main([str(checkpoint), *flags])
+        minbert.main(["export", str(checkpoint), *flags])
 
     assert "onnxruntime is not installed" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -255,7 +276,7 @@ def test_int8_without_onnxruntime_names_it(checkpoint, tmp_path, capsys):
 
 def test_a_checkpoint_in_int8_is_small_and_has_its_heads(checkpoint, tmp_path, capsys):
     flags = ["--format", "minbert", "--precision", "int8", "--output_dir", str(tmp_path / "int8")]
-    export.main([str(checkpoint), *flags])
+    minbert.main(["export", str(checkpoint), *flags])
 
     printed = capsys.readouterr()
     assert "MinBertForMultiTask with weights in int8, 0.0 MB" in printed.out
@@ -271,8 +292,8 @@ def test_a_checkpoint_in_int8_is_small_and_has_its_heads(checkpoint, tmp_path, c
 def test_a_checkpoint_in_int8_is_exported_in_float32(checkpoint, tmp_path, name):
     small, out = tmp_path / "int8", tmp_path / "out"
     flags = ["--format", "minbert", "--precision", "int8", "--output_dir", str(small)]
-    export.main([str(checkpoint), *flags])
-    export.main([str(small), "--format", name, "--output_dir", str(out)])
+    minbert.main(["export", str(checkpoint), *flags])
+    minbert.main(["export", str(small), "--format", name, "--output_dir", str(out)])
 
     bert, int8 = BertModel.from_pretrained(out), MinBertModel.from_pretrained(small)
     int8.dequantize()
@@ -281,23 +302,16 @@ def test_a_checkpoint_in_int8_is_exported_in_float32(checkpoint, tmp_path, name)
         assert torch.equal(value, expected[key]), key
 
 
-@pytest.mark.parametrize("name", [x for x in export.FORMATS if x not in ("onnx", "minbert")])
+@pytest.mark.parametrize("name", ["bert", "space", "sentence-transformers"])
 def test_a_format_without_int8_names_those_with_it(tmp_path, capsys, name):
     flags = ["--format", name, "--precision", "int8", "--output_dir", str(tmp_path / "out")]
 
     with pytest.raises(SystemExit) as stopped:
-        export.main(["folder", *flags])
+        minbert.main(["export", "folder", *flags])
 
     assert stopped.value.code == 2
     expected = f"--precision int8: not for --format {name}, only for onnx, minbert; leave it out"
     assert expected in capsys.readouterr().err
-
-
-def test_every_format_and_precision_of_the_command_line_has_a_function():
-    declared = {(name, x) for name, precisions in export.FORMATS.items() for x in precisions}
-
-    assert WRITERS.keys() == declared
-    assert {x for _, x in declared} == set(export.PRECISIONS)
 
 
 def test_an_empty_folder_is_filled_and_stays(checkpoint, tmp_path):
@@ -306,7 +320,7 @@ def test_an_empty_folder_is_filled_and_stays(checkpoint, tmp_path):
     folder.mkdir()
     before = folder.stat().st_ino
 
-    export.main([str(checkpoint), "--format", "bert", "--output_dir", str(folder)])
+    minbert.main(["export", str(checkpoint), "--format", "bert", "--output_dir", str(folder)])
 
     assert folder.stat().st_ino == before
     assert {"config.json", "model.safetensors"} <= {path.name for path in folder.iterdir()}
@@ -325,7 +339,7 @@ def test_an_impossible_export_is_one_line(checkpoint, tmp_path, capsys, flags, m
     flags = [flag.format(folder=checkpoint) for flag in flags]
 
     with pytest.raises(SystemExit) as stopped:
-        export.main([str(checkpoint), "--output_dir", str(tmp_path / "out"), *flags])
+        minbert.main(["export", str(checkpoint), "--output_dir", str(tmp_path / "out"), *flags])
 
     (line,) = [x for x in capsys.readouterr().err.splitlines() if x.startswith("minbert export: ")]
     assert stopped.value.code == 1
@@ -335,7 +349,9 @@ def test_an_impossible_export_is_one_line(checkpoint, tmp_path, capsys, flags, m
 
 def test_a_folder_without_a_checkpoint_is_one_line(tmp_path, capsys):
     with pytest.raises(SystemExit):
-        export.main([str(tmp_path), "--format", "bert", "--output_dir", str(tmp_path / "out")])
+        minbert.main(
+            ["export", str(tmp_path), "--format", "bert", "--output_dir", str(tmp_path / "out")]
+        )
 
     assert f"checkpoint='{tmp_path}' cannot be loaded" in capsys.readouterr().err
 
@@ -344,7 +360,9 @@ def test_a_class_with_one_head_is_exported_with_it(tiny_sizes, checkpoint, tmp_p
     MinBertForTokenClassification(MinBertConfig(**tiny_sizes)).save_pretrained(tmp_path / "tags")
     AutoTokenizer.from_pretrained(checkpoint).save_pretrained(tmp_path / "tags")
 
-    export.main([str(tmp_path / "tags"), "--format", "bert", "--output_dir", str(tmp_path / "b")])
+    minbert.main(
+        ["export", str(tmp_path / "tags"), "--format", "bert", "--output_dir", str(tmp_path / "b")]
+    )
 
     assert '"BertForTokenClassification"' in (tmp_path / "b" / "config.json").read_text()
 
@@ -416,7 +434,7 @@ def test_a_tokenizer_cuts_texts_as_the_page_says(long_checkpoint, task):
 @pytest.mark.skipif(not HAS_ONNX, reason="needs pip install -e '.[onnx]'")
 def test_the_code_of_the_page_answers_as_predict(long_checkpoint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    export.main([str(long_checkpoint), "--format", "onnx", "--output_dir", "onnx"])
+    minbert.main(["export", str(long_checkpoint), "--format", "onnx", "--output_dir", "onnx"])
 
     for task in LONG:
         rows, expected = predictions_of(long_checkpoint, task)
@@ -431,7 +449,9 @@ def test_the_code_of_the_page_answers_as_predict(long_checkpoint, tmp_path, monk
 
 
 def test_a_plain_bert_cuts_texts_at_its_positions(checkpoint, tmp_path, tiny_sizes):
-    export.main([str(checkpoint), "--format", "bert", "--output_dir", str(tmp_path / "bert")])
+    minbert.main(
+        ["export", str(checkpoint), "--format", "bert", "--output_dir", str(tmp_path / "bert")]
+    )
 
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "bert")
     tokens = tokenizer("garden " * 99, truncation=True, return_tensors="pt")

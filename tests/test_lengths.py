@@ -20,7 +20,7 @@ from datasets_scripts import (
     load_task,
     train_wordpiece,
 )
-from minbert_cli import check, finetune, predict
+from minbert_cli import __main__ as minbert, check, finetune
 from modeling_minbert import TASKS as TYPES, MinBertConfig, MinBertForMultiTask
 from tests import runs, small_run
 from tests.problem_examples import EXAMPLES
@@ -191,7 +191,7 @@ def test_vectors_are_made_of_the_same_tokens(run, model, rows):
 
 
 def test_a_command_reads_as_many_tokens(run, rows, capsys):
-    predict.main([str(run), "--task", "good", *(row["a"] for row in rows)])
+    minbert.main(["predict", str(run), "--task", "good", *(row["a"] for row in rows)])
 
     lines = capsys.readouterr().out.splitlines()[1:]
     assert [line.split("\t")[0] for line in lines] == [row["is_good"] for row in rows]

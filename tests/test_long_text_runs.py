@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from minbert_cli import finetune, predict
+from minbert_cli import __main__ as minbert, finetune
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 
@@ -133,7 +133,7 @@ def test_the_program_embeds_long_texts(run, tmp_path):
     file.write_text("\n".join(texts), encoding="utf-8")
 
     flags = ["--embed", str(path), "--file", str(file), "--pooling", "mean"]
-    predict.main([str(run), *flags, "--truncation", "windows", "--precision", "float32"])
+    minbert.main(["predict", str(run), *flags, "--truncation", "windows", "--precision", "float32"])
 
     model = MinBertForMultiTask.from_pretrained(run)
     expected = model.encode(texts, pooling="mean", truncation="windows")

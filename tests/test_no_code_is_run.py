@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import BertTokenizer
 
-from minbert_cli import embeddings, export, finetune, predict, pretrain
+from minbert_cli import __main__ as minbert, pretrain
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from tests import small_run
 from tests.runs import write_pretraining
@@ -90,13 +90,13 @@ def write_recipe(folder, name, checkpoint):
 
 
 COMMANDS = {
-    "predict": (predict, ["{checkpoint}", "--task", "tone"]),
-    "embed": (predict, ["{checkpoint}", "--embed", "vectors.npy"]),
-    "export": (export, ["{checkpoint}", "--format", "space", "--output_dir", "exported"]),
-    "embeddings": (embeddings, ["{checkpoint}", "--sts", "sts", "--sts_dir", "."]),
-    "finetune": (finetune, ["{recipe}"]),
-    "pretrain": (pretrain, ["{recipe}"]),
-    "tokenizer": (pretrain, ["{recipe}"]),
+    "predict": ("predict", ["{checkpoint}", "--task", "tone"]),
+    "embed": ("predict", ["{checkpoint}", "--embed", "vectors.npy"]),
+    "export": ("export", ["{checkpoint}", "--format", "space", "--output_dir", "exported"]),
+    "embeddings": ("embeddings", ["{checkpoint}", "--sts", "sts", "--sts_dir", "."]),
+    "finetune": ("finetune", ["{recipe}"]),
+    "pretrain": ("pretrain", ["{recipe}"]),
+    "tokenizer": ("pretrain", ["{recipe}"]),
 }
 
 
@@ -115,7 +115,8 @@ def run(checkpoint, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"y\n" * 9)))
         try:
-            program.main([word.format(checkpoint=checkpoint, recipe=recipe) for word in words])
+            filled = [word.format(checkpoint=checkpoint, recipe=recipe) for word in words]
+            minbert.main([program, *filled])
         except SystemExit as stop:
             return stop.code
         return 0
@@ -217,7 +218,7 @@ def test_a_resumed_run_runs_no_code_of_its_checkpoint(tmp_path, monkeypatch, nam
 @pytest.mark.slow
 def test_an_exported_page_brings_the_code_that_it_runs(checkpoint, tmp_path):
     space = tmp_path / "space"
-    export.main([str(checkpoint), "--format", "space", "--output_dir", str(space)])
+    minbert.main(["export", str(checkpoint), "--format", "space", "--output_dir", str(space)])
     (space / "model" / "multitask.py").write_text(CODE.format(mark="mark"))
     loaded = (
         "import modeling_minbert; from transformers import AutoModelForSequenceClassification\n"

@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 import yaml
 
-from minbert_cli import embeddings, finetune, predict, pretrain
+from minbert_cli import __main__ as minbert, embeddings, finetune, predict, pretrain
 from minbert_cli.experiments import program as experiments
 from tests import small_run
 from tests.runs import write_pretraining
@@ -44,7 +44,7 @@ def run(program, *argv):
     """Run a program; return its output."""
     printed = StringIO()
     with redirect_stdout(printed):
-        program.main([str(word) for word in argv])
+        minbert.main([program.__name__.rpartition(".")[2], *map(str, argv)])
     return printed.getvalue()
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import BertTokenizer
 
-from minbert_cli import predict
+from minbert_cli import __main__ as minbert
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 
 WORDS = ["a", "bird", "cat", "dog", "is", "mat", "ran", "sat", "the", "tree"]
@@ -53,7 +53,7 @@ def run(checkpoint, capsys, monkeypatch):
     def run(*argv, stdin="", folder=checkpoint[0]):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         flags = ["--device", "cpu", "--precision", "float32"]
-        predict.main([str(folder), *map(str, argv), *flags])
+        minbert.main(["predict", str(folder), *map(str, argv), *flags])
         return capsys.readouterr()
 
     return run

@@ -21,7 +21,7 @@ from sklearn.metrics import (
 from transformers import pipeline
 
 from datasets_scripts import FORMATS
-from minbert_cli import finetune, predict
+from minbert_cli import __main__ as minbert, finetune
 from minbert_cli.experiments.compare import compare
 from modeling_minbert import TASKS, MinBertForMultiTask, heads
 from modeling_minbert.calibration import best_f1_threshold
@@ -295,7 +295,7 @@ def test_a_table_has_a_column_for_each_target(run, capsys):
     several = pipeline("minbert-multi-task", model=model, trust_remote_code=True, device="cpu")
 
     flags = ("--task", "own", "--format", "csv", "--precision", "float32")
-    predict.main([model, *texts, *flags])
+    minbert.main(["predict", model, *texts, *flags])
 
     table = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     assert list(table[0]) == ["price", "age", "text"]
@@ -312,15 +312,15 @@ def test_a_command_takes_a_context_with_its_choices(run, capsys, tmp_path):
     argv = [str(run[1] / "out"), "--task", "own", "--format", "jsonl"]
     (tmp_path / "rows.tsv").write_text("the river is fine\tso good\tso bad\n" * 2)
 
-    predict.main([*argv, "--file", str(tmp_path / "rows.tsv"), "--lines"])
+    minbert.main(["predict", *argv, "--file", str(tmp_path / "rows.tsv"), "--lines"])
     from_file = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    predict.main([*argv, "the river is fine", "so good", "so bad"])
+    minbert.main(["predict", *argv, "the river is fine", "so good", "so bad"])
     from_arguments = json.loads(capsys.readouterr().out)
 
     for row in from_file:
         assert row | {"score": pytest.approx(row["score"], abs=1e-4)} == from_arguments
     assert from_arguments.keys() == {"choice", "index", "score", "text1", "choices"}
     with pytest.raises(SystemExit, match="1"):
-        predict.main([*argv, "the river is fine", "so good"])
+        minbert.main(["predict", *argv, "the river is fine", "so good"])
     message = "row 1 has 2 text(s), but the task takes a context and at least two"
     assert message in capsys.readouterr().err

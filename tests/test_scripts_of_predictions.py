@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import BertTokenizer
 
-from minbert_cli import predict
+from minbert_cli import __main__ as minbert
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 
 ODD = {
@@ -40,7 +40,7 @@ def run(checkpoint, texts, output):
     lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
     source.write_text(lines, encoding="utf-8")
     flags = ["--file", str(source), "--text_columns", "text", "--output", str(output)]
-    predict.main([str(checkpoint), *flags, "--device", "cpu"])
+    minbert.main(["predict", str(checkpoint), *flags, "--device", "cpu"])
     content = output.read_bytes().decode("utf-8")
     if output.suffix == ".jsonl":
         return [json.loads(line)["text"] for line in content.split("\n")[:-1]]

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizer
 from transformers.utils import logging
 
-from minbert_cli import predict
+from minbert_cli import __main__ as minbert
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 
 WORDS = ["a", "bird", "cat", "dog", "is", "not", "on", "query", "sat", "the", "tree", ":"]
@@ -239,7 +239,7 @@ def test_the_command_searches_as_the_folder_says(
     (tmp_path / "corpus.txt").write_text("\n".join(lines))
 
     flags = ["--corpus", str(tmp_path / "corpus.txt"), "--top_k", "4", "--format", "jsonl"]
-    predict.main([str(folder), *flags, "--query", "a cat", "--precision", "float32"])
+    minbert.main(["predict", str(folder), *flags, "--query", "a cat", "--precision", "float32"])
 
     hits = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     query = embed(bert, tokenizer, ["a cat"], "query : ")

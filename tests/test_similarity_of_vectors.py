@@ -1,4 +1,4 @@
-"""Vectors are compared in float32 or better, and packed bits by the bits in which they differ."""
+"""Vectors are compared in float32 or better."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,6 @@ from torch.testing import assert_close
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 from sentence_vectors import (
     community_detection,
-    most_similar_pair,
     paraphrase_mining,
     semantic_search,
 )
@@ -31,14 +30,6 @@ def compare_all(name, first, second):
     """Compare all pairs by a formula, in float64."""
     rows = [[FORMULAS[name](u, v) for v in second.double()] for u in first.double()]
     return torch.tensor(rows)
-
-
-def unpack(packed):
-    """Return the bits of packed vectors as they were before, which numpy can do alone."""
-    array = np.asarray(packed)
-    # int8 is the format of sentence-transformers that subtracts 128
-    array = array if array.dtype == np.uint8 else (array.astype(np.int16) + 128).astype(np.uint8)
-    return np.unpackbits(array, axis=1)
 
 
 @pytest.fixture
@@ -130,35 +121,17 @@ def test_a_search_ranks_by_the_similarity_asked_for(name, max_scores):
     assert torch.equal(hits.indices, expected.indices[:, :7])
 
 
-@pytest.mark.parametrize("max_scores", [1, 50, 10_000])
-@pytest.mark.parametrize("kind", ["ubinary", "binary"])
-def test_packed_bits_are_searched_by_the_bits_in_which_they_differ(kind, max_scores):
-    bits = np.random.default_rng(0).integers(0, 2, (33, 64)).astype(np.uint8)
-    packed = np.packbits(bits, axis=1)
-    if kind == "binary":  # as `quantize_embeddings` of sentence-transformers makes them
-        packed = (packed.astype(np.int16) - 128).astype(np.int8)
-    queries, corpus = packed[:5], packed
-
-    hits = semantic_search(queries, corpus, top_k=33, similarity="hamming", max_scores=max_scores)
-
-    differing = (unpack(queries)[:, None] != unpack(corpus)[None]).sum(axis=2)
-    order = np.argsort(differing, axis=1, kind="stable")
-    assert hits.indices.tolist() == order.tolist()
-    assert hits.scores.tolist() == (-np.take_along_axis(differing, order, 1)).tolist()
-
-
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 @pytest.mark.parametrize(
     "compare",
     [
         lambda vectors: semantic_search(vectors, vectors),
         paraphrase_mining,
-        most_similar_pair,
         community_detection,
     ],
 )
 def test_bytes_are_not_compared_as_numbers(dtype, compare):
-    with pytest.raises(ValueError, match=r"8-bit.*similarity='hamming'.*float32"):
+    with pytest.raises(ValueError, match=r"8-bit.*packed bits: unpack these, or convert"):
         compare(np.arange(12, dtype=dtype).reshape(3, 4))
 
 
@@ -166,7 +139,7 @@ def test_a_model_does_not_compare_bytes_as_numbers(make_model):
     packed = torch.arange(12, dtype=torch.uint8).reshape(3, 4)
 
     for compare in (make_model("dot").similarity, make_model("cosine").similarity_pairwise):
-        with pytest.raises(ValueError, match=r"8-bit.*semantic_search"):
+        with pytest.raises(ValueError, match=r"8-bit.*packed bits"):
             compare(packed, packed)
 
 
@@ -179,7 +152,6 @@ def test_integers_of_other_sizes_are_numbers():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"similarity": "hamming"}, "similarity='hamming' needs packed bits"),
         ({"similarity": "cosin"}, "unknown similarity 'cosin'; known: cosine, dot"),
     ],
 )

@@ -13,7 +13,7 @@ from datasets import Dataset
 from torch.testing import assert_close
 from transformers import BertTokenizer
 
-from minbert_cli import finetune, predict
+from minbert_cli import __main__ as minbert, finetune
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from tests import small_run
 
@@ -65,7 +65,7 @@ def run(trained, capsys, monkeypatch):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         capsys.readouterr()
         flags = ["--device", "cpu", "--precision", "float32", "--format", "jsonl"]
-        predict.main([str(trained / "out"), *map(str, argv), *flags])
+        minbert.main(["predict", str(trained / "out"), *map(str, argv), *flags])
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
     return run
@@ -135,9 +135,9 @@ def test_a_flag_names_other_columns(run, model, tmp_path):
     path = tmp_path / "pairs.csv"
     path.write_text("x,left,right\n1,the song,a song\n2,the river,a story\n")
 
-    rows = run("--task", "pairs", "--file", path, "--text_columns", "left", "right")
+    rows = run("--task", "pairs", "--file", path, "--text_columns", "left,right")
     alone = run("--task", "moods", "--file", path, "--text_columns", "right")
-    both = run("--task", "all", "--file", path, "--text_columns", "left", "right")
+    both = run("--task", "all", "--file", path, "--text_columns", "left,right")
 
     assert [row["text2"] for row in rows] == ["a song", "a story"]
     assert [row["text"] for row in alone] == ["a song", "a story"]
@@ -304,7 +304,9 @@ def test_rows_of_other_kinds_are_read_from_tables(kinds, tmp_path, name):
     output = tmp_path / "found.jsonl"
 
     argv = ["--task", task, "--file", tmp_path / name, "--output", output]
-    predict.main([str(kinds), *map(str, argv), "--device", "cpu", "--precision", "float32"])
+    minbert.main(
+        ["predict", str(kinds), *map(str, argv), "--device", "cpu", "--precision", "float32"]
+    )
 
     (found,) = map(json.loads, output.read_text().splitlines())
     (expected,) = MinBertForMultiTask.from_pretrained(kinds).eval().predict(task, [row])

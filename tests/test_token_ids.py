@@ -5,7 +5,7 @@ import json
 import pytest
 from transformers import BertTokenizer
 
-from minbert_cli import embeddings, export, predict, pretrain
+from minbert_cli import __main__ as minbert, pretrain
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 
 SIZES = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -47,19 +47,19 @@ def test_models_refuse_it(checkpoint, kind):
 @pytest.mark.parametrize(
     ("program", "flags"),
     [
-        (predict, ["a cat", "--device", "cpu"]),
-        (predict, ["a cat", "--device", "cpu", "--embed", "out/vectors.npy"]),
-        (embeddings, ["--sts", "sample_sts", "--device", "cpu"]),
-        (export, ["--format", "bert", "--output_dir", "out"]),
-        (export, ["--format", "sentence-transformers", "--output_dir", "out"]),
-        (export, ["--format", "space", "--output_dir", "out"]),
+        ("predict", ["a cat", "--device", "cpu"]),
+        ("predict", ["a cat", "--device", "cpu", "--embed", "out/vectors.npy"]),
+        ("embeddings", ["--sts", "sample_sts", "--device", "cpu"]),
+        ("export", ["--format", "bert", "--output_dir", "out"]),
+        ("export", ["--format", "sentence-transformers", "--output_dir", "out"]),
+        ("export", ["--format", "space", "--output_dir", "out"]),
     ],
 )
 def test_programs_refuse_it(checkpoint, monkeypatch, capsys, program, flags):
     monkeypatch.chdir(checkpoint.parent)
 
     with pytest.raises(SystemExit):
-        program.main([str(checkpoint), *flags])
+        minbert.main([program, str(checkpoint), *flags])
 
     assert MESSAGE in capsys.readouterr().err
     assert not (checkpoint.parent / "out").exists()
@@ -99,7 +99,7 @@ def test_an_empty_tokenizer_is_named(checkpoint, capsys, content):
     with pytest.raises(ValueError, match=f"{checkpoint}: cannot read its tokenizer"):
         MinBertModel.from_pretrained(checkpoint).encode("a cat")
     with pytest.raises(SystemExit):
-        predict.main([str(checkpoint), "a cat", "--device", "cpu"])
+        minbert.main(["predict", str(checkpoint), "a cat", "--device", "cpu"])
     error = capsys.readouterr().err
     assert f"checkpoint='{checkpoint}' cannot be loaded" in error or "tokenizer.json" in error
     assert ": 'added_tokens'" not in error

@@ -6,7 +6,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from datasets_scripts import train_wordpiece
-from minbert_cli import check, export, finetune, pretrain
+from minbert_cli import __main__ as minbert, check, finetune, pretrain
 from modeling_minbert import MinBertConfig, MinBertModel
 from tests import small_run
 
@@ -56,7 +56,7 @@ def test_a_cased_vocabulary_alone_keeps_the_case(save, tmp_path, capsys):
     assert "[UNK]" not in capsys.readouterr().out
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     assert tokenizer.tokenize("The Film") == ["The", "Film"]
-    export.main([str(start), "--format", "bert", "--output_dir", str(tmp_path / "bert")])
+    minbert.main(["export", str(start), "--format", "bert", "--output_dir", str(tmp_path / "bert")])
     assert AutoTokenizer.from_pretrained(tmp_path / "bert").tokenize("The Film") == ["The", "Film"]
     assert MinBertModel.from_pretrained(start).tokenizer.tokenize("The Film") == ["The", "Film"]
 

@@ -20,7 +20,7 @@ from transformers import (
 )
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-from minbert_cli import predict
+from minbert_cli import __main__ as minbert, predict
 from modeling_minbert import (
     MinBertConfig,
     MinBertForMaskedLM,
@@ -76,7 +76,7 @@ def change_weights(folder, change):
 def test_predicting_with_several_tasks_asks_which_one(save, capsys, more):
     folder = save({"tone": TONE, **more})
     with pytest.raises(SystemExit) as stopped:
-        predict.main([str(folder), "a cat", "--device", "cpu"])
+        minbert.main(["predict", str(folder), "a cat", "--device", "cpu"])
     out, error = capsys.readouterr()
 
     assert stopped.value.code
@@ -88,9 +88,9 @@ def test_predicting_with_several_tasks_asks_which_one(save, capsys, more):
 @pytest.mark.parametrize("more", [{}, {"words": {"problem_type": "masked_lm"}}])
 def test_the_only_task_that_predicts_texts_needs_no_name(save, capsys, more):
     folder = save({"tone": TONE, **more})
-    predict.main([str(folder), "a cat", "--device", "cpu"])
+    minbert.main(["predict", str(folder), "a cat", "--device", "cpu"])
     own = capsys.readouterr().out
-    predict.main([str(folder), "a cat", "--device", "cpu", "--task", "tone"])
+    minbert.main(["predict", str(folder), "a cat", "--device", "cpu", "--task", "tone"])
 
     assert own == capsys.readouterr().out
 
@@ -233,10 +233,10 @@ def test_embeddings_of_tasks_that_differ_ask_which_one(
     monkeypatch.chdir(tmp_path)
     texts = ["a cat", "a dog", "--device", "cpu"]
     alike = save({"near": NEAR, "far": NEAR, "tone": TONE}, "alike")
-    predict.main([str(alike), *texts, *mode])
+    minbert.main(["predict", str(alike), *texts, *mode])
     other = save({"near": NEAR, "far": {**NEAR, **fields}, "tone": TONE}, "other")
     with pytest.raises(SystemExit):
-        predict.main([str(other), *texts, *mode])
+        minbert.main(["predict", str(other), *texts, *mode])
     assert "that make different vectors, far, near: name one with --task" in capsys.readouterr().err
-    predict.main([str(other), *texts, *mode, "--task", "far"])
-    predict.main([str(other), *texts, *mode, "--pooling", "mean"])
+    minbert.main(["predict", str(other), *texts, *mode, "--task", "far"])
+    minbert.main(["predict", str(other), *texts, *mode, "--pooling", "mean"])

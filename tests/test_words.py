@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from transformers import AutoModelForTokenClassification, pipeline
 
-from minbert_cli import check, finetune, predict
+from minbert_cli import __main__ as minbert, check, finetune
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 
@@ -144,8 +144,8 @@ def test_the_command_reads_such_words_from_a_file(trained, tmp_path):
     command = [model.name_or_path, "--task", "Chinese_words", "--output", str(output), "--file"]
 
     with pytest.raises(SystemExit):
-        predict.main([model.name_or_path, "--task", "Chinese_words", "王明住在北京。"])
-    predict.main([*command, str(tmp_path / "new.conll")])
+        minbert.main(["predict", model.name_or_path, "--task", "Chinese_words", "王明住在北京。"])
+    minbert.main(["predict", *command, str(tmp_path / "new.conll")])
 
     lines = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
     assert [line["words"] for line in lines] == [["上海", "在"], ["王明"]]

@@ -70,7 +70,4 @@ from .training.checks import (
     list_metrics as list_metrics,
 )
 from .training.multitask import MultiTaskTrainer as MultiTaskTrainer
-from .training.resuming import (
-    last_complete_checkpoint as last_complete_checkpoint,
-    load_pretrained as load_pretrained,
-)
+from .training.resuming import last_complete_checkpoint as last_complete_checkpoint

@@ -4,12 +4,13 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 
 from minbert_cli import __main__ as minbert
-from minbert_cli.new import TYPES
+from minbert_cli.new import Type
 from modeling_minbert import TASKS
 
 TEXTS = [f"This is the text with number {n} of all" for n in range(40)]
@@ -234,4 +235,4 @@ def test_rows_in_one_json_value_are_refused_unless_they_are_questions(capsys):
 
 
 def test_every_type_but_those_of_pre_training_has_recipes():
-    assert set(TYPES) == {name for name, kind in TASKS.items() if not kind.is_pretraining}
+    assert set(get_args(Type)) == {name for name, kind in TASKS.items() if not kind.is_pretraining}

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from minbert_cli import recipes
+from minbert_cli import __main__ as minbert, recipes
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_the_list_has_every_recipe_with_its_first_line(capsys):
-    recipes.main([])
+    minbert.main(["recipes"])
 
     text = capsys.readouterr().out
     assert all(f"  {name} " in text for name in recipes.list_recipes())
@@ -27,19 +27,19 @@ def test_a_recipe_begins_with_its_description(name):
 
 
 def test_a_recipe_is_printed(capsys):
-    recipes.main(["glue/cola"])
+    minbert.main(["recipes", "glue/cola"])
 
     assert capsys.readouterr().out == (ROOT / "recipes/glue/cola.yaml").read_text("utf-8")
 
 
 def test_a_copy_never_replaces_a_file(tmp_path, capsys):
     target = tmp_path / "mine.yaml"
-    recipes.main(["glue/cola", "--copy", str(target)])
+    minbert.main(["recipes", "glue/cola", "--copy", str(target)])
     written = target.read_text("utf-8")
     target.write_text("mine", "utf-8")
 
     with pytest.raises(SystemExit) as stopped:
-        recipes.main(["glue/cola", "--copy", str(target)])
+        minbert.main(["recipes", "glue/cola", "--copy", str(target)])
 
     assert written == (ROOT / "recipes/glue/cola.yaml").read_text("utf-8")
     assert target.read_text("utf-8") == "mine"
@@ -48,7 +48,7 @@ def test_a_copy_never_replaces_a_file(tmp_path, capsys):
 
 
 def test_the_list_does_not_wait_for_torch():
-    code = "import sys; from minbert_cli import recipes; recipes.main([])"
+    code = "import sys; from minbert_cli.__main__ import main; main(['recipes'])"
     code += "; assert 'torch' not in sys.modules"
 
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)

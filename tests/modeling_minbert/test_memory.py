@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
-from minbert_cli import finetune, predict, pretrain
+from minbert_cli import __main__ as minbert, finetune, pretrain
 from minbert_cli.checkpoints import new_config
 from modeling_minbert import MinBertConfig, MinBertForMaskedLM, MinBertForMultiTask, MinBertModel
 from modeling_minbert.cpu import check_memory, count_parameters, machine_memory
@@ -100,7 +100,7 @@ def test_a_checkpoint_with_such_sizes_is_one_line(build_multitask, tasks, tmp_pa
     with pytest.raises(ValueError, match=f"{name}={HUGE.get(name, 10**12)}"):
         MinBertForMultiTask.from_pretrained(tmp_path)
     with pytest.raises(SystemExit):
-        predict.main([str(tmp_path), "a cat", "--device", "cpu"])
+        minbert.main(["predict", str(tmp_path), "a cat", "--device", "cpu"])
     error = capsys.readouterr().err
     assert f"{name}={HUGE.get(name, 10**12)}" in error
     assert error.count("minbert predict: error: checkpoint=") == 1

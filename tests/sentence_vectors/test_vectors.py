@@ -9,7 +9,6 @@ from torch.testing import assert_close
 from sentence_vectors import (
     as_vectors,
     community_detection,
-    most_similar_pair,
     paraphrase_mining,
     semantic_search,
 )
@@ -88,7 +87,7 @@ def test_the_most_similar_pair_is_the_planted_one():
     vectors = draw(3000, 24)
     vectors[2741] = vectors[17] * 3 + 0.01 * draw(1, 24, seed=5)[0]
 
-    score, first, second = most_similar_pair(vectors)
+    ((score,), (first,), (second,)) = paraphrase_mining(vectors, max_pairs=1)
 
     assert (first, second) == (17, 2741)
     assert 0.99 < score < 1

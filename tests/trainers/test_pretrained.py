@@ -4,9 +4,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from minbert_cli.checkpoints import load_pretrained
 from modeling_minbert import MinBertConfig, MinBertForMaskedLM, MinBertForMultiTask, MinBertModel
 from tests.trainers import tiny
-from trainers import load_pretrained
 
 NEW = {"again": {"problem_type": "paraphrase"}}
 

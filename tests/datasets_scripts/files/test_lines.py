@@ -11,7 +11,7 @@ import pytest
 
 from datasets_scripts.conll_squad import read_conll, read_squad
 from datasets_scripts.readers import FileFormat, read_records
-from minbert_cli.texts import Source
+from minbert_cli.texts import decode_lines
 
 MILLION = 1_000_000
 ZSTANDARD = partial(pa.compress, codec="zstd", asbytes=True)
@@ -53,7 +53,10 @@ READERS = {
         b'{"question": "a"}\n{"question": "a"}\n{"question": "',
         lambda path: read_squad(path, ("question",)),
     ),
-    "sentences.txt": (b"x\ny\n", lambda path: Source(str(path), path=path).lines()),
+    "sentences.txt": (
+        b"x\ny\n",
+        lambda path: decode_lines(io.BytesIO(path.read_bytes()), str(path)),
+    ),
 }
 
 
