@@ -61,7 +61,7 @@ def predict(
     precision: Precision = "auto",
     embed: Annotated[
         Path | None,
-        typer.Option(parser=to_path, help="write embeddings: .npy, or .jsonl with the texts"),
+        typer.Option(parser=to_path, help="write embeddings, as .npy"),
     ] = None,
     corpus: Annotated[
         Path | None,
@@ -72,14 +72,6 @@ def predict(
         typer.Option(help="text to search for, repeatable; by default the texts"),
     ] = None,
     top_k: Annotated[int, typer.Option("--top_k", min=1, help="results of a query")] = 5,
-    pairs: Annotated[
-        int | None, typer.Option(min=1, help="number of most similar pairs to find")
-    ] = None,
-    communities: Annotated[bool, typer.Option("--communities", help="group similar texts")] = False,
-    threshold: Annotated[
-        float, typer.Option(min=-1, max=1, help="lowest cosine with the center of a community")
-    ] = 0.75,
-    min_size: Annotated[int, typer.Option("--min_size", min=1, help="smallest community")] = 2,
     format: Annotated[  # noqa: A002  the name of the flag
         Literal["tsv", "csv", "jsonl"] | None,
         typer.Option(help="format of the output; by default that of --output, else tsv"),
@@ -88,7 +80,7 @@ def predict(
         Path | None, typer.Option(parser=to_path, help="file; by default the standard output")
     ] = None,
 ) -> None:
-    """Predict, embed, search, or find similar sentences.
+    """Predict, embed, or search texts.
 
     \b
     minbert predict CHECKPOINT --task sst "a text" "another one"
@@ -99,8 +91,6 @@ def predict(
     minbert predict CHECKPOINT --task all --file texts.txt               # or --task sst,topics
     minbert predict CHECKPOINT --embed vectors.npy --file sentences.txt
     minbert predict CHECKPOINT --corpus sentences.txt --query "text to look for"
-    minbert predict CHECKPOINT --pairs 10 --file sentences.txt           # the most similar pairs
-    minbert predict CHECKPOINT --communities --file sentences.txt        # groups of similar ones
 
     Texts come from the command line, a file, or the standard input: one per line; the two texts of
     a pair, or a context and its choices, are separated by tabs. Tables are read as in training: the
@@ -127,18 +117,16 @@ def predict(
 
 def check_flags(args: SimpleNamespace) -> None:
     """Refuse combinations of flags that have no meaning."""
-    modes = ("embed", "corpus", "pairs", "communities")
-    chosen = [f"--{name}" for name in modes if getattr(args, name)]
     written = [path for path in (args.output, args.embed) if path and path.is_file()]
     read = [path for path in (args.file, args.corpus) if path and path.exists()]
     mistakes = {
-        f"{' and '.join(chosen)} exclude each other; leave one out": len(chosen) > 1,
+        "--embed and --corpus exclude each other; leave one out": args.embed and args.corpus,
         f"texts are given, and --file {args.file}; leave one out": args.texts and args.file,
-        f"--embed {args.embed}: name a file that ends in .npy or .jsonl": (
-            args.embed and args.embed.suffix not in (".npy", ".jsonl")
+        f"--embed {args.embed}: name a file that ends in .npy": (
+            args.embed and args.embed.suffix != ".npy"
         ),
         f"--truncation {args.truncation} is for embeddings; a task keeps what its recipe says": (
-            args.truncation and not chosen
+            args.truncation and not (args.embed or args.corpus)
         ),
         f"the output would replace {args.file or args.corpus}, which is read": any(
             path.samefile(other) for path in written for other in read

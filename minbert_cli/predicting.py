@@ -1,4 +1,4 @@
-"""What ``minbert predict`` computes: predictions, vectors, search, pairs and communities."""
+"""What ``minbert predict`` computes: predictions, vectors, and searches."""
 
 import csv
 import json
@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import TextIOWrapper
 from types import SimpleNamespace
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 import numpy as np
 from torch import Tensor
@@ -62,15 +62,6 @@ def choose_reader(specs: Sequence[Any], source: Source) -> Any:
     return singles[0]
 
 
-def describe_choice(names: Sequence[str], specs: Mapping[str, Any]) -> str:
-    """State which tasks are predicted, and which are not."""
-    others = [name for name in specs if name not in names]
-    kinds = " or ".join(dict.fromkeys(specs[name].row_kind for name in others))
-    take = "takes" if len(others) == 1 else "take"
-    left_out = f"; not {', '.join(others)}, which {take} {kinds}" if others else ""
-    return f"predicting {', '.join(names)}{left_out}"
-
-
 def join(
     predictions: Iterator[dict[str, Any]], texts: Iterator[Row], *, nested: bool
 ) -> Iterator[Row]:
@@ -108,13 +99,21 @@ def predict(model: Any, args: SimpleNamespace) -> Iterator[Row]:
     if not isinstance(model, MinBertForMultiTask):
         raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
             f"checkpoint={args.checkpoint!r} has no tasks to predict; it has vectors: give "
-            "--embed, --corpus, --pairs or --communities"
+            "--embed or --corpus"
         )
     source = Source.open(args)
     progress = show_progress(args)
     names = parse_names(args.task, model.config.tasks or {})
     if names is None:
-        task = args.task or only_task(model, args.checkpoint)
+        task = args.task
+        if task is None:
+            several = model.choose_tasks([]) or list(model.config.tasks or ())
+            if len(several) > 1:
+                raise ValueError(
+                    f"checkpoint={args.checkpoint!r} has several tasks, {', '.join(several)}: name "
+                    "one or several with --task, or --task all for those that take the texts"
+                )
+            task = str(several[0])
         rows = source.rows(model.config.task(task))
         predictions: Any = model.predict_stream(task, rows, show_progress=progress)
         return (
@@ -125,20 +124,13 @@ def predict(model: Any, args: SimpleNamespace) -> Iterator[Row]:
     rows = source.rows(choose_reader([*specs.values()], source))
     chosen = model.choose_tasks(rows[:1], names or None)
     if not names:
-        print(describe_choice(chosen, specs), file=sys.stderr)
+        others = [name for name in specs if name not in chosen]
+        kinds = " or ".join(dict.fromkeys(specs[name].row_kind for name in others))
+        take = "takes" if len(others) == 1 else "take"
+        left_out = f"; not {', '.join(others)}, which {take} {kinds}" if others else ""
+        print(f"predicting {', '.join(chosen)}{left_out}", file=sys.stderr)
     predictions = model.predict_all_stream(rows, chosen, show_progress=progress)
     return join(predictions, map(name_texts, rows), nested=choose_format(args) == "jsonl")
-
-
-def only_task(model: Any, checkpoint: str) -> str:
-    """Return the task that predicts texts; if there are several, nobody has said which one."""
-    names = model.choose_tasks([]) or list(model.config.tasks)
-    if len(names) > 1:
-        raise ValueError(
-            f"checkpoint={checkpoint!r} has several tasks, {', '.join(names)}: name one or several "
-            "with --task, or --task all for those that take the texts"
-        )
-    return str(names[0])
 
 
 def check_vectors(model: Any, args: SimpleNamespace) -> None:
@@ -185,70 +177,26 @@ def show_progress(args: SimpleNamespace) -> bool | None:
     return None if sys.stderr.isatty() and separate else False
 
 
-def embed(
-    model: Any,
-    args: SimpleNamespace,
-    texts: Sequence[str],
-    kind: Literal["text", "query", "document"] = "text",
-) -> Tensor:
-    """Return the embeddings of all texts, (n, D), with the prompt of their kind."""
+def search(model: Any, args: SimpleNamespace) -> list[Row]:
+    """Return the nearest texts of a corpus for each query."""
+    from sentence_vectors import semantic_search  # most calls predict
+
+    columns = find_task(model, args)
+    queries = check_texts(args.query) if args.query else Source.open(args).singles(columns)[0]
+    corpus, lines = Source.open(args, args.corpus).singles(columns)
     options = {"task": args.task, "pooling": args.pooling, "truncation": args.truncation}
-    encode = model.encode if kind == "text" else getattr(model, f"encode_{kind}")
-    return encode(texts, **options, show_progress=show_progress(args))
-
-
-def write_vectors(model: Any, args: SimpleNamespace, texts: Sequence[str]) -> None:
-    """Write embeddings to a file, completely or not at all."""
-    vectors = embed(model, args, texts).numpy()
-    with replaced_when_done(args.embed) as path:
-        if args.embed.suffix == ".npy":
-            np.save(path, vectors)
-            return
-        with path.open("w", encoding="utf-8") as file:
-            for text, vector in zip(texts, vectors.tolist(), strict=True):
-                file.write(json.dumps({"text": text, "embedding": vector}) + "\n")
-
-
-def search(model: Any, args: SimpleNamespace, queries: Sequence[str]) -> Iterator[Row]:
-    """Yield the nearest sentences of a corpus for each query."""
-    corpus, lines = Source.open(args, args.corpus).singles(find_task(model, args))
-    known = embed(model, args, corpus, "document").to(model.device)
-    asked = embed(model, args, queries, "query")
+    options["show_progress"] = show_progress(args)
+    known = model.encode_document(corpus, **options).to(model.device)
+    asked = model.encode_query(queries, **options)
     # that of the checkpoint is for its own vectors, not for those of a task
     similarity: Any = "cosine" if args.task else model.similarity_fn_name
-    from sentence_vectors import semantic_search  # here and below: most calls predict
-
     hits = semantic_search(asked, known, top_k=args.top_k, similarity=similarity)
+    rows = []
     for query, scores, places in zip(queries, *map(Tensor.tolist, hits), strict=True):
         for rank, (score, place) in enumerate(zip(scores, places, strict=True), start=1):
             line = {"line": lines[place], "text": corpus[place]}
-            yield {"query": query, "rank": rank, "score": score, **line}
-
-
-def find_pairs(
-    model: Any, args: SimpleNamespace, texts: Sequence[str], lines: Sequence[int]
-) -> Iterator[Row]:
-    """Yield the most similar pairs."""
-    vectors = embed(model, args, texts).to(model.device)
-    from sentence_vectors import paraphrase_mining
-
-    pairs = paraphrase_mining(vectors, max_pairs=args.pairs)
-    for score, first, second in zip(*map(Tensor.tolist, pairs), strict=True):
-        places = {"line1": lines[first], "line2": lines[second]}
-        yield {"score": score, **places, "text1": texts[first], "text2": texts[second]}
-
-
-def find_communities(
-    model: Any, args: SimpleNamespace, texts: Sequence[str], lines: Sequence[int]
-) -> Iterator[Row]:
-    """Yield sentences by community, the largest first; those in none come last."""
-    vectors = embed(model, args, texts)
-    from sentence_vectors import community_detection
-
-    groups = community_detection(vectors, threshold=args.threshold, min_size=args.min_size)
-    numbers = {member: number for number, members in enumerate(groups) for member in members}
-    for place in sorted(range(len(texts)), key=lambda place: numbers.get(place, len(groups))):
-        yield {"community": numbers.get(place), "line": lines[place], "text": texts[place]}
+            rows.append({"query": query, "rank": rank, "score": score, **line})
+    return rows
 
 
 def write_rows(rows: Iterable[Row], file: IO[str], form: str) -> None:
@@ -314,19 +262,6 @@ def to_cell(value: Any, form: str) -> str:
     )
 
 
-def find(model: Any, args: SimpleNamespace) -> Iterable[Row]:
-    """Read the texts, and return the result rows of the requested mode."""
-    if args.query:
-        return list(search(model, args, check_texts(args.query)))
-    if args.corpus is None and args.pairs is None and not args.communities:
-        return predict(model, args)
-    texts, lines = Source.open(args).singles(find_task(model, args))
-    if args.corpus is not None:
-        return list(search(model, args, texts))
-    compute = find_communities if args.pairs is None else find_pairs
-    return list(compute(model, args, texts, lines))
-
-
 def find_task(model: Any, args: SimpleNamespace) -> Any:
     """Return the task whose columns tables have, for embeddings; None without one."""
     tasks = getattr(model.config, "tasks", None) or {}
@@ -362,9 +297,13 @@ def run(args: SimpleNamespace) -> None:
         logging.disable_progress_bar()
     model: Any = load_encoder(args.checkpoint, args.device)
     set_precision(model, args.precision)
-    if (args.embed or args.corpus or args.pairs or args.communities) and not args.task:
+    if (args.embed or args.corpus) and not args.task:
         check_vectors(model, args)
-    if args.embed is None:
-        write_results(find(model, args), args)
+    if args.embed:
+        texts, _ = Source.open(args).singles(find_task(model, args))
+        options = {"task": args.task, "pooling": args.pooling, "truncation": args.truncation}
+        vectors = model.encode(texts, **options, show_progress=show_progress(args))
+        with replaced_when_done(args.embed) as path:
+            np.save(path, vectors.numpy())
     else:
-        write_vectors(model, args, Source.open(args).singles(find_task(model, args))[0])
+        write_results(search(model, args) if args.corpus else predict(model, args), args)

@@ -163,19 +163,6 @@ def mask_tab(tokenizer: Any) -> None:
     draw(f"Predicts the word behind {mask}.", examples, fill, gr.Label, "Words")
 
 
-def next_sentence_tab(tokenizer: Any) -> None:
-    """Show two texts and whether the second follows the first."""
-    model = load("AutoModelForNextSentencePrediction")
-
-    def follows(first: str, second: str) -> dict[str, float]:
-        with torch.no_grad():
-            inputs = tokenizer(first, second, return_tensors="pt", truncation=True)
-            scores = model(**inputs).logits[0].softmax(-1).tolist()
-        return dict(zip(("follows", "is random"), scores, strict=True))
-
-    draw("Predicts whether a text follows another.", PAIRS, follows, gr.Label, "The second text")
-
-
 def embedding_tab(tokenizer: Any) -> None:
     """Show two texts and the cosine of their vectors."""
     encoder = load("AutoModel")
@@ -210,8 +197,6 @@ def build() -> gr.Blocks:
         }
     if heads & {"AutoModelForMaskedLM", "AutoModelForPreTraining"}:
         tabs["Masked word"] = mask_tab
-    if heads & {"AutoModelForNextSentencePrediction", "AutoModelForPreTraining"}:
-        tabs["Next sentence"] = next_sentence_tab
     with gr.Blocks(title=TITLE) as page:
         gr.Markdown(f"# {TITLE}\n{ABOUT}")
         for name, fill in {**tabs, "Embeddings": embedding_tab}.items():

@@ -19,7 +19,7 @@ COMMANDS = {
     "new": ["new", "rows-train.jsonl", "--output", "new.yaml"],
     "predict": [*PREDICT, "--task", "moods", "--file", "texts.txt"],
     "predict to a file": [*PREDICT, "--file", "rows-train.jsonl", "--output", "found.csv"],
-    "embed": [*PREDICT, "--file", "rows-train.jsonl", "--embed", "vectors.jsonl"],
+    "embed": [*PREDICT, "--file", "rows-train.jsonl", "--embed", "vectors.npy"],
     "search": [*PREDICT, "--corpus", "texts.txt", "--query", "电影"],
     "export": ["export", "out", "--format", "sentence-transformers", "--output_dir", "encoder"],
     "a message": ["finetune", "电影.yaml"],

@@ -133,7 +133,7 @@ def test_a_space_has_a_tab_for_every_head(checkpoint, tmp_path, build_page):
 
     blocks = page.get_config_file()["components"]
     tabs = [block["props"]["label"] for block in blocks if block["type"] == "tabitem"]
-    assert tabs == ["near", "tone", "triples", "Masked word", "Next sentence", "Embeddings"]
+    assert tabs == ["near", "tone", "triples", "Masked word", "Embeddings"]
 
 
 def test_a_space_of_a_model_with_a_single_task_is_refused(tiny_sizes, tmp_path, capsys):

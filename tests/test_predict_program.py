@@ -124,18 +124,11 @@ def test_vectors_are_computed_in_a_precision(checkpoint, model, tmp_path, capsys
     assert capsys.readouterr().err == ("" if precision else line)
 
 
-@pytest.mark.parametrize("name", ["vectors.npy", "vectors.jsonl"])
-def test_vectors_are_written(run, model, sentences, tmp_path, name):
-    assert run("--embed", tmp_path / name, "--file", sentences, "--pooling", "cls") == []
+def test_vectors_are_written(run, model, sentences, tmp_path):
+    assert run("--embed", tmp_path / "vectors.npy", "--file", sentences, "--pooling", "cls") == []
 
-    expected = model.encode(TEXTS, pooling="cls")
-    if name.endswith(".npy"):
-        found = np.load(tmp_path / name)
-    else:
-        rows = [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
-        assert [row["text"] for row in rows] == TEXTS
-        found = [row["embedding"] for row in rows]
-    assert_close(torch.tensor(found, dtype=torch.float32), expected)
+    found = np.load(tmp_path / "vectors.npy")
+    assert_close(torch.tensor(found), model.encode(TEXTS, pooling="cls"))
 
 
 def test_a_search_names_the_lines(run, sentences):
@@ -150,24 +143,6 @@ def test_a_search_names_the_lines(run, sentences):
         ["the cat sat", "2", "3", "the cat sat"],
     ]
     assert rows[3] == ["a dog ran", "1", "1", "2", "a dog ran"]
-
-
-def test_the_most_similar_pair_is_found(run, sentences):
-    _, line = run("--pairs", 1, "--file", sentences, "--task", "near")
-
-    assert line == "1\t1\t3\tthe cat sat\tthe cat sat"
-
-
-def test_equal_sentences_are_a_community(run, sentences):
-    found = run("--file", sentences, "--communities", "--threshold", 0.9999)
-    rows = [line.split("\t") for line in found]
-
-    assert rows[:3] == [
-        ["community", "line", "text"],
-        ["0", "1", "the cat sat"],
-        ["0", "3", "the cat sat"],
-    ]
-    assert sorted(row[1] for row in rows[1:]) == list("12345")
 
 
 def test_odd_texts_are_predicted_and_stay_on_their_line(run, model):
@@ -220,12 +195,10 @@ def test_paths_may_begin_with_a_variable(checkpoint, sentences, capsys, monkeypa
         (["--task", "same", "a cat"], b"", "row 1 has 1 text(s), but the task takes a pair"),
         (["--task", "same"], b"a\tb\tc", "row 1 has 3 text(s)"),
         (["--task", "same"], b"a\t ", "row 1 has 2 text(s)"),
-        (["--embed", "out.txt", "a"], b"", "name a file that ends in .npy or .jsonl"),
+        (["--embed", "out.txt", "a"], b"", "name a file that ends in .npy"),
         (["--query", "a"], b"", "--query needs --corpus"),
         (["--query", "a", "--corpus", "x", "b"], b"", "leave out texts and --file"),
         (["--corpus", "missing.txt", "a"], b"", "No such file or directory: 'missing.txt'"),
-        (["--pairs", 1, "a"], b"", "at least two are needed"),
-        (["--communities", "--threshold", 2, "a"], b"", "'--threshold': Input should be less than"),
         (["--file", "x", "a"], b"", "leave one out"),
     ],
 )

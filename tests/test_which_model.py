@@ -221,7 +221,6 @@ def test_two_folders_of_one_name_have_their_own_code(save, tmp_path, module):
     ("mode", "fields"),
     [
         (["--embed", "out.npy"], {"pooling": "max"}),
-        (["--pairs", "1"], {"pooling": "max"}),
         # which sentence-transformers does not have
         (["--embed", "out.npy"], {"pooling": "pooler"}),
         (["--embed", "out.npy"], {"truncation": "tail"}),

@@ -291,9 +291,6 @@ FLAGS: dict[str, list[list[str]]] = {
         ["RUN", "--embed", "vectors.txt", "a text"],
         ["RUN", "--embed", "FOLDER/none/vectors.npy", "a text"],
         ["RUN", "--corpus", "gone.txt", "--query", "a text"],
-        ["RUN", "--pairs", "0", "a text", "b"],
-        ["RUN", "--pairs", "2", "a text"],
-        ["RUN", "--communities", "--threshold", "2", "a text", "b"],
         ["FOLDER", "a text"],
     ],
     "export": [

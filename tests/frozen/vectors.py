@@ -1,6 +1,5 @@
 """Numbers of ``encode``, its precisions and exported files, and what ``predict`` searches."""
 
-import json
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -103,21 +102,15 @@ def search(workshop: Workshop) -> Iterator[tuple[str, Any]]:
     texts.write_text("\n".join(unlike) + "\n", encoding="utf-8")
     asked: dict[str, tuple[object, ...]] = {
         "corpus": ("--corpus", texts, "--query", "a lovely song", "--top_k", "3"),
-        "pairs": ("--pairs", "3", "--file", texts),
-        "communities": ("--communities", "--file", texts, "--threshold", "0.9"),
         "all": ("--task", "all", "--file", texts),
         "table": ("--task", "pairs", "--file", run / "pairs-dev.tsv"),
         "csv": ("--task", "moods", "--file", run / "moods-dev.tsv", "--format", "csv"),
-        "embed": ("--embed", texts.with_name("vectors.jsonl"), "--file", texts),
         "matrix": ("--embed", texts.with_name("vectors.npy"), "--file", texts),
     }
     for name, flags in asked.items():
         ran = workshop.succeed("predict", run / "out", "--precision", "float32", *flags)
         for number, line in enumerate(ran.out.splitlines()[:9]):
             yield f"{name}.{number}", line
-    lines = texts.with_name("vectors.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines[:2]]
-    yield "vectors.jsonl", [{key: repr(row[key])[:60] for key in row} for row in rows]
     yield "vectors.npy", describe(np.load(texts.with_name("vectors.npy"))[:2])
 
 

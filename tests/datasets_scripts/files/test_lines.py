@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import io
 import lzma
 import tracemalloc
 from functools import partial
