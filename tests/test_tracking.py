@@ -55,23 +55,3 @@ def test_trackio(tmp_path, monkeypatch):
     assert names == {"out"}
     assert logged.keys() >= METRICS | LOSSES
     assert logged["eval/scores_pearson"] == pytest.approx(expected)
-
-
-@needs("wandb")
-def test_wandb_offline(tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    import wandb
-
-    expected = train(tmp_path, "wandb")
-    run = wandb.run
-    summary = dict(run.summary)
-    wandb.finish()
-
-    assert run.name == "out"
-    assert run.config["tasks"].keys() == {"moods", "pairs", "scores"}
-    assert summary.keys() >= METRICS | LOSSES
-    assert not [key for key in summary if key.startswith("test/")]
-    assert summary["eval/scores_pearson"] == pytest.approx(expected)
-    assert list((tmp_path / "wandb").glob("offline-run-*/*.wandb"))

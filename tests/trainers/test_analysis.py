@@ -48,12 +48,6 @@ def test_the_calibration_error_equals_a_hand_computation():
     assert found["bins"][1]["low"] == pytest.approx(0.8)
 
 
-def test_an_upper_edge_belongs_to_a_bin():
-    (low,) = calibrate(np.array([0.5]), np.array([True]))["bins"]
-
-    assert (low["low"], low["high"]) == (0.4, 0.5)
-
-
 def test_the_bins_equal_scikit_learn():
     generator = np.random.default_rng(1)
     confidences = generator.uniform(size=500)
@@ -152,15 +146,6 @@ def test_the_worst_errors_are_those_with_the_least_probable_label():
     # row 2 is right, row 1 gave its label more than rows 0 and 3, which are equal
     assert [row for row, _ in found] == [0, 3]
     assert [size for _, size in found] == pytest.approx([0.7, 0.5])
-
-
-def test_the_worst_paraphrases_have_the_predicted_probability():
-    logits = np.array([[3.0], [-1.0], [2.0]])
-
-    found = find_errors("paraphrase", logits, np.array([1, 0, 1]), np.array([0.0, 1.0, 1.0]), 9)
-
-    assert [row for row, _ in found] == [0, 1]
-    assert found[1][1] == pytest.approx(1 / (1 + np.exp(-1)))
 
 
 def test_the_worst_scores_are_furthest_away():

@@ -75,7 +75,7 @@ def make_trainer(folder, sentences, tasks=("near",), dropout=None, train=None, *
     )
 
 
-@pytest.mark.parametrize("sentences", [1, 2, 3])
+@pytest.mark.parametrize("sentences", [1, 3])
 def test_vectors_come_back_in_the_order_of_the_rows(tmp_path, sentences):
     trainer = make_trainer(tmp_path, sentences)
     rows = make_rows(sentences, 9, seed=1)
@@ -90,7 +90,7 @@ def test_vectors_come_back_in_the_order_of_the_rows(tmp_path, sentences):
             assert_close(torch.tensor(found), F.normalize(states.mean(dim=0), dim=0))
 
 
-@pytest.mark.parametrize("sentences", [1, 2, 3])
+@pytest.mark.parametrize("sentences", [1, 3])
 def test_it_trains_and_is_measured(tmp_path, sentences):
     trainer = make_trainer(tmp_path, sentences, dropout=0.1)
 
@@ -130,7 +130,7 @@ def test_beside_a_task_with_labels_it_does_not_count(tmp_path, sentences):
     assert table.count("| near ") == (4 if sentences > 1 else 1)
 
 
-@pytest.mark.parametrize("sentences", [1, 2, 3])
+@pytest.mark.parametrize("sentences", [1, 3])
 def test_padded_packed_and_filled_batches_cost_the_same(sentences):
     model = make_model(sentences)
     rows = TaskDataset({"near": make_rows(sentences)}).__getitems__(range(5))
@@ -158,17 +158,10 @@ def test_rows_that_it_cannot_learn_from_are_refused(tmp_path):
         make_trainer(tmp_path, 2, train=tiny.make_rows("moods", 8).remove_columns("labels"))
 
 
-@pytest.mark.parametrize("name", ["alignment", "uniformity"])
-def test_a_metric_to_minimize_needs_greater_is_better_false(tmp_path, name):
-    with pytest.raises(ValueError, match=f"a lower {name} is better; add greater_is_better: false"):
-        make_trainer(
-            tmp_path,
-            2,
-            metric_for_best_model=f"near_{name}",
-            greater_is_better=True,
-            eval_strategy="steps",
-            eval_steps=2,
-        )
+def test_a_metric_to_minimize_needs_greater_is_better_false(tmp_path):
+    best = {"metric_for_best_model": "near_uniformity", "greater_is_better": True}
+    with pytest.raises(ValueError, match="a lower uniformity is better; add greater_is_better"):
+        make_trainer(tmp_path, 2, **best, eval_strategy="steps", eval_steps=2)
 
 
 def test_early_stopping_follows_the_one_metric_of_single_sentences(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 from trainers import PROBLEMS
 from trainers.problems.blocks import Figure
-from trainers.reports.figures import MOST_MARKS, MOST_POINTS, draw_curves, draw_figure
+from trainers.reports.figures import MOST_POINTS, draw_curves, draw_figure
 
 HISTORY = [
     {"step": 1, "loss": 1.0, "loss_moods": 1.2},
@@ -47,14 +47,6 @@ def test_both_losses_of_pre_training_have_their_plots():
     assert list(metrics.series) == ["mlm_accuracy"]
 
 
-def test_the_only_loss_of_masked_tokens_is_the_loss_of_the_task():
-    history = [{"step": 3, "loss_text": 8.0}, {"step": 3, "eval_text_mlm_loss": 7.0}]
-
-    (mlm,) = draw_curves(history, PROBLEMS["masked_lm"]("text"))
-
-    assert list(mlm.series.values()) == [[[3, 8.0]], [[3, 7.0]]]
-
-
 def test_distances_of_vectors_have_a_separate_plot():
     names = ("loss", "accuracy", "mrr", "alignment", "uniformity")
     history = [{"step": 3, "loss_near": 2.0}, {"step": 3} | {f"eval_near_{n}": 0.5 for n in names}]
@@ -66,16 +58,6 @@ def test_distances_of_vectors_have_a_separate_plot():
         "Metrics on held-out rows": ["accuracy", "mrr"],
         "Lower is better": ["alignment", "uniformity"],
     }
-
-
-def test_thresholds_are_not_among_the_metrics():
-    names = ("loss", "exact_match", "f1", "best_f1", "best_f1_threshold")
-    history = [{"step": 3} | {f"eval_quiz_{name}": 0.5 for name in names}]
-
-    _, metrics = draw_curves(history, PROBLEMS["question_answering"]("quiz"))
-
-    shown = list(metrics.series)
-    assert shown == ["f1", "exact_match", "best_f1"]
 
 
 def test_a_long_series_is_thinned_with_a_note():
@@ -104,14 +86,6 @@ def test_the_best_evaluation_is_ringed(name, title, step):
     expected = f"Ringed: the best {title}, {values[step - 1]} at step {step}, epoch {step / 2:g}."
     assert figure.note.endswith(expected)
     assert figure.mark == 2
-
-
-def test_a_single_evaluation_is_not_the_best_of_any():
-    history = [{"step": 1, "loss_moods": 0.1}, {"step": 4, "eval_moods_loss": 0.3}]
-
-    (figure,) = draw_curves(history, PROBLEMS["classification"]("moods"))
-
-    assert figure.ring is None
 
 
 def draw(**changes):
@@ -146,15 +120,6 @@ def test_values_that_are_no_numbers_are_left_out():
 
     assert "No finite value" in draw(series={"held out": nothing})
     assert "held out: no finite value" in draw(series={"held out": nothing, "training": [[1, 2]]})
-
-
-def test_many_points_are_a_line_without_marks():
-    few, many = (
-        draw(series={"accuracy": [[step, 0.5] for step in range(count)]})
-        for count in (MOST_MARKS, MOST_MARKS + 1)
-    )
-
-    assert few.count("<use") > MOST_MARKS > many.count("<use")
 
 
 def test_ticks_of_steps_are_whole():

@@ -3,8 +3,6 @@
 import datasets
 import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import cross_val_predict
 
 from modeling_minbert.tasks import parse_task
 from trainers import PROBLEMS, Evaluated, Predicted
@@ -22,18 +20,6 @@ BY_HAND = np.asarray(
     ]
 )
 LABELS = np.asarray([0, 0, 0, 1, 1, 2, 2])
-
-
-def draw_noisy(count=1000, classes=3, flipped=0.05, separation=6.0, seed=0):
-    """Draw separated Gaussian classes, and flip the labels of some rows."""
-    generator = np.random.default_rng(seed)
-    true = generator.integers(classes, size=count)
-    points = generator.normal(size=(count, 8))
-    points[np.arange(count), true] += separation
-    is_flipped = np.zeros(count, dtype=bool)
-    is_flipped[generator.permutation(count)[: int(flipped * count)]] = True
-    labels = np.where(is_flipped, (true + generator.integers(1, classes, count)) % classes, true)
-    return points, labels, is_flipped
 
 
 def test_the_confident_joint_by_hand():
@@ -69,21 +55,6 @@ def test_the_rows_are_those_of_the_definition(seed):
     found = find_label_issues(labels, probabilities)
 
     assert found.rows.tolist() == find_slowly(labels, probabilities)
-
-
-@pytest.mark.parametrize("classes", [2, 3, 5])
-def test_flipped_labels_are_found(classes):
-    points, labels, is_flipped = draw_noisy(classes=classes)
-    model = LogisticRegression()
-    probabilities = cross_val_predict(model, points, labels, method="predict_proba", cv=5)
-
-    found = find_label_issues(labels, probabilities)
-
-    hits = is_flipped[found.rows].sum()
-    assert hits >= 0.8 * is_flipped.sum()
-    assert hits > 0.5 * len(found.rows)
-    first = found.rows[: len(found.rows) // 2]
-    assert is_flipped[first].mean() >= is_flipped[found.rows].mean()
 
 
 def test_nothing_is_found_in_labels_that_the_model_agrees_with():

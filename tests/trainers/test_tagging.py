@@ -8,7 +8,6 @@ from seqeval.metrics import classification_report, f1_score, precision_score, re
 from seqeval.metrics.sequence_labeling import get_entities
 from transformers import TrainingArguments
 
-from datasets_scripts import train_wordpiece
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from modeling_minbert.tasks import parse_task
 from modeling_minbert.tokens import find_entities as entities_of, split_words
@@ -47,7 +46,7 @@ def as_lists(found):
     ]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_metrics_equal_seqeval(seed):
     found = draw(seed)
     labels, predictions = as_lists(found)
@@ -96,17 +95,6 @@ def test_tags_that_name_the_ends_of_spans_are_counted_as_by_seqeval(seed):
             assert spans == [
                 (kind, first, last + 1) for kind, first, last in get_entities(sentence)
             ]
-
-
-def test_predictions_of_a_model_with_named_ends_have_entities():
-    labels = ["O", "B-A", "I-A", "E-A", "S-A"]
-    sizes = {"vocab_size": 20, "hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 3}
-    task = {"problem_type": "token_classification", "labels": labels}
-    config = MinBertConfig(**sizes, intermediate_size=12, tasks={"tags": task})
-    model = MinBertForMultiTask(config)
-    model.tokenizer = train_wordpiece(["a b"] * 3, 20)
-
-    assert "entities" in model.predict("tags", [["a", "b"]])[0]
 
 
 def test_tags_of_single_words_are_entities_of_one_word():

@@ -5,12 +5,6 @@ import pytest
 from trainers import TaskTraining
 
 
-def test_defaults_leave_a_task_as_it_is():
-    assert TaskTraining() == TaskTraining(
-        batch_size=None, max_tokens_per_batch=None, loss_weight=1.0
-    )
-
-
 @pytest.mark.parametrize(
     "values",
     [

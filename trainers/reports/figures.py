@@ -41,7 +41,6 @@ DARK = {
     "fourth": "#cc79a7",
     "link": "#8cc8ff",
 }
-SERIES = ("dev", "train", "third", "fourth")
 
 
 MOST_POINTS = 200
