@@ -1,8 +1,9 @@
 """Notes on the data of a task, for the output of a run and its report: what may be wrong."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,8 @@ LARGEST_RATIO = 10  # of the numbers of rows of two labels, without a warning
 MOST_FOUND = 0.98  # of the training words, without a warning
 MOST_UNKNOWN = 0.01  # of the tokens, without a warning
 MOST_UPPER = 0.001  # of the pieces of a vocabulary that is lower-cased, without a warning
-# A word of so many letters is spelled if it has a piece for almost every letter.
-LONG_WORD, SPELLED = 4, 0.8
-MOST_SPELLED = 0.5  # of such words, without a warning
+LETTER = re.compile("##[^\\W\\d_]")  # a piece of one letter within a word
+MOST_SPELLED = 0.65  # of the tokens, without a warning
 
 
 def describe_data(
@@ -95,23 +95,22 @@ def describe_vocabulary(texts: Sequence[str], tokenizer: Any) -> list[str]:
                 "do_lower_case to false in its tokenizer_config.json, and remove tokenizer.json if "
                 "there is a vocab.txt"
             )
-    tokens, unknown, words, spelled = 0, Counter[str](), 0, 0
     encoded = tokenizer(list(texts), add_special_tokens=False, truncation=False, verbose=False)
-    for text, encoding in zip(texts, encoded.encodings, strict=True):
-        tokens += len(encoding.ids)
-        parts = zip(encoding.word_ids, encoding.ids, encoding.offsets, strict=True)
-        for _, pieces in groupby(parts, key=lambda part: part[0]):
-            _, ids, spans = zip(*pieces, strict=True)
-            word = text[spans[0][0] : spans[-1][1]]
-            unknown.update(word for token in ids if token == tokenizer.unk_token_id)
-            if len(word) >= LONG_WORD and word[0].isalpha():
-                words += 1
-                spelled += len(ids) >= LONG_WORD and len(ids) >= SPELLED * len(word)
-    notes += describe_unknown(unknown.total(), tokens, unknown)
-    if words and spelled > MOST_SPELLED * words:
+    unknown = Counter(
+        text[slice(*encoding.offsets[place])]
+        for text, encoding in zip(texts, encoded.encodings, strict=True)
+        if tokenizer.unk_token_id in encoding.ids
+        for place, token in enumerate(encoding.ids)
+        if token == tokenizer.unk_token_id
+    )
+    ids = np.asarray(list(chain.from_iterable(encoded["input_ids"])), np.int64)
+    notes += describe_unknown(unknown.total(), len(ids), unknown)
+    letters = [place for piece, place in tokenizer.get_vocab().items() if LETTER.fullmatch(piece)]
+    spelled = np.isin(ids, letters).sum() / max(1, len(ids))
+    if spelled > MOST_SPELLED:
         notes.append(
-            f"warning: {100 * spelled / words:.0f} % of the words of {LONG_WORD} letters and more "
-            f"are cut into single letters: the vocabulary is of another language, or too small"
+            f"warning: {100 * spelled:.0f} % of the tokens are single letters within a word: the "
+            "vocabulary is of another language, or too small"
         )
     return notes
 

@@ -94,7 +94,7 @@ def test_texts_of_another_language_are_noticed(save, tmp_path, capsys):
 
     printed = capsys.readouterr().out
     assert "[UNK]" not in printed
-    assert "films: warning: 100 % of the words of 4 letters and more are cut into single" in printed
+    assert "films: warning: 77 % of the tokens are single letters within a word" in printed
 
 
 def test_tags_are_counted_as_texts_are(save, tmp_path, capsys):

@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from trainers.data.masking import IGNORED_LABEL
 
@@ -140,6 +139,8 @@ def pearson(predictions: Array, labels: Array) -> float:
 
 def spearman(predictions: Array, labels: Array) -> float:
     """Correlation of ranks, ties at their mean rank; undefined where one side is constant."""
+    from scipy.stats import rankdata  # here, since its import takes half a second
+
     return pearson(rankdata(predictions), rankdata(labels))
 
 
