@@ -33,7 +33,7 @@ class Question(NamedTuple):
         return pair_choices(self.texts, self.choices)
 
 
-def check_questions(rows: Sequence[Any], task: str, first: int = 0) -> Iterator[Question]:
+def check_questions(rows: Sequence[object], task: str, first: int = 0) -> Iterator[Question]:
     """Check rows of a context, optionally a question, and a list of at least two choices.
 
     `first` is the number of the first row.
@@ -66,11 +66,11 @@ class ChoicePredictor(PooledPredictor):
         self.encoding = name  # choices are described by the task that read their row
         self.questions: list[Question] = []
 
-    def check(self, rows: Sequence[Any]) -> None:
+    def check(self, rows: Sequence[object]) -> None:
         for _ in check_questions(rows, self.name):
             pass
 
-    def encode(self, rows: Sequence[Any], first: int) -> list[Encoded]:
+    def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
         self.questions = list(check_questions(rows, self.name, first))
         pairs = [pair for question in self.questions for pair in question.pairs()]
         return tokenize(self.model.tokenizer, pairs, **self.options)
@@ -221,7 +221,9 @@ class MultipleChoiceHead(CalibratedHead, PooledHead):
         own, other = (values.float().clamp(min=IMPOSSIBLE) for values in (logits, teacher))
         return match_classes(own, other, temperature)
 
-    def teach(self, model: Any, name: str, rows: Iterable[Any], **options: Any) -> Iterator[Tensor]:
+    def teach(
+        self, model: Any, name: str, rows: Iterable[object], **options: Any
+    ) -> Iterator[Tensor]:
         """Compute the logits of the choices, (n, S), of rows as for `predict`.
 
         S is that of the task, or of the longest row; the lowest number where a row has no choice.

@@ -4,7 +4,7 @@
 Shapes: B rows, L tokens, M teachers, K logits, S sequences of a row, D size of a vector.
 """
 
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -93,7 +93,7 @@ def check_teacher(logits: Tensor, teacher: Tensor, place: int) -> None:
         )
 
 
-def order_labels(labels: Any, teacher: Any) -> list[int]:
+def order_labels(labels: Sequence[str] | None, teacher: Sequence[str] | None) -> list[int]:
     """Return the place of each label among those of a teacher.
 
     Raises:

@@ -493,7 +493,7 @@ class MinBertHead(nn.Module):
         return logits
 
     def predict(
-        self, model: Any, name: str, rows: Iterable[Any], *, top_k: int | None, **options: Any
+        self, model: Any, name: str, rows: Iterable[object], *, top_k: int | None, **options: Any
     ) -> Iterator[Any]:
         """Predict rows, with the options of `stream`; see `MinBertForMultiTask.predict`."""
         predictor = self.predictor(model, name, top_k)

@@ -15,7 +15,7 @@ from torch import Tensor, distributed, nn
 from torch.nn import functional as F
 from transformers import initialization as init
 
-from .heads import RECIPE, Fields, LabelledTask
+from .heads import RECIPE, Fields, HeadTask, LabelledTask
 
 
 def conditional_log_probabilities(logits: Tensor) -> Tensor:
@@ -391,8 +391,42 @@ BALANCED = "balanced"
 
 @strict
 @dataclass(kw_only=True)
-class WeightedTask(LabelledTask):
-    """A task whose labels may weigh differently in the loss; see also `LabelledTask`.
+class BalancedTask(LabelledTask):
+    """A task whose labels may have factors in the loss, under one of `WEIGHTS`."""
+
+    @classmethod
+    def complete(cls, given: Fields, facts: Fields) -> Fields:
+        for key in WEIGHTS:
+            if given.get(key) == BALANCED:
+                weights = balance(key, facts["labels"], facts["class_counts"], facts["num_rows"])
+                given = {**given, key: weights}
+        return super().complete(given, facts)
+
+    def validate_weights(self) -> None:
+        key = next(key for key in WEIGHTS if hasattr(self, key))
+        weights, labels = getattr(self, key), self.labels or []
+        if weights is None:
+            return
+        if len(weights) != len(labels):
+            raise ValueError(
+                f"{key}={weights} must be {len(labels)} numbers, one for each of the labels "
+                f"{labels}"
+            )
+        if not all(0 < weight < math.inf for weight in weights):
+            raise ValueError(f"{key}={weights} must all be numbers above 0")
+        loss = getattr(self, "loss", "cross_entropy")
+        if loss in LOSSES and not LOSSES[loss].weighs_classes:
+            names = [name for name, loss in LOSSES.items() if loss.weighs_classes]
+            raise ValueError(
+                f"{key}={weights} has no effect on loss {loss!r}: leave it out, or use one of "
+                f"{', '.join(names)}"
+            )
+
+
+@strict
+@dataclass(kw_only=True)
+class WeightedTask(BalancedTask):
+    """A task whose classes may weigh differently in the loss; see also `LabelledTask`.
 
     Args:
         class_weights: Factor on the loss of each class, in the order of `labels`. The weighted sum
@@ -402,75 +436,34 @@ class WeightedTask(LabelledTask):
 
     class_weights: list[float | int] | None = field(default=None, metadata=RECIPE)
 
-    @classmethod
-    def complete(cls, given: Fields, facts: Fields) -> Fields:
-        if given.get("class_weights") == BALANCED:
-            weights = balance(facts["labels"], facts["class_counts"])
-            given = {**given, "class_weights": weights}
-        return super().complete(given, facts)
 
-    def validate_class_weights(self) -> None:
-        check_weights("class_weights", self)
+def balance(
+    key: str, labels: Sequence[str] | None, counts: Sequence[int], rows: int
+) -> list[float]:
+    """Return weights by which all classes, or rows with and without a label, weigh the same.
 
-
-def check_weights(key: str, task: Any) -> None:
-    """Check that there is a factor for each label, and that the loss has a use for it."""
-    weights, labels = getattr(task, key), task.labels or []
-    if weights is None:
-        return
-    if len(weights) != len(labels):
-        raise ValueError(
-            f"{key}={weights} must be {len(labels)} numbers, one for each of the labels {labels}"
-        )
-    if not all(0 < weight < math.inf for weight in weights):
-        raise ValueError(f"{key}={weights} must all be numbers above 0")
-    loss = getattr(task, "loss", "cross_entropy")
-    if loss in LOSSES and not LOSSES[loss].weighs_classes:
-        names = [name for name, loss in LOSSES.items() if loss.weighs_classes]
-        raise ValueError(
-            f"{key}={weights} has no effect on loss {loss!r}: leave it out, or use one of "
-            f"{', '.join(names)}"
-        )
-
-
-def balance(labels: Sequence[str] | None, counts: Sequence[int]) -> list[float]:
-    """Return weights total / (classes * labels of the class), so that all classes weigh the same.
-
-    That is `class_weight="balanced"` of scikit-learn.
+    For `class_weights` total / (classes * labels of the class), as `class_weight="balanced"` of
+    scikit-learn; for `pos_weight` rows without / rows with the label.
     """
-    _check_counts("class_weights", labels, counts)
+    for number, count in enumerate(counts):
+        problem = "no" if not count else "every" if key == "pos_weight" and count == rows else None
+        if problem is not None:
+            name = labels[number] if labels else str(number)
+            raise ValueError(
+                f"{key}='balanced', but {problem} training row has the label {name!r}; give a "
+                "list of weights"
+            )
+    if key == "pos_weight":
+        return [(rows - count) / count for count in counts]
     return [sum(counts) / (len(counts) * count) for count in counts]
 
 
-def balance_positives(
-    labels: Sequence[str] | None, counts: Sequence[int], rows: int
-) -> list[float]:
-    """Return weights rows without / rows with the label, so that both weigh the same."""
-    _check_counts("pos_weight", labels, counts)
-    for label, count in zip(labels or (), counts, strict=True):
-        if count == rows:
-            raise ValueError(
-                f"pos_weight='balanced', but every training row has the label {label!r}; give a "
-                "list of weights"
-            )
-    return [(rows - count) / count for count in counts]
-
-
-def _check_counts(key: str, labels: Sequence[str] | None, counts: Sequence[int]) -> None:
-    for number, count in enumerate(counts):
-        if not count:
-            name = labels[number] if labels else str(number)
-            raise ValueError(
-                f"{key}='balanced', but no training row has the label {name!r}; give a list of "
-                "weights"
-            )
-
-
-def add_weights(head: nn.Module, task: Any, key: str) -> None:
-    """Give a head the factors of its task as a buffer, (K,), which is None for equal ones."""
-    given = getattr(task, key, None)
-    weights = None if given is None else torch.tensor(given, dtype=torch.float32)
-    head.register_buffer(key, weights, persistent=False)
+def add_weights(head: nn.Module, task: HeadTask) -> None:
+    """Give a head the factors of its task as buffers, (K,), which are None for equal ones."""
+    for key in WEIGHTS:
+        given = getattr(task, key, None)
+        weights = None if given is None else torch.tensor(given, dtype=torch.float32)
+        head.register_buffer(key, weights, persistent=False)
 
 
 def fill_weights(module: nn.Module) -> None:
@@ -478,5 +471,4 @@ def fill_weights(module: nn.Module) -> None:
     for key in WEIGHTS:
         buffer = getattr(module, key, None)
         if isinstance(buffer, Tensor):
-            task: Any = module.task
-            init.copy_(buffer, torch.tensor(getattr(task, key), dtype=torch.float32))
+            init.copy_(buffer, torch.tensor(getattr(module.task, key), dtype=torch.float32))

@@ -429,6 +429,7 @@ class PooledHead(MinBertHead):
     """A head on pooled vectors; subclasses convert labels and logits."""
 
     class_weights: Tensor | None  # (K,); None for equal ones
+    pos_weight: Tensor | None  # likewise
     row_label: ClassVar[str] = "one a row"  # what labels are, for messages
 
     def __init__(self, config: PreTrainedConfig, task: PooledTask) -> None:
@@ -441,7 +442,7 @@ class PooledHead(MinBertHead):
         self.projection = nn.Linear(width, width) if getattr(task, "projection", None) else None
         self.dense = nn.Linear(width, config.hidden_size) if task.head == "mlp" else None
         self.out = nn.Linear(width, task.num_logits) if task.head != "cosine" else None
-        add_weights(self, task, "class_weights")
+        add_weights(self, task)
 
     def prepare(self, batch: TaskBatch) -> None:
         if batch.labels is not None and self.task.loss_function.reads_vectors:
@@ -574,7 +575,7 @@ class PooledHead(MinBertHead):
         return match_classes(logits, teacher, temperature)
 
     def predict(
-        self, model: Any, name: str, rows: Iterable[Any], *, top_k: int | None, **options: Any
+        self, model: Any, name: str, rows: Iterable[object], *, top_k: int | None, **options: Any
     ) -> Iterator[Any]:
         if not self.task.has_windows:
             return super().predict(model, name, rows, top_k=top_k, **options)
@@ -584,7 +585,9 @@ class PooledHead(MinBertHead):
         )
         return chain.from_iterable(self.describe(each, top_k) for each in logits)
 
-    def teach(self, model: Any, name: str, rows: Iterable[Any], **options: Any) -> Iterator[Tensor]:
+    def teach(
+        self, model: Any, name: str, rows: Iterable[object], **options: Any
+    ) -> Iterator[Tensor]:
         """Compute the targets of students for rows of texts, (n, K), with options of `stream`."""
 
         def compute(batch: dict[str, Any]) -> Tensor:

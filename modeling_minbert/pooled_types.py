@@ -40,12 +40,9 @@ from .heads import (
     mark_rows,
 )
 from .losses import (
-    BALANCED,
+    BalancedTask,
     Target,
     WeightedTask,
-    add_weights,
-    balance_positives,
-    check_weights,
     conditional_log_probabilities,
     symmetric_kl,
 )
@@ -445,7 +442,7 @@ class OrdinalHead(PooledHead):
 
 @strict
 @dataclass(kw_only=True)
-class MultiLabelClassificationTask(LabelledTask, ThresholdTask, PooledTask):
+class MultiLabelClassificationTask(BalancedTask, ThresholdTask, PooledTask):
     """Any number of `labels` for a text or a pair of texts, one logit each.
 
     The loss is the binary cross-entropy, a mean over labels and rows. See also `LabelledTask`,
@@ -465,20 +462,10 @@ class MultiLabelClassificationTask(LabelledTask, ThresholdTask, PooledTask):
     hub_type: ClassVar[HubType] = "multi_label_classification"
     default_pair_encoding: ClassVar[None] = None
 
-    @classmethod
-    def complete(cls, given: Fields, facts: Fields) -> Fields:
-        if given.get("pos_weight") == BALANCED:
-            counts = facts["class_counts"], facts["num_rows"]
-            given = {**given, "pos_weight": balance_positives(facts["labels"], *counts)}
-        return super().complete(given, facts)
-
     @property
     def pipeline_problem(self) -> str | None:
         reason = "has thresholds, above which a row has any number of labels"
         return super().pipeline_problem or (None if self.thresholds is None else reason)
-
-    def validate_pos_weight(self) -> None:
-        check_weights("pos_weight", self)
 
     def validate_output(self) -> None:
         if self.head == "cosine":
@@ -491,11 +478,6 @@ class MultiLabelHead(ThresholdHead, PooledHead):
     """A logit per label, each with a threshold."""
 
     row_label = "0 or 1 for each label of a row"
-    pos_weight: Tensor | None  # (K,); None for equal ones
-
-    def __init__(self, config: PreTrainedConfig, task: MultiLabelClassificationTask) -> None:
-        super().__init__(config, task)
-        add_weights(self, task, "pos_weight")
 
     @property
     def binary_weights(self) -> tuple[Tensor, Tensor] | None:

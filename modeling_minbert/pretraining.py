@@ -92,7 +92,7 @@ def score_pretraining(
     read: Read,
     labels: Tensor | None,
     next_sentence_label: Tensor | None,
-    number: Any,
+    number: Tensor | int | None,
     *,
     masked_lm: bool,
     next_sentence: bool,

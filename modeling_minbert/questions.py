@@ -130,7 +130,7 @@ class QuestionAnsweringHead(TokenHead):
         )
 
     def predict(
-        self, model: Any, name: str, rows: Iterable[Any], *, top_k: int | None, **options: Any
+        self, model: Any, name: str, rows: Iterable[object], *, top_k: int | None, **options: Any
     ) -> Iterator[Any]:
         checked = check_request(rows, name, 2, top_k)
         search = model.answer_options(self.task, top_k=top_k)

@@ -79,8 +79,21 @@ def parse_fields(name: str, values: Mapping[str, Any]) -> MinBertTask:
         raise ValueError(f"task {name!r}: problem_type is missing; use one of {', '.join(TASKS)}")
     if kind not in TASKS:
         raise ValueError(f"task {name!r}: {unknown('problem_type', kind, TASKS)}")
-    _check_keys(name, kind, values)
-    _check_choices(name, kind, values)
+    names = {each: [field.name for field in fields(task)] for each, task in TASKS.items()}
+    hints = get_type_hints(TASKS[kind])
+    for key, value in values.items():
+        if key not in names[kind]:
+            owners = [each for each in TASKS if key in names[each]]
+            hint = f" (it is for {', '.join(owners)} tasks)" if owners else ""
+            raise ValueError(
+                f"task {name!r}: a {kind} task has no key {key!r}{hint}{suggest(key, names[kind])}"
+            )
+        # a text must be one of the choices of its field
+        options = get_args(hints[key]) if get_origin(hints[key]) is not Literal else (hints[key],)
+        literals = [option for option in options if get_origin(option) is Literal]
+        choices = [choice for option in literals for choice in get_args(option)]
+        if isinstance(value, str) and choices and str not in options and value not in choices:
+            raise ValueError(f"task {name!r}: {unknown(key, value, choices)}")
     try:
         return TASKS[kind](**values)
     except StrictDataclassError as error:
@@ -90,26 +103,3 @@ def parse_fields(name: str, values: Mapping[str, Any]) -> MinBertTask:
 def parse_tasks(values: Mapping[str, Mapping[str, Any]] | None) -> dict[str, MinBertTask]:
     """Build tasks from their fields, by name; see `parse_task`."""
     return {name: parse_task(name, fields) for name, fields in (values or {}).items()}
-
-
-def _check_keys(name: str, kind: str, values: Mapping[str, Any]) -> None:
-    names = {each: [field.name for field in fields(task)] for each, task in TASKS.items()}
-    known = names[kind]
-    for key in values:
-        if key not in known:
-            owners = [each for each in TASKS if key in names[each]]
-            hint = f" (it is for {', '.join(owners)} tasks)" if owners else ""
-            raise ValueError(
-                f"task {name!r}: a {kind} task has no key {key!r}{hint}{suggest(key, known)}"
-            )
-
-
-def _check_choices(name: str, kind: str, values: Mapping[str, Any]) -> None:
-    """Refuse a text that is none of the choices of its field."""
-    hints = get_type_hints(TASKS[kind])
-    for key, value in values.items():
-        options = get_args(hints[key]) if get_origin(hints[key]) is not Literal else (hints[key],)
-        literals = [option for option in options if get_origin(option) is Literal]
-        choices = [choice for option in literals for choice in get_args(option)]
-        if isinstance(value, str) and choices and str not in options and value not in choices:
-            raise ValueError(f"task {name!r}: {unknown(key, value, choices)}")

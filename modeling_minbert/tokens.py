@@ -52,7 +52,7 @@ class Part(NamedTuple):
     places: list[int]  # the first token of each word that is tagged here
 
 
-def split_words(row: Any, number: int, task: str, rule: str = "pattern") -> Words:
+def split_words(row: object, number: int, task: str, rule: str = "pattern") -> Words:
     """Split a text into words by a rule of `WordRule`, or take a list of them."""
     if isinstance(row, str):
         check_unicode([row], number, task)
@@ -86,11 +86,11 @@ class TagPredictor(Predictor):
         self.parts: list[Part] = []
         self.results: list[list[tuple[int, float]]] = []
 
-    def check(self, rows: Sequence[Any]) -> None:
+    def check(self, rows: Sequence[object]) -> None:
         if isinstance(rows, str):
             raise TypeError(f"{self.name}: pass a list of texts, not one string")
 
-    def encode(self, rows: Sequence[Any], first: int) -> list[Encoded]:
+    def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
         self.texts = [
             split_words(row, number, self.name, self.rule) for number, row in enumerate(rows, first)
         ]
@@ -221,7 +221,7 @@ class TokenClassificationHead(CalibratedHead, TokenHead):
 
     def __init__(self, config: PreTrainedConfig, task: TokenClassificationTask) -> None:
         super().__init__(config, task)
-        add_weights(self, task, "class_weights")
+        add_weights(self, task)
 
     def prepare(self, batch: TaskBatch) -> None:
         check_token_labels(batch)
@@ -274,7 +274,7 @@ def label_tokens(
     outputs: Any,
     score: Callable[[Tensor], Tensor],
     labels: Tensor | None,
-    number: Any = None,
+    number: Tensor | int | None = None,
     **options: Any,
 ) -> TokenClassifierOutput:
     """Score tokens, (B, L, K) or (1, T, K); the mean loss is over `number` or all labels.
