@@ -503,8 +503,6 @@ class MinBertPeer(WithTrainer):
     def _make_mlm(self, options: dict[str, Any], *, padded: bool) -> None:
         work, device = self.work, self.work.job.device
         self.model = MinBertForMaskedLM.from_pretrained(work.job.model_dir, **options)
-        if not padded and device == "cpu":
-            self.model.reuse_gradients()  # as MultiTaskTrainer does
         rows = JoinedRows(work)
         self.batches = work.number_batches(rows.starts)
         packed = not padded and self.model.supports_packed_input(torch.device(device))

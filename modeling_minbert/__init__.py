@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 import transformers
 from transformers import AutoConfig, AutoTokenizer, BertTokenizer
 from transformers.models.auto import modeling_auto
-from transformers.pipelines import PIPELINE_REGISTRY
 
 from .configuration_minbert import MinBertConfig
 from .heads import MinBertTask
@@ -48,7 +47,7 @@ def __getattr__(name: str) -> Any:
 
 
 def register() -> None:
-    """Register configuration, tokenizer, models and pipelines with transformers; idempotent."""
+    """Register configuration, tokenizer and models with transformers; idempotent."""
     AutoConfig.register(MinBertConfig.model_type, MinBertConfig, exist_ok=True)
     # Otherwise a folder with only a vocabulary gives a tokenizer without segment ids.
     AutoTokenizer.register(MinBertConfig, tokenizer_class=BertTokenizer, exist_ok=True)
@@ -62,10 +61,6 @@ def register() -> None:
     for kind, names in PIPELINE_MODELS.items():
         mapping = getattr(modeling_auto, f"MODEL_FOR_{kind}_MAPPING_NAMES")
         mapping[MinBertConfig.model_type] = names
-    for name, pipeline in MinBertForMultiTask._pipelines.items():
-        PIPELINE_REGISTRY.supported_tasks.pop(name, None)  # a duplicate would cause a warning
-        auto_class = getattr(transformers, MinBertForMultiTask._auto_class)
-        PIPELINE_REGISTRY.register_pipeline(name, pipeline, auto_class)
 
 
 register()

@@ -16,7 +16,6 @@
 import os
 import sys
 from collections.abc import Mapping
-from copy import deepcopy
 from dataclasses import asdict
 from typing import Any, ClassVar
 
@@ -40,11 +39,6 @@ SIZES = (
     "max_position_embeddings",
     "type_vocab_size",
 )
-
-
-def _suitability(task: MinBertTask) -> tuple[bool, ...]:
-    """Return how well a task fits pipelines, the lower the better."""
-    return task.is_pretraining, task.is_unlabelled, task.is_token_level
 
 
 # Keys of a file that name the labels of the default task.
@@ -115,9 +109,6 @@ class MinBertConfig(PreTrainedConfig):
     sentence_embedding: dict[str, Any] | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
-        if not __name__.startswith("transformers_modules."):
-            # The package has registered its pipelines: the code of the folder is not needed.
-            kwargs.pop("custom_pipelines", None)
         labels = kwargs.get("num_labels")
         if isinstance(labels, int) and labels > MAX_LABELS:
             raise ValueError(f"num_labels={labels} must be at most {MAX_LABELS:,}")
@@ -139,27 +130,32 @@ class MinBertConfig(PreTrainedConfig):
             return
         parsed = parse_tasks(self.tasks)
         self.tasks = {name: asdict(task) for name, task in parsed.items()}
-        best = min(parsed, key=lambda name: _suitability(parsed[name]))
+        # a task that fits pipelines
+        best = min(
+            parsed,
+            key=lambda name: (
+                parsed[name].is_pretraining,
+                parsed[name].is_unlabelled,
+                parsed[name].is_token_level,
+            ),
+        )
         self.default_task = self.default_task or best
-        self._choose_embedding_task(parsed)
+        known = [name for name, task in parsed.items() if task.is_separate]
+        chosen = self.embedding_task
+        if chosen not in parsed:  # nor is one of other tasks, which these have replaced
+            preferred = sorted(known, key=lambda name: name != self.default_task)
+            self.embedding_task = next(iter(preferred), None)
+        elif chosen not in known:
+            raise ValueError(
+                f"embedding_task={chosen!r} has no vectors of single texts: "
+                + (f"use one of {', '.join(known)}" if known else "leave it out")
+            )
         default = self.task(self.default_task)
         labelled = [name for name, task in parsed.items() if not task.is_unlabelled]
         if default.is_unlabelled and labelled:
             raise ValueError(
                 f"default_task={self.default_task!r} is {default.kind}, which no "
                 f"pipeline can use: use one of {', '.join(labelled)}"
-            )
-
-    def _choose_embedding_task(self, tasks: Mapping[str, MinBertTask]) -> None:
-        known = [name for name, task in tasks.items() if task.is_separate]
-        chosen = self.embedding_task
-        if chosen not in tasks:  # nor is one of other tasks, which these have replaced
-            best = sorted(known, key=lambda name: name != self.default_task)
-            self.embedding_task = next(iter(best), None)
-        elif chosen not in known:
-            raise ValueError(
-                f"embedding_task={chosen!r} has no vectors of single texts: "
-                + (f"use one of {', '.join(known)}" if known else "leave it out")
             )
 
     @classmethod
@@ -177,9 +173,8 @@ class MinBertConfig(PreTrainedConfig):
         loaded: Any = super().from_dict(config_dict, **kwargs)
         config = loaded[0] if isinstance(loaded, tuple) else loaded
         # a file may contradict itself, which matters to models that have these tasks
-        names = [
-            label for _, label in sorted((config_dict.get("id2label") or {}).items(), key=_place)
-        ]
+        stored = {int(place): label for place, label in (config_dict.get("id2label") or {}).items()}
+        names = [label for _, label in sorted(stored.items())]
         described = [config.task(name).describe_outputs()[1] for name in config.tasks or {}]
         config._contradicts = bool(described) and not _are_numbers(names) and names not in described
         return (config, loaded[1] | named) if isinstance(loaded, tuple) else config
@@ -240,28 +235,17 @@ class MinBertConfig(PreTrainedConfig):
     def to_dict(self) -> dict[str, Any]:
         """Return all fields.
 
-        Where peft is in use, it asks for them before it looks up which layers to adapt.
+        Where peft is in use, it asks for them before it looks up which layers to adapt: those of
+        minBERT that it adapts of BERT, whose names they have.
         """
-        _describe_to_peft()
+        # peft has no registry but these dictionaries, one for each method; it need not be installed
+        for mapping in list(vars(sys.modules.get("peft.utils.constants", object)).values()):
+            if isinstance(mapping, dict) and "bert" in mapping:
+                mapping.setdefault(self.model_type, mapping["bert"])
         fields = super().to_dict()
         for name in ("_first_labels", "_contradicts"):
             fields.pop(name, None)
         return fields
-
-    def add_task(self, name: str, fields: Mapping[str, Any]) -> None:
-        """Add a task; see `MinBertForMultiTask.add_task`, which also adds its head.
-
-        It becomes the default task if that has no labels, as `default_task` explains.
-        """
-        if name in (self.tasks or {}):
-            raise ValueError(f"there is a task {name!r} already: choose another name")
-        checked = deepcopy(self)
-        checked.tasks = {**(self.tasks or {}), name: dict(fields)}
-        if self.default_task is not None and self.task(self.default_task).is_unlabelled:
-            checked.default_task = None
-        checked.describe_default_task()
-        self.tasks, self.default_task = checked.tasks, checked.default_task
-        self.describe_default_task()
 
     @property
     def has_default_labels(self) -> bool:
@@ -274,13 +258,7 @@ class MinBertConfig(PreTrainedConfig):
     def to_bert(self) -> BertConfig:
         """Return the configuration of a stock BERT of the same sizes and labels."""
         own = {"tasks", "default_task", "embedding_task", "sentence_embedding", "auto_map"}
-        own |= {
-            "sparse_prediction",
-            "custom_pipelines",
-            "model_type",
-            "architectures",
-            "transformers_version",
-        }
+        own |= {"sparse_prediction", "model_type", "architectures", "transformers_version"}
         own.add("quantization_config")
         return BertConfig(**{key: val for key, val in self.to_dict().items() if key not in own})
 
@@ -375,22 +353,9 @@ class MinBertConfig(PreTrainedConfig):
                 raise ValueError(f"{name}=true: minBERT is an encoder only")
 
 
-def _place(item: tuple[Any, str]) -> int:
-    return int(item[0])  # a string in a file
-
-
 def _are_numbers(labels: list[str]) -> bool:
     """Return whether labels are the names that transformers gives to labels without a name."""
     return labels == [f"LABEL_{number}" for number in range(len(labels))]
-
-
-def _describe_to_peft() -> None:
-    """Let peft adapt the layers of minBERT that it adapts of BERT, whose names they have."""
-    # peft has no registry but these dictionaries, one for each method; it need not be installed
-    constants = vars(sys.modules.get("peft.utils.constants", object))
-    for mapping in list(constants.values()):
-        if isinstance(mapping, dict) and "bert" in mapping:
-            mapping.setdefault(MinBertConfig.model_type, mapping["bert"])
 
 
 def _choose_embedding(values: Mapping[str, Any]) -> MinBertEmbedding:

@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn import functional as F
 from torch.nn.modules import module as hooks_of_all
+from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils.import_utils import is_tracing
 
 
@@ -53,7 +54,7 @@ def changes_output(module: nn.Module) -> bool:
 # Every layer is some dozen objects of Python: their number is limited, however narrow they are.
 MAX_LAYERS = 10_000
 MAX_LABELS = 1_000_000
-NAMES = (
+SIZES = (
     "vocab_size",
     "hidden_size",
     "num_hidden_layers",
@@ -64,41 +65,27 @@ NAMES = (
 GIB = 2**30
 
 
-def count_parameters(config: Any) -> int:
-    """Return the number of weights of `MinBertModel`, pooler included."""
-    width, inner = config.hidden_size, config.intermediate_size
-    square, norm = width * width + width, 2 * width  # a dense layer D -> D, a layer norm
-    rows = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
-    feed_forward = width * inner + inner + inner * width + width
-    layer = 4 * square + norm + feed_forward + norm
-    return rows * width + norm + config.num_hidden_layers * layer + square
-
-
-def machine_memory() -> int | None:
-    """Return the memory of this machine in bytes; None if it is unknown."""
-    names = getattr(os, "sysconf_names", {})
-    if not {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= set(names):
-        return None
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def check_memory(config: Any) -> None:
+def check_memory(config: PreTrainedConfig) -> None:
     """Refuse sizes whose weights alone exceed the memory of this machine.
 
     Raises:
         ValueError: If they do, in torch's default precision, or there are too many layers.
     """
-    if config.num_hidden_layers > MAX_LAYERS:
+    sizes = {name: getattr(config, name) for name in SIZES}
+    pieces, width, layers, inner, positions, types = sizes.values()
+    if layers > MAX_LAYERS:
+        raise ValueError(f"num_hidden_layers={layers} must be at most {MAX_LAYERS:,}")
+    # without the biases and norms, which hardly count
+    count = width * (pieces + positions + types + layers * (4 * width + 2 * inner))
+    dtype, settings = torch.get_default_dtype(), getattr(os, "sysconf_names", {})
+    if not {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= set(settings):  # Windows
+        return
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if count * dtype.itemsize > memory:
         raise ValueError(
-            f"num_hidden_layers={config.num_hidden_layers} must be at most {MAX_LAYERS:,}"
-        )
-    count, dtype, memory = count_parameters(config), torch.get_default_dtype(), machine_memory()
-    needed = count * dtype.itemsize
-    if memory is not None and needed > memory:
-        sizes = ", ".join(f"{name}={getattr(config, name)}" for name in NAMES)
-        raise ValueError(
-            f"a model of these sizes has {count:,} weights, {needed // GIB:,} GiB as {dtype}, but "
-            f"this machine has {memory // GIB:,} GiB of memory; reduce the sizes: {sizes}"
+            f"a model of these sizes has {count:,} weights, {count * dtype.itemsize // GIB:,} GiB "
+            f"as {dtype}, but this machine has {memory // GIB:,} GiB of memory; reduce the sizes: "
+            f"{', '.join(f'{name}={size}' for name, size in sizes.items())}"
         )
 
 
@@ -154,123 +141,36 @@ class MinBertDropout(nn.Dropout):
         return _Dropout.apply(input, self.p)
 
 
-class Buffers:
-    """Memory that one weight, (V, D), reuses at every step."""
-
-    def __init__(self, weight: Tensor) -> None:
-        self.gradient = torch.zeros_like(weight)
-        self.scores: Tensor | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Do not pickle the buffers: loading makes them anew."""
-        return {"gradient": torch.empty(0), "scores": None}
-
-    def take_scores(self, rows: int, columns: int) -> Tensor:
-        """Take memory for (rows, columns); the caller returns it after use."""
-        scores, self.scores = self.scores, None
-        if scores is None or len(scores) < rows:
-            scores = self.gradient.new_empty(rows, columns)
-        return scores
-
-
-def reuse_gradient(weight: nn.Parameter) -> None:
-    """Let backward passes write the gradient of the word embedding, (V, D), into one buffer.
-
-    It is in `weight.grad` only, overwritten at every step: not in `torch.autograd.grad` or hooks.
-    """
-    weight.buffers = Buffers(weight)  # type: ignore[attr-defined]
-
-
-def _buffers(weight: Tensor) -> Buffers | None:
-    buffers: Buffers | None = getattr(weight, "buffers", None)
-    if buffers is None or not weight.requires_grad:
-        return None
-    if weight._backward_hooks or weight._post_accumulate_grad_hooks:  # they would not run
-        return None
-    like = (weight.shape, weight.dtype, weight.device)
-    own = buffers.gradient
-    return buffers if (own.shape, own.dtype, own.device) == like else None
-
-
-def _own_gradient(weight: Tensor, buffers: Buffers) -> Tensor:
-    """Return the gradient to add to; after `zero_grad` it is the zeroed buffer."""
-    if weight.grad is None:
-        weight.grad = buffers.gradient.zero_()
-    return weight.grad
-
-
-class _Lookup(torch.autograd.Function):
-    """Rows of the weight, whose gradients are added to its buffer."""
-
-    @staticmethod
-    def forward(ctx: Any, ids: Tensor, weight: Tensor, padding: int | None, own: Buffers) -> Tensor:
-        ctx.save_for_backward(ids)
-        # not saved: hooks on saved tensors may return a copy, whose gradient is not read
-        ctx.weight, ctx.padding, ctx.own = weight, padding, own
-        return F.embedding(ids, weight)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[None, ...]:
-        (ids,) = ctx.saved_tensors
-        grad, ids = grads[0].flatten(0, -2), ids.flatten()
-        if ctx.padding is not None:
-            grad = grad * (ids != ctx.padding).unsqueeze(1)
-        _own_gradient(ctx.weight, ctx.own).index_add_(0, ids, grad)
-        return None, None, None, None
-
-
-def look_up(ids: Tensor, embedding: nn.Embedding) -> Tensor:
-    """Look up word pieces, (...) -> (..., D)."""
-    plain = type(embedding) is nn.Embedding and not runs_other_code(embedding)
-    buffers = _buffers(embedding.weight) if plain else None
-    if buffers is None or not torch.is_grad_enabled() or is_followed(ids):
-        return embedding(ids)
-    return _Lookup.apply(ids, embedding.weight, embedding.padding_idx, buffers)
-
-
 class _VocabularyLoss(torch.autograd.Function):
     """Summed cross-entropy over the vocabulary; one (M, V) matrix of scores, then probabilities."""
 
     @staticmethod
-    def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, own: Buffers | None
-    ) -> Tensor:
-        memory = own.take_scores(len(hidden), len(weight)) if own else None
-        out = None if memory is None else memory[: len(hidden)]
-        scores = torch.addmm(bias, hidden, weight.t(), out=out)
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> Tensor:
+        scores = torch.addmm(bias, hidden, weight.t())
         best = scores.amax(dim=1)
         chosen = scores.gather(1, labels.unsqueeze(1)).squeeze(1)
         probs = torch.softmax(scores, dim=1, out=scores)
         # log of the sum of exponents, from the largest probability: it cannot underflow
         total = (best - probs.amax(dim=1).log() - chosen).sum()
         ctx.save_for_backward(hidden, weight, bias, labels, probs)
-        ctx.weight, ctx.own, ctx.memory = weight, own, memory
         return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, labels, probs = ctx.saved_tensors
-        own: Buffers | None = ctx.own
         # without a label the mean loss is 0 / 0; its gradient is 0
         scale = grads[0] if len(labels) else torch.zeros_like(grads[0])
         rows = torch.arange(len(labels))
-        d_weight, scaled = None, hidden * scale
         # changes are undone: the graph may be kept for another pass
         with _unsafe_preserve_version_counter(probs):
             chosen = probs[rows, labels]
             probs[rows, labels] = chosen - 1
             d_hidden = (probs @ weight).mul_(scale)
             d_bias = probs.sum(dim=0).mul_(scale) if bias.requires_grad else None
-            if own is not None:
-                _own_gradient(ctx.weight, own).addmm_(probs.t(), scaled)
-            elif weight.requires_grad:
-                d_weight = probs.t() @ scaled
+            d_weight = probs.t() @ (hidden * scale) if weight.requires_grad else None
             probs[rows, labels] = chosen
-        if own is not None:
-            own.scores = ctx.memory
-        return d_hidden, d_weight, d_bias, None, None
+        return d_hidden, d_weight, d_bias, None
 
 
 def summed_loss(scores: Tensor, labels: Tensor) -> Tensor:
@@ -290,5 +190,4 @@ def vocabulary_loss(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> Tenso
     real = labels != -100
     if not real.all():
         hidden, labels = hidden[real], labels[real]
-    own = _buffers(decoder.weight) if torch.is_grad_enabled() else None
-    return _VocabularyLoss.apply(hidden, decoder.weight, decoder.bias, labels, own)
+    return _VocabularyLoss.apply(hidden, decoder.weight, decoder.bias, labels)

@@ -6,11 +6,12 @@ Shapes: N and M sentences, D size of a vector.
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, Unpack
+from types import SimpleNamespace
+from typing import Any, NamedTuple, Unpack, cast
 
 import torch
 from torch import Tensor
@@ -19,8 +20,10 @@ from transformers.utils import logging
 
 from .configuration_minbert import MinBertConfig
 from .inference import (
+    Batch,
+    Batching,
     MinBertTokenizing,
-    check_request,
+    check_rows,
     choose_tokens,
     input_device,
     stream,
@@ -32,85 +35,312 @@ from .texts import HEAD_SHARES, WINDOWS, DocumentWindows, Row, list_rows, own_to
 
 logger = logging.get_logger(__name__)
 
-
-class EncodeOptions(TypedDict, total=False):
-    """Keyword arguments of `encode` that mean what they mean in sentence-transformers.
-
-    `device` is that of the model; `output_value` has one value.
-    """
-
-    prompt: str | None  # written before every sentence; wins over `prompt_name`
-    prompt_name: str | None  # of `config.embedding.prompts`; None for that of the checkpoint
-    batch_size: int  # a batch has at most the tokens of so many of the longest sentences
-    show_progress_bar: bool | None
-    convert_to_tensor: bool | None  # to one tensor, which is the default
-    convert_to_numpy: bool | None  # to one array; if false, a list of tensors
-    normalize_embeddings: bool  # scale the vectors to length 1, after `truncate_dim`
-    truncate_dim: int | None  # the first components of each vector; None as the checkpoint says
-    output_value: str  # `sentence_embedding`
-    device: Any
-
-
 OUTPUT = "sentence_embedding"
 # Similarities that are negated distances, and the order of their norm.
 DISTANCES = {"euclidean": 2.0, "manhattan": 1.0}
-LOWER_LIMITS = ("batch_size", "truncate_dim")
+
+
+class EncodeOptions(Batching, total=False):
+    """Further keyword arguments of `encode`: those of sentence-transformers, for its evaluators.
+
+    Args:
+        prompt: Text before every sentence; wins over `prompt_name`.
+        prompt_name: Name of one of `config.embedding.prompts`; None for that of the checkpoint.
+        batch_size: A batch has at most the tokens of so many of the longest sentences.
+        show_progress_bar: As `show_progress`.
+        convert_to_tensor: Whether to return one tensor, which is the default.
+        convert_to_numpy: Whether to return one array; if false, a list of tensors.
+        normalize_embeddings: Whether to scale the vectors to length 1, after `truncate_dim`.
+        truncate_dim: How many components of each vector to keep; None as the checkpoint says.
+        output_value: `sentence_embedding`, the only one.
+        device: That of the model.
+    """
+
+    prompt: str | None
+    prompt_name: str | None
+    batch_size: int
+    show_progress_bar: bool | None
+    convert_to_tensor: bool | None
+    convert_to_numpy: bool | None
+    normalize_embeddings: bool
+    truncate_dim: int | None
+    output_value: str
+    device: object
 
 
 def check_options(options: EncodeOptions, device: torch.device) -> None:
     """Refuse keyword arguments that are unknown, or ask for what minBERT does not have."""
-    known = EncodeOptions.__annotations__
-    for name, value in options.items():
-        if name not in known:
-            raise TypeError(f"encode has no argument {name!r}; its options are {', '.join(known)}")
-        if name == "output_value" and value != OUTPUT:
-            raise ValueError(
-                f"encode: output_value={value!r} is not supported, leave it out; for the states of "
-                "tokens, call the model"
-            )
-        if value is None:
-            continue
-        if name in LOWER_LIMITS and int(str(value)) < 1:
+    if others := [name for name in options if name not in EncodeOptions.__annotations__]:
+        known = ", ".join(EncodeOptions.__annotations__)
+        raise TypeError(f"encode has no argument {others[0]!r}; its options are {known}")
+    if (wanted := options.get("output_value", OUTPUT)) != OUTPUT:
+        raise ValueError(
+            f"encode: output_value={wanted!r} is not supported, leave it out; for the states of "
+            "tokens, call the model"
+        )
+    for name in ("batch_size", "truncate_dim"):
+        value = options.get(name)
+        if value is not None and int(str(value)) < 1:
             raise ValueError(f"encode: {name}={value} must be 1 or more")
-        if name == "device" and torch.device(str(value)).type != device.type:
-            raise ValueError(f"encode: device={value!r}, but the model is on {device}: move it")
+    place = options.get("device")
+    if place is not None and torch.device(str(place)).type != device.type:
+        raise ValueError(f"encode: device={place!r}, but the model is on {device}: move it")
 
 
-def convert(vectors: Tensor, options: EncodeOptions) -> Any:
-    """Convert vectors, (N, D), to what the caller wants."""
-    to_tensor, to_numpy = options.get("convert_to_tensor"), options.get("convert_to_numpy")
-    if to_tensor or (to_tensor is None and to_numpy is None):
-        return vectors
-    return vectors.numpy() if to_numpy is not False else list(vectors)
+class _Plan(NamedTuple):
+    """How a vector is made of a sentence."""
+
+    pooling: str
+    num_layers: int
+    normalize: bool
+    max_length: int
+    truncation: str = "head"
+    project: Callable[[Tensor], Tensor] | None = None  # maps a pooled state to the vector
+    windows: WindowPlan | None = None  # for truncation "windows"
+    prompt: str = ""  # written before every sentence
+    truncate_dim: int | None = None  # components that are kept; None for all
+    rescale: bool = False  # whether what is kept is scaled to length 1
 
 
-class MinBertEvaluations:
-    """Where an evaluator leaves its metrics.
-
-    Attributes:
-        metrics: The latest value of every metric.
-    """
-
-    def __init__(self) -> None:
-        self.metrics: dict[str, float] = {}
-
-    def set_evaluation_metrics(
-        self,
-        evaluator: Any,  # noqa: ARG002 - the names of metrics include its name
-        metrics: dict[str, float],
-        epoch: int = 0,  # noqa: ARG002
-        step: int = 0,  # noqa: ARG002
-    ) -> None:
-        """Keep the metrics of an evaluator, as sentence-transformers does for its model card."""
-        self.metrics.update(metrics)
-
-
-class MinBertComparing:
-    """Mixin of models that embed sentences: how vectors are compared, and evaluators."""
+class MinBertEmbeddingMixin(MinBertTokenizing):
+    """Mixin of models that embed sentences: their vectors, and how these are compared."""
 
     config: MinBertConfig
-    encode: Any
-    _evaluations: MinBertEvaluations | None = None
+    base_model: Any
+
+    def encode(
+        self,
+        sentences: str | Sequence[str],
+        *,
+        task: str | None = None,
+        pooling: str | None = None,
+        truncation: str | None = None,
+        normalize: bool | None = None,
+        **options: Unpack[EncodeOptions],
+    ) -> Any:
+        """Embed sentences.
+
+        Without `task` and `pooling`, the vectors are those of the folder of sentence-transformers
+        that the checkpoint was or started from (`config.sentence_embedding`), else of the first
+        task of separate texts (`config.embedding_task`), else the mean. The default prompt and the
+        size of such a folder apply, except with `task`, which was trained without them.
+
+        Args:
+            sentences: The sentences, or one. Or a column of them: an array, a column of a frame or
+                a dataset, or a frame or a dictionary with no other column.
+            task: Name of a task, to use its pooling, layer, truncation and permanent projection;
+                vectors of a contrastive task have length 1.
+            pooling: `cls`, `pooler`, `mean` or `max`, instead of both.
+            truncation: What remains of a sentence that is too long: its `head`, its `tail`, or
+                `head_tail`, a quarter of the tokens from the start and the rest from the end; or
+                `windows`, which keeps all of it: the vector is the mean of those of windows, which
+                share 64 tokens each, weighted by their tokens. None for that of the task, or
+                `head`.
+            normalize: Whether to scale the vectors to length 1, after `truncate_dim`; None for the
+                checkpoint's choice, which comes before it.
+            **options: See `Batching` and `EncodeOptions`. The vectors are float32 in any
+                `precision`, unlike with that of sentence-transformers, which is that of its
+                vectors.
+
+        Returns:
+            Float32 vectors on the CPU, (number of sentences, D), in the order given; of one
+            sentence its vector, (D,). A tensor, unless the options say otherwise.
+
+        Raises:
+            TypeError: If an option is unknown.
+            ValueError: If there is no such task, pooling or prompt, the checkpoint's own vectors
+                need what minBERT does not have, a row is not a sentence, there are several columns,
+                or an option is not supported.
+        """
+        plan = self._plan(task, pooling, truncation, normalize, options)
+        given = list_rows(sentences, "encode")
+        is_one = isinstance(given, str)
+        rows = list(check_rows([given] if is_one else given, "encode", 1))
+        windows = list(self._encode(rows, plan, options))
+        none = torch.empty(0, self.config.hidden_size)[:, : plan.truncate_dim]
+        vectors = torch.cat(windows) if windows else none
+        to_tensor, to_numpy = options.get("convert_to_tensor"), options.get("convert_to_numpy")
+        converted: Any = vectors
+        if not to_tensor and (to_tensor is not None or to_numpy is not None):
+            converted = vectors.numpy() if to_numpy is not False else list(vectors)
+        return converted[0] if is_one else converted
+
+    def save_as_sentence_transformers(
+        self,
+        save_directory: str | os.PathLike[str],
+        *,
+        task: str | None = None,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        max_length: int | None = None,
+    ) -> None:
+        """Save a folder that `SentenceTransformer(folder)` loads, with the same vectors.
+
+        The encoder is a plain `bert`, which needs no remote code; layers above the pooled one and
+        heads are left out, and with `task` the prompts and the size of the checkpoint's vectors.
+
+        Args:
+            save_directory: The folder, created if necessary; the tokenizer is also saved.
+            task: As in `encode`.
+            pooling: `cls`, `mean` or `max`, as in `encode`.
+            normalize: As in `encode`.
+            max_length: Maximum tokens of a sentence; None for the limit of `encode`.
+
+        Raises:
+            ValueError: If sentence-transformers has no such vectors, or the folder holds a minBERT
+                checkpoint, whose heads would be lost. Nothing is written then.
+        """
+        plan = self._plan(task, pooling, None, normalize, {})
+        if plan.rescale and plan.truncate_dim:
+            raise ValueError(
+                f"sentence-transformers cuts vectors to truncate_dim={plan.truncate_dim} after "
+                "scaling them: leave normalize out, and let its encode normalize_embeddings"
+            )
+        if plan.pooling not in POOLINGS or plan.project is not None or not plan.num_layers:
+            what = "a projection" if plan.project else "the layer of the embeddings"
+            what = what if plan.pooling in POOLINGS else f"pooling={plan.pooling!r}"
+            raise ValueError(
+                f"sentence-transformers does not support {what}: set pooling, one of "
+                f"{', '.join(POOLINGS)}, and no task"
+            )
+        folder = Path(save_directory)
+        path = folder / "config.json"
+        config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        if config.get("model_type") == self.config.model_type:
+            raise ValueError(
+                f"{folder} holds a minBERT checkpoint, which would be lost: name another"
+            )
+        if plan.truncation != "head":
+            message = "the task keeps the %s of a long text; sentence-transformers keeps its head"
+            logger.warning(message, plan.truncation)
+        tokenizer = own_tokenizer(self.tokenizer)
+        length = min(max_length or plan.max_length, self.config.max_position_embeddings)
+        kept = {} if task is not None else asdict(self.config.embedding)
+        made = {"pooling": plan.pooling, "normalize": plan.normalize or plan.rescale}
+        embedding = parse_embedding({**kept, **made, "max_length": length, "missing": None})
+        # Settings in its file would take precedence over these.
+        tokenizer.model_max_length = length
+        self.base_model.save_as_bert(folder, num_layers=plan.num_layers)
+        tokenizer.save_pretrained(folder)
+        write_modules(folder, embedding, self.config.hidden_size)
+
+    def _plan(
+        self,
+        task: str | None,
+        pooling: str | None,
+        truncation: str | None,
+        normalize: bool | None,
+        options: EncodeOptions,
+    ) -> _Plan:
+        """Decide how vectors are made."""
+        check_options(options, input_device(self.base_model))
+        config, own = self.config, self.config.embedding
+        if task is not None and (pooling is not None or truncation is not None):
+            raise ValueError(
+                f"task {task!r} determines how its vectors are pooled, and what remains of long "
+                "texts: leave pooling and truncation out"
+            )
+        maker = task
+        if maker is None and pooling is None and config.sentence_embedding is None:
+            maker = config.embedding_task
+        if maker is not None:
+            plan = self._plan_of_task(maker, normalize)
+        elif pooling is None and own.missing:
+            raise ValueError(
+                f"{self.name_or_path}: its vectors need {', '.join(own.missing)}, which minBERT "
+                "does not have: use sentence-transformers, or set pooling for vectors without that"
+            )
+        else:
+            length = own.max_length or self.tokenizer.model_max_length
+            plan = _Plan(
+                pooling or own.pooling,
+                config.num_hidden_layers,
+                normalize is None and own.normalize,
+                min(config.max_position_embeddings, length),
+                truncate_dim=own.truncate_dim,
+            )
+        if plan.pooling not in (*POOLINGS, "pooler"):
+            raise ValueError(f"pooling={pooling!r} must be one of cls, pooler, mean, max")
+        if plan.pooling == "pooler" and self.base_model.pooler is None:
+            raise ValueError("pooling='pooler', but this model was made without a pooler")
+        if truncation not in (None, *HEAD_SHARES, WINDOWS):
+            raise ValueError(
+                f"truncation={truncation!r} must be one of {', '.join(HEAD_SHARES)}, {WINDOWS}"
+            )
+        if truncation is not None:
+            windows = None
+            if truncation == WINDOWS:
+                cut = DocumentWindows(plan.max_length, default_overlap(plan.max_length), None)
+                windows = WindowPlan(cut, plan.pooling, plan.num_layers)
+            plan = plan._replace(truncation=truncation, windows=windows)
+        prompt, name = options.get("prompt"), options.get("prompt_name")
+        if prompt is None and (name is not None or task is None):
+            prompt = own.find_prompt(own.default_prompt_name if name is None else name)
+        return plan._replace(
+            prompt=prompt or "",
+            truncate_dim=options.get("truncate_dim") or plan.truncate_dim,
+            rescale=bool(normalize or options.get("normalize_embeddings")),
+        )
+
+    def _plan_of_task(self, task: str, normalize: bool | None) -> _Plan:
+        config = self.config
+        spec: Any = config.task(task)
+        if spec.is_pretraining or spec.is_token_level:
+            raise ValueError(f"task {task!r} is {spec.kind}, which has no vectors")
+        heads: Any = getattr(self, "heads", None)
+        if heads is None and spec.keeps_projection:
+            raise ValueError(
+                f"task {task!r} projects its vectors, and the projection is in its head: load the "
+                "checkpoint with MinBertForMultiTask, or give pooling for vectors of the encoder"
+            )
+        own = parse_embedding(config.sentence_embedding)
+        return _Plan(
+            spec.pooling,
+            spec.count_layers(config.num_hidden_layers),
+            normalize is None and (own.normalize or spec.normalizes_vectors),
+            spec.limit_length(config.max_position_embeddings),
+            spec.truncation,
+            heads.get(task).embed if spec.keeps_projection else None,
+            spec.plan_windows(config) if spec.has_windows else None,
+        )
+
+    def _encode(self, rows: Sequence[Row], plan: _Plan, options: EncodeOptions) -> Iterator[Tensor]:
+        encoder = self.base_model
+        batching = Batching(
+            max_tokens_per_batch=options.get("max_tokens_per_batch"),
+            show_progress=options.get("show_progress", options.get("show_progress_bar")),
+            precision=options.get("precision"),
+        )
+        if (batch_size := options.get("batch_size")) is not None:
+            largest = choose_tokens(encoder, batching["max_tokens_per_batch"])
+            batching["max_tokens_per_batch"] = min(largest, batch_size * plan.max_length)
+        encode = partial(
+            tokenize,
+            self.tokenizer,
+            separate=False,
+            max_length=plan.max_length,
+            truncation=plan.truncation,
+        )
+        if plan.prompt:
+            rows = [(plan.prompt + text,) for (text,) in rows]
+
+        def finish(vectors: Tensor) -> Tensor:
+            vectors = vectors if plan.project is None else plan.project(vectors)
+            vectors = F.normalize(vectors.float(), dim=-1) if plan.normalize else vectors
+            vectors = vectors[:, : plan.truncate_dim]
+            return F.normalize(vectors.float(), dim=-1) if plan.rescale else vectors
+
+        model = cast("torch.nn.Module", self)
+        if plan.windows is not None:
+            return stream_documents(model, rows, plan.windows, finish, **batching)
+
+        def compute(batch: Batch) -> Tensor:
+            outputs = encoder(
+                **batch, return_dict=True, read=reads(plan.pooling), num_layers=plan.num_layers
+            )
+            return finish(pool_outputs(outputs, batch.get("attention_mask"), plan.pooling))
+
+        return stream(model, rows, encode, compute, **batching)
 
     def encode_query(self, sentences: str | Sequence[str], **options: Any) -> Any:
         """Embed the queries of a search: `encode` with the prompt of the name `query`.
@@ -178,345 +408,6 @@ class MinBertComparing:
         return F.normalize(vectors, dim=-1) if is_cosine else vectors
 
     @property
-    def model_card_data(self) -> MinBertEvaluations:
-        """Metrics of evaluators that ran on this model."""
-        if self._evaluations is None:
-            self._evaluations = MinBertEvaluations()
-        return self._evaluations
-
-
-logger = logging.get_logger(__name__)
-
-
-class _Plan(NamedTuple):
-    """How a vector is made of a sentence."""
-
-    pooling: str
-    num_layers: int
-    normalize: bool
-    max_length: int
-    truncation: str
-    project: Callable[[Tensor], Tensor] | None  # maps a pooled state to the vector
-    windows: WindowPlan | None = None  # for truncation "windows"
-    prompt: str = ""  # written before every sentence
-    include_prompt: bool = True  # whether it is pooled, too
-    truncate_dim: int | None = None  # components that are kept; None for all
-    rescale: bool = False  # whether what is kept is scaled to length 1
-
-
-class MinBertEmbeddingMixin(MinBertComparing, MinBertTokenizing):
-    """Mixin of models that embed sentences."""
-
-    config: MinBertConfig
-    base_model: Any
-
-    def encode(
-        self,
-        sentences: str | Sequence[str],
-        *,
-        task: str | None = None,
-        pooling: str | None = None,
-        truncation: str | None = None,
-        normalize: bool | None = None,
-        max_tokens_per_batch: int | None = None,
-        show_progress: bool | None = None,
-        precision: str | None = None,
-        **options: Unpack[EncodeOptions],
-    ) -> Any:
-        """Embed sentences.
-
-        Without `task` and `pooling`, the vectors are those of the folder of sentence-transformers
-        that the checkpoint was or started from (`config.sentence_embedding`), else of the first
-        task of separate texts (`config.embedding_task`), else the mean. The default prompt and the
-        size of such a folder apply, except with `task`, which was trained without them.
-
-        Args:
-            sentences: The sentences, or one. Or a column of them: an array, a column of a frame or
-                a dataset, or a frame or a dictionary with no other column.
-            task: Name of a task, to use its pooling, layer, truncation and permanent projection;
-                vectors of a contrastive task have length 1.
-            pooling: `cls`, `pooler`, `mean` or `max`, instead of both.
-            truncation: What remains of a sentence that is too long: its `head`, its `tail`, or
-                `head_tail`, a quarter of the tokens from the start and the rest from the end; or
-                `windows`, which keeps all of it: the vector is the mean of those of windows, which
-                share 64 tokens each, weighted by their tokens. None for that of the task, or
-                `head`.
-            normalize: Whether to scale the vectors to length 1, after `truncate_dim`; None for the
-                checkpoint's choice, which comes before it.
-            max_tokens_per_batch: Tokens that are computed together; None for a default of the
-                device.
-            show_progress: Whether to show a progress bar; None shows it for long lists.
-            precision: In which to compute: `float32`, `bfloat16`, `int8` or `auto`, as in
-                `set_precision`; None for that of the model. The vectors are float32 in any case,
-                unlike with the `precision` of sentence-transformers, which is that of its vectors.
-            **options: Arguments of sentence-transformers, for its evaluators; see `EncodeOptions`.
-
-        Returns:
-            Float32 vectors on the CPU, (number of sentences, D), in the order given; of one
-            sentence its vector, (D,). A tensor, unless the options say otherwise.
-
-        Raises:
-            TypeError: If an option is unknown.
-            ValueError: If there is no such task, pooling or prompt, the checkpoint's own vectors
-                need what minBERT does not have, a row is not a sentence, there are several columns,
-                or an option is not supported.
-        """
-        check_options(options, input_device(self.base_model))
-        plan = self._plan(task, pooling, normalize, truncation, options)
-        if options.get("batch_size") is not None:
-            largest = choose_tokens(self.base_model, max_tokens_per_batch)
-            max_tokens_per_batch = min(largest, options["batch_size"] * plan.max_length)
-        if show_progress is None:
-            show_progress = options.get("show_progress_bar")
-        given = list_rows(sentences, "encode")
-        is_one = isinstance(given, str)
-        rows = list(check_request([given] if is_one else given, "encode", 1))
-        batching = {
-            "max_tokens": max_tokens_per_batch,
-            "show_progress": show_progress,
-            "precision": precision,
-        }
-        windows = list(self._encode(rows, plan, **batching))
-        none = torch.empty(0, self.config.hidden_size)[:, : plan.truncate_dim]
-        converted = convert(torch.cat(windows) if windows else none, options)
-        return converted[0] if is_one else converted
-
-    def encode_stream(
-        self,
-        sentences: Iterable[str],
-        *,
-        task: str | None = None,
-        pooling: str | None = None,
-        truncation: str | None = None,
-        normalize: bool | None = None,
-        max_tokens_per_batch: int | None = None,
-        show_progress: bool | None = None,
-        precision: str | None = None,
-        prompt: str | None = None,
-        prompt_name: str | None = None,
-    ) -> Iterator[Tensor]:
-        """Embed more sentences than fit into memory; see `encode` for the arguments.
-
-        `sentences` may be any iterable; some thousand are read ahead.
-
-        Yields:
-            Float32 vectors on the CPU, (n, D) for some thousand sentences, in the order given.
-        """
-        prompts: EncodeOptions = {"prompt": prompt, "prompt_name": prompt_name}
-        plan = self._plan(task, pooling, normalize, truncation, prompts)
-        rows = check_request(list_rows(sentences, "encode"), "encode", 1)
-        options = {
-            "max_tokens": max_tokens_per_batch,
-            "show_progress": show_progress,
-            "precision": precision,
-        }
-        return self._encode(rows, plan, **options)
-
-    def save_as_sentence_transformers(
-        self,
-        save_directory: str | os.PathLike[str],
-        *,
-        task: str | None = None,
-        pooling: str | None = None,
-        normalize: bool | None = None,
-        max_length: int | None = None,
-    ) -> None:
-        """Save a folder that `SentenceTransformer(folder)` loads, with the same vectors.
-
-        The encoder is a plain `bert`, which needs no remote code; layers above the pooled one and
-        heads are left out, and with `task` the prompts and the size of the checkpoint's vectors.
-
-        Args:
-            save_directory: The folder, created if necessary; the tokenizer is also saved.
-            task: As in `encode`.
-            pooling: `cls`, `mean` or `max`, as in `encode`.
-            normalize: As in `encode`.
-            max_length: Maximum tokens of a sentence; None for the limit of `encode`.
-
-        Raises:
-            ValueError: If sentence-transformers has no such vectors, or the folder holds a minBERT
-                checkpoint, whose heads would be lost. Nothing is written then.
-        """
-        plan = self._plan(task, pooling, normalize)
-        self._check_export(plan)
-        folder = Path(save_directory)
-        _check_folder(folder)
-        if plan.truncation != "head":
-            message = "the task keeps the %s of a long text; sentence-transformers keeps its head"
-            logger.warning(message, plan.truncation)
-        tokenizer = own_tokenizer(self.tokenizer)
-        length = min(max_length or plan.max_length, self.config.max_position_embeddings)
-        kept = {} if task is not None else asdict(self.config.embedding)
-        made = {"pooling": plan.pooling, "normalize": plan.normalize or plan.rescale}
-        embedding = parse_embedding({**kept, **made, "max_length": length, "missing": None})
-        # Settings in its file would take precedence over these.
-        tokenizer.model_max_length = length
-        self.base_model.save_as_bert(folder, num_layers=plan.num_layers)
-        tokenizer.save_pretrained(folder)
-        write_modules(folder, embedding, self.config.hidden_size)
-
-    def _check_export(self, plan: _Plan) -> None:
-        """Refuse vectors that sentence-transformers does not have."""
-        if plan.rescale and plan.truncate_dim:
-            raise ValueError(
-                f"sentence-transformers cuts vectors to truncate_dim={plan.truncate_dim} after "
-                "scaling them: leave normalize out, and let its encode normalize_embeddings"
-            )
-        if plan.pooling in POOLINGS and plan.project is None and plan.num_layers:
-            return
-        what = "a projection" if plan.project else "the layer of the embeddings"
-        if plan.pooling not in POOLINGS:
-            what = f"pooling={plan.pooling!r}"
-        raise ValueError(
-            f"sentence-transformers does not support {what}: set pooling, one of "
-            f"{', '.join(POOLINGS)}, and no task"
-        )
-
-    def _plan(
-        self,
-        task: str | None,
-        pooling: str | None,
-        normalize: bool | None,
-        truncation: str | None = None,
-        options: EncodeOptions | None = None,
-    ) -> _Plan:
-        """Decide how vectors are made."""
-        options = options or {}
-        if task is None:
-            plan = self._plan_without_task(pooling, normalize)
-            plan = self._truncate(plan, truncation) if truncation else plan
-        elif truncation is not None:
-            raise ValueError(
-                f"task {task!r} determines what remains of long texts: leave truncation out"
-            )
-        elif pooling is not None:
-            raise ValueError(
-                f"task {task!r} determines how its vectors are pooled: leave pooling out"
-            )
-        else:
-            plan = self._plan_of_task(task, normalize)
-        if plan.pooling not in (*POOLINGS, "pooler"):
-            raise ValueError(f"pooling={pooling!r} must be one of cls, pooler, mean, max")
-        if plan.pooling == "pooler" and self.base_model.pooler is None:
-            raise ValueError("pooling='pooler', but this model was made without a pooler")
-        plan = plan._replace(
-            prompt=self._find_prompt(task, options),
-            truncate_dim=options.get("truncate_dim") or plan.truncate_dim,
-            rescale=bool(normalize or options.get("normalize_embeddings")),
-        )
-        if (
-            plan.prompt
-            and not plan.include_prompt
-            and (plan.windows or plan.pooling not in ("mean", "max"))
-        ):
-            what = "truncation='windows'" if plan.windows else f"pooling={plan.pooling!r}"
-            raise ValueError(
-                f"the checkpoint leaves its prompt out of the pooling (include_prompt), which does "
-                f"not fit {what}: leave that out, or pass prompt=''"
-            )
-        return plan
-
-    def _find_prompt(self, task: str | None, options: EncodeOptions) -> str:
-        """Find the text before every text; the default prompt is not for a task."""
-        prompt, name = options.get("prompt"), options.get("prompt_name")
-        if prompt is None and (name is not None or task is None):
-            saved = self.config.embedding
-            prompt = saved.find_prompt(saved.default_prompt_name if name is None else name)
-        return prompt or ""
-
-    def _plan_of_task(self, task: str, normalize: bool | None) -> _Plan:
-        spec: Any = self.config.task(task)
-        if spec.is_pretraining or spec.is_token_level:
-            raise ValueError(f"task {task!r} is {spec.kind}, which has no vectors")
-        heads: Any = getattr(self, "heads", None)
-        if spec.keeps_projection and heads is None:
-            raise ValueError(
-                f"task {task!r} projects its vectors, and the projection is in its head: load the "
-                "checkpoint with MinBertForMultiTask, or give pooling for vectors of the encoder"
-            )
-        project = heads.get(task).embed if spec.keeps_projection else None
-        layers = spec.count_layers(self.config.num_hidden_layers)
-        own = parse_embedding(self.config.sentence_embedding)
-        is_normal = normalize is None and (own.normalize or spec.normalizes_vectors)
-        length = spec.limit_length(self.config.max_position_embeddings)
-        windows = spec.plan_windows(self.config) if spec.has_windows else None
-        return _Plan(spec.pooling, layers, is_normal, length, spec.truncation, project, windows)
-
-    def _truncate(self, plan: _Plan, truncation: str) -> _Plan:
-        """Return the plan with another treatment of long sentences."""
-        if truncation not in (*HEAD_SHARES, WINDOWS):
-            raise ValueError(
-                f"truncation={truncation!r} must be one of {', '.join(HEAD_SHARES)}, {WINDOWS}"
-            )
-        windows = None
-        if truncation == WINDOWS:
-            cut = DocumentWindows(plan.max_length, default_overlap(plan.max_length), None)
-            windows = WindowPlan(cut, plan.pooling, plan.num_layers)
-        return plan._replace(truncation=truncation, windows=windows)
-
-    def _plan_without_task(self, pooling: str | None, normalize: bool | None) -> _Plan:
-        task = self.config.embedding_task
-        if pooling is None and task is not None and self.config.sentence_embedding is None:
-            return self._plan_of_task(task, normalize)
-        own = self.config.embedding
-        if pooling is None and own.missing:
-            raise ValueError(
-                f"{self.name_or_path}: its vectors need {', '.join(own.missing)}, which minBERT "
-                "does not have: use sentence-transformers, or set pooling for vectors without that"
-            )
-        longest = self.config.max_position_embeddings
-        length = min(longest, own.max_length or self.tokenizer.model_max_length)
-        return _Plan(
-            pooling or own.pooling,
-            self.config.num_hidden_layers,
-            normalize is None and own.normalize,
-            length,
-            "head",
-            None,
-            include_prompt=own.include_prompt,
-            truncate_dim=own.truncate_dim,
-        )
-
-    def _encode(self, rows: Iterable[Row], plan: _Plan, **options: Any) -> Iterator[Tensor]:
-        encoder: Any = self.base_model
-        cut: dict[str, Any] = {"max_length": plan.max_length, "truncation": plan.truncation}
-        encode = partial(tokenize, self.tokenizer, separate=False, **cut)
-        ignored = 0
-        if plan.prompt:
-            if not plan.include_prompt:
-                (alone,) = encode(rows=[(plan.prompt,)])
-                ignored = alone.tokens - 1  # without the last one, which ends a text
-            rows = _add_prompt(rows, plan.prompt)
-
-        def finish(vectors: Tensor) -> Tensor:
-            vectors = vectors if plan.project is None else plan.project(vectors)
-            vectors = F.normalize(vectors.float(), dim=-1) if plan.normalize else vectors
-            vectors = vectors[:, : plan.truncate_dim]
-            return F.normalize(vectors.float(), dim=-1) if plan.rescale else vectors
-
-        if plan.windows is not None:
-            return stream_documents(self, rows, plan.windows, finish, **options)
-
-        def compute(batch: dict[str, Any]) -> Tensor:
-            outputs = encoder(
-                **batch, return_dict=True, read=reads(plan.pooling), num_layers=plan.num_layers
-            )
-            mask = batch.get("attention_mask")
-            return finish(pool_outputs(outputs, mask, plan.pooling, ignored))
-
-        model: Any = self
-        return stream(model, rows, encode, compute, **options)
-
-
-def _add_prompt(rows: Iterable[Row], prompt: str) -> Iterable[Row]:
-    """Write a prompt before every sentence."""
-    prompted = ((prompt + text,) for (text,) in rows)
-    return list(prompted) if isinstance(rows, Sequence) else prompted
-
-
-def _check_folder(folder: Path) -> None:
-    """Refuse a folder with a minBERT checkpoint, whose weights would be overwritten."""
-    path = folder / "config.json"
-    config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    if config.get("model_type") == "minbert":
-        raise ValueError(f"{folder} holds a minBERT checkpoint, which would be lost: name another")
+    def model_card_data(self) -> SimpleNamespace:
+        """Where evaluators of sentence-transformers leave the metrics that they return."""
+        return SimpleNamespace(set_evaluation_metrics=lambda *_, **__: None)

@@ -521,12 +521,7 @@ class MinBertHeads(nn.Module):
     def __init__(self, heads: Mapping[str, MinBertHead] | None = None) -> None:
         super().__init__()
         for name, head in (heads or {}).items():
-            self.add(name, head)
-
-    def add(self, name: str, head: MinBertHead) -> None:
-        """Add the head of a task, in the order of names."""
-        self.add_module(name, head)
-        self._modules = dict(sorted(self._modules.items()))
+            self.add_module(name, head)
 
     def get(self, name: str) -> Any:
         """Return the head of a task; None if it has none of its own."""

@@ -7,16 +7,16 @@ that modules stay in evaluation mode while any call needs them so.
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypedDict
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging
 from transformers.utils.hub import cached_file
 
@@ -35,8 +35,26 @@ CPU_TOKENS = 1_024
 GPU_TOKENS = 65_536
 # Share of pieces with upper-case letters above which a vocabulary is cased; BERT's uncased: 0.
 LEAST_CASED = 0.01
-# Keyword arguments that locate a checkpoint.
+# Inputs of a model: tensors, and the length of the longest sequence of a packed batch.
+Batch = dict[str, Any]
+# Keyword arguments that locate a checkpoint, and their values.
+Where = dict[str, Any]
 HUB_KEYS = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder")
+
+
+class Batching(TypedDict, total=False):
+    """Keyword arguments of all methods that predict or embed: how rows are computed.
+
+    Args:
+        max_tokens_per_batch: Tokens that are computed together; None for a default of the device.
+        show_progress: Whether to show a progress bar; None shows it for long lists.
+        precision: In which to compute: `float32`, `bfloat16`, `int8` or `auto`, as in
+            `set_precision`; None for that of the model.
+    """
+
+    max_tokens_per_batch: int | None
+    show_progress: bool | None
+    precision: str | None
 
 
 class MinBertTokenizing:
@@ -44,10 +62,10 @@ class MinBertTokenizing:
 
     config: Any
     name_or_path: str
-    _tokenizer: Any = None
-    _fitting: Any = None  # the tokenizer, its length and the vocabulary that were compared
+    _tokenizer: PreTrainedTokenizerBase | None = None
+    _fitting: object = None  # the tokenizer, its length and the vocabulary that were compared
     # Keyword arguments that located the checkpoint: revision, subfolder, ...
-    _found_by: ClassVar[dict[str, Any]] = {}
+    _found_by: ClassVar[Where] = {}
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Self:
@@ -85,7 +103,7 @@ class MinBertTokenizing:
                 own_tokenizer(self.tokenizer).save_pretrained(save_directory)
 
     @property
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> PreTrainedTokenizerBase:
         """The tokenizer of texts, from the checkpoint or assigned.
 
         Raises:
@@ -93,9 +111,7 @@ class MinBertTokenizing:
                 the model has no embedding.
         """
         if self._tokenizer is None:
-            if not self.name_or_path:
-                raise ValueError("this model came from no checkpoint: set model.tokenizer first")
-            self._tokenizer = self._load_tokenizer()
+            self._tokenizer = _load_tokenizer(self.name_or_path, self.config, self._found_by)
         # tokens may be added to it, and to the model
         fitting = (id(self._tokenizer), len(self._tokenizer), self.config.vocab_size)
         if fitting != self._fitting:
@@ -104,42 +120,39 @@ class MinBertTokenizing:
         return self._tokenizer
 
     @tokenizer.setter
-    def tokenizer(self, tokenizer: Any) -> None:
+    def tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
-
-    def _load_tokenizer(self) -> Any:
-        try:
-            # Without the configuration it would be loaded again; None would ask for trust.
-            options = {**self._found_by, **find_casing(self.name_or_path, **self._found_by)}
-            options["trust_remote_code"] = False
-            tokenizer = AutoTokenizer.from_pretrained(
-                self.name_or_path, config=self.config, **options
-            )
-        except (OSError, ValueError):
-            raise
-        except Exception as error:  # the library of fast tokenizers has no other class
-            reason = f"{type(error).__name__}: {error}"
-            raise ValueError(
-                f"{self.name_or_path}: cannot read its tokenizer ({reason})"
-            ) from error
-        if "auto_map" in tokenizer.init_kwargs:
-            raise ValueError(
-                f"{self.name_or_path} has a tokenizer with code of its own (auto_map), which is "
-                "not run: load it yourself with trust_remote_code=True, and set model.tokenizer"
-            )
-        if len(tokenizer) <= len(tokenizer.all_special_ids):
-            raise ValueError(
-                f"{self.name_or_path} has no tokenizer: set model.tokenizer, or add its "
-                "tokenizer.json or vocab.txt"
-            )
-        return tokenizer
 
     def __dir__(self) -> list[str]:
         # torch.jit.trace reads all attributes, and reading the tokenizer would load it
         return [name for name in super().__dir__() if name != "tokenizer"]
 
 
-def find_casing(path: Any, **where: Any) -> dict[str, Any]:
+def _load_tokenizer(path: str, config: object, where: Where) -> PreTrainedTokenizerBase:
+    if not path:
+        raise ValueError("this model came from no checkpoint: set model.tokenizer first")
+    # Without the configuration it would be loaded again; None would ask for trust.
+    options = {**where, **find_casing(path, **where), "config": config, "trust_remote_code": False}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, **options)
+    except (OSError, ValueError):
+        raise
+    except Exception as error:  # the library of fast tokenizers has no other class
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{path}: cannot read its tokenizer ({reason})") from error
+    if "auto_map" in tokenizer.init_kwargs:
+        raise ValueError(
+            f"{path} has a tokenizer with code of its own (auto_map), which is not run: load it "
+            "yourself with trust_remote_code=True, and set model.tokenizer"
+        )
+    if len(tokenizer) <= len(tokenizer.all_special_ids):
+        raise ValueError(
+            f"{path} has no tokenizer: set model.tokenizer, or add its tokenizer.json or vocab.txt"
+        )
+    return tokenizer
+
+
+def find_casing(path: str | os.PathLike[str], **where: Any) -> dict[str, Any]:
     """Return how to load the tokenizer of a cased vocabulary whose files do not say that it is one.
 
     Without them, `BertTokenizer` lower-cases, and `Film` is unknown though the vocabulary has it.
@@ -148,7 +161,7 @@ def find_casing(path: Any, **where: Any) -> dict[str, Any]:
         path: Folder or Hub id.
         **where: What locates its files, such as `revision`.
     """
-    options: dict[str, Any] = {
+    options = {
         f"_raise_exceptions_for_{kind}": False
         for kind in ("missing_entries", "connection_errors", "gated_repo")
     }
@@ -182,7 +195,7 @@ def is_called_by(package: str) -> bool:
     return False
 
 
-def check_vocabulary(tokenizer: Any, vocab_size: int, where: str = "") -> None:
+def check_vocabulary(tokenizer: PreTrainedTokenizerBase, vocab_size: int, where: str = "") -> None:
     """Refuse a tokenizer that gives a token an id without an embedding."""
     token, greatest = max(tokenizer.get_vocab().items(), key=lambda item: item[1])
     if greatest >= vocab_size:
@@ -193,7 +206,7 @@ def check_vocabulary(tokenizer: Any, vocab_size: int, where: str = "") -> None:
         )
 
 
-def check_weights(model: Any, where: Any) -> None:
+def check_weights(model: nn.Module, where: object) -> None:
     """Refuse a model with weights that are not finite, as a diverged training leaves them."""
     for name, value in model.named_parameters():
         if not value.is_meta and not value.isfinite().all():
@@ -210,11 +223,20 @@ def check_rows(sentences: Iterable[Any], task: str, wanted: int, first: int = 0)
     """
     if isinstance(sentences, str):
         raise TypeError(f"{task}: pass a list of sentences, not one string")
-    return (_check_row(row, index, task, wanted) for index, row in enumerate(sentences, first))
+
+    def check(given: Any, index: int) -> Row:
+        row: Row = tuple(given) if isinstance(given, tuple | list) else (given,)
+        if len(row) != wanted or not all(isinstance(text, str) for text in row):
+            count = "a sentence" if wanted == 1 else "a pair of sentences"
+            raise ValueError(f"{task}: row {index} must be {count}, got {given!r}")
+        check_unicode(row, index, task)
+        return row
+
+    return (check(row, index) for index, row in enumerate(sentences, first))
 
 
 def check_request(
-    rows: Iterable[Any], task: str, wanted: int, top_k: int | None = None
+    rows: Iterable[object], task: str, wanted: int, top_k: int | None = None
 ) -> Iterable[Row]:
     """Check `top_k` and, in a sequence, all rows before any is computed; see `check_rows`."""
     check_top_k(top_k)
@@ -228,15 +250,6 @@ def check_top_k(top_k: int | None) -> None:
         raise ValueError(f"top_k={top_k} must be 1 or more")
 
 
-def _check_row(given: Any, index: int, task: str, wanted: int) -> Row:
-    row: Row = tuple(given) if isinstance(given, tuple | list) else (given,)
-    if len(row) != wanted or not all(isinstance(text, str) for text in row):
-        count = "a sentence" if wanted == 1 else "a pair of sentences"
-        raise ValueError(f"{task}: row {index} must be {count}, got {given!r}")
-    check_unicode(row, index, task)
-    return row
-
-
 def check_unicode(texts: Iterable[str], index: int, task: str) -> None:
     """Reject halves of surrogate pairs, which tokenizers refuse without naming the row."""
     try:
@@ -245,7 +258,7 @@ def check_unicode(texts: Iterable[str], index: int, task: str) -> None:
         raise ValueError(f"{task}: row {index} is not valid Unicode ({error.reason})") from None
 
 
-def pack(rows: Sequence[Encoded]) -> dict[str, Any]:
+def pack(rows: Sequence[Encoded]) -> Batch:
     """Concatenate all sequences to a packed batch."""
     sequences = [ids for row in rows for ids in row.input_ids]
     types = (kinds for row in rows for kinds in row.token_type_ids)
@@ -261,7 +274,7 @@ def pack(rows: Sequence[Encoded]) -> dict[str, Any]:
     }
 
 
-def pad(rows: Sequence[Encoded], padding: int) -> dict[str, Any]:
+def pad(rows: Sequence[Encoded], padding: int) -> Batch:
     """Pad all sequences to the longest, (B, L), or (B, 2, L) for separate pairs."""
     ids, types = ([torch.tensor(x) for row in rows for x in row[column]] for column in (0, 1))
     pad_rows = partial(nn.utils.rnn.pad_sequence, batch_first=True)
@@ -298,14 +311,14 @@ def stream(
     model: nn.Module,
     rows: Iterable[Row],
     encode: Callable[[Sequence[Row]], list[Encoded]],
-    compute: Callable[[dict[str, Any]], Tensor],
+    compute: Callable[[Batch], Tensor],
     *,
-    max_tokens: int | None,
-    show_progress: bool | None,
-    precision: str | None,
+    max_tokens_per_batch: int | None = None,
+    show_progress: bool | None = None,
+    precision: str | None = None,
 ) -> Iterator[Tensor]:
     """Yield (n, K) in float32 on the CPU for windows of rows; `compute` maps a batch to (B, K)."""
-    tokens = choose_tokens(model, max_tokens)
+    tokens = choose_tokens(model, max_tokens_per_batch)
     check_precision(precision)
 
     def run() -> Iterator[Tensor]:
@@ -324,7 +337,7 @@ def compute_in_order(
     model: nn.Module,
     encoded: Sequence[Encoded],
     tokens: int,
-    compute: Callable[[dict[str, Any]], Tensor],
+    compute: Callable[[Batch], Tensor],
     bar: Any = None,
 ) -> Tensor:
     """Compute rows in batches of at most so many tokens; returns them in their order, (n, K)."""
@@ -375,17 +388,16 @@ def windows_of(
 
 def batches(
     model: Any, encoded: Sequence[Encoded], max_tokens: int
-) -> Iterator[tuple[list[int], dict[str, Any]]]:
+) -> Iterator[tuple[list[int], Batch]]:
     """Split rows into batches of similar length: indices and inputs, packed if the model can."""
     device, packed = input_device(model), model.supports_packed_input()
     for indices in split_batches(encoded, max_tokens, packed=packed):
         chosen = [encoded[index] for index in indices]
         inputs = pack(chosen) if packed else pad(chosen, model.config.pad_token_id or 0)
-        on_device = {
-            name: value.to(device) if isinstance(value, Tensor) else value
-            for name, value in inputs.items()
-        }
-        yield indices, on_device
+        for name, value in inputs.items():
+            if isinstance(value, Tensor):
+                inputs[name] = value.to(device)
+        yield indices, inputs
 
 
 @contextmanager
@@ -442,16 +454,16 @@ class Predictor:
     """
 
     name: str
-    encoding: Any
+    encoding: Hashable
 
-    def check(self, rows: Sequence[Any]) -> None:
+    def check(self, rows: Sequence[object]) -> None:
         """Check all rows before any is computed."""
 
-    def encode(self, rows: Sequence[Any], first: int) -> list[Encoded]:
+    def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
         """Tokenize the rows of a window, of which the first one has the number `first`."""
         raise NotImplementedError
 
-    def keep(self, indices: list[int], inputs: dict[str, Any], output: Any) -> None:
+    def keep(self, indices: list[int], inputs: Batch, output: Any) -> None:
         """Keep what `describe` needs of a batch: the output for the encoded rows at `indices`."""
         raise NotImplementedError
 
@@ -476,15 +488,15 @@ class PooledPredictor(Predictor):
         self.encoding = (self.num_texts, *self.options.values())
         self.results: list[tuple[list[int], Tensor]] = []
 
-    def check(self, rows: Sequence[Any]) -> None:
+    def check(self, rows: Sequence[object]) -> None:
         for _ in check_rows(rows, self.name, self.num_texts):
             pass
 
-    def encode(self, rows: Sequence[Any], first: int) -> list[Encoded]:
+    def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
         checked = list(check_rows(rows, self.name, self.num_texts, first))
         return tokenize(self.model.tokenizer, checked, **self.options)
 
-    def keep(self, indices: list[int], inputs: dict[str, Any], output: Any) -> None:
+    def keep(self, indices: list[int], inputs: Batch, output: Any) -> None:
         del inputs
         self.results.append((indices, self.head.summarize(output.logits).float()))
 
@@ -493,8 +505,7 @@ class PooledPredictor(Predictor):
         values = torch.cat([values for _, values in self.results]).cpu()
         self.results = []
         ordered = torch.empty_like(values).index_copy_(0, order, values)
-        described: list[Any] = self.head.describe(ordered, self.top_k)
-        return described
+        return self.head.describe(ordered, self.top_k)
 
 
 def predict_rows(
@@ -502,12 +513,12 @@ def predict_rows(
     predictors: Sequence[Predictor],
     rows: Iterable[Any],
     *,
-    max_tokens: int | None,
-    show_progress: bool | None,
-    precision: str | None,
+    max_tokens_per_batch: int | None = None,
+    show_progress: bool | None = None,
+    precision: str | None = None,
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the predictions of each row, in the order of the predictors."""
-    tokens = choose_tokens(model, max_tokens)
+    tokens = choose_tokens(model, max_tokens_per_batch)
     check_precision(precision)
     if isinstance(rows, Sequence):
         for predictor in predictors:
@@ -517,53 +528,36 @@ def predict_rows(
         first = 0
         for window, bar in windows_of(rows, show_progress):
             groups = group_by_tokens(predictors, window, first)
+            total, done = sum(len(encoded) for encoded, _ in groups), 0
             with predicting(model, precision):
-                _compute(model, groups, tokens, _progress(bar, len(window), groups))
-            yield from zip(*(each.describe() for each in predictors), strict=True)
+                for encoded, members in groups:
+                    names = [predictor.name for predictor in members]
+                    for indices, inputs in batches(model, encoded, tokens):
+                        outputs = model(**inputs, task=names)
+                        for predictor in members:
+                            predictor.keep(indices, inputs, outputs[predictor.name])
+                        before, done = done, done + len(indices)
+                        bar.update(len(window) * done // total - len(window) * before // total)
+            yield from zip(*(predictor.describe() for predictor in predictors), strict=True)
             first += len(window)
 
     return run()
 
 
 def group_by_tokens(
-    predictors: Sequence[Predictor], rows: Sequence[Any], first: int
+    predictors: Sequence[Predictor], rows: Sequence[object], first: int
 ) -> list[Group]:
     """Group the tasks for which all rows have the same tokens."""
-    known: dict[Any, list[Encoded]] = {}
+    known: dict[Hashable, list[Encoded]] = {}
     groups: list[Group] = []
-    for each in predictors:
-        if each.encoding not in known:
-            known[each.encoding] = each.encode(rows, first)
-        encoded = known[each.encoding]
+    for predictor in predictors:
+        if predictor.encoding not in known:
+            known[predictor.encoding] = predictor.encode(rows, first)
+        encoded = known[predictor.encoding]
         for tokens, members in groups:
             if tokens is encoded or tokens == encoded:
-                members.append(each)
+                members.append(predictor)
                 break
         else:
-            groups.append((encoded, [each]))
+            groups.append((encoded, [predictor]))
     return groups
-
-
-def _compute(
-    model: Any, groups: list[Group], max_tokens: int, advance: Callable[[int], None]
-) -> None:
-    for encoded, members in groups:
-        names = [each.name for each in members]
-        for indices, inputs in batches(model, encoded, max_tokens):
-            outputs = model(**inputs, task=names)
-            for each in members:
-                each.keep(indices, inputs, outputs[each.name])
-            advance(len(indices))
-
-
-def _progress(bar: Any, rows: int, groups: list[Group]) -> Callable[[int], None]:
-    """Return a function that moves a bar of `rows`, given how many of all encodings are done."""
-    total = sum(len(encoded) for encoded, _ in groups)
-    done = 0
-
-    def advance(count: int) -> None:
-        nonlocal done
-        before, done = done, done + count
-        bar.update(rows * done // total - rows * before // total)
-
-    return advance

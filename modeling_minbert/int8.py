@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from threading import Lock, get_ident
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -66,11 +66,9 @@ def bfloat16_is_fast(device: torch.device) -> bool:
 
 
 @cache
-def _capabilities() -> Mapping[str, Any]:
+def _capabilities() -> Mapping[str, object]:
     """Return the instruction sets of the CPU by name; empty if torch does not list them."""
-    listed: Any = getattr(torch.cpu, "get_capabilities", dict)
-    found: Mapping[str, Any] = listed()
-    return found
+    return getattr(torch.cpu, "get_capabilities", dict)()
 
 
 def count_extra(tokens: int) -> int:
@@ -179,10 +177,10 @@ class MinBertCalls:
 
     def __init__(self) -> None:
         self.running: dict[int, Predicting] = {}
-        self.evaluated: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self.evaluated: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
         self.lock = Lock()
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[type["MinBertCalls"], tuple[()]]:
         """Copy and pickle an object without calls."""
         return type(self), ()
 
@@ -190,7 +188,7 @@ class MinBertCalls:
 @contextmanager
 def using_precision(model: Any, precision: str | None) -> Iterator[None]:
     """Compute the encoder of a model in a precision in this thread; None for that of the model."""
-    encoder: Any = model.base_model
+    encoder = model.base_model
     chosen = encoder.precision if precision is None else precision_for(encoder, precision)
     running, thread = encoder.calls.running, get_ident()
     before = running.get(thread)
@@ -225,18 +223,6 @@ class Weights(NamedTuple):
     bias: Tensor  # (N,)
 
 
-class Product(Protocol):
-    """A dense layer whose weights were prepared."""
-
-    dtype: torch.dtype  # of inputs and outputs
-
-    def __call__(self, hidden: Tensor) -> Tensor:
-        """Multiply and activate, (T, K) -> (T, N)."""
-
-    def add(self, hidden: Tensor, residual: Tensor) -> Tensor:
-        """Multiply and add, (T, K) and (T, N) -> (T, N)."""
-
-
 def quantize_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Quantize rows to int8, (N, K), each with a scale, (N,)."""
     weight = weight.float()
@@ -250,57 +236,64 @@ def dequantize_weight(weights: Weights) -> Tensor:
     return weight if weights.scale is None else weight * weights.scale.float().unsqueeze(1)
 
 
-class Float32Product:
-    """In the precision of the weights."""
+class Product:
+    """A dense layer whose weights were prepared; this one computes in float32."""
 
-    dtype = torch.float32
+    dtype = torch.float32  # of inputs and outputs
 
     def __init__(self, weights: Weights, activation: Callable[[Tensor], Tensor] | None) -> None:
-        self.weight, self.bias = dequantize_weight(weights), weights.bias.float()
-        self.activation = activation
+        self.bias, self.activation = weights.bias.to(self.dtype), activation
+        self.weight = self.prepare(weights)
 
-    def __call__(self, hidden: Tensor) -> Tensor:  # noqa: D102 - as in Product
-        product = F.linear(hidden, self.weight, self.bias)
+    def prepare(self, weights: Weights) -> Tensor:
+        """Convert and arrange the weight."""
+        return dequantize_weight(weights)
+
+    def multiply(self, hidden: Tensor) -> Tensor:
+        """Multiply, (T, K) -> (T, N)."""
+        return F.linear(hidden, self.weight, self.bias)
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """Multiply and activate, (T, K) -> (T, N)."""
+        product = self.multiply(hidden)
         return product if self.activation is None else self.activation(product)
 
-    def add(self, hidden: Tensor, residual: Tensor) -> Tensor:  # noqa: D102 - as in Product
+    def add(self, hidden: Tensor, residual: Tensor) -> Tensor:
+        """Multiply and add, (T, K) and (T, N) -> (T, N)."""
         return F.linear(hidden, self.weight, self.bias).add_(residual)
 
 
-class Bfloat16Product:
+class Bfloat16Product(Product):
     """In bfloat16, accumulated in float32; oneDNN adds bias and residual before it rounds."""
 
     dtype = torch.bfloat16
 
-    def __init__(self, weights: Weights, activation: Callable[[Tensor], Tensor] | None) -> None:
+    def prepare(self, weights: Weights) -> Tensor:
         weight = dequantize_weight(weights).to(self.dtype)
-        self.bias, self.activation = weights.bias.to(self.dtype), activation
-        self.fused: tuple[Any, ...] = ("none", [], "")
+        self.fused: tuple[object, ...] = ("none", [], "")
         self.has_kernel = torch.ops.mkldnn._is_mkldnn_bf16_supported()
         if self.has_kernel:
             weight = torch.ops.mkldnn._reorder_linear_weight(weight, EXPECTED_TOKENS)
-            if type(activation).__name__ == "GELUActivation":  # the exact one
+            if type(self.activation).__name__ == "GELUActivation":  # the exact one
                 self.fused, self.activation = ("gelu", [], "none"), None
-        self.weight = weight
+        return weight
 
-    def __call__(self, hidden: Tensor) -> Tensor:  # noqa: D102 - as in Product
-        if self.has_kernel:
-            product = torch.ops.mkldnn._linear_pointwise(
-                hidden, self.weight, self.bias, *self.fused
-            )
-        else:
-            product = F.linear(hidden, self.weight, self.bias)
-        return product if self.activation is None else self.activation(product)
+    def multiply(self, hidden: Tensor) -> Tensor:
+        if not self.has_kernel:
+            return super().multiply(hidden)
+        multiply = torch.ops.mkldnn._linear_pointwise
+        product: Tensor = multiply(hidden, self.weight, self.bias, *self.fused)
+        return product
 
-    def add(self, hidden: Tensor, residual: Tensor) -> Tensor:  # noqa: D102 - as in Product
-        if self.has_kernel:
-            return torch.ops.mkldnn._linear_pointwise.binary(
-                hidden, residual, self.weight, self.bias, "add"
-            )
-        return F.linear(hidden, self.weight, self.bias).add_(residual)
+    def add(self, hidden: Tensor, residual: Tensor) -> Tensor:
+        if not self.has_kernel:
+            return super().add(hidden, residual)
+        multiply = torch.ops.mkldnn._linear_pointwise.binary
+        product: Tensor = multiply(hidden, residual, self.weight, self.bias, "add")
+        return product
 
 
-class Int8Product:
+class Int8Product(Product):
     """In int8, with outputs in float32.
 
     Each row of inputs becomes `least + scale * bytes`; its product with a weight is then
@@ -308,22 +301,19 @@ class Int8Product:
     product, of bytes.
     """
 
-    dtype = torch.float32
-
-    def __init__(self, weights: Weights, activation: Callable[[Tensor], Tensor] | None) -> None:
+    def prepare(self, weights: Weights) -> Tensor:
         weight, scale = weights.weight, weights.scale
         if scale is None:
             weight, scale = quantize_weight(weight)
-        self.size, self.activation = weight.shape[1], activation
+        self.size = weight.shape[1]
         self.scale, self.zero = scale.float(), torch.zeros(len(weight), dtype=torch.int64)
-        self.bias = weights.bias.float()
         self.sums = weight.float().sum(dim=1) * self.scale
-        self.weight = torch.ops.onednn.qlinear_prepack(weight.contiguous(), None)
+        packed: Tensor = torch.ops.onednn.qlinear_prepack(weight.contiguous(), None)
+        return packed
 
-    def _multiply(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return products of bytes and weights, (T, N), and scale and least value, (T, 1)."""
+    def multiply(self, hidden: Tensor, residual: Tensor | None = None) -> Tensor:
         rows: Tensor = torch.ops.quantized.embedding_bag_byte_prepack(hidden)
-        options: tuple[Any, ...] = (None, 1.0, 0, torch.float32, "none", [], "")
+        options: tuple[object, ...] = (None, 1.0, 0, torch.float32, "none", [], "")
         product = torch.ops.onednn.qlinear_pointwise(
             rows[:, : self.size], 1.0, 0, self.weight, self.scale, self.zero, *options
         )
@@ -331,26 +321,16 @@ class Int8Product:
             ends = rows[:, self.size :].contiguous().view(torch.float32)
         else:  # without a copy
             ends = rows.view(torch.float32)[:, self.size // 4 :]
-        return product, ends[:, :1], ends[:, 1:]
-
-    def __call__(self, hidden: Tensor) -> Tensor:  # noqa: D102 - as in Product
-        product, scale, least = self._multiply(hidden)
+        scale, least = ends[:, :1], ends[:, 1:]
         shift = torch.addcmul(self.bias, least, self.sums)
-        product = torch.addcmul(shift, product, scale, out=shift)
-        return product if self.activation is None else self.activation(product)
-
-    def add(self, hidden: Tensor, residual: Tensor) -> Tensor:  # noqa: D102 - as in Product
-        product, scale, least = self._multiply(hidden)
-        shift = torch.addcmul(self.bias, least, self.sums).add_(residual)
+        shift = shift if residual is None else shift.add_(residual)
         return torch.addcmul(shift, product, scale, out=shift)
 
+    def add(self, hidden: Tensor, residual: Tensor) -> Tensor:
+        return self.multiply(hidden, residual)
 
-PRODUCTS: dict[str, Any] = {
-    "float32": Float32Product,
-    "bfloat16": Bfloat16Product,
-    "int8": Int8Product,
-}
 
+PRODUCTS = {"float32": Product, "bfloat16": Bfloat16Product, "int8": Int8Product}
 
 METHOD = "minbert_int8"
 # Dense layers of a layer of the encoder.
@@ -358,29 +338,24 @@ PER_LAYER = 6
 
 
 class MinBertInt8Linear(nn.Module):
-    """A dense layer with weights in int8, for inference."""
+    """A dense layer with weights in int8, for inference.
 
-    def __init__(self, in_features: int, out_features: int) -> None:
+    Args:
+        linear: The layer that it replaces, of which it takes the sizes; see `quantize`.
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
-        self.in_features, self.out_features = in_features, out_features
-        self.weight = _constant(torch.zeros(out_features, in_features, dtype=torch.int8))
-        self.weight_scale = _constant(torch.ones(out_features))
-        self.bias = _constant(torch.zeros(out_features))
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.weight = _constant(torch.zeros(linear.weight.shape, dtype=torch.int8))
+        self.weight_scale = _constant(torch.ones(linear.out_features))
+        self.bias = _constant(torch.zeros(linear.out_features))
 
-    @classmethod
-    def like(cls, linear: nn.Linear) -> "MinBertInt8Linear":
-        """Return a layer of the same sizes, for weights to load."""
-        return cls(linear.in_features, linear.out_features)
-
-    @classmethod
-    def of(cls, linear: nn.Linear) -> "MinBertInt8Linear":
-        """Quantize a layer."""
-        with torch.device("meta"):
-            own = cls.like(linear)
+    def quantize(self, linear: nn.Linear) -> None:
+        """Take the weights of a layer."""
         weight, scale = quantize_weight(linear.weight.detach())
-        own.weight, own.weight_scale = _constant(weight), _constant(scale)
-        own.bias = _constant(linear.bias.detach().float())
-        return own
+        self.weight, self.weight_scale = _constant(weight), _constant(scale)
+        self.bias = _constant(linear.bias.detach().float())
 
     @property
     def weights(self) -> Weights:
@@ -389,10 +364,10 @@ class MinBertInt8Linear(nn.Module):
 
     def to_float(self, dtype: torch.dtype | None = None) -> nn.Linear:
         """Return a layer with weights in `dtype`, None for float32."""
-        own = nn.Linear(self.in_features, self.out_features, device="meta")
-        own.weight = nn.Parameter(dequantize_weight(self.weights).to(dtype))
-        own.bias = nn.Parameter(self.bias.detach().to(dtype))
-        return own
+        linear = nn.Linear(self.in_features, self.out_features, device="meta")
+        linear.weight = nn.Parameter(dequantize_weight(self.weights).to(dtype))
+        linear.bias = nn.Parameter(self.bias.detach().to(dtype))
+        return linear
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(..., K) -> (..., N), with inputs in full precision."""
@@ -401,37 +376,26 @@ class MinBertInt8Linear(nn.Module):
 
 
 class MinBertInt8Embedding(nn.Module):
-    """Word embeddings in int8, each with its own scale."""
+    """Word embeddings in int8, each with its own scale.
 
-    def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        padding_idx: int | None,
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
+    Args:
+        embedding: What it replaces, of which it takes the sizes; see `quantize`.
+    """
+
+    def __init__(self, embedding: nn.Embedding) -> None:
         super().__init__()
-        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        self.padding_idx = padding_idx
-        self.weight = _constant(torch.zeros(num_embeddings, embedding_dim, dtype=torch.int8))
+        self.num_embeddings, self.embedding_dim = embedding.weight.shape
+        self.padding_idx = embedding.padding_idx
+        self.weight = _constant(torch.zeros(embedding.weight.shape, dtype=torch.int8))
         # in the precision of the other embeddings, since it is that of the output
-        self.weight_scale = _constant(torch.ones(num_embeddings, dtype=dtype))
+        scale = torch.ones(self.num_embeddings, dtype=embedding.weight.dtype)
+        self.weight_scale = _constant(scale)
 
-    @classmethod
-    def like(cls, embedding: nn.Embedding) -> "MinBertInt8Embedding":
-        """Return an embedding of the same sizes, for weights to load."""
-        sizes = (embedding.num_embeddings, embedding.embedding_dim)
-        return cls(*sizes, embedding.padding_idx, embedding.weight.dtype)
-
-    @classmethod
-    def of(cls, embedding: nn.Embedding) -> "MinBertInt8Embedding":
-        """Quantize an embedding."""
-        with torch.device("meta"):
-            own = cls.like(embedding)
+    def quantize(self, embedding: nn.Embedding) -> None:
+        """Take the weights of an embedding."""
         weight, scale = quantize_weight(embedding.weight.detach())
-        own.weight = _constant(weight)
-        own.weight_scale = _constant(scale.to(embedding.weight.dtype))
-        return own
+        self.weight = _constant(weight)
+        self.weight_scale = _constant(scale.to(embedding.weight.dtype))
 
     def to_float(self, dtype: torch.dtype | None = None) -> nn.Embedding:
         """Return an embedding with weights in `dtype`, None for float32."""
@@ -484,18 +448,18 @@ class MinBertInt8Quantizer(HfQuantizer):
         """Whether models can be trained."""
         return False
 
-    def _process_model_before_weight_loading(self, model: Any, **_: Any) -> Any:
+    def _process_model_before_weight_loading(self, model: Any, **_: object) -> Any:
         if self.pre_quantized:
-            with torch.device("meta"):
-                self._replace(model, MinBertInt8Linear.like, MinBertInt8Embedding.like)
+            self._replace(model)
         return model
 
-    def _process_model_after_weight_loading(self, model: Any, **_: Any) -> Any:
+    def _process_model_after_weight_loading(self, model: Any, **_: object) -> Any:
         if not self.pre_quantized:
-            self._replace(model, MinBertInt8Linear.of, MinBertInt8Embedding.of)
+            self._replace(model)
         return model
 
-    def _replace(self, model: Any, linear: Any, embedding: Any) -> None:
+    def _replace(self, model: Any) -> None:
+        """Put layers in int8 in the place of others: with their weights, or to load some."""
         config = self.quantization_config
         is_tied = model.get_output_embeddings() is not None
         if config.word_embeddings is None:
@@ -505,12 +469,19 @@ class MinBertInt8Quantizer(HfQuantizer):
                 f"{type(model).__name__} ties its output layer to the word embeddings, which this "
                 "checkpoint has in int8: load the checkpoint that was quantized"
             )
-        for parent, name, module in _dense_layers(model):
-            if isinstance(module, nn.Linear):
-                setattr(parent, name, linear(module))
+        places = _dense_layers(model)
         embeddings = model.base_model.embeddings
-        if config.word_embeddings and isinstance(embeddings.word_embeddings, nn.Embedding):
-            embeddings.word_embeddings = embedding(embeddings.word_embeddings)
+        if config.word_embeddings:
+            places.append((embeddings, "word_embeddings", embeddings.word_embeddings))
+        for parent, name, module in places:
+            if is_int8(module):
+                continue
+            kind = MinBertInt8Linear if isinstance(module, nn.Linear) else MinBertInt8Embedding
+            with torch.device("meta"):
+                layer: Any = kind(module)
+            if not self.pre_quantized:
+                layer.quantize(module)
+            setattr(parent, name, layer)
 
     def _dequantize(self, model: Any, dtype: torch.dtype | None = None) -> Any:
         for parent, name, module in _dense_layers(model):
@@ -534,7 +505,6 @@ def float_state(model: nn.Module) -> dict[str, Tensor]:
 class MinBertPrecision:
     """Mixin of models: the precision of their predictions, and of their weights."""
 
-    device: Any
     base_model: Any
 
     def set_precision(self, precision: str | None) -> None:
@@ -552,8 +522,7 @@ class MinBertPrecision:
         Raises:
             ValueError: If there is no such precision.
         """
-        encoder: Any = self.base_model
-        encoder.precision = precision_for(encoder, precision)
+        self.base_model.precision = precision_for(self.base_model, precision)
 
     def quantize(self) -> None:
         """Convert the weights of the encoder to int8, for inference; see `MinBertInt8Config`.

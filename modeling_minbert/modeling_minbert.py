@@ -23,10 +23,9 @@ Read bottom-up, or begin at the end:
     MinBertForSequenceClassification, ...TokenClassification, ...QuestionAnswering,
     ...MultipleChoice
 
-Packed batches are computed in `packed_encoder.py`, pre-training heads are in
-`pretraining.py`, token heads in `tokens.py` and
-`questions.py`; `MinBertForMultiTask`, with any number of named heads, is in
-`multitask.py`.
+Packed batches are computed in `packed_encoder.py`, pre-training heads are in `pretraining.py`,
+token heads in `tokens.py` and `questions.py`, `MinBertForMultiTask`, with any number of named
+heads, in `multitask.py`.
 
 All of them take a padded batch (B, L), as BERT does, or a packed one: all sequences concatenated to
 (1, T), `position_ids` that restart in each, and their offsets as `cu_seq_lens_q`, (N + 1,), with
@@ -70,7 +69,7 @@ from .adoption import MinBertAdoptedHead, check_loaded
 from .attention import attend, can_attend
 from .choices import choose, flatten_choices
 from .configuration_minbert import MinBertConfig
-from .cpu import MinBertDropout, check_memory, look_up, reuse_gradient, walk_parameters
+from .cpu import MinBertDropout, check_memory, walk_parameters
 from .embedding import MinBertEmbeddingMixin
 from .int8 import MinBertCalls, MinBertPrecision
 from .packed_encoder import MinBertModelOutput, MinBertPackedMixin
@@ -112,7 +111,7 @@ class MinBertEmbeddings(nn.Module):
         inputs_embeds: Tensor | None,
     ) -> Tensor:
         if inputs_embeds is None:
-            inputs_embeds = look_up(input_ids, self.word_embeddings)  # (B, L, D)
+            inputs_embeds = self.word_embeddings(input_ids)  # (B, L, D)
         if position_ids is None:
             length = inputs_embeds.shape[1]
             self.check_length(length)
@@ -139,7 +138,7 @@ def eager_attention_forward(
     attention_mask: Tensor | None,
     scaling: float,
     dropout: float = 0.0,
-    **_: Any,
+    **_: object,
 ) -> tuple[Tensor, Tensor]:
     """Attend (Vaswani et al. 2017, section 3.2.1): (B, H, L, d) -> (B, L, H, d), (B, H, L, L)."""
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling
@@ -320,8 +319,6 @@ class MinBertPreTrainedModel(MinBertPrecision, MinBertSharingMixin, PreTrainedMo
     _input_embed_layer = "word_embeddings"
     _no_split_modules = ["MinBertEmbeddings", "MinBertLayer"]
     _can_record_outputs = {"hidden_states": MinBertLayer, "attentions": MinBertSelfAttention}
-    # name of a task of transformers' `pipeline` -> the pipeline of the model
-    _pipelines: ClassVar[dict[str, Any]] = {}
     # whether inputs are (B, S, L), with a sequence for each choice of a row
     takes_choices: ClassVar[bool] = False
     # One encoder serves all heads: a checkpoint may have parts that a class does not have.
@@ -375,13 +372,6 @@ class MinBertPreTrainedModel(MinBertPrecision, MinBertSharingMixin, PreTrainedMo
             "AutoConfig": "configuration_minbert.MinBertConfig",
             **{model._auto_class: f"modeling_minbert.{model.__name__}" for model in AUTO_MODELS},
         }
-        self.config.__dict__.pop("custom_pipelines", None)  # of the model that it was loaded for
-        pipelines = {}
-        for name, pipeline in self._pipelines.items():
-            implementation = f"{pipeline.__module__.rpartition('.')[2]}.{pipeline.__name__}"
-            pipelines[name] = {"impl": implementation, "pt": [self._auto_class]}
-        if pipelines:
-            self.config.custom_pipelines = pipelines
         # On resume the Trainer loads the file without renaming: it would miss norms with the names
         # of old checkpoints (gamma, beta).
         kwargs.setdefault("save_original_format", False)
@@ -396,18 +386,6 @@ class MinBertPreTrainedModel(MinBertPrecision, MinBertSharingMixin, PreTrainedMo
         """
         devices = {device} if device else {value.device for value in walk_parameters(self)}
         return len(devices) == 1 and can_attend(self.config, self.dtype, devices.pop())
-
-    def reuse_gradients(self, *, enabled: bool = True) -> None:
-        """Let backward passes write the gradient of the word embedding into one buffer.
-
-        On the CPU that saves allocating a matrix of its size at every step; see `reuse_gradient`
-        for its limits. `enabled=False` removes the buffer.
-        """
-        weight: Any = self.get_input_embeddings().weight
-        if not enabled:
-            weight.__dict__.pop("buffers", None)
-        elif weight.requires_grad and weight.device.type == "cpu":
-            reuse_gradient(weight)
 
 
 class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedModel):
@@ -491,24 +469,19 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedM
         )
         stops = [Stop(reading.num_layers, None) for reading in readings]
         with self.autocast(hidden):
-            found = self.run_encoder(hidden, mask, stops, position_ids=inputs[2], **kwargs)
-        return [
-            self._read_padded(states.to(hidden.dtype), attention_mask, reading.read)
-            for states, reading in zip(found, readings, strict=True)
-        ]
-
-    def _read_padded(
-        self, hidden: Tensor, attention_mask: Tensor | None, read: Read
-    ) -> MinBertModelOutput:
-        """Return the states that are read, of all, (B, L, D)."""
-        pooled = self.pooler(hidden) if self.pooler is not None else None
-        if isinstance(read, Tensor):
-            hidden = hidden[read]
-        elif read == "first":
-            hidden = hidden[:, :1]
-        elif read is None and attention_mask is not None and attention_mask.dim() == 2:
-            hidden = hidden.masked_fill(attention_mask[..., None] == 0, 0.0)
-        return MinBertModelOutput(hidden, pooled)
+            stopped = self.run_encoder(hidden, mask, stops, position_ids=inputs[2], **kwargs)
+        outputs = []
+        for states, (read, _) in zip(stopped, readings, strict=True):
+            hidden = states.to(hidden.dtype)
+            pooled = None if self.pooler is None else self.pooler(hidden)
+            if isinstance(read, Tensor):
+                hidden = hidden[read]
+            elif read == "first":
+                hidden = hidden[:, :1]
+            elif read is None and attention_mask is not None and attention_mask.dim() == 2:
+                hidden = hidden.masked_fill(attention_mask[..., None] == 0, 0.0)
+            outputs.append(MinBertModelOutput(hidden, pooled))
+        return outputs
 
 
 class MinBertForMaskedLM(MinBertPreTrainedModel):
@@ -668,17 +641,18 @@ class MinBertForSequenceClassification(MinBertPreTrainedModel):
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         outputs = self.bert(*inputs, return_dict=True, read="first", **kwargs)
         logits = self.classifier(self.dropout(outputs.pooler_output))
-        loss = None if labels is None else self._loss(logits, labels)
+        loss, kind = None, self.config.problem_type
+        if labels is None:
+            pass
+        elif kind == "regression" or (kind is None and logits.shape[-1] == 1):
+            loss = F.mse_loss(logits.view(labels.shape), labels)
+        elif kind == "single_label_classification" or (
+            kind is None and not labels.dtype.is_floating_point
+        ):
+            loss = F.cross_entropy(logits, labels.view(-1))
+        else:
+            loss = F.binary_cross_entropy_with_logits(logits, labels)
         return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
-
-    def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        kind = self.config.problem_type
-        if kind == "regression" or (kind is None and logits.shape[-1] == 1):
-            return F.mse_loss(logits.view(labels.shape), labels)
-        integers = not labels.dtype.is_floating_point
-        if kind == "single_label_classification" or (kind is None and integers):
-            return F.cross_entropy(logits, labels.view(-1))
-        return F.binary_cross_entropy_with_logits(logits, labels)
 
 
 class MinBertForTokenClassification(MinBertAdoptedHead, MinBertPreTrainedModel):

@@ -1,23 +1,12 @@
-# Copyright 2026 The minBERT authors. All rights reserved.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """`MinBertForMultiTask`: one encoder with any number of named heads.
 
 Shapes: B rows, k of them with a label of a task.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Self, Unpack
 
@@ -30,22 +19,20 @@ from .calibration import CalibratedTask
 from .configuration_minbert import MinBertConfig
 from .embedding import MinBertEmbeddingMixin
 from .heads import Inputs, MinBertHead, MinBertHeads, TaskBatch, check_inputs
-from .inference import HUB_KEYS, input_device
+from .inference import HUB_KEYS
 from .losses import fill_weights
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
-from .packing import Reading, encode_readings
-from .pooled import PooledHead
-from .prediction import MinBertMultiTaskPipeline, MinBertPredictingAll, check_row_of_pipeline
+from .packing import Options, Reading, encode_readings
+from .prediction import MinBertPredicting, check_row_of_pipeline
 from .pretraining import MinBertPreTrainingHeads, SharedHead
 from .questions import MinBertAnswering
 from .tasks import HEADS
-from .texts import list_rows
 
 logger = logging.get_logger(__name__)
 
 
 class MinBertForMultiTask(
-    MinBertPredictingAll, MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTrainedModel
+    MinBertPredicting, MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTrainedModel
 ):
     """One encoder with any number of named heads, described in `config.tasks`.
 
@@ -53,14 +40,14 @@ class MinBertForMultiTask(
     multiple-choice model; sentences of a contrastive task as (B, S, L), S being `num_sentences`.
 
     `from_pretrained(folder_of_a_bert, tasks={...})` puts new heads on a checkpoint;
-    `from_pretrained(folder)` restores a saved model with its tasks, label names and score ranges;
-    `add_task` gives it one more. `id2label` renames the labels of the default task.
+    `from_pretrained(folder)` restores a saved model with its tasks, label names and score ranges,
+    and `from_pretrained(folder, tasks={**tasks_of_the_folder, ...})` gives it more.
+    `id2label` renames the labels of the default task.
     Tasks of pre-training have BERT's heads under BERT's names: they load from a checkpoint of BERT,
     and `AutoModelForMaskedLM` loads them from a saved folder.
     """
 
     _auto_class = "AutoModelForSequenceClassification"
-    _pipelines = {"minbert-multi-task": MinBertMultiTaskPipeline}
     accepts_loss_kwargs = False
 
     def __init__(self, config: MinBertConfig) -> None:
@@ -76,18 +63,15 @@ class MinBertForMultiTask(
             if not spec.is_pretraining
         }
         self.heads = MinBertHeads(heads)
-        if any(map(_uses_shared_heads, self._tasks.values())):
-            self.cls = self._make_shared_heads()
-        self.post_init()
-
-    def _make_shared_heads(self) -> MinBertPreTrainingHeads:
         masked_lm = any(spec.predicts_masked_tokens for spec in self._tasks.values())
         next_sentence = any(spec.predicts_next_sentence for spec in self._tasks.values())
         if masked_lm:
             self._tied_weights_keys = MinBertForMaskedLM._tied_weights_keys
-        return MinBertPreTrainingHeads(
-            self.config, masked_lm=masked_lm, next_sentence=next_sentence
-        )
+        if masked_lm or next_sentence:
+            self.cls = MinBertPreTrainingHeads(
+                config, masked_lm=masked_lm, next_sentence=next_sentence
+            )
+        self.post_init()
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Self:
@@ -99,7 +83,20 @@ class MinBertForMultiTask(
         if pretrained_model_name_or_path is not None and {"tasks", "config"} & kwargs.keys():
             model = loaded[0] if isinstance(loaded, tuple) else loaded
             where = {name: kwargs[name] for name in HUB_KEYS if name in kwargs}
-            _warn_of_lost_heads(model, pretrained_model_name_or_path, where)
+            stored: Options = {}
+            with suppress(OSError, ValueError):  # weights without a configuration
+                stored, _ = MinBertConfig.get_config_dict(pretrained_model_name_or_path, **where)
+            kept = model.config.tasks or ()
+            lost = [name for name in stored.get("tasks") or () if name not in kept]
+            # the configuration of an encoder that was saved alone lists tasks, too
+            if lost and cls.__name__ in (stored.get("architectures") or ()):
+                logger.warning(
+                    "%s: the heads of its tasks %s are not loaded, because other tasks were given. "
+                    "To keep them, pass the tasks of its configuration, too: "
+                    "tasks={**config.tasks, name: fields}.",
+                    pretrained_model_name_or_path,
+                    ", ".join(lost),
+                )
         return loaded
 
     def save_pretrained(
@@ -108,43 +105,6 @@ class MinBertForMultiTask(
         """Save weights, configuration, code and tokenizer; see `MinBertModel`."""
         self.config.adopt_labels()  # of a caller who has changed `config.id2label`
         super().save_pretrained(save_directory, *args, **kwargs)
-
-    def add_task(self, name: str, fields: Mapping[str, Any]) -> None:
-        """Add a task with a new head, initialized as in a new model; all other weights stay.
-
-        An optimizer or an adapter that exists already does not train the new head.
-
-        Args:
-            name: Name of the task.
-            fields: `problem_type` and the fields of its class in `TASKS`, as in `config.tasks`.
-
-        Raises:
-            ValueError: If there is a task of this name, the name or a field is invalid, or an
-                adapter wraps the heads. Nothing changes then.
-        """
-        if type(self.heads) is not MinBertHeads:
-            raise ValueError(f"task {name!r}: an adapter wraps the heads; merge or unload it first")
-        self.config.add_task(name, fields)
-        spec = self.config.task(name)
-        self._tasks = dict(sorted({**self._tasks, name: spec}.items()))
-        if not spec.is_pretraining:
-            head = HEADS[spec.problem_type](self.config, spec)
-            head.gathers = any(each.gathers for each in self.heads.values())
-            self.heads.add(name, self._adopt(head))
-        if _uses_shared_heads(spec):
-            parts = self.cls.named_children() if hasattr(self, "cls") else ()
-            self.cls = self._adopt(self._make_shared_heads())
-            for part, module in parts:
-                setattr(self.cls, part, module)
-            self.all_tied_weights_keys = self.get_expanded_tied_weights_keys(all_submodels=False)
-            self.tie_weights()
-
-    def _adopt(self, module: nn.Module) -> Any:
-        """Initialize a new part of the model and bring it to the state of the others."""
-        module.apply(self._init_weights)
-        for parameter in module.parameters():  # not buffers, which keep their precision
-            parameter.data = parameter.data.to(self.dtype)
-        return module.to(input_device(self)).train(self.training)
 
     @can_return_tuple
     def forward(
@@ -206,7 +166,7 @@ class MinBertForMultiTask(
             ValueError: If there is no such task, or a shape or a label does not fit it.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        options: dict[str, Any] = {**kwargs}
+        options: Options = {**kwargs}
         targets: dict[str, Tensor | None] = {
             # not a named argument: the Trainer would require every one that is called a label
             "next_sentence_label": options.pop("next_sentence_label", None),
@@ -244,9 +204,7 @@ class MinBertForMultiTask(
         )
         return head(outputs, batch)
 
-    def _compute_several(
-        self, names: Sequence[str], inputs: Inputs, options: dict[str, Any]
-    ) -> Any:
+    def _compute_several(self, names: Sequence[str], inputs: Inputs, options: Options) -> Any:
         """Run the encoder once, and the heads of several tasks, to predict: outputs by name."""
         if not names:
             raise ValueError("task is an empty list: name at least one task")
@@ -312,9 +270,6 @@ class MinBertForMultiTask(
             (B,), of a token_classification (...): class ids, 0/1 for a paraphrase, scores within
             the range of the task, or cosines of the first two sentences for a contrastive task. Of
             a regression with several targets (B, K).
-
-        Raises:
-            ValueError: If there is no such task, or it is of pre-training or question answering.
         """
         return self._head(task).decode(torch.as_tensor(logits))
 
@@ -387,23 +342,12 @@ class MinBertForMultiTask(
         return value
 
     def count_terms(self, task: str, labels: Tensor) -> Tensor:
-        """Count the terms that the loss of a batch is a mean of.
+        """Count the terms that the loss of a batch is a mean of, for means over several batches.
 
-        Batches differ in their number, so a mean over several batches, as of accumulated gradients,
-        weighs them by it. `MultiTaskTrainer` does.
-
-        Args:
-            task: Name of the task.
-            labels: As for `forward`. For a contrastive task, which has none, 1 for each row.
-
-        Returns:
-            How many labels are not -100: of rows, tokens, or entries of a row. Of an ordinal task
-            with the loss `corn` the number of binary questions, and with
-            `multiple_negatives_ranking` that of positive pairs, each of which is compared with the
-            rows of its batch. With `cosent`, which is no mean, that of rows.
-
-        Raises:
-            ValueError: If there is no such task.
+        These are the `labels` that are not -100, of rows, tokens, or entries of a row; of the loss
+        `corn` the binary questions, and of `multiple_negatives_ranking` the positive pairs, each
+        compared with the rows of its batch. `cosent`, which is no mean, counts rows. A contrastive
+        task has no labels: give 1 for each row.
         """
         self.config.task(task)  # refuses unknown tasks
         return self._find_head(task).count_terms(labels)
@@ -419,17 +363,11 @@ class MinBertForMultiTask(
             head.gathers = True
 
     def smooth_labels(self, task: str, factor: float) -> None:
-        """Train a task towards labels of which a share is spread over all classes.
+        """Train a task with cross_entropy or bce towards labels spread over all classes.
 
-        Where classes are weighted, the whole loss of a row has the weight of its label. The loss of
-        evaluation stays plain. `MultiTaskTrainer` calls it.
-
-        Args:
-            task: Name of a task with the loss cross_entropy or bce.
-            factor: The share, in [0, 1); 0 for none.
-
-        Raises:
-            ValueError: If there is no such task, or it is of pre-training.
+        `factor`, in [0, 1), is the share that is spread. Where classes are weighted, the whole loss
+        of a row has the weight of its label. The loss of evaluation stays plain. `MultiTaskTrainer`
+        calls it.
 
         Source: Szegedy et al. 2016, section 7.
         """
@@ -448,19 +386,16 @@ class MinBertForMultiTask(
 
         Args:
             task: Name of the task.
-            logits: Of one pass, (B, K), of a contrastive task (B, S, D), of a token_classification
-                (B, L, K).
+            logits: Of one pass, as `decode` takes them.
             other: Of another pass over the same rows.
             labels: Of a token_classification, (B, L): tokens with -100 do not count; None counts
                 all of them, paddings too.
 
         Returns:
-            The mean over the rows, or tokens, in float32, 0 if both are equal, with gradients for
-            both.
+            The mean over the rows, or tokens, in float32, with gradients for both.
 
         Raises:
-            ValueError: If there is no such task, it is of pre-training or question answering, or
-                the shapes differ.
+            ValueError: If the task is of pre-training or question answering, or shapes differ.
 
         Source: Wu et al. 2021, section 2.1 (half of this sum); Jiang et al. 2020, section 3.1.
         """
@@ -486,11 +421,10 @@ class MinBertForMultiTask(
 
         Args:
             task: Name of the task.
-            logits: Of the student, (B, K), of a contrastive task (B, S, D), of a
-                token_classification (B, L, K), of a question_answering start and end, (B, L, 2).
-            teacher: What `teach` returns for the same rows, with a dimension of M teachers: (B, M,
-                K), (B, 1, S, D), (B, L, M, K) or (B, L, M, 2). NaN where there is no teacher, as at
-                paddings.
+            logits: Of the student, as `decode` takes them; of a question_answering start and end,
+                (B, L, 2).
+            teacher: What `teach` returns for the same rows, with a dimension of M teachers before
+                the last one. NaN where there is no teacher, as at paddings.
             temperature: T.
             labels: Of a token_classification, (B, L): tokens with -100 do not count.
 
@@ -498,138 +432,11 @@ class MinBertForMultiTask(
             The mean over the rows, or tokens, that have a teacher, in float32.
 
         Raises:
-            ValueError: If there is no such task, it is of pre-training, or the shapes do not fit.
+            ValueError: If the task is of pre-training, or the shapes do not fit.
 
         Source: Hinton et al. 2015, section 2; for vectors Reimers and Gurevych 2020, section 2.
         """
         return self._head(task).distillation(logits, teacher, temperature, labels)
-
-    def to_targets(self, task: str, logits: Tensor) -> Tensor:
-        """Convert logits of this model as a teacher to what a student learns; see `distillation`.
-
-        Args:
-            task: Name of the task.
-            logits: Of a batch in evaluation mode, (B, K), or (B, L, K) of a task about tokens.
-
-        Returns:
-            Scores in units of the range for a similarity, (B, 1); for other tasks the logits.
-
-        Raises:
-            ValueError: If there is no such task, or it is of pre-training.
-        """
-        return self._head(task).to_targets(logits)
-
-    def teach(
-        self,
-        task: str,
-        sentences: Sequence[str] | Sequence[Sequence[str]],
-        *,
-        max_tokens_per_batch: int | None = None,
-        show_progress: bool | None = None,
-    ) -> Tensor:
-        """Compute what a student learns from this model as its teacher; see `distillation`.
-
-        Args:
-            task: Name of a task that scores texts, such as a classification; none about tokens or
-                vectors.
-            sentences: Rows as for `predict`: sentences, pairs of them, or contexts with choices.
-            max_tokens_per_batch: Tokens that are computed together; None for a default of the
-                device.
-            show_progress: Whether to show a progress bar; None shows it for long lists.
-
-        Returns:
-            Float32 logits on the CPU, (number of rows, K); scores in units of the range for a
-            similarity, (number of rows, 1). Of multiple choice the lowest number where a row has
-            fewer choices than others.
-
-        Raises:
-            ValueError: If there is no such task, or it has another type; else as for `predict`.
-        """
-        head = self._head(task)
-        if not isinstance(head, PooledHead) or head.task.is_unlabelled:
-            raise ValueError(f"task {task!r} is {head.task.kind}, which does not score texts")
-        options: Any = {"max_tokens": max_tokens_per_batch, "show_progress": show_progress}
-        rows = list_rows(sentences, task, [head.task])
-        return torch.cat(list(head.teach(self, task, rows, precision="float32", **options)))
-
-    def predict(
-        self,
-        task: str,
-        sentences: Sequence[str] | Sequence[Sequence[str]],
-        *,
-        top_k: int | None = None,
-        max_tokens_per_batch: int | None = None,
-        show_progress: bool | None = None,
-        precision: str | None = None,
-    ) -> list[Any]:
-        """Predict a task for sentences or pairs of sentences.
-
-        Args:
-            task: Name of the task.
-            sentences: Sentences, or pairs (first, second) for a pair task and a contrastive one.
-                For a token_classification texts of any length, or lists of words; for a
-                question_answering pairs of a question and a text. Or columns of them: an array, a
-                frame, a dataset or a dictionary with the columns that the task was trained on, or
-                with no others than those of the texts, in their order.
-            top_k: Maximum number of labels or answers per row, most probable first; None for the
-                predicted one. Not for a token_classification.
-            max_tokens_per_batch: Tokens that are computed together; None for a default of the
-                device.
-            show_progress: Whether to show a progress bar; None shows it for long lists.
-            precision: In which to compute: `float32`, `bfloat16`, `int8` or `auto`, as in
-                `set_precision`; None for that of the model.
-
-        Returns:
-            One dictionary per row, in the order given, or with `top_k` a list of them: `label` and
-            `score` (its probability), or only `score`: within the range of the task for a
-            similarity, the cosine for a contrastive task, in the units of the data for a
-            regression, where several targets have `scores` by name. For a token_classification
-            `words`, `tags`, `scores`, and `entities` with `label`, `text`, `start`, `end` and
-            `score` if the tags mark any. For a question `answer`, empty for none, its `score`, and
-            `start` and `end` in characters of the text; see `answer`.
-
-        Raises:
-            TypeError: If `sentences` is one string.
-            ValueError: If there is no such task, it is of pre-training, a row has the wrong number
-                of sentences, columns are not those of the texts, or `top_k` is below 1.
-        """
-        options = {
-            "max_tokens": max_tokens_per_batch,
-            "show_progress": show_progress,
-            "precision": precision,
-        }
-        return list(self._predict(task, sentences, top_k=top_k, **options))
-
-    def predict_stream(
-        self,
-        task: str,
-        sentences: Iterable[str] | Iterable[Sequence[str]],
-        *,
-        top_k: int | None = None,
-        max_tokens_per_batch: int | None = None,
-        show_progress: bool | None = None,
-        precision: str | None = None,
-    ) -> Iterator[Any]:
-        """Predict a task for more rows than fit into memory; see `predict` for the arguments.
-
-        `sentences` may be any iterable; some thousand rows are read ahead.
-
-        Yields:
-            The prediction of each row, in the order given.
-        """
-        options = {
-            "max_tokens": max_tokens_per_batch,
-            "show_progress": show_progress,
-            "precision": precision,
-        }
-        return self._predict(task, sentences, top_k=top_k, **options)
-
-    def _predict(self, task: str, sentences: Any, **options: Any) -> Iterator[Any]:
-        head = self._head(task)
-        predictions: Iterator[Any] = head.predict(
-            self, task, list_rows(sentences, task, [head.task]), **options
-        )
-        return predictions
 
     def _answering_task(self, task: str | None) -> tuple[str, Any]:
         """Return the question_answering task: the named one, or the first by name."""
@@ -639,26 +446,6 @@ class MinBertForMultiTask(
             known = ", ".join(names) or "none"
             raise ValueError(f"task {name!r} answers no questions; those that do: {known}")
         return name, spec
-
-
-def _uses_shared_heads(task: Any) -> bool:
-    return task.predicts_masked_tokens or task.predicts_next_sentence
-
-
-def _warn_of_lost_heads(model: MinBertForMultiTask, path: Any, where: dict[str, Any]) -> None:
-    try:
-        stored, _ = MinBertConfig.get_config_dict(path, **where)
-    except (OSError, ValueError):  # weights without a configuration
-        return
-    lost = [name for name in stored.get("tasks") or () if name not in (model.config.tasks or ())]
-    # the configuration of an encoder that was saved alone lists tasks, too
-    if lost and type(model).__name__ in (stored.get("architectures") or ()):
-        logger.warning(
-            "%s: the heads of its tasks %s are not loaded, because other tasks were given. To keep "
-            "them, load it without tasks, and call model.add_task(name, fields) for each new one.",
-            path,
-            ", ".join(lost),
-        )
 
 
 def _unwrap(module: nn.Module) -> Iterator[MinBertHead]:

@@ -6,8 +6,6 @@ Needs onnx and onnxscript, minBERT's optional part `onnx`.
 import logging
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -103,18 +101,6 @@ def export_onnx(
     return path
 
 
-@contextmanager
-def _quiet_exporter() -> Iterator[None]:
-    """Silence the exporter's notes about libraries that a BERT does not need, such as vision."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
 def _trace(wrapped: _OnnxModel) -> Any:
     """Trace a batch; sizes that are 1, or equal to each other, would be taken as fixed."""
     model, sentences = wrapped.model, wrapped.sentences
@@ -127,15 +113,21 @@ def _trace(wrapped: _OnnxModel) -> Any:
     axes = {0: "batch", len(shape) - 1: "length"}
     axes |= {len(shape) - 2: "windows"} if wrapped.has_windows else {}
     axes |= {1: "choices"} if model.takes_choices else {}
-    with warnings.catch_warnings(), _quiet_exporter():
+    exporter = logging.getLogger("torch.onnx")
+    level = exporter.level
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter warns about itself
-        return torch.onnx.export(
-            wrapped,
-            inputs,
-            dynamo=True,
-            input_names=list(INPUTS),
-            output_names=list(wrapped.output_names),
-            dynamic_shapes=(axes,) * len(INPUTS),
-            external_data=False,
-            verbose=False,
-        )
+        exporter.setLevel(logging.ERROR)  # and notes libraries that a BERT does not need
+        try:
+            return torch.onnx.export(
+                wrapped,
+                inputs,
+                dynamo=True,
+                input_names=list(INPUTS),
+                output_names=list(wrapped.output_names),
+                dynamic_shapes=(axes,) * len(INPUTS),
+                external_data=False,
+                verbose=False,
+            )
+        finally:
+            exporter.setLevel(level)

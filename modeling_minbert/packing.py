@@ -16,7 +16,11 @@ from .cpu import changes_output, is_followed
 Read = Tensor | Literal["first", "tokens", "padded"] | None
 
 
-def read_padded(read: Read, mask: Any, shape: tuple[int, int]) -> bool:
+# Keyword arguments of a forward pass.
+Options = dict[str, Any]
+
+
+def read_padded(read: Read, mask: object, shape: tuple[int, int]) -> bool:
     """Return whether states of paddings are read, or the mask is not a padding mask."""
     if isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape != shape:
         raise ValueError(
@@ -35,9 +39,7 @@ def any_at_padding(chosen: Tensor, mask: Any) -> bool:
     return is_followed(chosen) or bool((chosen & (mask == 0)).any())
 
 
-def read_labeled(
-    model: Any, labels: Tensor | None, mask: Tensor | None, kwargs: dict[str, Any]
-) -> Read:
+def read_labeled(model: Any, labels: Tensor | None, mask: Tensor | None, kwargs: Options) -> Read:
     """Return the labeled tokens, (B, L) or (M,); None or `padded` for all if others are scored."""
     positions: Tensor | None = kwargs.pop("label_positions", None)
     packed = kwargs.get("cu_seq_lens_q") is not None
@@ -203,14 +205,6 @@ class MinBertSequences:
         sums = sums.index_add(0, self.segments, values.to(dtype))
         return (sums / self.offsets.diff().clamp(min=1).unsqueeze(1)).to(values.dtype)
 
-    def without_first(self, count: int, values: Tensor) -> tuple["MinBertSequences", Tensor]:
-        """Remove the first tokens of every sequence, and their values, (T, D)."""
-        kept = self.positions() >= count
-        lengths = (self.offsets.diff() - count).clamp(min=0)
-        offsets = F.pad(lengths.cumsum(0), (1, 0)).int()
-        rest = MinBertSequences(offsets, self.max_length, None, (1, int(offsets[-1])))
-        return rest, values[kept]
-
     def ignore_beyond(self, positions: Tensor | None) -> Tensor | None:
         """Move positions beyond their sequence, (N,), to `max_length`, beyond all of them."""
         if positions is None:
@@ -247,24 +241,13 @@ def reads(pooling: str | None) -> Read:
     return "tokens" if pooling in ("mean", "max") else "first"
 
 
-def pool_outputs(
-    outputs: Any, mask: Tensor | None, pooling: str | None, ignored: int = 0
-) -> Tensor:
-    """Pool the output of the encoder, packed or padded, to (N, D).
-
-    The mean and the maximum leave out as many first tokens as are `ignored`.
-    """
+def pool_outputs(outputs: Any, mask: Tensor | None, pooling: str | None) -> Tensor:
+    """Pool the output of the encoder, packed or padded, to (N, D)."""
     if pooling is None or pooling == "pooler":
         return outputs.pooler_output
-    states, sequences = outputs.last_hidden_state, outputs.sequences
-    if sequences is not None:
-        if ignored:
-            sequences, states = sequences.without_first(ignored, states)
-        return sequences.pool(states, pooling)
-    if ignored:
-        mask = states.new_ones(states.shape[:2]) if mask is None else mask.clone()
-        mask[:, :ignored] = 0
-    return pool(states, mask, pooling)
+    if outputs.sequences is not None:
+        return outputs.sequences.pool(outputs.last_hidden_state, pooling)
+    return pool(outputs.last_hidden_state, mask, pooling)
 
 
 class Reading(NamedTuple):
@@ -299,7 +282,7 @@ def run_layers(
         run: Maps a layer, its input, and the selected tokens to the states.
     """
     depths = [len(layers[: stop.num_layers]) for stop in stops]
-    found: list[Any] = [None] * len(stops)
+    found: list[Tensor] = [hidden] * len(stops)
     for depth in range(max(depths) + 1):
         compute = partial(run, layers[depth - 1]) if depth else _select
         ending = [place for place, own in enumerate(depths) if own == depth]
@@ -324,7 +307,7 @@ def strictest(readings: Sequence[Reading]) -> Read:
 
 
 def encode_readings(
-    encoder: nn.Module, inputs: Sequence[Any], readings: Sequence[Reading], options: dict[str, Any]
+    encoder: nn.Module, inputs: Sequence[Any], readings: Sequence[Reading], options: Options
 ) -> dict[Reading, Any]:
     """Run the encoder once, and return its output for each of several readings.
 

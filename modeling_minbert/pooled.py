@@ -390,12 +390,12 @@ def stream_documents(
     plan: WindowPlan,
     finish: Callable[[Tensor], Tensor],
     *,
-    max_tokens: int | None,
-    show_progress: bool | None,
-    precision: str | None,
+    max_tokens_per_batch: int | None = None,
+    show_progress: bool | None = None,
+    precision: str | None = None,
 ) -> Iterator[Tensor]:
     """Yield (n, K) in float32 on the CPU for some hundred rows; `finish` maps (P, D) to (n, K)."""
-    tokens = choose_tokens(model, max_tokens)
+    tokens = choose_tokens(model, max_tokens_per_batch)
     check_precision(precision)
 
     def run() -> Iterator[Tensor]:

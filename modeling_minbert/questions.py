@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import itemgetter
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Unpack
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -17,7 +17,7 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 from .distillation import check_teacher, match_positions
 from .heads import DATA, RECIPE, Fields, HeadTask, TaskBatch, TokenHead
-from .inference import MinBertTokenizing, check_request, check_rows, stream
+from .inference import Batching, MinBertTokenizing, check_request, check_rows, stream
 from .packing import Read
 from .texts import Encoded, QuestionWindow, QuestionWindows, Row, list_rows
 
@@ -316,9 +316,7 @@ class MinBertAnswering(MinBertTokenizing):
         handle_impossible_answer: bool | None = None,
         max_question_length: int | None = None,
         doc_stride: int | None = None,
-        max_tokens_per_batch: int | None = None,
-        show_progress: bool | None = None,
-        precision: str | None = None,
+        **batching: Unpack[Batching],
     ) -> Any:
         """Answer questions about texts of any length, as transformers' pipeline did up to 4.57.
 
@@ -333,11 +331,7 @@ class MinBertAnswering(MinBertTokenizing):
             max_question_length: Maximum tokens of a question; None for the value of the task.
             doc_stride: Tokens from one window of a text to the next; None for the value of the
                 task.
-            max_tokens_per_batch: Tokens that are computed together; None for a default of the
-                device.
-            show_progress: Whether to show a progress bar.
-            precision: In which to compute: `float32`, `bfloat16`, `int8` or `auto`, as in
-                `set_precision`; None for that of the model.
+            **batching: See `Batching`.
 
         Returns:
             For one question with a `top_k` of 1 a dictionary: `score`, the probability; `start` and
@@ -367,12 +361,7 @@ class MinBertAnswering(MinBertTokenizing):
             least = options.null_score_diff_threshold or 0.0
             threshold = least if handle_impossible_answer else None
             options = replace(options, null_score_diff_threshold=threshold)
-        progress = {
-            "max_tokens": max_tokens_per_batch,
-            "show_progress": show_progress,
-            "precision": precision,
-        }
-        answers = list(self.answer_rows(rows, name, options, **progress))
+        answers = list(self.answer_rows(rows, name, options, **batching))
         predictions = [best[0] if top_k == 1 else best for best in answers]
         return predictions[0] if is_one else predictions
 
@@ -408,7 +397,7 @@ class MinBertAnswering(MinBertTokenizing):
             return [window.encoded for window in windows]
 
         source = iter(rows)
-        progress["show_progress"] = bool(progress["show_progress"])
+        progress["show_progress"] = bool(progress.get("show_progress"))
         while some := list(islice(source, QUESTIONS)):
             windows: Any = options.split(model.tokenizer, some)
             scores = torch.cat(list(stream(model, windows, encode, score, **progress)))

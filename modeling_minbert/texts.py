@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from itertools import accumulate, chain, groupby, pairwise
 from typing import Any, Literal, NamedTuple
 
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
 Row = tuple[str, ...]
 WordRule = Literal["pattern", "elision", "compound", "characters", "whitespace", "given"]
 Span = tuple[int, int]
@@ -150,28 +152,12 @@ def _touches(left: str, right: str, *, spaceless: bool) -> bool:
 NO_TEXTS = frozenset({"label", "labels", "target", "id", "idx", "index"})
 
 
-class TextColumns(NamedTuple):
-    """The columns that make the rows of a task: those of its texts, and those of its choices."""
-
-    texts: tuple[str, ...]
-    choices: tuple[str, ...] = ()
-
-    def pick(self, row: Mapping[str, Any]) -> Any:
-        """Return the row of some values by column."""
-        values = [row[name] for name in self.texts]
-        if len(self.choices) == 1:
-            values.append(row[self.choices[0]])
-        elif self.choices:
-            values.append([row[name] for name in self.choices])
-        return values[0] if len(values) == 1 else tuple(values)
-
-
 def list_rows(given: Any, where: str, tasks: Sequence[Any] = ()) -> Any:
     """Return rows one after the other: a sequence if the container is one, else an iterable.
 
     Args:
         given: A sequence or an iterable of rows; an array or a column; or a frame, a dataset or a
-            dictionary with a column for each text, or rows that are dictionaries.
+            dictionary with a column for each text.
         where: What the rows are for, in messages.
         tasks: Descriptions of the tasks; without any, rows are single texts.
 
@@ -180,41 +166,29 @@ def list_rows(given: Any, where: str, tasks: Sequence[Any] = ()) -> Any:
     """
     if isinstance(given, str):
         return given
-    names = _list_columns(given)
-    if names is not None:
-        chosen = _choose_columns(names, where, tasks)
-        columns = {name: _to_list(given[name]) for name in (*chosen.texts, *chosen.choices)}
-        single = [name for name, values in columns.items() if isinstance(values, str)]
-        if single:
-            raise ValueError(
-                f"{where}: {single[0]!r} is one text, {columns[single[0]][:50]!r}, not a column of "
-                "texts: pass a list of rows"
-            )
-        lengths = {name: len(values) for name, values in columns.items()}
-        if len(set(lengths.values())) > 1:
-            raise ValueError(f"{where}: the columns have different lengths, {lengths}")
-        count = next(iter(lengths.values()))
-        return [
-            chosen.pick({name: values[place] for name, values in columns.items()})
-            for place in range(count)
-        ]
-    rows = _to_list(given)
-    if not isinstance(rows, Sequence):
-        return _pick_rows(rows, where, tasks)
-    if any(isinstance(row, Mapping) for row in rows):
-        return list(_pick_rows(rows, where, tasks))
-    return rows
-
-
-def _list_columns(given: Any) -> list[str] | None:
-    """Return the names of the columns of a container; None if it has none."""
-    if isinstance(given, Mapping):
-        return list(given)
-    for name in ("column_names", "columns"):  # of datasets and Arrow, and of frames
-        names = getattr(given, name, None)
-        if names is not None and not callable(names) and hasattr(given, "__len__"):
-            return list(names)
-    return None
+    names = list(given) if isinstance(given, Mapping) else None
+    for attribute in ("column_names", "columns"):  # of datasets and Arrow, and of frames
+        listed = getattr(given, attribute, None)
+        if names is None and listed is not None and hasattr(given, "__len__"):
+            names = None if callable(listed) else list(listed)
+    if names is None:
+        return _to_list(given)
+    texts, choices = _choose_columns(names, where, tasks)
+    columns = {name: _to_list(given[name]) for name in (*texts, *choices)}
+    if single := [name for name, values in columns.items() if isinstance(values, str)]:
+        raise ValueError(
+            f"{where}: {single[0]!r} is one text, {columns[single[0]][:50]!r}, not a column of "
+            "texts: pass a list of rows"
+        )
+    lengths = {name: len(values) for name, values in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"{where}: the columns have different lengths, {lengths}")
+    parts = [columns[name] for name in texts]
+    if len(choices) > 1:
+        parts.append(list(zip(*(columns[name] for name in choices), strict=True)))
+    elif choices:
+        parts.append(columns[choices[0]])
+    return list(parts[0]) if len(parts) == 1 else list(zip(*parts, strict=True))
 
 
 def _to_list(given: Any) -> Any:
@@ -226,50 +200,32 @@ def _to_list(given: Any) -> Any:
     return given
 
 
-def _pick_rows(rows: Iterable[Any], where: str, tasks: Sequence[Any]) -> Iterable[Any]:
-    """Yield rows, those that are dictionaries by their columns."""
-    chosen: dict[tuple[str, ...], TextColumns] = {}
-    for row in rows:
-        if isinstance(row, Mapping):
-            names = tuple(row)
-            if names not in chosen:
-                chosen[names] = _choose_columns(names, where, tasks)
-            yield chosen[names].pick(row)
-        else:
-            yield row
-
-
-def _choose_columns(names: Sequence[str], where: str, tasks: Sequence[Any]) -> TextColumns:
-    """Choose the columns that tasks were trained on, or all if their number is right."""
-    trained = {TextColumns(*columns) for columns in map(_trained_columns, tasks) if columns}
-    present = [columns for columns in trained if {*columns.texts, *columns.choices} <= set(names)]
-    counts = {count for task in tasks for count in _count_columns(task)} or {1}
+def _choose_columns(
+    names: Sequence[str], where: str, tasks: Sequence[Any]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Choose the columns of texts and of choices that tasks were trained on, or all if they fit."""
+    trained: set[tuple[tuple[str, ...], tuple[str, ...]]] = set()
+    counts: set[int] = set()
+    for task in tasks:
+        keys = getattr(task, "data_keys", None) or {}
+        texts = tuple(keys.get("text_columns", ()))
+        choices = tuple(keys.get("choice_columns", ())) if task.offers_choices else ()
+        needed = (1, 2) if task.offers_choices else (task.num_texts,)
+        counts.update((2, 3) if task.offers_choices else needed)
+        if len(texts) in needed and bool(choices) == task.offers_choices:
+            trained.add((texts, choices))
+    present = [columns for columns in trained if set(sum(columns, ())) <= set(names)]
     if len(present) == 1:
         return present[0]
-    if len(names) not in counts or not NO_TEXTS.isdisjoint(names):
-        needed = " or ".join(map(str, sorted(counts)))
+    if len(names) not in (counts or {1}) or not NO_TEXTS.isdisjoint(names):
+        number = " or ".join(map(str, sorted(counts or {1})))
         raise ValueError(
-            f"{where}: the rows have the columns {', '.join(map(repr, names))}, but {needed} with "
+            f"{where}: the rows have the columns {', '.join(map(repr, names))}, but {number} with "
             "the texts are needed; pass only these, in their order"
         )
     if set(names) == {"question", "context"}:
-        return TextColumns(("question", "context"))
-    return TextColumns(tuple(names))
-
-
-def _count_columns(task: Any) -> tuple[int, ...]:
-    return (2, 3) if task.offers_choices else (task.num_texts,)
-
-
-def _trained_columns(task: Any) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """Return the columns of a task in its training file; None if rows need others."""
-    keys = getattr(task, "data_keys", None) or {}
-    texts = tuple(keys.get("text_columns", ()))
-    choices = tuple(keys.get("choice_columns", ())) if task.offers_choices else ()
-    needed = (1, 2) if task.offers_choices else _count_columns(task)
-    return (
-        (texts, choices) if len(texts) in needed and bool(choices) == task.offers_choices else None
-    )
+        return ("question", "context"), ()
+    return tuple(names), ()
 
 
 # Tokens
@@ -292,7 +248,7 @@ class Encoded(NamedTuple):
         return sum(map(len, self.input_ids))
 
 
-def own_tokenizer(tokenizer: Any) -> Any:
+def own_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
     """Return a tokenizer whose truncation and padding nobody else sees or sets.
 
     A call of a fast tokenizer stores both in it, where the call of another thread finds them. The
@@ -318,7 +274,7 @@ def own_tokenizer(tokenizer: Any) -> Any:
 
 
 def tokenize(
-    tokenizer: Any,
+    tokenizer: Tokenizer,
     rows: Sequence[Row],
     *,
     separate: bool,
@@ -381,7 +337,7 @@ def _choose_tokens(special: Sequence[int], max_length: int, head_share: float) -
     return [place for place in places if place not in dropped]
 
 
-def _tokenize_whole(tokenizer: Any, texts: list[Any], **options: bool) -> Any:
+def _tokenize_whole(tokenizer: Tokenizer, texts: Sequence[Any], **options: bool) -> Any:
     """Tokenize texts, or lists of words, without special tokens and at their full length."""
     return own_tokenizer(tokenizer)(
         texts,
@@ -441,7 +397,7 @@ class DocumentWindows:
             return list(range(count))
         return [place * (count - 1) // max(1, self.most - 1) for place in range(self.most)]
 
-    def split(self, tokenizer: Any, texts: Sequence[str]) -> list[list[Encoded]]:
+    def split(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[Encoded]]:
         """Tokenize texts to windows of one sequence each."""
         # tokenizers can split texts, too, but lose the end of long ones before version 0.23.3
         first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
@@ -494,7 +450,7 @@ class QuestionWindows:
                 "raise max_length (384 is usual) or lower max_question_length"
             )
 
-    def split(self, tokenizer: Any, rows: Sequence[Row]) -> list["QuestionWindow"]:
+    def split(self, tokenizer: Tokenizer, rows: Sequence[Row]) -> list["QuestionWindow"]:
         """Tokenize questions, each with its text, to windows in the order of the questions.
 
         Raises:
@@ -548,7 +504,9 @@ def _context(token: int, window: Span) -> float:
     return min(token - first, end - 1 - token) + LENGTH_WEIGHT * (end - first)
 
 
-def _tokenize_unique(tokenizer: Any, texts: list[str]) -> dict[str, tuple[list[int], list[Span]]]:
+def _tokenize_unique(
+    tokenizer: Tokenizer, texts: list[str]
+) -> dict[str, tuple[list[int], list[Span]]]:
     """Return the tokens of each text, and their characters."""
     unique = list(dict.fromkeys(texts))
     encoded = _tokenize_whole(tokenizer, unique, return_offsets_mapping=True)
@@ -569,7 +527,7 @@ class WordWindow(NamedTuple):
 
 
 def tokenize_words(
-    tokenizer: Any, sentences: Sequence[Sequence[str]], max_length: int
+    tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], max_length: int
 ) -> list[list[list[int]]]:
     """Return the tokens of each word of sentences.
 

@@ -78,9 +78,6 @@ SINGLES = {
     "batch": Dataset.from_dict({"text": TEXTS})[:],
     "numpy batch": Dataset.from_dict({"text": TEXTS}).with_format("numpy")[:],
     "arrow": pa.table({"text": TEXTS}),
-    "rows": [{"text": text} for text in TEXTS],
-    "stream of rows": Records([{"text": text} for text in TEXTS]),
-    "stream": Dataset.from_dict({"text": TEXTS}).to_iterable_dataset(),
 }
 COUPLES = {
     "frame": pd.DataFrame(PAIRS, columns=["first", "second"]),
@@ -88,7 +85,6 @@ COUPLES = {
     "array": np.array(PAIRS),
     "lists": [list(pair) for pair in PAIRS],
     "dataset": Dataset.from_dict({"first": TEXTS, "second": OTHERS}),
-    "rows": [{"first": first, "second": second} for first, second in PAIRS],
     "zip": zip(TEXTS, OTHERS, strict=True),
 }
 
@@ -154,7 +150,7 @@ def test_questions_come_in_any_order_of_their_columns(model):
         ),
         ("same", {"text": TEXTS}, "'text', but 2 with the texts are needed"),
         ("near", {"first": TEXTS, "second": TEXTS[:2]}, "different lengths, {'first': 3, 'secon"),
-        ("tone", [{"text": "a", "other": "b"}], "the rows have the columns 'text', 'other'"),
+        ("names", [{"text": "a cat"}], "row 0 must be a text or a list of words, got {'text'"),
         ("tone", pd.Series(["a cat", np.nan]), "row 1 must be a sentence, got nan"),
         ("tone", np.array(["a", 1], dtype=object), "row 1 must be a sentence, got 1"),
         ("names", FRAME, "names: the rows have the columns 'text', 'label'"),

@@ -42,7 +42,6 @@ def model():
         datasets.Dataset.from_dict({"text": TEXTS}),
         datasets.Dataset.from_dict({"text": TEXTS})["text"],
         datasets.Dataset.from_dict({"text": TEXTS})[:],
-        [{"text": text} for text in TEXTS],
         [[text] for text in TEXTS],
         (text for text in TEXTS),
     ],
@@ -52,7 +51,6 @@ def test_a_container_of_sentences_has_their_vectors(model, container):
     expected = model.encode(TEXTS)
 
     if not hasattr(container, "__next__"):
-        assert_close(torch.cat([*model.encode_stream(container)]), expected)
         assert_close(model.encode_query(container), expected)
     assert_close(model.encode(container), expected)
 

@@ -142,7 +142,7 @@ def test_choices_are_predicted_by_all_only_if_no_task_takes_other_rows(run, tmp_
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--task", "tone,same"], "row 0 is a single text, but these tasks take pairs: same;"),
+        (["--task", "tone,same"], "row 0 is a single text, but same takes pairs"),
         (["--task", "tone,nope"], "nope"),
     ],
 )

@@ -18,7 +18,6 @@ from sklearn.metrics import (
     mean_absolute_error,
     root_mean_squared_error,
 )
-from transformers import pipeline
 
 from datasets_scripts import FORMATS
 from minbert_cli import __main__ as minbert, finetune
@@ -292,7 +291,6 @@ def test_a_table_has_a_column_for_each_target(run, capsys):
     _, folder = run
     rows, files = read_rows(folder), read_predictions(folder)
     model, texts = str(folder / "out"), [row["a"] for row in rows]
-    several = pipeline("minbert-multi-task", model=model, trust_remote_code=True, device="cpu")
 
     flags = ("--task", "own", "--format", "csv", "--precision", "float32")
     minbert.main(["predict", model, *texts, *flags])
@@ -303,8 +301,6 @@ def test_a_table_has_a_column_for_each_target(run, capsys):
         numbers = [float(values[f"{name}_prediction"]) for name in ("price", "age")]
         expected = pytest.approx(numbers, rel=1e-5)
         assert [float(row["price"]), float(row["age"])] == expected
-        scores = several({"text": row["text"], "task": "own"})["scores"]
-        assert list(scores.values()) == expected
 
 
 @pytest.mark.parametrize("run", ["multiple_choice"], indirect=True)

@@ -81,15 +81,13 @@ def write_folder(tmp_path, tokenizer):
     return make
 
 
-def embed(bert, tokenizer, texts, prompt="", pooling="mean", pool_prompt=True):
+def embed(bert, tokenizer, texts, prompt="", pooling="mean"):
     """Make vectors by the formula, one text at a time."""
     vectors = []
-    prompted = len(tokenizer(prompt)["input_ids"]) - 1  # the tokens before those of the text
     for text in texts:
         inputs = tokenizer(prompt + text, truncation=True, max_length=20, return_tensors="pt")
         with torch.no_grad():
             states = bert(**inputs).last_hidden_state[0]
-        states = states if pool_prompt or not prompt else states[prompted:]
         vectors.append({"mean": states.mean(0), "max": states.amax(0), "cls": states[0]}[pooling])
     return torch.stack(vectors)
 
@@ -139,14 +137,12 @@ def test_the_default_prompt_is_that_of_encode_alone(write_folder, tokenizer):
 
     same = {"atol": 1e-5, "rtol": 1e-5}
     assert_close(model.encode(TEXTS), expected[PROMPTS["passage"]], **same)
-    assert_close(torch.cat([*model.encode_stream(iter(TEXTS))]), model.encode(TEXTS), **same)
     assert_close(model.encode(TEXTS, pooling="mean"), expected[PROMPTS["passage"]], **same)
     assert_close(model.encode(TEXTS, prompt=""), expected[""], **same)
     assert_close(model.encode_query(TEXTS), expected[PROMPTS["query"]], **same)
     # as in sentence-transformers, where the name `document` has an empty prompt
     assert_close(model.encode_document(TEXTS), expected[""], **same)
-    stream = model.encode_stream(TEXTS, prompt_name="query")
-    assert_close(torch.cat([*stream]), expected[PROMPTS["query"]], **same)
+    assert_close(model.encode(TEXTS, prompt_name="query"), expected[PROMPTS["query"]], **same)
 
 
 def test_a_prompt_that_is_there_under_another_name_is_mentioned(write_folder, caplog):
@@ -165,29 +161,6 @@ def test_a_prompt_without_a_text_of_that_name_is_refused(write_folder):
         model.encode(TEXTS, prompt_name="quer")
 
 
-@pytest.mark.parametrize("pooling", ["mean", "max"])
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_a_prompt_may_be_left_out_of_the_pooling(write_folder, tokenizer, pooling, attention):
-    folder, bert = write_folder(pooling, prompts=PROMPTS, include_prompt=False)
-
-    model = MinBertModel.from_pretrained(folder, attn_implementation=attention)
-
-    for prompt in ("", *PROMPTS.values()):
-        expected = embed(bert, tokenizer, [*TEXTS, LONG], prompt, pooling, pool_prompt=False)
-        vectors = model.encode([*TEXTS, LONG], prompt=prompt)
-        assert_close(vectors, expected, atol=1e-5, rtol=1e-5)
-
-
-def test_a_prompt_that_cannot_be_left_out_is_refused(write_folder):
-    folder, _ = write_folder(prompts=PROMPTS, include_prompt=False)
-    model = MinBertModel.from_pretrained(folder)
-
-    for options in ({"truncation": "windows"}, {"pooling": "cls"}):
-        assert model.encode(TEXTS, **options).shape == (5, 12)
-        with pytest.raises(ValueError, match=r"leaves its prompt out of the pooling"):
-            model.encode(TEXTS, prompt_name="query", **options)
-
-
 @pytest.mark.parametrize("normalize", [False, True])
 def test_vectors_have_the_size_of_the_folder(write_folder, tokenizer, normalize):
     folder, bert = write_folder(normalize=normalize, truncate_dim=7)
@@ -198,7 +171,6 @@ def test_vectors_have_the_size_of_the_folder(write_folder, tokenizer, normalize)
     model = MinBertModel.from_pretrained(folder)
 
     assert_close(model.encode(TEXTS), cut, **same)
-    assert_close(torch.cat([*model.encode_stream(TEXTS)]), cut, **same)
     assert_close(model.encode(TEXTS, truncate_dim=3), cut[:, :3], **same)
     assert model.encode([]).shape == (0, 7)
     unit = F.normalize(cut, dim=1)
@@ -256,9 +228,7 @@ def test_the_command_searches_as_the_folder_says(
 
 def test_prompts_stay_with_a_checkpoint_and_its_export(write_folder, tmp_path):
     settings = {"prompts": PROMPTS, "default_prompt_name": "query", "truncate_dim": 5}
-    folder, _ = write_folder(
-        include_prompt=False, similarity_fn_name="dot", normalize=True, **settings
-    )
+    folder, _ = write_folder(similarity_fn_name="dot", normalize=True, **settings)
     model = MinBertModel.from_pretrained(folder)
     expected = model.encode(TEXTS), model.encode_query(TEXTS), model.encode_document(TEXTS)
 
@@ -271,7 +241,6 @@ def test_prompts_stay_with_a_checkpoint_and_its_export(write_folder, tmp_path):
         written = read(tmp_path / name, "config_sentence_transformers.json")
         assert {key: written[key] for key in settings} == settings
         assert written["similarity_fn_name"] == "dot"
-        assert read(tmp_path / name, "1_Pooling/config.json")["include_prompt"] is False
         again = MinBertModel.from_pretrained(tmp_path / name)
         assert again.similarity_fn_name == "dot"
         found = again.encode(TEXTS), again.encode_query(TEXTS), again.encode_document(TEXTS)
@@ -308,7 +277,7 @@ def test_a_size_and_a_length_that_sentence_transformers_cannot_have_are_refused(
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
-        ("1_Pooling/config.json", {"pooling_mode": "cls", "include_prompt": False}, "include_prom"),
+        ("1_Pooling/config.json", {"include_prompt": False}, "prompts that are not pooled"),
         (
             "sentence_bert_config.json",
             {"modality_config": {"text": {"method_output_name": "pooler_output"}}},
@@ -324,7 +293,7 @@ def test_a_size_and_a_length_that_sentence_transformers_cannot_have_are_refused(
     ],
 )
 def test_what_minbert_does_not_have_is_said_at_loading(write_folder, caplog, name, values, message):
-    folder, _ = write_folder()
+    folder, _ = write_folder(prompts=PROMPTS)
     write(folder, name, values)
 
     model = MinBertModel.from_pretrained(folder)
@@ -341,7 +310,6 @@ def test_what_minbert_does_not_have_is_said_at_loading(write_folder, caplog, nam
         ("config_sentence_transformers.json", {"prompts": {"query": 3}}),
         ("config_sentence_transformers.json", {"truncate_dim": "many"}),
         ("config_sentence_transformers.json", {"truncate_dim": 0}),
-        ("1_Pooling/config.json", {"include_prompt": "no"}),
         ("sentence_bert_config.json", {"modality_config": {"text": 3}}),
     ],
 )
@@ -398,10 +366,9 @@ def test_without_a_task_the_vectors_are_those_of_the_task_of_separate_texts(
 
     for each in (model, again):
         assert_close(each.encode([*TEXTS, LONG]), expected)
-        assert_close(torch.cat([*each.encode_stream([*TEXTS, LONG])]), expected)
     assert not torch.equal(model.encode([*TEXTS, LONG], pooling="mean"), expected)
     encoder = MinBertModel.from_pretrained(tmp_path)
-    if again.config.task("near").has_windows or "projection" in fields:
+    if "projection" in fields:
         with pytest.raises(ValueError, match="load the checkpoint with MinBertForMultiTask"):
             encoder.encode(TEXTS)
     else:
@@ -422,17 +389,6 @@ def test_the_task_of_the_vectors_can_be_chosen():
         ValueError, match="'third' has no vectors of single texts: use one of first"
     ):
         MinBertConfig(**SIZES, tasks=tasks, embedding_task="third")
-
-
-def test_an_added_task_of_separate_texts_decides_if_it_is_the_first(tokenizer):
-    tasks = {"tone": {"problem_type": "classification", "labels": ["a", "b"]}}
-    model = MinBertForMultiTask(MinBertConfig(**SIZES, tasks=tasks)).eval()
-    model.tokenizer = tokenizer
-
-    model.add_task("near", NEAR | {"pooling": "max"})
-    model.add_task("next", NEAR | {"pooling": "cls"})
-
-    assert_close(model.encode(TEXTS), model.encode(TEXTS, task="near"))
 
 
 # What a saved folder says

@@ -37,8 +37,6 @@ def test_models_refuse_it(checkpoint, kind):
     with pytest.raises(ValueError, match=MESSAGE) as error:
         model.encode(["a cat"])
     assert str(checkpoint) in str(error.value)
-    with pytest.raises(ValueError, match=MESSAGE):
-        model.encode_stream(["a cat"])
     if kind is MinBertForMultiTask:
         with pytest.raises(ValueError, match=MESSAGE):
             model.predict("tone", ["a cat"])

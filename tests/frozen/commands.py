@@ -154,7 +154,7 @@ def describe_config(path: Path) -> Any:
     """Read a configuration, without versions and the modules of its code."""
     content = read_json(path)
     if isinstance(content, dict):
-        for name in ("auto_map", "custom_pipelines", "transformers_version", "__version__"):
+        for name in ("auto_map", "transformers_version", "__version__"):
             content.pop(name, None)
     return content
 

@@ -162,17 +162,14 @@ def some_texts(count):
 @pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("budget", [1, 20, None])
-def test_a_stream_equals_single_rows(model, attention, budget):
+def test_many_rows_equal_single_rows(model, attention, budget):
     texts = some_texts(24)
     alone = torch.cat([model.encode([text]) for text in texts])
     model.set_attn_implementation(attention)
 
-    parts = list(model.encode_stream(texts, max_tokens_per_batch=budget))
-
-    assert [len(part) for part in parts] == [7, 7, 7, 3]
-    assert_close(torch.cat(parts), alone, atol=1e-5, rtol=1e-5)
     together = model.encode(texts, max_tokens_per_batch=budget)
-    assert_close(together, torch.cat(parts), rtol=0, atol=0)
+
+    assert_close(together, alone, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.usefixtures("narrow")
@@ -203,31 +200,15 @@ def test_a_stream_reads_one_window_ahead(model):
             taken.append(text)
             yield text
 
-    vectors = model.encode_stream(texts())
-    assert not taken
-    next(vectors)
-    assert len(taken) == 7
-    next(vectors)
-    assert len(taken) == 14
-
     predictions = model.predict_stream("tone", texts())
-    taken.clear()
+    assert not taken
     for _ in range(7):
         next(predictions)
     assert len(taken) == 7
+    model.train()
     next(predictions)
     assert len(taken) == 14
-
-
-@pytest.mark.usefixtures("narrow")
-def test_between_two_windows_the_model_trains_as_before(model):
-    model.train()
-
-    parts = model.encode_stream(some_texts(20))
-    next(parts)
-
-    assert all(module.training for module in model.modules())
-    next(parts)
+    assert all(module.training for module in model.modules())  # between two windows
 
 
 @pytest.mark.usefixtures("narrow")
@@ -235,7 +216,7 @@ def test_a_broken_row_is_found_where_it_is(model):
     rows = [*some_texts(8), None]
 
     with pytest.raises(ValueError, match="row 8 must be a sentence, got None"):
-        list(model.encode_stream(rows))
+        list(model.predict_stream("tone", iter(rows)))
 
 
 def test_vectors_of_many_rows_do_not_depend_on_the_batches(model):

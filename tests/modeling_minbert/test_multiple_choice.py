@@ -199,10 +199,12 @@ def test_choices_that_a_row_lacks_do_not_change_the_temperature(build):
 
 
 def test_predict_all_predicts_tasks_with_choices_in_one_pass(build, tokenizer):
-    ours, _ = build(MinBertForMultiTask)
+    config = build(MinBertForMultiTask)[0].config
+    ends = TASK | {"pooling": "mean", "head": "mlp", "num_choices": 2}
+    tone = {"problem_type": "classification", "labels": ["low", "high"]}
+    config.tasks = {**config.tasks, "ends": ends, "tone": tone}
+    ours = MinBertForMultiTask(config).eval()
     ours.tokenizer = tokenizer
-    ours.add_task("ends", TASK | {"pooling": "mean", "head": "mlp", "num_choices": 2})
-    ours.add_task("tone", {"problem_type": "classification", "labels": ["low", "high"]})
     expected = {name: ours.predict(name, ROWS) for name in ("ends", "swag")}
     passes = []
     ours.bert.register_forward_pre_hook(lambda *_: passes.append(1))
@@ -213,13 +215,9 @@ def test_predict_all_predicts_tasks_with_choices_in_one_pass(build, tokenizer):
     assert list(ours.predict_all(["a cat"])) == ["tone"]
     streamed = ours.predict_all_stream(iter(ROWS), ["swag"])
     assert [row["swag"] for row in streamed] == expected["swag"]
-    with pytest.raises(
-        ValueError, match="row 0 is a context with choices, but these tasks take single texts: tone"
-    ):
+    with pytest.raises(ValueError, match="a context with choices, but tone takes single texts"):
         ours.predict_all(ROWS, ["swag", "tone"])
-    with pytest.raises(
-        ValueError, match="row 0 is a pair, which no task takes; single texts: tone"
-    ):
+    with pytest.raises(ValueError, match=r"is a pair, but .*tone takes single texts"):
         ours.predict_all([("a cat", "sat")])
     with pytest.raises(ValueError, match="swag: row 1 must be a context"):
         ours.predict_all([ROWS[0], "a cat"], ["swag"])
@@ -267,7 +265,7 @@ def test_a_task_loads_as_the_model_with_one_head(build, batch, tmp_path):
     one = MinBertForMultipleChoice.from_pretrained(tmp_path, task="swag").double().eval()
 
     assert_close(one(**batch).logits, task(**batch).logits, **EXACT)
-    task.add_task("deep", TASK | {"head": "mlp"})
-    task.save_pretrained(tmp_path)
+    tasks = {**task.config.tasks, "deep": TASK | {"head": "mlp"}}
+    MinBertForMultiTask.from_pretrained(tmp_path, tasks=tasks).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="task 'deep' has head 'mlp' on pooling 'pooler', not"):
         MinBertForMultipleChoice.from_pretrained(tmp_path, task="deep")

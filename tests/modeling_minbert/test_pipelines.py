@@ -1,4 +1,4 @@
-"""Pipelines of transformers on our checkpoints equal stock BERT; and pipelines of every task."""
+"""Pipelines of transformers on our checkpoints equal stock BERT."""
 
 import json
 import logging
@@ -14,8 +14,6 @@ from transformers import pipeline
 from transformers.pipelines import AggregationStrategy
 
 import modeling_minbert
-from modeling_minbert import MinBertForMultiTask
-from modeling_minbert.prediction import MinBertMultiTaskPipeline
 from tests.modeling_minbert.test_remote_code import packages_without_this_project
 
 TEXTS = ["the cat sat on a mat", "far", "a bird sang very well in the tree"]
@@ -150,15 +148,13 @@ def test_pipelines_without_the_package_equal_stock_bert(save_stock, multitask, t
     saved = {name: save_stock(name) for name in TASKS_OF}
     cases = [(TASKS_OF[name], *saved[name], *rest) for name, *rest in STOCK.values()]
     calls = [(task, own, inputs, options) for task, _, own, inputs, options in cases]
-    calls.append(("minbert-multi-task", folder, TEXTS, {"task": "tone"}))
-    calls.append((None, folder, TEXTS, {}))  # the only one that the folder brings
+    calls.append(("text-classification", folder, TEXTS, {}))
 
-    *found, named, inferred = run_remote(calls, tmp_path)
+    *found, own = run_remote(calls, tmp_path)
 
     for result, (task, stock, _, inputs, options) in zip(found, cases, strict=True):
         assert_close(result, pipeline(task, model=stock, device="cpu")(inputs, **options))
-    assert_close(named, model.predict("tone", TEXTS))
-    assert_close(inferred, named)
+    assert_close(own, model.predict("tone", TEXTS))
 
 
 def test_no_pipeline_calls_our_models_unsupported(save_stock, multitask, caplog):
@@ -172,107 +168,3 @@ def test_no_pipeline_calls_our_models_unsupported(save_stock, multitask, caplog)
         logger.removeHandler(caplog.handler)
 
     assert "not supported" not in caplog.text
-
-
-def test_the_multi_task_pipeline_predicts_as_the_model(multitask):
-    model, folder = multitask
-    pipe = pipeline("minbert-multi-task", model=folder, device="cpu")
-    pairs = [("the cat ran", "a dog sat"), ("far", "a tree is far")]
-
-    assert_close(pipe(TEXTS[0]), model.predict("tone", TEXTS[:1])[0])
-    assert_close(pipe(TEXTS), model.predict("tone", TEXTS))
-    for task in ("same", "near", "echo"):
-        expected = model.predict(task, pairs)
-        rows = [dict(zip(("text", "text_pair"), pair, strict=True)) for pair in pairs]
-        assert_close(pipe(rows, task=task), expected)
-        assert_close(pipe(pairs, task=task), expected)
-        assert_close(pipe(pairs[0], task=task), model.predict(task, pairs[:1])[0])
-        assert_close(pipe(rows[1], task=task, max_tokens_per_batch=1), expected[1])
-
-
-def test_a_question_needs_no_name_of_its_task(build_multitask, tasks, tokenizer):
-    span = {"problem_type": "question_answering", "max_question_length": 5}
-    model = build_multitask(tasks | {"span": span})
-    model.tokenizer = tokenizer
-    pipe = MinBertMultiTaskPipeline(model=model, tokenizer=tokenizer, device="cpu")
-    row = {"question": "the cat ran", "context": "a dog was not far"}
-
-    found = pipe(row)
-
-    assert_close(found, model.answer(**row))
-    assert_close(pipe([row, TEXTS[0]]), [found, model.predict("tone", TEXTS[:1])[0]])
-    assert_close(pipe({**row, "task": "span"}, top_k=2), model.answer(**row, top_k=2))
-    with pytest.raises(ValueError, match="task 'tone' answers no questions"):
-        pipe({**row, "task": "tone"})
-    with pytest.raises(ValueError, match="unknown key 'text'"):
-        pipe({**row, "text": "the cat"})
-    with pytest.raises(ValueError, match="span: row 0 must be a pair"):
-        pipe({"question": "the cat ran"})
-
-
-def test_rows_of_several_tasks_come_back_in_their_order(multitask):
-    model, folder = multitask
-    pipe = pipeline("minbert-multi-task", model=folder, device="cpu")
-    pair = {"text": "the cat ran", "text_pair": "a dog sat"}
-    rows = [TEXTS[0], {**pair, "task": "near"}, {"text": TEXTS[1]}, {**pair, "task": "same"}]
-
-    found = pipe(rows)
-
-    assert_close(found, list(pipe(row for row in rows)))
-    assert_close([found[0], found[2]], model.predict("tone", TEXTS[:2]))
-    texts = tuple(pair.values())
-    assert_close([found[1], found[3]], [model.predict(x, [texts])[0] for x in ("near", "same")])
-    assert pipe([]) == []
-
-
-def test_the_pipeline_gives_every_label_if_asked_to(multitask):
-    model, folder = multitask
-    pipe = pipeline("minbert-multi-task", model=folder, device="cpu")
-
-    (every,) = pipe(TEXTS[:1], top_k=99)
-
-    assert {row["label"] for row in every} == {"down", "level", "up"}
-    assert sum(row["score"] for row in every) == pytest.approx(1)
-    assert_close(every[0], pipe(TEXTS[0]))
-    assert_close(pipe(TEXTS[0], top_k=2), every[:2])
-    assert len(model.predict("same", [("a", "b")], top_k=5)[0]) == 2
-    assert model.predict("near", [("a", "b")], top_k=5) == [model.predict("near", [("a", "b")])]
-
-
-@pytest.mark.parametrize(
-    ("row", "options", "message"),
-    [
-        ("the cat", {"task": "moods"}, "unknown task 'moods'; known: echo, near, same, tone"),
-        ("the cat", {"task": "same"}, "same: row 0 must be a pair of sentences, got 'the cat'"),
-        ({"txt": "the cat"}, {}, "unknown key 'txt'; did you mean 'text'"),
-        ([{"text": "a"}, {"text_pair": "b", "text": "c"}], {}, "tone: row 1 must be a sentence"),
-        ("the cat", {"top_k": 0}, "top_k=0 must be 1 or more"),
-    ],
-)
-def test_a_bad_row_is_named(multitask, row, options, message):
-    pipe = pipeline("minbert-multi-task", model=multitask[1], device="cpu")
-
-    with pytest.raises(ValueError, match=message):
-        pipe(row, **options)
-
-
-def test_a_model_without_named_tasks_is_refused(save_stock):
-    _, own = save_stock("ForSequenceClassification")
-
-    with pytest.raises(ValueError, match="MinBertForSequenceClassification has no named tasks"):
-        pipeline("minbert-multi-task", model=own, device="cpu")
-
-
-def test_a_folder_names_its_pipeline_only_if_the_model_has_tasks(multitask, tmp_path):
-    _, folder = multitask
-    own = json.loads((tmp_path / "tasks" / "config.json").read_text())["custom_pipelines"]
-    config = transformers.AutoConfig.from_pretrained(folder)
-    transformers.AutoModel.from_pretrained(folder).save_pretrained(tmp_path / "encoder")
-
-    assert own["minbert-multi-task"]["impl"] == "prediction.MinBertMultiTaskPipeline"
-    assert not hasattr(config, "custom_pipelines")  # no trust is asked where the package is
-    assert "custom_pipelines" not in (tmp_path / "encoder" / "config.json").read_text()
-    pipe = pipeline("minbert-multi-task", model=folder, device="cpu")
-    pipe.save_pretrained(str(tmp_path / "again"))
-    again = MinBertForMultiTask.from_pretrained(tmp_path / "again")
-    assert_close(again.predict("tone", TEXTS), pipe(TEXTS))

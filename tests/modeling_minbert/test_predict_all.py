@@ -258,9 +258,13 @@ def test_tags_take_lists_of_words_if_they_are_named(model):
         (
             TEXTS,
             ["pooled", "same", "near"],
-            "row 0 is a single text, but these tasks take pairs: same, near; leave them out",
+            "row 0 is a single text, but same takes pairs, near takes pairs",
         ),
-        (PAIRS, ["pooled", "same", "mean"], "but these tasks take single texts: pooled, mean;"),
+        (
+            PAIRS,
+            ["pooled", "same", "mean"],
+            "but pooled takes single texts, mean takes single texts",
+        ),
         ([*TEXTS, PAIRS[0]], ["pooled", "mean"], "pooled: row 5 must be a sentence"),
         (TEXTS, ["pooled", "tone"], "tone"),
         (TEXTS, ["words"], "'words' is a masked_lm task"),
@@ -276,7 +280,7 @@ def test_without_a_task_for_the_rows_the_message_lists_the_tasks(build_multitask
     model = build_multitask(JOINT)
     model.tokenizer = tokenizer
 
-    with pytest.raises(ValueError, match="a single text, which no task takes; pairs: close, same"):
+    with pytest.raises(ValueError, match="a single text, but close takes pairs, same takes pairs"):
         model.predict_all(TEXTS)
 
 

@@ -116,11 +116,9 @@ def test_a_folder_of_theirs_opens_here(library, model, tmp_path, pooling, normal
 
 @pytest.mark.slow  # importing it takes long
 @pytest.mark.parametrize("default", [None, "query", "passage"])
-@pytest.mark.parametrize(
-    ("pooling", "include_prompt"), [("mean", True), ("mean", False), ("max", False), ("cls", True)]
-)
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_prompts_size_and_similarity_are_the_same_there_and_here(
-    library, model, tmp_path, pooling, include_prompt, default
+    library, model, tmp_path, pooling, default
 ):
     model.save_as_sentence_transformers(tmp_path / "plain", pooling=pooling, normalize=True)
     prompts = {"query": "the bird ", "passage": "a dog "}
@@ -128,7 +126,6 @@ def test_prompts_size_and_similarity_are_the_same_there_and_here(
         str(tmp_path / "plain"), device="cpu", prompts=prompts, default_prompt_name=default,
         similarity_fn_name="dot", truncate_dim=9,
     )  # fmt: skip
-    theirs.set_pooling_include_prompt(include_prompt)
     theirs.save(str(tmp_path / "theirs"), create_model_card=False)
     ours = MinBertModel.from_pretrained(tmp_path / "theirs")
     ours.save_pretrained(tmp_path / "ours")
@@ -192,7 +189,6 @@ def test_the_settings_of_a_folder_stay_with_its_checkpoint(model, tmp_path):
         "similarity": "cosine",
         "prompts": None,
         "default_prompt_name": None,
-        "include_prompt": True,
         "truncate_dim": None,
         "missing": None,
     }

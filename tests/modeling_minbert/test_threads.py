@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from transformers import pipeline
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 from modeling_minbert import MinBertForMultiTask
@@ -39,7 +38,6 @@ def model(build_multitask, tokenizer, tasks):
 
 def list_calls(model):
     """List calls of every method that predicts, in several precisions and lengths."""
-    pipe = pipeline("minbert-multi-task", model=model, tokenizer=model.tokenizer)
     return [
         lambda: model.encode(TEXTS).tolist(),
         lambda: model.encode(TEXTS, task="near").tolist(),
@@ -54,8 +52,6 @@ def list_calls(model):
         lambda: model.predict("near", PAIRS, precision="float32"),
         lambda: model.predict_all(PAIRS, ["same", "near", "echo"]),
         lambda: model.answer("the cat?", TEXTS[3]),
-        lambda: pipe([{"text": text, "task": "brief"} for text in TEXTS]),
-        lambda: list(pipe((text for text in TEXTS), task="tags", precision="bfloat16")),
     ]
 
 

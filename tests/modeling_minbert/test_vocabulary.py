@@ -1,7 +1,6 @@
 """The loss and the gradients of the vocabulary are torch's own, at less cost."""
 
 import copy
-import io
 
 import pytest
 import torch
@@ -9,11 +8,10 @@ from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.checkpoint import checkpoint
 
 import modeling_minbert
-from modeling_minbert import MinBertConfig, MinBertForMaskedLM
-from modeling_minbert.cpu import look_up, reuse_gradient, vocabulary_loss
+from modeling_minbert import MinBertConfig
+from modeling_minbert.cpu import vocabulary_loss
 
 EXACT = {"atol": 1e-12, "rtol": 1e-12}  # float64
 VOCABULARY = 31  # of tiny_sizes
@@ -37,16 +35,13 @@ def make_decoder(scale=1.0):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("every", [True, False], ids=["all", "some"])
-@pytest.mark.parametrize("reused", [True, False], ids=["reused", "fresh"])
-def test_loss_and_gradients_equal_cross_entropy(dtype, every, reused):
+def test_loss_and_gradients_equal_cross_entropy(dtype, every):
     hidden, decoder, labels = make_decoder()
     hidden, decoder = hidden.detach().to(dtype).requires_grad_(), decoder.to(dtype)
     if every:
         hidden, labels = hidden[:3].detach().requires_grad_(), labels[:3]
     expected = F.cross_entropy(decoder(hidden), labels, reduction="sum")
     gradients = torch.autograd.grad(3 * expected, (hidden, *decoder.parameters()))
-    if reused:
-        reuse_gradient(decoder.weight)
 
     actual = vocabulary_loss(hidden, decoder, labels)
     (3 * actual).backward()
@@ -111,7 +106,7 @@ def test_narrow_dtypes_have_a_loss_in_float32(dtype):
     assert_close(actual.double(), expected, atol=0.0, rtol=2e-2)
 
 
-# The gradient that is reused
+# Models
 
 
 @pytest.fixture
@@ -138,13 +133,6 @@ def make_batch(seed, shape=(5, 7)):
     return {"input_ids": ids, "attention_mask": mask, "labels": labels.where(mask == 1, -100)}
 
 
-def reused(model):
-    """Return a copy of a model that reuses the gradient of its word embedding."""
-    twin = copy.deepcopy(model)
-    reuse_gradient(twin.get_input_embeddings().weight)
-    return twin
-
-
 def assert_equal_gradients(actual, expected):
     others = dict(expected.named_parameters())
     for key, weight in actual.named_parameters():
@@ -153,176 +141,21 @@ def assert_equal_gradients(actual, expected):
             assert_close(weight.grad, others[key].grad, atol=1e-6, rtol=1e-5, msg=f"{key} differs")
 
 
-@pytest.mark.parametrize("name", ["MinBertForMaskedLM", "MinBertForPreTraining", "MinBertForNSP"])
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("to_none", [True, False])
-def test_ten_steps_equal_those_with_fresh_gradients(build, name, tied, to_none):
-    plain = build(name, tie_word_embeddings=tied)
-    saving = reused(plain)
-    optimizers = [torch.optim.AdamW(m.parameters(), lr=1e-3, eps=1e-3) for m in (plain, saving)]
-
-    for step in range(10):
-        batch = make_batch(step)
-        if name == "MinBertForNSP":
-            batch["labels"] = torch.arange(5) % 2
-        for model, optimizer in zip((plain, saving), optimizers, strict=True):
-            optimizer.zero_grad(set_to_none=to_none)
-            model(**batch).loss.backward()
-        assert_equal_gradients(saving, plain)
-        for optimizer in optimizers:
-            optimizer.step()
-
-    assert_close(saving.state_dict(), plain.state_dict(), atol=1e-6, rtol=1e-5)
-
-
-@pytest.mark.parametrize("order", ["one by one", "forward first"])
-def test_gradients_of_three_passes_add_up(build, order):
-    plain = build()
-    saving = reused(plain)
-
-    for model in (plain, saving):
-        for _ in range(2):  # the second time with buffers of the first
-            model.zero_grad()
-            losses = []
-            for seed, length in ((2, 5), (1, 7), (0, 15)):  # the largest buffer is left last
-                losses.append(model(**make_batch(seed, (5, length))).loss)
-                if order == "one by one":
-                    losses.pop().backward()
-            for loss in losses:
-                loss.backward()
-
-    assert_equal_gradients(saving, plain)
-
-
-def test_the_order_of_backward_passes_is_free(build):
-    plain = build()
-    saving = reused(plain)
-
-    for model in (plain, saving):
-        first, second = model(**make_batch(0)).loss, model(**make_batch(1)).loss
-        second.backward()
-        third = model(**make_batch(2)).loss
-        first.backward()
-        third.backward()
-
-    assert_equal_gradients(saving, plain)
-
-
-def test_the_padding_gets_no_gradient_from_where_it_is_read(build):
-    plain = build("MinBertForNSP")
-    saving = reused(plain)
-    ids = torch.tensor([[2, 0, 3, 0, 4]])
-
-    for model in (plain, saving):
-        model(ids, labels=torch.tensor([1])).loss.backward()
-
-    gradient = saving.get_input_embeddings().weight.grad
-    assert not gradient[0].any()
-    assert gradient[2:5].any(dim=1).all()
-    assert_equal_gradients(saving, plain)
-
-
-def test_a_frozen_embedding_stays(build):
-    plain = build()
-    plain.get_input_embeddings().weight.requires_grad_(requires_grad=False)
-    saving = reused(plain)
-
-    for model in (plain, saving):
-        model(**make_batch(0)).loss.backward()
-
-    assert saving.get_input_embeddings().weight.grad is None
-    assert_equal_gradients(saving, plain)
-
-
-def resized(model):
-    model.resize_token_embeddings(40, mean_resizing=False)
-    return model
-
-
-@pytest.mark.filterwarnings("ignore:Converting a tensor")
-@pytest.mark.parametrize("change", [resized, nn.Module.double, nn.Module.bfloat16])
-def test_a_changed_embedding_has_a_gradient_that_fits(build, change):
-    plain = build()
-    torch.manual_seed(0)
-    saving = change(reused(plain))
-    torch.manual_seed(0)
-    plain = change(plain)
-    saving.load_state_dict(plain.state_dict())
-
-    for model in (plain, saving):
-        for _ in range(2):
-            model.zero_grad()
-            model(**make_batch(0)).loss.backward()
-
-    weight = saving.get_input_embeddings().weight
-    assert weight.grad.shape == weight.shape
-    assert weight.grad.dtype == weight.dtype
-    assert_equal_gradients(saving, plain)
-
-
-def test_a_gradient_from_elsewhere_is_added_to(build):
-    plain = build()
-    saving = reused(plain)
-
-    for model in (plain, saving):
-        weight = model.get_input_embeddings().weight
-        model(**make_batch(0)).loss.backward()
-        weight.square().sum().backward()
-        model.zero_grad()
-        weight.square().sum().backward()
-        model(**make_batch(1)).loss.backward()
-
-    assert_equal_gradients(saving, plain)
-
-
-def test_the_lookup_equals_the_embedding():
-    embedding = nn.Embedding(7, 3, padding_idx=2)
-    ids = torch.tensor([[2, 6, 6], [0, 2, 5]])
-    embedding(ids).square().sum().backward()
-    expected, embedding.weight.grad = embedding.weight.grad, None
-    reuse_gradient(embedding.weight)
-
-    found = look_up(ids, embedding)
-    found.square().sum().backward()
-
-    assert_close(found, embedding(ids), rtol=0, atol=0)
-    assert_close(embedding.weight.grad, expected)
-
-
 # What is not computed
 
 
 class Recorder(TorchDispatchMode):
-    """Records the shapes of all results, and of results with new memory."""
+    """Records the shapes of all results."""
 
     def __init__(self):
         super().__init__()
-        self.shapes, self.new = set(), []
+        self.shapes = set()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         if isinstance(result, torch.Tensor):
             self.shapes.add(tuple(result.shape))
-            if func in NEW:
-                self.new.append(tuple(result.shape))
         return result
-
-
-OPERATORS = torch.ops.aten
-NEW = {
-    OPERATORS.embedding_dense_backward.default,
-    OPERATORS.mm.default,
-    OPERATORS.addmm.default,
-    OPERATORS.zeros_like.default,
-    OPERATORS.empty_like.default,
-    OPERATORS.new_zeros.default,
-    OPERATORS.new_empty.default,
-    OPERATORS.zeros.default,
-    OPERATORS.empty.memory_format,
-    OPERATORS.add.Tensor,
-    OPERATORS.clone.default,
-    OPERATORS.mul.Tensor,
-}
 
 
 def packed(batch):
@@ -410,62 +243,6 @@ def test_pre_training_computes_labelled_and_first_tokens(build):
     assert rows_of_last_layer(build().eval(), **packed(batch)) == [labels]
 
 
-def test_the_second_step_makes_no_second_gradient(build):
-    model = reused(build())
-    plain = build()
-    shape = (VOCABULARY, 33)
-
-    for reuses, each in ((True, model), (False, plain)):
-        each(**make_batch(0)).loss.backward()
-        each.zero_grad()
-        loss = each(**make_batch(1)).loss
-        address = each.get_input_embeddings().weight.grad
-        assert address is None
-        with Recorder() as seen:
-            loss.backward()
-        assert (shape not in seen.new) == reuses
-
-
-def test_the_gradient_stays_where_it_is(build):
-    model = reused(build())
-    weight = model.get_input_embeddings().weight
-    places = set()
-
-    for step in range(3):
-        model.zero_grad()
-        model(**make_batch(step)).loss.backward()
-        places.add(weight.grad.data_ptr())
-
-    assert len(places) == 1
-
-
-def test_a_model_that_reuses_its_gradient_can_be_saved(build, tmp_path):
-    model = reused(build())
-    model(**make_batch(0)).loss.backward()
-
-    model.save_pretrained(tmp_path)
-    loaded = MinBertForMaskedLM.from_pretrained(tmp_path)
-
-    assert_close(loaded.state_dict(), model.state_dict(), rtol=0, atol=0)
-
-
-# What went wrong once
-
-
-@pytest.mark.parametrize("how", ["save_on_cpu", "checkpoint"])
-def test_saved_tensor_hooks_lose_no_gradient(build, how):
-    plain = build()
-    saving = reused(plain)
-    for model in (plain, saving):
-        if how == "save_on_cpu":
-            with torch.autograd.graph.save_on_cpu():
-                loss = model(**make_batch(0)).loss
-        else:
-            loss = checkpoint(lambda m=model: m(**make_batch(0)).loss, use_reentrant=False)
-        loss.backward()
-    assert_equal_gradients(saving, plain)
-
-
 def test_a_loss_can_be_differentiated_twice_with_retain_graph(build):
     plain = build(sparse_prediction=False)
     model = copy.deepcopy(plain)
@@ -475,35 +252,6 @@ def test_a_loss_can_be_differentiated_twice_with_retain_graph(build):
         loss.backward(retain_graph=True)
         loss.backward()
     assert_equal_gradients(model, plain)
-
-
-@pytest.mark.parametrize("kind", ["forward", "gradient", "accumulated"])
-def test_hooks_run_though_gradients_are_reused(build, kind):
-    model = reused(build())
-    embedding = model.get_input_embeddings()
-    seen = []
-    if kind == "forward":
-        embedding.register_forward_hook(lambda *_: seen.append(kind))
-    elif kind == "gradient":
-        embedding.weight.register_hook(lambda gradient: seen.append(kind) or 2 * gradient)
-    else:
-        embedding.weight.register_post_accumulate_grad_hook(lambda _: seen.append(kind))
-
-    model(**make_batch(0)).loss.backward()
-
-    assert kind in seen
-
-
-@pytest.mark.parametrize("part", ["embedding", "decoder"])
-def test_a_replaced_forward_runs_though_gradients_are_reused(build, part):
-    model = reused(build())
-    own = model.get_input_embeddings() if part == "embedding" else model.get_output_embeddings()
-    original, seen = own.forward, []
-    own.forward = lambda values: seen.append(part) or original(values)  # as accelerate does
-
-    model(**make_batch(0)).loss.backward()
-
-    assert seen == [part]
 
 
 class Adapter(nn.Module):
@@ -525,6 +273,29 @@ class Adapter(nn.Module):
         return self.base(hidden) + self.beside(hidden)
 
 
+def test_a_replaced_forward_of_the_decoder_runs(build):
+    model = build()
+    decoder, seen = model.get_output_embeddings(), []
+    original = decoder.forward
+    decoder.forward = lambda values: seen.append(len(values)) or original(values)  # as accelerate
+
+    model(**make_batch(0)).loss.backward()
+
+    assert seen
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_gradients_equal_those_of_the_scores_of_all_tokens(build, tied):
+    model = build(tie_word_embeddings=tied)
+    plain = copy.deepcopy(model)
+    plain.config.sparse_prediction = False
+
+    for other in (plain, model):
+        other(**make_batch(0)).loss.backward()
+
+    assert_equal_gradients(model, plain)
+
+
 def test_a_wrapped_decoder_is_called(build):
     model = build()
     model.cls.predictions.decoder = Adapter(model.cls.predictions.decoder)
@@ -536,23 +307,6 @@ def test_a_wrapped_decoder_is_called(build):
     model.config.sparse_prediction = False
     assert_close(loss, model(**batch).loss)
     assert model.cls.predictions.decoder.beside.weight.grad.abs().sum() > 0
-
-
-def test_a_pickled_model_holds_no_buffers(build):
-    plain, saving = build(), reused(build())
-    sizes = []
-    for model in (plain, saving):
-        saving(**make_batch(0)).loss.backward()
-        model.zero_grad()
-        file = io.BytesIO()
-        torch.save(model.get_input_embeddings(), file)
-        sizes.append(file.tell())
-    file.seek(0)
-    loaded = torch.load(file, weights_only=False)
-
-    assert sizes[1] < sizes[0] + 31 * 33 * 4
-    loaded(torch.tensor([1, 2])).sum().backward()
-    assert loaded.weight.grad[1:3].eq(1).all()
 
 
 def test_without_a_label_every_weight_of_the_encoder_has_a_gradient_of_zero(build):

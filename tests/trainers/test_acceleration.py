@@ -1,7 +1,5 @@
 """Compiled steps and buffers of gradients give the training of plain steps."""
 
-from contextlib import nullcontext
-
 import datasets
 import pytest
 import torch
@@ -93,50 +91,3 @@ def test_compiled_training_is_the_plain_one_and_compiles_in_the_first_epoch(
     first, *later = programs.seen
     assert later == [first, first]
     assert first == 2  # two shapes
-
-
-class Watch(TrainerCallback):
-    """Note where the gradient of the word embedding is at every step."""
-
-    def __init__(self):
-        self.places = set()
-
-    def on_pre_optimizer_step(self, *_, model, **__):
-        self.places.add(model.get_input_embeddings().weight.grad.data_ptr())
-
-
-def train(make_trainer, **options):
-    watch = Watch()
-    trainer = make_trainer(
-        dropout=0.2,
-        callbacks=[watch],
-        **({"own": {"steps_per_epoch": 9}, "num_train_epochs": 2} | options),
-    )
-    trainer.train(resume_from_checkpoint=options.pop("resume", None))
-    return trainer.model.state_dict(), watch.places
-
-
-@pytest.mark.parametrize("accumulation", [1, 3])
-def test_a_gradient_that_is_reused_gives_the_same_training(make_trainer, monkeypatch, accumulation):
-    options = {"gradient_accumulation_steps": accumulation, "learning_rate": 1e-3}
-    reused, places = train(make_trainer, **options)
-    monkeypatch.setattr("trainers.training.multitask.reused_gradients", lambda _: nullcontext())
-    plain, _ = train(make_trainer, **options)
-
-    assert len(places) == 1
-    torch.testing.assert_close(dict(reused), dict(plain), rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"torch_compile": True}, {"optim": "galore_adamw_layerwise", "optim_target_modules": "all"}],
-)
-def test_who_looks_at_gradients_elsewhere_gets_fresh_ones(make_trainer, options):
-    from trainers.training.checks import reused_gradients
-
-    plain, special = make_trainer(), make_trainer(**options)
-    weights = [trainer.model.get_input_embeddings().weight for trainer in (plain, special)]
-
-    with reused_gradients(plain), reused_gradients(special):
-        assert [hasattr(weight, "buffers") for weight in weights] == [True, False]
-    assert not hasattr(weights[0], "buffers")

@@ -1,6 +1,5 @@
 """PCGrad: examples by hand, a naive reference on vectors, and whole runs."""
 
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -242,15 +241,6 @@ def test_the_merged_gradient_is_clipped(make_trainer):
     torch.testing.assert_close(
         clipped, {name: 0.5 * value / norm for name, value in free.items()}, rtol=1e-4, atol=1e-6
     )
-
-
-def test_a_gradient_that_is_reused_gives_the_same_training(make_trainer, monkeypatch):
-    options = {"own": PCGRAD, "max_steps": 4, "learning_rate": 1e-3}
-    reused, _ = run(make_trainer, **options)
-    monkeypatch.setattr("trainers.training.multitask.reused_gradients", lambda _: nullcontext())
-    plain, _ = run(make_trainer, **options)
-
-    torch.testing.assert_close(weights(reused), weights(plain), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(

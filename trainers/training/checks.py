@@ -673,25 +673,3 @@ def static_shapes(args: TrainingArguments, tasks: int) -> Iterator[None]:
         automatic_dynamic_shapes=False, recompile_limit=limit, accumulated_recompile_limit=total
     ):
         yield
-
-
-@contextmanager
-def reused_gradients(trainer: Trainer) -> Iterator[None]:
-    """Let the model reuse the buffer of its largest gradient, which pays only on the CPU.
-
-    Gradient hooks do not run, but DDP and optimizers that step layer by layer need them.
-    """
-    args = trainer.args
-    model: Any = trainer.model
-    hooked = steps_in_backward(args)
-    sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
-    alone = args.device.type == "cpu" and args.world_size == 1
-    suits = hasattr(model, "reuse_gradients") and not args.torch_compile
-    if not (suits and alone) or hooked or sharded:
-        yield
-        return
-    model.reuse_gradients()
-    try:
-        yield
-    finally:
-        model.reuse_gradients(enabled=False)

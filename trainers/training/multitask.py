@@ -29,7 +29,6 @@ from .checks import (
     check_comparisons,
     compares_rows,
     keep_row_lengths,
-    reused_gradients,
     search_hyperparameters,
     static_shapes,
 )
@@ -251,7 +250,7 @@ class MultiTaskTrainer(Trainer):
     def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
         model: Any = self.model
         keep_row_lengths(find_inner(model), self.tasks, self.processing_class)
-        with reused_gradients(self), static_shapes(self.args, len(self.tasks)):
+        with static_shapes(self.args, len(self.tasks)):
             return super()._inner_training_loop(*args, **kwargs)
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
