@@ -30,12 +30,6 @@ BUCKET_RATIO = 1.2
 BUCKET_SLACK = 2
 # With this many adjacent sequences per length on average, every length is a separate bucket.
 RUN_SEQUENCES = 8
-# `_attend_dense` computes its own way with so many rows of scores, of at most so many keys each.
-MANY_ROWS = 1_024
-SHORT_KEYS = 96
-# Sums of exponents in float32 that lose nothing to underflow or overflow.
-SAFE_SUMS = (1e-30, 1e30)
-
 
 # First token, end, and number of adjacent sequences of equal length.
 Run = tuple[int, int, int]
@@ -242,7 +236,7 @@ def _attend_runs(
         shape = (count, -1, heads, query.shape[1] // heads)
         states = (states[start:end].view(shape) for states in (query, key, value, context))
         q, k, v, out = (x.transpose(1, 2) for x in states)
-        out.copy_(_attend_dense(q, k, v, None))
+        out.copy_(F.scaled_dot_product_attention(q, k, v))
     return context
 
 
@@ -258,32 +252,8 @@ def _attend_buckets(query: Tensor, key: Tensor, value: Tensor, plan: Plan, heads
         mask = bucket.mask
         if mask is not None:
             mask = mask.view(-1, heads, 1, mask.shape[2])[:, :1].to(q.dtype)
-        out.copy_(_attend_dense(q, k, v, mask))
+        out.copy_(F.scaled_dot_product_attention(q, k, v, mask))
     return plan.queries.collect(context, heads)
-
-
-def _attend_dense(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """Attend in n sequences, (n, H, Lq, d) and (n, H, Lk, d) -> (n, H, Lq, d).
-
-    The kernel of torch is slow for many short sequences: a row of scores does not fill its vectors.
-    Exponents of all of them at once need no maximum, unless scores are so large that a sum leaves
-    the range of float32.
-    """
-    is_many = q.shape[:3].numel() >= MANY_ROWS and k.shape[2] <= SHORT_KEYS
-    if not is_many or q.dtype == torch.float64:
-        return F.scaled_dot_product_attention(q, k, v, mask)
-    fine: dict[str, Any] = {"dtype": torch.float32, "memory_format": torch.contiguous_format}
-    queries, keys, values = (x.to(**fine).flatten(0, 1) for x in (q, k, v))
-    scores = torch.baddbmm(
-        queries.new_zeros(()), queries, keys.mT, beta=0, alpha=q.shape[3] ** -0.5
-    ).view(*q.shape[:3], -1)
-    weights = (scores if mask is None else scores.add_(mask)).exp_()
-    sums = weights.flatten(0, 2) @ weights.new_ones(weights.shape[3], 1)
-    least, most = sums.aminmax()
-    if not (least > SAFE_SUMS[0] and most < SAFE_SUMS[1]):
-        return F.scaled_dot_product_attention(q, k, v, mask)
-    context = torch.bmm(weights.flatten(0, 1), values).view(q.shape)
-    return context.div_(sums.view(*q.shape[:3], 1))
 
 
 def _attend_cpu(

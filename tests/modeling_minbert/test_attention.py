@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from modeling_minbert import MinBertConfig, MinBertModel, attention
+from modeling_minbert import MinBertConfig, MinBertModel
 from modeling_minbert.attention import attend, plan_buckets
 from modeling_minbert.packing import MinBertSequences
 
@@ -264,41 +264,3 @@ def test_a_broken_sequence_breaks_no_other(build, tiny_batch, attention, packed)
     owner, real = choose(torch.arange(5)[:, None].expand(5, 7)), choose(mask) == 1
     assert states[(owner != 1) & real].isfinite().all()
     assert states[(owner == 1) & real].isnan().all()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("keys", [1, 5, 31, 96, 97])
-@pytest.mark.parametrize("is_masked", [False, True])
-def test_many_short_sequences_are_attended_as_by_torch(dtype, keys, is_masked):
-    torch.manual_seed(0)
-    q, k, v = (torch.randn(60, 5, length, 8).to(dtype) for length in (4, keys, keys))
-    assert q.shape[:3].numel() >= attention.MANY_ROWS
-    mask = None
-    if is_masked:  # all but the first key of every second sequence
-        mask = torch.zeros(60, 1, 1, keys, dtype=dtype)
-        mask[::2, :, :, 1:] = -torch.inf
-
-    exact = None if mask is None else mask.double()
-    expected = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), exact)
-    own = attention._attend_dense(q, k, v, mask)
-    near = {"atol": 1e-6, "rtol": 1e-5} if dtype == torch.float32 else {"atol": 0.01, "rtol": 0.01}
-    assert_close(own.double(), expected, **near)
-
-
-@pytest.mark.parametrize("scale", [1e3, -1e3])
-@pytest.mark.parametrize("is_masked", [False, True])
-def test_exponents_that_leave_float32_are_computed_safely(scale, is_masked):
-    q, v = torch.ones(60, 5, 4, 8), torch.randn(60, 5, 9, 8)
-    k = scale * torch.rand(60, 5, 9, 1).expand(60, 5, 9, 8)
-    mask = None
-    if is_masked:  # a hidden score is the one that overflows
-        mask = torch.zeros(60, 1, 1, 9).masked_fill(torch.arange(9) == 4, -torch.inf)
-
-    own = attention._attend_dense(q, k, v, mask)
-    assert own.isfinite().all()
-    assert_close(own, F.scaled_dot_product_attention(q, k, v, mask))
-
-
-def test_nan_stays_nan():
-    states = torch.full((60, 5, 4, 8), torch.nan)
-    assert attention._attend_dense(states, states, states, None).isnan().all()
