@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 from torch.utils.data import Dataset
-from transformers import BertTokenizer, TrainingArguments, default_data_collator
+from transformers import BertTokenizer, TrainingArguments
 
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers.tiny import make_config, weights
@@ -138,15 +138,6 @@ def test_a_mask_that_is_no_padding_is_refused(tokenizer, kind, side, change, mes
         Task.from_dataset("own", kind, rows)
 
 
-def test_a_collator_that_does_not_pad_is_told_so(tmp_path, tokenizer):
-    rows = encode(tokenizer, "classification", padding="max_length", max_length=12)
-    own = {"data_collator": default_data_collator}
-    trainer = make_trainer(tmp_path, "classification", rows, tokenizer, **own)
-
-    with pytest.raises(ValueError, match=r"task 'own', failed: .*DataCollatorWithPadding"):
-        trainer.train()
-
-
 def contain(kind, rows):
     """Put rows into a container."""
     columns = rows.to_dict()
@@ -224,3 +215,14 @@ def test_rows_beside_the_tasks_are_refused(tmp_path, tokenizer, name):
 
     with pytest.raises(ValueError, match=f"{name}: rows belong to a task"):
         make_trainer(tmp_path, "classification", rows, tokenizer, **{name: rows})
+
+
+def test_rows_that_cannot_be_measured_are_refused(trainer, tokenizer):
+    rows = encode(tokenizer, "classification")
+
+    with pytest.raises(ValueError, match="set of task 'own' has no labels"):
+        trainer.evaluate({"own": rows.remove_columns("label")})
+    with pytest.raises(ValueError, match="row 0: the label 7 is out of range"):
+        trainer.evaluate([{**row, "label": 7} for row in rows])
+    with pytest.raises(ValueError, match="has no column 'input_ids'"):
+        trainer.evaluate({"own": [{"text": "good", "label": 1}]})

@@ -115,13 +115,6 @@ def test_any_bytes_are_rows_or_an_error(tmp_path, drawn):
     assert_rows_or_error(tmp_path, problem_type, f"rows{suffix}", content)
 
 
-@check(80, st.tuples(KINDS, st.sampled_from(SUFFIXES[:6]), st.lists(TEXTS | LETTERS).map("".join)))
-def test_any_text_is_rows_or_an_error(tmp_path, drawn):
-    problem_type, suffix, content = drawn
-
-    assert_rows_or_error(tmp_path, problem_type, f"rows{suffix}", content.encode())
-
-
 @check(80, st.tuples(KINDS, st.sampled_from(",\t"), TABLES))
 def test_any_table_is_rows_or_an_error(tmp_path, drawn):
     problem_type, delimiter, rows = drawn
@@ -150,19 +143,6 @@ def test_a_long_value_is_not_quoted_in_full(tmp_path):
     row = {"id": [10**1500], "question": "", "context": "", "answers": {}}
     content = json.dumps({"data": [row, row]}).encode()
     assert_rows_or_error(tmp_path, "question_answering", "rows.json", content)
-
-
-PARAGRAPHS = st.fixed_dictionaries({"context": TEXTS | VALUES, "qas": ROWS | VALUES})
-
-
-ARTICLES = st.fixed_dictionaries({"paragraphs": st.lists(PARAGRAPHS, max_size=2) | VALUES})
-
-
-@check(40, st.lists(ARTICLES, max_size=2))
-def test_any_articles_are_questions_or_an_error(tmp_path, articles):
-    assert_rows_or_error(
-        tmp_path, "question_answering", "rows.json", json.dumps({"data": articles}).encode()
-    )
 
 
 @check(60, CONLL)

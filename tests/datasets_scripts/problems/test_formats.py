@@ -259,6 +259,13 @@ INVALID = {
         ({"y": "high"}, "label 'high' is not a number"),
         ({"y": "5.5"}, "label '5.5' is out of range; allowed is 0 to 5"),
     ],
+    "token_classification": [
+        ({"tags": None}, "no tags, which only test rows may lack"),
+        ({"tags": ["O"]}, "6 words in 'tokens', but 1 tags in 'tags'; every word needs one"),
+        ({"tokens": "a b"}, "tokens='a b'; expected a list of words"),
+        ({"tags": [*"OABCAX"]}, "unknown tag 'X'; the tags of the training rows are 'O', 'A'"),
+        ({"page": "x"}, "page='x'; expected the number of a document"),
+    ],
     "regression": [
         ({"y": "cheap"}, "column 'y': label 'cheap' is not a number"),
         ({"y": "inf"}, "'inf' is not a number"),
@@ -305,7 +312,9 @@ def test_an_invalid_row_is_skipped_with_its_reason(tmp_path, problem_type, chang
     files = {"train_file": str(path), "validation_file": str(path), "max_invalid_fraction": 0.5}
     keys = {"problem_type": problem_type, **files, **keys}
     named = {"multi_label_classification": ["far", "up"], "classification": ["down", "up"]}
+    named["token_classification"] = ["O", "A", "B", "C"]
     keys |= {"labels": named[problem_type]} if problem_type in named else {}
+    keys |= {"document_column": "page"} if "page" in change else {}
 
     task = load_task(TaskData.from_recipe("mine", keys), tmp_path / "cache")
 

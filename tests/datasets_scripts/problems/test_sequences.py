@@ -134,6 +134,7 @@ def test_padding_and_truncation_of_the_tokenizer_file_do_not_count(
         ([], None, {}, "but the rows are pairs; allowed: 'joint', 'separate'"),
         ([], "both", {}, "but the rows are pairs; allowed: 'joint', 'separate'"),
         (["sentence2"], "joint", {}, "'joint', but the rows are single sentences; remove it"),
+        ([], "joint", {"truncation": "windows"}, "needs each text of a pair as a sequence"),
     ],
 )
 def test_an_encoding_must_fit_the_rows(pairs, tokenizer, columns, pair_encoding, options, message):
@@ -175,3 +176,19 @@ def test_every_sentence_of_a_contrastive_row_is_a_sequence(tokenizer, count):
     }
     with pytest.raises(ValueError, match="the rows are of a contrastive task; allowed: 'separate'"):
         row_format.encode(rows, tokenizer, Encoding(6))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pair_encoding": "separate"}, "choices are encoded as 'joint' alone"),
+        ({"pair_encoding": "joint", "truncation": "windows"}, "unknown truncation 'windows'"),
+        ({"pair_encoding": "joint", "num_choices": 2}, "a row has 3 choices, but the task takes 2"),
+    ],
+)
+def test_an_encoding_must_fit_the_choices(tokenizer, options, message):
+    columns = {"id": ["a"], "sentence1": ["the fox"], "choices": [["runs", "sleeps", "jumps"]]}
+    row_format = FORMATS["multiple_choice"](("text",), "label", choice_columns=("choices",))
+
+    with pytest.raises(ValueError, match=message):
+        row_format.encode(datasets.Dataset.from_dict(columns), tokenizer, Encoding(9, **options))

@@ -1,5 +1,7 @@
 """Sentences with tags are read from every format, in one scheme, or refused by file and line."""
 
+from pathlib import Path
+
 import pytest
 
 from datasets_scripts import TaskData, load_task
@@ -144,3 +146,11 @@ def test_invalid_sentences_are_skipped_within_the_tolerance(tmp_path):
     }
     with pytest.raises(ValueError, match=r"my.validation: 2 of 5 rows are invalid, .* line 2: 3 c"):
         load(keys | columns | {"max_invalid_fraction": 0.2})
+
+
+def test_a_tag_with_white_space_is_an_error(tmp_path):
+    keys = write(tmp_path, train='{"tokens": ["a", "b"], "tags": ["O", "B-a name"]}\n')
+    Path(keys["train_file"]).rename(tmp_path / "train.jsonl")
+
+    with pytest.raises(ValueError, match="the tag 'B-a name' has white space, which separates"):
+        load(keys | {"train_file": str(tmp_path / "train.jsonl")})

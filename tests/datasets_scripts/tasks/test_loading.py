@@ -128,6 +128,15 @@ def test_secret_labels_make_an_unlabelled_test_split(tmp_path):
 # Bad rows
 
 
+def test_a_single_test_row_without_a_label_is_bad(tmp_path):
+    write(tmp_path, test_tsv=delimited([("a", "up"), ("b", "")]))
+
+    keys = {"test_file": str(tmp_path / "test.tsv"), "max_invalid_fraction": 0.5}
+    (bad,) = load_tsv(tmp_path, delimited(), **keys).bad_rows
+
+    assert bad.reason == "no label, though other rows have one"
+
+
 def test_a_row_that_cannot_be_used_is_named_and_left_out(tmp_path, caplog):
     task = load_tsv(tmp_path, delimited([*GOOD, ("text", "")]), max_invalid_fraction=0.25)
 
