@@ -54,96 +54,46 @@ def run(folder):
     return folder / "run", train(recipe, folder / "run")
 
 
-@pytest.fixture(scope="module")
-def metrics(run):
-    """Read metrics.json."""
-    return json.loads((run[0] / "metrics.json").read_text())
-
-
-def test_held_out_and_training_text_are_measured(metrics):
+def test_both_objectives_are_measured_reported_and_on_the_card(run):
+    output, printed = run
+    metrics = json.loads((output / "metrics.json").read_text())
+    found = {split: metrics[split]["metrics"] for split in ("train", "validation")}
     names = {"mlm_accuracy", "mlm_loss", "perplexity", "nsp_accuracy", "nsp_loss"}
-
-    for split in ("train", "validation"):
-        found = metrics[split]["metrics"]
-        assert {f"text_{name}" for name in names} <= set(found)
-        assert torch.tensor(list(found.values())).isfinite().all()
-
-
-def test_metrics_describe_the_text(metrics):
+    for values in found.values():
+        assert {f"text_{name}" for name in names} <= set(values)
+        assert torch.tensor(list(values.values())).isfinite().all()
     assert metrics["command"].startswith("accelerate launch -m minbert_cli.pretrain ")
     assert metrics["data"] == {"text": "own"}
-    facts = metrics["text"]
-    assert facts["train"]["documents"] + facts["validation"]["documents"] == 30
-    assert 0 < facts["train"]["random_share"] < 1
-
-
-def test_the_log_has_both_losses_and_the_plot_is_there(run):
-    (last,) = sorted(run[0].glob("checkpoint-*"))[-1:]
-    logged = set().union(*json.loads((last / "trainer_state.json").read_text())["log_history"])
-
-    assert {"loss_text_mlm", "loss_text_nsp", "eval_text_perplexity"} <= logged
-
-
-def test_the_report_shows_both_losses(run, metrics):
-    text = (run[0] / "report.html").read_text()
+    assert sum(metrics["text"][split]["documents"] for split in found) == 30
+    assert 0 < metrics["text"]["train"]["random_share"] < 1
 
     last = [
-        f"report: {run[0]}/report.html",
-        f"next: minbert finetune RECIPE --model_name_or_path {run[0]}",
+        f"report: {output}/report.html",
+        f"next: minbert finetune RECIPE --model_name_or_path {output}",
     ]
-    assert run[1].splitlines()[-2:] == last
-    for split in ("train", "validation"):
-        assert f"{metrics[split]['metrics']['text_mlm_accuracy']:.4f}" in text
-    for title in ("MLM loss", "NSP loss", "Metrics on held-out rows"):
-        assert f"<strong><bdi>{title}</bdi></strong>" in text
+    assert printed.splitlines()[-2:] == last
+    page = (output / "report.html").read_text()
+    for text in ("MLM loss", "NSP loss", f"{found['train']['text_mlm_accuracy']:.4f}"):
+        assert text in page
 
-
-def test_an_evaluation_shows_what_is_best(run):
-    lines = re.findall(
-        r"^epoch .*mlm_accuracy \d\.\d{3}  mlm_loss (\d\.\d{3})(.*)$", run[1], re.MULTILINE
-    )
-
-    assert lines
-    losses = [float(loss) for loss, _ in lines]
-    marked = ["(best)" in rest for _, rest in lines]
-    assert marked == [losses[place] < min(losses[:place], default=9) for place in range(len(lines))]
-
-
-def test_only_the_best_checkpoint_is_left(run):
-    state = json.loads((run[0] / "checkpoint-9" / "trainer_state.json").read_text())
-
-    best = load_file(run[0] / f"checkpoint-{state['best_global_step']}" / "model.safetensors")
-    found = load_file(run[0] / "model.safetensors")
-    assert all(torch.equal(found[name], best[name]) for name in best)
-
-
-def test_the_card_holds_numbers_and_command(run, metrics):
-    text = (run[0] / "README.md").read_text()
+    text = (output / "README.md").read_text()
     card = ModelCard(text)
-
-    found = {result.metric_type: result.metric_value for result in card.data.eval_results}
-    expected = metrics["validation"]["metrics"]["text_mlm_accuracy"]
-    assert found["mlm_accuracy"] == expected
+    results = {result.metric_type: result.metric_value for result in card.data.eval_results}
+    assert results["mlm_accuracy"] == found["validation"]["text_mlm_accuracy"]
     assert card.data.pipeline_tag == "fill-mask"
     assert metrics["command"] in text
-    assert "AutoModelForMaskedLM" in text
 
 
-def test_the_folder_loads_with_the_auto_classes(run):
+def test_the_folder_loads_with_the_auto_classes_and_fills_masks(run):
     model = AutoModelForPreTraining.from_pretrained(run[0])
     masked = AutoModelForMaskedLM.from_pretrained(run[0])
     tokenizer = AutoTokenizer.from_pretrained(run[0])
 
     assert isinstance(model, MinBertForPreTraining)
     batch = tokenizer("ant bee [MASK] dog", return_tensors="pt")
-    assert "token_type_ids" in batch
     torch.testing.assert_close(model(**batch).prediction_logits, masked(**batch).logits)
     assert AutoModel.from_pretrained(run[0]).config.hidden_size == 32
-
-
-def test_it_fills_masks(run):
     filled = pipeline("fill-mask", model=str(run[0]), device="cpu")("ant bee [MASK] dog")
-
     assert len(filled) == 5
     assert all(set(guess["sequence"].split()) & set(WORDS) for guess in filled)
 
@@ -233,14 +183,11 @@ def test_a_text_that_changed_is_noticed(run, folder, tmp_path, capsys, flags):
     [
         ({"corpus": {}}, "corpus is empty; name at least one"),
         ({"corpus": {"own": "text.txt"}}, "corpus: 'own': expected keys and values"),
-        ({"corpus": {"own": {"train_file": "no.txt"}}}, "no.txt"),
         ({"objective": "mlm_nsp", "packing": "full_sentences"}, "has no next sentences"),
         ({"train_tokenizer": False}, "a new model needs one vocabulary"),
-        ({"tokenizer_name_or_path": "a/b"}, "a new model needs one vocabulary"),
         ({"model_name_or_path": "a/b", "model_config": None}, "has its own sizes and tokenizer"),
         ({"mlm_probability": 0}, "mlm_probability=0"),
         ({"mask_replace_prob": 1.0}, "at most 1 together"),
-        ({"short_seq_prob": 2}, "short_seq_prob=2"),
         ({"max_eval_samples": 0}, "max_eval_samples=0; expected a whole number of at least 1"),
         ({"dropout": 1.0}, r"dropout=1.0; expected a number >= 0 and < 1"),
         ({"model_config": {"vocab_size": 9}}, "model_config: leave vocab_size out"),
@@ -249,15 +196,11 @@ def test_a_text_that_changed_is_noticed(run, folder, tmp_path, capsys, flags):
             "balanced_pairs=True has no effect without packing",
         ),
         ({"objective": "nsp", "whole_word_mask": True}, "whole_word_mask=True has no effect"),
-        ({"objective": "nsp", "mlm_probability": 0.4}, "mlm_probability=0.4 has no effect"),
         ({"objective": "mlm", "short_seq_prob": 0.5}, "short_seq_prob=0.5 has no effect without"),
         ({"vocab_size": 9}, "vocab_size=9 is too small"),
         ({"vocab_size": 10**12}, "GiB of memory; reduce the sizes: vocab_size=1000000000000"),
-        ({"max_length": 999}, "max_length=999 must be from 8 to the 32 positions"),
         ({"max_tokens_per_batch": 9}, "max_tokens_per_batch is 9; make it at least"),
         ({"metric_for_best_model": "text_perplexity"}, "a lower perplexity is better"),
-        ({"metric_for_best_model": "sst_accuracy"}, "known: .*text_mlm_accuracy"),
-        ({"lerning_rate": 1}, "unknown key 'lerning_rate'"),
     ],
 )
 def test_what_is_wrong_is_one_line_and_nothing_is_written(tmp_path, capsys, change, message):
@@ -299,13 +242,11 @@ def test_one_document_without_validation_text_holds_out_passages(tmp_path):
         ({"corpus": "sst"}, "corpus='sst'; expected keys and values"),
         ({"max_eval_samples": "10"}, "max_eval_samples='10'; expected a whole number"),
         ({"packing": "lines"}, "packing='lines'; known: segment_pairs"),
-        ({"corpus": {}}, "corpus is empty"),
         (
             {"balanced_pairs": True},
             "balanced_pairs=True has no effect without packing segment_pairs",
         ),
         ({"problem_type": "next_sentence", "whole_word_mask": True}, "no effect without masked"),
-        ({"lr": 1}, "unknown key 'lr'"),
     ],
 )
 def test_a_wrong_key_of_a_text_task_is_named(tmp_path, capsys, change, message):

@@ -6,7 +6,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from datasets_scripts import train_wordpiece
-from minbert_cli import __main__ as minbert, check, finetune, pretrain
+from minbert_cli import __main__ as minbert, check, finetune
 from modeling_minbert import MinBertConfig, MinBertModel
 from tests import small_run
 
@@ -152,13 +152,6 @@ def write_pretraining(folder, text, **keys):
     recipe |= {"vocab_size": 150, "model_config": sizes, "num_train_epochs": 1}
     recipe |= {"objective": "mlm"} | keys
     return small_run.write_recipe(folder, recipe)
-
-
-def test_pretraining_keeps_vowel_signs(tmp_path):
-    pretrain.main([write_pretraining(tmp_path, DIFFERENT["Hindi"][1], max_steps=1)])
-
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
-    assert tokenizer.tokenize("सुन") != tokenizer.tokenize("सेन")
 
 
 @pytest.mark.parametrize(

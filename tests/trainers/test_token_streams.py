@@ -86,31 +86,6 @@ def test_an_epoch_goes_on_where_the_one_before_ended(ranks, by_length, stop):
     assert [epochs(sampler, 1, first=2)] != [epochs(sampler, 1, first=3)]
 
 
-def test_epochs_join_to_the_stream_of_a_longer_epoch():
-    short, long = make_sampler(steps_per_epoch=9), make_sampler(steps_per_epoch=36)
-
-    assert epochs(short, 8) == epochs(long, 2)
-
-
-@BOTH
-def test_ranks_come_close_to_the_budget(by_length):
-    tokens = {"a": np.random.default_rng(5).lognormal(3.1, 0.45, size=4000).astype(int) + 2}
-    sampler = TaskBatchSampler(
-        {"a": 4000},
-        {},
-        num_replicas=8,
-        steps_per_epoch="longest",
-        token_budgets={"a": 1000},
-        tokens=tokens,
-        lengths=tokens if by_length else None,
-    )
-
-    used = [tokens["a"][batch].sum() for batch in sampler]
-
-    assert max(used) <= 1000
-    assert np.median(used) > 850
-
-
 def test_length_groups_keep_padding_low_and_order_random():
     lengths = np.random.default_rng(0).integers(5, 60, size=3000)
     options = {"token_budgets": {"a": 256}, "tokens": {"a": lengths}, "steps_per_epoch": "longest"}
@@ -139,26 +114,6 @@ def test_shares_equal_the_epoch(ranks):
         }
         assert shares["a"].passes == pytest.approx(len(rows["a"]) / 211)
         assert [share.steps for share in shares.values()] == [11, 10, 10]
-
-
-def test_describe_shows_the_budget():
-    tokens = {"b": np.full(3000, 16)}
-    sampler = TaskBatchSampler(
-        {"a": 50, "b": 3000},
-        {"a": 8},
-        num_replicas=2,
-        token_budgets={"b": 4096},
-        tokens=tokens,
-        steps_per_epoch=8,
-    )
-
-    lines = sampler.describe().splitlines()
-
-    assert lines[1].split()[:5] == ["a", "50", "2", "x", "8"]
-    # 3,000 rows are one pass of six steps: four of 256 for each rank, and 476 shared by two
-    assert lines[2].split() == [
-        "b", "3,000", "2", "x", "4,096", "tokens", "4", "2,048", "0.683", "50.0%",
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
