@@ -45,7 +45,6 @@ def test_the_calibration_error_equals_a_hand_computation():
     assert found["confidence"] == pytest.approx(0.8125)
     assert found["accuracy"] == 0.75
     assert [part["rows"] for part in found["bins"]] == [1, 2, 1]
-    assert found["bins"][1]["low"] == pytest.approx(0.8)
 
 
 def test_the_bins_equal_scikit_learn():

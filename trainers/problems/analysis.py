@@ -33,8 +33,6 @@ def calibrate(confidences: NDArray[np.float64], correct: NDArray[np.bool_]) -> A
     places = np.searchsorted(edges[1:-1], confidences)
     parts = [
         {
-            "low": float(edges[place]),
-            "high": float(edges[place + 1]),
             "rows": int((places == place).sum()),
             "confidence": float(confidences[places == place].mean()),
             "accuracy": float(correct[places == place].mean()),
@@ -55,11 +53,8 @@ def draw_reliability(
 ) -> list[Block]:
     """Draw the accuracy of each bin over its mean confidence; nothing without bins.
 
-    Args:
-        calibration: From ``calibrate``.
-        confidence: What the confidence is.
-        note: Added to the text below.
-        before: The calibration of the same rows without a temperature.
+    ``confidence`` says what the confidence is; ``before`` is the calibration of the same rows
+    without a temperature.
     """
     if not calibration["bins"]:
         return []

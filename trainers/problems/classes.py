@@ -106,10 +106,8 @@ class Calibrated:
     def compare(self, logits: Any, predictions: Array, labels: Array) -> Fitted:
         """Compare confidences with accuracy, before and after the temperature.
 
-        Args:
-            logits: Of rows, (N, K).
-            predictions: (N,), or (N, K) for several labels.
-            labels: Of the same shape; those of -100 do not count.
+        Logits are (N, K), predictions (N,), or (N, K) for several labels, and so are labels; those
+        of -100 do not count.
         """
         counted = labels != -100
         right = (predictions == labels)[counted]
@@ -125,11 +123,10 @@ class Calibrated:
     def draw_calibration(
         self, calibration: dict[str, Any] | None, held_out: Mapping[str, Any]
     ) -> list[Block]:
-        """Draw the calibration, and the effect of the temperature if one was fitted.
+        """Draw the calibration of the validation rows, and the effect of a temperature on all.
 
-        Args:
-            calibration: Of the validation rows; None if it is drawn for a temperature only.
-            held_out: Outputs of the labelled splits; those without logits are left out.
+        Without a calibration it is drawn only if a temperature was fitted. Outputs of held-out
+        splits without logits are left out.
         """
         confidence, notes = "the probability of the prediction", []
         if not self.is_likelihood:
@@ -556,7 +553,15 @@ class MultipleChoice(Classification):
 
     def check(self, where: str, rows: Rows) -> None:
         super().check(where, rows)
-        sizes = _count_sequences(rows)
+        columns: Any = rows
+        if columns.format["type"] is not None:
+            return
+        flat = FlatRows.read(rows)
+        if flat is not None:
+            sizes = {flat.tokens["input_ids"].per_row}
+        else:
+            lists = columns["input_ids"][:]
+            sizes = {len(row) if row and isinstance(row[0], list) else None for row in lists}
         count = None if self.spec is None else self.spec.num_choices
         if None in sizes or len(sizes) > 1 or (count is not None and sizes - {count}):
             raise ValueError(
@@ -596,14 +601,3 @@ class MultipleChoice(Classification):
         has_question = self.spec is not None and self.spec.has_question
         question = '"A question?", ' if has_question else ""
         return f'[("A context.", {question}["A choice.", "Another choice."])]'
-
-
-def _count_sequences(rows: Any) -> set[int | None]:
-    """Return the numbers of sequences of rows, None for a single list; nothing with a format."""
-    if rows.format["type"] is not None:
-        return set()
-    flat = FlatRows.read(rows)
-    if flat is not None:
-        return {flat.tokens["input_ids"].per_row}
-    lists = rows["input_ids"][:]
-    return {len(row) if row and isinstance(row[0], list) else None for row in lists}

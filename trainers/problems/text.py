@@ -62,8 +62,23 @@ class TextProblem(Problem[Array]):
         rows, device = len(ids) if offsets is None else len(offsets) - 1, ids.device
         scores = torch.zeros(rows, len(SCORES), device=device)
         if self.kind.predicts_masked_tokens:
-            logits = find_output(outputs, "prediction_logits", "logits")
-            scores[:, :3] = _score_tokens(inputs, logits, rows)
+            tokens = find_output(outputs, "prediction_logits", "logits")
+            labels, positions = inputs["labels"].flatten(), inputs.get("label_positions")
+            if positions is None:
+                positions = (labels != IGNORED_LABEL).nonzero().flatten()
+            if tokens.dim() == 3:
+                tokens = tokens.flatten(0, 1)[positions]
+            labels = labels[positions]
+            if offsets is None:
+                row = positions // ids.shape[1]
+            else:
+                row = torch.bucketize(positions, offsets[1:].to(positions.dtype), right=True)
+            nll = F.cross_entropy(
+                tokens.float(), labels, reduction="none", ignore_index=IGNORED_LABEL
+            )
+            is_right = tokens.argmax(dim=-1) == labels
+            sums = torch.stack([nll, is_right.float(), (labels >= 0).float()], dim=1)
+            scores[:, :3] = torch.zeros(rows, 3, device=device).index_add_(0, row, sums)
         if self.kind.predicts_next_sentence:
             logits = find_output(outputs, "seq_relationship_logits", "logits").float()
             labels = inputs[self.next_sentence_labels]
@@ -102,25 +117,6 @@ class TextProblem(Problem[Array]):
                 held_out = f"eval_{self.task}_{metric.name}"
                 curves[f"{part.upper()} loss"] = {"training": trained, "held out": held_out}
         return curves
-
-
-def _score_tokens(inputs: Mapping[str, Any], logits: Tensor, rows: int) -> Tensor:
-    """Sum up the labelled tokens of each row: (B, 3)."""
-    labels = inputs["labels"].flatten()
-    positions = inputs.get("label_positions")
-    if positions is None:
-        positions = (labels != IGNORED_LABEL).nonzero().flatten()
-    if logits.dim() == 3:
-        logits = logits.flatten(0, 1)[positions]
-    labels = labels[positions]
-    if "cu_seq_lens_q" in inputs:
-        ends = inputs["cu_seq_lens_q"][1:].to(positions.dtype)
-        row = torch.bucketize(positions, ends, right=True)
-    else:
-        row = positions // inputs["input_ids"].shape[1]
-    nll = F.cross_entropy(logits.float(), labels, reduction="none", ignore_index=IGNORED_LABEL)
-    sums = torch.stack([nll, (logits.argmax(dim=-1) == labels).float(), (labels >= 0).float()])
-    return torch.zeros(rows, 3, device=labels.device).index_add_(0, row, sums.T)
 
 
 class MaskedLM(TextProblem):

@@ -158,15 +158,7 @@ def name_device(device: torch.device) -> str:
 def write_page(
     path: str | os.PathLike[str], title: str, name: str, subtitle: str, sections: Sequence[Section]
 ) -> None:
-    """Write a page of sections, in which every value is escaped.
-
-    Args:
-        path: The page.
-        title: Of the window.
-        name: The heading.
-        subtitle: Below the heading.
-        sections: The sections.
-    """
+    """Write a page of sections below a heading, ``name``, in which every value is escaped."""
     # a run that only trains saves the memory of this import
     from jinja2 import Environment, PackageLoader, StrictUndefined
 

@@ -34,12 +34,8 @@ def write_tables(
 ) -> None:
     """Write ``predictions/<task>-<split>.csv`` for held-out rows.
 
-    Args:
-        output_dir: Folder of the run.
-        problems: By task.
-        rows: By task and split, the rows before they were encoded.
-        outputs: By task and split, from ``evaluate_run``.
-        quotes: Whether the texts may be shown.
+    ``rows`` are not encoded, ``outputs`` are those of ``evaluate_run``, and ``quotes`` is whether
+    the texts may be shown.
     """
     for (task, split), dataset in rows.items():
         found = outputs.get((task, split))  # none without labels, as in contrastive tasks
@@ -127,7 +123,7 @@ def write_submission(
         output_dir: Folder of the run.
         files: By task and split, the file on the server; the first of equal ones is used.
         encoded: By task and split, the rows with their ids.
-        outputs: By task and split, the outputs of ``evaluate_run``.
+        outputs: Those of ``evaluate_run``.
 
     Returns:
         The archive; None if none of the files was predicted.
