@@ -122,16 +122,12 @@ class FinetuneArguments(SamplingArguments, MethodArguments, RunArguments):
         check_names("tasks", self.tasks, "{sst: {dataset: sst}}")
         SamplingArguments.__post_init__(self)
         MethodArguments.__post_init__(self)
-        sampling, ones = self.make_sampling(), np.ones(len(self.tasks), dtype=np.int64)
-        for method in self.make_methods():
-            method.check_sampling(sampling)
         # of tasks with one row each, to check the names of tasks and the length of an epoch
+        ones = np.ones(len(self.tasks), dtype=np.int64)
         sizes = TaskSizes(list(self.tasks), ones.astype(np.float64), ones)
-        sampling.make_order(sizes, self.parse_steps_per_epoch(), seed=0)
+        self.make_sampling().make_order(sizes, self.parse_steps_per_epoch(), seed=0)
         if self.freeze_encoder:
-            rates = ("layerwise_lr_decay", "head_learning_rate")
-            needless = ("freeze_layers", "lora")
-            for name in (*needless, *rates):
+            for name in ("freeze_layers", "lora", "layerwise_lr_decay", "head_learning_rate"):
                 if getattr(self, name) is not None:
                     raise ValueError(f"freeze_encoder trains only the heads; leave {name} out")
 

@@ -65,66 +65,70 @@ def choose_for_finetuning(
     Returns:
         The chosen loss weights by task, which the model does not keep, and all choices.
     """
-    size = _measure_finetuning(arguments, model, encoded)
-    weights, weight_choices = choose_weights(arguments.tasks, model.config)
-    choices = describe_length(arguments, model.config)
-    choices += choose_arguments(args, size) + choose_head_rate(arguments, args, size)
-    return weights, choices + weight_choices + choose_kept_weights(arguments, args, encoded)
-
-
-def _measure_finetuning(
-    arguments: FinetuneArguments,
-    model: MinBertForMultiTask,
-    encoded: Mapping[str, Mapping[str, Any]],
-) -> RunSize:
-    counts = [
-        _count_rows(name, arguments.tasks[name], model.config, splits["train"])
-        for name, splits in encoded.items()
-    ]
-    is_repeated = counts != [len(splits["train"]) for splits in encoded.values()]
-    # a number of steps stands for about one pass over the largest task
-    return RunSize(
-        width=model.config.hidden_size,
+    config, tasks = model.config, arguments.tasks
+    counts = {name: len(splits["train"]) for name, splits in encoded.items()}
+    lengths = [choose_length(arguments, config)]
+    is_repeated = False
+    for name, splits in encoded.items():
+        spec, wanted = config.task(name), tasks[name].get("oversample")
+        if spec.has_windows:  # rows of several windows are as long as all of them
+            lengths.append(max(splits["train"]["length"]))
+        if wanted is not None:
+            training = TaskTraining(oversample=wanted)
+            task = Task(name, spec.problem_type, splits["train"], training=training)
+            shares = find_shares(task, task.make_problem(spec))
+            counts[name] = len(splits["train"]) if shares is None else shares.plan().size
+            is_repeated |= counts[name] != len(splits["train"])
+    size = RunSize(
+        width=config.hidden_size,
         is_new=arguments.model_name_or_path is None,
-        rows=min(counts) if arguments.steps_per_epoch == "shortest" else max(counts),
+        # a number of steps stands for about one pass over the largest task
+        rows=(min if arguments.steps_per_epoch == "shortest" else max)(counts.values()),
         tasks=len(counts),
         evaluation_rows=sum(len(splits["validation"]) for splits in encoded.values()),
-        max_length=max([choose_length(arguments, model.config), *_measure_windows(model, encoded)]),
+        max_length=max(lengths),
         has_head_weights=bool(list(model.heads.parameters())),
         named="training rows with repetitions" if is_repeated else "training rows",
     )
-
-
-def _count_rows(name: str, keys: Mapping[str, Any], config: MinBertConfig, rows: Any) -> int:
-    """Count the rows of a pass over a task, some of which may be repeated."""
-    wanted = keys.get("oversample")
-    if wanted is None:
-        return len(rows)
-    spec = config.task(name)
-    task = Task(name, spec.problem_type, rows, training=TaskTraining(oversample=wanted))
-    shares = find_shares(task, task.make_problem(spec))
-    return len(rows) if shares is None else shares.plan().size
-
-
-def _measure_windows(
-    model: MinBertForMultiTask, encoded: Mapping[str, Mapping[str, Any]]
-) -> list[int]:
-    """Return the most tokens of a row of each task that splits long texts into windows."""
-    names = [name for name in encoded if model.config.task(name).has_windows]
-    return [max(encoded[name]["train"]["length"]) for name in names]
+    choices = describe_length(arguments, config)
+    choices += choose_arguments(args, size) + choose_head_rate(arguments, args, size)
+    weights, weight_choices = choose_weights(tasks, config)
+    choices += weight_choices + choose_kept_weights(arguments, args, encoded)
+    return weights, choices
 
 
 def choose_arguments(args: ProgramTrainingArguments, size: RunSize) -> list[Choice]:
     """Choose and set the training arguments that the recipe leaves out."""
-    choices = [_choose_rate(size), _choose_batch_size(size), _choose_epochs(size)]
+    kind, product = ("new", NEW_RATE) if size.is_new else ("pretrained", PRETRAINED_RATE)
+    rate = float(f"{product / size.width:.1e}")
+    count = next(count for most, count in BATCH_SIZES if size.rows <= most)
+    reason = rows = f"{size.rows:,} {size.named}"
+    most = max(1, LONG_BATCH_SIZE * WINDOW // max(size.max_length, WINDOW))
+    if size.max_length > LONG and count > most:
+        count, reason = most, f"rows of up to {size.max_length:,} tokens"
+    epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(ROWS_TO_SEE / size.rows)))
+    choices = [
+        Choice("learning_rate", rate, f"{kind} weights of width {size.width}"),
+        Choice("per_device_train_batch_size", count, reason),
+        Choice("num_train_epochs", float(epochs), rows),
+    ]
     chosen = [choice for choice in choices if choice.key in args.undecided]
     args.decide({choice.key: choice.value for choice in chosen})
-    if "eval_steps" in args.undecided:
-        choice = _choose_interval(args, size)
-        saving = {"save_steps"} & args.undecided
-        args.decide(dict.fromkeys(("eval_steps", *saving), choice.value))
-        chosen.append(choice)
-    return chosen
+    if "eval_steps" not in args.undecided:
+        return chosen
+
+    # the steps between evaluations, as a share of all steps
+    batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+    passes = (args.num_train_epochs or 0) * size.rows * size.tasks
+    trained = args.max_steps * batch if args.max_steps > 0 else passes
+    affordable = max(EVALUATION_SHARE * trained / EVALUATION_COST, CHEAP_EVALUATION_ROWS)
+    count = math.floor(affordable / max(1, size.evaluation_rows))
+    count = min(MOST_EVALUATIONS, max(FEWEST_EVALUATIONS, count))
+    # rounded up: after rounding down, the last evaluation but one comes a few steps before the end
+    share = math.ceil(1e4 / count) / 1e4
+    args.decide(dict.fromkeys({"eval_steps", "save_steps"} & args.undecided, share))
+    reason = f"{count} evaluations of {size.evaluation_rows:,} rows"
+    return [*chosen, Choice("eval_steps", share, reason)]
 
 
 def describe_length(arguments: RunArguments, config: MinBertConfig) -> list[Choice]:
@@ -204,37 +208,3 @@ def is_sharded(args: TrainingArguments) -> bool:
     names = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED")
     is_launched = any(os.environ.get(name, "false").lower() in ("1", "true") for name in names)
     return bool(args.fsdp) or args.deepspeed is not None or is_launched
-
-
-def _choose_rate(size: RunSize) -> Choice:
-    product = NEW_RATE if size.is_new else PRETRAINED_RATE
-    kind = "new" if size.is_new else "pretrained"
-    rate = float(f"{product / size.width:.1e}")
-    return Choice("learning_rate", rate, f"{kind} weights of width {size.width}")
-
-
-def _choose_batch_size(size: RunSize) -> Choice:
-    count = next(count for most, count in BATCH_SIZES if size.rows <= most)
-    reason = f"{size.rows:,} {size.named}"
-    most = max(1, LONG_BATCH_SIZE * WINDOW // max(size.max_length, WINDOW))
-    if size.max_length > LONG and count > most:
-        count, reason = most, f"rows of up to {size.max_length:,} tokens"
-    return Choice("per_device_train_batch_size", count, reason)
-
-
-def _choose_epochs(size: RunSize) -> Choice:
-    epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(ROWS_TO_SEE / size.rows)))
-    return Choice("num_train_epochs", float(epochs), f"{size.rows:,} {size.named}")
-
-
-def _choose_interval(args: ProgramTrainingArguments, size: RunSize) -> Choice:
-    """Choose the steps between evaluations, as a share of all steps."""
-    batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-    epochs = args.num_train_epochs or 0
-    rows = args.max_steps * batch if args.max_steps > 0 else epochs * size.rows * size.tasks
-    affordable = max(EVALUATION_SHARE * rows / EVALUATION_COST, CHEAP_EVALUATION_ROWS)
-    count = math.floor(affordable / max(1, size.evaluation_rows))
-    count = min(MOST_EVALUATIONS, max(FEWEST_EVALUATIONS, count))
-    reason = f"{count} evaluations of {size.evaluation_rows:,} rows"
-    # rounded up: after rounding down, the last evaluation but one comes a few steps before the end
-    return Choice("eval_steps", math.ceil(1e4 / count) / 1e4, reason)

@@ -25,10 +25,6 @@ from .command_line import expand_path
 MAX_DEPTH = 50
 MAX_VALUES = 100_000
 MAX_CHARACTERS = 1_000_000
-# Words for a boolean on the command line.
-TRUTH = dict.fromkeys(("yes", "true", "t", "y", "1"), True) | dict.fromkeys(
-    ("no", "false", "f", "n", "0"), False
-)
 
 
 class RecipeLoader(yaml.SafeLoader):
@@ -272,32 +268,25 @@ def override(where: str, recipe: Mapping[str, Any], overrides: Mapping[str, Any]
         if not all(str(path).split(".")):
             raise ValueError(f"{where}: {path!r} is not a path; expected one like tasks.sts.loss")
         *parents, last = str(path).split(".")
-        place = _descend(where, path, changed, parents)
+        place = changed
+        for depth, name in enumerate(parents):
+            reached = ".".join(parents[: depth + 1])
+            if len(parents) == 1 and place.get(name) is None:
+                place[name] = {}  # a recipe may omit a mapping such as model_config
+            if name not in place:
+                known = suggest(name, place)
+                raise ValueError(f"{where}: {path}: the recipe has no {reached}{known}")
+            if not isinstance(place[name], dict):
+                raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type
+                    f"{where}: {path}: {reached} is {place[name]!r}, not a mapping; give {reached} "
+                    "as a whole"
+                )
+            place = place[name]
         if value is None:
             place.pop(last, None)
         else:
             place[last] = copy.deepcopy(value)
     return changed
-
-
-def _descend(
-    where: str, path: str, recipe: dict[str, Any], parents: Sequence[str]
-) -> dict[str, Any]:
-    """Return the mapping that contains the last key of a path."""
-    place = recipe
-    for depth, name in enumerate(parents):
-        reached = ".".join(parents[: depth + 1])
-        if len(parents) == 1 and place.get(name) is None:
-            place[name] = {}  # a recipe may omit a mapping such as model_config
-        if name not in place:
-            raise ValueError(f"{where}: {path}: the recipe has no {reached}{suggest(name, place)}")
-        if not isinstance(place[name], dict):
-            raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
-                f"{where}: {path}: {reached} is {place[name]!r}, not a mapping; give {reached} "
-                "as a whole"
-            )
-        place = place[name]
-    return place
 
 
 def check_disjoint(where: str, left: Iterable[str], right: Iterable[str], how: str) -> None:
@@ -385,8 +374,6 @@ def _read_flags(
         texts = [text, *words[1:]] if equals else list(words[1:])
         if not flag.startswith("--"):
             raise UsageError(f"unexpected argument {flag!r}; a recipe is the first argument")
-        if name not in known and known.get(name.removeprefix("no_")) is bool:
-            name, texts = name.removeprefix("no_"), ["false"]
         if name not in known:
             names = (f"--{key}" for key in known)
             raise UsageError(f"unknown flag {flag}{suggest(flag, names)}")
@@ -441,8 +428,8 @@ def _read_text(value: Any, kind: Any) -> Any:
     expected = _list_types(kind)
     if str in expected and type(value) in (int, float) and type(value) not in expected:
         return str(value)
-    if isinstance(value, str) and bool in expected and value.lower() in TRUTH:
-        return TRUTH[value.lower()]
+    if isinstance(value, str) and bool in expected and value.lower() in ("true", "false"):
+        return value.lower() == "true"
     if not isinstance(value, str) or str in expected:
         return value
     for number in (int, float):
@@ -455,7 +442,7 @@ def _read_text(value: Any, kind: Any) -> Any:
 def _read_mapping(flag: str, text: str, of_recipe: Any) -> dict[Any, Any]:
     """Read a mapping from YAML, or select keys of the mapping in the recipe."""
     present = of_recipe if isinstance(of_recipe, dict) else {}
-    names = _split_names(text, present)
+    names = [name.strip() for name in text.split(",")]
     if all(name in present for name in names):
         return {name: present[name] for name in names}
     try:
@@ -501,16 +488,3 @@ def split_keys(
 def check_types(where: str, kind: type, values: Mapping[str, Any]) -> None:
     """Check keys and values from YAML against the fields of a dataclass."""
     check_keys(where, values, key_types(kind))
-
-
-def _split_names(text: str, known: Collection[str]) -> list[str]:
-    """Split names at commas; where known names contain commas, the longest one is taken."""
-    parts = text.split(",")
-    most = 1 + max((name.count(",") for name in known), default=0)
-    names = []
-    while parts:
-        joined = [",".join(parts[:count]).strip() for count in range(min(most, len(parts)), 0, -1)]
-        name = next((name for name in joined if name in known), joined[-1])
-        names.append(name)
-        parts = parts[len(joined) - joined.index(name) :]
-    return names

@@ -37,7 +37,6 @@ from trainers import (
     list_metrics,
     make_problems,
 )
-from trainers.problems.base import Problem
 
 # `complete` refuses keys of the wrong problem type.
 HEAD_KEYS = {
@@ -54,24 +53,6 @@ def _name_task(name: str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ValueError(f"task {name!r}: {error}") from None
-
-
-def _check_balance(head: Mapping[str, Any], training: TaskTraining) -> None:
-    """Refuse to balance the classes twice."""
-    if training.oversample is not None and head.get("class_weights") == BALANCED:
-        raise ValueError(
-            f"class_weights={BALANCED!r} and oversample={training.oversample!r} would balance the "
-            "classes twice: leave one out, or give class_weights as numbers"
-        )
-
-
-def _check_oversample(data: TaskData, training: TaskTraining) -> None:
-    """Refuse to repeat rows by their class if some have none."""
-    if training.oversample is not None and data.unlabeled_file is not None:
-        raise ValueError(
-            f"oversample={training.oversample!r} repeats rows by their class, but those of "
-            "unlabeled_file have none: leave one out, or give class_weights"
-        )
 
 
 @dataclass(frozen=True)
@@ -97,8 +78,17 @@ class RecipeTask:
         PROBLEMS[kind](name, metrics=task_data.metrics or ())  # checks them
         with _name_task(name):
             task_training.check_type(kind)
-            _check_balance(head, task_training)
-            _check_oversample(task_data, task_training)
+            wanted = task_training.oversample
+            if wanted is not None and head.get("class_weights") == BALANCED:
+                raise ValueError(
+                    f"class_weights={BALANCED!r} and oversample={wanted!r} would balance the "
+                    "classes twice: leave one out, or give class_weights as numbers"
+                )
+            if wanted is not None and task_data.unlabeled_file is not None:
+                raise ValueError(
+                    f"oversample={wanted!r} repeats rows by their class, but those of "
+                    "unlabeled_file have none: leave one out, or give class_weights"
+                )
         teachers = parse_teachers(f"task {name!r}", taught["teacher"]) if taught else None
         return cls(task_data, own, task_training, teachers)
 
@@ -199,45 +189,6 @@ def learns_from_text(keys: Any) -> bool:
     return isinstance(kind, str) and kind in TASKS and TASKS[kind].is_pretraining
 
 
-def parse_labeled(keys: Mapping[str, Any], data_dir: str | None) -> dict[str, RecipeTask]:
-    """Check the keys of the labeled tasks of a recipe."""
-    return {
-        name: RecipeTask.from_recipe(name, task_keys, data_dir)
-        for name, task_keys in keys.items()
-        if not learns_from_text(task_keys)
-    }
-
-
-def parse_tasks(
-    arguments: FinetuneArguments,
-) -> tuple[dict[str, RecipeTask], dict[str, RecipeText]]:
-    """Check all tasks of a recipe; return labeled tasks, and tasks that learn from text."""
-    tasks = parse_labeled(arguments.tasks, arguments.data_dir)
-    texts = {
-        name: RecipeText.from_recipe(name, keys, arguments.data_dir)
-        for name, keys in arguments.tasks.items()
-        if learns_from_text(keys)
-    }
-    if not tasks:
-        raise ValueError(
-            f"tasks: {', '.join(texts)} learn from text alone; add a task with labels, or use "
-            "minbert pretrain"
-        )
-    return (calibrated(tasks) if arguments.calibrate else tasks), texts
-
-
-def calibrated(tasks: Mapping[str, RecipeTask]) -> dict[str, RecipeTask]:
-    """Return the tasks, those with probabilities with `calibrate: true`."""
-    changed = {name: task.with_calibration(name) for name, task in tasks.items()}
-    if not any(task.head.get("calibrate") for task in changed.values()):
-        raise ValueError(
-            "calibrate: no task predicts probabilities, as classification, "
-            "multi_label_classification, multiple_choice, token_classification, and paraphrase "
-            "with loss bce do; leave it out"
-        )
-    return changed
-
-
 def choose_heads(
     tasks: Mapping[str, RecipeTask], loaded: Mapping[str, TaskRows], start: Pretrained
 ) -> tuple[dict[str, RecipeTask], list[Choice]]:
@@ -276,13 +227,57 @@ def check_recipe(
     Rows may take long to read, so an error that needs none of them comes first. ``start`` is the
     configuration of the encoder; None if it is not known yet.
     """
-    tasks, texts = parse_tasks(arguments)
+    tasks: dict[str, RecipeTask] = {}
+    texts: dict[str, RecipeText] = {}
+    for name, keys in arguments.tasks.items():
+        if learns_from_text(keys):
+            texts[name] = RecipeText.from_recipe(name, keys, arguments.data_dir)
+        else:
+            tasks[name] = RecipeTask.from_recipe(name, keys, arguments.data_dir)
+    if not tasks:
+        raise ValueError(
+            f"tasks: {', '.join(texts)} learn from text alone; add a task with labels, or use "
+            "minbert pretrain"
+        )
+    if arguments.calibrate:
+        tasks = {name: task.with_calibration(name) for name, task in tasks.items()}
+        if not any(task.head.get("calibrate") for task in tasks.values()):
+            raise ValueError(
+                "calibrate: no task predicts probabilities, as classification, "
+                "multi_label_classification, multiple_choice, token_classification, and "
+                "paraphrase with loss bce do; leave it out"
+            )
     for task in tasks.values():
         check_files(task.data)
+    length = choose_length(arguments, start)
     if start is not None:  # tasks get this length, and would be blamed for it
-        check_rows(start, choose_length(arguments, start), has_pairs=False)
-    config, problems = _describe_tasks(arguments, tasks, texts, start)
-    _check_unlabeled(arguments, tasks, config)
+        check_rows(start, length, has_pairs=False)
+
+    # heads and problems of tasks whose rows have not been read
+    heads = {name: task.describe_placeholder(length) for name, task in tasks.items()}
+    heads |= {name: {"problem_type": text.problem_type} for name, text in texts.items()}
+    config = MinBertConfig.from_dict((start or MinBertConfig()).to_dict(), tasks=heads)
+    specs = {name: config.task(name) for name in arguments.tasks}
+    kinds = {name: spec.problem_type for name, spec in specs.items()}
+    problems = make_problems(kinds, specs, {name: task.metrics for name, task in tasks.items()})
+    for name, task in tasks.items():
+        if task.data.unlabeled_file is None:
+            continue
+        where = f"task {name!r}: unlabeled_file"
+        if not (arguments.teacher if task.teachers is None else task.teachers):
+            raise ValueError(
+                f"{where} needs a teacher, to supply the missing labels; give a teacher, or remove "
+                "unlabeled_file"
+            )
+        if arguments.distillation_alpha == 0:
+            raise ValueError(
+                f"{where} has no effect with distillation_alpha=0; remove it, or give another alpha"
+            )
+        if getattr(getattr(specs[name], "loss_function", None), "compares_rows", False):
+            raise ValueError(
+                f"{where} does not go with a loss that compares the labels of a batch, of which "
+                "some rows would have none; choose another loss, or remove unlabeled_file"
+            )
     glue = [name for name, task in tasks.items() if task.in_glue]
     args.keep_last_without(list_metrics(problems, glue))
     check_arguments(args, problems, glue)
@@ -297,55 +292,6 @@ def check_recipe(
         for method in methods:
             method.prepare(model, args)
     return tasks, texts
-
-
-def list_results(arguments: FinetuneArguments) -> list[str]:
-    """List the names that results of a recipe have; those of losses are left out."""
-    tasks, texts = parse_tasks(arguments)
-    _, problems = _describe_tasks(arguments, tasks, texts, None)
-    names = list_metrics(problems, [name for name, task in tasks.items() if task.in_glue])
-    return [name for name in names if name not in {f"{task}_loss" for task in problems}]
-
-
-def _describe_tasks(
-    arguments: FinetuneArguments,
-    tasks: Mapping[str, RecipeTask],
-    texts: Mapping[str, RecipeText],
-    start: MinBertConfig | None,
-) -> tuple[MinBertConfig, dict[str, Problem[Any]]]:
-    """Describe the heads and the problems of tasks whose rows have not been read."""
-    length = choose_length(arguments, start)
-    heads = {name: task.describe_placeholder(length) for name, task in tasks.items()}
-    heads |= {name: {"problem_type": text.problem_type} for name, text in texts.items()}
-    config = MinBertConfig.from_dict((start or MinBertConfig()).to_dict(), tasks=heads)
-    specs = {name: config.task(name) for name in arguments.tasks}
-    kinds = {name: spec.problem_type for name, spec in specs.items()}
-    metrics = {name: task.metrics for name, task in tasks.items()}
-    return config, make_problems(kinds, specs, metrics)
-
-
-def _check_unlabeled(
-    arguments: FinetuneArguments, tasks: Mapping[str, RecipeTask], config: MinBertConfig
-) -> None:
-    """Check that tasks can learn from their rows without labels."""
-    for name, task in tasks.items():
-        if task.data.unlabeled_file is None:
-            continue
-        where = f"task {name!r}: unlabeled_file"
-        if not (arguments.teacher if task.teachers is None else task.teachers):
-            raise ValueError(
-                f"{where} needs a teacher, to supply the missing labels; give a teacher, or remove "
-                "unlabeled_file"
-            )
-        if arguments.distillation_alpha == 0:
-            raise ValueError(
-                f"{where} has no effect with distillation_alpha=0; remove it, or give another alpha"
-            )
-        if getattr(getattr(config.task(name), "loss_function", None), "compares_rows", False):
-            raise ValueError(
-                f"{where} does not go with a loss that compares the labels of a batch, of which "
-                "some rows would have none; choose another loss, or remove unlabeled_file"
-            )
 
 
 def prepare_weights(arguments: FinetuneArguments, model: MinBertForMultiTask) -> None:

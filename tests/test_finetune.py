@@ -142,23 +142,6 @@ def test_training_rows_and_texts_can_be_left_out(run, files, recipe):
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
 
 
-def test_the_learning_rate_falls_by_gamma_after_every_epoch(run):
-    rates = [entry["learning_rate"] for entry in read_log(run[0]) if "learning_rate" in entry]
-
-    assert rates == [0.01] * 3 + [0.005] * 3
-
-
-@pytest.mark.parametrize(("seed", "is_equal"), [("42", True), ("43", False)])
-def test_the_seed_decides_about_the_weights(run, files, recipe, seed, is_equal):
-    folder = files / f"seed-{seed}"
-
-    train(files, recipe, "--output_dir", str(folder), "--seed", seed)
-
-    found, expected = read_weights(folder), read_weights(run[0])
-    equal = [torch.equal(found[name], expected[name]) for name in expected]
-    assert all(equal) == is_equal
-
-
 LONG = "the garden is fine and the river is cold and this song was dull"
 
 
@@ -263,29 +246,6 @@ def test_flags_choose_the_sampling_of_tasks_and_the_end_of_an_epoch(files, recip
     assert (sampler.steps, sampler.epochs) == (steps, 2)
 
 
-@pytest.mark.parametrize("start", ["olora", "pissa", "gaussian"])
-def test_lora_may_start_from_the_weights(files, recipe, start):
-    trainer = prepare(files, recipe, "--lora", f"{{r: 2, init_lora_weights: {start}}}").trainer
-
-    assert any("lora_A" in name for name, _ in trainer.model.named_parameters())
-
-
-def test_tasks_on_the_command_line_choose_from_the_recipe(files, recipe):
-    run = prepare(files, recipe, "--tasks", "scores,moods")
-
-    assert list(run.encoded) == ["scores", "moods"]
-
-
-def test_a_sample_task_goes_with_own_files(files, recipe):
-    tasks = recipe["tasks"] | {"sample": {"dataset": "sample_sst"}}
-    sizes = recipe["model_config"] | {"vocab_size": 1000}
-
-    run = prepare(files, recipe | {"tasks": tasks, "model_config": sizes})
-
-    assert run.trainer.tasks["sample"].problem_type == "classification"
-    assert run.facts.data["sample"] == "sample_sst"
-
-
 def test_a_run_may_start_from_one_with_other_tasks(run, files, recipe):
     tasks = {"feelings": recipe["tasks"]["moods"]}
     start = {key: value for key, value in recipe.items() if key != "model_config"}
@@ -294,26 +254,6 @@ def test_a_run_may_start_from_one_with_other_tasks(run, files, recipe):
 
     assert list(other.trainer.model.config.tasks) == ["feelings"]
     assert other.trainer.model.config.default_task == "feelings"
-
-
-def test_the_same_run_may_be_repeated(run, files, recipe):
-    before = read_weights(run[0])
-
-    train(files, recipe)
-
-    after = read_weights(run[0])
-    assert all(torch.equal(before[name], after[name]) for name in before)
-
-
-def test_a_run_shorter_than_logging_steps_has_a_picture(files, recipe):
-    quiet = {"logging_steps": 500, "eval_strategy": "no", "save_strategy": "no"}
-    folder = files / "quiet"
-
-    train(files, recipe | quiet | {"output_dir": str(folder)}, "--max_steps", "1")
-
-    assert json.loads((folder / "run.json").read_text())["finished"] is True
-    assert (folder / "README.md").is_file()
-    assert "loss of" in (folder / "report.html").read_text().lower()
 
 
 @pytest.mark.parametrize(("epochs", "logged"), [(1, [1, 2, 3]), (10, list(range(2, 31, 2)))])

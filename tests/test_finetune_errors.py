@@ -141,17 +141,6 @@ def test_an_encoder_of_another_shape(checkpoint, refused):
     assert_matches(refused(), r"word_embeddings.weight of shape \(17, 12\), .* needs \(150, 12\)")
 
 
-@pytest.mark.usefixtures("checkpoint")
-def test_a_checkpoint_on_the_command_line_replaces_the_sizes_of_the_recipe(recipe, refused):
-    path = recipe.pop("model_name_or_path")
-    recipe["model_config"] = {"hidden_size": 12, "max_position_embeddings": 16}
-
-    # the positions are those of the checkpoint
-    line = refused("--model_name_or_path", path, "--max_length", "33")
-
-    assert_matches(line, "max_length=33 must be from 8 to the 32 positions of the model")
-
-
 def test_a_tokenizer_with_more_tokens_than_the_model(checkpoint, refused):
     with (checkpoint / "vocab.txt").open("a") as file:
         file.writelines(f"word{number}\n" for number in range(200))
@@ -160,12 +149,6 @@ def test_a_tokenizer_with_more_tokens_than_the_model(checkpoint, refused):
 
 
 # The output folder
-
-
-def test_a_folder_that_is_a_file(recipe, refused):
-    Path(recipe["output_dir"]).write_text("a file")
-
-    assert_matches(refused(), "output_dir='.*': '.*' is a file; name another folder")
 
 
 @pytest.mark.parametrize("name", ["/dev/null", "/dev/full/run", "a\0b", "x" * 300, "x/" * 3000])
@@ -213,17 +196,4 @@ def test_a_hub_that_refuses_the_connection(tmp_path, recipe, flags, message):
 
     assert done.returncode == 1
     assert_matches(only_error(done.stderr), message)
-    assert not Path(recipe["output_dir"]).exists()
-
-
-@pytest.mark.slow
-def test_the_line_is_there_under_accelerate_launch(tmp_path, recipe):
-    done = run_alone(tmp_path, recipe | {"max_length": 1}, launch=True)
-
-    lines = [
-        line for line in done.stderr.splitlines() if line.startswith("minbert finetune: error: ")
-    ]
-    assert done.returncode != 0
-    assert len(lines) == 1
-    assert "max_length=1 must be from 8 to" in lines[0]
     assert not Path(recipe["output_dir"]).exists()

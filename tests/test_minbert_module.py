@@ -145,18 +145,6 @@ def test_every_public_name_is_there():
         _ = minbert.train
 
 
-def test_the_command_resumes_what_python_began(recipe, tmp_path):
-    trainer = minbert.finetune(recipe)
-    last = tmp_path / "out" / "checkpoint-6"
-    for name in ("model.safetensors", "optimizer.pt"):
-        (last / name).unlink()  # as if the run had been killed
-
-    main([small_run.write_recipe(tmp_path, recipe), "--resume_from_checkpoint", "true"])
-
-    for name, value in load_file(tmp_path / "out" / "model.safetensors").items():
-        assert_close(value, trainer.model.state_dict()[name], rtol=0, atol=0)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -179,26 +167,6 @@ def test_an_unknown_name_of_a_recipe_is_an_error():
         minbert.finetune("cs224m")
 
 
-def test_a_recipe_of_another_program_is_an_error():
-    with pytest.raises(ValueError, match=r"is not a recipe for minbert finetune; use it with"):
-        minbert.finetune("mlm")
-
-
 def test_divergence_is_raised(recipe):
     with pytest.raises(minbert.TrainingDivergedError, match="training diverged at step"):
         minbert.finetune(recipe | {"learning_rate": 1e30})
-
-
-def test_variables_in_paths_are_expanded(recipe, tmp_path, monkeypatch):
-    monkeypatch.setenv("MY_DATA", str(tmp_path))
-    keys = recipe["tasks"]["moods"]
-    files = {
-        key: value.replace(str(tmp_path), "$MY_DATA")
-        for key, value in keys.items()
-        if "file" in key
-    }
-    assert all(value.startswith("$MY_DATA") for value in files.values())
-
-    trainer = minbert.finetune(recipe | {"tasks": {"moods": keys | files}, "max_steps": 1})
-
-    assert trainer.state.global_step == 1

@@ -114,14 +114,6 @@ def test_pre_training_replaces_no_file_that_no_run_wrote(tmp_path, capsys):
     assert read(output) == {name: text.encode() for name, text in FOREIGN.items()}
 
 
-def test_a_run_names_every_file_that_it_wrote(finished):
-    record = json.loads((finished / "run.json").read_text())
-
-    written = {name.split("/")[0] if "checkpoint-" in name else name for name in read(finished)}
-    assert {*record["files"], "run.json", "_run.lock"} == written
-    assert record["foreign"] == []
-
-
 @pytest.mark.parametrize("is_finished", [True, False])
 def test_another_run_removes_the_files_of_the_last_one_only(files, folder, is_finished):
     names = ("notes.txt", "predictions/mine.csv", "glue/CoLA/train.tsv", "1_Pooling/notes.txt")

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
 from minbert_cli import __main__ as minbert
-from minbert_cli.recipe import as_recipe, format_recipe, read_recipe
+from minbert_cli.recipe import read_recipe
 from tests import small_run
 
 TEXTS = [
@@ -53,14 +52,6 @@ def test_what_is_no_number_of_json_is_text(tmp_path, text):
 @pytest.mark.parametrize("text", VALUES)
 def test_numbers_and_switches_are_values(tmp_path, text):
     assert read(tmp_path, f"x: {text}\n") == {"x": VALUES[text]}
-
-
-def test_texts_that_look_like_values_are_quoted_when_written():
-    recipe = {"x": [*TEXTS, *VALUES, "2.0", "None"]}
-
-    assert as_recipe(recipe) == recipe
-    # other programs read a written recipe as it was, too
-    assert yaml.safe_load(format_recipe(recipe)) == recipe
 
 
 def test_labels_are_those_that_are_written(tmp_path, capsys):

@@ -13,12 +13,10 @@ from minbert_cli import console, finetune
 from minbert_cli.console import (
     describe_training,
     measure_training,
-    quiet_libraries,
     shows_bars,
 )
 from tests import small_run
 from tests.trainers import tiny
-from trainers.reports.texts import format_time
 
 NOISE = ("LOAD REPORT", "Writing model shards", "'loss'", "'eval_", "train_runtime", "it/s")
 
@@ -84,16 +82,6 @@ def test_a_terminal_has_one_bar_that_goes_away(tmp_path, capfd, monkeypatch):
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h")  # the cursor is back
 
 
-def test_disable_tqdm_prints_lines_on_a_terminal(tmp_path, capfd, monkeypatch):
-    terminal = Console(file=io.StringIO(), force_terminal=True, width=80)
-    monkeypatch.setattr(console, "Console", lambda **_: terminal)
-
-    out, _ = run(tmp_path, capfd, disable_tqdm=True)
-
-    assert "\x1b[?25l" not in terminal.file.getvalue()  # no bar hid the cursor
-    assert re.search(r"^step \d+/\d+ ", out, re.MULTILINE)
-
-
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_who_wants_plain_lines_has_no_bar(env):
     usual = {"TERM": "xterm-256color"}
@@ -109,17 +97,6 @@ def test_a_notebook_without_widgets_has_plain_lines(monkeypatch):
     for spec in (None, object()):
         monkeypatch.setattr(console, "find_spec", lambda _, spec=spec: spec)
         assert shows_bars(notebook) is (spec is not None)
-
-
-def test_the_weights_are_those_without_the_bar(tmp_path, capfd, monkeypatch):
-    terminal = Console(file=io.StringIO(), force_terminal=True, width=80)
-    monkeypatch.setattr(console, "Console", lambda **_: terminal)
-    run(tmp_path, capfd, disable_tqdm=False, output_dir=str(tmp_path / "bar"))
-    run(tmp_path, capfd, verbose=True, output_dir=str(tmp_path / "plain"))
-
-    assert "training" in terminal.file.getvalue()
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("bar", "plain")]
-    assert weights[0] == weights[1]
 
 
 class Interruption(TrainerCallback):
@@ -153,28 +130,6 @@ def test_an_interrupted_run_leaves_the_terminal_as_it_was(tmp_path, capfd, monke
     assert (sys.stdout, transformers.utils.logging.get_verbosity()) == before
     shown = screen.getvalue()
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1  # the cursor is back
-
-
-def test_libraries_are_quiet_only_inside(monkeypatch):
-    logs = transformers.utils.logging
-    monkeypatch.setattr(logs, "_tqdm_active", True)  # other tests may have left it off
-    level = logs.get_verbosity()
-
-    with quiet_libraries(verbose=False):
-        assert logs.get_verbosity() == logs.ERROR
-        assert not logs.is_progress_bar_enabled()
-    with quiet_libraries(verbose=True):
-        assert logs.get_verbosity() == level
-
-    assert logs.is_progress_bar_enabled()
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(0.4, "0 s"), (59.6, "1 min 00 s"), (185, "3 min 05 s"), (5_100, "1 h 25 min")],
-)
-def test_times_are_short(seconds, shown):
-    assert format_time(seconds) == shown
 
 
 @pytest.mark.parametrize(

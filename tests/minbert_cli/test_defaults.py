@@ -16,7 +16,6 @@ from minbert_cli.defaults import (
     choose_head_rate,
     choose_kept_weights,
     choose_loss_as_best,
-    choose_weights,
 )
 from minbert_cli.run_folder import describe_settings
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertModel
@@ -178,20 +177,6 @@ def test_heads_suit_the_weights_they_start_from(kind, given, start, expected):
     assert {key: made.value for key, made in suggested.items()} == expected
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({}, {"pair_encoding": "separate"}),
-        ({"pair_encoding": "joint"}, {}),
-        ({"head": "mlp"}, {}),
-    ],
-)
-def test_few_scored_pairs_are_compared_by_cosines(given, expected):
-    suggested = TASKS["similarity"].suggest(given, BERT, rows=1_000)
-
-    assert {key: made.value for key, made in suggested.items()} == expected
-
-
 def test_a_run_shows_what_it_chose_and_resumes(tmp_path, capsys):
     recipe = small_run.make_recipe(tmp_path)
     small_run.write_files(tmp_path)
@@ -254,20 +239,6 @@ def test_sharded_weights_have_one_rate(tmp_path, monkeypatch, name):
 
     assert choose_head_rate(arguments, args, SIZE) == []
     assert arguments.head_learning_rate is None
-
-
-def test_a_cosine_has_more_weight_beside_other_tasks():
-    cosine = {"problem_type": "similarity", "score_range": [0, 5], "pair_encoding": "separate"}
-    joint = cosine | {"pair_encoding": "joint"}
-    heads = {"cosine": cosine, "joint": joint, "given": cosine, "bce": cosine | {"loss": "bce"}}
-    config = MinBertConfig(**TINY, tasks=heads)
-    keys = {name: {"loss_weight": 2.0} if name == "given" else {} for name in heads}
-
-    weights, chosen = choose_weights(keys, config)
-
-    assert weights == {"cosine": 3.0}
-    assert [(choice.key, choice.value) for choice in chosen] == [("tasks.cosine.loss_weight", 3.0)]
-    assert choose_weights({"cosine": {}}, config) == ({}, [])
 
 
 def keep(tmp_path, rows, tasks=None, patience=None, **given):

@@ -67,16 +67,6 @@ def test_a_program_at_the_top_level_shows_the_help_of_its_command(name):
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("argv", [["-h"], ["recipe.yaml", "--help"], ["compare", "--help"]])
-def test_help_may_follow_other_arguments(capsys, argv):
-    minbert.main(["experiments", *argv])
-
-    text = capsys.readouterr().out
-    assert "compare FIRST_RUN SECOND_RUN" in text
-    assert "--overrides mapping" in text
-    assert "--resamples number" in text
-
-
 def test_the_version_is_that_of_the_package(capsys):
     minbert.main(["--version"])
 
@@ -103,16 +93,6 @@ def test_the_help_is_short_and_names_defaults_in_plain_words(capsys, monkeypatch
     assert "by default chosen by the width of the model.\n" in text
     assert "--weight_decay" not in text
     assert not re.search(r" \| None|dict\[|Literal|None\b|True\b", text)
-
-
-@pytest.mark.parametrize("program", ["finetune", "pretrain", "experiments"])
-def test_the_whole_help_lists_every_flag(capsys, program):
-    minbert.main([program, "--help", "all"])
-
-    text = capsys.readouterr().out
-    declared = program_help.list_flags(program)
-    assert {name for name in declared if f"--{name} " not in text} == set()
-    assert ("all TrainingArguments:" in text) == (program != "experiments")
 
 
 @pytest.mark.parametrize("program", program_help.PAGES)
@@ -143,13 +123,6 @@ def test_an_unknown_command_is_one_line(capsys, name, message):
     assert capsys.readouterr().err.startswith(f"minbert: error: {message}")
 
 
-def test_a_subcommand_gets_its_arguments(capsys):
-    with pytest.raises(SystemExit):
-        minbert.main(["finetune", "cs224m"])
-
-    assert "minbert finetune: error: recipe 'cs224m' is not a file" in capsys.readouterr().err
-
-
 def test_a_recipe_is_found_by_name_unless_there_is_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert recipes.find_recipe("glue/cola") == ROOT / "recipes/glue/cola.yaml"
@@ -170,12 +143,3 @@ def test_a_misspelt_recipe_is_refused(tmp_path, monkeypatch, name, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError, match=message):
         recipes.find_recipe(name)
-
-
-def test_a_command_shows_the_name_of_a_packaged_recipe():
-    argv = recipes.with_recipe(["glue/cola", "--seed", "1"])
-
-    assert argv[0] == str(ROOT / "recipes/glue/cola.yaml")
-    assert recipes.with_recipe_name(argv) == ["glue/cola", "--seed", "1"]
-    assert recipes.with_recipe_name(["--seed", "1"]) == ["--seed", "1"]
-    assert recipes.with_recipe_name(["recipes/sst.yaml"]) == ["recipes/sst.yaml"]

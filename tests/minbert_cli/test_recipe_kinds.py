@@ -4,7 +4,6 @@ import pytest
 
 from minbert_cli import finetune, pretrain
 from minbert_cli.experiments.program import main as experiments
-from minbert_cli.recipes import check_program
 
 
 @pytest.mark.parametrize(
@@ -26,11 +25,3 @@ def test_the_right_program_is_named(capsys, main, recipe, given, right):
     assert f"{recipe}.yaml is not a recipe for minbert {given}; use it with minbert {right}\n" in (
         message
     )
-
-
-def test_tasks_may_come_from_flags(tmp_path):
-    path = tmp_path / "recipe.yaml"
-    path.write_text("seed: 1")
-
-    check_program([str(path), "--tasks", "{}"], "finetune")
-    check_program(["--tasks", "{}"], "finetune")

@@ -1,7 +1,5 @@
 """``minbert recipes``."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -26,12 +24,6 @@ def test_a_recipe_begins_with_its_description(name):
     assert recipes.describe_recipe(name).endswith(".")
 
 
-def test_a_recipe_is_printed(capsys):
-    minbert.main(["recipes", "glue/cola"])
-
-    assert capsys.readouterr().out == (ROOT / "recipes/glue/cola.yaml").read_text("utf-8")
-
-
 def test_a_copy_never_replaces_a_file(tmp_path, capsys):
     target = tmp_path / "mine.yaml"
     minbert.main(["recipes", "glue/cola", "--copy", str(target)])
@@ -45,10 +37,3 @@ def test_a_copy_never_replaces_a_file(tmp_path, capsys):
     assert target.read_text("utf-8") == "mine"
     assert stopped.value.code == 1
     assert "exists; name another file" in capsys.readouterr().err
-
-
-def test_the_list_does_not_wait_for_torch():
-    code = "import sys; from minbert_cli.__main__ import main; main(['recipes'])"
-    code += "; assert 'torch' not in sys.modules"
-
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)

@@ -12,7 +12,6 @@ from transformers import TrainingArguments
 from minbert_cli import run_folder
 from minbert_cli.run import speak_once
 from minbert_cli.run_folder import (
-    asks_to_resume,
     check_data,
     check_output_dir,
     describe_command,
@@ -43,12 +42,6 @@ def test_a_new_folder_is_free_and_not_made(folder):
     check(folder)
 
     assert not folder.parent.exists()
-
-
-def test_an_empty_folder_is_free(tmp_path):
-    check(tmp_path)
-
-    assert not list(tmp_path.iterdir())
 
 
 def test_what_a_kill_at_the_start_leaves_is_free(folder):
@@ -107,22 +100,6 @@ def test_an_equal_run_that_has_finished_may_be_repeated(folder):
     assert json.loads((folder / "run.json").read_text())["finished"] is True
 
 
-def test_the_code_is_any_source_of_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_folder, "__file__", str(tmp_path / "minbert_cli/run_folder.py"))
-    found = [run_folder.digest_code()]
-    for name in ("minbert_cli/finetune.py", "trainers/a.py", "datasets_scripts/b/c.py"):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for text in ("", "1"):
-            path.write_text(text)
-            found.append(run_folder.digest_code())
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests/test_a.py").touch()
-
-    assert len(set(found)) == len(found) == 7
-    assert run_folder.digest_code() == found[-1]
-
-
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_run_notes_all_the_code_that_made_it(folder, monkeypatch, resume):
     for code in ("x", "y", "y"):
@@ -142,14 +119,6 @@ def test_unrecorded_code_is_reported(folder):
     start_run(folder, SETTINGS, resume=True)
 
     assert read_code(folder)[1] == f"not noted, {run_folder.digest_code()}"
-
-
-def test_an_unfinished_run_may_be_resumed(folder):
-    start_run(folder, SETTINGS, resume=False)
-
-    check(folder, resume=True)
-
-    assert json.loads((folder / "run.json").read_text())["finished"] is False
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", "no JSON"])
@@ -196,37 +165,6 @@ def test_data_that_changed_are_named(folder, resume, message, finished):
         check_data(folder, {"text": "c", "sst": "a"}, resume=resume, overwrite=False)
 
 
-def test_a_run_that_noted_no_data_may_go_on(folder):
-    start_run(folder, SETTINGS, resume=False)
-
-    check_data(folder, {"sst": "a"}, resume=True, overwrite=False)
-    check_data(folder.parent, {"sst": "a"}, resume=False, overwrite=False)
-
-
-def test_overwriting_is_free_of_questions(tmp_path):
-    (tmp_path / "thesis.txt").write_text("years of work")
-
-    check(tmp_path, overwrite=True)
-
-    assert (tmp_path / "thesis.txt").exists()
-
-
-def test_a_file_is_never_a_folder(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("")
-
-    with pytest.raises(ValueError, match="is a file; name another folder"):
-        check(path, overwrite=True)
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [(None, False), ("false", False), ("False", False), ("true", True), ("runs/a", True)],
-)
-def test_what_asks_to_resume(value, expected):
-    assert asks_to_resume(value) is expected
-
-
 @pytest.mark.parametrize("value", [None, "false", "true"])
 def test_without_checkpoints_a_run_begins_at_the_start(folder, value):
     assert find_checkpoint(folder, value, 1) is None
@@ -237,11 +175,6 @@ def test_a_checkpoint_that_is_not_there_is_named(folder):
         FileNotFoundError, match=r"gone' is not a folder; give a checkpoint, or 'true'"
     ):
         find_checkpoint(folder, "gone", 1)
-
-
-def test_a_folder_that_is_no_checkpoint_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"cannot be used: trainer_state.json is missing"):
-        find_checkpoint(tmp_path, str(tmp_path), 1)
 
 
 def test_settings_are_json_values(tmp_path):

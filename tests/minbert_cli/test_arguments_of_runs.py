@@ -27,10 +27,6 @@ TASKS = {"sst": {"dataset": "sst"}}
             "max_tokens_per_batch=0; expected a whole number from 1 to",
         ),
         ({"tasks": TASKS, "sampling_cap": 9}, "sampling_cap=9 has no effect with task_sampling="),
-        (
-            {"tasks": TASKS, "gradient_surgery": "pcgrad"},
-            "use task_sampling: mixed instead of round_robin",
-        ),
     ],
 )
 def test_what_cannot_be_is_refused(arguments, message):
@@ -44,17 +40,6 @@ def test_a_revision_is_that_of_a_model_on_the_hub(start):
         FinetuneArguments(tasks=TASKS, model_name_or_path=start, revision="v1")
 
     assert FinetuneArguments(tasks=TASKS, model_name_or_path="a/b", revision="v1").revision == "v1"
-
-
-def test_no_sizes_go_with_a_checkpoint():
-    arguments = FinetuneArguments(tasks=TASKS, model_name_or_path="a/b", model_config={})
-
-    assert arguments.model_name_or_path == "a/b"
-
-
-@pytest.mark.parametrize(("steps", "expected"), [("longest", "longest"), ("300", 300)])
-def test_an_epoch_has_a_policy_or_a_number_of_steps(steps, expected):
-    assert FinetuneArguments(tasks=TASKS, steps_per_epoch=steps).parse_steps_per_epoch() == expected
 
 
 def make_callbacks(tmp_path, patience, **arguments):
@@ -131,16 +116,6 @@ def test_on_cuda_the_device_is_not_waited_for(tmp_path):
 CORPUS = {"mine": {"train_file": "my.txt"}}
 
 
-@pytest.mark.parametrize(
-    ("objective", "packing"),
-    [("mlm", "full_sentences"), ("nsp", "segment_pairs"), ("mlm_nsp", "segment_pairs")],
-)
-def test_rows_are_pairs_where_next_sentences_are_learnt(objective, packing):
-    arguments = PretrainArguments(corpus=CORPUS, objective=objective, train_tokenizer=True)
-
-    assert arguments.choose_packing(arguments.problem_type) == packing
-
-
 @pytest.mark.parametrize("given", ["model_size", "tokenizer_name_or_path"])
 def test_a_checkpoint_brings_sizes_and_tokenizer(given):
     with pytest.raises(ValueError, match=f"has its own sizes and tokenizer.*leave {given} out"):
@@ -153,12 +128,6 @@ def test_logging_is_a_share_of_the_run_unless_a_number_is_given(tmp_path, given,
 
     assert args.logging_steps == expected
     assert args.eval_steps == 500  # the default of transformers
-
-
-def test_a_share_of_the_log_does_not_contradict_the_best_checkpoint(tmp_path):
-    best = {"eval_strategy": "steps", "load_best_model_at_end": True}
-
-    assert FastTrainingArguments(str(tmp_path), use_cpu=True, **best).save_steps == 500
 
 
 def test_refused_arguments_leave_no_deepspeed_behind(tmp_path):

@@ -63,10 +63,6 @@ def test_what_a_recipe_gives_is_decided(tmp_path, name):
     assert args.undecided == {*PROVISIONAL, *BEST} - others
 
 
-def test_a_number_of_steps_decides_the_epochs(tmp_path):
-    assert "num_train_epochs" not in make(tmp_path, max_steps=5).undecided
-
-
 def test_settings_leave_open_what_the_rows_decide(tmp_path):
     """A run that resumes has not read its rows when its settings are compared."""
     before = make(tmp_path)
@@ -87,12 +83,3 @@ def test_the_last_weights_stay_if_no_metric_says_which_are_best(tmp_path):
     assert plan_of(chosen) == ("steps", "steps", False, None)
     assert chosen.greater_is_better is None
     assert plan_of(given) == ("steps", "steps", True, "mean")
-
-
-def test_the_best_weights_stay_if_a_metric_says_which(tmp_path):
-    args = make(tmp_path)
-
-    args.keep_last_without(["mean", "a_loss"])
-
-    assert plan_of(args) == ("steps", "steps", True, "mean")
-    assert args.greater_is_better is True
