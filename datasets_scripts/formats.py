@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from string import ascii_uppercase
@@ -14,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from .checking import Columns, option
 from .conll_squad import ANSWER_COLUMN, SQUAD_SUFFIXES, count_columns, read_conll, read_squad
-from .encoding import Encoding, Types, encode_choices, encode_questions, encode_tagged
+from .encoding import Encoding, Row, Types, encode_choices, encode_questions, encode_tagged
 from .readers import (
     FileFormat,
     Record,
@@ -27,8 +28,8 @@ from .readers import (
     shorten,
 )
 from .row_format import (
+    HeadFacts,
     LineError,
-    Row,
     RowFormat,
     RowSource,
     check_classes,
@@ -197,7 +198,7 @@ class TagFormat(RowFormat):
                 numbers.append(names.index(tag))
         return {"words": values["words"], "tags": numbers, "document": values["document"]}
 
-    def head_facts(self, train: datasets.Dataset | None) -> dict[str, Any]:
+    def head_facts(self, train: datasets.Dataset | None) -> HeadFacts:
         step = max(1, len(train or ()) // MEASURED_SENTENCES)
         sentences = [] if train is None else train[::step]["words"]
         return super().head_facts(train) | {"sentences": sentences}
@@ -331,7 +332,7 @@ class QuestionFormat(RowFormat):
     ) -> datasets.Dataset:
         return encode_questions(rows, tokenizer, encoding)
 
-    def head_facts(self, train: datasets.Dataset | None) -> dict[str, Any]:
+    def head_facts(self, train: datasets.Dataset | None) -> HeadFacts:
         is_partial = train is not None and 0 in train.unique("label")
         return super().head_facts(train) | {"has_unanswerable": is_partial}
 
@@ -425,7 +426,10 @@ class ChoiceFormat(SentenceFormat):
         named = replace(self, labels=labels)
         count = len(self.choice_columns)
         if count == 1:
-            count = max(map(named.count_choices, sources.values()))
+            count = 0
+            for record in chain.from_iterable(source.read(named) for source in sources.values()):
+                with suppress(ValueError):  # of an invalid row, which is reported later
+                    count = max(count, len(named.read_choices(record)[0]))
         if count < 2:
             raise ValueError(
                 f"{where}: column {self.choice_columns[0]!r} has no list of at least two choices; "
@@ -437,16 +441,6 @@ class ChoiceFormat(SentenceFormat):
             )
         return replace(named, num_choices=count)
 
-    def count_choices(self, source: RowSource) -> int:
-        """Return the largest number of choices of a row, 0 if none is valid."""
-        count = 0
-        for record in source.read(self):
-            try:
-                count = max(count, len(self.read_choices(record)[0]))
-            except ValueError:  # of an invalid row, which is reported later
-                continue
-        return count
-
     def parse(self, record: Record, texts: list[str], split: str) -> Row:
         choices, names = self.read_choices(record)
         text = normalize_value(record.values.get(str(self.label_column)))
@@ -456,10 +450,6 @@ class ChoiceFormat(SentenceFormat):
                 raise ValueError("no label")
             label = self._find_choice(text, len(choices), names)
         return {"choices": list(map(str.strip, choices)), "label": label}
-
-    def parse_label(self, text: str) -> int:
-        """Convert a label of a row with as many choices as possible."""
-        return self._find_choice(text, self.num_choices or 0, ())
 
     def read_choices(self, record: Record) -> tuple[list[str], Sequence[str]]:
         """Return the choices of a record, and their names, if they have any; or a ValueError."""
@@ -505,7 +495,7 @@ class ChoiceFormat(SentenceFormat):
             encoding = replace(encoding, num_choices=count)
         return encode_choices(rows, tokenizer, encoding)
 
-    def head_facts(self, train: datasets.Dataset | None) -> dict[str, Any]:
+    def head_facts(self, train: datasets.Dataset | None) -> HeadFacts:
         columns = len(self.choice_columns)
         count = self.num_choices or (columns if columns > 1 else EXPECTED_CHOICES)
         return super().head_facts(train) | {"num_choices": count}

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from .encoding import Encoding
+from .encoding import Encoding, Row
 from .formats import ROW_FORMATS
 from .hub import (
     MOST_CHARACTERS,
@@ -29,7 +29,7 @@ from .hub import (
     split_hub_id,
 )
 from .readers import HUB_NAMES, check_file, check_twins
-from .row_format import UNDECIDED, Row, RowFormat, RowSource
+from .row_format import UNDECIDED, HeadFacts, RowFormat, RowSource
 from .samples import read_sample
 from .task_data import TaskData
 
@@ -162,7 +162,7 @@ class TaskRows:
         """Names of the classes, labels or tags; None without."""
         return self.row_format.label_names
 
-    def head_facts(self) -> dict[str, Any]:
+    def head_facts(self) -> HeadFacts:
         """Describe the data as far as a head depends on them.
 
         Returns:

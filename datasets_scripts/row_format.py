@@ -15,10 +15,10 @@ from transformers import PreTrainedTokenizerBase
 from modeling_minbert import TASKS
 
 from .checking import key_types, keys_with
-from .encoding import Encoding, Types, make_features
+from .encoding import Encoding, Row, Types, make_features
 from .readers import FILE_SUFFIXES, PLAIN_FORMAT, FileFormat, Record, is_blank, is_test, shorten
 
-Row = dict[str, Any]
+HeadFacts = Row  # what a head depends on, by name
 
 LINE_ENDS = re.compile(r"[\r\n]+")
 MAX_NAMES = 20  # labels in a message
@@ -276,7 +276,7 @@ class RowFormat(ABC):
         labels = np.asarray(rows[self.label_name], np.int64)
         return np.bincount(labels, minlength=len(self.class_names)).tolist()
 
-    def head_facts(self, train: datasets.Dataset | None) -> dict[str, Any]:
+    def head_facts(self, train: datasets.Dataset | None) -> HeadFacts:
         """Describe the training rows as far as a head depends on them; None for unread ones."""
         names = self.class_names or self.label_names or ()
         if train is None:

@@ -2,7 +2,6 @@
 
 import logging
 import math
-from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from modeling_minbert.texts import WINDOWS
 
 from .checking import Columns, Text, option
-from .encoding import Encoding, Feature, Types, count_cut, encode_rows
+from .encoding import Encoding, Feature, Row, Types, count_cut, encode_rows
 from .readers import (
     FileFormat,
     Record,
@@ -30,7 +29,7 @@ from .readers import (
     shorten,
 )
 from .row_format import (
-    Row,
+    HeadFacts,
     RowFormat,
     RowSource,
     UndecidedError,
@@ -51,9 +50,9 @@ class SentenceFormat(RowFormat):
 
     has_unlabeled_rows = True
 
-    @abstractmethod
     def parse_label(self, text: str) -> float | int:
         """Convert a label; the message of a ValueError is the problem of the row."""
+        raise NotImplementedError
 
     def label_types(self) -> tuple[Feature, Feature]:
         """Return the types of the label in rows, and in encoded rows."""
@@ -341,7 +340,7 @@ class RegressionFormat(SentenceFormat):
         scaled: Any = (labels - labels.mean(axis=0)) / labels.std(axis=0)
         return _number_strata(scaled.mean(axis=1).filled(0))
 
-    def head_facts(self, train: datasets.Dataset | None) -> dict[str, Any]:
+    def head_facts(self, train: datasets.Dataset | None) -> HeadFacts:
         """Add the names of the targets, and their mean and deviation over the training rows.
 
         Raises:
@@ -494,9 +493,6 @@ class ContrastiveFormat(SentenceFormat):
     text_counts = (1, 2, 3)
     own_keys = ()
     required_keys = ("text_columns",)
-
-    def parse_label(self, text: str) -> float:
-        raise ValueError(f"label {text!r}, but contrastive rows have none")
 
     def encode(
         self, rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
