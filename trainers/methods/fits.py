@@ -182,10 +182,10 @@ class TemperatureScaling(Method):
         trainer = self.trainer
         problem: Any = trainer.problems[task]
         rows = problem.choose_rows(trainer.tasks[task].evaluation, CALIBRATION_ROWS)
-        reader = trainer.problems[task] = problem.reading_logits()
+        problem.gathers_logits = True
         try:
             values = trainer.predict_task(task, rows)
         finally:
-            trainer.problems[task] = problem
-        logits, labels = reader.list_logits(values, rows)
+            problem.gathers_logits = False
+        logits, labels = problem.list_logits(values, rows)
         return logits, labels

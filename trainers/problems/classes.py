@@ -55,11 +55,13 @@ class Calibrated:
 
     Attributes:
         fitted: What training found when it fitted the temperature; None if it did not.
+        gathers_logits: Whether ``gather`` selects logits, as a temperature needs them.
     """
 
     spec: Any
     confidence: ClassVar[str]
     fitted: Fitted | None = None
+    gathers_logits = False
 
     @property
     def is_likelihood(self) -> bool:
@@ -95,10 +97,6 @@ class Calibrated:
         """Compute the probability of each prediction, of the same shape."""
         raise NotImplementedError
 
-    def reading_logits(self) -> Any:
-        """Return a problem whose ``gather`` returns logits."""
-        return self
-
     def list_logits(self, values: Array, rows: Any) -> tuple[Array, Array]:
         """Return logits, (N, K), and labels, (N,) or (N, K), from the gathered values of rows."""
         return values, np.asarray(rows["labels"])
@@ -109,16 +107,13 @@ class Calibrated:
         Logits are (N, K), predictions (N,), or (N, K) for several labels, and so are labels; those
         of -100 do not count.
         """
-        counted = labels != -100
+        counted = labels != IGNORED_LABEL
         right = (predictions == labels)[counted]
-        spec, found = self.spec, []
-        try:
-            for changed in (replace(spec, temperature=None), spec):
-                self.spec = changed
-                found.append(calibrate(self.confidences(logits, predictions)[counted], right))
-        finally:
-            self.spec = spec
-        return Fitted(*found)
+        # probabilities divide logits by the temperature
+        before, after = np.asarray(logits, np.float64) * (self.temperature or 1), logits
+        return Fitted(
+            *(calibrate(self.confidences(x, predictions)[counted], right) for x in (before, after))
+        )
 
     def draw_calibration(
         self, calibration: dict[str, Any] | None, held_out: Mapping[str, Any]

@@ -115,16 +115,20 @@ class TokenClassification(Calibrated, Problem[Tagged]):
     def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
         """Select predicted and right tags of the words of each row, (B, words), filled with -100.
 
-        The Trainer gathers one number per word, which is much smaller than logits. Processes cannot
-        exchange 16-bit integers.
+        The Trainer gathers one number per word, which is much smaller than logits; for a
+        temperature it gathers logits. Processes cannot exchange 16-bit integers.
         """
-        labels = inputs["labels"]
+        labels, logits = inputs["labels"], find_output(outputs, "logits").detach()
         tokens, places, shape = find_words(labels, inputs.get("cu_seq_lens_q"))
-        tags = find_output(outputs, "logits").detach()[tokens].argmax(dim=-1)
-        filled = labels.new_full((2, *shape), IGNORED_LABEL, dtype=torch.int32)
-        filled[0][places] = tags.to(torch.int32)
-        filled[1][places] = labels[tokens].to(torch.int32)
-        return filled[0], filled[1]
+        right = labels.new_full(shape, IGNORED_LABEL, dtype=torch.int32)
+        right[places] = labels[tokens].to(torch.int32)
+        if self.gathers_logits:
+            filled = logits.new_full((*shape, logits.shape[-1]), IGNORED_LABEL, dtype=torch.float32)
+            filled[places] = logits[tokens].float()
+            return filled, right
+        tags = right.clone()
+        tags[places] = logits[tokens].argmax(dim=-1).to(torch.int32)
+        return tags, right
 
     def collect(
         self, values: Array, rows: Any, labels: Any = None, decode: Decode | None = None
@@ -224,20 +228,6 @@ class TokenClassification(Calibrated, Problem[Tagged]):
     def confidences(self, logits: Any, predictions: Array) -> NDArray[np.float64]:
         likely = softmax(self.scale(logits), axis=1)
         return np.take_along_axis(likely, predictions[:, None], axis=1)[:, 0]
-
-    def reading_logits(self) -> "TokenLogits":
-        return TokenLogits(self.task, self.spec)
-
-
-class TokenLogits(TokenClassification):
-    """The logits of each word instead of its tag: much more memory, for some rows."""
-
-    def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
-        logits = find_output(outputs, "logits").detach().float()
-        tokens, places, shape = find_words(inputs["labels"], inputs.get("cu_seq_lens_q"))
-        filled = logits.new_full((*shape, logits.shape[-1]), IGNORED_LABEL)
-        filled[places] = logits[tokens]
-        return filled, filled[..., 0]  # without labels the Trainer computes no metrics
 
     def list_logits(self, values: Array, rows: Any) -> tuple[Array, Array]:
         labels = [row[row != IGNORED_LABEL] for row in map(np.asarray, rows["labels"])]
