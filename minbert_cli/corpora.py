@@ -30,21 +30,6 @@ class Text:
     notes: list[str]  # on the splits
 
 
-def parse_corpus(
-    where: str, corpus: Mapping[str, Any], data_dir: str | None
-) -> dict[str, CorpusData]:
-    """Check the texts of a recipe."""
-    parsed = {}
-    for name, keys in corpus.items():
-        if not isinstance(keys, dict):
-            raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
-                f"{where}: {name!r}: expected keys and values, as in {{train_file: my.txt}}, "
-                f"found {keys!r}"
-            )
-        parsed[name] = CorpusData.from_recipe(name, keys, data_dir)
-    return parsed
-
-
 def load_text(
     corpora: Mapping[str, CorpusData],
     arguments: TextArguments,

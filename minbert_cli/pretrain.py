@@ -31,7 +31,7 @@ from minbert_cli.checkpoints import (
     load_tokenizer,
     new_config,
 )
-from minbert_cli.corpora import load_text, parse_corpus
+from minbert_cli.corpora import load_text
 from minbert_cli.defaults import (
     RunSize,
     choose_arguments,
@@ -206,7 +206,10 @@ def check_recipe(
 
     ``start`` is the configuration of the encoder; None if it is not known yet.
     """
-    corpora = parse_corpus("corpus", arguments.corpus, arguments.data_dir)
+    corpora = {
+        name: CorpusData.from_recipe(name, keys, arguments.data_dir)
+        for name, keys in arguments.corpus.items()
+    }
     check_arguments(args, make_problems({TASK: arguments.problem_type}))
     arguments.make_callbacks(args)
     if start is not None:

@@ -18,7 +18,6 @@ from datasets_scripts import (
 )
 from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments, TextArguments
 from minbert_cli.checkpoints import check_rows, choose_length
-from minbert_cli.corpora import parse_corpus
 from minbert_cli.recipe import check_types, split_keys
 from minbert_cli.teachers import Teacher, parse_teachers
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask
@@ -170,7 +169,11 @@ class RecipeText:
             arguments.check_unused(kind)
             task_training = TaskTraining(**training)
             task_training.check_type(kind)
-        return cls(kind, parse_corpus(where, arguments.corpus, data_dir), arguments, task_training)
+        corpora = {
+            corpus: CorpusData.from_recipe(corpus, keys, data_dir)
+            for corpus, keys in arguments.corpus.items()
+        }
+        return cls(kind, corpora, arguments, task_training)
 
     @property
     def source(self) -> str:

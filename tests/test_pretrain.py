@@ -182,7 +182,7 @@ def test_a_text_that_changed_is_noticed(run, folder, tmp_path, capsys, flags):
     ("change", "message"),
     [
         ({"corpus": {}}, "corpus is empty; name at least one"),
-        ({"corpus": {"own": "text.txt"}}, "corpus: 'own': expected keys and values"),
+        ({"corpus": {"own": "text.txt"}}, "corpus 'own': expected keys and values"),
         ({"objective": "mlm_nsp", "packing": "full_sentences"}, "has no next sentences"),
         ({"train_tokenizer": False}, "a new model needs one vocabulary"),
         ({"model_name_or_path": "a/b", "model_config": None}, "has its own sizes and tokenizer"),

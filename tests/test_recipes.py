@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from transformers import TrainingArguments
 
-from datasets_scripts import DATASETS, load_task
+from datasets_scripts import DATASETS, CorpusData, load_task
 from minbert_cli import finetune, pretrain, recipe_tasks
 from minbert_cli.arguments import FinetuneArguments, PretrainArguments
 from minbert_cli.recipe import parse_recipe
@@ -75,10 +75,9 @@ def test_a_recipe_of_pre_training_has_a_text_and_a_metric(recipe):
     flags = [f"--model_name_or_path={start}" for start in starts]
     arguments, training_arguments = parse(recipe, PretrainArguments, *flags)
 
-    corpora = pretrain.parse_corpus("corpus", arguments.corpus, "data")
+    for name, keys in arguments.corpus.items():
+        CorpusData.from_recipe(name, keys, "data")
     check_arguments(training_arguments, make_problems({pretrain.TASK: arguments.problem_type}))
-
-    assert corpora.keys() == arguments.corpus.keys()
 
 
 def test_every_task_has_a_metric_that_can_choose_the_best_checkpoint(recipe):

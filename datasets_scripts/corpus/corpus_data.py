@@ -100,7 +100,7 @@ class CorpusData:
 
     @classmethod
     def from_recipe(
-        cls, name: str, mapping: Mapping[str, Any], data_dir: str | Path | None = None
+        cls, name: str, mapping: Any, data_dir: str | Path | None = None
     ) -> "CorpusData":
         """Check the keys of a corpus and complete them from its source.
 
@@ -113,6 +113,10 @@ class CorpusData:
             ValueError: If a key or a value is unknown, missing, or contradicts another one.
         """
         where = f"corpus {name!r}"
+        if not isinstance(mapping, Mapping):
+            raise ValueError(  # noqa: TRY004  (a user's value)
+                f"{where}: expected keys and values, as in {{train_file: my.txt}}, got {mapping!r}"
+            )
         keys = {key: value for key, value in mapping.items() if value is not None}
         given = check_keys(where, keys, key_types(cls))
         data = cls(name, **given)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from datasets_scripts.encoding import make_features
+from datasets_scripts.hub import show_progress
 from modeling_minbert import unknown
 
 from .tokens import TokenizedDocuments, store_tables
@@ -166,6 +167,16 @@ def draw_order(seed: str, count: int) -> NDArray[np.int64]:
     """Shuffle the numbers from 0 to ``count - 1``, (count,), int64."""
     rng = np.random.default_rng(random.Random(seed).getrandbits(64))
     return rng.permutation(count)
+
+
+def _to_tables(rows: Iterator[PlannedRow]) -> Iterator[pa.Table]:
+    while part := list(islice(rows, ROWS_IN_MEMORY)):
+        columns = {
+            "pieces": [list(chain.from_iterable(row.pieces)) for row in part],
+            "length": [1 + sum(p.last - p.first + 1 for p in row.pieces) for row in part],
+            "is_random": [row.is_random for row in part],
+        }
+        yield pa.table(columns, schema=FEATURES.arrow_schema)
 
 
 class _Plan(NamedTuple):
@@ -313,9 +324,9 @@ class TextRows:
         if number in self._plans:
             return self._plans[number]
         options = (self.packing, self.room, self.seed, self.short_seq_prob, self.balanced_pairs)
-        rows = store_tables(
-            self._plan(number), FEATURES, "plan", (self._fingerprint, *options, number)
-        )
+        planned = show_progress(self._plan(number), f"plan pass {number}", self._rows)
+        key = (self._fingerprint, *options, number)
+        rows = store_tables(_to_tables(planned), FEATURES, "plan", key)
         surplus = max(0, len(rows) - (self._rows or len(rows)))
         order = draw_order(f"{self.seed} {number} rows", len(rows) if surplus else 0)
         dropped = np.sort(order[len(order) - surplus :])
@@ -326,15 +337,14 @@ class TextRows:
             shutil.rmtree(Path(old.rows.cache_files[0]["filename"]).parent, ignore_errors=True)
         return plan
 
-    def _plan(self, number: int) -> Iterator[pa.Table]:
-        """Plan the rows of a pass, as tables."""
+    def _plan(self, number: int) -> Iterator[PlannedRow]:
         documents = len(self.documents)
         order: Iterable[int] = range(documents)
         if self.packing == "full_sentences" or self.balanced_pairs:
             # in the order of the text, a surplus in its last documents could not be compensated
             order = map(int, draw_order(f"{self.seed} {number} order", documents))
         if self.has_pairs:
-            rows = plan_pairs(
+            return plan_pairs(
                 self.documents.offsets,
                 order,
                 documents=documents,
@@ -343,18 +353,10 @@ class TextRows:
                 seed=f"{self.seed} {number}",
                 is_balanced=self.balanced_pairs,
             )
-        else:
-            is_across = self.packing == "full_sentences"
-            rows = pack_sentences(
-                self.documents.offsets, order, max_tokens=self.room, is_across=is_across
-            )
-        while part := list(islice(rows, ROWS_IN_MEMORY)):
-            columns = {
-                "pieces": [list(chain.from_iterable(row.pieces)) for row in part],
-                "length": [1 + sum(p.last - p.first + 1 for p in row.pieces) for row in part],
-                "is_random": [row.is_random for row in part],
-            }
-            yield pa.table(columns, schema=FEATURES.arrow_schema)
+        is_across = self.packing == "full_sentences"
+        return pack_sentences(
+            self.documents.offsets, order, max_tokens=self.room, is_across=is_across
+        )
 
     def _check_pairs(self, name: str) -> None:
         """Reject pairs that are useless for training, and warn about poor ones."""

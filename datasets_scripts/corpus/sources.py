@@ -58,7 +58,6 @@ class Source:
     data: CorpusData
     name: str  # for messages
     key: str  # identifies them in the cache
-    size: int | None  # approximate bytes; None if unknown
     files: tuple[str, ...] = ()
     rows: Any = None  # of a dataset without files: mappings that can be read repeatedly
     commit: str | None = None  # of a dataset on the Hub
@@ -143,7 +142,6 @@ def find_sources(data: CorpusData, cache_dir: str | Path | None) -> dict[str, So
             data,
             name=f"{data.dataset}:{split}",
             key=hashlib.sha256(joined).hexdigest(),
-            size=len(joined),
             rows=[{data.text_column: text} for text in split_texts],
         )
     return sources
@@ -174,16 +172,13 @@ def _find_file_sources(data: CorpusData) -> dict[str, Source]:
     files = {split: _find_files(data, names) for split, names in patterns.items() if names}
     paths = [path for split_paths in files.values() for path in split_paths]
     plain = [find_suffix(path) in PLAIN_SUFFIXES for path in paths]
-    if all(plain) and data.text_column != CorpusData.text_column:
-        raise ValueError(
-            f"{data.where}: text_column={data.text_column!r} has no effect on plain text, which "
-            "has no columns; remove it"
-        )
-    if not any(plain) and data.documents != CorpusData.documents:
-        raise ValueError(
-            f"{data.where}: documents={data.documents!r} has no effect on {paths[0]}, where "
-            "every row is a document; remove it"
-        )
+    for key, is_used in (("text_column", not all(plain)), ("documents", any(plain))):
+        value = getattr(data, key)
+        if not is_used and value != getattr(CorpusData, key):
+            raise ValueError(
+                f"{data.where}: {key}={value!r} has no effect on {paths[0]}; text has no columns, "
+                "and a row of a table or of JSON is a document"
+            )
     sources = {}
     for split, paths in files.items():
         stats = [Path(path).stat() for path in paths]
@@ -192,7 +187,6 @@ def _find_file_sources(data: CorpusData) -> dict[str, Source]:
             data,
             name=paths[0] if len(paths) == 1 else ", ".join(patterns[split] or ()),
             key=repr((paths, stamps, data.documents, data.text_column)),
-            size=sum(size for size, _ in stamps),
             files=tuple(paths),
         )
     return sources
@@ -202,11 +196,6 @@ def _find_files(data: CorpusData, patterns: Sequence[str]) -> list[str]:
     """List the files that match some patterns, without duplicates, and check them."""
     paths: dict[Path, str] = {}
     for pattern in patterns:
-        if Path(pattern).is_dir():
-            raise ValueError(
-                f"{data.where}: {pattern} is a folder; name its files, such as "
-                f"{Path(pattern) / '*.txt'}"
-            )
         matching = [pattern]
         if glob.has_magic(pattern) and not Path(pattern).is_file():
             # Path.glob rejects absolute patterns
@@ -252,7 +241,6 @@ def _find_hub_sources(data: CorpusData, cache_dir: str | Path | None) -> dict[st
             data,
             name=f"{hub_id}:{hub_split}",
             key=f"{builder.cache_dir} {hub_split} {column}",
-            size=None if data.streaming else rows.data.nbytes,
             rows=rows.select_columns([column]),
             commit=find_commit(hub_id, builder),
         )

@@ -20,7 +20,13 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
 from datasets_scripts.encoding import make_features
-from datasets_scripts.hub import digest_text, hash_sources, progress_bars, readable_hub
+from datasets_scripts.hub import (
+    digest_text,
+    hash_sources,
+    progress_bars,
+    readable_hub,
+    show_progress,
+)
 from datasets_scripts.reading import InvalidRow, check_invalid_fraction, log_invalid_rows
 
 from .corpus_data import CorpusData
@@ -28,7 +34,6 @@ from .sources import Document, Source, find_all_sources, held_out, split_sentenc
 
 logger = logging.getLogger(__name__)
 
-LARGE_TEXT = 20_000_000  # bytes; smaller ones need no progress bar
 BATCH_DOCUMENTS = 1000
 BATCH_CHARACTERS = 1_000_000
 MAX_SMALL_VOCABULARY = 65_535  # tokens whose ids fit into two bytes
@@ -66,7 +71,6 @@ def store_tables(
     key: Any,
     *,
     cache_dir: str | Path | None = None,
-    is_large: bool = False,
 ) -> datasets.Dataset:
     """Write tables into the cache of `datasets`, or open those that are there.
 
@@ -77,12 +81,11 @@ def store_tables(
         name: What they are, a part of the name of the folder.
         key: All that determines them, with a ``repr`` that is always the same.
         cache_dir: The cache; None for the usual one.
-        is_large: Whether to show a progress bar.
     """
     digest = hashlib.sha256(f"{hash_sources()} {key!r}".encode()).hexdigest()
     options = {"cache_dir": cache_dir, "dataset_name": f"minbert_{name}", "hash": digest}
     builder = _Tables(tables, features=features, **options)
-    with progress_bars(shown=is_large):
+    with progress_bars(shown=False):
         try:
             builder.download_and_prepare()
         except DatasetGenerationError as error:
@@ -345,20 +348,24 @@ def _tokenize_source(
         line="int64",
         problem="string",
     )
+    documents = show_progress(source.read(), f"tokenize {source.name}")
     where = f"{data.where}: dataset {data.hub_id!r}"
     with readable_hub(where) if data.hub_id else nullcontext():
         return store_tables(
-            _tokenize(source, tokenizer, language, features.arrow_schema),
+            _tokenize(source.name, documents, tokenizer, language, features.arrow_schema),
             features,
             "text",
             (source.key, tokenizer.to_str(), language, data.max_documents, version("sentencex")),
             cache_dir=cache_dir,
-            is_large=source.size is None or source.size > LARGE_TEXT,
         )
 
 
 def _tokenize(
-    source: Source, tokenizer: Tokenizer, language: str | None, schema: pa.Schema
+    name: str,
+    documents: Iterator[Document],
+    tokenizer: Tokenizer,
+    language: str | None,
+    schema: pa.Schema,
 ) -> Iterator[pa.Table]:
     """Yield the documents of a source as tables.
 
@@ -366,23 +373,23 @@ def _tokenize(
     space. ``file``, ``line`` and ``problem`` are those of invalid documents.
     """
     is_empty = True
-    for batch in _batch(source.read()):
+    for batch in _batch(documents):
         is_empty = False
-        documents = [split_sentences(document.text, language) for document in batch]
-        sentences = list(chain.from_iterable(documents))
+        texts = [split_sentences(document.text, language) for document in batch]
+        sentences = list(chain.from_iterable(texts))
         # in parallel: reading and splitting take little time beside it
         encodings = iter(tokenizer.encode_batch_fast(sentences, add_special_tokens=False))
-        tokens = [[next(encodings).ids for _ in document] for document in documents]
+        tokens = [[next(encodings).ids for _ in text] for text in texts]
         columns = {
             "sentences": [list(filter(None, sentences)) for sentences in tokens],
-            "digest": np.array([digest_text("".join(text)) for text in documents], np.uint64),
+            "digest": np.array([digest_text("".join(text)) for text in texts], np.uint64),
             "file": [document.file if document.problem else None for document in batch],
             "line": [document.line if document.problem else None for document in batch],
             "problem": [document.problem or None for document in batch],
         }
         yield pa.table(columns, schema=schema)
     if is_empty:
-        raise ValueError(f"{source.name}: there are no documents; add some")
+        raise ValueError(f"{name}: there are no documents; add some")
 
 
 def _batch(documents: Iterable[Document]) -> Iterator[list[Document]]:

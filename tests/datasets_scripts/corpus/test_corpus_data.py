@@ -128,7 +128,7 @@ def test_only_data_of_the_hub_have_a_name_there(tmp_path):
 @pytest.mark.parametrize(
     ("name", "keys", "message"),
     [
-        ("a.txt", {"text_column": "body"}, "text_column='body' has no effect on plain text"),
+        ("a.txt", {"text_column": "body"}, "text_column='body' has no effect on .*a.txt"),
         ("a.jsonl", {"documents": "file"}, r"documents='file' has no effect on .*a.jsonl"),
     ],
 )

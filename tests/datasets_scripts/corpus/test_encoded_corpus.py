@@ -297,7 +297,7 @@ def test_a_text_without_documents_is_refused(tmp_path, tokenizer, text, message)
     [
         ({"train_file": "b.txt"}, FileNotFoundError, r"b\.txt: there is no such file"),
         ({"train_file": "b*.txt"}, FileNotFoundError, r"no file matches '.*b\*\.txt'; check the"),
-        ({"train_file": "folder"}, ValueError, r"is a folder; name its files, such as .*r/\*\.txt"),
+        ({"train_file": "folder"}, FileNotFoundError, "folder: there is no such file; check the"),
     ],
 )
 def test_files_that_cannot_be_meant_are_refused(tmp_path, tokenizer, keys, error, message):
