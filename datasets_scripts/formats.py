@@ -148,22 +148,8 @@ class TagFormat(RowFormat):
         files = [source.name for source in sources.values() if source.rows is None]
         conll = [path for path in files if find_suffix(path) not in RECORD_SUFFIXES]
         counted = replace(self, num_columns=count_columns(conll[0])) if conll else self
-        train, tags = sources["train"], set[str]()
-        plain = None
-        for record in train.read(counted):
-            for place, tag in enumerate(record.values.get("tags") or ()):
-                if plain is None and tag != OUTSIDE and not SPAN_TAG.match(tag):
-                    plain = (record.line_of(place), tag)
-                tags.add(tag)
-        scheme = self.scheme or ("spans" if plain is None else "plain")
-        # a part of speech with a hyphen, such as S-V, is no span
-        has_spans = self.scheme is None and any(map(re.compile("[BI]-.").match, tags))
-        if plain is not None and (has_spans or scheme == "spans"):
-            raise ValueError(
-                f"{train.name}:{plain[0]}: the tag {plain[1]!r} is not part of a span ('O', "
-                "'B-...', 'I-...', or one of E, S, L, U, M, W), but others are; correct it, or "
-                "declare scheme: plain if the tags are of single tokens"
-            )
+        train = sources["train"]
+        tags, scheme = counted.find_tags(train)
         names = self.labels or list_tags(tags, scheme)
         spans = [name for name in names if name != OUTSIDE]
         has_ends = any(name[:2] not in ("B-", "I-") for name in spans)
@@ -178,6 +164,25 @@ class TagFormat(RowFormat):
                 "columns of prediction files; rename it"
             )
         return replace(counted, scheme=scheme, tag_names=names)
+
+    def find_tags(self, train: RowSource) -> tuple[set[str], str]:
+        """Collect the tags of the training rows, and tell whether they are of spans."""
+        tags = set[str]()
+        plain = None  # the first tag that is not part of a span, and its line
+        for record in train.read(self):
+            for place, tag in enumerate(record.values.get("tags") or ()):
+                tags.add(tag)
+                if plain is None and tag != OUTSIDE and not SPAN_TAG.match(tag):
+                    plain = (record.line_of(place), tag)
+        # a part of speech with a hyphen, such as S-V, is no span
+        has_spans = self.scheme is None and any(map(re.compile("[BI]-.").match, tags))
+        if plain is not None and (has_spans or self.scheme == "spans"):
+            raise ValueError(
+                f"{train.name}:{plain[0]}: the tag {plain[1]!r} is not part of a span ('O', "
+                "'B-...', 'I-...', or one of E, S, L, U, M, W), but others are; correct it, or "
+                "declare scheme: plain if the tags are of single tokens"
+            )
+        return tags, self.scheme or ("spans" if plain is None else "plain")
 
     def read_texts(self, record: Record) -> tuple[list[str], str, str]:
         return [], "", record.problem
@@ -230,16 +235,10 @@ class TagFormat(RowFormat):
         word, tag = self._columns("tokens", "tags")
         words, tags = record.values.get(word), record.values.get(tag)
         document = record.values.get(self.document_column or "", record.line)
-        problem = ""
-        if not isinstance(words, list) or not words or not all(isinstance(x, str) for x in words):
-            problem = f"{word}={shorten(repr(words))}; expected a list of words"
-        elif tags is not None and not (isinstance(tags, list) and len(tags) == len(words)):
-            many = len(tags) if isinstance(tags, list) else shorten(repr(tags))
-            problem = f"{len(words)} words in {word!r}, but {many} tags in {tag!r}; every word "
-            problem += "needs one"
-        elif not isinstance(document, int):
-            problem = f"{self.document_column}={shorten(repr(document))}; expected the number of a "
-            problem += "document"
+        problem = _find_list_problem(word, words, tag, tags)
+        if not problem and not isinstance(document, int):
+            column = self.document_column
+            problem = f"{column}={shorten(repr(document))}; expected the number of a document"
         if problem:
             return replace(record, values={}, problem=problem)
         names = self.labels or ()
@@ -256,6 +255,15 @@ class TagFormat(RowFormat):
             f"unknown tag {shorten(tag)!r}; the tags of the training rows are {list_names(names)}; "
             "correct it, or list all tags as labels"
         )
+
+
+def _find_list_problem(word: str, words: object, tag: str, tags: object) -> str:
+    if not isinstance(words, list) or not words or not all(isinstance(x, str) for x in words):
+        return f"{word}={shorten(repr(words))}; expected a list of words"
+    if tags is None or (isinstance(tags, list) and len(tags) == len(words)):
+        return ""
+    many = len(tags) if isinstance(tags, list) else shorten(repr(tags))
+    return f"{len(words)} words in {word!r}, but {many} tags in {tag!r}; every word needs one"
 
 
 # Questions

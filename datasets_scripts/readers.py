@@ -199,14 +199,17 @@ class StrayQuotes:
     def add(self, first: int, values: Sequence[str]) -> None:
         """Look at the record that starts at a line."""
         last = first + sum(value.count("\n") for value in values)
-        if last == first and len(values) == self.width:
+        if last > first and self.width > 1:
+            self._suspect(first, last, values)
+        elif last == first and len(values) == self.width:
             self.count += 1
             for column, value in enumerate(values):
                 if len(value) <= LONGEST_VALUE and len(self.values[column]) <= FEW_VALUES:
                     self.values[column].add(value)
                 self.has_spaces[column] = self.has_spaces[column] or " " in value
-        if last == first or self.width == 1:
-            return
+
+    def _suspect(self, first: int, last: int, values: Sequence[str]) -> None:
+        """Keep a record if each line of a field has as many delimiters as a row."""
         if self.delimiter == "\t" and any("\t" in value for value in values if "\n" in value):
             self.suspects.append((first, last, {}))
             return

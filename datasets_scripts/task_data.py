@@ -218,7 +218,11 @@ def _fill_built_in(data: TaskData, given: Iterable[str], data_dir: str | Path | 
                 f"{row.files['train'][0]}"
             )
         return replace(data, hub_id=row.hub_id, **vars(row.hub_columns))
-    folder = Path(data.data_dir or data_dir or "")
+    return _find_files(data, row, Path(data.data_dir or data_dir or ""))
+
+
+def _find_files(data: TaskData, row: DatasetRow, folder: Path) -> TaskData:
+    """Add the official files of a built-in dataset; a test file may be missing."""
     paths: dict[str, Any] = {}
     for split, names in row.files.items():
         present = [name for name in names if (folder / name).is_file()]
@@ -247,14 +251,7 @@ def _fill_own(data: TaskData) -> TaskData:
                 f"{where}: {key}={getattr(data, key)!r} has no effect for {data.hub_id!r}, "
                 f"which is read from the Hub; remove {key}"
             )
-    if data.data_dir is not None:
-        folder = Path(data.data_dir)
-        paths = {key: getattr(data, key) for key in (*FILE_KEYS, "unlabeled_file")}
-        joined: dict[str, Any] = {
-            key: str(folder / path) for key, path in paths.items() if path is not None
-        }
-        extra = {split: str(folder / path) for split, path in (data.extra_files or {}).items()}
-        data = replace(data, **joined, extra_files=extra or None)
+    data = _join_folder(data)
     if data.problem_type is None:
         raise ValueError(f"{where}: problem_type is missing; known: {', '.join(ROW_FORMATS)}")
     if data.problem_type not in ROW_FORMATS:
@@ -264,6 +261,28 @@ def _fill_own(data: TaskData) -> TaskData:
         key: value for key, value in kind.default_keys.items() if getattr(data, key) is None
     }
     data = replace(data, **defaults)
+    _check_type(data, kind)
+    if data.hub_id is None:
+        _check_files(data, kind)
+    return data
+
+
+def _join_folder(data: TaskData) -> TaskData:
+    """Put the folder of the data before the paths of its files."""
+    if data.data_dir is None:
+        return data
+    folder = Path(data.data_dir)
+    paths = {key: getattr(data, key) for key in (*FILE_KEYS, "unlabeled_file")}
+    joined: dict[str, Any] = {
+        key: str(folder / path) for key, path in paths.items() if path is not None
+    }
+    extra = {split: str(folder / path) for split, path in (data.extra_files or {}).items()}
+    return replace(data, **joined, extra_files=extra or None)
+
+
+def _check_type(data: TaskData, kind: type[RowFormat]) -> None:
+    """Check that the keys are those of the problem type."""
+    where = data.where
     typed = {key for other in ROW_FORMATS.values() for key in other.own_keys}
     foreign = typed - set(kind.own_keys) | (OPTIONS.keys() - kind.options().keys())
     for key in sorted(foreign):
@@ -274,8 +293,6 @@ def _fill_own(data: TaskData) -> TaskData:
             raise ValueError(
                 f"{where}: {key} is missing; give {HINTS.get(key, 'the columns of your rows')}"
             )
-    if data.hub_id is None:
-        _check_files(data, kind)
     columns = data.text_columns or ()
     if len(columns) not in kind.text_counts:
         raise ValueError(
@@ -287,7 +304,6 @@ def _fill_own(data: TaskData) -> TaskData:
             f"{where}: problem_type {data.problem_type!r} needs at least two labels, got "
             f"{list(data.labels)}"
         )
-    return data
 
 
 def _check_files(data: TaskData, kind: type[RowFormat]) -> None:
