@@ -35,6 +35,7 @@ from transformers.utils.generic import ModelOutput
 
 from modeling_minbert import MinBertForMaskedLM, MinBertForMultiTask
 from trainers import FastTrainingArguments, FixedShapes, MultiTaskTrainer, Task, TaskCollator
+from trainers.data.rows import Joined
 
 from .block import Job, Meter
 from .flops import count_flops, measure_products
@@ -546,7 +547,19 @@ class MlmCollator:
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Collate a batch: padded (B, L), or packed (1, T) with offsets."""
-        batch = self.collator([{"task": TEXT, **row} for row in rows])
+        columns = [
+            np.concatenate([row[name] for row in rows]).astype(np.int64)
+            for name in ("input_ids", "token_type_ids", "labels")
+        ]
+        ids, segments, labels = columns
+        lengths, places = (
+            np.asarray([len(row["input_ids"]) for row in rows]),
+            np.zeros((2, len(rows))),
+        )
+        joined = Joined(
+            TEXT, len(rows), lengths, ids, segments, places.astype(np.int64), token_labels=labels
+        )
+        batch = self.collator(joined)
         # a model of one task has no task names and no filler rows
         return {name: values for name, values in batch.items() if name not in ("task", "num_rows")}
 

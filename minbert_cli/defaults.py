@@ -11,8 +11,7 @@ from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments, R
 from minbert_cli.checkpoints import ROW_LENGTH, choose_length
 from minbert_cli.recipe_tasks import learns_from_text
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from trainers import Choice, Task, TaskTraining
-from trainers.training.setup import find_shares
+from trainers import Choice
 
 # Learning rate times the width of the model: of BERT-base 5e-5, as in Devlin et al. 2019, appendix
 # A.3, and 2e-4 from new weights. The best rate of Adam goes with 1 / width (Yang et al. 2022).
@@ -45,7 +44,6 @@ class RunSize(NamedTuple):
     evaluation_rows: int  # of all tasks
     max_length: int  # of a row, in tokens
     has_head_weights: bool = True  # whether heads have weights, unlike a cosine
-    named: str = "training rows"  # what the rows of training are, in reasons
 
 
 def choose_for_finetuning(
@@ -66,29 +64,20 @@ def choose_for_finetuning(
         The chosen loss weights by task, which the model does not keep, and all choices.
     """
     config, tasks = model.config, arguments.tasks
-    counts = {name: len(splits["train"]) for name, splits in encoded.items()}
+    counts = [len(splits["train"]) for splits in encoded.values()]
     lengths = [choose_length(arguments, config)]
-    is_repeated = False
     for name, splits in encoded.items():
-        spec, wanted = config.task(name), tasks[name].get("oversample")
-        if spec.has_windows:  # rows of several windows are as long as all of them
+        if config.task(name).has_windows:  # rows of several windows are as long as all of them
             lengths.append(max(splits["train"]["length"]))
-        if wanted is not None:
-            training = TaskTraining(oversample=wanted)
-            task = Task(name, spec.problem_type, splits["train"], training=training)
-            shares = find_shares(task, task.make_problem(spec))
-            counts[name] = len(splits["train"]) if shares is None else shares.plan().size
-            is_repeated |= counts[name] != len(splits["train"])
     size = RunSize(
         width=config.hidden_size,
         is_new=arguments.model_name_or_path is None,
         # a number of steps stands for about one pass over the largest task
-        rows=(min if arguments.steps_per_epoch == "shortest" else max)(counts.values()),
+        rows=(min if arguments.steps_per_epoch == "shortest" else max)(counts),
         tasks=len(counts),
         evaluation_rows=sum(len(splits["validation"]) for splits in encoded.values()),
         max_length=max(lengths),
         has_head_weights=bool(list(model.heads.parameters())),
-        named="training rows with repetitions" if is_repeated else "training rows",
     )
     choices = describe_length(arguments, config)
     choices += choose_arguments(args, size) + choose_head_rate(arguments, args, size)
@@ -102,7 +91,7 @@ def choose_arguments(args: ProgramTrainingArguments, size: RunSize) -> list[Choi
     kind, product = ("new", NEW_RATE) if size.is_new else ("pretrained", PRETRAINED_RATE)
     rate = float(f"{product / size.width:.1e}")
     count = next(count for most, count in BATCH_SIZES if size.rows <= most)
-    reason = rows = f"{size.rows:,} {size.named}"
+    reason = rows = f"{size.rows:,} training rows"
     most = max(1, LONG_BATCH_SIZE * WINDOW // max(size.max_length, WINDOW))
     if size.max_length > LONG and count > most:
         count, reason = most, f"rows of up to {size.max_length:,} tokens"

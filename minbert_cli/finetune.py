@@ -245,7 +245,7 @@ def encode_rows(
             tokenizer,
             options,
             validation_share=task.data.validation_share,
-            is_weighed="class_weights" in task.head or task.training.oversample is not None,
+            is_weighed="class_weights" in task.head,
         )
     return encoded, notes
 

@@ -22,7 +22,7 @@ from minbert_cli.recipe import check_types, split_keys
 from minbert_cli.teachers import Teacher, parse_teachers
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask
 from modeling_minbert.heads import Pretrained
-from modeling_minbert.losses import BALANCED, WEIGHTS
+from modeling_minbert.losses import WEIGHTS
 from modeling_minbert.tasks import parse_task
 from trainers import (
     PROBLEMS,
@@ -75,19 +75,6 @@ class RecipeTask:
         task_data = TaskData.from_recipe(name, data, data_dir)
         kind = str(task_data.problem_type)
         PROBLEMS[kind](name, metrics=task_data.metrics or ())  # checks them
-        with _name_task(name):
-            task_training.check_type(kind)
-            wanted = task_training.oversample
-            if wanted is not None and head.get("class_weights") == BALANCED:
-                raise ValueError(
-                    f"class_weights={BALANCED!r} and oversample={wanted!r} would balance the "
-                    "classes twice: leave one out, or give class_weights as numbers"
-                )
-            if wanted is not None and task_data.unlabeled_file is not None:
-                raise ValueError(
-                    f"oversample={wanted!r} repeats rows by their class, but those of "
-                    "unlabeled_file have none: leave one out, or give class_weights"
-                )
         teachers = parse_teachers(f"task {name!r}", taught["teacher"]) if taught else None
         return cls(task_data, own, task_training, teachers)
 
@@ -168,7 +155,6 @@ class RecipeText:
             arguments = TextArguments(**{"corpus": {}, **text})
             arguments.check_unused(kind)
             task_training = TaskTraining(**training)
-            task_training.check_type(kind)
         corpora = {
             corpus: CorpusData.from_recipe(corpus, keys, data_dir)
             for corpus, keys in arguments.corpus.items()

@@ -81,7 +81,7 @@ class MinBertTask:
         predicts_next_sentence: Whether the task needs the next-sentence head.
         answers_questions: Whether predictions are answers from texts.
         offers_choices: Whether rows have a list of choices, one of which is predicted.
-        has_classes: Whether every row has one class, by which rows can be drawn and repeated.
+        has_classes: Whether every row has one class, by which rows can be drawn.
         hub_type: What transformers' pipelines call the type; None if there is no pipeline.
         extra_targets: Keyword arguments of `forward` that only this type of task takes.
         single_task_model: Name of the model class with this head alone; None if there is none.

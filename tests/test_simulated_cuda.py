@@ -19,7 +19,7 @@ from tests import small_run
 from tests.problem_examples import EXAMPLES
 from tests.simulated_cuda import CudaTensor, simulated_cuda, use_cuda
 from tests.trainers import tiny
-from trainers import FixedShapes, MethodArguments, Mixed, MultiTaskTrainer, TaskCollator
+from trainers import FixedShapes, MethodArguments, Mixed, MultiTaskTrainer
 from trainers.methods import regularization
 from trainers.reports import page as evidence
 
@@ -130,9 +130,8 @@ def test_attention_equals_the_cpu(dtype, select):
 @pytest.mark.parametrize("layout", ["padded", "packed", "fixed shapes"])
 def test_losses_and_gradients_equal_the_cpu(task, layout):
     shapes = FixedShapes({task: 60}) if layout == "fixed shapes" else None
-    collator = TaskCollator(0, packed=layout != "padded", fixed_shapes=shapes)
-    rows = [{"task": task, **row} for row in tiny.make_rows(task, 5)]
-    batch = collator([{name: row[name] for name in row if name != "id"} for row in rows])
+    packed = layout != "padded"
+    batch = tiny.collate(task, tiny.make_rows(task, 5), packed=packed, fixed_shapes=shapes)
     batch.pop("num_rows", None)
     results = []
     for device in ("cpu", "cuda"):
@@ -154,8 +153,7 @@ def test_losses_and_gradients_equal_the_cpu(task, layout):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_near_the_cpu(dtype):
-    rows = [{"task": "moods", **row} for row in tiny.make_rows("moods", 5)]
-    batch = TaskCollator(0, packed=True)(rows)
+    batch = tiny.collate("moods", tiny.make_rows("moods", 5), packed=True)
     expected = tiny.make_model(**SIZES)(**batch).logits
     model = tiny.make_model(**SIZES).to("cuda", dtype)
     outputs = model(**move(batch))

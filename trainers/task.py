@@ -4,13 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from datasets_scripts.checking import Count, check_fields, check_value, number, whole_number
+from datasets_scripts.checking import check_fields, number, whole_number
 from modeling_minbert import TASKS, MinBertTask
 from modeling_minbert.heads import ProblemType
 from trainers.data.dataset import Rows
-from trainers.data.given_rows import read_rows, to_dataset
+from trainers.data.given_rows import read_rows
 from trainers.data.masking import Masking
-from trainers.data.sampling.streams import Oversample, check_oversample
 from trainers.problems import PROBLEMS, make_problems
 from trainers.problems.base import Problem
 
@@ -39,9 +38,6 @@ class TaskTraining:
             count in aggregates over tasks.
         regularize: Whether ``r_drop`` and ``smart`` apply to this task; without them its steps are
             plain and cost accordingly.
-        oversample: ``balanced`` to repeat rows so that all classes are equally frequent, or the
-            share of each class in a pass over the rows, by its name or number; None leaves the rows
-            as they are. For tasks whose rows have one class each.
 
     Raises:
         ValueError: If a value has the wrong type or is out of range, or both sizes are given.
@@ -52,24 +48,13 @@ class TaskTraining:
     loss_weight: Weight = 1.0
     auxiliary: bool = False
     regularize: bool = True
-    oversample: Oversample | None = None
 
     def __post_init__(self) -> None:
-        check_oversample(self.oversample)
         check_fields(self)
         if self.batch_size is not None and self.max_tokens_per_batch is not None:
             raise ValueError(
                 f"batch_size={self.batch_size} and max_tokens_per_batch="
                 f"{self.max_tokens_per_batch}; give one of them"
-            )
-
-    def check_type(self, problem_type: str) -> None:
-        """Raise ValueError if a value does not suit tasks of a problem type."""
-        if self.oversample is not None and not TASKS[problem_type].has_classes:
-            types = ", ".join(name for name, kind in TASKS.items() if kind.has_classes)
-            raise ValueError(
-                f"oversample={self.oversample!r} repeats rows by their class, in tasks of the "
-                f"types {types}; leave it out of a {problem_type} task"
             )
 
 
@@ -127,7 +112,6 @@ class Task:
         for split, title in (("train", "training"), ("evaluation", "validation")):
             rows = self.read_rows(title, getattr(self, split))
             object.__setattr__(self, split, rows)  # the class is frozen
-        self.training.check_type(self.problem_type)
         if TASKS[self.problem_type].predicts_masked_tokens and self.masking is None:
             raise ValueError(
                 f"task {self.name!r} of problem_type {self.problem_type!r} predicts masked tokens: "
@@ -142,8 +126,6 @@ class Task:
         train: Any = None,
         validation: Any = None,
         *,
-        max_train_samples: int | None = None,
-        max_eval_samples: int | None = None,
         metrics: Sequence[str] = (),
         masking: Masking | None = None,
         **training: Any,
@@ -157,13 +139,8 @@ class Task:
                 them, a list of such rows, a frame of pandas, the columns that a tokenizer returns,
                 or a torch dataset. A column ``label`` is used as ``labels``; without
                 ``token_type_ids`` they are 0; tokens whose ``attention_mask`` is 0 are padding, and
-                left out. The rows of an iterable dataset,
-                or of any other iterable, are read once and kept in memory, since order and shares
-                of the tasks depend on their number. To resume a run it must yield the same rows.
+                left out.
             validation: Rows to evaluate, of the same kinds.
-            max_train_samples: Most rows to read of ``train``, from its start; None for all, of
-                which an iterable may have 1,000,000.
-            max_eval_samples: The same for ``validation``.
             metrics: Headline metrics.
             masking: Chooses the tokens to predict.
             **training: Fields of ``TaskTraining``, such as ``batch_size=16``.
@@ -172,14 +149,6 @@ class Task:
             TypeError: If they are not rows, or are a mapping of splits.
             ValueError: If a column is missing, or a value is refused; see ``Task``.
         """
-        limits = ("max_train_samples", max_train_samples), ("max_eval_samples", max_eval_samples)
-        given = ("training", train), ("validation", validation)
-        for limit in limits:
-            check_value("", *limit, Count | None)
-        train, validation = (
-            to_dataset(f"the {title} set of task {name!r}", rows, *limit)
-            for (title, rows), limit in zip(given, limits, strict=True)
-        )
         settings = TaskTraining(**training)
         return cls(name, problem_type, train, validation, settings, metrics, masking)
 
@@ -215,5 +184,4 @@ class Task:
 
 def find_rows(tasks: Iterable[Task], split: str = "train") -> dict[str, Rows]:
     """Return the rows of all tasks that have any, ``train`` or ``evaluation``, by name."""
-    rows = {task.name: getattr(task, split) for task in tasks}
-    return {name: own for name, own in rows.items() if own is not None}
+    return {task.name: getattr(task, split) for task in tasks if getattr(task, split) is not None}

@@ -153,7 +153,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "threshold_for": {"tasks.pairs.threshold_for": {"precision": 0.5}},
     "label_smoothing_factor": {"label_smoothing_factor": 0.1},
     "class_weights": {"tasks.moods.class_weights": "balanced"},
-    "oversample": {"tasks.moods.oversample": {"good": 0.3, "bad": 0.7}},
     "loss_weight": {"tasks.moods.loss_weight": 3.0},
     "proportional": {"task_sampling": "proportional"},
     "uniform": {"task_sampling": "uniform"},

@@ -149,8 +149,6 @@ RECIPES: list[dict[str, Any]] = [
     {"tasks.moods.truncation": "windows", "tasks.moods.window_overlap": 40},
     {"tasks.moods.max_length": 7},
     {"tasks.moods.max_length": 33},
-    {"tasks.moods.oversample": {"good": 0.3}},
-    {"tasks.moods.oversample": "equal"},
     {"tasks.moods.max_train_samples": 0},
     {"tasks.moods.max_train_samples": 5, "tasks.moods.max_train_samples_per_class": 3},
     {"tasks.moods.max_train_samples_per_class": "equal"},

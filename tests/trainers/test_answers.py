@@ -126,13 +126,9 @@ def test_a_batch_has_the_places_of_its_answers(windows, packed):
     rows = TaskDataset({"qa": windows.select([3, 1, 2])}).__getitems__([0, 2, 1])
 
     batch = TaskCollator(0, packed=packed)(rows)
-    slowly = TaskCollator(0, packed=packed)(list(rows))
 
     assert batch["labels"].tolist() == [[2, 2], [3, 5], [0, 0]]
     assert batch["labels"].dtype == torch.int64
-    assert {name: str(value) for name, value in batch.items()} == {
-        name: str(value) for name, value in slowly.items()
-    }
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -6,36 +6,21 @@ import torch
 from transformers import DataCollatorWithFlattening
 from transformers.trainer_pt_utils import find_batch_size
 
-from tests.trainers.tiny import make_rows
-from trainers import FixedShapes, TaskCollator
+from tests.trainers.tiny import collate, make_rows
+from trainers import FixedShapes, Task, TaskCollator
 
 SINGLE = [
-    {"task": "a", "input_ids": [5, 6, 7], "token_type_ids": [0, 0, 1], "labels": 2},
-    {"task": "a", "input_ids": [8], "token_type_ids": [0], "labels": 0},
+    {"input_ids": [5, 6, 7], "token_type_ids": [0, 0, 1], "labels": 2},
+    {"input_ids": [8], "token_type_ids": [0], "labels": 0},
 ]
 SEPARATE = [
-    {
-        "task": "b",
-        "input_ids": [[5, 6, 7], [8]],
-        "token_type_ids": [[0, 0, 0], [0]],
-        "labels": 2.5,
-    },
-    {"task": "b", "input_ids": [[9], [4, 3]], "token_type_ids": [[0], [0, 0]], "labels": 1.0},
+    {"input_ids": [[5, 6, 7], [8]], "token_type_ids": [[0, 0, 0], [0]], "labels": 2.5},
+    {"input_ids": [[9], [4, 3]], "token_type_ids": [[0], [0, 0]], "labels": 1.0},
 ]
-
-
-def without_labels(rows):
-    return [{key: value for key, value in row.items() if key != "labels"} for row in rows]
-
-
-def rows_of(task, count):
-    return [
-        {"task": task, **row} for row in make_rows(task, count).remove_columns(["id", "length"])
-    ]
 
 
 def test_single_sequences_are_padded_to_the_longest():
-    batch = TaskCollator(pad_token_id=1)(SINGLE)
+    batch = collate("a", SINGLE, padding=1)
 
     assert batch["task"] == "a"
     assert batch["input_ids"].tolist() == [[5, 6, 7], [8, 1, 1]]
@@ -46,7 +31,7 @@ def test_single_sequences_are_padded_to_the_longest():
 
 
 def test_separate_pairs_get_an_extra_dimension():
-    batch = TaskCollator(pad_token_id=0)(SEPARATE)
+    batch = collate("b", SEPARATE)
 
     assert batch["input_ids"].tolist() == [[[5, 6, 7], [8, 0, 0]], [[9, 0, 0], [4, 3, 0]]]
     assert batch["attention_mask"].tolist() == [[[1, 1, 1], [1, 0, 0]], [[1, 0, 0], [1, 1, 0]]]
@@ -55,15 +40,8 @@ def test_separate_pairs_get_an_extra_dimension():
     assert batch["labels"].tolist() == [2.5, 1.0]
 
 
-@pytest.mark.parametrize("kind", [float, np.float32, torch.tensor])
-def test_scores_keep_their_fraction(kind):
-    rows = [{**row, "labels": kind(row["labels"])} for row in SEPARATE]
-
-    assert TaskCollator(pad_token_id=0)(rows)["labels"].tolist() == [2.5, 1.0]
-
-
 def test_packed_sequences_stand_in_one_row():
-    batch = TaskCollator(pad_token_id=1, packed=True)(SINGLE)
+    batch = collate("a", SINGLE, padding=1, packed=True)
 
     assert list(batch)[:2] == ["task", "labels"]
     assert batch["input_ids"].tolist() == [[5, 6, 7, 8]]
@@ -77,7 +55,7 @@ def test_packed_sequences_stand_in_one_row():
 
 
 def test_both_sentences_of_a_packed_pair_follow_each_other():
-    batch = TaskCollator(pad_token_id=0, packed=True)(SEPARATE)
+    batch = collate("b", SEPARATE, packed=True)
 
     assert batch["input_ids"].tolist() == [[5, 6, 7, 8, 9, 4, 3]]
     assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 0, 0, 1]]
@@ -86,12 +64,12 @@ def test_both_sentences_of_a_packed_pair_follow_each_other():
 
 
 def test_packed_batches_have_the_names_and_values_of_transformers():
-    rows = rows_of("moods", 9)
+    rows = make_rows("moods", 9)
     theirs = DataCollatorWithFlattening(return_flash_attn_kwargs=True)(
         [{"input_ids": row["input_ids"]} for row in rows]
     )
 
-    ours = TaskCollator(pad_token_id=0, packed=True)(rows)
+    ours = collate("moods", rows, packed=True)
 
     for name in ("input_ids", "position_ids", "cu_seq_lens_q"):
         assert torch.equal(ours[name], theirs[name])
@@ -102,18 +80,7 @@ def test_packed_batches_have_the_names_and_values_of_transformers():
 @pytest.mark.parametrize("options", [{}, {"packed": True}])
 @pytest.mark.parametrize("rows", [SINGLE, SEPARATE])
 def test_the_size_of_a_batch_is_its_number_of_rows(options, rows):
-    assert find_batch_size(TaskCollator(0, **options)(rows)) == 2
-
-
-@pytest.mark.parametrize("options", [{}, {"packed": True}])
-def test_rows_without_labels_give_a_batch_without_labels(options):
-    assert "labels" not in TaskCollator(0, **options)(without_labels(SINGLE))
-
-
-@pytest.mark.parametrize("options", [{}, {"packed": True}])
-def test_a_batch_of_two_tasks_is_refused(options):
-    with pytest.raises(ValueError, match=r"a batch mixes the tasks \['a', 'b'\]"):
-        TaskCollator(0, **options)([SINGLE[0], SEPARATE[0]])
+    assert find_batch_size(collate("a", rows, **options)) == 2
 
 
 def test_fixed_shapes_are_for_packed_batches():
@@ -124,12 +91,13 @@ def test_fixed_shapes_are_for_packed_batches():
 @pytest.mark.parametrize("labelled", [True, False])
 @pytest.mark.parametrize("task", ["moods", "scores"])
 def test_fillers_come_after_the_real_rows(task, labelled):
-    rows = rows_of(task, 5)
-    rows = rows if labelled else without_labels(rows)
-    plain = TaskCollator(9, packed=True)(rows)
+    rows = make_rows(task, 5)
+    rows = rows if labelled else rows.remove_columns("labels")
+    plain = collate(task, rows, padding=9, packed=True)
     per_row = 2 if task == "scores" else 1
 
-    batch = TaskCollator(9, packed=True, fixed_shapes=FixedShapes({task: 200}))(rows)
+    shapes = FixedShapes({task: 200})
+    batch = collate(task, rows, padding=9, packed=True, fixed_shapes=shapes)
 
     tokens, count = plain["input_ids"].shape[1], 5 * per_row
     starts, positions = batch["cu_seq_lens_q"], batch["position_ids"][0]
@@ -201,8 +169,9 @@ def test_there_is_room_for_all_rows_and_fillers_of_one_token_or_more(per_row):
 @pytest.mark.parametrize("packed", [False, True])
 def test_several_scores_of_a_row_are_no_labels_of_its_tokens(rows, packed):
     labels = [0.0, 1.0, 1.0][: len(rows[0]["input_ids"])]
+    task = Task("a", "multi_label_classification", [{**rows[0], "labels": labels}])
 
-    batch = TaskCollator(pad_token_id=0, packed=packed)([{**rows[0], "labels": labels}])
+    batch = collate("a", task.train, packed=packed)
 
     assert batch["labels"].tolist() == [labels]
     assert "label_positions" not in batch

@@ -224,38 +224,6 @@ def test_it_comes_before_methods_of_several_passes(make_trainer, other):
         train(make_trainer, other, teach())
 
 
-def test_the_collator_of_a_user_gets_the_teacher(make_trainer):
-    def pad(rows):
-        longest = max(len(row["input_ids"]) for row in rows)
-        ids = [row["input_ids"] + [0] * (longest - len(row["input_ids"])) for row in rows]
-        batch = {
-            "input_ids": torch.tensor(ids),
-            "labels": torch.tensor([r["labels"] for r in rows]),
-        }
-        batch["attention_mask"] = (batch["input_ids"] > 0).long()
-        return batch
-
-    def pad_all(rows):
-        if TEACHER not in rows[0]:
-            return pad(rows)
-        return pad(rows) | {TEACHER: torch.tensor([row[TEACHER] for row in rows])}
-
-    tasks = tiny.make_tasks()[:1]
-    ours, theirs = (
-        train(
-            make_trainer,
-            Distillation({"moods": draw("moods")}),
-            own={"tasks": tasks, "data_collator": collator},
-        )
-        for collator in (TaskCollator(0), pad_all)
-    )
-    assert_close(theirs.model.state_dict(), ours.model.state_dict())
-    assert "eval_moods_accuracy" in theirs.evaluate()
-    own = {"tasks": tasks, "data_collator": pad}
-    with pytest.raises(ValueError, match="returned no tensor 'teacher_logits', but input_ids"):
-        train(make_trainer, Distillation({"moods": draw("moods")}), own=own)
-
-
 def make_token_batch(names, packed, fixed=False, labels_by_token=True):
     """Batch all rows of a task about tokens whose teacher's value is the id of the token."""
     rows = tiny.make_rows("moods", 8)

@@ -93,22 +93,6 @@ def test_tokens_of_all_tasks_are_counted(make_trainer):
     assert count(MIXED, 2) == count({"steps_per_epoch": 6}, 6)
 
 
-def test_the_collator_of_a_user_gets_one_task_at_a_time(make_trainer):
-    def collate(rows, task):
-        return ours([{"task": task, **row} for row in rows])
-
-    ours = make_trainer().data_collator
-    batches, expected = (
-        [list_batches(inputs) for inputs in make_trainer(own=own).get_train_dataloader()]
-        for own in (MIXED | {"data_collator": collate}, MIXED)
-    )
-
-    assert [len(step) for step in batches] == [len(step) for step in expected] == [3] * 4
-    for step, other in zip(batches, expected, strict=True):
-        for batch, same in zip(step, other, strict=True):
-            assert torch.equal(batch["input_ids"], same["input_ids"])
-
-
 def weights(trainer):
     return {name: value.clone() for name, value in trainer.model.state_dict().items()}
 

@@ -12,6 +12,7 @@ from tests.trainers.tiny import (
     PROBLEM_TYPES,
     SIZES,
     change_task,
+    collate,
     make_model,
     make_rows,
     make_tasks,
@@ -98,17 +99,16 @@ def test_the_batch_size_of_a_task_defaults_to_the_run(make_trainer):
         "tasks": make_tasks(moods={"batch_size": 7}, pairs={"max_tokens_per_batch": 50}),
         "max_tokens_per_batch": 60,
         "steps_per_epoch": 9,
-        "data_collator": lambda rows: {"labels": torch.zeros(len(rows)), "rows": rows},
     }
     trainer = make_trainer(own=own)
 
     assert trainer.train_sampler.batch_sizes == {"moods": 7}
     assert trainer.train_sampler.token_budgets == {"pairs": 50, "scores": 60}
     batches = list(trainer.get_train_dataloader())[:3]
-    moods, pairs, scores = (batch["rows"] for batch in batches)
-    assert len(moods) == 7
-    assert 35 < sum(len(row["input_ids"]) for row in pairs) <= 50
-    assert 45 < sum(len(ids) for row in scores for ids in row["input_ids"]) <= 60
+    moods, pairs, scores = batches
+    assert len(moods["labels"]) == 7
+    assert 35 < pairs["input_ids"].numel() <= 50
+    assert 45 < scores["input_ids"].numel() <= 60
 
 
 def test_a_row_above_the_budget_is_refused_before_training(make_trainer):
@@ -204,8 +204,8 @@ def test_logits_come_in_the_order_of_the_rows(make_trainer, task, labelled):
     logits = trainer.predict_task(task, given)
 
     single = [
-        trainer.model(**trainer.data_collator([{"task": task, **row}])).logits[0]
-        for row in given.select_columns(["input_ids", "token_type_ids"])
+        trainer.model(**collate(task, rows.remove_columns("labels"), [row])).logits[0]
+        for row in range(11)
     ]
     torch.testing.assert_close(torch.from_numpy(logits), torch.stack(single).detach())
 
@@ -472,6 +472,17 @@ def test_training_rows_are_needed(make_trainer, train_rows, change, message):
 
     with pytest.raises(ValueError, match=message):
         make_trainer(own={"tasks": change_task("pairs", train=rows)})
+
+
+@pytest.mark.parametrize("name", ["train_dataset", "eval_dataset", "model_init"])
+def test_what_a_task_or_the_user_does_is_refused(make_trainer, name):
+    with pytest.raises(ValueError, match=f"{name}: "):
+        make_trainer(own={name: make_rows("moods", 3)})
+
+
+def test_a_search_is_refused(make_trainer):
+    with pytest.raises(NotImplementedError, match="minbert experiments"):
+        make_trainer().hyperparameter_search(n_trials=2)
 
 
 def test_training_without_training_data_is_refused(make_trainer):

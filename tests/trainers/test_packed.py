@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import TrainingArguments
+from transformers import DataCollatorWithFlattening, TrainingArguments
 
 from tests.trainers.tiny import PROBLEM_TYPES, SIZES, make_model, make_rows
 from trainers import FixedShapes, TaskCollator
@@ -81,7 +81,7 @@ def choose(tmp_path, model=None, devices=0, **options):
     """Let the run choose its collator."""
     args = TrainingArguments(str(tmp_path), use_cpu=True, **options)
     args._n_gpu = devices
-    return make_collator(model or make_model(), args, None, {}, {}, None)
+    return make_collator(model or make_model(), args, None, {}, None)
 
 
 def test_a_model_that_takes_packed_batches_gets_them(make_trainer):
@@ -108,8 +108,10 @@ def test_a_compiled_model_gets_fixed_shapes(make_trainer):
     assert most["scores"] == sum(longest["scores"]) + 2 * 3  # the other sentence has three tokens
 
 
-def test_the_collator_of_the_user_stays(make_trainer):
-    assert make_trainer(own={"data_collator": list}).data_collator is list
+@pytest.mark.parametrize("collator", [list, DataCollatorWithFlattening()])
+def test_batches_of_others_are_refused(make_trainer, collator):
+    with pytest.raises(TypeError, match="batches are made by a TaskCollator"):
+        make_trainer(own={"data_collator": collator})
 
 
 @pytest.mark.parametrize(("attention", "packed"), [("sdpa", True), ("eager", False)])
@@ -118,4 +120,4 @@ def test_batches_are_packed_where_that_needs_no_mask_of_all_tokens(tmp_path, att
     model.set_attn_implementation(attention)
     args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
 
-    assert make_collator(model, args, None, {}, {}, None).packed is packed
+    assert make_collator(model, args, None, {}, None).packed is packed

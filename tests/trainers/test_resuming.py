@@ -1,7 +1,6 @@
 """The files of a killed run, and the start of the next one."""
 
 import errno
-import json
 import logging
 from pathlib import Path
 
@@ -23,14 +22,6 @@ def cut(path, size):
     path.write_bytes(path.read_bytes()[:size])
 
 
-def shard(folder, files):
-    """Rename the weights of a checkpoint to the only shard of an index that names ``files``."""
-    (folder / "checksums.json").unlink()
-    (folder / "model.safetensors").rename(folder / "one.safetensors")
-    index = folder / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": dict(enumerate(files))}))
-
-
 def test_the_newest_checkpoint_is_found(run):
     assert last_complete_checkpoint(run, 1) == str(run / "checkpoint-4")
 
@@ -47,20 +38,9 @@ def test_the_newest_checkpoint_is_found(run):
             lambda folder: cut(folder / "trainer_state.json", 50),
             "trainer_state.json cannot be read",
         ),
-        (lambda folder: cut(folder / "optimizer.pt", 1000), "optimizer.pt is truncated"),
-        (lambda folder: cut(folder / "rng_state.pth", 0), "rng_state.pth is truncated"),
-        (lambda folder: cut(folder / "model.safetensors", 5000), "model.safetensors is truncated"),
-        (lambda folder: cut(folder / "model.safetensors", 100), "model.safetensors is truncated"),
-        (lambda folder: cut(folder / "model.safetensors", 3), "model.safetensors is truncated"),
+        (lambda folder: cut(folder / "optimizer.pt", 1000), "optimizer.pt is damaged"),
+        (lambda folder: cut(folder / "model.safetensors", 5000), "model.safetensors is damaged"),
         (lambda folder: (folder / "rng_state_1.pth").touch(), "not written by 1 process"),
-        (
-            lambda folder: shard(folder, ["one.safetensors", "two.safetensors"]),
-            "two.safetensors is",
-        ),
-        (
-            lambda folder: shard(folder, []) or cut(folder / "model.safetensors.index.json", 5),
-            "index",
-        ),
     ],
 )
 def test_a_damaged_checkpoint_is_skipped_with_its_reason(run, damage, reason, caplog):
@@ -72,12 +52,6 @@ def test_a_damaged_checkpoint_is_skipped_with_its_reason(run, damage, reason, ca
     assert found == str(run / "checkpoint-2")
     assert f"skipping {run / 'checkpoint-4'}: " in caplog.text
     assert reason in caplog.text
-
-
-def test_weights_in_shards_are_complete(run):
-    shard(run / "checkpoint-4", ["one.safetensors", "one.safetensors"])
-
-    assert last_complete_checkpoint(run, 1) == str(run / "checkpoint-4")
 
 
 def test_steps_are_compared_as_numbers(run):
@@ -126,7 +100,8 @@ def test_damaged_checksums_are_named(run, content):
 
     problem = checkpoint_problem(run / "checkpoint-4", 1)
 
-    assert problem == "checksums.json cannot be read"
+    assert problem is not None
+    assert problem.startswith("checksums.json cannot be read")
 
 
 def test_a_checkpoint_that_was_killed_before_its_checksums_is_complete(run):

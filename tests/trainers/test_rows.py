@@ -5,12 +5,11 @@ import pickle
 import datasets
 import numpy as np
 import pytest
-import torch
 
 from tests.trainers.tiny import PROBLEM_TYPES, make_rows
-from trainers import FixedShapes, TaskCollator, TaskDataset
+from trainers import TaskDataset
 from trainers.data.dataset import count_tokens
-from trainers.data.rows import FlatRows, TaskBatch
+from trainers.data.rows import FlatRows
 
 TASKS = list(PROBLEM_TYPES)
 CHOICES = {
@@ -44,41 +43,22 @@ def test_rows_equal_the_dataset(rows_of, task, choice):
     rows = CHOICES[choice](rows_of(task))
     dataset = TaskDataset({task: rows})
 
-    expected = [
-        {"task": task, **row}
-        for row in rows.select_columns(["input_ids", "token_type_ids", "labels"])
-    ]
-    assert isinstance(dataset.__getitems__([0, 1]), TaskBatch)
-    assert [dataset[index] for index in range(len(dataset))] == expected
-    assert list(dataset.__getitems__([3, 1, 3])) == [expected[3], expected[1], expected[3]]
-    assert dataset.__getitems__(range(9))[2:4] == expected[2:4]
+    for indices in ([0, 1], [3, 1, 3], range(9), [len(rows) - 1]):
+        joined = dataset.__getitems__(list(indices))
+        chosen = [rows[index] for index in indices]
+        assert joined.task == task
+        assert joined.labels.tolist() == [row["labels"] for row in chosen]
+        assert joined.is_separate is (task == "scores")
+        for name in ("input_ids", "token_type_ids"):
+            sequences = [
+                ids for row in chosen for ids in (row[name] if joined.is_separate else [row[name]])
+            ]
+            assert joined.lengths.tolist() == list(map(len, sequences))
+            assert getattr(joined, name).tolist() == [number for ids in sequences for number in ids]
     assert count_tokens(rows).tolist() == [
         sum(np.size(ids) for ids in (row if task == "scores" else [row]))
         for row in rows["input_ids"]
     ]
-
-
-@pytest.mark.parametrize("labelled", [True, False])
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"packed": True}, {"packed": True, "fixed_shapes": FixedShapes(dict.fromkeys(TASKS, 99))}],
-    ids=["padded", "packed", "fixed"],
-)
-@pytest.mark.parametrize("task", TASKS)
-def test_batches_equal_lists(rows_of, task, options, labelled):
-    rows = rows_of(task) if labelled else rows_of(task).remove_columns("labels")
-    batch = TaskDataset({task: rows}).__getitems__([8, 3, 21, 5, 0])
-    collator = TaskCollator(1, **options)
-
-    ours, expected = collator(batch), collator(list(batch))
-
-    assert list(ours) == list(expected)
-    assert ("labels" in ours) == labelled
-    for name, value in expected.items():
-        if isinstance(value, torch.Tensor):
-            torch.testing.assert_close(ours[name], value, rtol=0, atol=0)
-        else:
-            assert ours[name] == value
 
 
 def first_tokens(rows):
@@ -91,7 +71,7 @@ def first_tokens(rows):
 def test_a_dataset_in_one_piece_is_not_copied(rows_of, choice):
     rows = CHOICES[choice](rows_of("moods"))
 
-    flat = FlatRows.read(rows)
+    flat = FlatRows(rows)
 
     assert np.shares_memory(flat.tokens["input_ids"].values, first_tokens(rows))
 
@@ -99,7 +79,7 @@ def test_a_dataset_in_one_piece_is_not_copied(rows_of, choice):
 def test_a_dataset_in_pieces_is_joined_once():
     rows = datasets.concatenate_datasets([make_rows("moods", 32), make_rows("moods", 9)])
 
-    tokens = FlatRows.read(rows).tokens["input_ids"]
+    tokens = FlatRows(rows).tokens["input_ids"]
 
     assert not np.shares_memory(tokens.values, first_tokens(rows))
     assert len(tokens.values) == count_tokens(rows).sum()
@@ -113,33 +93,44 @@ def test_a_copy_for_another_process_holds_no_tokens_of_a_mapped_file(tmp_path):
     copied = pickle.dumps(dataset)
 
     assert len(copied) < 10_000
-    assert pickle.loads(copied)[77] == dataset[77]  # noqa: S301  what was just written
-
-
-def lower(batch):
-    """Double the labels, as a transform of a user would."""
-    return {**batch, "labels": [2 * label for label in batch["labels"]]}
+    loaded = pickle.loads(copied)  # noqa: S301  what was just written
+    assert loaded[77].input_ids.tolist() == dataset[77].input_ids.tolist()
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "message"),
     [
-        lambda rows: rows.with_transform(lower),
-        lambda rows: rows.with_format("numpy"),
-        lambda rows: rows.cast_column("labels", datasets.Value("string")),
-        lambda rows: datasets.concatenate_datasets(
-            [rows, datasets.Dataset.from_dict({"input_ids": [[1]], "token_type_ids": [[0]]})]
+        (
+            lambda rows: rows.cast_column("labels", datasets.Value("string")),
+            "labels are of string, or missing; expected numbers",
         ),
-        lambda rows: rows.select([]),
+        (
+            lambda rows: datasets.concatenate_datasets(
+                [rows, datasets.Dataset.from_dict({"input_ids": [[1]], "token_type_ids": [[0]]})]
+            ),
+            "labels are of int64, or missing",
+        ),
+        (lambda rows: rows.remove_columns("token_type_ids"), "'token_type_ids' is missing"),
+        (
+            lambda rows: rows.remove_columns("token_type_ids").add_column(
+                "token_type_ids", [[0]] * len(rows)
+            ),
+            "token_type_ids and input_ids differ in length",
+        ),
     ],
-    ids=["transform", "format", "no numbers", "no label", "no rows"],
 )
-def test_other_rows_are_read_from_the_dataset(change):
-    rows = change(make_rows("moods", 9))
-    dataset = TaskDataset({"moods": rows})
+def test_other_rows_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        FlatRows(change(make_rows("moods", 9)))
 
-    assert FlatRows.read(rows) is None
-    if len(rows):
-        batch = dataset.__getitems__(range(len(rows)))
-        assert type(batch) is list
-        assert [row["labels"] for row in batch] == [row["labels"] for row in rows]
+
+def test_a_format_changes_nothing():
+    rows = make_rows("scores", 9)
+
+    plain, formatted = (
+        TaskDataset({"scores": part}).__getitems__([3, 1])
+        for part in (rows, rows.with_format("torch"))
+    )
+
+    assert plain.input_ids.tolist() == formatted.input_ids.tolist()
+    assert plain.labels.tolist() == formatted.labels.tolist()

@@ -10,21 +10,23 @@ from trainers.data.dataset import count_tokens, longest_first, read_lengths
 def test_rows_carry_their_task_and_only_model_inputs(train_rows):
     dataset = TaskDataset(train_rows)
 
-    row = dataset[40 + 3]
+    joined = dataset[40 + 3]
 
     assert len(dataset) == 170
-    assert set(row) == {"task", "input_ids", "token_type_ids", "labels"}
-    assert row["task"] == "pairs"
-    assert row["input_ids"] == train_rows["pairs"][3]["input_ids"]
+    assert joined.task == "pairs"
+    assert joined.input_ids.tolist() == train_rows["pairs"][3]["input_ids"]
 
 
-@pytest.mark.parametrize("indices", [[45, 41, 139], [0, 169, 45]])
-def test_reading_many_rows_equals_reading_each(indices, train_rows):
+def test_a_mixed_step_has_the_rows_of_each_task(train_rows):
     dataset = TaskDataset(train_rows)
 
-    rows = dataset.__getitems__(indices)
-    parts = [rows] if isinstance(rows[0], dict) else rows  # of one task each
-    assert [row for part in parts for row in part] == [dataset[index] for index in indices]
+    parts = dataset.__getitems__([0, 5, 169, 45, 41])
+
+    assert [(part.task, part.places.tolist()) for part in parts] == [
+        ("moods", [[0, 0], [0, 5]]),
+        ("scores", [[0], [29]]),
+        ("pairs", [[0, 0], [5, 1]]),
+    ]
 
 
 @pytest.mark.parametrize("task", ["moods", "scores"])
@@ -60,11 +62,12 @@ def test_longest_first_returns_the_original_places():
     rows, order = longest_first("a", dataset, "length")
 
     assert order.tolist() == [2, 1, 3, 0]
-    assert [rows[index]["input_ids"][0] for index in range(4)] == [3, 2, 4, 1]
+    assert [rows[index].input_ids[0] for index in range(4)] == [3, 2, 4, 1]
 
 
 def test_without_a_length_the_order_stays():
-    dataset = datasets.Dataset.from_dict({"input_ids": [[1], [2, 2]], "token_type_ids": [[0]] * 2})
+    columns = {"input_ids": [[1], [2, 2]], "token_type_ids": [[0], [0, 0]]}
+    dataset = datasets.Dataset.from_dict(columns)
 
     _, order = longest_first("a", dataset, "length")
 

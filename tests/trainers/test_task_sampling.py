@@ -260,18 +260,18 @@ def test_a_late_epoch_costs_no_more_than_its_own_steps():
 def test_the_table_names_the_drawn_epoch():
     sampler = make("annealed", epochs=5, steps_per_epoch=1000)
 
-    first, header, *lines = sampler.describe().splitlines()
+    first, header, *lines = sampler.describe({}).splitlines()
 
     # 400, 100 and 25 to the power of 0.2
     last = "the last one draws 42.9%, 32.5%, 24.6%"
     assert first == f"annealed sampling, epoch 1 of 5; {last}"
     assert header.split()[0] == "task"
-    assert [int(line.split()[5].replace(",", "")) for line in lines] == [
+    assert [int(line.split()[6].replace(",", "")) for line in lines] == [
         share.steps for share in sampler.shares().values()
     ]
     sampler.set_epoch(4)
-    assert sampler.describe().splitlines()[0] == "annealed sampling, epoch 5 of 5"
-    assert make("weighted").describe().startswith("weighted sampling, epoch 1 of 4\ntask ")
+    assert sampler.describe({}).splitlines()[0] == "annealed sampling, epoch 5 of 5"
+    assert make("weighted").describe({}).startswith("weighted sampling, epoch 1 of 4\ntask ")
 
 
 @pytest.mark.parametrize(

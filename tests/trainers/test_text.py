@@ -72,7 +72,7 @@ def test_an_index_names_row_and_pass():
     source = Pairs(10)
     dataset = TaskDataset({"moods": tiny.make_rows("moods", 7), "text": source})
 
-    joined = dataset.__getitems__([7 + 3 + 2 * len(dataset), 7 + 4 + 2 * len(dataset)]).join()
+    joined = dataset.__getitems__([7 + 3 + 2 * len(dataset), 7 + 4 + 2 * len(dataset)])
 
     expected = source.read(2, np.asarray([3, 4]))
     assert all(np.array_equal(getattr(joined, name), expected[name]) for name in expected)
@@ -219,14 +219,6 @@ def test_a_resumed_run_sees_the_passes_that_it_would_have_seen(tmp_path, masking
 def test_masks_need_something_that_draws_them():
     with pytest.raises(ValueError, match=r"'text' of problem_type 'masked_lm' .* give masking="):
         Task("text", "masked_lm")
-
-
-def test_masks_need_rows_whose_number_is_known(masking):
-    texts = find_texts({"text": Task("text", "masked_lm", masking=masking)})
-    rows = [{"task": "text", "input_ids": [1, 5, 2], "token_type_ids": [0, 0, 0]}]
-
-    with pytest.raises(ValueError, match="masks of task 'text' need rows of a TaskDataset"):
-        TaskCollator(0, texts=texts)(rows)
 
 
 def test_the_tokenizer_determines_maskable_and_replacement_tokens():

@@ -156,10 +156,10 @@ def test_fewer_rows_than_ranks_are_dealt_again():
             r"task 'b' has a row of 1,234 tokens, but max_tokens_per_batch is 90; make it at least "
             r"1,234, or cut the rows with a smaller max_length",
         ),
-        ({"token_budgets": {"a": 0}}, "max_tokens_per_batch of task 'a' is 0; expected >= 1"),
+        ({"token_budgets": {"a": 0}}, "and batches of 0 tokens; expected at least one"),
         ({"token_budgets": {"x": 9}}, "token_budgets: unknown task 'x'; known: a, b, c"),
-        ({"token_budgets": {"a": 99}}, "batch size of task 'b' is None"),
-        ({"tokens": {"a": TOKENS["a"]}}, "task 'b' has 90 rows but 0 counts of tokens"),
+        ({"token_budgets": {"a": 99}}, "task 'b' has 90 training rows, and batches of 0 rows"),
+        ({"tokens": {"a": TOKENS["a"]}}, "task 'b' has 90 rows but 0 lengths"),
     ],
 )
 def test_bad_values_are_refused(changes, message):

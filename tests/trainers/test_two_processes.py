@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.trainers.tiny import CHECKPOINTING, make_tasks
+from tests.trainers.tiny import CHECKPOINTING
 from trainers import last_complete_checkpoint
 
 ROOT = Path(__file__).parents[2]
@@ -96,25 +96,6 @@ def test_a_resumed_run_of_two_ranks_is_bit_identical(ranks):
     torch.testing.assert_close(right["resumed"], right["weights"], rtol=0, atol=0)
     assert last_complete_checkpoint(folder / "run", 2) is not None
     assert last_complete_checkpoint(folder / "run", 1) is None
-
-
-@pytest.mark.slow
-def test_repeated_rows_are_those_of_one_process_with_twice_the_batch(tmp_path, make_trainer):
-    training = {
-        "moods": {"oversample": "balanced"},
-        "pairs": {"oversample": {"different": 0.3, "paraphrase": 0.7}},
-    }
-
-    _, (left, right) = run_ranks(tmp_path, OPTIONS | {"training": training})
-
-    torch.testing.assert_close(left["resumed"], left["weights"], rtol=0, atol=0)
-    torch.testing.assert_close(left["weights"], right["weights"], rtol=0, atol=0)
-    own = {"steps_per_epoch": 8, "tasks": make_tasks(**training)}
-    one = make_trainer(
-        **(OPTIONS | {"own": own, "per_device_train_batch_size": 6, "save_strategy": "no"})
-    )
-    one.train()
-    torch.testing.assert_close(left["weights"], dict(one.model.state_dict()), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -10,7 +10,14 @@ from torch.testing import assert_close
 from transformers import TrainingArguments
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from trainers import MethodArguments, MultiTaskTrainer, Task, TaskTraining
+from trainers import (
+    MethodArguments,
+    MultiTaskTrainer,
+    Task,
+    TaskCollator,
+    TaskDataset,
+    TaskTraining,
+)
 
 PROBLEM_TYPES = {"moods": "classification", "pairs": "paraphrase", "scores": "similarity"}
 SIZES = {"moods": 40, "pairs": 100, "scores": 30}
@@ -121,6 +128,14 @@ def make_trainer(output_dir, *, dropout=0.0, model=None, callbacks=None, own=Non
         callbacks=callbacks,
         **own,
     )
+
+
+def collate(task, rows, indices=None, *, padding=0, **options):
+    """Make a batch of some rows of a task, a dataset or a list of dictionaries."""
+    if isinstance(rows, list):
+        rows = datasets.Dataset.from_list(rows)
+    indices = range(len(rows)) if indices is None else indices
+    return TaskCollator(padding, **options)(TaskDataset({task: rows}).__getitems__(list(indices)))
 
 
 def weights(trainer):

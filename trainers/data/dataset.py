@@ -7,33 +7,31 @@ from typing import Any, TypeAlias
 import datasets
 import numpy as np
 from numpy.typing import NDArray
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Dataset
 
 from .masking import IGNORED_LABEL
 from .rows import (
     LABELS,
     MODEL_COLUMNS,
-    TEACHER,
     WINDOWS_COLUMN,
     FlatRows,
+    Ids,
+    Joined,
     SourceRows,
-    TaskBatch,
     TeacherRows,
     TextSource,
-    row_order,
 )
-from .sampling.streams import Counts, counts_of
+from .sampling.batches import Counts, TaskBatchSampler, counts_of
 
 ROW_TOKENS = 512  # the most that a row has without windows
 Rows: TypeAlias = datasets.Dataset | TextSource
 
 
-class TaskDataset(Dataset[dict[str, Any]]):
-    """The concatenated rows of all tasks; every row has the name of its task.
+class TaskDataset(Dataset[Joined]):
+    """The concatenated rows of all tasks.
 
-    A row is a dictionary. Several rows of one task are a ``TaskBatch`` in flat arrays, unless the
-    dataset has a format or a transform, which is then applied. Rows of several tasks are a list of
-    these.
+    Some rows of one task are read as their concatenation, `Joined`, and rows of several tasks as a
+    list of these.
 
     Index ``i + p * len(self)`` is row ``i`` in pass ``p`` over the data, for rows that differ in
     every pass: those of text sources, and masks.
@@ -44,19 +42,22 @@ class TaskDataset(Dataset[dict[str, Any]]):
         sampler: Receives every ``set_epoch``.
 
     Attributes:
+        sizes: Rows of each task.
         teachers: Outputs of teachers for the rows of some tasks; a batch has them, too.
     """
 
-    def __init__(
-        self,
-        tasks: Mapping[str, Rows],
-        sampler: Sampler[list[int]] | None = None,
-    ) -> None:
+    def __init__(self, tasks: Mapping[str, Rows], sampler: TaskBatchSampler | None = None) -> None:
         self.sizes = {task: len(rows) for task, rows in tasks.items()}
         self._tasks = list(tasks)
         self._ends = list(accumulate(self.sizes.values()))
-        self._datasets = [_select_columns(rows) for rows in tasks.values()]
-        self._flat = [_read_flat(rows) for rows in self._datasets]
+        self._datasets: list[Rows] = []
+        for rows in tasks.values():
+            if isinstance(rows, datasets.Dataset):
+                names = [x for x in (*MODEL_COLUMNS, WINDOWS_COLUMN) if x in rows.column_names]
+                self._datasets.append(rows.select_columns(names))
+            else:
+                self._datasets.append(rows)
+        self._flat = list(map(_read_flat, self._datasets))
         self._sampler = sampler
         self.teachers: dict[str, TeacherRows] = {}
 
@@ -66,7 +67,7 @@ class TaskDataset(Dataset[dict[str, Any]]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._flat = [_read_flat(rows) for rows in self._datasets]
+        self._flat = list(map(_read_flat, self._datasets))
 
     def set_epoch(self, epoch: int) -> None:
         """Pass the epoch on to the sampler.
@@ -75,35 +76,29 @@ class TaskDataset(Dataset[dict[str, Any]]):
         processes, resumed within an epoch), but always that of the dataset.
         """
         if self._sampler is not None:
-            self._sampler.set_epoch(epoch)  # type: ignore[attr-defined]
+            self._sampler.set_epoch(epoch)
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return self.__getitems__([index])[0]
+    def __getitem__(self, index: int) -> Any:
+        return self.__getitems__([index])
 
-    def __getitems__(self, indices: Sequence[int]) -> Sequence[Any]:
+    def __getitems__(self, indices: Sequence[int]) -> Joined | list[Joined]:
         """Read the rows of a batch; for a mixed step a list with the rows of each task."""
         passes, places = np.divmod(np.asarray(indices, dtype=np.int64), len(self))
         positions = np.searchsorted(self._ends, places, side="right")
         cuts = np.flatnonzero(np.diff(positions)) + 1
-        if len(cuts):
-            runs = np.split(np.asarray(indices), cuts)
-            return [self.__getitems__(run.tolist()) for run in runs]
-        position = int(positions[0])
-        task, flat = self._tasks[position], self._flat[position]
-        start = self._ends[position] - self.sizes[task]
-        teacher, places = self.teachers.get(task), places - start
-        if flat is not None:
-            return TaskBatch(task, flat, places, passes, teacher)
-        rows = self._datasets[position][places.tolist()]
-        if teacher is not None:
-            rows = {**rows, TEACHER: teacher.read(places).tolist()}
-        return [
-            {"task": task, **dict(zip(rows, values, strict=True))}
-            for values in zip(*rows.values(), strict=True)
-        ]
+        parts = []
+        for part in np.split(np.arange(len(places)), cuts):
+            position = int(positions[part[0]])
+            task = self._tasks[position]
+            start = self._ends[position] - self.sizes[task]
+            joined = self._flat[position].join(task, places[part] - start, passes[part])
+            if task in self.teachers:
+                joined = self.teachers[task].add_to(joined)
+            parts.append(joined)
+        return parts if len(parts) > 1 else parts[0]
 
     def fit_rows(self, most: int) -> int:
         """Return the rows of a batch if long texts count as a row for every 512 tokens."""
@@ -115,20 +110,13 @@ class TaskDataset(Dataset[dict[str, Any]]):
         return max(1, min([most, *(most * ROW_TOKENS // count for count in longest)]))
 
 
-def _select_columns(rows: Rows) -> Any:
-    if isinstance(rows, TextSource):
-        return rows
-    names = (*MODEL_COLUMNS, WINDOWS_COLUMN)
-    return rows.select_columns([name for name in names if name in rows.column_names])
+def _read_flat(rows: Rows) -> FlatRows | SourceRows:
+    if isinstance(rows, datasets.Dataset):
+        return FlatRows(rows)
+    return rows if isinstance(rows, SourceRows) else SourceRows(rows)
 
 
-def _read_flat(rows: Rows) -> FlatRows | SourceRows | None:
-    if isinstance(rows, SourceRows):
-        return rows
-    return SourceRows(rows) if isinstance(rows, TextSource) else FlatRows.read(rows)
-
-
-def spread_numbers(count: int, most: int) -> NDArray[np.int64]:
+def spread_numbers(count: int, most: int) -> Ids:
     """Choose at most ``most`` of the indices below ``count``, evenly, with the first and last."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
 
@@ -158,42 +146,29 @@ def select_labeled(rows: Rows) -> Rows:
     return rows if is_labeled.all() else rows.select(np.flatnonzero(is_labeled))
 
 
-def read_lengths(task: str, dataset: Rows, column: str) -> Counts:
+def read_lengths(task: str, rows: Rows, column: str) -> Counts:
     """Return the tokens of each row, (N,), or a function from the pass index to them."""
-    if isinstance(dataset, TextSource):
-        return dataset.count_tokens
-    if column not in dataset.column_names:
+    if isinstance(rows, TextSource):
+        return rows.count_tokens
+    if column not in rows.column_names:
         raise ValueError(
             f"train_sampling_strategy='group_by_length' needs the column {column!r}; task {task!r} "
-            f"has {', '.join(dataset.column_names)}"
+            f"has {', '.join(rows.column_names)}"
         )
-    return np.asarray(dataset[column])
+    return np.asarray(rows[column])
 
 
-def count_tokens(dataset: Rows) -> Counts:
+def count_tokens(rows: Rows) -> Counts:
     """Count the tokens of each row, both sentences of a separate pair included; see `Counts`."""
-    if isinstance(dataset, TextSource):
-        return dataset.count_tokens
-    counts = [np.empty(0, dtype=np.int64)]
-    # without leaving Arrow: a million Python lists would take half a minute
-    for sequences in dataset.data.column("input_ids").chunks:
-        lengths, values = sequences.value_lengths().to_numpy(), sequences.flatten()
-        if hasattr(values, "value_lengths"):  # the sentences of a pair
-            sums = np.concatenate([[0], np.cumsum(values.value_lengths().to_numpy())])
-            lengths = np.diff(sums[np.concatenate([[0], np.cumsum(lengths)])])
-        counts.append(lengths)
-    total, order = np.concatenate(counts), row_order(dataset)
-    return total if order is None else total[order]
+    return rows.count_tokens if isinstance(rows, TextSource) else FlatRows(rows).count_tokens()
 
 
-def longest_first(
-    task: str, dataset: Rows, length_column: str
-) -> tuple[TaskDataset, NDArray[np.int64]]:
+def longest_first(task: str, rows: Rows, length_column: str) -> tuple[TaskDataset, Ids]:
     """Sort rows by length, if it is known; a lack of memory shows in the first batch.
 
-    Returns the rows and the index of each in ``dataset``, (N,).
+    Returns the rows and the index of each in ``rows``, (N,).
     """
-    if isinstance(dataset, TextSource) or length_column not in dataset.column_names:
-        return TaskDataset({task: dataset}), np.arange(len(dataset))
-    order = np.argsort(-np.asarray(dataset[length_column]), kind="stable")
-    return TaskDataset({task: dataset.select(order)}), order
+    if isinstance(rows, TextSource) or length_column not in rows.column_names:
+        return TaskDataset({task: rows}), np.arange(len(rows))
+    order = np.argsort(-np.asarray(rows[length_column]), kind="stable")
+    return TaskDataset({task: rows.select(order)}), order

@@ -205,11 +205,6 @@ class TextTask:
         """Draw the masks of a batch, or use the labels of its pairs."""
         if self.masking is None:
             return joined._replace(labels=joined.next_sentence_label, next_sentence_label=None)
-        if joined.places is None:
-            raise ValueError(
-                f"masks of task {joined.task!r} need rows of a TaskDataset without a format, which "
-                "have numbers"
-            )
         numbers, rows = joined.places
         draws = self.masking.draw(self.position, numbers, rows, joined.lengths)
         ids, labels = self.masking.apply(joined.input_ids, joined.lengths, draws)

@@ -11,13 +11,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 
+from trainers.data.collate import Batch as Batch
 from trainers.data.sampling.task_sampling import TaskSampling
 
 if TYPE_CHECKING:
     from trainers.training.multitask import MultiTaskTrainer
-
-# What the model gets, and the name of its task.
-Batch: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -375,11 +375,10 @@ class LabelledProblem(Problem[Predicted]):
         for metric in self.reported:
             if metric.module:
                 load_module(metric.module)  # one that is missing is found before the training
-        columns: Any = rows
-        if self.label_range is None or columns.format["type"] is not None:
+        if self.label_range is None or not isinstance(rows, datasets.Dataset):
             return
         low, high = self.label_range
-        labels = np.asarray(columns["labels"][:], dtype=float)
+        labels = np.asarray(rows.with_format(None)["labels"][:], dtype=float)
         fits = (labels >= low) & (labels <= high) | (labels == -100)
         if not fits.all():
             place = tuple(np.argwhere(~fits)[0].tolist())

@@ -548,17 +548,9 @@ class MultipleChoice(Classification):
 
     def check(self, where: str, rows: Rows) -> None:
         super().check(where, rows)
-        columns: Any = rows
-        if columns.format["type"] is not None:
-            return
-        flat = FlatRows.read(rows)
-        if flat is not None:
-            sizes = {flat.tokens["input_ids"].per_row}
-        else:
-            lists = columns["input_ids"][:]
-            sizes = {len(row) if row and isinstance(row[0], list) else None for row in lists}
+        flat = FlatRows(rows)  # whose rows have equally many sequences
         count = None if self.spec is None else self.spec.num_choices
-        if None in sizes or len(sizes) > 1 or (count is not None and sizes - {count}):
+        if not flat.is_separate or count not in (None, flat.count_sequences()[0]):
             raise ValueError(
                 f"{where} is of a multiple_choice task: input_ids and token_type_ids must be a "
                 f"list of {count or 'S'} sequences, one for each choice, for every row"

@@ -29,8 +29,7 @@ class Contrastive(Problem[Array]):
     hub_task = pipeline_tag = "sentence-similarity"
 
     def check(self, where: str, rows: Rows) -> None:
-        flat = None if isinstance(rows, TextSource) else FlatRows.read(rows)
-        if isinstance(rows, TextSource) or (flat is not None and not flat.is_separate):
+        if isinstance(rows, TextSource) or not FlatRows(rows).is_separate:
             raise ValueError(
                 f"{where} is of a contrastive task: input_ids and token_type_ids must have a list "
                 "for every sentence of a row"

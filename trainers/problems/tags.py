@@ -18,7 +18,7 @@ from torch import Tensor
 from modeling_minbert.tokens import TokenClassificationTask, are_spans, mark_entities
 from trainers.data.dataset import Rows
 from trainers.data.masking import IGNORED_LABEL
-from trainers.data.rows import FlatRows, TextSource, has_token_labels
+from trainers.data.rows import TextSource, has_token_labels
 from trainers.files import write_text
 
 from .base import Decode, Evaluated, Problem, find_output
@@ -98,15 +98,10 @@ class TokenClassification(Calibrated, Problem[Tagged]):
 
     def check(self, where: str, rows: Rows) -> None:
         super().check(where, rows)
-        if (
-            isinstance(rows, TextSource)
-            or not has_token_labels(rows)
-            or FlatRows.read(rows) is None
-        ):
+        if isinstance(rows, TextSource) or not has_token_labels(rows):
             raise ValueError(
                 f"{where} is of a token_classification: labels must be a list with a number for "
-                "every token, -100 for those without one, of a dataset without a format or "
-                "transform (see with_format(None))"
+                "every token, -100 for those without one"
             )
 
     def has_loss(self, inputs: Mapping[str, Any]) -> bool:

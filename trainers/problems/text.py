@@ -46,12 +46,8 @@ class TextProblem(Problem[Array]):
                 f"{where} has no segment pairs; problem_type {self.problem_type!r} needs a text "
                 "source whose rows are pairs"
             )
-        flat = FlatRows.read(rows)
-        if flat is None or flat.is_separate:
-            raise ValueError(
-                f"{where} cannot be masked: masks need rows with input_ids and token_type_ids, one "
-                "sequence each, of a dataset without a format or transform (see with_format(None))"
-            )
+        if FlatRows(rows).is_separate:
+            raise ValueError(f"{where} cannot be masked: masks need rows of one sequence each")
 
     def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
         """Sum up likelihoods and counts of each row, (B, 5), with zeros for what is not predicted.

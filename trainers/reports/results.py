@@ -146,9 +146,7 @@ def evaluate_run(
         problem = trainer.problems[task]
         for split in sorted(splits, key=_split_order):  # the same order in all processes
             gathered = trainer.predict_task(task, splits[split])
-            output = problem.collect(
-                gathered, splits[split], decode=trainer.evaluator.decoder(task)
-            )
+            output = problem.collect(gathered, splits[split], decode=trainer.decoder(task))
             if not problem.kind.is_unlabelled:
                 outputs[task, split] = output
             if problem.kind.is_unlabelled or problem.is_labelled(splits[split]):
@@ -166,7 +164,7 @@ def evaluate_run(
         if is_whole and not all(
             problem.kind.is_pretraining for problem in trainer.problems.values()
         ):
-            metrics |= trainer.evaluator.aggregate(metrics)
+            metrics |= trainer.aggregate(metrics)
         results[split] = Results(
             metrics,
             {task: error for task, (_, error, *_) in found.items() if error is not None},

@@ -1,4 +1,4 @@
-"""Early stopping on a metric over all tasks, divergence, logs of the last step, TensorBoard."""
+"""Early stopping on a metric over all tasks, divergence, and logs of the last step."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
-from transformers.integrations.integration_utils import TensorBoardCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 from trainers.methods.base import ComputeLoss, Method, StepLoss
@@ -29,27 +28,6 @@ class AggregateEarlyStopping(EarlyStoppingCallback):
             self.early_stopping_patience_counter = 0
         if self.early_stopping_patience_counter >= self.early_stopping_patience:
             control.should_training_stop = True
-
-
-class TensorBoard(TensorBoardCallback):
-    """Logs to TensorBoard; a resumed run goes on with the curves of its first part.
-
-    What the first part logged after the checkpoint is replaced, as in the state of the Trainer.
-    """
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        is_resumed = state.global_step > 0 and not state.is_hyper_param_search
-        if is_resumed and state.is_world_process_zero and self.tb_writer is None:
-            if self.logging_dir is None:
-                events = Path(str(args.output_dir), "runs").glob("*/events.out.tfevents.*")
-                last = max(events, key=lambda path: path.stat().st_mtime, default=None)
-                self.logging_dir = None if last is None else str(last.parent)
-            if self.logging_dir is not None:
-                after = state.global_step + 1
-                self.tb_writer = self._SummaryWriter(log_dir=self.logging_dir, purge_step=after)
-        super().on_train_begin(args, state, control, **kwargs)
 
 
 class LastStep(TrainerCallback):
@@ -137,8 +115,7 @@ class DivergenceCheck(Method):
 
     def _error(self, step: int, name: str) -> TrainingDivergedError:
         args = self.trainer.args
-        trial = getattr(self.trainer, "_trial", None)
-        folder = Path(self.trainer._get_output_dir(trial))
+        folder = Path(args.output_dir)
         last = get_last_checkpoint(str(folder)) if folder.is_dir() else None
         kept = f"the last checkpoint is {last}" if last else "there is no checkpoint before"
         return TrainingDivergedError(

@@ -2,16 +2,13 @@
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from operator import itemgetter
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import datasets
 import numpy as np
-import pyarrow as pa
 import torch
-from numpy.typing import NDArray
 from torch import nn
 from transformers import Trainer, TrainingArguments, get_scheduler
 from transformers.integrations.integration_utils import get_available_reporting_integrations
@@ -19,15 +16,21 @@ from transformers.trainer_utils import SchedulerType
 
 from datasets_scripts.checking import NotNegative, Positive, check_value, number, whole_number
 from datasets_scripts.encoding import ENCODED_WITH
-from modeling_minbert import MinBertTask, unknown
+from modeling_minbert import unknown
 from modeling_minbert.tasks import parse_tasks
+from trainers.data.dataset import Rows
+from trainers.data.masking import IGNORED_LABEL
+from trainers.data.rows import LABELS, FlatRows, TextSource
 from trainers.data.sampling.task_sampling import TaskSampling
 from trainers.files import find_inner, named_errors, takes_task
 from trainers.methods.base import Method
-from trainers.problems.base import LabelledProblem, Problem
+from trainers.problems.base import AnyProblem
 from trainers.problems.metrics import AGGREGATES, Metric
 from trainers.task import MAX_ROWS, Task, find_rows
 from trainers.training.terms import check_smoothing
+
+if TYPE_CHECKING:
+    from trainers.training.multitask import MultiTaskTrainer
 
 MAX_STEPS = 10**9  # of a run and between two evaluations
 MAX_WORKERS = 256  # of a data loader
@@ -80,12 +83,6 @@ RANGES: dict[str, Any] = {
     "dataloader_prefetch_factor": BatchRows | None,
     "save_total_limit": Steps | None,
 }
-# Arguments that count only under a strategy, which does not depend on them.
-INTERVALS = {
-    "logging_steps": "logging_strategy",
-    "eval_steps": "eval_strategy",
-    "save_steps": "save_strategy",
-}
 
 
 def check_numbers(args: TrainingArguments) -> None:
@@ -97,7 +94,8 @@ def check_numbers(args: TrainingArguments) -> None:
     ranges = dict(RANGES)
     if args.max_steps <= 0:
         ranges["num_train_epochs"] = Epochs
-    _check(args, ranges)
+    for name, kind in ranges.items():
+        check_value("", name, getattr(args, name), kind)
     if args.dataloader_persistent_workers and not args.dataloader_num_workers:
         raise ValueError("dataloader_persistent_workers=True needs dataloader_num_workers above 0")
     if args.max_steps > MAX_STEPS:
@@ -110,8 +108,9 @@ def check_schedules(args: TrainingArguments) -> None:
     Raises:
         ValueError: Names the argument, its value and what is expected.
     """
-    strategies = {name: getattr(args, strategy) for name, strategy in INTERVALS.items()}
-    _check(args, {name: Interval for name, kind in strategies.items() if kind == "steps"})
+    for name in ("logging", "eval", "save"):
+        if getattr(args, f"{name}_strategy") == "steps":
+            check_value("", f"{name}_steps", getattr(args, f"{name}_steps"), Interval)
     if not args.lr_scheduler_kwargs:
         return
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
@@ -157,11 +156,6 @@ def check_libraries(args: TrainingArguments, model: nn.Module) -> None:
             )
 
 
-def _check(args: TrainingArguments, ranges: Mapping[str, Any]) -> None:
-    for name, kind in ranges.items():
-        check_value("", name, getattr(args, name), kind)
-
-
 # Names that Trainer adds to the metrics of an evaluation.
 MEASURED_TIMES = (
     "runtime",
@@ -171,77 +165,58 @@ MEASURED_TIMES = (
 )
 
 
-def check_tasks(
-    tasks: Sequence[Task], model: Any
-) -> tuple[dict[str, Task], dict[str, Problem[Any]]]:
+def check_tasks(tasks: Sequence[Task], model: Any) -> tuple[dict[str, Task], dict[str, AnyProblem]]:
     """Check the names, heads and rows of tasks; return them and their problems by name."""
     by_name = {task.name: task for task in tasks}
+    names = ", ".join(task.name for task in tasks)
     if len(by_name) < max(1, len(tasks)):
-        names = ", ".join(task.name for task in tasks) or "none"
-        raise ValueError(f"tasks: {names}; expected one or more with different names")
-    specs = _find_specs(by_name, model)
-    problems = {name: task.make_problem(specs.get(name)) for name, task in by_name.items()}
-    _check_names(problems)
-    for split in ("train", "evaluation"):
-        _check_split(by_name, problems, split)
-    if all(task.training.auxiliary for task in tasks):
-        known = ", ".join(by_name)
-        raise ValueError(f"auxiliary: all tasks are ({known}); leave it out of those that count")
-    return by_name, problems
-
-
-def _find_specs(tasks: Collection[str], model: Any) -> dict[str, MinBertTask]:
-    """Return the tasks that a model describes; it must have a head for each one."""
+        raise ValueError(f"tasks: {names or 'none'}; expected one or more with different names")
     if len(tasks) > 1 and not takes_task(model):
         raise ValueError(
-            f"{type(model).__name__}.forward has no argument task, so all of {', '.join(tasks)} "
-            "would train one head; use MinBertForMultiTask, or one task"
+            f"{type(model).__name__}.forward has no argument task, so all of {names} would train "
+            "one head; use MinBertForMultiTask, or one task"
         )
-    config = getattr(find_inner(model), "config", None)
-    return parse_tasks(getattr(config, "tasks", None))
-
-
-def _check_names(problems: Mapping[str, Problem[Any]]) -> None:
-    """Check that no two tasks have a metric, a logged loss or a file of the same name."""
+    specs = parse_tasks(getattr(getattr(find_inner(model), "config", None), "tasks", None))
+    problems = {name: task.make_problem(specs.get(name)) for name, task in by_name.items()}
+    # no two tasks have a metric, a logged loss or a file of the same name
     owners: dict[str, str] = {}
     for task, problem in problems.items():
         metrics = ("loss", *MEASURED_TIMES, *(metric.name for metric in problem.reported))
-        names = {task.casefold(), *(f"eval_{task}_{metric}" for metric in metrics)}
-        names |= {f"loss_{task}", *(f"loss_{task}_{part}" for part in problem.part_losses)}
-        for name in sorted(names):
+        used = {task.casefold(), *(f"eval_{task}_{metric}" for metric in metrics)}
+        used |= {f"loss_{task}", *(f"loss_{task}_{part}" for part in problem.part_losses)}
+        for name in sorted(used):
             if name in owners:
                 raise ValueError(
                     f"tasks {owners[name]!r} and {task!r} would both have {name!r}; rename one"
                 )
             owners[name] = task
-
-
-def _check_split(
-    tasks: Mapping[str, Task], problems: Mapping[str, Problem[Any]], split: str
-) -> None:
-    """Check that all tasks have usable rows, or none has any."""
-    given, title = find_rows(tasks.values(), split), {"train": "training"}.get(split, split)
-    if given and (lacking := tasks.keys() - given.keys()):
-        raise ValueError(
-            f"{', '.join(sorted(lacking))} without {title} rows: give them to all of "
-            f"{', '.join(tasks)}, or to none"
-        )
-    for name, rows in given.items():
-        where = f"the {title} set of task {name!r}"
-        if not len(rows):
-            raise ValueError(f"{where} is empty; give it rows")
-        problems[name].check(where, rows)
-        if problems[name].calibrates and tasks[name].evaluation is None:
+    # all tasks have usable rows, or none has any
+    for split, title in (("train", "training"), ("evaluation", "evaluation")):
+        given = find_rows(tasks, split)
+        if given and (lacking := by_name.keys() - given.keys()):
             raise ValueError(
-                f"task {name!r}: its temperature must be fitted to validation rows, and there are "
-                "none; give it some, or leave calibrate out and set temperature to None"
+                f"{', '.join(sorted(lacking))} without {title} rows: give them to all of {names}, "
+                "or to none"
             )
+        for name, rows in given.items():
+            where = f"the {title} set of task {name!r}"
+            if not len(rows):
+                raise ValueError(f"{where} is empty; give it rows")
+            problems[name].check(where, rows)
+            if problems[name].calibrates and by_name[name].evaluation is None:
+                raise ValueError(
+                    f"task {name!r}: its temperature must be fitted to validation rows, and there "
+                    "are none; give it some, or leave calibrate out and set temperature to None"
+                )
+    if all(task.training.auxiliary for task in tasks):
+        raise ValueError(f"auxiliary: all tasks are ({names}); leave it out of those that count")
+    return by_name, problems
 
 
 def check_compute_metrics(
-    compute_metrics: Any, problems: Mapping[str, Problem[Any]]
+    compute_metrics: Any, problems: Mapping[str, AnyProblem]
 ) -> dict[str, Any]:
-    """Return the user's ``compute_metrics`` by task: functions, or modules of evaluate."""
+    """Return the user's ``compute_metrics`` by task."""
     if compute_metrics is None:
         return {}
     if not isinstance(compute_metrics, Mapping):
@@ -249,20 +224,14 @@ def check_compute_metrics(
     for task, function in compute_metrics.items():
         if task not in problems:
             raise ValueError(f"compute_metrics: {unknown('task', task, problems)}")
-        is_module = hasattr(function, "compute")
-        if is_module and not isinstance(problems[task], LabelledProblem):
-            raise TypeError(
-                f"compute_metrics of task {task!r}: a module of evaluate measures tasks with a "
-                f"label for each row, and this is a {problems[task].problem_type}; give a function"
-            )
-        if not (is_module or callable(function)):
+        if not callable(function):
             raise TypeError(f"compute_metrics of task {task!r} is not callable: {function!r}")
     return dict(compute_metrics)
 
 
 def check_arguments(
     args: TrainingArguments,
-    problems: Mapping[str, Problem[Any]],
+    problems: Mapping[str, AnyProblem],
     glue_tasks: Collection[str] = (),
     extended: Collection[str] = (),
 ) -> None:
@@ -313,7 +282,7 @@ def check_arguments(
 
 def _check_best(
     args: TrainingArguments,
-    problems: Mapping[str, Problem[Any]],
+    problems: Mapping[str, AnyProblem],
     glue_tasks: Collection[str],
     extended: Collection[str],
 ) -> None:
@@ -358,7 +327,7 @@ def follows_metric(args: TrainingArguments) -> bool:
 
 
 def list_metrics(
-    problems: Mapping[str, Problem[Any]], glue_tasks: Collection[str]
+    problems: Mapping[str, AnyProblem], glue_tasks: Collection[str]
 ) -> dict[str, Metric | None]:
     """List what an evaluation reports; None for losses and aggregates."""
     known: dict[str, Metric | None] = {}
@@ -401,99 +370,7 @@ def steps_in_backward(args: TrainingArguments) -> bool:
     return any(name in str(args.optim).lower() for name in ("layerwise", "lomo"))
 
 
-def search_hyperparameters(
-    trainer: Any,
-    search: Callable[..., Any],
-    hp_space: Callable[[Any], dict[str, Any]] | None,
-    compute_objective: Callable[[dict[str, float]], float] | None,
-    n_trials: int,
-    direction: str | list[str] | None,
-    **kwargs: Any,
-) -> Any:
-    """Train in several trials, each with a new model, and find the best settings.
-
-    A trial is a training of its own: it ends with the weights of a plain run with its settings. Its
-    checkpoints are in ``run-<number>``. Afterwards the arguments of the trainer are those from
-    before. Tested with optuna.
-
-    Args:
-        trainer: The trainer, with a ``model_init``.
-        search: ``hyperparameter_search`` of ``Trainer``.
-        hp_space: A function from a trial to values of ``TrainingArguments``.
-        compute_objective: A function from the metrics of an evaluation to the objective; None takes
-            ``eval_mean``.
-        n_trials: Number of trials.
-        direction: ``maximize`` or ``minimize``; None maximizes ``eval_mean``, and is refused with a
-            ``compute_objective``.
-        **kwargs: ``backend``, ``hp_name``, and arguments of the backend, such as ``pruner``.
-            ``catch=(TrainingDivergedError,)`` continues after a trial that diverged.
-
-    Returns:
-        The best run: ``run_id``, ``objective`` and ``hyperparameters``.
-
-    Raises:
-        ValueError: If there is no ``model_init``, no rows to evaluate, or no direction.
-    """
-    _check_search(trainer, compute_objective, direction, kwargs)
-    if compute_objective is None:
-        compute_objective = itemgetter("eval_mean")
-    trainer.settings_before_search = dict(vars(trainer.args))
-    try:
-        return search(hp_space, compute_objective, n_trials, direction or "maximize", **kwargs)
-    finally:
-        vars(trainer.args).update(trainer.settings_before_search)
-        trainer.hp_search_backend = None
-
-
-def _check_search(
-    trainer: Any, compute_objective: Any, direction: Any, options: Mapping[str, Any]
-) -> None:
-    """Check that trials can be made and measured."""
-    has_objective, jobs = compute_objective is not None, options.get("n_jobs", 1)
-    mistakes = {
-        "makes a new model for every trial: give the trainer a model_init instead of a model": (
-            trainer.model_init is None
-        ),
-        "compares evaluations: give the tasks evaluation rows": not trainer.eval_dataset,
-        "needs a direction for compute_objective; give 'maximize' or 'minimize'": (
-            has_objective and direction is None
-        ),
-        "maximizes eval_mean, which these tasks do not have; give a compute_objective and a "
-        "direction": not has_objective and "mean" not in list_metrics(trainer.problems, ()),
-        f"with n_jobs={jobs!r}: trials share the trainer and run one after the other; leave it "
-        "out": jobs != 1,
-    }
-    for message, is_made in mistakes.items():
-        if is_made:
-            raise ValueError(f"hyperparameter_search {message}")
-
-
 logger = logging.getLogger(__name__)
-
-
-def check_comparisons(trainer: Any) -> None:
-    """Refuse batches, rows and models that leave a loss nothing to compare; it would be 0.
-
-    Raises:
-        ValueError: Names the task, what its loss lacks, and what helps.
-    """
-    model: Any = find_inner(trainer.model)
-    for name, task in trainer.tasks.items():
-        if not compares_rows(model, name) or any(
-            method.replaces_loss(name) for method in trainer.methods
-        ):
-            continue
-        where = f"task {name!r}: its loss, {model.config.task(name).loss}, compares the rows of"
-        if task.train is not None:
-            _check_rows(where, model, task)
-            _check_batches(where, trainer, name)
-        if task.evaluation is not None and trainer.args.per_device_eval_batch_size < 2:
-            raise ValueError(
-                f"{where} a batch with each other, and would be 0 in every evaluation; give "
-                "per_device_eval_batch_size 2 or more"
-            )
-        if getattr(model.config.task(name), "num_sentences", None) == 1:
-            _check_noise(name, model)
 
 
 def compares_rows(model: Any, task: str) -> bool:
@@ -509,39 +386,76 @@ def compares_rows(model: Any, task: str) -> bool:
     )
 
 
-def _check_rows(where: str, model: Any, task: Task) -> None:
-    """Check that some training rows differ in what the loss compares."""
-    rows: Any = task.train
-    if len(rows) < 2:
-        raise ValueError(f"{where} a batch, but there is only one training row; give it more")
-    if "labels" not in rows.column_names:
-        return
-    labels = torch.as_tensor(rows.with_format(None)["labels"][:])
-    labels = labels[labels != -100]
-    if model.config.task(task.name).loss == "cosent":
-        if len(labels.unique()) < 2:
+def check_comparisons(trainer: "MultiTaskTrainer") -> None:
+    """Refuse batches, rows and models that leave a loss nothing to compare; it would be 0.
+
+    Raises:
+        ValueError: Names the task, what its loss lacks, and what helps.
+    """
+    model = find_inner(trainer.model)
+    for name, task in trainer.tasks.items():
+        is_replaced = any(method.replaces_loss(name) for method in trainer.methods)
+        if is_replaced or not compares_rows(model, name):
+            continue
+        loss = model.config.task(name).loss
+        where = f"task {name!r}: its loss, {loss}, compares the rows of"
+        if task.train is not None:
+            if len(task.train) < 2:
+                raise ValueError(
+                    f"{where} a batch, but there is only one training row; give it more"
+                )
+            _check_labels(where, model, name, task.train)
+            _check_batches(where, trainer, name)
+        if task.evaluation is not None and trainer.args.per_device_eval_batch_size < 2:
             raise ValueError(
-                f"{where} different scores, but all training rows have the score {labels[0]:g}; "
-                "give rows with other scores, or another loss"
+                f"{where} a batch with each other, and would be 0 in every evaluation; give "
+                "per_device_eval_batch_size 2 or more"
             )
-    elif not model.heads[task.name].is_positive(labels).any():
+        # the two vectors of a text differ in training by dropout
+        others = tuple(f"heads.{task}." for task in model.heads if task != name)
+        rates = [
+            getattr(module, "p", 0)
+            for path, module in model.named_modules()
+            if isinstance(module, nn.Dropout) and not path.startswith((*others, "cls."))
+        ]
+        if getattr(model.config.task(name), "num_sentences", None) == 1 and not any(rates):
+            raise ValueError(
+                f"task {name!r}: SimCSE learns from two vectors of a text, which differ by "
+                "dropout, but the model has none (hidden_dropout_prob=0, "
+                "attention_probs_dropout_prob=0): give the task a dropout such as 0.1, or take a "
+                "model with dropout"
+            )
+
+
+def _check_labels(where: str, model: Any, name: str, rows: Rows) -> None:
+    """Check that some training rows differ in what the loss compares."""
+    if isinstance(rows, TextSource) or LABELS not in rows.column_names:
+        return
+    labels = torch.as_tensor(rows.with_format(None)[LABELS][:])
+    labels = labels[labels != IGNORED_LABEL]
+    if model.config.task(name).loss != "cosent":
+        if not model.heads[name].is_positive(labels).any():
+            raise ValueError(
+                f"{where} positive pairs with others, but no training row is positive; give rows "
+                "that are, or another loss"
+            )
+    elif len(labels.unique()) < 2:
         raise ValueError(
-            f"{where} positive pairs with others, but no training row is positive; give rows that "
-            "are, or another loss"
+            f"{where} different scores, but all training rows have the score {labels[0]:g}; give "
+            "rows with other scores, or another loss"
         )
 
 
-def _check_batches(where: str, trainer: Any, task: str) -> None:
+def _check_batches(where: str, trainer: "MultiTaskTrainer", task: str) -> None:
     """Check that the batches of a task have two rows, over all processes."""
-    sampler, devices = trainer.train_sampler, max(1, trainer.args.n_gpu)
-    counts = sampler.count_batch_rows(task) // devices
+    sampler: Any = trainer.train_sampler
+    counts = sampler.count_batch_rows(task) // max(1, trainer.args.n_gpu)
     single = int((counts < 2).sum())
     if not single:
         return
-    key = "max_tokens_per_batch" if task in sampler.token_budgets else "batch_size"
-    remedy = f"give a larger {key}" + (
-        ", or batch_size" if key != "batch_size" else " (per_device_train_batch_size for all tasks)"
-    )
+    remedy = "give a larger batch_size (per_device_train_batch_size for all tasks)"
+    if task in sampler.token_budgets:
+        remedy = "give a larger max_tokens_per_batch, or batch_size"
     if single == len(counts):
         raise ValueError(
             f"{where} a batch with each other, but every batch has a single row, and the loss "
@@ -550,27 +464,8 @@ def _check_batches(where: str, trainer: Any, task: str) -> None:
     logger.warning(
         "%s a batch with each other, but %d of the %d batches of a pass over the rows have a "
         "single one, whose loss is 0; %s",
-        where,
-        single,
-        len(counts),
-        remedy,
+        *(where, single, len(counts), remedy),
     )
-
-
-def _check_noise(name: str, model: Any) -> None:
-    """Check that the two vectors of a text differ in training, by dropout."""
-    others = tuple(f"heads.{task}." for task in model.heads if task != name)
-    rates = [
-        getattr(module, "p", 0)
-        for path, module in model.named_modules()
-        if isinstance(module, nn.Dropout) and not path.startswith((*others, "cls."))
-    ]
-    if not any(rates):
-        raise ValueError(
-            f"task {name!r}: SimCSE learns from two vectors of a text, which differ by dropout, "
-            "but the model has none (hidden_dropout_prob=0, attention_probs_dropout_prob=0): give "
-            "the task a dropout such as 0.1, or take a model with dropout"
-        )
 
 
 def avoid_single_rows(rows: int, count: int) -> int:
@@ -578,8 +473,6 @@ def avoid_single_rows(rows: int, count: int) -> int:
     fitting = (size for size in range(rows, 1, -1) if count % size != 1)
     return next(fitting, rows + 1)
 
-
-logger = logging.getLogger(__name__)
 
 # The fewest rows, and the least share of all rows, that are as long as the longest if texts were
 # cut there; natural lengths have no such peak at their end.
@@ -598,53 +491,33 @@ def keep_row_lengths(model: Any, tasks: Mapping[str, Task], tokenizer: Any) -> N
         tokenizer: The ``processing_class`` of the trainer; may be None.
     """
     cut = getattr(getattr(tokenizer, "backend_tokenizer", None), "truncation", None) or {}
-    heads: Any = getattr(model, "heads", None) or {}
+    heads = getattr(model, "heads", None) or {}
     for name, task in tasks.items():
         spec = getattr(heads.get(name), "task", None)
+        rows = task.train
         if spec is None or spec.max_length is not None or spec.has_windows:
             continue
-        lengths = measure_rows(task.train)
+        lengths = FlatRows(rows).lengths if isinstance(rows, datasets.Dataset) else np.zeros(0)
         longest = int(lengths.max(initial=0))
         length = longest if cut.get("max_length") == longest else 0
-        description = getattr(getattr(task.train, "info", None), "description", None) or ""
+        description = getattr(getattr(rows, "info", None), "description", None) or ""
         if noted := re.fullmatch(rf"{ENCODED_WITH}(\d+)", description):
             length = int(noted[1])
-        look_cut = _look_cut(lengths, longest)
-        was_cut_again = look_cut and longest < length  # after they were encoded
+        # far more rows have the greatest length than the one below
+        last, before = (int((lengths == size).sum()) for size in (longest, longest - 1))
+        looks_cut = len(lengths) > last >= max(FEWEST_CUT, LEAST_SHARE * len(lengths), 2 * before)
+        was_cut_again = looks_cut and longest < length  # after they were encoded
         if length >= 8 and not was_cut_again:  # fewer tokens are refused
             spec.max_length = length
             fields = {**model.config.tasks[name], "max_length": length}
             model.config.tasks = {**model.config.tasks, name: fields}
-        elif look_cut:
+        elif looks_cut:
             logger.warning(
                 "task %r: many of its training rows have exactly %d tokens, as if texts were cut "
                 "there, but it has no max_length, so that predict reads as many as there are "
                 "positions; give config.tasks[%r] a max_length",
-                name,
-                longest,
-                name,
+                *(name, longest, name),
             )
-
-
-def measure_rows(rows: Any) -> NDArray[np.int64]:
-    """Count the tokens of each sequence of the rows; none if they are no dataset."""
-    if not isinstance(rows, datasets.Dataset):
-        return np.zeros(0, np.int64)
-    counts = []
-    for chunk in rows.data.column("input_ids").chunks:
-        values = chunk
-        while pa.types.is_nested(values.type.value_type):  # several sequences in a row
-            values = values.flatten()
-        counts.append(values.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64))
-    return np.concatenate(counts) if counts else np.zeros(0, np.int64)
-
-
-def _look_cut(lengths: NDArray[np.int64], longest: int) -> bool:
-    """Return whether far more rows have the greatest length than the one below."""
-    if not len(lengths) or lengths.min() == longest:
-        return False
-    last, before = (int((lengths == length).sum()) for length in (longest, longest - 1))
-    return last >= max(FEWEST_CUT, LEAST_SHARE * len(lengths), 2 * before)
 
 
 # Compiled programs per task: eight batch sizes, each with two numbers of rows, in training and in

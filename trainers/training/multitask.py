@@ -1,56 +1,57 @@
 """The Trainer for several tasks: what differs from the loop of transformers' Trainer."""
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainingArguments, set_seed
-from transformers.integrations.integration_utils import TensorBoardCallback
+from transformers import EvalPrediction, Trainer, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from trainers.data.collate import list_batches
-from trainers.data.dataset import Rows, TaskDataset
+from modeling_minbert import unknown
+from trainers.data.collate import TaskCollator, list_batches
+from trainers.data.dataset import Rows, TaskDataset, longest_first
+from trainers.data.rows import Ids
 from trainers.data.sampling.task_sampling import RoundRobin, StepsPerEpoch, TaskSampling
-from trainers.files import WriteError, find_inner, named_writes, takes_task
-from trainers.methods.base import Method, MethodCallback, nested_loss
+from trainers.files import HubToken, WriteError, find_inner, named_writes, takes_task
+from trainers.methods.base import Batch, Method, MethodCallback, nested_loss
 from trainers.methods.fits import TemperatureScaling, ThresholdFitting
+from trainers.problems.base import Decode
+from trainers.problems.metrics import aggregates, glue_score
 from trainers.task import Task, find_rows
 
-from .callbacks import DivergenceCheck, TensorBoard
+from .callbacks import DivergenceCheck
 from .checks import (
     avoid_single_rows,
+    check_arguments,
     check_comparisons,
+    check_compute_metrics,
+    check_sampling,
+    check_tasks,
     compares_rows,
+    follows_metric,
     keep_row_lengths,
-    search_hyperparameters,
     static_shapes,
 )
-from .evaluation import (
-    ComputeMetrics,
-    evaluate_tasks,
-    predict_batch,
-    predict_in_order,
-    predict_rows,
-)
+from .evaluation import ComputeMetrics, add_metrics, hide_duplicates, told_to_bars
 from .resuming import find_best_checkpoint, write_checksums
-from .setup import Setup, make_loader
-from .terms import (
-    TERMS,
-    FlopCounter,
-    LossLog,
-    LossMean,
-    TermCounter,
-    smooth_labels,
-    weigh_loss,
-    without_smoothing,
-)
+from .setup import make_collator, make_sampler
+from .terms import TERMS, LossLog, LossMean, TermCounter, smooth_labels, split_loss, weigh_loss
+
+# Arguments of Trainer that are refused, and why.
+OF_TASKS = "rows belong to a task; give them to Task.from_dataset"
+REFUSED = {
+    "train_dataset": OF_TASKS,
+    "eval_dataset": OF_TASKS,
+    "model_init": "give the model itself; a new training needs a new trainer",
+}
 
 
 class MultiTaskTrainer(Trainer):
@@ -67,8 +68,6 @@ class MultiTaskTrainer(Trainer):
             ``torch.compile``.
         args: Arguments of the Trainer.
         tasks: The tasks, in the order of the round robin.
-        model_init: A function that makes the model, instead of ``model``: every ``train`` starts
-            with a new one. It may take the trial of ``hyperparameter_search``.
         methods: Training methods, in the order in which they apply.
         sampling: How the task of a step is chosen; None for one after the other.
         steps_per_epoch: When an epoch ends; see ``TaskBatchSampler``.
@@ -77,9 +76,8 @@ class MultiTaskTrainer(Trainer):
         compute_metrics: A function of an ``EvalPrediction`` for all tasks, or one by task. It gets
             the values that ``predict_task`` returns and the labels, -100 for none, in the order of
             the rows. Its metrics join those of the task as ``eval_<task>_<name>``, and may choose
-            the best model. A module of the library evaluate gets predictions and labels.
-        data_collator: Makes a batch of the rows of one task; ``call_collator`` documents how. Those
-            of transformers do. None takes a ``TaskCollator``, packed if the model supports it.
+            the best model.
+        data_collator: Makes the batches; None takes one that packs if the model supports it.
         kwargs: Other arguments of ``Trainer``.
 
     Attributes:
@@ -97,146 +95,132 @@ class MultiTaskTrainer(Trainer):
 
     # the loss of a batch is a mean over its terms: divide it by the number of micro-batches
     loss_is_scaled_for_ga = False
-    settings_before_search: dict[str, Any]
 
     def __init__(
         self,
-        model: nn.Module | None = None,
+        model: nn.Module,
         args: TrainingArguments | None = None,
         tasks: Sequence[Task] = (),
         *,
-        model_init: Callable[..., Any] | None = None,
         methods: Sequence[Method] = (),
         sampling: TaskSampling | None = None,
         steps_per_epoch: StepsPerEpoch = "shortest",
         max_tokens_per_batch: int | None = None,
         compute_metrics: ComputeMetrics | Mapping[str, ComputeMetrics] | None = None,
-        data_collator: Callable[..., Any] | None = None,
+        data_collator: TaskCollator | None = None,
         **kwargs: Any,
     ) -> None:
-        if (model is None) is (model_init is None):
-            raise ValueError("give a model, or a model_init that makes one, and not both")
-        for name in ("train_dataset", "eval_dataset"):
+        for name, reason in REFUSED.items():
             if kwargs.get(name) is not None:
-                raise ValueError(f"{name}: rows belong to a task; give them to Task.from_dataset")
+                raise ValueError(f"{name}: {reason}")
+        if not isinstance(data_collator, TaskCollator | None):
+            raise TypeError(
+                f"data_collator={data_collator!r}: batches are made by a TaskCollator, which pads "
+                "or packs rows; leave it out, and change rows before they become a Task"
+            )
         args = args or TrainingArguments()
         self._divergence = DivergenceCheck()
-        always = (ThresholdFitting(), TemperatureScaling(), self._divergence)
-        self.methods: list[Method] = [*methods, *always]
-        self._setup = Setup(
-            list(tasks),
-            sampling or RoundRobin(),
-            steps_per_epoch,
-            max_tokens_per_batch,
-            compute_metrics,
-            data_collator,
-            kwargs.get("processing_class"),
-        )
-        self.model_init: Any = model_init
-        self._first_model = model
-        if model_init is not None:
-            set_seed(args.seed)  # as for the model of `train`
-            self._first_model = super().call_model_init()
+        fits = (ThresholdFitting(), TemperatureScaling())
+        self.methods: list[Method] = [*methods, *fits, self._divergence]
         # before the Trainer makes the output folder: all of this may be refused
-        self._fit_to(self._first_model, args)
-        held_out = find_rows(tasks, "evaluation") or None
-        kwargs |= {"train_dataset": self.train_dataset, "eval_dataset": held_out}
-        kwargs["data_collator"] = self.data_collator
-        with without_smoothing(args):
-            super().__init__(model, args, model_init=model_init, **kwargs)
-        self.add_callback(MethodCallback(self.methods))
-        tensorboard: Any = self.pop_callback(TensorBoardCallback)
-        if tensorboard is not None:
-            self.add_callback(TensorBoard(tensorboard.tb_writer))
-        self._start()
-
-    def _fit_to(self, model: Any, args: TrainingArguments) -> None:
-        """Check tasks, arguments and methods, and make what depends on the model or on them."""
+        self.tasks, self.problems = check_tasks(tasks, model)
+        self._user_metrics = check_compute_metrics(compute_metrics, self.problems)
+        in_glue = [task.name for task in tasks if task.in_glue]
+        check_arguments(args, self.problems, in_glue, self._user_metrics)
+        sampling = sampling or RoundRobin()
+        check_sampling(args, sampling, self.methods)
         self.takes_task = takes_task(model)
-        parts = self._setup.fit(model, args, self.methods)
-        self.tasks, self.problems, self.evaluator = parts.tasks, parts.problems, parts.evaluator
-        self.train_sampler, self.train_dataset = parts.train_sampler, parts.train_dataset
-        self.data_collator: Any = parts.data_collator
-
-    def _start(self) -> None:
-        """Attach the methods and make the counters, once the Trainer has its model."""
+        self._set_defaults(args)
+        rows, held_out = find_rows(tasks), find_rows(tasks, "evaluation")
+        self.train_sampler = None
+        if rows:
+            ends = (steps_per_epoch, max_tokens_per_batch)
+            self.train_sampler = make_sampler(self.tasks, args, sampling, *ends)
+        if data_collator is None:
+            tokenizer = kwargs.get("processing_class")
+            data_collator = make_collator(model, args, tokenizer, self.tasks, self.train_sampler)
+        for method in self.methods:
+            method.prepare(model, args)
+        # Trainer would smooth the labels of all tasks, and expects a config
+        factor, args.label_smoothing_factor = args.label_smoothing_factor, 0.0
+        try:
+            dataset: Any = TaskDataset(rows, self.train_sampler) if rows else None
+            super().__init__(model, args, data_collator, dataset, held_out or None, **kwargs)
+        finally:
+            args.label_smoothing_factor = factor
+        self.add_callback(MethodCallback(self.methods))
         if self.args.label_names is None:
             self.label_names = ["labels"]  # not those of all tasks of the model
         self.model_accepts_loss_kwargs = False
-        model: Any = self.model
-        if callable(gather_rows := getattr(find_inner(model), "gather_rows", None)):
-            gather_rows()
-        self._smoother: Any = smooth_labels(model, self.args, self.problems)
+        self._inner: Any = find_inner(model)
+        if hasattr(self._inner, "gather_rows"):
+            self._inner.gather_rows()
+        self._smoother = smooth_labels(model, self.args, self.problems)
         for method in self.methods:
             method.attach(self)
         check_comparisons(self)
         self._losses = LossLog(self.problems, self.methods, self.args.device)
-        self._count_flops = FlopCounter(super().floating_point_ops)
-        self.terms = TermCounter(model, self.problems, self.methods)
-        self.evaluated = LossMean()
+        self._terms = TermCounter(model, self.problems, self.methods)
+        self._evaluated = LossMean()
         self._weights: list[float] = []  # of the losses of this optimizer step
         self._average_over_ranks = partial(self.accelerator.reduce, reduction="mean")
 
-    def call_model_init(self, trial: Any = None) -> Any:
-        if self._first_model is not None:  # by the constructor of the Trainer
-            return self._first_model
-        if trial is not None:
-            # Trainer does so later, too late for a seed of the trial; other settings of an earlier
-            # trial must not remain
-            vars(self.args).update(self.settings_before_search)
-            super()._hp_search_setup(trial)
-            set_seed(self.args.seed)
-        return super().call_model_init(trial)
+    def _set_defaults(self, args: TrainingArguments) -> None:
+        """Set the arguments that this trainer depends on."""
+        if args.ddp_find_unused_parameters is None and self.takes_task:
+            # only one head has a gradient at a step, also with activation checkpointing, for which
+            # the Trainer would turn this off
+            args.ddp_find_unused_parameters = True
+        if follows_metric(args):  # by default a plateau is one of a metric that should fall
+            mode = "max" if args.greater_is_better else "min"
+            options: Any = args.lr_scheduler_kwargs or {}
+            args.lr_scheduler_kwargs = {"mode": mode, **options}
+        args.restore_callback_states_from_checkpoint = True
+        # the filter waits for the device twice at every step, and hides what DivergenceCheck
+        # reports
+        args.logging_nan_inf_filter = False
+        if args.hub_token is not None:
+            args.hub_token = HubToken(args.hub_token)
 
-    def _hp_search_setup(self, trial: Any) -> None:
-        super()._hp_search_setup(trial)
-        if self.model_init is not None:  # and has just made a model
-            self._fit_to(self.model, self.args)
-            self._start()
+    # Batches
 
-    def hyperparameter_search(  # type: ignore[override]  # another default direction
-        self,
-        hp_space: Callable[[Any], dict[str, Any]] | None = None,
-        compute_objective: Callable[[dict[str, float]], float] | None = None,
-        n_trials: int = 20,
-        direction: str | list[str] | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Find the best settings in several trials; see ``search_hyperparameters``."""
-        search: Any = super().hyperparameter_search
-        given = (hp_space, compute_objective, n_trials, direction)
-        return search_hyperparameters(self, search, *given, **kwargs)
+    def _make_loader(self, rows: Any, **options: Any) -> DataLoader[Any]:
+        args = self.args
+        defaults = {
+            "collate_fn": self.data_collator,
+            "num_workers": args.dataloader_num_workers,
+            # without an accelerator pinning only warns
+            "pin_memory": args.dataloader_pin_memory and torch.accelerator.is_available(),
+            "prefetch_factor": args.dataloader_prefetch_factor,
+            "persistent_workers": args.dataloader_persistent_workers,
+        }
+        return self.accelerator.prepare(DataLoader(rows, **(defaults | options)))
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         if self.train_sampler is None:
             raise ValueError("training needs tasks with training rows; these have none")
-        loader = make_loader(self, self.train_dataset, batch_sampler=self.train_sampler)
-        return self.accelerator.prepare(loader)
+        return self._make_loader(self.train_dataset, batch_sampler=self.train_sampler)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
-        rows: int = self.args.eval_batch_size
-        if isinstance(eval_dataset, TaskDataset):  # its longest rows come first
-            rows = eval_dataset.fit_rows(rows)
-            model: Any = self.model
-            if any(compares_rows(find_inner(model), task) for task in eval_dataset.sizes):
-                rows = avoid_single_rows(rows, len(eval_dataset))
-        options = {"batch_size": rows, "persistent_workers": False}
-        return self.accelerator.prepare(make_loader(self, eval_dataset, **options))
+        rows: int = eval_dataset.fit_rows(self.args.eval_batch_size)  # its longest come first
+        if any(compares_rows(self._inner, task) for task in eval_dataset.sizes):
+            rows = avoid_single_rows(rows, len(eval_dataset))
+        return self._make_loader(eval_dataset, batch_size=rows, persistent_workers=False)
 
     def get_test_dataloader(self, test_dataset: Any) -> DataLoader[Any]:
         return self.get_eval_dataloader(test_dataset)
+
+    # Training
 
     def describe_training(self) -> str:
         """Show the exact share of each task in an epoch, and tables of the methods."""
         shares = "no training"
         if self.train_sampler is not None:
-            held_out: Any = self.eval_dataset or {}
-            sizes = {task: len(held_out[task]) for task in held_out}
-            shares = self.train_sampler.describe(sizes)
-        return "\n\n".join(filter(None, (shares, *(each.describe() for each in self.methods))))
+            held_out = find_rows(self.tasks.values(), "evaluation")
+            shares = self.train_sampler.describe({task: len(held_out[task]) for task in held_out})
+        return "\n\n".join(filter(None, (shares, *(method.describe() for method in self.methods))))
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        self._first_model = None
         try:
             output = super().train(*args, **kwargs)
         finally:
@@ -247,11 +231,30 @@ class MultiTaskTrainer(Trainer):
             method.finish()
         return output
 
+    def hyperparameter_search(self, *_: Any, **__: Any) -> Any:
+        """Refuse to search.
+
+        Raises:
+            NotImplementedError: Always; it names what searches.
+        """
+        raise NotImplementedError(
+            "hyperparameter_search: search with `minbert experiments`, or with Optuna around "
+            "`minbert.finetune`"
+        )
+
     def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
-        model: Any = self.model
-        keep_row_lengths(find_inner(model), self.tasks, self.processing_class)
+        keep_row_lengths(self._inner, self.tasks, self.processing_class)
         with static_shapes(self.args, len(self.tasks)):
             return super()._inner_training_loop(*args, **kwargs)
+
+    def _prepare_for_training(self, max_steps: int, *args: Any, **kwargs: Any) -> Any:
+        prepared = super()._prepare_for_training(max_steps, *args, **kwargs)
+        checkpoint = kwargs.get("resume_from_checkpoint", args[1] if len(args) > 1 else None)
+        for method in self.methods:
+            method.begin()
+            if checkpoint is not None:
+                method.load(Path(checkpoint))
+        return prepared
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         is_new = self.optimizer is None
@@ -261,9 +264,29 @@ class MultiTaskTrainer(Trainer):
             method.scale_optimizer(optimizer, whole)
         return optimizer
 
-    def training_step(
-        self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> Tensor:
+    def _init_training_state(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
+        trained: tuple[int, int] = super()._init_training_state(*args, **kwargs)
+        best = find_best_checkpoint(str(self.args.output_dir), self.state)
+        if best is not None:
+            self.state.best_model_checkpoint = best
+        return trained
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        # if the resumed run was finished, Trainer would do one more step
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+        if not self.control.should_training_stop:
+            super()._run_epoch(*args, **kwargs)
+
+    def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
+        samples, number = super().get_batch_samples(*args, **kwargs)
+        # a single batch needs no count, and DataParallel cannot distribute one
+        is_alone = len(samples) * self.args.world_size == 1 or self.args.n_gpu > 1
+        if not is_alone:
+            self._terms.mark(samples, self.args.device, self._average_over_ranks)
+        return samples, number
+
+    def training_step(self, model: nn.Module, inputs: Batch, *args: Any, **kwargs: Any) -> Tensor:
         batches, losses = list_batches(inputs), []
         own_average = any(method.averages_gradients for method in self.methods)
         for batch in batches:
@@ -282,7 +305,7 @@ class MultiTaskTrainer(Trainer):
     def compute_loss(
         self,
         model: nn.Module,
-        inputs: dict[str, Any],
+        inputs: Batch,
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
@@ -318,22 +341,12 @@ class MultiTaskTrainer(Trainer):
         self._divergence.check_gradients(norm)
         return norm
 
-    def save_model(self, output_dir: str | None = None, *args: Any, **kwargs: Any) -> None:
-        self._divergence.check_weights(self.accelerator.unwrap_model(self.model))
-        super().save_model(output_dir, *args, **kwargs)
+    # Logs
 
-    def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
-        samples, number = super().get_batch_samples(*args, **kwargs)
-        # a single batch needs no count, and DataParallel cannot distribute one
-        is_alone = len(samples) * self.args.world_size == 1 or self.args.n_gpu > 1
-        if not is_alone:
-            self.terms.mark(samples, self.args.device, self._average_over_ranks)
-        return samples, number
+    def floating_point_ops(self, inputs: Batch) -> int:
+        return sum(map(super().floating_point_ops, list_batches(inputs)))
 
-    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
-        return self._count_flops(inputs)
-
-    def _track_num_input_tokens(self, inputs: dict[str, Any]) -> None:
+    def _track_num_input_tokens(self, inputs: Batch) -> None:
         for batch in list_batches(inputs):
             super()._track_num_input_tokens(batch)
 
@@ -344,18 +357,16 @@ class MultiTaskTrainer(Trainer):
                 method.log(logs)
         if logs.get("train_samples_per_second") and logs["train_runtime"]:
             # Trainer multiplies steps by per_device_train_batch_size, or epochs by all rows
-            rate = self._count_trained_rows() / logs["train_runtime"]
+            sampler: Any = self.train_sampler
+            counts = []
+            for step in (self._initial_global_step, self.state.global_step):
+                done = sampler.count_micro_steps(step, self.args.gradient_accumulation_steps)
+                counts.append(sum(sampler.count_task_rows(done).values()))
+            rate = (counts[1] - counts[0]) / logs["train_runtime"]
             logs["train_samples_per_second"] = round(rate, 3)
         super().log(logs, start_time)
 
-    def _count_trained_rows(self) -> int:
-        """Count the rows of this training, over all ranks, from the steps since it began."""
-        sampler: Any = self.train_sampler
-        counts = []
-        for step in (self._initial_global_step, self.state.global_step):
-            done = sampler.count_micro_steps(step, self.args.gradient_accumulation_steps)
-            counts.append(sum(sampler.count_task_rows(done).values()))
-        return counts[1] - counts[0]
+    # Evaluation
 
     def evaluate(
         self,
@@ -363,15 +374,165 @@ class MultiTaskTrainer(Trainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
-        """Evaluate every task with its own metrics, then all together; see ``evaluate_tasks``."""
-        rows = self.eval_dataset if eval_dataset is None else eval_dataset
-        return evaluate_tasks(self, super().evaluate, rows, metric_key_prefix)
+        """Evaluate every task with its own metrics, then all of them together.
+
+        Args:
+            eval_dataset: Encoded, labelled rows by task, or of the only task, of any kind that
+                ``Task.from_dataset`` takes; None for the evaluation rows of the tasks.
+            ignore_keys: Not used: a problem selects outputs by name.
+            metric_key_prefix: Prefix of every name.
+
+        Returns:
+            ``<prefix>_<task>_<metric>``, ``<prefix>_mean``, ``<prefix>_leaderboard`` and, if there
+            are tasks of GLUE, ``<prefix>_glue``; of some of the tasks only the first.
+
+        Raises:
+            ValueError: If the rows are not a mapping from known tasks to rows, or these cannot be
+                measured.
+        """
+        given = self.eval_dataset if eval_dataset is None else eval_dataset
+        rows_by_task, prefix = self._read_rows("evaluate", "evaluation", given), metric_key_prefix
+        for task, rows in rows_by_task.items():
+            if rows is not self.tasks[task].evaluation:
+                self.problems[task].check(f"the evaluation set of task {task!r}", rows)
+        metrics: dict[str, float] = {}
+        events = self.callback_handler
+        with ExitStack() as stack:
+            for method in self.methods:
+                stack.enter_context(method.evaluating())
+            with told_to_bars(events):
+                for task, rows in rows_by_task.items():
+                    for method in self.methods if self.is_in_train else ():
+                        method.before_evaluation(task)
+                    ordered, order = longest_first(task, rows, self.args.length_column_name)
+                    with self._measuring(task, rows, order):
+                        metrics |= super().evaluate(ordered, metric_key_prefix=f"{prefix}_{task}")
+            # a mean of some tasks could be mistaken for that of all
+            if len(rows_by_task) == len(self.tasks):
+                summary = self.aggregate(metrics, f"{prefix}_")
+                glue = {
+                    name: [metrics[f"{prefix}_{name}_{metric}"] for metric in problem.headline]
+                    for name, problem in self.problems.items()
+                    if self.tasks[name].in_glue
+                }
+                if glue:
+                    summary[f"{prefix}_glue"] = glue_score(glue)
+                metrics |= summary
+                self.log(summary)
+            copied = dict(metrics)  # from which the callback for notebooks removes some
+            self.control = events.on_evaluate(self.args, self.state, self.control, copied)
+        return metrics
+
+    def predict(
+        self,
+        test_dataset: Any,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "test",
+    ) -> Any:
+        """Predict encoded rows of the only task, or of several by name; see ``predict_task``, too.
+
+        Args:
+            test_dataset: The rows, or those of some tasks by name; with labels, metrics are
+                computed.
+            ignore_keys: Not used.
+            metric_key_prefix: Prefix of the metrics.
+
+        Returns:
+            A ``PredictionOutput`` of transformers; of rows by task a dictionary of them, with the
+            prefix ``<prefix>_<task>``.
+
+        Raises:
+            ValueError: If there are several tasks, and the rows are not those of known ones.
+        """
+        is_by_task = self._is_by_task(test_dataset)
+        outputs = {}
+        for task, rows in self._read_rows("predict", "test", test_dataset).items():
+            prefix = f"{metric_key_prefix}_{task}" if is_by_task else metric_key_prefix
+            with self._measuring(task, rows, np.arange(len(rows))):
+                outputs[task] = super().predict(TaskDataset({task: rows}), ignore_keys, prefix)
+        return outputs if is_by_task else next(iter(outputs.values()))
+
+    def predict_task(self, task: str, dataset: Any) -> NDArray[Any]:
+        """Predict encoded rows of a task, labelled or not; the random state stays.
+
+        Returns:
+            What its problem gathers, in the order of the rows, (N, ...): logits (N, K), or what
+            ``Problem.gather`` documents for its type.
+
+        Raises:
+            ValueError: If the task is unknown or there are no rows.
+        """
+        if task not in self.tasks:
+            raise ValueError(unknown("task", task, self.tasks))
+        rows = self.tasks[task].read_rows("test", dataset)
+        if not len(rows):
+            raise ValueError(f"no rows to predict for task {task!r}")
+        ordered, order = longest_first(task, rows, self.args.length_column_name)
+        with torch.random.fork_rng(devices=[]), told_to_bars(self.callback_handler):
+            output: Any = super().predict(ordered)
+        return output.predictions[np.argsort(order)]
+
+    def decoder(self, task: str) -> Decode | None:
+        """Return the function of the model that decodes the logits of a task, if it has one."""
+        decode = getattr(self._inner, "decode", None)
+        return None if decode is None else partial(decode, task)
+
+    def aggregate(self, metrics: Mapping[str, float], prefix: str = "") -> dict[str, float]:
+        """Average the headline metrics, ``<prefix><task>_<metric>``, of all but auxiliary tasks."""
+        headlines = {
+            name: (problem, metrics.get(f"{prefix}{name}_{problem.headline[0]}"))
+            for name, problem in self.problems.items()
+            if not self.tasks[name].training.auxiliary
+        }
+        return {f"{prefix}{name}": value for name, value in aggregates(headlines).items()}
+
+    def _is_by_task(self, given: Any) -> bool:
+        return isinstance(given, Mapping) and set(given) <= set(self.tasks)
+
+    def _read_rows(self, name: str, title: str, given: Any) -> dict[str, Rows]:
+        """Read the rows of known tasks; rows alone are those of the only task."""
+        if not self._is_by_task(given):
+            if len(self.tasks) > 1:
+                raise ValueError(
+                    f"{name}() needs a mapping from task to rows; known tasks: "
+                    f"{', '.join(self.tasks)}"
+                )
+            given = dict.fromkeys(self.tasks, given)
+        return {task: self.tasks[task].read_rows(title, rows) for task, rows in given.items()}
+
+    @contextmanager
+    def _measuring(self, task: str, rows: Rows, order: Ids) -> Iterator[None]:
+        """Let ``Trainer`` compute the metrics of a task, and leave the random state as it was.
+
+        The gathered values are those of ``rows`` in this order.
+        """
+        problem, places = self.problems[task], np.argsort(order)
+
+        def measure(prediction: EvalPrediction) -> dict[str, float]:
+            labels: Any = prediction.label_ids  # None for rows without
+            values = np.asarray(prediction.predictions)
+            ordered = values[places]
+            gathered = ordered if problem.joins_rows else values
+            outputs = problem.collect(gathered, rows, labels, self.decoder(task))
+            metrics = problem.compute_metrics(outputs)
+            if task not in self._user_metrics:
+                return metrics
+            known: Any = None if labels is None else labels[places]
+            compute = self._user_metrics[task]
+            return add_metrics(task, metrics, compute(EvalPrediction(ordered, known)))
+
+        self.compute_metrics = measure
+        try:
+            with torch.random.fork_rng(devices=[]):  # a loader draws a seed when it starts
+                yield
+        finally:
+            self.compute_metrics = None
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        self.evaluated = LossMean()
+        self._evaluated = LossMean()
         with static_shapes(self.args, len(self.tasks)):
             output = super().evaluation_loop(*args, **kwargs)
-        mean, metrics = self.evaluated.compute(self._average_over_ranks), output.metrics
+        mean, metrics = self._evaluated.compute(self._average_over_ranks), output.metrics
         if mean is not None and metrics is not None:
             # Trainer's own is a mean of the batches' means
             metrics[f"{kwargs['metric_key_prefix']}_loss"] = mean
@@ -380,58 +541,39 @@ class MultiTaskTrainer(Trainer):
     def prediction_step(
         self,
         model: nn.Module,
-        inputs: dict[str, Any],
+        inputs: Batch,
         prediction_loss_only: bool,  # refused by `check_arguments`
         ignore_keys: list[str] | None = None,  # the problem selects outputs by name
-    ) -> tuple[Any, Any, Any]:
-        return predict_batch(self, model, inputs)
+    ) -> tuple[Tensor | None, Tensor, Tensor | None]:
+        rows = inputs.pop("num_rows", None)
+        problem = self.problems[inputs["task"]]
+        inputs = self._prepare_inputs(inputs)
+        loss: Tensor | None = None
+        with torch.no_grad(), self.compute_loss_context_manager():
+            if problem.has_loss(inputs):
+                labelled = hide_duplicates(model, self.accelerator, problem, inputs)
+                # computing the loss removes what the model does not take
+                loss, outputs = self.compute_loss(model, dict(labelled), return_outputs=True)
+                counts = self._terms.count_parts({"num_rows": rows, **labelled})
+                self._evaluated.add(split_loss(problem, loss, outputs), counts)
+                loss = loss.detach().mean()
+            else:
+                left_out = ("labels",) if self.takes_task else ("labels", "task")
+                outputs = model(**{k: v for k, v in inputs.items() if k not in left_out})
+        values, labels = problem.gather(inputs, outputs)
+        if loss is None and labels is not None:
+            loss = torch.zeros((), device=labels.device)
+        return loss, values[:rows], None if labels is None else labels[:rows]
 
-    def predict(
-        self,
-        test_dataset: Any,
-        ignore_keys: list[str] | None = None,
-        metric_key_prefix: str = "test",
-    ) -> Any:
-        """Predict encoded rows of the only task, or of several by name; see ``predict_rows``."""
-        given = (ignore_keys, metric_key_prefix)
-        return predict_rows(self, super().predict, test_dataset, *given)
+    # Checkpoints
 
-    def predict_task(self, task: str, dataset: Rows) -> NDArray[Any]:
-        """Predict encoded rows of a task, labelled or not; see ``predict_in_order``."""
-        return predict_in_order(self, task, dataset)
-
-    def _prepare_for_training(self, max_steps: int, *args: Any, **kwargs: Any) -> Any:
-        prepared = super()._prepare_for_training(max_steps, *args, **kwargs)
-        checkpoint = kwargs.get("resume_from_checkpoint", args[1] if len(args) > 1 else None)
-        for method in self.methods:
-            method.begin()
-            if checkpoint is not None:
-                method.load(Path(checkpoint))
-        return prepared
-
-    def _init_training_state(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
-        trained: tuple[int, int] = super()._init_training_state(*args, **kwargs)
-        if (
-            best := find_best_checkpoint(self._get_output_dir(self._trial), self.state)
-        ) is not None:
-            self.state.best_model_checkpoint = best
-        return trained
-
-    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        # if the resumed run was finished, Trainer would do one more step
-        if self.state.global_step >= self.state.max_steps:
-            self.control.should_training_stop = True
-        if not self.control.should_training_stop:
-            super()._run_epoch(*args, **kwargs)
-
-    def _load_best_model(self) -> None:
-        super()._load_best_model()
-        for method in self.methods:
-            method.load_best(Path(str(self.state.best_model_checkpoint)))
+    def save_model(self, output_dir: str | None = None, *args: Any, **kwargs: Any) -> None:
+        self._divergence.check_weights(self.accelerator.unwrap_model(self.model))
+        super().save_model(output_dir, *args, **kwargs)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        run = Path(self._get_output_dir(trial=trial))
-        folder = run / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        folder = Path(str(self.args.output_dir))
+        folder /= f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         if self.args.should_save and folder.is_dir():
             shutil.rmtree(folder)  # a damaged one, before which the run was resumed
         self.accelerator.wait_for_everyone()
@@ -453,6 +595,11 @@ class MultiTaskTrainer(Trainer):
                 method.save(Path(output_dir))
         # trainer_state.json comes next, after which the checkpoint counts as complete
         self.accelerator.wait_for_everyone()
+
+    def _load_best_model(self) -> None:
+        super()._load_best_model()
+        for method in self.methods:
+            method.load_best(Path(str(self.state.best_model_checkpoint)))
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         if not (Path(str(self.args.output_dir)) / "README.md").is_file():  # that of the run stays

@@ -1,8 +1,7 @@
 """Losses as means over their terms, counted over all batches and processes of a step."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,45 +9,19 @@ from torch import Tensor
 from transformers import TrainingArguments
 from transformers.trainer_pt_utils import LabelSmoother
 
-from trainers.data.collate import list_batches
+from trainers.data.collate import Batch, list_batches
 from trainers.data.masking import IGNORED_LABEL
 from trainers.files import find_inner
 from trainers.methods.base import Method, StepLoss, Terms
 from trainers.problems import PROBLEMS
-from trainers.problems.base import Problem
-
-
-class FlopCounter:
-    """Counts floating point operations by tokens; ``count``, for one batch, is called once."""
-
-    def __init__(self, count: Callable[[dict[str, Any]], int]) -> None:
-        self._count = count
-        self._per_token: int | None = None
-
-    def __call__(self, inputs: dict[str, Any]) -> int:
-        """Count the operations of a step."""
-        batches = list_batches(inputs)
-        tokens = [_tokens_of(batch) for batch in batches]
-        total = sum(ids.numel() for ids in tokens)
-        if self._per_token is None and tokens[0].numel():
-            counted = self._count({**batches[0], "input_ids": tokens[0]})
-            self._per_token = counted // tokens[0].numel()
-        return (self._per_token or 0) * total
-
-
-def _tokens_of(batch: dict[str, Any]) -> Tensor:
-    """Return a tensor with an element for each token; an empty one if tokens are not known."""
-    if batch.get("input_ids") is not None:
-        return batch["input_ids"]
-    embeddings = batch.get("inputs_embeds")
-    return torch.empty(0) if embeddings is None else embeddings[..., 0]
+from trainers.problems.base import AnyProblem
 
 
 class LossLog:
     """Adds up, on the device, the unweighted losses of each task, their parts, and facts."""
 
     def __init__(
-        self, problems: Mapping[str, Problem[Any]], methods: Sequence[Method], device: torch.device
+        self, problems: Mapping[str, AnyProblem], methods: Sequence[Method], device: torch.device
     ) -> None:
         self._parts = {
             task: {part: (f"loss_{task}_{part}", key) for part, key in problem.part_losses.items()}
@@ -106,16 +79,17 @@ class TermCounter:
     """
 
     def __init__(
-        self, model: Any, problems: Mapping[str, Problem[Any]], methods: Sequence[Method]
+        self, model: Any, problems: Mapping[str, AnyProblem], methods: Sequence[Method]
     ) -> None:
         self._problems, self._methods = problems, methods
-        inner: Any = find_inner(model)
+        inner = find_inner(model)
         self._count: Callable[[str, Tensor], Tensor] = getattr(inner, "count_terms", count_labels)
         # losses of the rows of all processes, whose terms are theirs, too
         self._joint = {task for task in problems if _joins_processes(inner, task)}
 
-    def count_parts(self, task: str, batch: Mapping[str, Any]) -> dict[str, Any]:
+    def count_parts(self, batch: Batch) -> dict[str, float | Tensor]:
         """Count the terms of each part of the loss of a batch."""
+        task = batch["task"]
         problem = self._problems[task]
         if batch.get("labels") is None:
             rows = batch.get("num_rows")
@@ -126,7 +100,7 @@ class TermCounter:
 
     def mark(
         self,
-        steps: Iterable[dict[str, Any]],
+        steps: Iterable[Batch],
         device: torch.device,
         reduce: Callable[[Tensor], Tensor],
     ) -> None:
@@ -138,11 +112,11 @@ class TermCounter:
             reduce: Averages a tensor over the processes.
         """
         batches = [batch for inputs in steps for batch in list_batches(inputs)]
-        entries: list[tuple[dict[str, Any], str]] = []
+        entries: list[tuple[Batch, str]] = []
         counts: list[Tensor] = []
         for batch in batches:
             batch[TERMS] = {}
-            parts = self.count_parts(batch["task"], batch)
+            parts = self.count_parts(batch)
             for method in self._methods:
                 parts |= method.count_terms(batch["task"], batch)
             for part, count in parts.items():
@@ -162,12 +136,11 @@ class TermCounter:
             batch[TERMS][part] = Terms(count, means[task, part])
 
 
-def count_sequences(inputs: Mapping[str, Any]) -> Any:
+def count_sequences(inputs: Batch) -> float | Tensor:
     """Count the sequences of a batch, padded or packed."""
-    offsets = inputs.get("cu_seq_lens_q")
-    if offsets is not None:
+    if (offsets := inputs.get("cu_seq_lens_q")) is not None:
         return len(offsets) - 1
-    mask = inputs.get("attention_mask")
+    mask: Tensor | None = inputs.get("attention_mask")
     if mask is None:
         mask = next(value for value in inputs.values() if isinstance(value, Tensor))
     return mask.ne(0).any(dim=-1).sum()
@@ -185,13 +158,13 @@ def count_labels(task: str, labels: Tensor) -> Tensor:
     return (labels != IGNORED_LABEL).sum()
 
 
-def split_loss(problem: Problem[Any], loss: Tensor, outputs: Any) -> dict[str, Tensor]:
+def split_loss(problem: AnyProblem, loss: Tensor, outputs: Any) -> dict[str, Tensor]:
     """Return the parts of a loss, each a mean over its own terms, by name."""
     return {part: outputs[key] for part, key in problem.part_losses.items()} or {WHOLE: loss}
 
 
 def weigh_loss(
-    problem: Problem[Any], computed: tuple[Tensor, Any], terms: Mapping[str, Terms]
+    problem: AnyProblem, computed: tuple[Tensor, Any], terms: Mapping[str, Terms]
 ) -> StepLoss:
     """Weigh loss and outputs of a pass by its terms, if it is not the only one of its step."""
     loss, outputs = computed
@@ -208,7 +181,7 @@ class LossMean:
     def __init__(self) -> None:
         self._sums: dict[str, list[Tensor]] = {}
 
-    def add(self, parts: Mapping[str, Tensor], counts: Mapping[str, Any]) -> None:
+    def add(self, parts: Mapping[str, Tensor], counts: Mapping[str, float | Tensor]) -> None:
         """Add the parts of the loss of a batch, and their numbers of terms."""
         for part, value in parts.items():
             loss = value.detach().float().mean()
@@ -228,7 +201,7 @@ logger = logging.getLogger(__name__)
 KEY = "label_smoothing_factor"
 
 
-def check_smoothing(args: TrainingArguments, problems: Mapping[str, Problem[Any]]) -> None:
+def check_smoothing(args: TrainingArguments, problems: Mapping[str, AnyProblem]) -> None:
     """Raise ValueError if no task has labels to be smoothed."""
     if args.label_smoothing_factor and not any(each.smooths_labels for each in problems.values()):
         types = [name for name, kind in PROBLEMS.items() if kind("any").smooths_labels]
@@ -240,18 +213,8 @@ def check_smoothing(args: TrainingArguments, problems: Mapping[str, Problem[Any]
         )
 
 
-@contextmanager
-def without_smoothing(args: TrainingArguments) -> Iterator[None]:
-    """Hide the factor: Trainer expects a model with a config, and one problem type in it."""
-    factor, args.label_smoothing_factor = args.label_smoothing_factor, 0.0
-    try:
-        yield
-    finally:
-        args.label_smoothing_factor = factor
-
-
 def smooth_labels(
-    model: Any, args: TrainingArguments, problems: Mapping[str, Problem[Any]]
+    model: Any, args: TrainingArguments, problems: Mapping[str, AnyProblem]
 ) -> LabelSmoother | None:
     """Tell a model the factor of its tasks, or return what smooths the labels of other models."""
     factor = args.label_smoothing_factor

@@ -1,8 +1,8 @@
 """Batches of tasks in the order of their sampling, by numbers of rows or of tokens."""
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,17 +10,84 @@ from torch.utils.data import Sampler
 
 from modeling_minbert import unknown
 
-from .streams import (
-    GROUP_BATCHES,
-    ClassShares,
-    Counts,
-    Oversampling,
-    RowStream,
-    Step,
-    counts_of,
-    permute_rows,
-)
-from .task_sampling import DrawnOrder, RoundRobin, StepsPerEpoch, TaskOrder, TaskSampling, TaskSizes
+from .task_sampling import DrawnOrder, RoundRobin, StepsPerEpoch, TaskSampling, TaskSizes
+
+# Global batches that are sorted by length together: enough for little padding, few enough to keep
+# the order random.
+GROUP_BATCHES = 50
+
+# Rows of a step, (ranks, rows of a rank); row r of pass p of a task with N rows is r + p * N.
+Step: TypeAlias = NDArray[np.int64]
+# A count for every row, (N,), or a function from the pass index to these counts.
+Counts: TypeAlias = Sequence[int] | NDArray[np.int64] | Callable[[int], NDArray[np.int64]]
+
+
+def counts_of(counts: Counts, pass_index: int) -> NDArray[np.int64]:
+    """Return the counts of a pass, (N,)."""
+    return np.asarray(counts(pass_index) if callable(counts) else counts)
+
+
+class RowStream:
+    """Steps with ``batch_size`` rows per rank, always full: one may have rows of two passes.
+
+    ``seed`` has the seed of the run, >= 0, and the position of the task. With ``lengths`` the rows
+    of a step have similar ones.
+
+    Attributes:
+        size: Rows of a pass.
+        batch: Description of the batch size, such as ``2 x 32``.
+        pass_steps: Steps of one pass over the rows.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        batch_size: int,
+        ranks: int,
+        seed: tuple[int, int],
+        lengths: Counts | None = None,
+    ) -> None:
+        self.size, self._lengths = size, lengths
+        self.batch = f"{ranks} x {batch_size}"
+        self._ranks, self._rows, self._seed = ranks, ranks * batch_size, seed
+        self.pass_steps = size / self._rows
+
+    def read(self, first: int) -> Iterator[Step]:
+        """Yield the steps from step ``first`` of training on, without end."""
+        pass_index, offset = divmod(first * self._rows, self.size)
+        rows = self._order(pass_index)[offset:]
+        while True:
+            while len(rows) < self._rows:
+                pass_index += 1
+                rows = np.concatenate([rows, self._order(pass_index)])
+            yield rows[: self._rows].reshape(self._ranks, -1)
+            rows = rows[self._rows :]
+
+    def count_rows(self, first: int, steps: int) -> int:
+        """Count the rows of ``steps`` steps from step ``first`` on, over all ranks."""
+        return steps * self._rows
+
+    def count_step_rows(self) -> NDArray[np.int64]:
+        """Count the rows of every step of the first pass, over all ranks, (steps,)."""
+        return np.full(math.ceil(self.pass_steps), self._rows)
+
+    def _order(self, pass_index: int) -> NDArray[np.int64]:
+        generator = np.random.default_rng((*self._seed, pass_index))
+        order = generator.permutation(self.size)
+        if self._lengths is not None:
+            # these rows complete the last batch of the previous pass; then every cut is a batch
+            head = min(self.size, -pass_index * self.size % self._rows)
+            lengths = counts_of(self._lengths, pass_index)
+            chunks: list[NDArray[np.int64]] = []
+            for first in range(head, self.size, GROUP_BATCHES * self._rows):
+                rows = order[first : first + GROUP_BATCHES * self._rows]
+                rows = rows[np.argsort(-lengths[rows], kind="stable")]
+                chunks += np.split(rows, range(self._rows, len(rows), self._rows))
+            # an incomplete batch comes last
+            rest = [chunks.pop()] if (self.size - head) % self._rows else []
+            shuffled = [chunks[position] for position in generator.permutation(len(chunks))]
+            order = np.concatenate([order[:head], *shuffled, *rest])
+        return order + pass_index * self.size
 
 
 class TokenStream:
@@ -40,27 +107,20 @@ class TokenStream:
         task: str,
         tokens: Counts,
         budget: int,
-        *,
-        num_replicas: int,
+        ranks: int,
         seed: tuple[int, int],
-        lengths: Counts | None,
-        oversampling: Oversampling | None = None,
+        lengths: Counts | None = None,
     ) -> None:
-        self._task = task
+        self._task, self._tokens, self._budget = task, tokens, budget
+        self._ranks, self._seed = ranks, seed
         counts = counts_of(tokens, 0)
-        self.stride = len(counts)
-        self.size = self.stride if oversampling is None else oversampling.size
-        self._oversampling = oversampling
-        self.batch = f"{num_replicas} x {budget:,} tokens"
-        self._tokens = tokens
-        self._budget = budget
-        self._ranks = num_replicas
-        self._seed = seed
-        rows_of_rank = max(1, int(budget / counts.mean()))
+        self.size = len(counts)
+        self.batch = f"{ranks} x {budget:,} tokens"
         self._shuffles_steps = lengths is not None
         self._lengths = tokens if lengths is None else lengths
+        rows_of_rank = max(1, int(budget / counts.mean()))
         sorted_rows = max(1, rows_of_rank // 4) if lengths is None else GROUP_BATCHES * rows_of_rank
-        self._group = num_replicas * sorted_rows
+        self._group = ranks * sorted_rows
         self._starts = [0]  # first step of each pass, filled on demand
         self.pass_steps: float = self._start(1)
 
@@ -84,7 +144,6 @@ class TokenStream:
         return rows
 
     def count_step_rows(self) -> NDArray[np.int64]:
-        """Count the rows of every step of the first pass, over all ranks, (steps,)."""
         _, cuts, order = self._pass(0)
         return self._ranks * np.diff(cuts)[order]
 
@@ -116,15 +175,16 @@ class TokenStream:
                 "max_length"
             )
         count = -(-self.size // self._ranks)
-        drawn = permute_rows(self.size, self._oversampling, pass_index, generator)
-        rows = np.resize(drawn, count * self._ranks)
-        rows = rows[_snake(lengths[rows], self._group)]
+        rows = np.resize(generator.permutation(self.size), count * self._ranks)
+        # groups by length, alternately down and up
+        groups, sizes = np.arange(len(rows)) // self._group, lengths[rows]
+        rows = rows[np.lexsort((np.where(groups % 2, sizes, -sizes), groups))]
         stripes = rows.reshape(count, self._ranks)
         cuts = cut_by_cost(tokens[stripes].max(axis=1), self._budget)
         order = np.arange(len(cuts) - 1)
         if self._shuffles_steps:
             order = generator.permutation(order)
-        return stripes + pass_index * self.stride, cuts, order
+        return stripes + pass_index * self.size, cuts, order
 
 
 def cut_by_cost(costs: NDArray[np.int64], budget: int) -> NDArray[np.int64]:
@@ -142,12 +202,6 @@ def cut_by_cost(costs: NDArray[np.int64], budget: int) -> NDArray[np.int64]:
         # a later cut than before could exceed the budget
         cuts[-2] = min(cuts[-2], int(np.searchsorted(sums, half)))
     return np.asarray(cuts)
-
-
-def _snake(lengths: NDArray[np.int64], group: int) -> NDArray[np.int64]:
-    """Return the order, (N,), that sorts groups of rows by length, alternately down and up."""
-    groups = np.arange(len(lengths)) // group
-    return np.lexsort((np.where(groups % 2, lengths, -lengths), groups))
 
 
 class TaskShare(NamedTuple):
@@ -191,11 +245,8 @@ class TaskBatchSampler(Sampler[list[int]]):
         tokens: Tokens of every row of such a task, of both sentences of a pair.
         changing: Tasks whose rows differ in every pass: the index of a row encodes its pass, as
             `TaskDataset` expects.
-        oversampled: Shares of the classes of tasks whose rows are repeated. Their passes consist of
-            whole steps, unless they have a token budget.
 
     Attributes:
-        oversampling: Which rows the passes of these tasks have.
         epochs: Epochs of the run, for ``annealed`` sampling.
 
     Raises:
@@ -220,30 +271,44 @@ class TaskBatchSampler(Sampler[list[int]]):
         token_budgets: Mapping[str, int] | None = None,
         tokens: Mapping[str, Counts] | None = None,
         changing: Collection[str] = (),
-        oversampled: Mapping[str, ClassShares] | None = None,
     ) -> None:
-        self.token_budgets = dict(token_budgets or {})
-        if num_replicas < 1 or seed < 0:
-            raise ValueError(f"num_replicas={num_replicas}, seed={seed}; expected >= 1 and >= 0")
-        _check_sizes(sizes, batch_sizes, self.token_budgets)
-        tokens = tokens or {}
-        _check_counts("lengths", sizes, sizes, lengths)
-        _check_counts("counts of tokens", self.token_budgets, sizes, tokens)
-        self.sizes = dict(sizes)
-        self.batch_sizes = {
-            task: batch_sizes[task] for task in sizes if task not in self.token_budgets
-        }
-        self.num_replicas = num_replicas
+        self.sizes, self.token_budgets = dict(sizes), dict(token_budgets or {})
+        if num_replicas < 1 or seed < 0 or not sizes:
+            raise ValueError(
+                f"num_replicas={num_replicas}, seed={seed}, {len(sizes)} tasks; expected >= 1, "
+                ">= 0 and at least one"
+            )
+        for task in self.token_budgets:
+            if task not in sizes:
+                raise ValueError(f"token_budgets: {unknown('task', task, sizes)}")
+        self.num_replicas, self.seed = num_replicas, seed
         self.changing = frozenset(changing)
-        self.seed = seed
-        self.epoch = 0
-        self.epochs = 1
+        self.epoch, self.epochs = 0, 1
         self.sampling = sampling or RoundRobin()
-        self.oversampling = {
-            task: self._oversample(task, shares) for task, shares in (oversampled or {}).items()
-        }
-        self._streams = [self._make_stream(task, lengths, tokens) for task in sizes]
-        self.order = self._make_order(steps_per_epoch)
+        self.batch_sizes: dict[str, int] = {}
+        self._streams: list[RowStream | TokenStream] = []
+        for position, (task, size) in enumerate(sizes.items()):
+            budget = self.token_budgets.get(task)
+            rows = batch_sizes.get(task, 0) if budget is None else budget
+            if size < 1 or rows < 1:
+                raise ValueError(
+                    f"task {task!r} has {size} training rows, and batches of {rows} "
+                    f"{'rows' if budget is None else 'tokens'}; expected at least one"
+                )
+            row_lengths = None if lengths is None else lengths[task]
+            counts = () if tokens is None else tokens.get(task, ())
+            for given in (row_lengths, None if budget is None else counts):
+                if given is not None and (found := len(counts_of(given, 0))) != size:
+                    raise ValueError(f"task {task!r} has {size} rows but {found} lengths")
+            options: Any = (num_replicas, (seed, position), row_lengths)
+            if budget is None:
+                self.batch_sizes[task] = rows
+                self._streams.append(RowStream(size, rows, *options))
+            else:
+                self._streams.append(TokenStream(task, counts, budget, *options))
+        passes = np.asarray([stream.pass_steps for stream in self._streams], dtype=np.float64)
+        task_sizes = TaskSizes(list(sizes), passes, np.asarray(list(sizes.values())))
+        self.order = self.sampling.make_order(task_sizes, steps_per_epoch, seed)
         self.steps = self.order.steps
 
     def set_epoch(self, epoch: int) -> None:
@@ -261,7 +326,7 @@ class TaskBatchSampler(Sampler[list[int]]):
         readers = [stream.read(first) for stream, first in zip(self._streams, before, strict=True)]
 
         def read(index: int) -> NDArray[np.int64]:
-            numbers, rows = np.divmod(next(readers[index]), self._streams[index].stride)
+            numbers, rows = np.divmod(next(readers[index]), self._streams[index].size)
             if tasks[index] in self.changing:
                 rows += numbers * starts[-1]
             return starts[index] + rows
@@ -311,94 +376,28 @@ class TaskBatchSampler(Sampler[list[int]]):
         triples = zip(self.sizes, self._streams, counts.tolist(), strict=True)
         return {task: stream.count_rows(0, count) for task, stream, count in triples}
 
-    def describe(self, validation: Mapping[str, int] | None = None) -> str:
-        """Show the shares of the current epoch as a table, one line per task, and oversampling.
+    def describe(self, validation: Mapping[str, int]) -> str:
+        """Show the shares of the current epoch as a table, one line per task.
 
         Args:
-            validation: Number of validation rows by task, for a column of its own.
+            validation: Number of validation rows by task.
         """
-        header = ("task", "rows", "batch", "steps/epoch", "rows/epoch", "passes/epoch", "share")
-        lines: list[tuple[str, ...]] = [header]
+        names = ("task", "rows", "validation", "batch", "steps/epoch", "rows/epoch", "passes/epoch")
+        lines: list[tuple[str, ...]] = [(*names, "share")]
         for stream, (task, share) in zip(self._streams, self.shares().items(), strict=True):
-            counts = (f"{stream.stride:,}", stream.batch, f"{share.steps:,}", f"{share.rows:,}")
-            lines.append((task, *counts, f"{share.passes:.3f}", f"{share.share:.1%}"))
-        if validation is not None:
-            held_out = ["validation", *(f"{validation.get(line[0], 0):,}" for line in lines[1:])]
-            lines = [
-                (*line[:2], cell, *line[2:]) for line, cell in zip(lines, held_out, strict=True)
-            ]
+            sizes = (f"{stream.size:,}", f"{validation.get(task, 0):,}", stream.batch)
+            counts = (f"{share.steps:,}", f"{share.rows:,}", f"{share.passes:.3f}")
+            lines.append((task, *sizes, *counts, f"{share.share:.1%}"))
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        table = [
-            "  ".join(
-                cell.rjust(width) if column else cell.ljust(width)
-                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-            )
-            for line in lines
-        ]
-        passes = [f"{task} {own.describe()}" for task, own in self.oversampling.items()]
-        return "\n".join([*self._describe_draws(), *table, *passes])
-
-    def _describe_draws(self) -> list[str]:
-        """Name the epoch of the table, if tasks are drawn."""
+        table = []
+        for name, *cells in lines:
+            right = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
+            table.append("  ".join([name.ljust(widths[0]), *right]))
         order, last = self.order, self.epochs - 1
         if not isinstance(order, DrawnOrder):
-            return []
-        line = f"{self.sampling.name} sampling, epoch {self.epoch + 1} of {self.epochs}"
-        if not self.sampling.changes or self.epoch >= last:
-            return [line]
-        shares = ", ".join(f"{share:.1%}" for share in order.probabilities(last, self.epochs))
-        return [f"{line}; the last one draws {shares}"]
-
-    def _make_stream(
-        self, task: str, lengths: Mapping[str, Counts] | None, tokens: Mapping[str, Counts]
-    ) -> RowStream | TokenStream:
-        options: Any = {
-            "num_replicas": self.num_replicas,
-            "seed": self._seed_of(task),
-            "lengths": None if lengths is None else lengths[task],
-            "oversampling": self.oversampling.get(task),
-        }
-        if task not in self.token_budgets:
-            return RowStream(self.sizes[task], self.batch_sizes[task], **options)
-        return TokenStream(task, tokens[task], self.token_budgets[task], **options)
-
-    def _make_order(self, steps_per_epoch: StepsPerEpoch) -> TaskOrder:
-        passes = np.asarray([stream.pass_steps for stream in self._streams], dtype=np.float64)
-        sizes = TaskSizes(list(self.sizes), passes, np.asarray(list(self.sizes.values())))
-        return self.sampling.make_order(sizes, steps_per_epoch, self.seed)
-
-    def _seed_of(self, task: str) -> tuple[int, int]:
-        return self.seed, list(self.sizes).index(task)
-
-    def _oversample(self, task: str, shares: ClassShares) -> Oversampling:
-        return shares.plan(self._seed_of(task), self.num_replicas * self.batch_sizes.get(task, 1))
-
-
-def _check_sizes(
-    sizes: Mapping[str, int], batch_sizes: Mapping[str, int], budgets: Mapping[str, int]
-) -> None:
-    if not sizes:
-        raise ValueError("no tasks; expected at least one")
-    for task in budgets:
-        if task not in sizes:
-            raise ValueError(f"token_budgets: {unknown('task', task, sizes)}")
-    for task, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"task {task!r} has {size} training rows; expected at least one")
-        name, values = (
-            ("max_tokens_per_batch", budgets) if task in budgets else ("batch size", batch_sizes)
-        )
-        if values.get(task, 0) < 1:
-            raise ValueError(f"{name} of task {task!r} is {values.get(task)}; expected >= 1")
-
-
-def _check_counts(
-    what: str, tasks: Iterable[str], sizes: Mapping[str, int], counts: Mapping[str, Counts] | None
-) -> None:
-    """Check that there is one count for every row of some tasks."""
-    for task in tasks:
-        if counts is None:
-            return
-        found = len(counts_of(counts.get(task, ()), 0))
-        if found != sizes[task]:
-            raise ValueError(f"task {task!r} has {sizes[task]} rows but {found} {what}")
+            return "\n".join(table)
+        drawn = f"{self.sampling.name} sampling, epoch {self.epoch + 1} of {self.epochs}"
+        if self.sampling.changes and self.epoch < last:
+            shares = ", ".join(f"{share:.1%}" for share in order.probabilities(last, self.epochs))
+            drawn += f"; the last one draws {shares}"
+        return "\n".join([drawn, *table])
