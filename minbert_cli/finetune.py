@@ -12,7 +12,6 @@ import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 import torch
@@ -30,7 +29,7 @@ from minbert_cli.checkpoints import (
     load_tokenizer,
     new_config,
 )
-from minbert_cli.corpora import load_text
+from minbert_cli.corpora import Text, load_text
 from minbert_cli.data_notes import describe_data
 from minbert_cli.defaults import choose_for_finetuning
 from minbert_cli.recipe_tasks import (
@@ -45,9 +44,9 @@ from minbert_cli.recipe_tasks import (
 )
 from minbert_cli.recipes import RECIPES
 from minbert_cli.run import Given, Run, open_run, report, share
-from minbert_cli.teachers import find_taught, find_teaching
+from minbert_cli.teachers import Teaching, find_taught, find_teaching
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from trainers import Task
+from trainers import RunFacts, Task
 
 QUICKSTART = RECIPES / "quickstart.yaml"
 
@@ -96,39 +95,26 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
         lessons = teaching.find_lessons(model.config)
 
         with args.main_process_first(desc="encode the data"):
-            encoded, notes = encode_rows(tasks, rows, model.config, tokenizer, length)
-            corpora = {
-                name: load_text(
-                    text.corpora,
-                    text.arguments,
-                    tokenizer,
-                    text.problem_type,
-                    args,
-                    max_length=length,
-                )
-                for name, text in texts.items()
-            }
-        encoded |= {name: corpus.splits for name, corpus in corpora.items()}
-        notes |= {name: corpus.notes for name, corpus in corpora.items()}
-        trained = {name: dict(splits) for name, splits in encoded.items()}
-        with args.main_process_first(desc="encode the rows without labels"):
-            for name, task_rows in rows.items():
-                encoding = model.config.task(name).encoding_options(length)
-                train = task_rows.add_unlabeled(trained[name]["train"], tokenizer, **encoding)
-                trained[name]["train"] = train
+            encoded, trained, notes = encode_rows(tasks, rows, model.config, tokenizer, length)
+            corpora: dict[str, Text] = {}
+            for name, text in texts.items():
+                parts = (text.corpora, text.arguments, tokenizer, text.problem_type, args)
+                corpora[name] = load_text(*parts, max_length=length)
+                encoded[name] = trained[name] = corpora[name].splits
+                notes[name] = corpora[name].notes
 
         weights, defaults = choose_for_finetuning(arguments, args, model, trained)
         described: dict[str, RecipeTask | RecipeText] = {**tasks, **texts}
-        settings = {name: task.training for name, task in described.items()}
         for name, weight in weights.items():
-            settings[name] = replace(settings[name], loss_weight=weight)
+            training = replace(described[name].training, loss_weight=weight)
+            described[name] = replace(described[name], training=training)
         trainer_tasks = [
             Task(
                 name,
                 model.config.task(name).problem_type,
                 trained[name]["train"],
                 trained[name]["validation"],
-                settings[name],
+                described[name].training,
                 described[name].metrics,
                 corpora[name].masking if name in corpora else None,
                 in_glue=described[name].in_glue,
@@ -148,26 +134,9 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
         )
 
         quoted_errors = arguments.count_examples(args)  # 0 where the results are published
-        bad_rows = {
-            name: [row.describe(quotes=quoted_errors > 0) for row in task_rows.bad_rows]
-            for name, task_rows in rows.items()
-        }
-        commits: dict[str, str | None] = {name: data.commit for name, data in rows.items()}
-        for name, corpus in corpora.items():
-            commits |= {f"{name}: {source}": commit for source, commit in corpus.commits.items()}
-        hashes = {name: task_rows.fingerprint for name, task_rows in rows.items()}
-        hashes |= {name: corpus.fingerprint for name, corpus in corpora.items()}
-        facts = run.make_facts(
-            list(chain(*(task.hub_datasets for task in described.values()))),
-            commits | teaching.commits,
-            data={name: task.source for name, task in described.items()},
-            bad_rows=bad_rows | {name: corpus.problems for name, corpus in corpora.items()},
-            text={name: corpus.facts for name, corpus in corpora.items()},
-            splits={name: task_rows.facts for name, task_rows in rows.items()},
-            notes=notes,
-            choices=choices + calibrated + defaults,
-            fingerprints=hashes | teaching.fingerprints,
-        )
+        facts = describe_sources(run, described, rows, corpora, teaching, quotes=quoted_errors > 0)
+        facts.notes.update(notes)
+        facts.choices.extend(choices + calibrated + defaults)
         run.start(trainer, encoded, facts)
         if not is_dry:
             run.train()
@@ -231,13 +200,18 @@ def encode_rows(
     config: MinBertConfig,
     tokenizer: PreTrainedTokenizerBase,
     max_length: int,
-) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
-    """Encode the rows of labeled tasks; returns also notes on their data."""
-    encoded, notes = {}, {}
+) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]], dict[str, list[str]]]:
+    """Encode the rows of labeled tasks; returns also those to train on, and notes on the data.
+
+    Rows without labels are trained on, but not evaluated.
+    """
+    encoded, trained, notes = {}, {}, {}
     for name, task_rows in rows.items():
         task, described = tasks[name], config.task(name)
         options = described.encoding_options(max_length)
         encoded[name] = task_rows.encode(tokenizer, **options)
+        train = task_rows.add_unlabeled(encoded[name]["train"], tokenizer, **options)
+        trained[name] = {**encoded[name], "train": train}
         notes[name] = describe_data(
             task_rows,
             described,
@@ -247,7 +221,36 @@ def encode_rows(
             validation_share=task.data.validation_share,
             is_weighed="class_weights" in task.head,
         )
-    return encoded, notes
+    return encoded, trained, notes
+
+
+def describe_sources(
+    run: Run,
+    described: Mapping[str, RecipeTask | RecipeText],
+    rows: Mapping[str, TaskRows],
+    corpora: Mapping[str, Text],
+    teaching: Teaching,
+    *,
+    quotes: bool,
+) -> RunFacts:
+    """Describe what a run is made from; ``quotes`` says whether the rows may be quoted."""
+    commits: dict[str, str | None] = {name: data.commit for name, data in rows.items()}
+    hashes = {name: data.fingerprint for name, data in rows.items()}
+    bad_rows = {
+        name: [row.describe(quotes=quotes) for row in data.bad_rows] for name, data in rows.items()
+    }
+    for name, corpus in corpora.items():
+        commits |= {f"{name}: {source}": commit for source, commit in corpus.commits.items()}
+        hashes[name], bad_rows[name] = corpus.fingerprint, corpus.problems
+    return run.make_facts(
+        [hub_id for task in described.values() for hub_id in task.hub_datasets],
+        commits | teaching.commits,
+        data={name: task.source for name, task in described.items()},
+        bad_rows=bad_rows,
+        text={name: corpus.facts for name, corpus in corpora.items()},
+        splits={name: data.facts for name, data in rows.items()},
+        fingerprints=hashes | teaching.fingerprints,
+    )
 
 
 def main(argv: Sequence[str]) -> None:

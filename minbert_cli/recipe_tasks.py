@@ -20,7 +20,7 @@ from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments, T
 from minbert_cli.checkpoints import check_rows, choose_length
 from minbert_cli.recipe import check_types, split_keys
 from minbert_cli.teachers import Teacher, parse_teachers
-from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask
+from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertTask
 from modeling_minbert.heads import Pretrained
 from modeling_minbert.losses import WEIGHTS
 from modeling_minbert.tasks import parse_task
@@ -208,14 +208,10 @@ def keep_calibrated(
     return kept, choices
 
 
-def check_recipe(
-    arguments: FinetuneArguments, args: ProgramTrainingArguments, start: MinBertConfig | None
+def parse_tasks(
+    arguments: FinetuneArguments,
 ) -> tuple[dict[str, RecipeTask], dict[str, RecipeText]]:
-    """Check all that does not depend on rows; return labeled tasks, and tasks that learn from text.
-
-    Rows may take long to read, so an error that needs none of them comes first. ``start`` is the
-    configuration of the encoder; None if it is not known yet.
-    """
+    """Check the keys of all tasks; return labeled tasks, and tasks that learn from text."""
     tasks: dict[str, RecipeTask] = {}
     texts: dict[str, RecipeText] = {}
     for name, keys in arguments.tasks.items():
@@ -236,6 +232,18 @@ def check_recipe(
                 "multi_label_classification, multiple_choice, token_classification, and "
                 "paraphrase with loss bce do; leave it out"
             )
+    return tasks, texts
+
+
+def check_recipe(
+    arguments: FinetuneArguments, args: ProgramTrainingArguments, start: MinBertConfig | None
+) -> tuple[dict[str, RecipeTask], dict[str, RecipeText]]:
+    """Check all that does not depend on rows; return labeled tasks, and tasks that learn from text.
+
+    Rows may take long to read, so an error that needs none of them comes first. ``start`` is the
+    configuration of the encoder; None if it is not known yet.
+    """
+    tasks, texts = parse_tasks(arguments)
     for task in tasks.values():
         check_files(task.data)
     length = choose_length(arguments, start)
@@ -249,6 +257,27 @@ def check_recipe(
     specs = {name: config.task(name) for name in arguments.tasks}
     kinds = {name: spec.problem_type for name, spec in specs.items()}
     problems = make_problems(kinds, specs, {name: task.metrics for name, task in tasks.items()})
+    _check_unlabeled(arguments, tasks, specs)
+    glue = [name for name, task in tasks.items() if task.in_glue]
+    args.keep_last_without(list_metrics(problems, glue))
+    check_arguments(args, problems, glue)
+    arguments.make_callbacks(args)
+    methods = arguments.make_methods()
+    check_sampling(args, arguments.make_sampling(), methods)
+    if start is not None:
+        with torch.device("meta"):  # without memory for weights
+            model = MinBertForMultiTask(config)
+        check_libraries(args, model)
+        prepare_weights(arguments, model)
+        for method in methods:
+            method.prepare(model, args)
+    return tasks, texts
+
+
+def _check_unlabeled(
+    arguments: FinetuneArguments, tasks: Mapping[str, RecipeTask], specs: Mapping[str, MinBertTask]
+) -> None:
+    """Check that tasks can learn from their rows without labels."""
     for name, task in tasks.items():
         if task.data.unlabeled_file is None:
             continue
@@ -267,20 +296,6 @@ def check_recipe(
                 f"{where} does not go with a loss that compares the labels of a batch, of which "
                 "some rows would have none; choose another loss, or remove unlabeled_file"
             )
-    glue = [name for name, task in tasks.items() if task.in_glue]
-    args.keep_last_without(list_metrics(problems, glue))
-    check_arguments(args, problems, glue)
-    arguments.make_callbacks(args)
-    methods = arguments.make_methods()
-    check_sampling(args, arguments.make_sampling(), methods)
-    if start is not None:
-        with torch.device("meta"):  # without memory for weights
-            model = MinBertForMultiTask(config)
-        check_libraries(args, model)
-        prepare_weights(arguments, model)
-        for method in methods:
-            method.prepare(model, args)
-    return tasks, texts
 
 
 def prepare_weights(arguments: FinetuneArguments, model: MinBertForMultiTask) -> None:

@@ -118,7 +118,7 @@ def test_the_report_shows_errors_of_the_validation_file_and_is_named_last(run, m
 
     assert run[1].splitlines()[-2:] == [
         f"report: {run[0]}/report.html",
-        f'next: minbert predict {run[0]} --task moods "a text"',
+        f'next: minbert predict {run[0]} --task moods "A sentence."',
     ]
     for value in metrics["validation"]["metrics"].values():
         assert f"{value:.4f}" in text
