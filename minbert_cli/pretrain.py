@@ -18,9 +18,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 from transformers.utils import logging
 
 from datasets_scripts import CorpusData, TrainingTexts, train_wordpiece
-from minbert_cli.arguments import (
-    PretrainArguments,
-)
+from minbert_cli.arguments import PretrainArguments
 from minbert_cli.checkpoints import (
     at_revision,
     check_rows,
@@ -110,7 +108,7 @@ def pretrain(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
         is_new, width = arguments.model_name_or_path is None, model.config.hidden_size
         size = RunSize(width, is_new, len(train), 1, len(validation), length)
         choices += choose_arguments(args, size)
-        if problem_type != "next_sentence":
+        if text.masking is not None:
             choices += choose_loss_as_best(args, f"{TASK}_mlm_loss")
 
         task = Task(TASK, problem_type, train, validation, masking=text.masking)

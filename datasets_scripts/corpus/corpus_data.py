@@ -127,48 +127,40 @@ class CorpusData:
                 f"{where}: give exactly one source of text, 'dataset' (built-in or owner/name), "
                 f"'hub_id' or 'train_file'; given: {', '.join(sources) or 'none'}"
             )
-        source = sources[0]
         if data.dataset is not None and data.dataset not in BUILT_IN:
             if "/" not in data.dataset:
                 raise ValueError(
                     f"{where}: {unknown('dataset', data.dataset, BUILT_IN)} (a dataset of the Hub "
                     "is written owner/name)"
                 )
-            source, data = "hub_id", replace(data, hub_id=data.dataset)
-        if useless := sorted(set(given) - set(SOURCE_KEYS[source])):
-            raise ValueError(
-                f"{where}: {', '.join(useless)} has no effect for {data.source!r}; remove it "
-                f"(keys of such a source: {', '.join(SOURCE_KEYS[source])})"
-            )
-        for key, other in (("language", "sentences"), ("validation_share", "validation_file")):
-            value = getattr(data, other)
-            if key in given and other in given and value != "split":
-                raise ValueError(
-                    f"{where}: {key}={given[key]!r} has no effect with {other}: "
-                    f"{value if isinstance(value, str) else ', '.join(value)}; remove one of them"
-                )
-        if source == "hub_id":
+            sources, data = ["hub_id"], replace(data, hub_id=data.dataset)
+        _check_useless(data, sources[0], given)
+        if data.hub_id is not None:
             check_revision(where, data.revision, data.hub_id)
-        elif source == "train_file" and data.data_dir is not None:
-            folder = Path(data.data_dir)
-            joined: dict[str, Any] = {
-                key: tuple(str(folder / pattern) for pattern in given[key])
-                for key in FILE_KEYS
-                if key in given
-            }
-            data = replace(data, **joined)
-        elif data.dataset == SAMPLE_TEXT:
-            if data.data_dir is not None:
+            return data
+        return data._find_folder(None if data_dir is None else str(data_dir))
+
+    def _find_folder(self, data_dir: str | None) -> "CorpusData":
+        """Complete local data; ``data_dir`` is the default folder of the built-in datasets."""
+        if self.dataset == SAMPLE_TEXT:
+            if self.data_dir is not None:
                 raise ValueError(
-                    f"{where}: dataset {data.dataset!r} is generated and reads no files; remove "
-                    "data_dir"
+                    f"{self.where}: dataset {self.dataset!r} is generated and reads no files; "
+                    "remove data_dir"
                 )
-            return replace(data, sentences="line")
-        elif source == "dataset":
-            if data.data_dir is None and data_dir is not None and DATASETS[data.source].files:
-                data = replace(data, data_dir=str(data_dir))
+            return replace(self, sentences="line")
+        if self.dataset is not None:
+            reads_files = bool(DATASETS[self.dataset].files)
+            data = replace(self, data_dir=self.data_dir or (data_dir if reads_files else None))
             data.to_task()  # fails here if the folder is missing
-        return data
+            return data
+        folder = Path(self.data_dir or "")
+        joined: dict[str, Any] = {
+            key: tuple(str(folder / pattern) for pattern in patterns)
+            for key in FILE_KEYS
+            if (patterns := getattr(self, key)) is not None
+        }
+        return replace(self, **joined)
 
     @property
     def hub_dataset(self) -> str | None:
@@ -196,4 +188,23 @@ class CorpusData:
         keys = {"dataset": self.dataset, "data_dir": self.data_dir}
         return TaskData.from_recipe(
             self.name, keys | {"max_invalid_fraction": self.max_invalid_fraction}
+        )
+
+
+def _check_useless(data: CorpusData, source: str, given: Mapping[str, Any]) -> None:
+    """Check that no key is given that has no effect."""
+    if useless := sorted(set(given) - set(SOURCE_KEYS[source])):
+        raise ValueError(
+            f"{data.where}: {', '.join(useless)} has no effect for {data.source!r}; remove it "
+            f"(keys of such a source: {', '.join(SOURCE_KEYS[source])})"
+        )
+    if data.sentences == "line" and "language" in given:
+        raise ValueError(
+            f"{data.where}: language={data.language!r} has no effect with sentences: line; remove "
+            "one of them"
+        )
+    if data.validation_file is not None and "validation_share" in given:
+        raise ValueError(
+            f"{data.where}: validation_share={data.validation_share:g} has no effect with "
+            "validation_file; remove one of them"
         )

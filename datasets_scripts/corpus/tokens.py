@@ -257,29 +257,35 @@ def encode_corpus(
     dataset = datasets.concatenate_datasets([part.documents for part in parts])
     digests = dataset.data.column("digest").to_numpy()
     is_repeated = np.isin(digests[train], digests[validation])
-    equal = ""
-    if repeated := int(is_repeated.sum()):
-        train = train[~is_repeated]
-        equal = f", since {repeated} equal held-out ones"
+    train = train[~is_repeated]
+    repeated = int(is_repeated.sum())
+    if repeated:
         problems.append(f"{repeated} training documents that equal held-out ones")
         logger.warning("corpus %s: skipped %s", names, problems[-1])
-    if not len(train):
-        raise ValueError(f"corpus {names}: no training document is left{equal}; add documents")
-    if not len(validation):
-        shares = ", ".join(f"{data.validation_share:g}" for data in corpora)
-        advice = "check the unit of a document, the key 'documents' (blank_line, file or line)"
-        if len(train) > 1:
-            advice += f", or raise validation_share={shares} to {1 / len(train):.2g} or more"
-        raise ValueError(
-            f"corpus {names}: no document of {len(train)} is held out; give validation_file, or "
-            f"{advice}"
-        )
+    _check_splits(corpora, names, len(train), len(validation), repeated)
     splits = {
         split: TokenizedDocuments(dataset, rows, split)
         for split, rows in (("train", train), ("validation", validation))
     }
     fingerprint = " ".join(documents.fingerprint() for documents in splits.values())
     return EncodedCorpus(splits, problems, fingerprint, commits, notes)
+
+
+def _check_splits(
+    corpora: Sequence[CorpusData], names: str, train: int, validation: int, repeated: int
+) -> None:
+    """Check the numbers of documents."""
+    if not train:
+        equal = f", since {repeated} equal held-out ones" if repeated else ""
+        raise ValueError(f"corpus {names}: no training document is left{equal}; add documents")
+    if not validation:
+        shares = ", ".join(f"{data.validation_share:g}" for data in corpora)
+        advice = "check the unit of a document, the key 'documents' (blank_line, file or line)"
+        if train > 1:
+            advice += f", or raise validation_share={shares} to {1 / train:.2g} or more"
+        raise ValueError(
+            f"corpus {names}: no document of {train} is held out; give validation_file, or {advice}"
+        )
 
 
 def _find_invalid(source: Source, documents: datasets.Dataset) -> list[InvalidRow]:
