@@ -269,16 +269,7 @@ class QuestionAnswering(Problem[Answered]):
         texts = [answer.text for answer in answers]
         exact, f1 = score_answers(texts, right, some_impossible=self.is_v2)
         confidences = np.asarray([answer.probability for answer in answers])
-        outcomes: Counter[str] = Counter()
-        for text, known, is_exact, score in zip(texts, right, exact, f1, strict=True):
-            if not known:
-                outcome = "rightly no answer" if is_exact else "an answer, though there is none"
-            elif not text:
-                outcome = "no answer, though there is one"
-            else:
-                outcome = "exact match" if is_exact else "other words"
-                outcome = "some of the words" if score > 0 and not is_exact else outcome
-            outcomes[outcome] += 1
+        outcomes = Counter(map(_name_outcome, texts, right, exact, f1))
         columns = [("answer", ""), ("questions", ","), ("share", ".1%")]
         rows: list[list[Cell]] = [
             [name, count, count / len(answers)] for name, count in outcomes.most_common()
@@ -309,3 +300,11 @@ class QuestionAnswering(Problem[Answered]):
             )
             blocks.append(Examples("Worst errors", errors, "probability", ".1%", note))
         return blocks
+
+
+def _name_outcome(text: str, right: Sequence[str], exact: float, f1: float) -> str:
+    if not right:
+        return "rightly no answer" if exact else "an answer, though there is none"
+    if not text:
+        return "no answer, though there is one"
+    return "exact match" if exact else "some of the words" if f1 else "other words"

@@ -11,7 +11,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from trainers.data.dataset import Rows
 from trainers.files import write_text
-from trainers.problems.base import Problem
+from trainers.problems.base import AnyProblem, Problem
 from trainers.training.multitask import MultiTaskTrainer
 
 from .results import Results, RunFacts, describe_training, name_run
@@ -42,54 +42,13 @@ def write_card(
     """
     folder, training = Path(str(trainer.args.output_dir)), describe_training(trainer)
     problems, measured, name = trainer.problems, results["validation"], name_run(folder)
-    # a model index merges the results of one data set, so equal names have their tasks
-    names = list(facts.data.values())
-    data_names = printable(
-        {
-            task: data if names.count(data) == 1 else f"{data} ({task})"
-            for task, data in facts.data.items()
-        }
-    )
-    headlines, scores = [], []
+    scores = _list_scores(problems, measured, facts.data)
+    headlines = []
     for task, problem in problems.items():
-        for metric in problem.reported:
-            value = measured.metrics.get(f"{task}_{metric.name}")
-            if value is None:
-                continue
-            data = data_names.get(task, task)
-            scores.append(
-                EvalResult(
-                    task_type=problem.hub_task,
-                    task_name=task,
-                    dataset_type=data,
-                    dataset_name=data,
-                    dataset_split="validation",
-                    metric_type=metric.name,
-                    metric_name=metric.name,
-                    metric_value=value,
-                )
-            )
-            if metric.name == problem.headline[0]:
-                row = {"task": task, "metric": metric.name, "value": value}
-                row |= {"error": measured.standard_errors.get(task), "rows": measured.rows[task]}
-                headlines.append(row)
-    pipelines = {problem.pipeline_tag for problem in problems.values()}
-    served = pipelines.pop() if len(pipelines) == 1 else Problem.pipeline_tag  # of all tasks
-    start, tags = facts.model_name_or_path, facts.card.get("tags") or []
-    is_multi_task = bool(training["tasks"])
-    kind = "multi-task" if is_multi_task else "pre-training"
-    metadata = {
-        "model_name": name,
-        "library_name": "transformers",
-        "pipeline_tag": served if is_multi_task else "fill-mask",
-        # a folder of this machine is not on the Hub
-        "base_model": start if start is not None and not Path(start).exists() else None,
-        **facts.card,
-        "tags": list(
-            dict.fromkeys(["minbert", kind, *([tags] if isinstance(tags, str) else tags)])
-        ),
-    }
-    metrics = sorted({score.metric_type for score in scores}) or None
+        value, error = measured.find_score(problem, problem.headline[0])
+        if value is not None:
+            row = {"task": task, "metric": problem.headline[0], "value": value, "error": error}
+            headlines.append(row | {"rows": measured.rows[task]})
     values = {
         "model_name": name,
         **asdict(facts),
@@ -115,7 +74,10 @@ def write_card(
         # a text as a string of Python
         "quoted": lambda text: json.dumps(printable(text), ensure_ascii=False),
     }
-    metadata = printable(metadata) | {"eval_results": scores, "metrics": metrics}
+    metadata = _collect_metadata(problems, facts, is_multi_task=bool(training["tasks"]))
+    metrics = sorted({score.metric_type for score in scores}) or None
+    metadata = printable({"model_name": name, **metadata})
+    metadata |= {"eval_results": scores, "metrics": metrics}
     card = str(
         ModelCard.from_template(
             ModelCardData(**metadata), template_path=str(template_path), **values
@@ -130,3 +92,53 @@ def write_card(
     if written != found:
         raise ValueError(f"{template_path}: the metadata of the card does not read back; check it")
     write_text(folder / "README.md", card)
+
+
+def _list_scores(
+    problems: Mapping[str, AnyProblem], measured: Results, data: Mapping[str, str]
+) -> list[EvalResult]:
+    """List the metrics of the validation rows, as the metadata of a card have them."""
+    # a model index merges the results of one data set, so equal names have their tasks
+    names = list(data.values())
+    distinct = {
+        task: name if names.count(name) == 1 else f"{name} ({task})" for task, name in data.items()
+    }
+    scores = []
+    for task, problem in problems.items():
+        name = printable(distinct.get(task, task))
+        for metric in problem.reported:
+            value, _ = measured.find_score(problem, metric.name)
+            if value is not None:
+                scores.append(
+                    EvalResult(
+                        task_type=problem.hub_task,
+                        task_name=task,
+                        dataset_type=name,
+                        dataset_name=name,
+                        dataset_split="validation",
+                        metric_type=metric.name,
+                        metric_name=metric.name,
+                        metric_value=value,
+                    )
+                )
+    return scores
+
+
+def _collect_metadata(
+    problems: Mapping[str, AnyProblem], facts: RunFacts, *, is_multi_task: bool
+) -> dict[str, Any]:
+    """Collect what the Hub shows of a model."""
+    pipelines = {problem.pipeline_tag for problem in problems.values()}
+    served = pipelines.pop() if len(pipelines) == 1 else Problem.pipeline_tag  # of all tasks
+    start, tags = facts.model_name_or_path, facts.card.get("tags") or []
+    kind = "multi-task" if is_multi_task else "pre-training"
+    return {
+        "library_name": "transformers",
+        "pipeline_tag": served if is_multi_task else "fill-mask",
+        # a folder of this machine is not on the Hub
+        "base_model": start if start is not None and not Path(start).exists() else None,
+        **facts.card,
+        "tags": list(
+            dict.fromkeys(["minbert", kind, *([tags] if isinstance(tags, str) else tags)])
+        ),
+    }

@@ -60,18 +60,8 @@ def draw_curves(
         kept: The step whose weights were kept, which is marked; None for the last one.
         pace: Epochs per step.
     """
-    # title, whether lower values are better, and keys of the log by name of the line
-    plots = [(title, True, keys) for title, keys in problem.loss_curves.items()]
-    for title, lower in (("Metrics on held-out rows", False), ("Lower is better", True)):
-        names = [
-            metric.name
-            for metric in problem.reported
-            # the others are in the table
-            if metric.is_plotted and not metric.is_loss and metric.lower_is_better == lower
-        ]
-        plots.append((title, lower, {name: f"eval_{problem.task}_{name}" for name in names}))
     figures = []
-    for title, lower, keys in plots:
+    for title, lower, keys in _list_plots(problem):
         series: dict[str, Points] = {}
         notes, ring = [], None
         if kept is not None:
@@ -99,6 +89,17 @@ def draw_curves(
             axes = ("optimizer steps", "")
             figures.append(Figure(title, *axes, series, text, mark=kept, ring=ring))
     return figures
+
+
+def _list_plots(problem: AnyProblem) -> list[tuple[str, bool, dict[str, str]]]:
+    """List title, whether lower values are better, and keys of the log by name of the line."""
+    plots = [(title, True, keys) for title, keys in problem.loss_curves.items()]
+    # the metrics that are not plotted are in the table
+    shown = [metric for metric in problem.reported if metric.is_plotted and not metric.is_loss]
+    for title, lower in (("Metrics on held-out rows", False), ("Lower is better", True)):
+        names = [metric.name for metric in shown if metric.lower_is_better == lower]
+        plots.append((title, lower, {name: f"eval_{problem.task}_{name}" for name in names}))
+    return plots
 
 
 # Of the lines of a figure, one after the other; ``training`` and ``held out`` have theirs.

@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -18,7 +18,7 @@ import torch
 from trainers.data.dataset import Rows
 from trainers.files import write_text
 from trainers.problems.analysis import MOST_CLASSES
-from trainers.problems.base import Evaluated
+from trainers.problems.base import AnyProblem, Evaluated
 from trainers.problems.blocks import Block, Cell, Code, Figure, Number, Numbers, Table
 from trainers.problems.metrics import AGGREGATES
 from trainers.training.multitask import MultiTaskTrainer
@@ -75,47 +75,16 @@ def report_run(
     try:
         sections = [_make_results(trainer, results)]
         for task, problem in trainer.problems.items():
-            known = {key: getattr(problem.spec, key, None) for key in HEAD_KEYS}
-            head = [f"{key.replace('_', ' ')} {value}" for key, value in known.items() if value]
-            notes = [
-                f"{', '.join([problem.problem_type, *head])}; data: {facts.data.get(task, '')}"
-            ]
-            if problem.caution:
-                notes.append(problem.caution)
-            if not problem.kind.is_pretraining:
-                notes.append(
-                    "The training loss is the mean over the steps since the previous point, with "
-                    "dropout; the held-out loss is without dropout."
-                )
             blocks: list[Block] = list(
                 draw_curves(trainer.state.log_history, problem, *_find_kept(trainer))
             )
-            encoded_rows: Mapping[str, Any] = encoded[task]
-            held_out = {
-                split: output
-                for (name, split), output in outputs.items()
-                if name == task and split != "train" and problem.is_labelled(encoded_rows[split])
-            }
-            if "validation" in held_out:
-                output, rows = held_out["validation"], encoded_rows["validation"]
-                quoted = (texts or {}).get(task)
-                labelled = problem.find_labelled(output)
-                if labelled is not None:
-                    output, rows = problem.keep_rows(output, labelled), rows.select(labelled)
-                    quoted = None if quoted is None else quoted.select(labelled)
+            quoted = (texts or {}).get(task)
+            evaluated = _select_rows(problem, encoded[task], outputs, quoted)
+            if evaluated is not None:
                 if types := results["validation"].types.get(task):
-                    note = ""
-                    if len(types) > MOST_CLASSES:
-                        note = f"The {MOST_CLASSES} most frequent of {len(types)}."
-                        types = sorted(types, key=lambda row: -row["labelled"])[:MOST_CLASSES]
-                    columns = [
-                        (key, "" if key == "name" else "," if isinstance(value, int) else ".4f")
-                        for key, value in types[0].items()
-                    ]
-                    blocks.append(
-                        Table("Types", columns, [list(row.values()) for row in types], note)
-                    )
-                blocks += problem.describe(Evaluated(output, rows, quoted, examples, held_out))
+                    blocks.append(_tabulate_types(types))
+                blocks += problem.describe(replace(evaluated, examples=examples))
+            notes = _list_notes(problem, facts.data.get(task, ""))
             sections.append(Section(task, notes, blocks))
         versions = list((environment | facts.versions).items())
         sections += [
@@ -134,6 +103,54 @@ def report_run(
         )
         return None
     return path
+
+
+def _list_notes(problem: AnyProblem, data: str) -> list[str]:
+    """Describe a task in sentences."""
+    known = {key: getattr(problem.spec, key, None) for key in HEAD_KEYS}
+    head = [f"{key.replace('_', ' ')} {value}" for key, value in known.items() if value]
+    notes = [f"{', '.join([problem.problem_type, *head])}; data: {data}", problem.caution]
+    if not problem.kind.is_pretraining:
+        notes.append(
+            "The training loss is the mean over the steps since the previous point, with dropout; "
+            "the held-out loss is without dropout."
+        )
+    return list(filter(None, notes))
+
+
+def _select_rows(
+    problem: AnyProblem,
+    splits: Mapping[str, Any],
+    outputs: Mapping[tuple[str, str], Any],
+    texts: datasets.Dataset | None,
+) -> Evaluated[Any] | None:
+    """Select the labelled validation rows of a task; None if there are none."""
+    held_out = {
+        split: output
+        for (name, split), output in outputs.items()
+        if name == problem.task and split != "train" and problem.is_labelled(splits[split])
+    }
+    if "validation" not in held_out:
+        return None
+    output, rows = held_out["validation"], splits["validation"]
+    labelled = problem.find_labelled(output)
+    if labelled is not None:
+        output, rows = problem.keep_rows(output, labelled), rows.select(labelled)
+        texts = None if texts is None else texts.select(labelled)
+    return Evaluated(output, rows, texts, held_out=held_out)
+
+
+def _tabulate_types(types: Sequence[dict[str, Any]]) -> Table:
+    """Tabulate the metrics of entity types, labels or targets, of many only the frequent ones."""
+    note = ""
+    if len(types) > MOST_CLASSES:
+        note = f"The {MOST_CLASSES} most frequent of {len(types)}."
+        types = sorted(types, key=lambda row: -row["labelled"])[:MOST_CLASSES]
+    columns = [
+        (key, "" if key == "name" else "," if isinstance(value, int) else ".4f")
+        for key, value in types[0].items()
+    ]
+    return Table("Types", columns, [list(row.values()) for row in types], note)
 
 
 def describe_environment(args: Any) -> dict[str, str]:
@@ -194,39 +211,49 @@ def _show_score(value: float | None, error: float | None, digits: int = 4) -> st
     return f"{value:.{digits}f}" + ("" if error is None else f" ± {error:.{digits}f}")
 
 
+def _list_metrics(
+    problems: Mapping[str, AnyProblem], results: Mapping[str, Results]
+) -> list[list[Cell]]:
+    """List every metric, a row each, with its values and standard errors by split."""
+    rows: list[list[Cell]] = []
+    for task, problem in problems.items():
+        for metric in problem.reported:
+            scores = [result.find_score(problem, metric.name) for result in results.values()]
+            if any(value is not None for value, _ in scores):
+                rows.append([task, metric.name, *(_show_score(*score) for score in scores)])
+    return rows
+
+
+def _show_headline(problem: AnyProblem, results: Mapping[str, Results]) -> Number | None:
+    """Show the headline metric of a task on validation rows, and how far training rows are off."""
+    task, name = problem.task, problem.headline[0]
+    scores = {
+        split: (*result.find_score(problem, name), result.rows.get(task, 0))
+        for split, result in results.items()
+    }
+    value, error, rows = scores.get("validation", (None, None, 0))
+    if value is None:
+        return None
+    note = f"on {count(rows, 'validation row')}"
+    trained, trained_error, rows = scores.get("train", (None, None, 0))
+    if trained is not None:
+        shown = _show_score(trained, trained_error, 3)
+        note += f"; {shown} on {count(rows, 'training row')}: gap {trained - value:+.3f}"
+    unit = name if error is None else f"± {error:.3f} {name}"
+    return Number(task, f"{value:.3f}", unit, note)
+
+
 def _make_results(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> Section:
     """Show the headline metric of each task in large type, and all metrics in a table."""
     splits = sorted(results, key=lambda name: (list(SPLITS).index(name.partition("_")[0]), name))
-    numbers: list[Number] = []
-    rows: list[list[Cell]] = []
-    for task, problem in trainer.problems.items():
-        for metric in problem.reported:
-            key, is_headline = f"{task}_{metric.name}", metric.name == problem.headline[0]
-            scores = {
-                split: (
-                    results[split].metrics.get(key),
-                    results[split].standard_errors.get(task) if is_headline else None,
-                )
-                for split in splits
-            }
-            if all(value is None for value, _ in scores.values()):
-                continue
-            rows.append([task, metric.name, *(_show_score(*score) for score in scores.values())])
-            value, error = scores.get("validation", (None, None))
-            if not is_headline or value is None:
-                continue
-            note = f"on {count(results['validation'].rows[task], 'validation row')}"
-            if "train" in scores and (trained := scores["train"][0]) is not None:
-                shown = _show_score(*scores["train"], 3)
-                size = count(results["train"].rows[task], "training row")
-                note += f"; {shown} on {size}: gap {trained - value:+.3f}"
-            unit = metric.name if error is None else f"± {error:.3f} {metric.name}"
-            numbers.append(Number(task, f"{value:.3f}", unit, note))
+    shown = {split: results[split] for split in splits}
+    rows = _list_metrics(trainer.problems, shown)
     # of one task, the mean would only repeat its metric
     for name in AGGREGATES if len(trainer.problems) > 1 else ("glue",):
-        values = [results[split].metrics.get(name) for split in splits]
+        values = [result.metrics.get(name) for result in shown.values()]
         if any(value is not None for value in values):
             rows.append(["all tasks", name, *(_show_score(value, None) for value in values)])
+    numbers = list(filter(None, (_show_headline(x, shown) for x in trainer.problems.values())))
     note = (
         "After ± is the standard error over the choice of rows, for one run with one seed; it does "
         "not cover the variation between seeds."

@@ -33,6 +33,11 @@ class Results:
         default_factory=dict
     )  # by task with entities, labels or targets
 
+    def find_score(self, problem: AnyProblem, name: str) -> tuple[float | None, float | None]:
+        """Return a metric of a task, and its standard error; None for what there is not."""
+        error = self.standard_errors.get(problem.task) if name == problem.headline[0] else None
+        return self.metrics.get(f"{problem.task}_{name}"), error
+
     def table(self, problems: Mapping[str, AnyProblem]) -> str:
         """Format the metrics in Markdown, the headline of each task first, and entity types.
 
@@ -40,12 +45,11 @@ class Results:
         """
         lines = [("task", "metric", "value", "standard error", "rows")]
         for task, problem in problems.items():
-            for name in (metric.name for metric in problem.reported):
-                if f"{task}_{name}" in self.metrics:
-                    error = self.standard_errors.get(task) if name == problem.headline[0] else None
-                    shown = "" if error is None else f"{error:.4f}"
-                    value = self.metrics[f"{task}_{name}"]
-                    lines.append((task, name, f"{value:.4f}", shown, f"{self.rows[task]:,}"))
+            for metric in problem.reported:
+                value, error = self.find_score(problem, metric.name)
+                if value is not None:
+                    shown = (_format_number(value), _format_number(error))
+                    lines.append((task, metric.name, *shown, f"{self.rows[task]:,}"))
         lines += [
             ("all", name, f"{self.metrics[name]:.4f}", "", "")
             for name in AGGREGATES
@@ -151,44 +155,49 @@ def evaluate_run(
                 outputs[task, split] = output
             if problem.kind.is_unlabelled or problem.is_labelled(splits[split]):
                 measured.setdefault(split, {})[task] = problem.measure(output)
-    results = {}
-    for split in sorted(measured, key=_split_order):
-        found = measured[split]
-        metrics = {
-            f"{task}_{name}": value
-            for task, (scores, *_) in found.items()
-            for name, value in scores.items()
-        }
-        # a mean of some tasks could be mistaken for that of all; tasks of text alone have no mean
-        is_whole = len(found) == len(trainer.problems)
-        if is_whole and not all(
-            problem.kind.is_pretraining for problem in trainer.problems.values()
-        ):
-            metrics |= trainer.aggregate(metrics)
-        results[split] = Results(
-            metrics,
-            {task: error for task, (_, error, *_) in found.items() if error is not None},
-            {task: size for task, (_, _, size, _) in found.items()},
-            {task: types for task, (*_, types) in found.items() if types is not None},
-        )
-    # the GLUE score is of the splits, such as validation, in which all its tasks have labels
-    glue = [task for task in trainer.tasks if trainer.tasks[task].in_glue]
-    for split in ("train", "validation", "test"):
-        if not glue or split not in results or not set(glue) <= results[split].rows.keys():
-            continue
+    results = {
+        split: _summarize(measured[split], trainer) for split in sorted(measured, key=_split_order)
+    }
+    for split in {"train", "validation", "test"} & results.keys():
+        _score_glue(split, results, trainer)
+    return results, outputs
+
+
+def _summarize(measured: Mapping[str, Measured], trainer: MultiTaskTrainer) -> Results:
+    """Put the metrics of all tasks on a split together."""
+    metrics = {
+        f"{task}_{name}": value
+        for task, found in measured.items()
+        for name, value in found.metrics.items()
+    }
+    # a mean of some tasks could be mistaken for that of all; tasks of text alone have no mean
+    is_whole = len(measured) == len(trainer.problems)
+    if is_whole and not all(problem.kind.is_pretraining for problem in trainer.problems.values()):
+        metrics |= trainer.aggregate(metrics)
+    return Results(
+        metrics,
+        {task: error for task, (_, error, *_) in measured.items() if error is not None},
+        {task: found.rows for task, found in measured.items()},
+        {task: found.types for task, found in measured.items() if found.types is not None},
+    )
+
+
+def _score_glue(split: str, results: Mapping[str, Results], trainer: MultiTaskTrainer) -> None:
+    """Add the GLUE score to a split, such as validation, in which all its tasks have labels."""
+    tasks = [task for task in trainer.tasks if trainer.tasks[task].in_glue]
+    if tasks and set(tasks) <= results[split].rows.keys():
         # with the other sets of a task, such as validation_mismatched
-        sets = [part for name, part in results.items() if name.partition("_")[0] == split]
+        sets = [found for name, found in results.items() if name.partition("_")[0] == split]
         values = {
             task: [
-                part.metrics[f"{task}_{name}"]
-                for part in sets
-                if task in part.rows
+                found.metrics[f"{task}_{name}"]
+                for found in sets
+                if task in found.rows
                 for name in trainer.problems[task].headline
             ]
-            for task in glue
+            for task in tasks
         }
         results[split].metrics["glue"] = glue_score(values)
-    return results, outputs
 
 
 def _split_order(split: str) -> tuple[int, str]:
