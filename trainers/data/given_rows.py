@@ -84,16 +84,7 @@ def _any_length(feature: Any) -> Any:
 
 def _drop_padding(where: str, rows: datasets.Dataset, label_type: LabelType) -> datasets.Dataset:
     """Remove the tokens whose ``attention_mask`` is 0, with their labels, and the mask."""
-    flat = []
-    for name in (MASK, "input_ids"):
-        column = rows.data.column(name)
-        if not pa.types.is_nested(column.type):
-            raise ValueError(f"{where}: {name} holds no lists, but {column.type}")
-        while pa.types.is_nested(column.type.value_type):
-            column = pc.list_flatten(column)
-        flat.append(column)
-    lengths = [pc.list_value_length(column).cast(pa.int64()) for column in flat]
-    if lengths[0].equals(lengths[1]) and pc.all(pc.equal(pc.list_flatten(flat[0]), 1)).as_py():
+    if _masks_nothing(where, rows):
         return rows.remove_columns(MASK)
     columns = ["input_ids", "token_type_ids", *([LABELS] if label_type == "tokens" else [])]
     columns = [name for name in columns if name in rows.column_names]
@@ -125,6 +116,21 @@ def _drop_padding(where: str, rows: datasets.Dataset, label_type: LabelType) -> 
     form = rows.format
     names = [name for name in form["columns"] if name != MASK]
     return cut_rows.with_format(form["type"], names, False, **form["format_kwargs"])
+
+
+def _masks_nothing(where: str, rows: datasets.Dataset) -> bool:
+    """Whether the mask is 1 for every token, which is known without leaving Arrow."""
+    flat = []
+    for name in (MASK, "input_ids"):
+        column = rows.data.column(name)
+        if not pa.types.is_nested(column.type):
+            raise ValueError(f"{where}: {name} holds no lists, but {column.type}")
+        while pa.types.is_nested(column.type.value_type):
+            column = pc.list_flatten(column)
+        flat.append(column)
+    lengths = [pc.list_value_length(column).cast(pa.int64()) for column in flat]
+    is_aligned: bool = lengths[0].equals(lengths[1])
+    return is_aligned and pc.all(pc.equal(pc.list_flatten(flat[0]), 1)).as_py()
 
 
 def _find_spans(where: str, ids: Any, mask: Any) -> Any:

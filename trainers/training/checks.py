@@ -178,7 +178,16 @@ def check_tasks(tasks: Sequence[Task], model: Any) -> tuple[dict[str, Task], dic
         )
     specs = parse_tasks(getattr(getattr(find_inner(model), "config", None), "tasks", None))
     problems = {name: task.make_problem(specs.get(name)) for name, task in by_name.items()}
-    # no two tasks have a metric, a logged loss or a file of the same name
+    _check_names(problems)
+    for split, title in (("train", "training"), ("evaluation", "evaluation")):
+        _check_rows(by_name, problems, find_rows(tasks, split), title)
+    if all(task.training.auxiliary for task in tasks):
+        raise ValueError(f"auxiliary: all tasks are ({names}); leave it out of those that count")
+    return by_name, problems
+
+
+def _check_names(problems: Mapping[str, AnyProblem]) -> None:
+    """Check that no two tasks have a metric, a logged loss or a file of the same name."""
     owners: dict[str, str] = {}
     for task, problem in problems.items():
         metrics = ("loss", *MEASURED_TIMES, *(metric.name for metric in problem.reported))
@@ -190,27 +199,30 @@ def check_tasks(tasks: Sequence[Task], model: Any) -> tuple[dict[str, Task], dic
                     f"tasks {owners[name]!r} and {task!r} would both have {name!r}; rename one"
                 )
             owners[name] = task
-    # all tasks have usable rows, or none has any
-    for split, title in (("train", "training"), ("evaluation", "evaluation")):
-        given = find_rows(tasks, split)
-        if given and (lacking := by_name.keys() - given.keys()):
+
+
+def _check_rows(
+    tasks: Mapping[str, Task],
+    problems: Mapping[str, AnyProblem],
+    rows_by_task: Mapping[str, Rows],
+    title: str,
+) -> None:
+    """Check that all tasks have usable rows, or none has any."""
+    if rows_by_task and (lacking := tasks.keys() - rows_by_task.keys()):
+        raise ValueError(
+            f"{', '.join(sorted(lacking))} without {title} rows: give them to all of "
+            f"{', '.join(tasks)}, or to none"
+        )
+    for name, rows in rows_by_task.items():
+        where = f"the {title} set of task {name!r}"
+        if not len(rows):
+            raise ValueError(f"{where} is empty; give it rows")
+        problems[name].check(where, rows)
+        if problems[name].calibrates and tasks[name].evaluation is None:
             raise ValueError(
-                f"{', '.join(sorted(lacking))} without {title} rows: give them to all of {names}, "
-                "or to none"
+                f"task {name!r}: its temperature must be fitted to validation rows, and there are "
+                "none; give it some, or leave calibrate out and set temperature to None"
             )
-        for name, rows in given.items():
-            where = f"the {title} set of task {name!r}"
-            if not len(rows):
-                raise ValueError(f"{where} is empty; give it rows")
-            problems[name].check(where, rows)
-            if problems[name].calibrates and by_name[name].evaluation is None:
-                raise ValueError(
-                    f"task {name!r}: its temperature must be fitted to validation rows, and there "
-                    "are none; give it some, or leave calibrate out and set temperature to None"
-                )
-    if all(task.training.auxiliary for task in tasks):
-        raise ValueError(f"auxiliary: all tasks are ({names}); leave it out of those that count")
-    return by_name, problems
 
 
 def check_compute_metrics(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -287,29 +287,34 @@ class TaskBatchSampler(Sampler[list[int]]):
         self.sampling = sampling or RoundRobin()
         self.batch_sizes: dict[str, int] = {}
         self._streams: list[RowStream | TokenStream] = []
-        for position, (task, size) in enumerate(sizes.items()):
-            budget = self.token_budgets.get(task)
-            rows = batch_sizes.get(task, 0) if budget is None else budget
-            if size < 1 or rows < 1:
-                raise ValueError(
-                    f"task {task!r} has {size} training rows, and batches of {rows} "
-                    f"{'rows' if budget is None else 'tokens'}; expected at least one"
-                )
+        for task in sizes:
             row_lengths = None if lengths is None else lengths[task]
-            counts = () if tokens is None else tokens.get(task, ())
-            for given in (row_lengths, None if budget is None else counts):
-                if given is not None and (found := len(counts_of(given, 0))) != size:
-                    raise ValueError(f"task {task!r} has {size} rows but {found} lengths")
-            options: Any = (num_replicas, (seed, position), row_lengths)
-            if budget is None:
-                self.batch_sizes[task] = rows
-                self._streams.append(RowStream(size, rows, *options))
-            else:
-                self._streams.append(TokenStream(task, counts, budget, *options))
+            self._add_stream(task, batch_sizes.get(task, 0), row_lengths, (tokens or {}).get(task))
         passes = np.asarray([stream.pass_steps for stream in self._streams], dtype=np.float64)
         task_sizes = TaskSizes(list(sizes), passes, np.asarray(list(sizes.values())))
         self.order = self.sampling.make_order(task_sizes, steps_per_epoch, seed)
         self.steps = self.order.steps
+
+    def _add_stream(
+        self, task: str, rows: int, lengths: Counts | None, tokens: Counts | None
+    ) -> None:
+        """Add the stream of a task, whose steps have so many rows if there is no budget."""
+        size, budget = self.sizes[task], self.token_budgets.get(task)
+        if size < 1 or (rows if budget is None else budget) < 1:
+            raise ValueError(
+                f"task {task!r} has {size} training rows, and batches of "
+                f"{f'{rows} rows' if budget is None else f'{budget} tokens'}; expected at least one"
+            )
+        for counts in (lengths, () if tokens is None and budget is not None else tokens):
+            if counts is not None and (found := len(counts_of(counts, 0))) != size:
+                raise ValueError(f"task {task!r} has {size} rows but {found} lengths")
+        seed = (self.seed, len(self._streams))
+        if budget is None or tokens is None:
+            self.batch_sizes[task] = rows
+            self._streams.append(RowStream(size, rows, self.num_replicas, seed, lengths))
+        else:
+            stream = TokenStream(task, tokens, budget, self.num_replicas, seed, lengths)
+            self._streams.append(stream)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration."""
