@@ -207,8 +207,9 @@ def _find_files(data: CorpusData, patterns: Sequence[str]) -> list[str]:
                 f"(formats: {', '.join(filter(None, TEXT_SUFFIXES))})"
             )
         for file in matching:
-            check_file(file, TEXT_SUFFIXES)
-            paths.setdefault(Path(file).resolve(), str(Path(file).absolute()))
+            path = str(Path(file).absolute())
+            check_file(path, TEXT_SUFFIXES)
+            paths.setdefault(Path(file).resolve(), path)
     return list(paths.values())
 
 

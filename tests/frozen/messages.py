@@ -266,7 +266,6 @@ FLAGS: dict[str, list[list[str]]] = {
         ["PRETRAIN", "--tokenizer_name_or_path", "gone"],
         ["PRETRAIN", "--model_name_or_path", "gone"],
         ["PRETRAIN", "--whole_word_mask", "x"],
-        ["PRETRAIN", "--finetune", "{recipe: gone.yaml}"],
     ],
     "check": [["gone.yaml"], ["RECIPE", "--max_length", "99"], ["RECIPE", "--colour", "red"], []],
     "predict": [
