@@ -4,22 +4,17 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any
 
 import transformers
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Column
-from rich.text import Text
+from tqdm import tqdm
 from transformers import (
     EarlyStoppingCallback,
     PrinterCallback,
     ProgressCallback,
     TrainerCallback,
-    TrainerControl,
     TrainerState,
     TrainingArguments,
 )
@@ -59,9 +54,6 @@ def describe_training(trainer: Any) -> str:
     return f"{trainer.describe_training()}\n\n{size}"
 
 
-NOTEBOOK_CALLBACK = "NotebookProgressCallback"  # its module can be imported in notebooks only
-
-
 @contextmanager
 def quiet_libraries(*, verbose: bool) -> Iterator[None]:
     """Hide what transformers and accelerate report while they load and save; errors stay.
@@ -89,10 +81,10 @@ def quiet_libraries(*, verbose: bool) -> Iterator[None]:
 
 def show_progress(trainer: MultiTaskTrainer) -> "RunProgress":
     """Replace the progress bars of transformers by one; the caller closes it."""
-    for kind in (ProgressCallback, PrinterCallback):
-        trainer.remove_callback(kind)
+    # the module of the last one can be imported in notebooks only
+    shown = (ProgressCallback.__name__, PrinterCallback.__name__, "NotebookProgressCallback")
     for callback in list(trainer.callback_handler.callbacks):
-        if type(callback).__name__ == NOTEBOOK_CALLBACK:
+        if type(callback).__name__ in shown:
             trainer.remove_callback(type(callback))
     progress = RunProgress(measure_training(trainer)[1], trainer.problems)
     trainer.add_callback(progress)
@@ -100,205 +92,111 @@ def show_progress(trainer: MultiTaskTrainer) -> "RunProgress":
 
 
 class RunProgress(TrainerCallback):
-    """Shows the progress of a training: a bar on a terminal or in a notebook, else lines.
+    """Shows the progress of a training: a bar on a terminal, else lines.
 
     It reads only what the Trainer logs, so it never waits for the device.
 
     Args:
         epochs: The epochs of the training, which may end within one.
         problems: The problem of every task, whose headline metrics are shown.
-        console: Where to show it; by default the standard output.
-        clock: Returns the time in seconds.
     """
 
-    def __init__(
-        self,
-        epochs: float,
-        problems: Mapping[str, Problem[Any]],
-        console: Console | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, epochs: float, problems: Mapping[str, Problem[Any]]) -> None:
         self._epochs, self._problems = epochs, problems
-        self._console, self._clock = console, clock
-        self._bar: Progress | None = None
-        self._began = self._mark = 0.0  # of training, and of the last step
+        self._bar: Any = None
+        self._began = self._mark = 0.0  # seconds, of training and of the last step
         self._first_step = 0
         self._is_trained = False
 
     def close(self) -> None:
         """Remove the bar, also after an error."""
         if self._bar is not None:
-            self._bar.stop()
+            self._bar.close()
             self._bar = None
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def _open(self, title: str, args: TrainingArguments, state: TrainerState, total: int) -> None:
         self.close()
-        self._began = self._mark = self._clock()
-        self._first_step = state.global_step
-        self._is_trained = False
-        self._open_bar("training", args, state, state.max_steps, state.global_step)
+        if state.is_world_process_zero and sys.stdout.isatty() and not args.disable_tqdm:
+            options: Any = {"leave": False, "dynamic_ncols": True, "file": sys.stdout}
+            first = state.global_step if title == "training" else 0
+            self._bar = tqdm(desc=title, total=total, initial=first, **options)
 
-    def _open_bar(
-        self, title: str, args: TrainingArguments, state: TrainerState, total: int, done: int = 0
-    ) -> None:
-        console = self._console or Console(file=sys.stdout)
-        if state.is_world_process_zero and shows_bars(console) and not args.disable_tqdm:
-            self._bar = make_bar(console)
-            self._bar.add_task(title, completed=done, total=total, left="", losses="")
-            self._bar.start()
+    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        self._began = self._mark = time.monotonic()
+        self._first_step, self._is_trained = state.global_step, False
+        self._open("training", args, state, state.max_steps)
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        self._mark = self._clock()
+    def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        self._mark = time.monotonic()
         if self._bar is not None:
-            left = self._estimate_left(state)
-            self._bar.update(self._bar.task_ids[0], completed=state.global_step, left=left)
+            self._bar.update(state.global_step - self._bar.n)
 
-    def _estimate_left(self, state: TrainerState) -> str:
-        """Estimate the time to the end of training, if the rest goes on as the steps so far."""
-        rate = (self._mark - self._began) / max(1, state.global_step - self._first_step)
-        return f"{format_time(rate * (state.max_steps - state.global_step))} left"
-
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        if not logs or "loss" not in logs or not state.is_world_process_zero:
+    def on_log(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        logs = kwargs.get("logs") or {}
+        if "loss" not in logs or not state.is_world_process_zero:
             return
-        shown = self._describe_losses(logs)
+        names = [name for name in self._problems if logs.get(f"loss_{name}") is not None]
+        losses = [f"{name} {float(logs[f'loss_{name}']):.3f}" for name in names]
+        shown = "  ".join(losses) if len(losses) > 1 else f"{float(logs['loss']):.3f}"
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], losses=shown)
+            self._bar.set_postfix_str(f"loss {shown}", refresh=False)
             return
-        rate = f"lr {logs['learning_rate']:.1e}" if "learning_rate" in logs else ""
-        step = f"step {state.global_step:,}/{state.max_steps:,}"
-        parts = (step, shown, rate, self._estimate_left(state))
-        self._print("  ".join(filter(None, parts)))
+        step, steps = state.global_step, state.max_steps
+        left = (self._mark - self._began) / max(1, step - self._first_step) * (steps - step)
+        rate = f"lr {logs['learning_rate']:.1e}  " if "learning_rate" in logs else ""
+        self._print(f"step {step:,}/{steps:,}  loss {shown}  {rate}{format_time(left)} left")
 
-    def _describe_losses(self, logs: Mapping[str, Any]) -> str:
-        losses = {name: logs.get(f"loss_{name}") for name in self._problems}
-        known = {name: loss for name, loss in losses.items() if loss is not None}
-        if len(known) < 2:
-            return f"loss {float(logs['loss']):.3f}"
-        return "loss " + "  ".join(f"{name} {float(loss):.3f}" for name, loss in known.items())
-
-    def on_evaluate(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        seconds = self._clock() - self._mark
-        if state.is_world_process_zero:
-            line = self._describe_evaluation(args, state, kwargs["metrics"])
-            self._print(f"{line}  {format_time(seconds)}")
-
-    def _describe_evaluation(
-        self, args: TrainingArguments, state: TrainerState, metrics: Mapping[str, float]
-    ) -> str:
-        """Describe an evaluation by the headline metric of each task, and their mean."""
+    def on_evaluate(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """Print the headline metric of each task, and what says which evaluation is best."""
+        if not state.is_world_process_zero:
+            return
+        seconds, metrics = time.monotonic() - self._mark, kwargs["metrics"]
         best = str(args.metric_for_best_model or "").removeprefix("eval_")
-        shown = self._choose_metrics(metrics, best)
-        values = "  ".join(f"{name} {value:.3f}" for name, value in shown.items())
-        mark = " (best)" if self._is_best(args, state, metrics.get(f"eval_{best}")) else ""
-        epochs = (state.epoch or 0, self._epochs)
-        epoch = "/".join(f"{number:.2f}".rstrip("0").rstrip(".") for number in epochs)
-        return f"epoch {epoch}  {values}{mark}"
-
-    def _choose_metrics(self, metrics: Mapping[str, float], best: str) -> dict[str, float]:
-        """Choose what is shown: one metric of each task, and the one that says what is best.
-
-        With one task the metrics have their own names, else those of the tasks.
-        """
         headlines = {name: problem.headline[0] for name, problem in self._problems.items()}
+        # with one task the metrics have their own names, else those of the tasks
         is_alone = len(headlines) == 1
         titles = {
             f"eval_{name}_{metric}": metric if is_alone else name
             for name, metric in headlines.items()
         }
-        is_extra = f"eval_{best}" in metrics.keys() - titles.keys()
-        if is_alone and is_extra and best != "mean":
-            titles[f"eval_{best}"] = best.removeprefix(f"{next(iter(headlines))}_")
-        elif not is_alone:
-            extra = best if is_extra else "mean"
+        extra = best if f"eval_{best}" in metrics else "mean"
+        if f"eval_{extra}" not in titles and not (is_alone and extra == "mean"):
             titles[f"eval_{extra}"] = extra
-        return {title: metrics[key] for key, title in titles.items() if key in metrics}
+        values = "  ".join(
+            f"{title} {metrics[key]:.3f}" for key, title in titles.items() if key in metrics
+        )
+        value, before = metrics.get(f"eval_{best}", math.nan), state.best_metric
+        is_best = before is None or (value > before if args.greater_is_better else value < before)
+        mark = " (best)" if is_best and state.global_step and not math.isnan(value) else ""
+        epochs = (state.epoch or 0, self._epochs)
+        epoch = "/".join(f"{number:.2f}".rstrip("0").rstrip(".") for number in epochs)
+        self._print(f"epoch {epoch}  {values}{mark}  {format_time(seconds)}")
 
-    def _is_best(self, args: TrainingArguments, state: TrainerState, value: float | None) -> bool:
-        """Return whether a value is better than all before; the Trainer compares later."""
-        if value is None or math.isnan(value) or state.global_step == 0:
-            return False
-        if state.best_metric is None:
-            return True
-        greater = bool(args.greater_is_better)
-        return value > state.best_metric if greater else value < state.best_metric
-
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         self.close()
         self._is_trained = True
         if state.is_world_process_zero and state.global_step > self._first_step:
-            line = f"trained in {format_time(self._clock() - self._began)}"
+            line = f"trained in {format_time(time.monotonic() - self._began)}"
             best: Any = state.best_global_step
             if args.load_best_model_at_end and best is not None:
                 line += f", and kept the weights of step {best:,}"
             self._print(line)
 
     def on_prediction_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self, args: Any, state: TrainerState, control: Any, **kwargs: Any
     ) -> None:
-        """Show a bar for each prediction after training; evaluations before are part of its bar."""
-        console = self._console or Console(file=sys.stdout)
-        if not self._is_trained or console.is_jupyter:  # a notebook keeps an empty line of each bar
-            return
-        if self._bar is None:
-            self._open_bar("predicting", args, state, len(kwargs["eval_dataloader"]))
-        if self._bar is not None:
-            self._bar.advance(self._bar.task_ids[0])
+        if self._is_trained:  # evaluations before are part of the bar of the training
+            if self._bar is None:
+                self._open("predicting", args, state, len(kwargs["eval_dataloader"]))
+            if self._bar is not None:
+                self._bar.update()
 
-    def on_predict(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: dict[str, Any],
-        **kwargs: Any,
-    ) -> None:
+    def on_predict(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:  # type: ignore[override]
         if self._is_trained:
             self.close()
 
     def _print(self, line: str) -> None:
-        console = self._console if self._bar is None else self._bar.console
-        if console is None:
+        if self._bar is None:
             print(line, flush=True)
         else:
-            console.print(Text(line), soft_wrap=True)
-
-
-def shows_bars(console: Console) -> bool:
-    """Return whether a console can show a bar that moves, and its user wants one."""
-    if console.is_jupyter:
-        # rich warns at every refresh without it
-        return find_spec("ipywidgets") is not None
-    is_plain = console.is_dumb_terminal or console.no_color
-    return console.is_terminal and not is_plain
-
-
-def make_bar(console: Console) -> Progress:
-    """Make a bar, which leaves no trace on the screen."""
-    one_line = Column(no_wrap=True, overflow="ellipsis")
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[left]}", markup=False),
-        TextColumn("{task.fields[losses]}", style="dim", markup=False, table_column=one_line),
-        console=console,
-        transient=True,
-        # few frames: a thread draws them, which competes with the training
-        refresh_per_second=4,
-    )
+            self._bar.write(line, file=sys.stdout)

@@ -1,6 +1,7 @@
 """Teachers of a recipe: which tasks they teach, and what they predict, computed once and cached."""
 
 import hashlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,6 @@ import datasets
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 from transformers.utils import logging
@@ -25,7 +25,6 @@ from minbert_cli.checkpoints import (
     load_tokenizer,
 )
 from minbert_cli.command_line import expand_path
-from minbert_cli.console import shows_bars
 from minbert_cli.run_folder import fingerprint_start
 from modeling_minbert import MinBertConfig, __version__, unknown
 from modeling_minbert.inference import batches, choose_tokens, predicting, windows_of
@@ -278,7 +277,7 @@ class TaughtTask:
         print(f"{self.name}: {path} predicts the {len(columns[0]):,} training rows")
         model: Any = load_encoder(path, str(self.args.device), "teacher")
         # in a log a bar would be a line for each of its steps
-        if shows_bars(Console(stderr=True)) and not self.args.disable_tqdm:
+        if sys.stderr.isatty() and not self.args.disable_tqdm:
             logging.enable_progress_bar()
         teaching = PROBLEMS[self.problem_type].teaching
         if teaching == "tokens":
