@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import check, flops, inference, run
-from benchmarks.block import Job, Meter, Name, find, output_file, run_block
+from benchmarks import check, run
+from benchmarks.block import Job, find, output_file, run_block
 from benchmarks.contenders import WORKLOADS
-from benchmarks.machine import Snapshot
-from benchmarks.report import show_command, summarize, write_report
+from benchmarks.report import summarize, write_report
 from benchmarks.rounds import Campaign, Log, Race, Settings, TimeIsUpError, run_here
-from benchmarks.training import MlmCollator, Work, count_batch, make_dataset
+from benchmarks.training import MlmCollator, Work, make_dataset
 from benchmarks.workloads import CLS, MASK, SEP, TASKS, Rows, Sources, prepare
-from trainers import FixedShapes, TaskCollator, TaskDataset
 
 # warnings of transformers and sentence-transformers in their own trainers
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -97,15 +95,6 @@ def test_a_folder_of_other_workloads_is_refused(folder):
         prepare(folder, [], [], dataclasses.replace(SMALL, batches=3))
 
 
-def test_lengths_equal_the_table(tmp_path):
-    prepare(tmp_path, ["sst"], [], dataclasses.replace(SMALL, batches=64))
-    lengths = Rows.load(tmp_path / "sst.npz").lengths
-    mean, sd, longest = TASKS["sst"].lengths
-    assert lengths.mean() == pytest.approx(mean, rel=0.05)
-    assert lengths.std() == pytest.approx(sd, rel=0.15)
-    assert lengths.max() <= longest
-
-
 def test_real_texts_are_read_from_the_files_of_the_course(tmp_path):
     data = tmp_path / "data"
     data.mkdir()
@@ -177,32 +166,6 @@ def test_the_check_finds_faults(folder, name, change, reason):
     assert re.search(reason, check.compare_training(arrays, exact)["reason"])
 
 
-def test_errors_in_bfloat16_are_compared_with_those_of_transformers():
-    exact, half, wrong = (
-        {"losses": np.full(2, 1 + error), "gradient x": np.full(2, 1 + error)}
-        for error in (0.0, 0.01, 0.013)
-    )
-    assert check.compare_half(half, half, exact)["reason"] is None
-    assert check.compare_half(wrong, half, exact)["reason"] == (
-        "bf16 gradients: 1.3e+00 of the error of transformers"
-    )
-
-
-def test_vectors_are_compared_by_direction_and_only_float32_has_a_limit():
-    vectors = np.array([[1.0, 0.0], [0.0, 2.0]])
-    other = {"vectors": vectors + np.array([[0, 0.1], [0, 0]])}
-
-    assert check.compare_outputs({"vectors": 3 * vectors}, {"vectors": vectors}, "float32") == {
-        "errors": {"vectors": 0.0},
-        "reason": None,
-    }
-    assert (
-        "vectors"
-        in check.compare_outputs(other, {"vectors": vectors}, precision="float32")["reason"]
-    )
-    assert check.compare_outputs(other, {"vectors": vectors}, "int8")["reason"] is None
-
-
 def test_a_block_measures_the_units_after_the_warmup(folder):
     job = make_job(folder, "quora", units=2, warmup=1, rows=4, seconds=0)
     block = run_block(job)
@@ -211,26 +174,6 @@ def test_a_block_measures_the_units_after_the_warmup(folder):
     assert len(block["ms"]) == 2
     assert block["seconds"] == pytest.approx(sum(block["ms"]) / 1000)
     assert block["peak_mib"] >= block["added_mib"]
-
-
-def test_single_sentences_are_all_different(folder):
-    seen = []
-    sentences = make_job(folder).read_sentences()
-
-    inference.run(
-        make_job(folder, "encode_one", units=10, warmup=2), Meter(), lambda _: seen.append
-    )
-
-    assert seen == sentences[:12]
-    with pytest.raises(ValueError, match="different sentences, 502 are needed"):
-        inference.run(make_job(folder, "encode_one", units=500, warmup=2), Meter(), lambda _: print)
-
-
-def test_names_of_contenders_say_peer_precision_and_mode():
-    assert Name.parse("minbert+graphs bfloat16 again") == (
-        "minbert", "bfloat16", "reduce-overhead", True,
-    )  # fmt: skip
-    assert Name.parse("SMART (public code)") == ("SMART (public code)", "float32", None, False)
 
 
 def test_every_contender_exists_and_every_suite_is_one_of_known_contenders():
@@ -333,32 +276,12 @@ def test_a_report_has_ratios_of_rounds_reasons_of_void_rows_and_raw_numbers(sett
     assert len(raw["records"]) == len(log.records)
 
 
-def test_the_picture_is_written_where_there_are_ratios(settings, tmp_path):
-    log = run_campaign(settings, Blocks())
-    write_report(tmp_path / "R.md", log, [RACE], settings, FACTS)
-    assert (tmp_path / "R.png").stat().st_size > 1000
-    assert "![Ratios](R.png)" in (tmp_path / "R.md").read_text()
-
-
 def test_a_failed_block_makes_its_row_void(settings):
     log = run_campaign(settings, Blocks())
     log.find(kind="block", contender="minbert")[1]["error"] = "out of memory"
     rows = {row.contender: row for row in summarize(log, RACE, settings)}
     assert rows["minbert"].reason == "minbert: out of memory"
     assert rows["minbert again"].speed == (2, 2, 2)
-
-
-def test_a_report_names_no_folders_of_its_machine():
-    argv = ["--data_dir", "/home/me/data", "--work_dir=/tmp/x", "--rounds", "3"]
-    shown = show_command("benchmarks/run.py", argv)
-    assert shown == "python benchmarks/run.py --data_dir data --work_dir=x --rounds 3"
-
-
-def test_processors_of_others_are_counted():
-    before = Snapshot(wall=0, busy=10, steal=0, own=5, load=0)
-    after = Snapshot(wall=10, busy=30, steal=1, own=20, load=1)
-    assert before.until(after)["foreign"] == pytest.approx(0.5)
-    assert before.until(after)["steal"] == pytest.approx(0.1)
 
 
 def test_packed_batches_with_fixed_shapes_keep_tokens_and_labels(folder):
@@ -373,47 +296,6 @@ def test_packed_batches_with_fixed_shapes_keep_tokens_and_labels(folder):
         assert torch.equal(fixed[name][:, :tokens], plain[name])
     assert (fixed["labels"][:, tokens:] == -100).all()
     assert torch.equal(fixed["cu_seq_lens_q"][:6], plain["cu_seq_lens_q"])
-
-
-def test_the_count_of_a_check_leaves_fillers_out(folder):
-    rows = make_dataset(Rows.load(folder / "quora.npz"), TASKS["quora"], columns=False)
-    batch = TaskDataset({"quora": rows}).__getitems__(list(range(5)))
-    shapes = FixedShapes({"quora": 400})
-    fixed, plain = (
-        count_batch(TaskCollator(0, packed=True, fixed_shapes=shape)(batch))
-        for shape in (shapes, None)
-    )
-    assert fixed == plain
-    assert plain["sequences"] == 10
-
-
-def test_operations_follow_the_formula():
-    lengths = np.full(100, 25)
-    base = {"hidden_size": 768, "num_hidden_layers": 12, "vocab_size": 30522}
-    minilm = {"hidden_size": 384, "num_hidden_layers": 6, "vocab_size": 30522}
-    for shape, expected in ((base, 512.4), (minilm, 64.4)):
-        per_token = 3 * flops.count_flops(lengths, shape) / lengths.sum()
-        assert per_token / 1e6 == pytest.approx(expected, abs=0.1)
-    masked = 3 * flops.count_flops(lengths, base, masked=375) / lengths.sum()
-    assert masked / 1e6 == pytest.approx(534.0, abs=0.1)
-
-
-@pytest.mark.parametrize(("backward", "factor"), [(False, 1), (True, 3)])
-def test_the_matrix_rate_counts_all_products(monkeypatch, backward, factor):
-    monkeypatch.setattr(flops, "measure_seconds", lambda *_: 2.0)
-    shape = {"hidden_size": 8, "num_hidden_layers": 2}
-
-    rate = flops.measure_products(shape, 10, torch.bfloat16, backward=backward)
-
-    # 12 H^2 weights a layer
-    assert rate == factor * 2 * 10 * 2 * 12 * 8**2 / 2
-
-
-def test_spearman_follows_the_order_of_cosines():
-    first = np.array([[1, 0], [1, 0], [1, 0]])
-    second = np.array([[1, 0], [1, 1], [0, 5]])
-    assert inference.spearman(first, second, [5, 3, 1]) == pytest.approx(1)
-    assert inference.spearman(first, second, [1, 3, 5]) == pytest.approx(-1)
 
 
 def run_tiny(suite, tmp_path, *flags):

@@ -108,7 +108,7 @@ def test_a_space_brings_the_checkpoint_and_names_it(checkpoint, tmp_path):
     }
     needed = (space / "requirements.txt").read_text()
     assert imported == {
-        *("functools", "math", "os", "pathlib", "typing"),
+        *("functools", "os", "pathlib", "typing"),
         *("gradio", "modeling_minbert", "torch", "transformers"),
     }
     assert (space / "modeling_minbert" / "__init__.py").is_file()
@@ -347,26 +347,6 @@ def test_an_impossible_export_is_one_line(checkpoint, tmp_path, capsys, flags, m
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_without_a_checkpoint_is_one_line(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        minbert.main(
-            ["export", str(tmp_path), "--format", "bert", "--output_dir", str(tmp_path / "out")]
-        )
-
-    assert f"checkpoint='{tmp_path}' cannot be loaded" in capsys.readouterr().err
-
-
-def test_a_class_with_one_head_is_exported_with_it(tiny_sizes, checkpoint, tmp_path):
-    MinBertForTokenClassification(MinBertConfig(**tiny_sizes)).save_pretrained(tmp_path / "tags")
-    AutoTokenizer.from_pretrained(checkpoint).save_pretrained(tmp_path / "tags")
-
-    minbert.main(
-        ["export", str(tmp_path / "tags"), "--format", "bert", "--output_dir", str(tmp_path / "b")]
-    )
-
-    assert '"BertForTokenClassification"' in (tmp_path / "b" / "config.json").read_text()
-
-
 LONG = {
     "tone": {"labels": ["down", "up"], "max_length": 9},
     "last": {"labels": ["down", "up"], "max_length": 9, "truncation": "tail"},
@@ -446,14 +426,3 @@ def test_the_code_of_the_page_answers_as_predict(long_checkpoint, tmp_path, monk
             [sys.executable, "-c", code], capture_output=True, text=True, check=True
         )
         assert done.stdout.strip() == str(expected)
-
-
-def test_a_plain_bert_cuts_texts_at_its_positions(checkpoint, tmp_path, tiny_sizes):
-    minbert.main(
-        ["export", str(checkpoint), "--format", "bert", "--output_dir", str(tmp_path / "bert")]
-    )
-
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "bert")
-    tokens = tokenizer("garden " * 99, truncation=True, return_tensors="pt")
-    assert tokens["input_ids"].shape == (1, tiny_sizes["max_position_embeddings"])
-    AutoModel.from_pretrained(tmp_path / "bert")(**tokens)

@@ -173,16 +173,6 @@ def test_a_device_that_cannot_compute_is_one_line(checkpoint, capsys, device):
     assert f"device={device!r} cannot be used: " in capsys.readouterr().err
 
 
-def test_paths_may_begin_with_a_variable(checkpoint, sentences, capsys, monkeypatch):
-    monkeypatch.setenv("HERE", str(sentences.parent))
-    monkeypatch.setenv("HOME", str(checkpoint.parent))
-
-    flags = ["--task", "tone", "--file", "$HERE/sentences.txt", "--device", "cpu"]
-    minbert.main(["predict", f"~/{checkpoint.name}", *flags])
-
-    assert len(capsys.readouterr().out.splitlines()) == len(TEXTS) + 1
-
-
 @pytest.mark.parametrize(
     ("argv", "stdin", "message"),
     [
@@ -207,15 +197,6 @@ def test_a_mistake_is_one_line(run, capsys, argv, stdin, message):
 
     assert line.startswith("minbert predict: error: ")
     assert message in line
-
-
-def test_a_device_that_is_not_there_is_one_line(checkpoint, capsys):
-    with pytest.raises(SystemExit):
-        minbert.main(["predict", str(checkpoint), "a cat", "--device", "nonsense"])
-
-    (line,) = capsys.readouterr().err.strip().split("\n")
-    assert line.startswith("minbert predict: error: device='nonsense' cannot be used: ")
-    assert line.endswith("; try --device cpu")
 
 
 def test_an_encoder_without_tasks_names_its_modes(model, capsys, tmp_path):

@@ -56,14 +56,6 @@ def test_a_model_compares_vectors_in_half_precision_as_float32(make_model, name,
     assert len(scores.unique()) > 20
 
 
-def test_many_similarities_of_bfloat16_vectors_are_different_values(make_model):
-    vectors = draw(100, 384).bfloat16()
-
-    first, second = torch.triu_indices(100, 100, offset=1)
-    assert len(make_model("cosine").similarity(vectors, vectors)[first, second].unique()) > 1000
-    assert len(paraphrase_mining(vectors).scores.unique()) > 1000
-
-
 @pytest.mark.parametrize("name", ["cosine", "dot"])
 def test_autocast_does_not_reach_comparisons(make_model, name):
     vectors = draw(40, 64)
@@ -80,16 +72,6 @@ def test_autocast_does_not_reach_comparisons(make_model, name):
     assert_close(found.double(), expected, atol=1e-5, rtol=1e-6)
     if name == "cosine":
         assert_close(pairs.scores.double(), expected[pairs.first, pairs.second], atol=1e-6, rtol=0)
-
-
-def test_autocast_does_not_reach_communities():
-    vectors = draw(30, 64)
-    vectors[:12] = vectors[0] + 0.1 * vectors[:12]  # with cosines that bfloat16 rounds to 1
-    expected = community_detection(vectors, threshold=0.9995, min_size=3)
-
-    with torch.autocast("cpu", torch.bfloat16):
-        assert community_detection(vectors, threshold=0.9995, min_size=3) == expected
-    assert sorted(expected[0]) == list(range(12))
 
 
 def test_a_cosine_head_in_bfloat16_compares_in_float32(tiny_sizes):
@@ -141,12 +123,6 @@ def test_a_model_does_not_compare_bytes_as_numbers(make_model):
     for compare in (make_model("dot").similarity, make_model("cosine").similarity_pairwise):
         with pytest.raises(ValueError, match=r"8-bit.*packed bits"):
             compare(packed, packed)
-
-
-def test_integers_of_other_sizes_are_numbers():
-    hits = semantic_search([[3, 4]], np.array([[4, 3], [3, 4]]), top_k=2)
-
-    assert_close(hits.scores, torch.tensor([[1.0, 0.96]]))
 
 
 @pytest.mark.parametrize(

@@ -225,16 +225,6 @@ def test_an_empty_line_is_refused_before_anything_is_computed(fail, tmp_path):
     assert "row 3 has 1 text(s)" in fail("--task", "pairs", stdin=b"c\td\nf\tg\ne\nf\tg\n")
 
 
-def test_compressed_lines_are_texts(run, tmp_path):
-    with gzip.open(tmp_path / "texts.txt.gz", "wt") as file:
-        file.write("a song\nthe river\n")
-
-    assert [row["text"] for row in run("--task", "moods", "--file", tmp_path / "texts.txt.gz")] == [
-        "a song",
-        "the river",
-    ]
-
-
 KINDS = {
     "choices": {
         "problem_type": "multiple_choice",

@@ -150,8 +150,14 @@ def compare_runs(
     for number, task in enumerate(shared):
         left, right = first[task], second[task]
         _check_same_rows(task, left, right)
-        drawn = _resample(left, right, resamples, np.random.default_rng([seed, number]))
         name, count = left.metric_name, len(left.ids)
+        generator, drawn = np.random.default_rng([seed, number]), np.empty(resamples)
+        for place in range(resamples):
+            rows = generator.integers(count, size=count)
+            before, after = (
+                run.problem.score(run.values[rows], run.labels[rows]) for run in (left, right)
+            )
+            drawn[place] = after - before
         differences.append(_judge(task, name, count, left.metric, right.metric, drawn))
         metric = left.problem.reported[0]
         changes.append(-drawn if metric.lower_is_better else drawn)
@@ -159,14 +165,14 @@ def compare_runs(
         rescaled.append(0.5 * changes[-1] if metric.is_rescaled else changes[-1])
     if first.keys() == second.keys() and len(shared) > 1:
         # the rows of each task were drawn independently
-        count = sum(len(rows.ids) for rows in first.values())
-        before, after = (
-            aggregates({task: (rows.problem, rows.metric) for task, rows in run.items()})
+        count = sum(len(scored.ids) for scored in first.values())
+        old, new = (
+            aggregates({task: (scored.problem, scored.metric) for task, scored in run.items()})
             for run in (first, second)
         )
         for name, tasks in (("mean", changes), ("leaderboard", rescaled)):
             drawn = np.mean(tasks, axis=0)
-            differences.append(_judge(ALL, name, count, before[name], after[name], drawn))
+            differences.append(_judge(ALL, name, count, old[name], new[name], drawn))
     return differences
 
 
@@ -189,20 +195,6 @@ def _check_same_rows(task: str, left: ScoredRows, right: ScoredRows) -> None:
         )
     if len(left.ids) < 2:
         raise ValueError(f"task {task!r}: a bootstrap needs at least two rows")
-
-
-def _resample(
-    left: ScoredRows, right: ScoredRows, resamples: int, generator: np.random.Generator
-) -> NDArray[np.float64]:
-    """Draw rows, and compute the differences of the runs on them, (resamples,)."""
-    drawn = np.empty(resamples)
-    for place in range(resamples):
-        rows = generator.integers(len(left.ids), size=len(left.ids))
-        first, second = (
-            run.problem.score(run.values[rows], run.labels[rows]) for run in (left, right)
-        )
-        drawn[place] = second - first
-    return drawn
 
 
 def _judge(

@@ -83,12 +83,7 @@ class ExperimentTable:
         failures: Messages of runs that failed.
     """
 
-    def __init__(
-        self,
-        rows: Sequence[Row],
-        states: States,
-        failures: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, rows: Sequence[Row], states: States, failures: Sequence[str] = ()) -> None:
         self.rows, self.states, self.failures = rows, states, failures
         self.results = {
             run.folder: read_metrics(run.folder)
@@ -110,18 +105,14 @@ class ExperimentTable:
             headline = problem.headline[0]
             self.columns[f"{task} {headline}"] = (task, f"{task}_{headline}")
         self.columns |= {name: (name, name) for name in AGGREGATES if name in measured}
-        self.summaries = [self._summarize(row) for row in rows]
-
-    def _summarize(self, row: Row) -> dict[str, Summary]:
-        """Summarize the seeds of a row, by column."""
-        contents = [self.results.get(run.folder) for run in row.runs.values()]
-        seeds = [_validation(content) for content in contents if content is not None]
-        return {
-            column: Summary(
-                [metrics[key] for metrics in seeds if key in metrics], row.reference.get(name)
-            )
-            for column, (name, key) in self.columns.items()
-        }
+        self.summaries: list[dict[str, Summary]] = []  # by column
+        for row in rows:
+            done = [run.folder for run in row.runs.values() if run.folder in self.results]
+            seeds = [_validation(self.results[folder]) for folder in done]
+            self.summaries.append({})
+            for column, (name, key) in self.columns.items():
+                values = [found[key] for found in seeds if key in found]
+                self.summaries[-1][column] = Summary(values, row.reference.get(name))
 
     def list_cells(self) -> list[list[str]]:
         """List the head and the rows of the table."""
@@ -154,7 +145,12 @@ class ExperimentTable:
         codes: dict[str, list[tuple[float, str | None]]] = {}
         for row in self.rows:
             for folder in [run.folder for run in row.runs.values() if run.folder in self.results]:
-                tasks[row.name] = _count_tasks(folder, self.results[folder])
+                keys = read_settings(folder).get("tasks") or {}
+                tasks[row.name] = {
+                    (task, str((keys.get(task) or {}).get("metrics")))
+                    for task in self.results[folder]["tasks"]
+                    if not (keys.get(task) or {}).get("auxiliary")
+                }
                 codes.setdefault(row.name, []).append(read_code(folder))
         first = next(iter(tasks.values()), set())
         others = [name for name, counted in tasks.items() if counted != first]
@@ -193,20 +189,16 @@ class ExperimentTable:
         writer.writerows(runs)
         write_text(folder / "runs.csv", text.getvalue())
         write_text(folder / "table.md", self.markdown())
-        self.write_page(folder / "table.html")
-
-    def write_page(self, path: Path) -> None:
-        """Write a page with the table, and a figure of the differences to the first row.
-
-        A line of a figure is the interval of ``Summary.change_from``.
-        """
+        # the page: the table, and figures of the intervals of the differences to the first row
         figures = []
         for column in self.columns:
-            baseline = self.summaries[0][column]
-            series = {}
-            for row, summary in zip(self.rows[1:], self.summaries[1:], strict=True):
-                if (change := summary[column].change_from(baseline)) is not None:
-                    series[printable(row.name)] = [change]
+            baseline, *summaries = (summary[column] for summary in self.summaries)
+            changes = [summary.change_from(baseline) for summary in summaries]
+            series = {
+                printable(row.name): [change]
+                for row, change in zip(self.rows[1:], changes, strict=True)
+                if change is not None
+            }
             if series:
                 names = "; ".join(f"{place} {name}" for place, name in enumerate(series, 1))
                 title = f"difference to {printable(self.rows[0].name)}"
@@ -214,24 +206,15 @@ class ExperimentTable:
         head, *lines = printable(self.list_cells())
         sections = [Section("Table", [NOTE], [Table("", [(name, "") for name in head], lines)])]
         if figures:
-            text = (
+            explained = (
                 "Difference of the means, with Welch's 95 % interval where both rows have several "
                 "seeds."
             )
-            sections.append(Section("Differences to the first row", [text], figures))
-        name = printable(path.resolve().parent.name)
-        write_page(path, f"{name}: experiments", name, "Made from runs.csv.", sections)
+            sections.append(Section("Differences to the first row", [explained], figures))
+        name = printable(folder.resolve().name)
+        page = folder / "table.html"
+        write_page(page, f"{name}: experiments", name, "Made from runs.csv.", sections)
 
 
 def _validation(content: Mapping[str, Any]) -> dict[str, float]:
     return content["validation"]["metrics"]
-
-
-def _count_tasks(folder: Path, content: Mapping[str, Any]) -> set[tuple[str, str]]:
-    """Return the tasks of a run that count in its aggregates, with their metrics."""
-    keys = read_settings(folder).get("tasks") or {}
-    return {
-        (task, str((keys.get(task) or {}).get("metrics")))
-        for task in content["tasks"]
-        if not (keys.get(task) or {}).get("auxiliary")
-    }

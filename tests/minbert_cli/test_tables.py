@@ -96,14 +96,6 @@ def test_reference_numbers_stand_beside_ours(make):
     assert (better[3], better[6]) == ("", "")
 
 
-def test_a_row_without_results_has_its_reference(make, monkeypatch):
-    monkeypatch.setitem(FOUND, "plain", {})
-
-    text = make({"sst": 0.4, "sts": 0.6}).markdown()
-
-    assert cells(text)[2][2:6] == ["", "0.4000", "", "0.6000"]
-
-
 def test_aggregates_of_different_tasks_are_reported(make):
     table = make()
     assert "can be compared" not in table.markdown()
@@ -156,7 +148,7 @@ def test_the_page_has_the_table_and_the_differences(make, tmp_path, name):
     table = make({"sst": 0.4})
     table.rows[0] = replace(table.rows[0], name=name)
 
-    table.write_page(tmp_path / "table.html")
+    table.write(tmp_path)
 
     page = PageReader((tmp_path / "table.html").read_text(encoding="utf-8"))
     assert page.faults == []
@@ -194,22 +186,3 @@ def test_without_variance_there_is_no_interval(row, baseline, change):
     assert Summary(row).change_from(Summary(baseline)) == (
         change and pytest.approx(change, abs=1e-4)
     )
-
-
-def test_a_table_without_any_result_names_its_rows(make, tmp_path, monkeypatch):
-    monkeypatch.setitem(FOUND, "plain", {})
-    monkeypatch.setitem(FOUND, "better", {})
-    table = make()
-
-    table.write(tmp_path)
-
-    assert cells((tmp_path / "table.md").read_text())[2] == ["plain", "0 of 3"]
-
-
-def test_a_result_that_cannot_be_read_is_named(make):
-    table = make()
-    folder = table.rows[0].runs[1].folder
-    (folder / "metrics.json").write_text("{")
-
-    with pytest.raises(ValueError, match=r"metrics.json' cannot be read .*; repeat the run"):
-        ExperimentTable(table.rows, table.states)

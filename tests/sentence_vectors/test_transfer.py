@@ -127,13 +127,6 @@ def test_similarity_is_the_rank_correlation_of_cosines():
     assert found["pearson"] == pytest.approx(100 * np.corrcoef(cosines, scores)[0, 1])
 
 
-def test_a_constant_has_no_correlation():
-    with pytest.warns(UserWarning, match="counts as 0"):
-        found = evaluate_similarity([("a", "b"), ("c", "d")], [1, 1], embed)
-
-    assert found == {"spearman": 0.0, "pearson": 0.0}
-
-
 NO_SENTENCES = r"rt-polarity\.pos: the file has no sentences"
 DAMAGED = "not UTF-8; download the file again"
 

@@ -44,14 +44,6 @@ def test_a_search_finds_the_highest_cosines_whatever_the_blocks(max_scores, top_
     assert torch.equal(hits.indices, expected.indices[:, :kept])
 
 
-def test_of_equal_vectors_the_first_is_found_first():
-    corpus = torch.ones(6, 2)
-
-    for max_scores in (2, 100):
-        hits = semantic_search(torch.ones(1, 2), corpus, top_k=6, max_scores=max_scores)
-        assert hits.indices.tolist() == [[0, 1, 2, 3, 4, 5]]
-
-
 @pytest.mark.parametrize("max_scores", [7, 100, 10_000])
 def test_of_many_equal_vectors_the_first_are_found(max_scores):
     corpus = torch.tensor([[0.0, 1.0], *[[1.0, 0.0]] * 60, [1.0, 1.0]])
@@ -81,27 +73,6 @@ def test_mining_finds_the_best_of_all_pairs_whatever_the_blocks(max_scores, max_
     assert_close(pairs.scores.double(), expected.values[:kept], atol=1e-6, rtol=0)
     assert torch.equal(pairs.first, first[expected.indices[:kept]])
     assert torch.equal(pairs.second, second[expected.indices[:kept]])
-
-
-def test_the_most_similar_pair_is_the_planted_one():
-    vectors = draw(3000, 24)
-    vectors[2741] = vectors[17] * 3 + 0.01 * draw(1, 24, seed=5)[0]
-
-    ((score,), (first,), (second,)) = paraphrase_mining(vectors, max_pairs=1)
-
-    assert (first, second) == (17, 2741)
-    assert 0.99 < score < 1
-
-
-def test_equal_vectors_are_pairs_like_others():
-    pairs = paraphrase_mining(torch.ones(4, 3), max_pairs=4, max_scores=3)
-
-    assert list(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True)) == [
-        (0, 1),
-        (0, 2),
-        (0, 3),
-        (1, 2),
-    ]
 
 
 def test_communities_are_the_groups_that_were_drawn():
