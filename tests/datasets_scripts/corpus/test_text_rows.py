@@ -4,9 +4,11 @@ Segment pairs are those of google's code: `tests/golden`.
 """
 
 import multiprocessing
+import os
 import pickle
 import random
 import shutil
+import signal
 from collections import Counter
 from itertools import accumulate, pairwise, product
 from math import sqrt
@@ -291,6 +293,30 @@ def test_a_worker_reads_the_same_rows(method):
 
     assert worker.exitcode == 0
     assert found == read_all(rows, 1)
+
+
+def plan_and_die(documents):
+    whole = rows_module._to_tables
+
+    def dying(rows):
+        yield next(whole(rows))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    rows_module._to_tables = dying
+    to_rows(documents)
+
+
+def test_a_process_that_is_killed_while_it_plans_hinders_no_other(folder):
+    documents = draw_documents(0)
+
+    worker = multiprocessing.get_context("fork").Process(target=plan_and_die, args=(documents,))
+    worker.start()
+    worker.join()
+
+    assert worker.exitcode == -signal.SIGKILL
+    assert list(folder.rglob("*.incomplete"))
+    assert len(read_all(to_rows(documents))) > 30
+    assert not list(folder.rglob("*.incomplete"))
 
 
 def test_large_plans_of_old_passes_go(folder, monkeypatch):
