@@ -52,11 +52,9 @@ class CalibratedTask(HeadTask):
                 f"train: use loss {' or '.join(fitting)}, or leave it out"
             )
 
-    def validate_temperature(self) -> None:
+    def validate_calibration(self) -> None:
         if self.temperature is not None and not 0 < self.temperature < math.inf:
             raise ValueError(f"temperature={self.temperature} must be above 0")
-
-    def validate_calibrate(self) -> None:
         if self.calibrate:
             self.check_likelihood("calibrate=True")
 

@@ -121,9 +121,6 @@ class MultipleChoiceTask(CalibratedTask, PooledTask):
 
     @classmethod
     def complete(cls, given: Fields, facts: Fields) -> Fields:
-        for name in ("num_choices", "has_question"):
-            if name in given:
-                raise ValueError(f"{name} follows from the columns of the data; leave it out")
         head = super().complete({"pair_encoding": "joint", **given}, {**facts, "num_choices": None})
         return {**head, "num_choices": facts["num_choices"], "has_question": facts["num_texts"] > 1}
 

@@ -119,6 +119,8 @@ class MinBertTask:
         """
         known = dict(given)
         for name in cls.fields_set_by("data"):
+            if name in given:
+                raise ValueError(f"{name} follows from the data; leave it out")
             value = facts.get(name)
             if value is not None:
                 known[name] = value if isinstance(value, dict) else list(value)
@@ -296,11 +298,9 @@ class HeadTask(MinBertTask):
         """Return the maximum tokens of a sequence in predictions of a model with `positions`."""
         return min(self.max_length or positions, positions)
 
-    def validate_max_length(self) -> None:
+    def validate_numbers(self) -> None:
         if self.max_length is not None and self.max_length < 8:
             raise ValueError(f"max_length={self.max_length} must be at least 8 tokens")
-
-    def validate_dropout(self) -> None:
         if self.dropout is not None and not 0 <= self.dropout <= 1:
             raise ValueError(f"dropout={self.dropout} must be in [0, 1]")
 

@@ -260,17 +260,13 @@ class CosineTask(PooledTask):
     def keeps_projection(self) -> bool:
         return self.projection == "always"
 
-    def validate_projection(self) -> None:
+    def validate_cosine(self) -> None:
         if self.projection is not None and self.head != "cosine":
             raise ValueError(
                 f"projection={self.projection!r} is only for head cosine: leave it out"
             )
-
-    def validate_scale(self) -> None:
         if self.cosine_scale is not None and self.cosine_scale <= 0:
             raise ValueError(f"cosine_scale={self.cosine_scale} must be above 0")
-
-    def validate_cosines(self) -> None:
         for name in ("margin", "threshold"):
             value = getattr(self, name, None)
             if value is not None and not -1 <= value <= 1:

@@ -307,13 +307,6 @@ class RegressionTask(PooledTask):
         self.mean = [0.0] * self.num_logits if self.mean is None else self.mean
         self.std = [1.0] * self.num_logits if self.std is None else self.std
 
-    @classmethod
-    def complete(cls, given: Fields, facts: Fields) -> Fields:
-        for name in ("targets", "mean", "std"):
-            if name in given:
-                raise ValueError(f"{name} follows from the training rows; remove it")
-        return super().complete(given, facts)
-
     @property
     def num_logits(self) -> int:
         return 1 if self.targets is None else len(self.targets)
@@ -323,12 +316,10 @@ class RegressionTask(PooledTask):
         several = "predicts several numbers" if self.num_logits > 1 else None
         return super().pipeline_problem or several
 
-    def validate_targets(self) -> None:
+    def validate_scaling(self) -> None:
         names = self.targets
         if names is not None and (not all(names) or not 0 < len(set(names)) == len(names)):
             raise ValueError(f"targets={names} must be different names, at least one")
-
-    def validate_scaling(self) -> None:
         for name, values in (("mean", self.mean), ("std", self.std)):
             numbers, count = values or [], self.num_logits
             if len(numbers) != count or not all(map(math.isfinite, numbers)):
@@ -536,11 +527,8 @@ class ContrastiveTask(CosineTask):
 
     @classmethod
     def complete(cls, given: Fields, facts: Fields) -> Fields:
-        count = facts["num_texts"]
-        if "num_sentences" in given:
-            raise ValueError(f"num_sentences is the number of text_columns, {count}; leave it out")
         head = super().complete({"pair_encoding": "separate", **given}, facts)
-        return {**head, "num_sentences": count}
+        return {**head, "num_sentences": facts["num_texts"]}
 
     @property
     def num_sequences(self) -> int | None:

@@ -78,7 +78,7 @@ def balance(folder):
 @pytest.mark.parametrize(
     ("task", "change", "message"),
     [
-        ("near", {"num_sentences": 2}, "num_sentences is the number of text_columns, 3; leave it"),
+        ("near", {"num_sentences": 2}, "num_sentences follows from the data; leave it"),
         ("near", {"class_weights": "balanced"}, "it is for classification, paraphrase"),
         ("moods", {"labels": ["bad", "good", "odd"]}, "no training row has the label 'odd'; give"),
         ("moods", {"class_weights": [1.0, 2.0, 3.0]}, "must be 2 numbers, one for each"),

@@ -31,16 +31,11 @@ def make_model(**keys):
     return MinBertForMultiTask(tiny.make_config({"tone": task})).eval()
 
 
-def make_rows(count=12, separate=False):
-    generator = np.random.default_rng(0)
-    lengths = generator.integers(3, 9, size=count).tolist()
-    ids = [generator.integers(1, tiny.VOCABULARY, size=length).tolist() for length in lengths]
-    ids = [[row, row[:2]] for row in ids] if separate else ids
-    types = [[[0] * len(part) for part in row] if separate else [0] * len(row) for row in ids]
+def make_rows(separate=False):
+    rows = tiny.make_rows("scores" if separate else "moods", 12).remove_columns("labels")
+    labels = np.random.default_rng(0).integers(0, 2, (12, 3)).astype(float).tolist()
     vector = datasets.List(datasets.Value("float32"), length=len(LABELS))
-    columns = {"id": list(map(str, range(count))), "input_ids": ids, "token_type_ids": types}
-    columns |= {"length": lengths, "labels": generator.integers(0, 2, (count, 3)).tolist()}
-    return datasets.Dataset.from_dict(columns).cast_column("labels", vector)
+    return rows.add_column("labels", labels).cast_column("labels", vector)
 
 
 def make_batch(rows, **options):

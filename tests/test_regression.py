@@ -31,19 +31,15 @@ def make_model(**keys):
     return MinBertForMultiTask(tiny.make_config({"size": task})).eval()
 
 
-def make_rows(count=12, targets=3, separate=False):
-    generator = np.random.default_rng(0)
-    lengths = generator.integers(3, 9, size=count).tolist()
-    ids = [generator.integers(1, tiny.VOCABULARY, size=length).tolist() for length in lengths]
-    ids = [[row, row[:2]] for row in ids] if separate else ids
-    types = [[[0] * len(part) for part in row] if separate else [0] * len(row) for row in ids]
-    labels = (np.asarray(MEAN) + np.asarray(STD) * generator.standard_normal((count, 3))).tolist()
+def make_rows(targets=3, separate=False):
+    rows = tiny.make_rows("scores" if separate else "moods", 12).remove_columns("labels")
+    normal = np.random.default_rng(0).standard_normal((12, 3))
+    labels = (np.asarray(MEAN) + np.asarray(STD) * normal).tolist()
     labels[1][2] = labels[4][0] = MISSING
     labels = labels if targets == 3 else [row[1] for row in labels]
     value = datasets.Value("float32")
-    columns = {"id": list(map(str, range(count))), "input_ids": ids, "token_type_ids": types}
-    rows = datasets.Dataset.from_dict({**columns, "length": lengths, "labels": labels})
-    return rows.cast_column("labels", value if targets == 1 else datasets.List(value, length=3))
+    value = value if targets == 1 else datasets.List(value, length=3)
+    return rows.add_column("labels", labels).cast_column("labels", value)
 
 
 def make_batch(rows, **options):
@@ -223,7 +219,7 @@ def test_the_divergence_is_in_standard_deviations():
 
 
 def test_a_recipe_cannot_set_what_the_rows_tell():
-    with pytest.raises(ValueError, match="mean follows from the training rows; remove it"):
+    with pytest.raises(ValueError, match="mean follows from the data; leave it out"):
         make_model().config.task("size").complete({"mean": [0]}, {"num_texts": 1})
 
 

@@ -372,9 +372,9 @@ def test_the_data_complete_the_fields_of_a_recipe(kind, given, expected):
 
 
 def test_a_key_that_a_recipe_cannot_set_is_refused():
-    with pytest.raises(ValueError, match="num_sentences is the number of text_columns, 2"):
+    with pytest.raises(ValueError, match="num_sentences follows from the data; leave it out"):
         TASKS["contrastive"].complete({"num_sentences": 3}, FACTS)
-    with pytest.raises(ValueError, match="num_choices follows from the columns of the data"):
+    with pytest.raises(ValueError, match="num_choices follows from the data"):
         TASKS["multiple_choice"].complete({"num_choices": 3}, FACTS)
     with pytest.raises(ValueError, match="no training row has the label 'up'"):
         TASKS["classification"].complete(
