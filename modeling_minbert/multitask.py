@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from transformers.utils import logging
 from transformers.utils.generic import ModelOutput, TransformersKwargs, can_return_tuple
 
-from .calibration import CalibratedTask
 from .configuration_minbert import MinBertConfig
 from .embedding import MinBertEmbeddingMixin
 from .heads import Inputs, MinBertHead, MinBertHeads, TaskBatch, check_inputs
@@ -332,7 +331,7 @@ class MinBertForMultiTask(
         """
         head = self._head(task)
         spec = head.task
-        if not (isinstance(spec, CalibratedTask) and spec.is_likelihood):
+        if not (hasattr(spec, "temperature") and spec.is_likelihood):
             raise ValueError(
                 f"task {task!r}, a {spec.problem_type} with loss {getattr(spec, 'loss', None)!r}, "
                 "predicts no probabilities to calibrate"
