@@ -229,49 +229,43 @@ class ProgramTrainingArguments(FastTrainingArguments):
     def __post_init__(self) -> None:
         if self.run_name is None and self.output_dir is not None:
             self.run_name = Path(self.output_dir).name  # trackers would invent one
-        self._plan_evaluations()
-        missing = {name for name in PROVISIONAL if getattr(self, name) is None}
-        self.undecided = {name for name in missing if self._matters(name)}
-        self.decide({name: PROVISIONAL[name] for name in missing})
-        self._plan_best()
-        super().__post_init__()
-
-    def _plan_best(self) -> None:
-        """Choose which weights to keep, where the recipe leaves it out."""
-        chosen = (self.load_best_model_at_end, self.metric_for_best_model)
-        self.chooses_best = chosen == (None, None) and _name(self.save_strategy) != "best"
-        if self.load_best_model_at_end is None:
-            self.load_best_model_at_end = self._saves_every_evaluation()
-        if self.chooses_best and self.load_best_model_at_end:
-            self.undecided |= set(BEST)
-        if self.metric_for_best_model is None and (
-            self.load_best_model_at_end or _name(self.save_strategy) == "best"
-        ):
-            self.metric_for_best_model = BEST_METRIC
-
-    def _plan_evaluations(self) -> None:
-        """Let evaluation and saving go together, where only one of them is given."""
         evaluating, saving = _name(self.eval_strategy), _name(self.save_strategy)
+        # evaluation and saving go together, where only one of them is given
         if evaluating is None:
             self.eval_strategy = saving if saving in ("steps", "epoch") else "steps"
         if saving is None:
             self.save_strategy = "steps" if evaluating in (None, "no") else evaluating
-        if {_name(self.eval_strategy), _name(self.save_strategy)} == {"steps"}:
+        strategies = {"eval_steps": self.eval_strategy, "save_steps": self.save_strategy}
+        by_steps = [name for name in strategies if _name(strategies[name]) == "steps"]
+        if len(by_steps) == 2:
             steps = self.eval_steps if self.save_steps is None else self.save_steps
             self.eval_steps = steps if self.eval_steps is None else self.eval_steps
             self.save_steps = steps
 
-    def _matters(self, name: str) -> bool:
-        """Whether an argument has an effect."""
-        if name.endswith("_steps"):
-            return _name(getattr(self, name.replace("_steps", "_strategy"))) == "steps"
-        return name != "num_train_epochs" or self.max_steps <= 0
+        missing = {name for name in PROVISIONAL if getattr(self, name) is None}
+        without_effect = {*strategies} - {*by_steps}
+        if self.max_steps > 0:
+            without_effect.add("num_train_epochs")
+        self.undecided = missing - without_effect
+        self.decide({name: PROVISIONAL[name] for name in missing})
 
-    def _saves_every_evaluation(self) -> bool:
-        strategies = {_name(self.eval_strategy), _name(self.save_strategy)}
-        if len(strategies) > 1 or "no" in strategies:
-            return False
-        return "steps" not in strategies or self.eval_steps == self.save_steps
+        # which weights to keep: those of the best evaluation, if each of them is saved
+        keeps_best = _name(self.save_strategy) == "best"
+        chosen = (self.load_best_model_at_end, self.metric_for_best_model)
+        self.chooses_best = chosen == (None, None) and not keeps_best
+        if self.load_best_model_at_end is None:
+            names = {_name(strategy) for strategy in strategies.values()}
+            is_equal = not by_steps or self.eval_steps == self.save_steps
+            self.load_best_model_at_end = len(names) == 1 and "no" not in names and is_equal
+        if self.chooses_best and self.load_best_model_at_end:
+            self.undecided |= {*BEST}
+        if self.metric_for_best_model is None and (self.load_best_model_at_end or keeps_best):
+            self.metric_for_best_model = BEST_METRIC
+        super().__post_init__()
+
+    def is_fast_in_bfloat16(self, device: torch.device) -> bool:
+        """Return whether ``bf16`` is on by default, also on processors that are fast in it."""
+        return bfloat16_is_fast(device)
 
     def decide(self, values: Mapping[str, Any]) -> None:
         """Set arguments that were left out."""
@@ -279,11 +273,7 @@ class ProgramTrainingArguments(FastTrainingArguments):
             setattr(self, name, value)
 
     def keep_last_without(self, metrics: Collection[str]) -> None:
-        """Keep the last weights if no metric of the run says which are best; explicit values stay.
-
-        Args:
-            metrics: Names of the metrics of the run.
-        """
+        """Keep the last weights if no metric says which are best; explicit values stay."""
         if self.chooses_best and self.metric_for_best_model not in (None, *metrics):
             self.keep_last()
 
@@ -411,17 +401,8 @@ class PretrainArguments(TextArguments, RunArguments):
         return PROBLEM_TYPES[self.objective]
 
 
-@dataclass
-class DeviceTrainingArguments(ProgramTrainingArguments):
-    """Those of the trainers, with ``bf16`` also on processors that are fast in it."""
-
-    def is_fast_in_bfloat16(self, device: torch.device) -> bool:
-        """Return whether ``bf16`` is on by default."""
-        return bfloat16_is_fast(device)
-
-
 # The dataclasses that read the keys of a recipe, by program.
-KINDS: dict[str, tuple[type[RunArguments], type[DeviceTrainingArguments]]] = {
-    "finetune": (FinetuneArguments, DeviceTrainingArguments),
-    "pretrain": (PretrainArguments, DeviceTrainingArguments),
+KINDS: dict[str, tuple[type[RunArguments], type[ProgramTrainingArguments]]] = {
+    "finetune": (FinetuneArguments, ProgramTrainingArguments),
+    "pretrain": (PretrainArguments, ProgramTrainingArguments),
 }

@@ -55,20 +55,20 @@ def no_network(monkeypatch):
 @pytest.fixture(scope="session", autouse=True)
 def same_precision():
     """Train in float32 on every processor, so that tests expect the same numbers everywhere."""
-    from minbert_cli.arguments import DeviceTrainingArguments
+    from minbert_cli.arguments import ProgramTrainingArguments
 
-    chosen = DeviceTrainingArguments.is_fast_in_bfloat16
+    chosen = ProgramTrainingArguments.is_fast_in_bfloat16
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DeviceTrainingArguments, "is_fast_in_bfloat16", lambda *_: False)
+        patch.setattr(ProgramTrainingArguments, "is_fast_in_bfloat16", lambda *_: False)
         yield chosen
 
 
 @pytest.fixture
 def default_precision(same_precision, monkeypatch):
     """Let the programs choose the precision of training by the processor, as outside of tests."""
-    from minbert_cli.arguments import DeviceTrainingArguments
+    from minbert_cli.arguments import ProgramTrainingArguments
 
-    monkeypatch.setattr(DeviceTrainingArguments, "is_fast_in_bfloat16", same_precision)
+    monkeypatch.setattr(ProgramTrainingArguments, "is_fast_in_bfloat16", same_precision)
 
 
 @pytest.fixture
