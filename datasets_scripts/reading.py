@@ -114,11 +114,8 @@ class TaskRows:
         name: Name of the task.
         row_format: Format of its rows.
         splits: Rows by split: train, validation and, if present, test; more held-out sets begin
-            with ``validation_`` or ``test_``. Sentences have the columns id, sentence1, sentence2
-            (pairs only), sentence3 (contrastive only) and label (absent in an unlabeled test split,
-            and in a contrastive task). Sentences with tags have id, words, tags (absent in an
-            unlabeled test split) and document. Questions have their whole passage as sentence2,
-            ``answers`` and ``answer_starts`` (in characters), and the label is 1 with an answer.
+            with ``validation_`` or ``test_``. Their columns are id and those of the format; a test
+            split, and a contrastive task, may have no label.
         bad_rows: The invalid rows, which were skipped.
         facts: By split the number of its rows, of its valid rows before some were drawn, of the
             rows of each class, and, where there are any, of rows that were skipped because they are
