@@ -11,8 +11,12 @@ from .encoding import (
     encode_tagged as encode_tagged,
 )
 from .formats import FORMATS as FORMATS, ROW_FORMATS as ROW_FORMATS
-from .loading import load_task as load_task
-from .reading import InvalidRow as InvalidRow, TaskRows as TaskRows, check_files as check_files
+from .loading import (
+    InvalidRow as InvalidRow,
+    TaskRows as TaskRows,
+    check_files as check_files,
+    load_task as load_task,
+)
 from .row_format import RowFormat as RowFormat
 from .task_data import TaskData as TaskData
 from .vocabulary import train_wordpiece as train_wordpiece

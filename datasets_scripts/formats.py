@@ -14,17 +14,21 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from .checking import Columns, option
-from .conll_squad import ANSWER_COLUMN, SQUAD_SUFFIXES, count_columns, read_conll, read_squad
 from .encoding import Encoding, Row, Types, encode_choices, encode_questions, encode_tagged
 from .readers import (
+    ANSWER_COLUMN,
+    SQUAD_SUFFIXES,
     FileFormat,
     Record,
+    count_columns,
     describe_twins,
     find_suffix,
     find_twin,
     is_blank,
     is_test,
+    read_conll,
     read_records,
+    read_squad,
     shorten,
 )
 from .row_format import (

@@ -8,8 +8,14 @@ from dataclasses import dataclass, field
 from itertools import islice, permutations
 from typing import Any
 
-from datasets_scripts.conll_squad import read_conll, read_squad
-from datasets_scripts.readers import FILE_SUFFIXES, find_suffix, is_list, read_records
+from datasets_scripts.readers import (
+    FILE_SUFFIXES,
+    find_suffix,
+    is_list,
+    read_conll,
+    read_records,
+    read_squad,
+)
 
 MOST_ROWS = 20_000  # that are read
 MOST_CLASSES = 100

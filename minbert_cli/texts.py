@@ -19,6 +19,7 @@ from datasets_scripts.readers import (
     list_columns,
     open_bytes,
     parse_json,
+    read_conll,
     read_lines,
     read_records,
     shorten,
@@ -188,7 +189,6 @@ def read_table(source: Source, task: Any, *, is_single: bool = False) -> list[tu
         ValueError: If the columns are not clear, or rows are invalid.
     """
     # tables are rare, and the formats take seconds
-    from datasets_scripts.conll_squad import read_conll
     from datasets_scripts.formats import ChoiceFormat, QuestionFormat
     from datasets_scripts.sentence_formats import ContrastiveFormat
 

@@ -27,7 +27,7 @@ from datasets_scripts.hub import (
     readable_hub,
     show_progress,
 )
-from datasets_scripts.reading import InvalidRow, check_invalid_fraction, log_invalid_rows
+from datasets_scripts.loading import InvalidRow, check_invalid_fraction, log_invalid_rows
 
 from .corpus_data import CorpusData
 from .sources import Document, Source, find_all_sources, held_out, split_sentences

@@ -10,8 +10,7 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from datasets_scripts.conll_squad import read_conll, read_squad
-from datasets_scripts.readers import FileFormat, read_records
+from datasets_scripts.readers import FileFormat, read_conll, read_records, read_squad
 from minbert_cli.texts import decode_lines
 
 MILLION = 1_000_000
