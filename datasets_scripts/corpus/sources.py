@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -251,14 +251,17 @@ def _find_hub_sources(data: CorpusData, cache_dir: str | Path | None) -> dict[st
 # Texts for a vocabulary
 
 
-def held_out(share: float) -> Iterator[int]:
-    """Yield the number of one of every ``1 / share`` consecutive documents, without end."""
+def held_out(share: float, total: float = inf) -> Iterator[int]:
+    """Yield the number of one of every ``1 / share`` consecutive documents, below ``total``."""
     if share == 0:
         return
     rng = random.Random(HELD_OUT_SEED)
     for window in count():
         first, last = ceil(window / share), ceil((window + 1) / share)
-        yield first + int(rng.random() * (last - first))
+        number = first + int(rng.random() * (last - first))
+        if number >= total:
+            return
+        yield number
 
 
 class TrainingTexts:

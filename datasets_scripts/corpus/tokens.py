@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from itertools import chain, takewhile
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -304,8 +304,7 @@ def _hold_out(parts: Sequence[_Part]) -> tuple[Numbers, Numbers]:
     start = 0
     for part in parts:
         rows = np.flatnonzero(_count_sentences(part.documents))
-        numbers = list(takewhile(range(len(part.documents)).__contains__, held_out(part.share)))
-        is_held = np.isin(rows, numbers)
+        is_held = np.isin(rows, list(held_out(part.share, len(part.documents))))
         chosen[part.split].append(start + rows[~is_held])
         chosen["validation"].append(start + rows[is_held])
         start += len(part.documents)
