@@ -377,15 +377,22 @@ def check_inputs(batch: TaskBatch, task: Any) -> None:
         raise ValueError(
             f"task {name!r}: num_windows is for packed batches, a padded one has an axis of windows"
         )
-    ids = ids_of(batch.inputs)
+    _check_shape(batch, has_windows=task.has_windows)
+
+
+def _check_shape(batch: TaskBatch, *, has_windows: bool) -> None:
+    """Check the shape of a padded batch, and note whether it has an axis of windows."""
+    ids, count = ids_of(batch.inputs), batch.num_sequences
     if ids is None:
         raise ValueError("pass exactly one of input_ids and inputs_embeds")
     texts = () if count is None else (count,)
-    batch.has_window_axis = task.has_windows and ids.dim() == 3 + len(texts)
+    batch.has_window_axis = has_windows and ids.dim() == 3 + len(texts)
     last = -2 if batch.has_window_axis else -1
     if ids.dim() != 1 + len(texts) - last or ids.shape[1:last] != texts:
         expected = ", ".join(map(str, ("batch", *texts, "length")))
-        raise ValueError(f"task {name!r} takes input of shape ({expected}), got {tuple(ids.shape)}")
+        raise ValueError(
+            f"task {batch.name!r} takes input of shape ({expected}), got {tuple(ids.shape)}"
+        )
 
 
 def check_token_labels(batch: TaskBatch) -> None:

@@ -79,6 +79,20 @@ def parse_fields(name: str, values: Mapping[str, Any]) -> MinBertTask:
         raise ValueError(f"task {name!r}: problem_type is missing; use one of {', '.join(TASKS)}")
     if kind not in TASKS:
         raise ValueError(f"task {name!r}: {unknown('problem_type', kind, TASKS)}")
+    _check_fields(name, kind, values)
+    try:
+        return TASKS[kind](**values)
+    except StrictDataclassError as error:
+        raise ValueError(f"task {name!r}: {error.__cause__ or error}") from error
+
+
+def parse_tasks(values: Mapping[str, Mapping[str, Any]] | None) -> dict[str, MinBertTask]:
+    """Build tasks from their fields, by name; see `parse_task`."""
+    return {name: parse_task(name, fields) for name, fields in (values or {}).items()}
+
+
+def _check_fields(name: str, kind: str, values: Mapping[str, Any]) -> None:
+    """Refuse keys that the type does not have, and texts that are no choice of their field."""
     names = {each: [field.name for field in fields(task)] for each, task in TASKS.items()}
     hints = get_type_hints(TASKS[kind])
     for key, value in values.items():
@@ -94,12 +108,3 @@ def parse_fields(name: str, values: Mapping[str, Any]) -> MinBertTask:
         choices = [choice for option in literals for choice in get_args(option)]
         if isinstance(value, str) and choices and str not in options and value not in choices:
             raise ValueError(f"task {name!r}: {unknown(key, value, choices)}")
-    try:
-        return TASKS[kind](**values)
-    except StrictDataclassError as error:
-        raise ValueError(f"task {name!r}: {error.__cause__ or error}") from error
-
-
-def parse_tasks(values: Mapping[str, Mapping[str, Any]] | None) -> dict[str, MinBertTask]:
-    """Build tasks from their fields, by name; see `parse_task`."""
-    return {name: parse_task(name, fields) for name, fields in (values or {}).items()}

@@ -104,8 +104,8 @@ def task_tab(model: Any, name: str) -> None:
     elif several:
         about = f"Predicts {', '.join(task.targets)} of {texts}."
         draw(about, examples, score, gr.JSON, "Scores")
-    elif task.problem_type in ("similarity", "contrastive", "regression"):
-        limits = {"contrastive": (-1, 1)}.get(task.problem_type, getattr(task, "score_range", None))
+    elif task.hub_type == "regression" or task.is_unlabelled:
+        limits = (-1, 1) if task.is_unlabelled else getattr(task, "score_range", None)
         about = f"Scores {texts}" + (" from {:g} to {:g}.".format(*limits) if limits else ".")
         draw(about, examples, score, gr.Number, "Score")
     else:
