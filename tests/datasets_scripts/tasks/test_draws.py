@@ -1,0 +1,254 @@
+"""Rows that are drawn, held out by label and as whole texts, or paired by their classes."""
+
+import json
+from collections import Counter
+from itertools import combinations
+
+import datasets
+import numpy as np
+import pytest
+from sklearn.model_selection import StratifiedShuffleSplit
+
+from datasets_scripts import ROW_FORMATS, TaskData, load_task
+from datasets_scripts.drawing import choose_places, hold_out
+from tests.problem_examples import EXAMPLES
+
+OWN = {"problem_type": "classification", "text_columns": ["text"], "label_column": "label"}
+SIZES = {"up": 40, "down": 9, "flat": 23}
+LABELS = [label for label, size in SIZES.items() for _ in range(size)]
+# so that classes are mixed: 29 and 72 have no common divisor
+LABELS = [LABELS[29 * place % len(LABELS)] for place in range(len(LABELS))]
+
+
+def load(folder, rows, **keys):
+    """Load a task with these training rows, which are its validation rows if a key says so."""
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    files = {"train_file": str(path)}
+    if "validation_share" not in keys:
+        files["validation_file"] = str(path)
+    return load_task(TaskData.from_recipe("own", files | keys), folder / ".cache")
+
+
+def make_rows(labels):
+    return [{"text": f"text {number}", "label": label} for number, label in enumerate(labels)]
+
+
+def draw(folder, **keys):
+    return load(folder, make_rows(LABELS), **OWN, **keys)
+
+
+def count(task, split="train"):
+    return Counter(task.labels[label] for label in task.splits[split]["label"])
+
+
+def ids(task, split="train"):
+    return [int(row) for row in task.splits[split]["id"]]
+
+
+# Draws
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [
+        (20, {"up": 20, "down": 9, "flat": 20}),
+        (1, {"up": 1, "down": 1, "flat": 1}),
+        (99, SIZES),
+        ("balanced", {"up": 9, "down": 9, "flat": 9}),
+    ],
+)
+def test_no_class_has_more_rows_than_it_may(tmp_path, most, expected):
+    task = draw(tmp_path, max_train_samples_per_class=most)
+
+    assert count(task) == expected
+    assert count(task, "validation") == SIZES
+    assert ids(task) == sorted(ids(task))
+    assert task.splits["train"]["sentence1"][:] == [f"text {number}" for number in ids(task)]
+    assert [task.labels[label] for label in task.splits["train"]["label"]] == [
+        LABELS[number] for number in ids(task)
+    ]
+
+
+def test_the_seed_and_the_split_decide_which_rows_stay(tmp_path):
+    first, same, other = (
+        draw(tmp_path, max_train_samples=30, max_eval_samples=30, sample_seed=seed)
+        for seed in (0, 0, 1)
+    )
+
+    assert ids(first) == ids(same)
+    assert ids(first) != ids(other)
+    assert ids(first) != ids(first, "validation")
+
+
+def test_a_smaller_sample_is_a_part_of_a_larger_one():
+    classes = np.asarray([0, 1, 1, 0, 2] * 40)
+
+    chosen = [set(choose_places(classes, most, "7").tolist()) for most in (1, 5, 30, 200)]
+
+    assert chosen[0] < chosen[1] < chosen[2] < chosen[3] == set(range(200))
+
+
+def test_drawn_rows_are_described(tmp_path):
+    task = draw(tmp_path, max_train_samples_per_class="balanced", max_eval_samples=30)
+
+    classes = {"down": 9, "flat": 9, "up": 9}
+    assert task.facts["train"] == {"rows": 27, "usable_rows": 72, "classes": classes}
+    assert (task.facts["validation"]["rows"], task.facts["validation"]["usable_rows"]) == (30, 72)
+    assert task.facts["validation"]["classes"] == count(task, "validation")
+
+
+def test_a_class_without_rows_cannot_decide_about_the_others(tmp_path):
+    message = "'own': max_train_samples_per_class='balanced', but no train row has .* 'odd'"
+
+    with pytest.raises(ValueError, match=message):
+        draw(tmp_path, labels=[*SIZES, "odd"], max_train_samples_per_class="balanced")
+
+
+# Held-out rows
+
+
+def texts(task, split):
+    rows = task.splits[split].select_columns(list(task.row_format.text_names))
+    return {tuple(map(str, row.values())) for row in rows}
+
+
+@pytest.mark.parametrize("problem_type", ROW_FORMATS)
+def test_every_problem_type_trains_on_one_file(tmp_path, problem_type):
+    keys = {"problem_type": problem_type, **EXAMPLES[problem_type].write(tmp_path)}
+    keys = {key: value for key, value in keys.items() if key in TaskData.recipe_keys()}
+    whole = load_task(TaskData.from_recipe("own", keys), tmp_path / ".cache")
+    del keys["validation_file"]
+
+    data = TaskData.from_recipe("own", keys | {"validation_share": 0.3})
+    task = load_task(data, tmp_path / ".cache")
+
+    sizes = {split: len(rows) for split, rows in task.splits.items()}
+    assert sizes["train"] + sizes["validation"] == len(whole.splits["train"])
+    assert 0 < sizes["validation"] < sizes["train"]
+    assert list(sizes)[:2] == ["train", "validation"]
+    assert task.facts["validation"]["held_out_of"] == len(whole.splits["train"])
+    assert task.facts["validation"]["training_rows"] == 0
+    assert not texts(task, "train") & texts(task, "validation")
+    assert task.labels == whole.labels
+    assert task.splits["validation"].features == whole.splits["validation"].features
+
+
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.33])
+def test_shares_of_labels_are_those_of_scikit_learn(tmp_path, share):
+    splitter = StratifiedShuffleSplit(1, test_size=share, random_state=0)
+    ((_, expected),) = splitter.split(np.zeros(len(LABELS)), LABELS)
+
+    task = draw(tmp_path, validation_share=share)
+
+    assert len(task.splits["validation"]) == len(expected)
+    wanted = Counter(LABELS[row] for row in expected)
+    for label, number in task.facts["validation"]["classes"].items():
+        assert abs(number - wanted[label]) <= 1
+
+
+def test_sentences_with_tags_are_held_out_by_document(tmp_path):
+    # the last sentence is in every document and cannot be in both splits
+    document = "{0} O\nman B-X\n\n{0} O\nruns O\n\nend O\n\n"
+    path = tmp_path / "train.conll"
+    path.write_text("".join(f"-DOCSTART- O\n\n{document.format(n)}" for n in range(20)))
+    keys = {"problem_type": "token_classification", "train_file": str(path)}
+
+    data = TaskData.from_recipe("own", keys | {"validation_share": 0.2})
+    words = [row["words"] for row in load_task(data, tmp_path).splits["validation"]]
+
+    assert len(words) == 8
+    assert ["end"] not in words
+    assert len({first for first, _ in words}) == 4
+
+
+def test_scores_and_rare_labels_are_spread_over_both_splits(tmp_path):
+    rows = [{"a": f"a {n}", "b": "b", "label": (n / 500) ** 4} for n in range(500)]
+    keys = {"problem_type": "similarity", "text_columns": ["a", "b"], "label_column": "label"}
+    task = load(tmp_path, rows, **keys, score_range=[0, 1], validation_share=0.2)
+
+    limits = np.quantile([row["label"] for row in rows], np.linspace(0, 1, 11))
+    counts, _ = np.histogram(task.splits["validation"]["label"], limits)
+    assert counts.tolist() == [10] * 10
+
+    rows = make_rows([["often", "rare"] if n % 30 == 0 else ["often"] for n in range(300)])
+    keys = OWN | {"problem_type": "multi_label_classification", "validation_share": 0.2}
+    task = load(tmp_path, rows, **keys)
+
+    assert np.asarray(task.splits["validation"]["label"]).sum(axis=0).tolist() == [60, 2]
+
+
+def test_large_tasks_hold_out_a_limited_number():
+    texts = list(map(str, range(120_000)))
+    rows = datasets.Dataset.from_dict({"sentence1": texts, "label": [0, 1] * 60_000})
+
+    is_held = hold_out("own", rows, ROW_FORMATS["classification"](("text",)), 0.1, seed=0)
+
+    assert (len(is_held), is_held.sum()) == (120_000, 10_000)
+    assert is_held[1::2].sum() == 5_000
+
+
+@pytest.mark.parametrize("labels", [["a", "b"], ["a", "a", "b", "b"]])
+def test_rows_that_cannot_be_split_are_refused(tmp_path, labels):
+    rows = [{"text": f"text {label}", "label": label} for label in labels]
+
+    with pytest.raises(ValueError, match="'own': there are no validation rows, and none of its"):
+        load(tmp_path, rows, **OWN, validation_share=0.1)
+
+
+# Pairs
+
+
+FEW = ["up"] * 6 + ["down"] * 3 + ["flat"] * 3
+
+
+def pair(folder, **keys):
+    """Pair few rows; return the task, and places and label of each pair."""
+    keys = {"text_columns": ["text"], "label_column": "label", "class_pairs": 2} | keys
+    task = load(folder, make_rows(FEW), **keys)
+    rows = task.splits["train"]
+    return task, [
+        (int(row["sentence1"].split()[1]), int(row["sentence2"].split()[1]), row["label"])
+        for row in rows
+    ]
+
+
+def test_a_pair_is_labeled_by_whether_its_classes_are_equal(tmp_path):
+    task, pairs = pair(tmp_path)
+
+    assert task.problem_type == "paraphrase"
+    assert all(label == (FEW[first] == FEW[second]) for first, second, label in pairs)
+    begun = Counter((first, label) for first, _, label in pairs)
+    assert set(begun.values()) <= {1, 2}
+    assert begun[0, 1] == begun[0, 0] == 2
+
+
+def test_many_pairs_are_all_pairs(tmp_path):
+    _, pairs = pair(tmp_path, class_pairs=100)
+
+    assert sorted(sorted(places) for *places, _ in pairs) == sorted(
+        map(list, combinations(range(len(FEW)), 2))
+    )
+    assert sum(label for *_, label in pairs) == 15 + 3 + 3
+
+
+def test_pairs_are_made_of_the_rows_that_are_drawn(tmp_path):
+    task, pairs = pair(tmp_path, max_train_samples_per_class=2, class_pairs=9)
+
+    used = {place for *places, _ in pairs for place in places}
+    assert Counter(FEW[place] for place in used) == {"up": 2, "down": 2, "flat": 2}
+    assert task.facts["train"]["classes"] == {"0": 12, "1": 3}
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"class_pairs": 0}, "class_pairs=0; expected a whole number of at least 1"),
+        ({"problem_type": "similarity"}, "class_pairs makes pairs for a paraphrase task, not for"),
+        ({"text_columns": ["text", "label"]}, "class_pairs needs rows with one text and a class"),
+        ({"max_train_samples": 1}, "class_pairs: the 1 train rows make no pairs of both kinds"),
+    ],
+)
+def test_rows_that_make_no_pairs_are_refused(tmp_path, keys, message):
+    with pytest.raises(ValueError, match=message):
+        pair(tmp_path, **keys)
