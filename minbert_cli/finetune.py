@@ -12,12 +12,12 @@ import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
-from datasets_scripts import TaskRows, TrainingTexts, load_task, train_wordpiece
+from datasets_scripts import TaskRows, load_task, train_wordpiece
 from minbert_cli.arguments import FinetuneArguments
 from minbert_cli.checkpoints import (
     at_revision,
@@ -29,7 +29,6 @@ from minbert_cli.checkpoints import (
     load_tokenizer,
     new_config,
 )
-from minbert_cli.corpora import Text, load_text
 from minbert_cli.data_notes import describe_data
 from minbert_cli.defaults import choose_for_finetuning
 from minbert_cli.recipe_tasks import (
@@ -47,6 +46,9 @@ from minbert_cli.run import Given, Run, open_run, report, share
 from minbert_cli.teachers import Teaching, find_taught, find_teaching
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from trainers import RunFacts, Task
+
+if TYPE_CHECKING:  # only tasks of text without labels load what reads a corpus
+    from minbert_cli.corpora import Text
 
 QUICKSTART = RECIPES / "quickstart.yaml"
 
@@ -98,6 +100,8 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
             encoded, trained, notes = encode_rows(tasks, rows, model.config, tokenizer, length)
             corpora: dict[str, Text] = {}
             for name, text in texts.items():
+                from minbert_cli.corpora import load_text
+
                 parts = (text.corpora, text.arguments, tokenizer, text.problem_type, args)
                 corpora[name] = load_text(*parts, max_length=length)
                 encoded[name] = trained[name] = corpora[name].splits
@@ -162,9 +166,13 @@ def find_tokenizer(
         return load_tokenizer(arguments.model_name_or_path, revision=arguments.revision)
     if checkpoint is not None:
         return load_tokenizer(checkpoint, "resume_from_checkpoint")
-    given = [text for task_rows in rows.values() for text in task_rows.texts()]
-    corpora = [corpus for text in texts.values() for corpus in text.corpora.values()]
     size = new_config(arguments.model_config).vocab_size
+    given = [text for task_rows in rows.values() for text in task_rows.texts()]
+    if not texts:
+        return train_wordpiece(given, size)
+    from datasets_scripts import TrainingTexts
+
+    corpora = [corpus for text in texts.values() for corpus in text.corpora.values()]
     return train_wordpiece(TrainingTexts(corpora, others=given), size)
 
 
@@ -228,7 +236,7 @@ def describe_sources(
     run: Run,
     described: Mapping[str, RecipeTask | RecipeText],
     rows: Mapping[str, TaskRows],
-    corpora: Mapping[str, Text],
+    corpora: Mapping[str, "Text"],
     teaching: Teaching,
     *,
     quotes: bool,
