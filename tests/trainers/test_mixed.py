@@ -1,30 +1,13 @@
-"""Steps that hold a batch of every task, and tasks that are drawn: training with both."""
+"""Steps that hold a batch of every task."""
 
 import pytest
 import torch
-from transformers import TrainerCallback
 
-from tests.trainers.tiny import SIZES, make_model, make_tasks
-from trainers import Annealed, Mixed, Proportional, list_batches
+from tests.trainers.tiny import SIZES, Spy, make_model, make_tasks
+from trainers import Mixed, list_batches
 
 MIXED = {"sampling": Mixed(), "steps_per_epoch": 4}
 WEIGHTS = {"tasks": make_tasks(pairs={"loss_weight": 3.0})}
-
-
-class Spy(TrainerCallback):
-    """Note the gradients of every optimizer step."""
-
-    def __init__(self):
-        self.gradients = []
-
-    def on_pre_optimizer_step(self, *_, model, **__):
-        self.gradients.append(
-            {
-                name: parameter.grad.clone()
-                for name, parameter in model.named_parameters()
-                if parameter.grad is not None
-            }
-        )
 
 
 def run(make_trainer, *, own=None, **arguments):
@@ -91,56 +74,6 @@ def test_tokens_of_all_tasks_are_counted(make_trainer):
         return trainer.state.num_input_tokens_seen, trainer.state.total_flos
 
     assert count(MIXED, 2) == count({"steps_per_epoch": 6}, 6)
-
-
-def weights(trainer):
-    return {name: value.clone() for name, value in trainer.model.state_dict().items()}
-
-
-@pytest.mark.parametrize(
-    ("options", "checkpoints"),
-    [
-        ({"own": MIXED}, (2, 4, 6)),
-        ({"own": MIXED, "gradient_accumulation_steps": 3}, (2,)),
-        ({"own": MIXED, "max_steps": 11}, (10,)),
-        ({"own": MIXED | {"max_tokens_per_batch": 60}, "dataloader_num_workers": 1}, (6,)),
-        ({"own": MIXED | {"methods": {"r_drop": 1.0, "smart": {}}}}, (4,)),
-        (
-            {
-                "own": {
-                    "sampling": Annealed(),
-                    "steps_per_epoch": 5,
-                }
-            },
-            (4, 8),
-        ),
-        (
-            {
-                "own": {
-                    "sampling": Proportional(),
-                    "steps_per_epoch": 5,
-                },
-                "gradient_accumulation_steps": 2,
-                "max_steps": 9,
-            },
-            (4, 8),
-        ),
-    ],
-    ids=["mixed", "accumulation", "steps", "tokens", "regularized", "annealed", "proportional"],
-)
-def test_a_resumed_run_ends_as_the_one_that_was_not_stopped(
-    make_trainer, tmp_path, options, checkpoints
-):
-    options = {"dropout": 0.2, "save_strategy": "steps", "save_steps": 2} | options
-    whole = make_trainer(**options)
-    whole.train()
-
-    for step in checkpoints:
-        resumed = make_trainer(**options)
-        resumed.train(resume_from_checkpoint=str(tmp_path / "run" / f"checkpoint-{step}"))
-
-        assert resumed.state.global_step == whole.state.global_step
-        torch.testing.assert_close(weights(resumed), weights(whole), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(

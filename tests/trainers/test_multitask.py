@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from transformers import TrainerCallback
 
 from tests.trainers.tiny import (
     CHECKPOINTING,
     PROBLEM_TYPES,
     SIZES,
+    Spy,
     change_task,
     collate,
     make_model,
@@ -18,27 +18,15 @@ from tests.trainers.tiny import (
     make_tasks,
     weights,
 )
-from trainers import AggregateEarlyStopping, Task, TaskTraining, last_complete_checkpoint
-
-
-class Spy(TrainerCallback):
-    """Note the gradients of every optimizer step, and every report of an evaluation."""
-
-    def __init__(self):
-        self.gradients = []
-        self.reports = []
-
-    def on_pre_optimizer_step(self, *_, model, **__):
-        self.gradients.append(
-            {
-                name: parameter.grad.clone()
-                for name, parameter in model.named_parameters()
-                if parameter.grad is not None
-            }
-        )
-
-    def on_evaluate(self, *_, metrics, **__):
-        self.reports.append(metrics)
+from trainers import (
+    AggregateEarlyStopping,
+    Annealed,
+    Mixed,
+    Proportional,
+    Task,
+    TaskTraining,
+    last_complete_checkpoint,
+)
 
 
 def one_task(task, count=32, **training):
@@ -293,6 +281,7 @@ def test_the_best_model_is_loaded_at_the_end(make_trainer):
     assert trainer.evaluate()["eval_mean"] == pytest.approx(max(means))
 
 
+MIXED = {"sampling": Mixed(), "steps_per_epoch": 4}
 RESUMABLE = {
     "dropout": 0.2,
     "own": {"steps_per_epoch": 6},
@@ -322,6 +311,20 @@ RESUMABLE = {
         ),
         ({"eval_strategy": "epoch"}, (2, 6, 8)),
         ({"label_smoothing_factor": 0.1}, (2, 8)),
+        ({"own": MIXED}, (2, 4, 6)),
+        ({"own": MIXED, "gradient_accumulation_steps": 3}, (2,)),
+        ({"own": MIXED, "max_steps": 11}, (10,)),
+        ({"own": MIXED | {"max_tokens_per_batch": 60}, "dataloader_num_workers": 1}, (6,)),
+        ({"own": MIXED | {"methods": {"r_drop": 1.0, "smart": {}}}}, (4,)),
+        ({"own": {"sampling": Annealed(), "steps_per_epoch": 5}}, (4, 8)),
+        (
+            {
+                "own": {"sampling": Proportional(), "steps_per_epoch": 5},
+                "gradient_accumulation_steps": 2,
+                "max_steps": 9,
+            },
+            (4, 8),
+        ),
         (
             {
                 "eval_strategy": "steps",
@@ -341,6 +344,13 @@ RESUMABLE = {
         "passes",
         "evaluation",
         "noise",
+        "mixed",
+        "mixed, accumulation",
+        "mixed, steps",
+        "mixed, tokens",
+        "mixed, regularized",
+        "annealed",
+        "proportional",
         "best",
     ],
 )

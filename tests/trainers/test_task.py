@@ -136,25 +136,6 @@ class Torch(torch.utils.data.Dataset):
         return {name: torch.tensor(value) for name, value in self.rows[index].items()}
 
 
-@pytest.mark.parametrize(
-    "convert",
-    [
-        lambda rows: rows.remove_columns("token_type_ids"),
-        lambda rows: rows.to_list(),
-        lambda rows: Torch(rows.rename_column("label", "labels")),
-        lambda rows: [dict(row) for row in rows.remove_columns("token_type_ids")],
-    ],
-    ids=["without segment ids", "list", "torch", "list without segment ids"],
-)
-def test_rows_of_other_kinds_are_the_same_rows(spam, convert):
-    expected = Task.from_dataset("spam", "classification", spam).train
-
-    rows = Task.from_dataset("spam", "classification", convert(spam)).train
-
-    for name in ("input_ids", "token_type_ids", "labels"):
-        assert rows[name] == expected[name]
-
-
 class Stream(torch.utils.data.IterableDataset):
     """Rows of a user in a torch dataset that can only be iterated over."""
 

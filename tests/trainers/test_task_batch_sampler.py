@@ -18,39 +18,8 @@ def task_of(row):
     return "a" if row < 13 else "b" if row < 42 else "c"
 
 
-def tasks_of(batches):
-    return ["".join(sorted({task_of(row) for row in batch})) for batch in batches]
-
-
 def deal(sampler, ranks):
     return [list(BatchSamplerShard(sampler, ranks, rank)) for rank in range(ranks)]
-
-
-def stream(sampler, task, epochs):
-    """All rows that a task sees in some epochs, in order."""
-    rows = []
-    for epoch in range(epochs):
-        sampler.set_epoch(epoch)
-        rows += [row for batch in sampler for row in batch if task_of(row) == task]
-    return rows
-
-
-def test_the_tasks_take_turns():
-    sampler = TaskBatchSampler(SIZES, BATCHES)
-
-    assert tasks_of(sampler) == ["a", "b", "c"] * 6
-
-
-@pytest.mark.parametrize("ranks", [2, 3])
-@pytest.mark.parametrize("stop", ["shortest", "longest", 11])
-def test_every_rank_sees_the_same_task_at_every_step(ranks, stop):
-    sampler = TaskBatchSampler(SIZES, BATCHES, num_replicas=ranks, steps_per_epoch=stop)
-
-    tasks = [tasks_of(batches) for batches in deal(sampler, ranks)]
-
-    assert all(len(names) == sampler.steps for names in tasks)
-    assert all(names == tasks[0] for names in tasks)
-    assert set(tasks[0]) == set("abc")
 
 
 def test_ranks_share_no_row_within_a_pass():
@@ -61,18 +30,6 @@ def test_ranks_share_no_row_within_a_pass():
     assert not first & second
 
 
-@pytest.mark.parametrize("by_length", [False, True])
-def test_two_ranks_see_the_rows_of_one_rank_with_twice_the_batch(by_length):
-    lengths = {task: list(range(size)) for task, size in SIZES.items()} if by_length else None
-    twice = {task: 2 * size for task, size in BATCHES.items()}
-    two = TaskBatchSampler(SIZES, BATCHES, num_replicas=2, lengths=lengths)
-    one = TaskBatchSampler(SIZES, twice, lengths=lengths)
-
-    joined = [left + right for left, right in zip(*deal(two, 2), strict=True)]
-
-    assert joined == list(one)
-
-
 def test_batches_are_always_full():
     sampler = TaskBatchSampler(SIZES, {"a": 5, "b": 4, "c": 9}, steps_per_epoch="longest")
 
@@ -81,21 +38,6 @@ def test_batches_are_always_full():
         sizes[task_of(batch[0])].add(len(batch))
 
     assert sizes == {"a": {5}, "b": {4}, "c": {9}}
-
-
-@pytest.mark.parametrize("by_length", [False, True])
-@pytest.mark.parametrize("task", list(SIZES))
-def test_each_row_comes_once_per_pass(task, by_length):
-    lengths = {name: np.arange(size) % 5 for name, size in SIZES.items()} if by_length else None
-    sampler = TaskBatchSampler(SIZES, BATCHES, num_replicas=2, lengths=lengths)
-
-    rows = stream(sampler, task, epochs=20)
-
-    size, start = SIZES[task], STARTS[task]
-    passes = [rows[first : first + size] for first in range(0, len(rows) - size + 1, size)]
-    assert len(passes) >= 2
-    assert all(sorted(rows) == list(range(start, start + size)) for rows in passes)
-    assert passes[0] != passes[1]
 
 
 def test_epochs_and_seeds_differ_and_are_reproducible():
@@ -116,28 +58,6 @@ def test_iterating_leaves_the_global_random_state_alone():
 
     after = (torch.get_rng_state().tolist(), np.random.get_state()[1].tolist())  # noqa: NPY002
     assert after == before
-
-
-@pytest.mark.parametrize(
-    ("stop", "steps"),
-    [
-        ("shortest", {"a": 3, "b": 3, "c": 3}),  # 13 // 4, 29 // 6, 7 // 2
-        ("longest", {"a": 5, "b": 5, "c": 5}),  # ceil(29 / 6)
-        (8, {"a": 3, "b": 3, "c": 2}),
-    ],
-)
-def test_shares_are_exact(stop, steps):
-    sampler = TaskBatchSampler(SIZES, BATCHES, num_replicas=2, steps_per_epoch=stop)
-
-    shares = sampler.shares()
-
-    counted = tasks_of(batch for index, batch in enumerate(sampler) if index % 2 == 0)
-    assert {task: share.steps for task, share in shares.items()} == steps
-    assert {task: counted.count(task) for task in SIZES} == steps
-    assert shares["a"].rows == steps["a"] * 4
-    assert shares["a"].passes == pytest.approx(steps["a"] * 4 / 13)
-    assert sum(share.share for share in shares.values()) == pytest.approx(1)
-    assert len(sampler) == len(list(sampler)) == 2 * sum(steps.values())
 
 
 def test_a_set_smaller_than_one_batch_still_gives_a_round():

@@ -7,7 +7,7 @@ import datasets
 import numpy as np
 import torch
 from torch.testing import assert_close
-from transformers import TrainingArguments
+from transformers import TrainerCallback, TrainingArguments
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from trainers import (
@@ -136,6 +136,26 @@ def collate(task, rows, indices=None, *, padding=0, **options):
         rows = datasets.Dataset.from_list(rows)
     indices = range(len(rows)) if indices is None else indices
     return TaskCollator(padding, **options)(TaskDataset({task: rows}).__getitems__(list(indices)))
+
+
+class Spy(TrainerCallback):
+    """Note the gradients of every optimizer step, and every report of an evaluation."""
+
+    def __init__(self):
+        self.gradients = []
+        self.reports = []
+
+    def on_pre_optimizer_step(self, *_, model, **__):
+        self.gradients.append(
+            {
+                name: parameter.grad.clone()
+                for name, parameter in model.named_parameters()
+                if parameter.grad is not None
+            }
+        )
+
+    def on_evaluate(self, *_, metrics, **__):
+        self.reports.append(metrics)
 
 
 def weights(trainer):

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from transformers import TrainerCallback
 
-from tests.trainers.tiny import make_tasks, make_trainer
+from tests.trainers.tiny import make_trainer
 
 
 def run(folder, options, resume_from=None):
@@ -34,8 +34,6 @@ def run(folder, options, resume_from=None):
 
 def main():
     folder, options = Path(sys.argv[1]), json.loads(sys.argv[2])
-    if training := options.pop("training", None):  # of the tasks, by name
-        options["own"]["tasks"] = make_tasks(**training)
     trainer, tasks = run(folder, options)
     weights = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     metrics = trainer.evaluate()

@@ -36,30 +36,20 @@ MAX_STEPS = 10**9  # of a run and between two evaluations
 MAX_WORKERS = 256  # of a data loader
 MAX_SECONDS = 10**7  # of waiting for another process
 
-
 # Kinds of values; an argument may be a number of steps, or a fraction of all steps.
 BelowOne = Annotated[float, number("a number >= 0 and < 1", lambda x: 0 <= x < 1)]
-Steps = Annotated[int, whole_number(1, MAX_STEPS)]
+UP_TO = f"to {MAX_STEPS:,}, or a fraction of all steps"
 Duration = Annotated[
-    float,
-    number(
-        f"a number of steps from 0 to {MAX_STEPS:,}, or a fraction of all steps",
-        lambda x: 0 <= x <= MAX_STEPS,
-    ),
+    float, number(f"a number of steps from 0 {UP_TO}", lambda x: 0 <= x <= MAX_STEPS)
 ]
 Interval = Annotated[
-    float,
-    number(
-        f"a number of steps from 1 to {MAX_STEPS:,}, or a fraction of all steps",
-        lambda x: 0 < x <= MAX_STEPS,
-    ),
+    float, number(f"a number of steps from 1 {UP_TO}", lambda x: 0 < x <= MAX_STEPS)
 ]
 Epochs = Annotated[
     float, number(f"a number > 0 and at most {MAX_STEPS:,}", lambda x: 0 < x <= MAX_STEPS)
 ]
+Steps = Annotated[int, whole_number(1, MAX_STEPS)]
 BatchRows = Annotated[int, whole_number(1, MAX_ROWS)]
-Workers = Annotated[int, whole_number(0, MAX_WORKERS)]
-Seconds = Annotated[int, whole_number(1, MAX_SECONDS)]
 RunSeed = Annotated[int, whole_number(0, 2**32 - 1)]
 
 RANGES: dict[str, Any] = {
@@ -75,8 +65,8 @@ RANGES: dict[str, Any] = {
     "gradient_accumulation_steps": BatchRows,
     "per_device_train_batch_size": BatchRows,
     "per_device_eval_batch_size": BatchRows,
-    "dataloader_num_workers": Workers,
-    "ddp_timeout": Seconds,
+    "dataloader_num_workers": Annotated[int, whole_number(0, MAX_WORKERS)],
+    "ddp_timeout": Annotated[int, whole_number(1, MAX_SECONDS)],
     "seed": RunSeed,
     "data_seed": RunSeed | None,
     "eval_accumulation_steps": Steps | None,

@@ -85,7 +85,14 @@ class TermCounter:
         inner = find_inner(model)
         self._count: Callable[[str, Tensor], Tensor] = getattr(inner, "count_terms", count_labels)
         # losses of the rows of all processes, whose terms are theirs, too
-        self._joint = {task for task in problems if _joins_processes(inner, task)}
+        self._joint: set[str] = set()
+        if hasattr(inner, "gather_rows") and hasattr(inner.config, "task"):
+            losses = {
+                task: getattr(inner.config.task(task), "loss_function", None) for task in problems
+            }
+            self._joint = {
+                task for task in problems if getattr(losses[task], "compares_rows", False)
+            }
 
     def count_parts(self, batch: Batch) -> dict[str, float | Tensor]:
         """Count the terms of each part of the loss of a batch."""
@@ -144,12 +151,6 @@ def count_sequences(inputs: Batch) -> float | Tensor:
     if mask is None:
         mask = next(value for value in inputs.values() if isinstance(value, Tensor))
     return mask.ne(0).any(dim=-1).sum()
-
-
-def _joins_processes(model: Any, task: str) -> bool:
-    if not (hasattr(model, "gather_rows") and hasattr(model.config, "task")):
-        return False
-    return getattr(getattr(model.config.task(task), "loss_function", None), "compares_rows", False)
 
 
 def count_labels(task: str, labels: Tensor) -> Tensor:
