@@ -78,8 +78,7 @@ class Problem(ABC, Generic[Outputs]):
 
     problem_type: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]]
-    optional_metrics: ClassVar[tuple[Metric, ...]] = ()
-    has_fixed_metrics: ClassVar[bool] = True
+    optional_metrics: ClassVar[tuple[Metric, ...] | None] = None  # None: `metrics` are fixed
     # The loss is a mean over tokens instead of rows.
     predicts_tokens: ClassVar[bool] = False
     # What `labels` of rows are of.
@@ -105,7 +104,7 @@ class Problem(ABC, Generic[Outputs]):
     ) -> None:
         self.task = task
         self.spec = spec
-        known = {metric.name: metric for metric in (*self.metrics, *self.optional_metrics)}
+        known = {metric.name: metric for metric in (*self.metrics, *(self.optional_metrics or ()))}
         self._check_metrics(metrics, list(known))
         first = {
             name: known[name] if name in known else make_module_metric(name) for name in metrics
@@ -127,7 +126,7 @@ class Problem(ABC, Generic[Outputs]):
         return TASKS[self.problem_type]
 
     def _check_metrics(self, chosen: Sequence[str], known: Sequence[str]) -> None:
-        if chosen and self.has_fixed_metrics:
+        if chosen and self.optional_metrics is None:
             raise ValueError(
                 f"task {self.task!r}: the metrics of {self.problem_type} tasks are fixed; leave "
                 "`metrics` out"
@@ -348,7 +347,7 @@ class LabelledProblem(Problem[Predicted]):
     """A task with a label for each row."""
 
     metrics: ClassVar[tuple[Metric, ...]]
-    has_fixed_metrics = False
+    optional_metrics: ClassVar[tuple[Metric, ...]] = ()
     is_comparable = True
     teaching: ClassVar[Literal["logits"] | None] = "logits"
     dtype: ClassVar[type] = np.int64
