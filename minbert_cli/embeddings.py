@@ -3,6 +3,7 @@
 import csv
 import io
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -80,8 +81,7 @@ def embeddings(
     from minbert_cli.checkpoints import load_encoder, set_precision
     from minbert_cli.run_folder import check_tables, sole_writer
     from sentence_vectors import as_vectors, evaluate_similarity, evaluate_transfer
-    from trainers import readable_errors, write_text
-    from trainers.reports.texts import plain
+    from trainers import readable_errors
 
     if not sys.stderr.isatty():
         logging.disable_progress_bar()
@@ -106,24 +106,34 @@ def embeddings(
                     transfer = evaluate_transfer(data_dir, embed, jobs=jobs, **settings)
                 row = rows[path] = {}
                 for name, (pairs, scores) in similarities.items():
-                    for metric, value in evaluate_similarity(pairs, scores, embed).items():
-                        row[f"{name} {metric}"] = value
+                    found = evaluate_similarity(pairs, scores, embed)
+                    row |= {f"{name} {metric}": value for metric, value in found.items()}
                 row |= transfer
                 if transfer:
                     row["mean"] = sum(transfer.values()) / len(transfer)
-                lines = [["vectors of", *row], ["---"] * (1 + len(row))]
-                for name, values in rows.items():
-                    lines.append([plain(name), *(f"{value:.2f}" for value in values.values())])
-                table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-                write_text(output_dir / "table.md", table)
-                file = io.StringIO()
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow(["vectors", *row])
-                writer.writerows([name, *values.values()] for name, values in rows.items())
-                write_text(output_dir / "table.csv", file.getvalue())
+                table = write_tables(output_dir, rows)
         print(table, end="")
         print("\nmean: mean accuracy of the transfer tasks")
         print(f"{output_dir}: {', '.join(TABLES)}")
+
+
+def write_tables(folder: Path, rows: Mapping[str, Mapping[str, float]]) -> str:
+    """Write the values of each checkpoint as CSV and Markdown; return the latter."""
+    from trainers import write_text
+    from trainers.reports.texts import plain
+
+    columns = list(next(iter(rows.values())))
+    lines = [["vectors of", *columns], ["---"] * (1 + len(columns))]
+    for name, values in rows.items():
+        lines.append([plain(name), *(f"{value:.2f}" for value in values.values())])
+    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    write_text(folder / "table.md", table)
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["vectors", *columns])
+    writer.writerows([name, *values.values()] for name, values in rows.items())
+    write_text(folder / "table.csv", file.getvalue())
+    return table
 
 
 def find_transfer(folder: Path | None, tasks: str | None) -> list[str]:

@@ -291,16 +291,42 @@ WITHOUT_TASK = {
 }
 
 
+def write(
+    model: Any, checkpoint: str, to: str, folder: Path, task: str | None, precision: str
+) -> str:
+    """Write a model in a format; return a line about it."""
+    if to == "onnx":
+        return to_onnx(model, checkpoint, folder, task, precision)
+    if to == "space":
+        return to_space(model, checkpoint, folder)
+    if to == "sentence-transformers":
+        is_multi_task = isinstance(model, MinBertForMultiTask)
+        if task is not None and not is_multi_task:
+            raise ValueError(f"--task {task}: the checkpoint has no tasks; leave it out")
+        encoder = model if is_multi_task else model.base_model
+        encoder.tokenizer = load_tokenizer(checkpoint, "checkpoint")
+        encoder.save_as_sentence_transformers(folder, task=task)
+        return "sentence-transformers opens it without trust_remote_code"
+    name = type(model).__name__
+    if to == "bert":  # of a multi-task model its encoder
+        model.save_as_bert(folder)
+        save_tokenizer(model, checkpoint, folder)
+        return f"{name} as a plain bert"
+    if precision == "int8":
+        model.quantize()
+    model.save_pretrained(folder)
+    save_tokenizer(model, checkpoint, folder)
+    size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 1e6
+    return f"{name} with weights in {precision}, {size:.1f} MB"
+
+
 def export(checkpoint: str, to: str, folder: Path, task: str | None, precision: str) -> str:
     """Write a checkpoint in another format, completely or not at all; return a line about it."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"--output_dir {folder} is not empty; name a new or an empty folder")
     model = load_model(checkpoint)
-    is_multi_task = isinstance(model, MinBertForMultiTask)
     if task is not None and to in WITHOUT_TASK:
         raise ValueError(f"--task {task}: {WITHOUT_TASK[to]}; leave it out")
-    if task is not None and to == "sentence-transformers" and not is_multi_task:
-        raise ValueError(f"--task {task}: the checkpoint has no tasks; leave it out")
     target = folder.resolve()
     with named_writes(folder):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -309,26 +335,7 @@ def export(checkpoint: str, to: str, folder: Path, task: str | None, precision: 
     with named_writes(folder), tempfile.TemporaryDirectory(dir=place) as incomplete:
         whole = Path(incomplete) / "whole"
         whole.mkdir()
-        if to == "onnx":
-            summary = to_onnx(model, checkpoint, whole, task, precision)
-        elif to == "space":
-            summary = to_space(model, checkpoint, whole)
-        elif to == "sentence-transformers":
-            encoder = model if is_multi_task else model.base_model
-            encoder.tokenizer = load_tokenizer(checkpoint, "checkpoint")
-            encoder.save_as_sentence_transformers(whole, task=task)
-            summary = "sentence-transformers opens it without trust_remote_code"
-        elif to == "bert":  # of a multi-task model its encoder
-            model.save_as_bert(whole)
-            save_tokenizer(model, checkpoint, whole)
-            summary = f"{type(model).__name__} as a plain bert"
-        else:
-            if precision == "int8":
-                model.quantize()
-            model.save_pretrained(whole)
-            save_tokenizer(model, checkpoint, whole)
-            size = sum(path.stat().st_size for path in whole.glob("*.safetensors")) / 1e6
-            summary = f"{type(model).__name__} with weights in {precision}, {size:.1f} MB"
+        summary = write(model, checkpoint, to, whole, task, precision)
         if target.is_dir():
             for path in whole.iterdir():
                 path.replace(target / path.name)

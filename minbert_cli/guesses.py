@@ -132,48 +132,60 @@ def guess_task(
         for column in columns:
             if column not in table.columns:
                 raise ValueError(f"--{flag}: {path} has no column {column!r}; {table.described}")
-    # types that are recognized by their columns
-    guess = None
-    if kind in (None, "multiple_choice"):
-        guess = guess_choices(table, texts, label)
-    if guess is None and kind in (None, "question_answering"):
-        guess = guess_questions(table, texts, label, is_asked=kind is not None)
-    if guess is None and kind in (None, "token_classification"):
-        guess = guess_tags(table, texts, label)
-    if guess is not None:
-        return guess
-    if kind in ("multiple_choice", "question_answering", "token_classification"):
+    recognizers = {  # of types that their columns tell, in this order
+        "multiple_choice": guess_choices,
+        "question_answering": guess_questions,
+        "token_classification": guess_tags,
+    }
+    for name, recognize in recognizers.items():
+        if kind in (None, name):
+            guess = recognize(table, texts, label, kind)
+            if guess is not None:
+                return guess
+    if kind in recognizers:
         raise ValueError(f"{path}: no columns fit {kind}; {table.described}")
     if table.suffix == ".json":
         next(read_records(path, ()))  # refuses one JSON value, which only questions may be
     return guess_sentences(table, texts, label, kind)
 
 
-def guess_choices(table: Table, texts: list[str] | None, label: str | None) -> Guess | None:
-    """Recognize choices by the names of their columns, beside that of the right one."""
-    rest = [name for name in table.columns if name not in (label, *(texts or ()))]
+def find_choices(table: Table, names: Sequence[str]) -> list[str]:
+    """Return a column for each choice, or the one with lists of them."""
     groups: dict[str, list[str]] = {}
-    lists = []
-    for name in rest:
+    for name in names:
         values = [
             value.get("text") if isinstance(value, dict) and "label" in value else value
             for value in table.values(name)
         ]
-        has_lists = all(isinstance(value, list) and len(value) > 1 for value in values)
-        if name.lower() in LIST_NAMES and values and has_lists:
-            lists.append(name)
+        if name.lower() in LIST_NAMES and values and is_list_of_several(values):
+            return [name]
         matched = NUMBERED.fullmatch(name.lower())
         if matched and table.count_words(name):
             groups.setdefault(matched[1], []).append(name)
-    choices = lists[:1] or max(groups.values(), key=len, default=[])
-    names = {name.lower(): name for name in rest if name not in choices}
+    largest = max(groups.values(), key=len, default=[])
+    return largest if len(largest) > 1 else []
+
+
+def is_list_of_several(values: Sequence[Any]) -> bool:
+    """Tell whether all values are lists of more than one item."""
+    return all(isinstance(value, list) and len(value) > 1 for value in values)
+
+
+def guess_choices(
+    table: Table, texts: list[str] | None, label: str | None, _kind: str | None
+) -> Guess | None:
+    """Recognize choices by the names of their columns, beside that of the right one."""
+    choices = find_choices(
+        table, [name for name in table.columns if name not in (label, *(texts or ()))]
+    )
+    names = {name.lower(): name for name in table.columns if name not in choices}
     label = label or next((names[name] for name in ANSWER_NAMES if name in names), None)
-    if label is None or not choices or (len(choices) < 2 and not lists):
+    if label is None or not choices:
         return None
     guess = Guess("multiple_choice")
-    what = f"{choices[0]!r} has lists of choices"
-    if not lists:
-        what = f"{', '.join(map(repr, choices))} are choices, by their names"
+    what = f"{', '.join(map(repr, choices))} are choices, by their names"
+    if len(choices) == 1:
+        what = f"{choices[0]!r} has lists of choices"
     guess.reasons.append(f"problem_type: {what}")
     columns = texts or table.find_pair(CONTEXT_PAIRS, [*choices, label])
     columns = columns or find_texts(table, [*choices, label], guess)
@@ -183,10 +195,10 @@ def guess_choices(table: Table, texts: list[str] | None, label: str | None) -> G
 
 
 def guess_questions(
-    table: Table, texts: list[str] | None, label: str | None, *, is_asked: bool
+    table: Table, texts: list[str] | None, label: str | None, kind: str | None
 ) -> Guess | None:
     """Recognize the columns of SQuAD, or take those of the user."""
-    has_columns = is_asked if texts else {"question", "context"} <= set(table.columns)
+    has_columns = kind is not None if texts else {"question", "context"} <= set(table.columns)
     if not has_columns:
         return None
     keys = {"text_columns": texts, "label_column": label}
@@ -194,7 +206,9 @@ def guess_questions(
     return Guess("question_answering", keys, ["problem_type: questions and their contexts"])
 
 
-def guess_tags(table: Table, texts: list[str] | None, label: str | None) -> Guess | None:
+def guess_tags(
+    table: Table, texts: list[str] | None, label: str | None, _kind: str | None
+) -> Guess | None:
     """Recognize a list of words with a list of tags of the same length."""
     if table.suffix == ".conll":
         reason = "problem_type: a CoNLL file has a token and its tag on each line"
@@ -226,53 +240,35 @@ def guess_sentences(
 ) -> Guess:
     """Guess the columns of sentences or pairs, and the type from the labels."""
     guess = Guess(kind or "")
-    if kind != "contrastive" and label is None:
+    if kind not in WITHOUT_LABELS and label is None:
         label = find_label(table, texts or (), guess)
     guess.keys["text_columns"] = texts or find_texts(table, [label] if label else [], guess)
     values = [] if label is None else table.values(label)
     if table.suffix in (".csv", ".tsv"):
-        names = [name for name in table.columns if name]
-        sentences = [name for name in names if len(name.split()) > LONGEST_NAME]
-        is_value = label in [*map(str, values)] or any(
-            to_number(name) is not None for name in names
-        )
-        if sentences or is_value:
-            guess.doubts.append(
-                f"are {', '.join(map(repr, names))} the names of the columns? if this line is a "
-                "row, which is not read now, write a line with names before it"
-            )
+        doubt_header(table, label, values, guess)
     if label is None:
         return guess
     guess.keys["label_column"] = label
     if not values:
         raise ValueError(f"{table.path}: column {label!r} is empty; give --label_column")
-    separator = find_separator(values)
     if kind is None:
-        guess.problem_type, reason = guess_type(table, label, values, separator, guess)
+        guess.problem_type, reason = guess_type(table, label, values, guess)
         guess.reasons.append(f"problem_type: {reason}")
-    if guess.problem_type == "multi_label_classification" and separator not in (
-        None,
-        SEPARATORS[0],
-    ):
-        guess.keys["label_separator"] = separator
-    if guess.problem_type == "ordinal":
-        different = sorted(set(map(str, values)))
-        if None in map(to_number, different):  # the order of numbers is known
-            guess.keys["labels"] = different
-            guess.doubts.append("labels: write them in their order, the lowest first")
-    if guess.problem_type == "similarity":
-        numbers = [number for number in map(to_number, values) if number is not None]
-        if len(numbers) < len(values):
-            raise ValueError(
-                f"column {label!r} has values that are no numbers; give --label_column"
-            )
-        low, high = min(numbers), max(numbers)
-        usual = [ends for ends in RANGES if ends[0] <= low and high <= ends[1]]
-        guess.keys["score_range"] = list([*usual, (math.floor(low), math.ceil(high))][0])
-        guess.doubts.append(
-            f"score_range: the scores are from {low:g} to {high:g}; write the range of their scale"
-        )
+    if guess.problem_type in MORE_KEYS:
+        MORE_KEYS[guess.problem_type](values, guess)
     return guess
+
+
+def doubt_header(table: Table, label: str | None, values: Sequence[Any], guess: Guess) -> None:
+    """Note that the first line of a file without names of columns would be lost."""
+    names = [name for name in table.columns if name]
+    has_sentences = any(len(name.split()) > LONGEST_NAME for name in names)
+    has_numbers = any(to_number(name) is not None for name in names)
+    if has_sentences or has_numbers or label in [*map(str, values)]:
+        guess.doubts.append(
+            f"are {', '.join(map(repr, names))} the names of the columns? if this line is a row, "
+            "which is not read now, write a line with names before it"
+        )
 
 
 def find_label(table: Table, texts: Sequence[str], guess: Guess) -> str:
@@ -283,15 +279,8 @@ def find_label(table: Table, texts: Sequence[str], guess: Guess) -> str:
         if name in names:
             guess.reasons.append(f"label_column: {names[name]!r}, by its name")
             return names[name]
-    few, measures = [], []
-    for name in rest:
-        values = table.values(name)
-        different = set(map(str, values))
-        if 2 <= len(different) <= min(MOST_CLASSES, max(2, len(values) // 2)):
-            few.append(name)
-        is_id = name.lower() in ID_NAMES or name.lower().endswith("_id")
-        if len(different) > 1 and None not in map(to_number, values) and not is_id:
-            measures.append(name)
+    few = [name for name in rest if has_few(table.values(name))]
+    measures = [name for name in rest if has_measures(name, table.values(name))]
     if not few and not measures:
         raise ValueError(
             f"{table.path}: no column looks like labels; {table.described}: give --label_column"
@@ -305,6 +294,17 @@ def find_label(table: Table, texts: Sequence[str], guess: Guess) -> str:
         shown = ", ".join(map(repr, others))
         guess.doubts.append(f"other columns with {contents}: {shown}{advice}")
     return chosen
+
+
+def has_few(values: Sequence[Any]) -> bool:
+    """Tell whether values are few different ones, as those of classes."""
+    return 2 <= len(set(map(str, values))) <= min(MOST_CLASSES, max(2, len(values) // 2))
+
+
+def has_measures(name: str, values: Sequence[Any]) -> bool:
+    """Tell whether a column has numbers, other than those of its rows."""
+    is_id = name.lower() in ID_NAMES or name.lower().endswith("_id")
+    return len(set(map(str, values))) > 1 and None not in map(to_number, values) and not is_id
 
 
 def find_texts(table: Table, others: Sequence[str], guess: Guess) -> list[str]:
@@ -331,15 +331,11 @@ def find_texts(table: Table, others: Sequence[str], guess: Guess) -> list[str]:
     return [longest]
 
 
-def guess_type(
-    table: Table, label: str, values: Sequence[Any], separator: str | None, guess: Guess
-) -> tuple[str, str]:
+def guess_type(table: Table, label: str, values: Sequence[Any], guess: Guess) -> tuple[str, str]:
     """Return the problem type that fits the labels, and the reason."""
-    if any(
-        isinstance(value, list) or (isinstance(value, str) and is_list(value)) for value in values
-    ):
+    if any(isinstance(value, list) or is_list(str(value)) for value in values):
         return "multi_label_classification", f"{label!r} has lists"
-    if separator:
+    if separator := find_separator(values):
         return "multi_label_classification", f"{label!r} has labels separated by {separator!r}"
     different = Counter(map(str, values))
     are_numbers = None not in map(to_number, different)
@@ -349,22 +345,27 @@ def guess_type(
         is_scale = label.lower() in SCORE_NAMES or len(different) > MOST_SCORED_CLASSES
         if is_scale and are_numbers:
             return "similarity", f"pairs of texts, and {label!r} has numbers"
-    if len(different) > min(MOST_CLASSES, max(2, len(values) // 2)):
-        if are_numbers:
-            guess.doubts.append("the labels are numbers, whose sizes are learned; are they names?")
-            return "regression", f"{label!r} has {len(different):,} different numbers"
-        raise ValueError(
-            f"{table.path}: {label!r} has {len(different):,} different values in {len(values):,} "
-            f"rows, too many for classes; {table.described}: give --label_column"
-        )
-    if len(different) > 2 and are_numbers:
+    if len(different) <= min(MOST_CLASSES, max(2, len(values) // 2)):
+        return "classification", describe_classes(label, different, guess)
+    if are_numbers:
+        guess.doubts.append("the labels are numbers, whose sizes are learned; are they names?")
+        return "regression", f"{label!r} has {len(different):,} different numbers"
+    raise ValueError(
+        f"{table.path}: {label!r} has {len(different):,} different values in {len(values):,} "
+        f"rows, too many for classes; {table.described}: give --label_column"
+    )
+
+
+def describe_classes(label: str, different: Counter[str], guess: Guess) -> str:
+    """Name the most frequent classes; numbers may be grades."""
+    if len(different) > 2 and None not in map(to_number, different):
         guess.doubts.append(
             "the labels are numbers, which are learned as names without an order; if they are "
             "grades, such as stars, write problem_type: ordinal"
         )
     names = ", ".join(repr(name) for name, _ in different.most_common(SHOWN))
     more = f" and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
-    return "classification", f"{label!r} has {len(different)} values: {names}{more}"
+    return f"{label!r} has {len(different)} values: {names}{more}"
 
 
 def find_separator(values: Sequence[Any]) -> str | None:
@@ -377,3 +378,41 @@ def find_separator(values: Sequence[Any]) -> str | None:
         if joined and repeated and len(parts) < len(set(texts)):
             return separator
     return None
+
+
+def add_separator(values: Sequence[Any], guess: Guess) -> None:
+    """Add the separator of labels, unless it is the default."""
+    separator = find_separator(values)
+    if separator not in (None, SEPARATORS[0]):
+        guess.keys["label_separator"] = separator
+
+
+def add_order(values: Sequence[Any], guess: Guess) -> None:
+    """Add the labels of a scale, unless they are numbers, whose order is known."""
+    different = sorted(set(map(str, values)))
+    if None in map(to_number, different):
+        guess.keys["labels"] = different
+        guess.doubts.append("labels: write them in their order, the lowest first")
+
+
+def add_range(values: Sequence[Any], guess: Guess) -> None:
+    """Choose the usual range that contains all scores."""
+    numbers = [number for number in map(to_number, values) if number is not None]
+    if len(numbers) < len(values):
+        label = guess.keys["label_column"]
+        raise ValueError(f"column {label!r} has values that are no numbers; give --label_column")
+    low, high = min(numbers), max(numbers)
+    usual = [ends for ends in RANGES if ends[0] <= low and high <= ends[1]]
+    guess.keys["score_range"] = list([*usual, (math.floor(low), math.ceil(high))][0])
+    guess.doubts.append(
+        f"score_range: the scores are from {low:g} to {high:g}; write the range of their scale"
+    )
+
+
+WITHOUT_LABELS = ("contrastive",)
+# Further keys of a type, from its labels.
+MORE_KEYS = {
+    "multi_label_classification": add_separator,
+    "ordinal": add_order,
+    "similarity": add_range,
+}

@@ -27,6 +27,8 @@ Type = Literal[
     "token_classification",
     "question_answering",
 ]
+# Keys of a recipe that a problem type needs beside its task: a passage beside its question.
+RUN_KEYS: dict[str, dict[str, Any]] = {"question_answering": {"max_length": 384}}
 # Texts that YAML reads as they are.
 PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
 WORDS_OF_YAML = ("yes", "no", "on", "off", "y", "n", "true", "false", "null")
@@ -46,9 +48,8 @@ def write_recipe(
 ) -> None:
     """Write the recipe with its reasons as comments; never over another file."""
     keys = {"problem_type": guess.problem_type, **files, **guess.keys}
-    run: dict[str, str | int] = {"model_name_or_path": model, "output_dir": f"runs/{name}"}
-    if guess.problem_type == "question_answering":  # a passage beside its question
-        run = {"max_length": 384, **run}
+    run = {"model_name_or_path": model, "output_dir": f"runs/{name}"}
+    run = RUN_KEYS.get(guess.problem_type, {}) | run
     title = guess.problem_type.replace("_", " ").capitalize()
     lines = [
         f"# {title} of {Path(files['train_file']).name!r}.",

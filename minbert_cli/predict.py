@@ -117,8 +117,6 @@ def predict(
 
 def check_flags(args: SimpleNamespace) -> None:
     """Refuse combinations of flags that have no meaning."""
-    written = [path for path in (args.output, args.embed) if path and path.is_file()]
-    read = [path for path in (args.file, args.corpus) if path and path.exists()]
     mistakes = {
         "--embed and --corpus exclude each other; leave one out": args.embed and args.corpus,
         f"texts are given, and --file {args.file}; leave one out": args.texts and args.file,
@@ -128,8 +126,8 @@ def check_flags(args: SimpleNamespace) -> None:
         f"--truncation {args.truncation} is for embeddings; a task keeps what its recipe says": (
             args.truncation and not (args.embed or args.corpus)
         ),
-        f"the output would replace {args.file or args.corpus}, which is read": any(
-            path.samefile(other) for path in written for other in read
+        f"the output would replace {args.file or args.corpus}, which is read": (
+            replaces_input(args)
         ),
         "--text_columns names columns of a file; leave it out, or give --file": (
             args.text_columns and not (args.file or args.corpus)
@@ -145,6 +143,13 @@ def check_flags(args: SimpleNamespace) -> None:
     for message, is_made in mistakes.items():
         if is_made:
             raise typer.BadParameter(message)
+
+
+def replaces_input(args: SimpleNamespace) -> bool:
+    """Tell whether a file would be written over one that is read."""
+    written = [path for path in (args.output, args.embed) if path and path.is_file()]
+    read = [path for path in (args.file, args.corpus) if path and path.exists()]
+    return any(path.samefile(other) for path in written for other in read)
 
 
 def drop_output() -> None:

@@ -102,24 +102,33 @@ def predict(model: Any, args: SimpleNamespace) -> Iterator[Row]:
             "--embed or --corpus"
         )
     source = Source.open(args)
-    progress = show_progress(args)
     names = parse_names(args.task, model.config.tasks or {})
-    if names is None:
-        task = args.task
-        if task is None:
-            several = model.choose_tasks([]) or list(model.config.tasks or ())
-            if len(several) > 1:
-                raise ValueError(
-                    f"checkpoint={args.checkpoint!r} has several tasks, {', '.join(several)}: name "
-                    "one or several with --task, or --task all for those that take the texts"
-                )
-            task = str(several[0])
-        rows = source.rows(model.config.task(task))
-        predictions: Any = model.predict_stream(task, rows, show_progress=progress)
-        return (
-            (row if isinstance(row, dict) else {"labels": row}) | name_texts(texts)
-            for row, texts in zip(predictions, rows, strict=True)
+    if names is not None:
+        return predict_several(model, args, source, names)
+    task = args.task or only_task(model, args.checkpoint)
+    rows = source.rows(model.config.task(task))
+    predictions = model.predict_stream(task, rows, show_progress=show_progress(args))
+    return (
+        (row if isinstance(row, dict) else {"labels": row}) | name_texts(texts)
+        for row, texts in zip(predictions, rows, strict=True)
+    )
+
+
+def only_task(model: MinBertForMultiTask, checkpoint: str) -> str:
+    """Return the task that predicts texts; if there are several, nobody has said which one."""
+    names = model.choose_tasks([]) or list(model.config.tasks or ())
+    if len(names) > 1:
+        raise ValueError(
+            f"checkpoint={checkpoint!r} has several tasks, {', '.join(names)}: name one or several "
+            "with --task, or --task all for those that take the texts"
         )
+    return names[0]
+
+
+def predict_several(
+    model: MinBertForMultiTask, args: SimpleNamespace, source: Source, names: Sequence[str]
+) -> Iterator[Row]:
+    """Read the rows of several tasks, and predict them; without names all that take the texts."""
     specs = {name: model.config.task(name) for name in names or model.choose_tasks([])}
     rows = source.rows(choose_reader([*specs.values()], source))
     chosen = model.choose_tasks(rows[:1], names or None)
@@ -129,7 +138,7 @@ def predict(model: Any, args: SimpleNamespace) -> Iterator[Row]:
         take = "takes" if len(others) == 1 else "take"
         left_out = f"; not {', '.join(others)}, which {take} {kinds}" if others else ""
         print(f"predicting {', '.join(chosen)}{left_out}", file=sys.stderr)
-    predictions = model.predict_all_stream(rows, chosen, show_progress=progress)
+    predictions = model.predict_all_stream(rows, chosen, show_progress=show_progress(args))
     return join(predictions, map(name_texts, rows), nested=choose_format(args) == "jsonl")
 
 

@@ -4,6 +4,7 @@ import csv
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -177,6 +178,37 @@ def looks_like_table(lines: Sequence[str], columns: Sequence[str], *, has_pairs:
     return False
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Where the rows of a task are in a table."""
+
+    row_format: Any  # class of the rows; None for words
+    columns: tuple[str, ...]  # of texts; empty if they are unknown
+    choices: tuple[str, ...] = ()
+    num_texts: int = 1
+
+
+def find_layout(source: Source, task: Any, *, is_single: bool) -> Layout:
+    """Return the columns that a flag names, or the task was trained on, and the format of rows."""
+    # tables are rare, and the formats take seconds
+    from datasets_scripts.formats import ChoiceFormat, QuestionFormat
+    from datasets_scripts.sentence_formats import ContrastiveFormat
+
+    stored = stored_keys(task)
+    columns = source.columns or tuple(stored.get("text_columns", ()))
+    if is_single:
+        return Layout(ContrastiveFormat, columns)
+    if task.answers_questions:
+        columns = columns or QuestionFormat.default_keys["text_columns"]
+        return Layout(QuestionFormat, columns, num_texts=2)
+    if task.offers_choices:
+        choices = tuple(stored.get("choice_columns", ()))
+        return Layout(ChoiceFormat, columns, choices, 1 + task.has_question)
+    if task.is_token_level:
+        return Layout(None, columns or ("tokens",))
+    return Layout(ContrastiveFormat, columns, num_texts=task.num_texts)
+
+
 def read_table(source: Source, task: Any, *, is_single: bool = False) -> list[tuple[int, Any]]:
     """Read the rows of a task, or single texts of any column, with their lines.
 
@@ -188,49 +220,26 @@ def read_table(source: Source, task: Any, *, is_single: bool = False) -> list[tu
     Raises:
         ValueError: If the columns are not clear, or rows are invalid.
     """
-    # tables are rare, and the formats take seconds
-    from datasets_scripts.formats import ChoiceFormat, QuestionFormat
-    from datasets_scripts.sentence_formats import ContrastiveFormat
-
-    path, suffix, stored = source.name, find_suffix(source.name), stored_keys(task)
-    columns = source.columns or tuple(stored.get("text_columns", ()))
-    choices: tuple[str, ...] = ()
-    row_format: Any = None  # of texts; None for words
-    count = 1
-    if not is_single and task.answers_questions:
-        columns = columns or QuestionFormat.default_keys["text_columns"]
-        row_format, count = QuestionFormat, 2
-    elif not is_single and task.offers_choices:
-        choices = tuple(stored.get("choice_columns", ()))
-        row_format, count = ChoiceFormat, 1 + task.has_question
-    elif is_single or not task.is_token_level:
-        row_format, count = ContrastiveFormat, 1 if is_single else task.num_texts
-    elif suffix == CONLL:
-        columns = source.columns or ("0",)
-    else:
-        columns = columns or ("tokens",)
-
-    file_format = FileFormat()
-    if suffix != CONLL and not (row_format is QuestionFormat and suffix == ".json"):
-        columns, file_format = choose_columns(path, columns, stored, count)
-    records: Iterator[Record]
+    path, suffix = source.name, find_suffix(source.name)
+    layout = find_layout(source, task, is_single=is_single)
+    columns = layout.columns
+    records: Iterable[Record]
     if suffix == CONLL:
-        columns = columns or ("0",)
+        columns = source.columns or ("0",)
         records = read_conll(path, columns)
-    elif row_format is QuestionFormat and suffix == ".json":
-        records = QuestionFormat(columns).read(path, "test", file_format)
+    elif suffix == ".json" and not is_single and task.answers_questions:
+        records = layout.row_format(columns).read(path, "test", FileFormat())
     else:
-        records = read_records(path, (*columns, *choices), file_format=file_format)
+        columns, file_format = choose_columns(path, columns, stored_keys(task), layout.num_texts)
+        records = read_records(path, (*columns, *layout.choices), file_format=file_format)
+    if layout.row_format is None:
+        read = partial(_read_words, column=columns[0])
+    else:
+        choices = {"choice_columns": layout.choices} if layout.choices else {}
+        read = partial(_read_texts, layout.row_format(columns, **choices))
     rows, invalid = [], []
-    reader = row_format and row_format(columns, **({"choice_columns": choices} if choices else {}))
-    for number, record in enumerate(records):
-        if reader is None:
-            row, problem = _read_words(record, columns[0])
-        else:
-            values = reader.to_row(record, number, "test")
-            texts = [values[name] for name in reader.text_names if name != "choices"]
-            texts += [values.get("choices", [])] if row_format is ChoiceFormat else []
-            row, problem = texts[0] if len(texts) == 1 else tuple(texts), values["problem"]
+    for record in records:
+        row, problem = read(record)
         rows.append((record.line, row))
         if problem:
             invalid.append(f"line {record.line}: {problem}")
@@ -240,6 +249,13 @@ def read_table(source: Source, task: Any, *, is_single: bool = False) -> list[tu
             f"{'; '.join(invalid[:MOST_NAMED])}; correct or remove them"
         )
     return rows
+
+
+def _read_texts(row_format: Any, record: Record) -> tuple[Any, str]:
+    """Return the texts of a row, and what is wrong with them."""
+    values = row_format.to_row(record, 0, "test")
+    texts = [values.get(name, []) for name in row_format.text_names]
+    return texts[0] if len(texts) == 1 else tuple(texts), values["problem"]
 
 
 def choose_columns(

@@ -141,26 +141,13 @@ class ExperimentTable:
     def _describe(self) -> Iterator[str]:
         """Explain the table, warn of rows that cannot be compared, and list failures."""
         yield NOTE
-        tasks: dict[str, set[tuple[str, str]]] = {}  # counted in aggregates, with their metrics
-        codes: dict[str, list[tuple[float, str | None]]] = {}
-        for row in self.rows:
-            for folder in [run.folder for run in row.runs.values() if run.folder in self.results]:
-                keys = read_settings(folder).get("tasks") or {}
-                tasks[row.name] = {
-                    (task, str((keys.get(task) or {}).get("metrics")))
-                    for task in self.results[folder]["tasks"]
-                    if not (keys.get(task) or {}).get("auxiliary")
-                }
-                codes.setdefault(row.name, []).append(read_code(folder))
-        first = next(iter(tasks.values()), set())
-        others = [name for name, counted in tasks.items() if counted != first]
-        aggregates = " and ".join(name for name in AGGREGATES if name in self.columns)
-        if others and aggregates:
-            yield (
-                f"Only rows with equal tasks and metrics can be compared by {aggregates}; "
-                f"these rows differ from the first, which has "
-                f"{', '.join(sorted(task for task, _ in first))}: {'; '.join(others)}."
-            )
+        done = {
+            row.name: [run.folder for run in row.runs.values() if run.folder in self.results]
+            for row in self.rows
+        }
+        done = {name: folders for name, folders in done.items() if folders}
+        yield from self._describe_tasks(done)
+        codes = {name: [read_code(folder) for folder in folders] for name, folders in done.items()}
         _, newest = max(chain(*codes.values()), key=lambda code: code[0], default=(0.0, None))
         old = [name for name, runs in codes.items() if any(code != newest for _, code in runs)]
         if newest is not None and old:
@@ -171,6 +158,26 @@ class ExperimentTable:
         if self.failures:
             yield "\n".join(["```", *self.failures, "```"])
             yield "Repeat the command to retry failed runs from their last checkpoints."
+
+    def _describe_tasks(self, done: Mapping[str, Sequence[Path]]) -> Iterator[str]:
+        """Warn of aggregates of different tasks or metrics."""
+        tasks: dict[str, set[tuple[str, str]]] = {}  # that count, with their metrics
+        for name, folders in done.items():
+            keys = read_settings(folders[-1]).get("tasks") or {}
+            tasks[name] = {
+                (task, str((keys.get(task) or {}).get("metrics")))
+                for task in self.results[folders[-1]]["tasks"]
+                if not (keys.get(task) or {}).get("auxiliary")
+            }
+        first = next(iter(tasks.values()), set())
+        others = [name for name, counted in tasks.items() if counted != first]
+        aggregates = " and ".join(name for name in AGGREGATES if name in self.columns)
+        if others and aggregates:
+            yield (
+                f"Only rows with equal tasks and metrics can be compared by {aggregates}; "
+                f"these rows differ from the first, which has "
+                f"{', '.join(sorted(task for task, _ in first))}: {'; '.join(others)}."
+            )
 
     def write(self, folder: Path) -> None:
         """Write ``table.md``, ``table.html``, and ``runs.csv`` with a line for each run."""
