@@ -109,6 +109,7 @@ def test_every_recipe_is_found_by_name(run, installed):
     assert found["runs"] > 40
     assert found["quickstarts"] == [True, True]
     assert found["card"] == (ROOT / "model_card.md").read_text(encoding="utf-8")
+    assert "model and data:" in run("-m", "minbert_cli", "finetune", "--help").stdout
     assert found["space"] == ["README.md", "app.py", "requirements.txt"]
 
 
