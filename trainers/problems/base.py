@@ -264,11 +264,7 @@ class Problem(ABC, Generic[Outputs]):
     def write(self, folder: Path, stem: str, outputs: Outputs, rows: Any) -> None:
         """Write the predictions for rows with ids in the format of a benchmark, if there is one.
 
-        Args:
-            folder: Folder of the files.
-            stem: Task and split, such as ``sst-dev``.
-            outputs: The predictions.
-            rows: The encoded rows.
+        ``stem`` is task and split, such as ``sst-dev``.
         """
 
     def tabulate(self, outputs: Outputs) -> dict[str, list[Any]] | None:
@@ -324,13 +320,13 @@ def shorten_quote(text: str) -> str:
 class Predicted(NamedTuple):
     """Predictions for rows."""
 
-    logits: Any  # (N, K); None if they were read from a file
+    logits: Any  # (N, K); None if only the predictions are known
     predictions: Array  # class indices, 0 or 1, or scores, (N,)
     labels: Array | None  # (N,); None if the rows have none
 
 
 def _value_of(metric: Metric, predictions: Array, labels: Array) -> float | None:
-    """Compute a metric; None if it is undefined and counts as 0, which is never the best value."""
+    """Compute a metric; None if it is undefined, which counts as 0, but not for errors."""
     assert metric.score is not None  # noqa: S101  of other problems
     value = metric.score(predictions, labels)
     return None if math.isnan(value) and not metric.lower_is_better else value

@@ -44,10 +44,7 @@ def find_answers(
 ) -> list[Answer]:
     """Find the best answer to every question.
 
-    Args:
-        rows: Columns of the windows, (W,).
-        scores: Output of ``keep_scores``, (W, 84).
-        task: How answers are chosen.
+    ``rows`` are columns of the W windows, and ``scores`` the output of ``keep_scores``, (W, 84).
     """
     windows_of: dict[str, list[int]] = {}
     for number, name in enumerate(rows["id"]):

@@ -219,12 +219,7 @@ def write_results(
 ) -> None:
     """Write ``metrics.json`` and the predictions for held-out rows.
 
-    Args:
-        trainer: The trainer, for its output folder.
-        encoded: By task and split, the encoded rows with their ids.
-        results: From ``evaluate_run``.
-        outputs: From ``evaluate_run``.
-        facts: Other facts for ``metrics.json``.
+    Results and outputs are those of ``evaluate_run``, the encoded rows have their ids.
     """
     folder = Path(str(trainer.args.output_dir))
     for (task, split), found in outputs.items():
