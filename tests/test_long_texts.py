@@ -207,37 +207,6 @@ def test_texts_of_any_length_have_the_mean_of_all_windows_without_a_task(make, t
     assert torch.equal(again, found)
 
 
-@pytest.mark.parametrize("pooling", ["pooler", "mean"])
-def test_gradients_are_those_of_a_loop_over_windows(make, tokenizer, pooling):
-    model, texts = make(pooling=pooling).double(), make_texts()
-    batch = collate(encode(tokenizer, texts), packed=True)
-    # the loss itself is computed in float32
-    loss = cross_entropy(model(**batch).logits, batch["labels"])
-    loss.backward()
-    used = {name: x for name, x in model.named_parameters() if x.grad is not None}
-    found = {name: value.grad.clone() for name, value in used.items()}
-    model.zero_grad()
-
-    head, pooled = model.heads["own"], []
-    for text in texts:
-        windows = cut_by_hand(tokenizer, text)
-        outputs = [model.bert(torch.tensor([ids])) for ids in windows]
-        vectors = [
-            one.pooler_output[0] if pooling == "pooler" else one.last_hidden_state[0].mean(dim=0)
-            for one in outputs
-        ]
-        tokens = list(map(len, windows))
-        pooled.append(pool_by_hand(torch.stack(vectors), tokens))
-    logits = head.out(torch.stack(pooled))
-    expected = cross_entropy(logits, batch["labels"])
-    expected.backward()
-
-    torch.testing.assert_close(loss, expected)
-    assert used.keys() >= {"heads.own.out.weight", "bert.embeddings.word_embeddings.weight"}
-    for name, value in used.items():
-        torch.testing.assert_close(found[name], value.grad, atol=1e-12, rtol=1e-7, msg=name)
-
-
 @pytest.mark.parametrize("head", ["cosine", "concat"])
 def test_separate_pairs_pool_the_windows_of_each_text(make, tokenizer, head):
     model = make(head=head, labels=None, **PAIR)

@@ -240,15 +240,6 @@ def test_divergence_is_zero_for_equal_predictions_and_has_a_gradient(build_multi
     assert all(gradient.any() for gradient in torch.autograd.grad(actual, (logits, other)))
 
 
-def test_divergence_is_of_the_same_rows_of_a_task_with_a_head(build_multitask):
-    model = build_multitask({"below": TASKS["below"], "text": {"problem_type": "masked_lm"}})
-
-    with pytest.raises(ValueError, match=r"\(6, 2\) and \(5, 2\): .* for the same rows"):
-        model.divergence("below", torch.zeros(6, 2), torch.zeros(5, 2))
-    with pytest.raises(ValueError, match="predicts nothing about whole texts"):
-        model.divergence("text", torch.zeros(6, 2), torch.zeros(6, 2))
-
-
 def test_the_concat_head_is_the_softmax_classifier_of_sbert(build_multitask, tmp_path):
     losses = pytest.importorskip("sentence_transformers.sentence_transformer.losses")
     labels = {"labels": ["no", "maybe", "yes"], "pair_encoding": "separate"}
