@@ -11,7 +11,6 @@ from transformers import TrainingArguments
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers import tiny
 from trainers import (
-    AggregateEarlyStopping,
     FixedShapes,
     MultiTaskTrainer,
     Task,
@@ -162,27 +161,6 @@ def test_a_metric_to_minimize_needs_greater_is_better_false(tmp_path):
     best = {"metric_for_best_model": "near_uniformity", "greater_is_better": True}
     with pytest.raises(ValueError, match="a lower uniformity is better; add greater_is_better"):
         make_trainer(tmp_path, 2, **best, eval_strategy="steps", eval_steps=2)
-
-
-def test_early_stopping_follows_the_one_metric_of_single_sentences(tmp_path):
-    trainer = make_trainer(
-        tmp_path,
-        1,
-        metric_for_best_model="near_uniformity",
-        greater_is_better=False,
-        eval_strategy="steps",
-        eval_steps=1,
-        save_strategy="steps",
-        save_steps=1,
-        load_best_model_at_end=True,
-        learning_rate=0.0,
-        max_steps=9,
-        callbacks=[AggregateEarlyStopping(2)],
-    )
-
-    trainer.train()
-
-    assert trainer.state.global_step == 3  # one sets the mark, two do not pass it
 
 
 @pytest.mark.parametrize("name", ["mean", "near_accuracy"])

@@ -17,7 +17,7 @@ from trainers import Annealed, RunFacts, evaluate_run, report_run, spread
 from trainers.problems.base import MAX_QUOTED_CHARACTERS
 from trainers.problems.blocks import Code, Example, Examples, Figure, Table
 from trainers.reports.page import Section, write_page
-from trainers.reports.texts import count, printable
+from trainers.reports.texts import printable
 
 NASTY = (
     "</style><script>alert('a')</script>\"' onload=\"b\" & \U0001f600 שלום \u202e abc \x00\x07\x85"
@@ -313,14 +313,6 @@ def test_one_task_has_no_mean_of_its_metric(tmp_path, encoded):
 
     names = [row[0] for row in read_blocks(tmp_path, "Results")["All metrics"]["rows"]]
     assert set(names) == {"moods"}
-
-
-@pytest.mark.parametrize(
-    ("number", "text"), [(1, "1 row"), (1.0, "1 row"), (0, "0 rows"), (2.5, "2.5 rows"), (1e4, "1")]
-)
-def test_one_is_singular(number, text):
-    assert count(number, "row").startswith(text)
-    assert count(number, "row").endswith("row" if number == 1 else "rows")
 
 
 def test_a_report_that_fails_costs_neither_run_nor_results(write, found, encoded, caplog):
