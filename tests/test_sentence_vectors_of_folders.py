@@ -180,16 +180,6 @@ def test_vectors_have_the_size_of_the_folder(write_folder, tokenizer, normalize)
     assert_close(model.encode(TEXTS, normalize=False), whole[:, :7], **same)
 
 
-def test_a_length_of_the_folder_wins_over_that_of_its_tokenizer(write_folder, tokenizer):
-    tokenizer.model_max_length = 6
-    folder, bert = write_folder()
-    write(folder, "sentence_bert_config.json", {"max_seq_length": 20})
-
-    vectors = MinBertModel.from_pretrained(folder).encode([LONG])
-
-    assert_close(vectors, embed(bert, tokenizer, [LONG]), atol=1e-5, rtol=1e-5)
-
-
 def test_a_folder_of_means_decides_as_others_do(write_folder, tokenizer):
     tokenizer.model_max_length = 6
     folder, bert = write_folder()
@@ -443,14 +433,6 @@ def test_a_classifier_saved_over_a_folder_of_vectors_leaves_no_old_settings(
     again = MinBertForMultiTask.from_pretrained(folder)
     assert again.config.sentence_embedding is None
     assert_close(again.encode(TEXTS), model.encode(TEXTS))
-
-
-def test_a_plain_bert_saved_over_a_folder_of_vectors_leaves_no_old_settings(write_folder):
-    folder, _ = write_folder("cls", normalize=True)
-
-    MinBertModel(MinBertConfig(**SIZES)).save_as_bert(folder)
-
-    assert MinBertConfig.from_pretrained(folder).sentence_embedding is None
 
 
 @pytest.mark.parametrize("task", [None, {"problem_type": "classification", "labels": ["a", "b"]}])

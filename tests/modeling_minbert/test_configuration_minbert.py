@@ -200,19 +200,6 @@ def test_a_file_holds_every_default_of_its_tasks(tiny_sizes, tmp_path):
     assert saved["loss"] == "bce"
 
 
-@pytest.mark.parametrize("kind", ["masked_lm", "next_sentence", "pretraining"])
-def test_a_task_of_pre_training_comes_back_from_its_file_without_choices(
-    tiny_sizes, tmp_path, kind
-):
-    config = MinBertConfig(**tiny_sizes, tasks={"text": {"problem_type": kind}})
-    config.save_pretrained(tmp_path)
-
-    loaded = MinBertConfig.from_pretrained(tmp_path)
-
-    assert loaded.tasks == config.tasks == {"text": {"problem_type": kind}}
-    assert loaded.task("text") == TASKS[kind]()
-
-
 def test_the_default_task_is_one_of_pre_training_only_if_all_are(tiny_sizes):
     alone = MinBertConfig(**tiny_sizes, tasks={"text": MLM, "more": MLM})
     beside = MinBertConfig(**tiny_sizes, tasks={"text": MLM, "tone": CLASSES, "same": SAME})
@@ -241,29 +228,6 @@ def test_tasks_given_while_loading_replace_saved_ones(tiny_sizes, tasks, tmp_pat
     assert list(loaded.tasks) == ["new"]
     assert loaded.default_task == "new"
     assert loaded.tasks["new"]["labels"] == ["different", "paraphrase"]
-
-
-def test_unused_keywords_come_back(tiny_sizes, tmp_path):
-    MinBertConfig(**tiny_sizes).save_pretrained(tmp_path)
-
-    config, rest = MinBertConfig.from_pretrained(
-        tmp_path, tasks={"same": SAME}, return_unused_kwargs=True, unknown=1, hidden_act="relu"
-    )
-
-    assert rest == {"unknown": 1}
-    assert config.hidden_act == "relu"
-    assert config.default_task == "same"
-
-
-def test_tasks_assigned_later_are_checked_by_the_model(tiny_sizes):
-    config = MinBertConfig(**tiny_sizes)
-    config.tasks = {"same": SAME, "items": SAME}
-
-    with pytest.raises(ValueError, match="task name 'items'"):
-        MinBertForMultiTask(config)
-
-    config.tasks = {"same": SAME}
-    assert MinBertForMultiTask(config).config.tasks["same"]["head"] == "linear"
 
 
 @pytest.mark.parametrize(

@@ -52,15 +52,6 @@ def test_batches_keep_the_budget_and_no_row_is_lost(packed, sequences, budget):
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_the_longest_rows_come_first(packed):
-    rows = rows_of(LENGTHS)
-
-    order = itertools.chain.from_iterable(split_batches(rows, 64, packed=packed))
-
-    assert [rows[index].tokens for index in order] == sorted(LENGTHS, reverse=True)
-
-
-@pytest.mark.parametrize("packed", [True, False])
 def test_a_row_beyond_the_budget_is_alone(packed):
     batches = list(split_batches(rows_of([100, 3, 4, 90]), 8, packed=packed))
 
@@ -217,12 +208,3 @@ def test_a_broken_row_is_found_where_it_is(model):
 
     with pytest.raises(ValueError, match="row 8 must be a sentence, got None"):
         list(model.predict_stream("tone", iter(rows)))
-
-
-def test_vectors_of_many_rows_do_not_depend_on_the_batches(model):
-    texts = some_texts(3000)
-
-    one, other = (model.encode(texts, max_tokens_per_batch=n) for n in (297, 5000))
-
-    assert one.shape == (3000, 33)
-    assert_close(one, other, atol=1e-5, rtol=1e-5)

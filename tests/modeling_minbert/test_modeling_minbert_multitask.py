@@ -298,27 +298,12 @@ def test_a_joint_task_is_bert_s_sequence_classification(build_multitask, tiny_si
     assert_close(actual.loss, expected.loss, atol=1e-5, rtol=1e-5)
 
 
-def test_the_default_task_is_the_first_one_given(build_multitask, tiny_batch, tasks):
-    model = build_multitask(tasks)
-
-    assert_close(model(**tiny_batch).logits, model(**tiny_batch, task="tone").logits)
-
-
 def test_the_order_of_the_tasks_does_not_change_the_weights(build_multitask, tasks):
     forwards = build_multitask(tasks)
     backwards = build_multitask(dict(reversed(tasks.items())), default_task="tone")
 
     assert list(forwards.state_dict()) == list(backwards.state_dict())
     assert_close(forwards.state_dict(), backwards.state_dict(), rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("shape", [(3,), (4, 1), (4, 3)])
-def test_labels_of_a_wrong_shape_are_refused(build_multitask, tiny_batch, tasks, shape):
-    model = build_multitask(tasks)
-    batch, _ = make_batch(tiny_batch, tasks["tone"])
-
-    with pytest.raises(ValueError, match=r"expected \(4,\): one a row"):
-        model(**batch, labels=torch.zeros(shape, dtype=torch.long))
 
 
 def test_inputs_of_a_wrong_shape_are_refused(build_multitask, tasks):

@@ -3,13 +3,10 @@
 import pytest
 import torch
 from torch.testing import assert_close
-from transformers import pipeline
 from transformers.utils import logging
 
 from modeling_minbert import (
-    MinBertForMaskedLM,
     MinBertForMultiTask,
-    MinBertForTokenClassification,
     MinBertModel,
 )
 from tests.same_predictions import assert_same_predictions
@@ -32,12 +29,6 @@ def folder(model, tokenizer, tmp_path):
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def tiny_config(tiny_sizes):
-    """Return the configuration of a tiny model without tasks."""
-    return MinBertModel.config_class(**tiny_sizes)
 
 
 def test_the_tokenizer_is_looked_for_where_the_weights_were(model, tokenizer, tmp_path):
@@ -72,40 +63,6 @@ def test_a_similarity_is_a_score_in_the_range_of_the_task(model):
     vectors = model.encode(SENTENCES, pooling="mean", normalize=True)
     cosines = (vectors * vectors.roll(-1, dims=0)).sum(dim=1)
     assert scores == pytest.approx((1 + 4 * cosines.clamp(0, 1)).tolist(), abs=1e-4)
-
-
-@pytest.mark.parametrize("tokens", [1, 12, 4096])
-@pytest.mark.parametrize(("task", "rows"), [("tone", SENTENCES), ("same", PAIRS), ("echo", PAIRS)])
-def test_predictions_come_in_order_whatever_the_batches(model, task, rows, tokens):
-    alone = [model.predict(task, [row])[0] for row in rows]
-
-    together = model.predict(task, rows, max_tokens_per_batch=tokens)
-
-    assert [row["label"] for row in together] == [row["label"] for row in alone]
-    scores = [row["score"] for row in alone]
-    assert [row["score"] for row in together] == pytest.approx(scores, abs=1e-5)
-
-
-@pytest.mark.parametrize("pooling", ["cls", "pooler", "mean", "max"])
-def test_vectors_come_in_order_whatever_the_batches(model, tokenizer, pooling):
-    vectors = model.encode(SENTENCES, pooling=pooling, max_tokens_per_batch=12)
-
-    assert vectors.shape == (5, 33)
-    assert vectors.dtype == torch.float32
-    for sentence, vector in zip(SENTENCES, vectors, strict=True):
-        outputs = model.bert(**tokenizer(sentence, return_tensors="pt"))
-        states = outputs.last_hidden_state[0]
-        expected = {
-            "cls": states[0],
-            "pooler": outputs.pooler_output[0],
-            "mean": states.mean(dim=0),
-            "max": states.amax(dim=0),
-        }[pooling]
-        assert_close(vector, expected, atol=1e-5, rtol=1e-5)
-
-
-def test_normalized_vectors_have_length_one(model):
-    assert_close(model.encode(SENTENCES, normalize=True).norm(dim=1), torch.ones(5))
 
 
 def test_vectors_can_be_trained_on(model):
@@ -216,53 +173,6 @@ def test_a_tokenizer_file_with_fixed_sizes_neither_pads_nor_cuts(model, folder):
     texts = ["the cat sat on the mat", "a dog"]
 
     assert_close(loaded.encode(texts), model.encode(texts))
-
-
-def test_text_classification_names_the_labels_of_the_default_task(model, folder):
-    classify = pipeline("text-classification", str(folder))
-
-    outputs = classify(SENTENCES)
-
-    assert type(classify.model) is MinBertForMultiTask
-    expected = model.predict("tone", SENTENCES)
-    assert [row["label"] for row in outputs] == [row["label"] for row in expected]
-    scores = [row["score"] for row in expected]
-    assert [row["score"] for row in outputs] == pytest.approx(scores, abs=1e-5)
-
-
-def test_text_classification_gives_the_probability_of_a_paraphrase(model, folder):
-    loaded = MinBertForMultiTask.from_pretrained(folder, default_task="same")
-    classify = pipeline("text-classification", loaded, tokenizer=model.tokenizer)
-
-    (output,) = classify([{"text": "a dog", "text_pair": "a cat"}])
-
-    (expected,) = model.predict("same", [("a dog", "a cat")])
-    assert output == expected | {"score": pytest.approx(expected["score"], abs=1e-5)}
-
-
-def test_feature_extraction_gives_the_states_of_the_encoder(model, folder):
-    extract = pipeline("feature-extraction", str(folder))
-
-    (states,) = extract("the cat sat", return_tensors=True)
-
-    assert type(extract.model) is MinBertModel
-    batch = model.tokenizer("the cat sat", return_tensors="pt")
-    assert_close(states, model.bert(**batch).last_hidden_state[0])
-
-
-def test_fill_mask_and_token_classification_run(tiny_config, tokenizer):
-    masked_lm = MinBertForMaskedLM(tiny_config).eval()
-    tagger = MinBertForTokenClassification(tiny_config).eval()
-    fill = pipeline("fill-mask", masked_lm, tokenizer=tokenizer)
-    tag = pipeline("token-classification", tagger, tokenizer=tokenizer)
-
-    filled = fill("the [MASK] sat", top_k=3)
-    tags = tag("the cat sat")
-
-    assert len(filled) == 3
-    assert all(row["sequence"].endswith("sat") for row in filled)
-    assert [row["word"] for row in tags] == ["the", "cat", "sat"]
-    assert {row["entity"] for row in tags} <= {"LABEL_0", "LABEL_1"}
 
 
 @pytest.mark.parametrize(("truncation", "head"), [("head", 15), ("tail", 0), ("head_tail", 4)])

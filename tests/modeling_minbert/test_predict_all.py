@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from modeling_minbert import MinBertForMultiTask, inference
+from modeling_minbert import inference
 
 TEXTS = ["the cat sat", "a dog", "the bird sang in the tree", "very far", "a cat is not a dog"]
 PAIRS = list(zip(TEXTS, TEXTS[1:] + TEXTS[:1], strict=True))
@@ -207,43 +207,12 @@ def test_hooks_change_what_they_change_for_one_task(model, part):
     assert found == predict_each(model, found, TEXTS)
 
 
-@pytest.mark.filterwarnings("ignore")  # of the compiler
-def test_a_compiled_model_predicts_the_same(model):
-    names = ["pooled", "mean", "lower"]
-    expected = model.predict_all(TEXTS, names)
-    model.compile(backend="eager")
-
-    found = model.predict_all(TEXTS, names)
-
-    for name in names:
-        scores = [row["score"] for row in found[name]]
-        assert scores == pytest.approx([row["score"] for row in expected[name]], abs=1e-5)
-
-
-def test_an_offloaded_model_predicts_the_same(model, tokenizer, tmp_path):
-    model.save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    places = {"": "disk"}
-    offloaded = MinBertForMultiTask.from_pretrained(
-        tmp_path / "model", device_map=places, offload_folder=tmp_path / "offloaded"
-    )
-
-    for rows in (TEXTS, PAIRS):
-        found = offloaded.predict_all(rows)
-        assert found == predict_each(offloaded, found, rows)
-
-
 def test_a_training_model_predicts_without_dropout_and_trains_on(model):
     expected = model.predict_all(PAIRS)
     model.train()
 
     assert model.predict_all(PAIRS) == expected
     assert all(module.training for module in model.modules())
-
-
-def test_no_rows_have_no_predictions(model):
-    assert model.predict_all([], ["pooled", "same"]) == {"pooled": [], "same": []}
-    assert list(model.predict_all_stream(iter([]), ["pooled"])) == []
 
 
 def test_tags_take_lists_of_words_if_they_are_named(model):
@@ -274,14 +243,6 @@ def test_tags_take_lists_of_words_if_they_are_named(model):
 def test_rows_that_do_not_fit_are_refused(model, rows, tasks, message):
     with pytest.raises(ValueError, match=message):
         model.predict_all(rows, tasks)
-
-
-def test_without_a_task_for_the_rows_the_message_lists_the_tasks(build_multitask, tokenizer):
-    model = build_multitask(JOINT)
-    model.tokenizer = tokenizer
-
-    with pytest.raises(ValueError, match="a single text, but close takes pairs, same takes pairs"):
-        model.predict_all(TEXTS)
 
 
 @pytest.mark.parametrize("given", [("a dog", None), (TEXTS, "pooled")])

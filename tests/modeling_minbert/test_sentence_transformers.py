@@ -1,7 +1,6 @@
 """Folders of sentence-transformers open here, ours open there, and the vectors are equal."""
 
 import json
-from dataclasses import asdict
 from itertools import pairwise
 
 import pytest
@@ -9,7 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
-from modeling_minbert.sharing import POOLINGS, MinBertEmbedding
+from modeling_minbert.sharing import MinBertEmbedding
 
 SENTENCES = ["the cat sat", "a dog", "", "a cat is not a dog", "\x07 \N{GRINNING FACE} tree"]
 LONG = "the bird sang in the tree a cat is not a dog the cat sat in a tree not a bird"
@@ -174,44 +173,6 @@ def test_sentence_transformers_opens_nothing_whose_vectors_would_be_others(
         library.SentenceTransformer(str(tmp_path), device="cpu", trust_remote_code=True)
 
 
-def test_the_settings_of_a_folder_stay_with_its_checkpoint(model, tmp_path):
-    model.save_as_sentence_transformers(tmp_path / "st", pooling="cls", normalize=True)
-    tuned = MinBertForMultiTask.from_pretrained(tmp_path / "st", tasks={"near": NEAR})
-    tuned.tokenizer.save_pretrained(tmp_path / "tuned")
-    tuned.save_pretrained(tmp_path / "tuned")
-
-    again = MinBertForMultiTask.from_pretrained(tmp_path / "tuned")
-
-    assert again.config.sentence_embedding == {
-        "pooling": "cls",
-        "normalize": True,
-        "max_length": 17,
-        "similarity": "cosine",
-        "prompts": None,
-        "default_prompt_name": None,
-        "truncate_dim": None,
-        "missing": None,
-    }
-    assert_close(again.encode(SENTENCES), model.encode(SENTENCES, pooling="cls", normalize=True))
-
-
-def test_files_of_older_versions_are_read(model, tmp_path):
-    model.save_as_bert(tmp_path)
-    kinds = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
-    modules = [
-        {"idx": 0, "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for path, kind in kinds
-    ]
-    write(tmp_path, "modules.json", modules)  # and no folder 2_Normalize, as in many
-    write(tmp_path, "sentence_bert_config.json", {"max_seq_length": 9, "do_lower_case": False})
-    write(tmp_path, "1_Pooling/config.json", {"pooling_mode_max_tokens": True})
-
-    config = MinBertConfig.from_pretrained(tmp_path)
-
-    found = MinBertEmbedding(pooling="max", normalize=True, max_length=9)
-    assert config.sentence_embedding == asdict(found)
-
-
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
@@ -329,43 +290,6 @@ def test_a_configuration_checks_how_vectors_are_made(tiny_sizes, values, message
         MinBertConfig(**tiny_sizes, sentence_embedding=values)
 
     assert message in str(caught.value.__cause__ or caught.value)
-
-
-@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
-def test_a_checkpoint_tells_how_vectors_of_its_separate_texts_are_made(
-    tiny_sizes, tmp_path, pooling
-):
-    tasks = {"sts": {**NEAR, "pooling": pooling}}
-    MinBertForMultiTask(MinBertConfig(**tiny_sizes, tasks=tasks)).save_pretrained(tmp_path)
-
-    settings = json.loads((tmp_path / "1_Pooling" / "config.json").read_text())
-    config = MinBertConfig.from_pretrained(tmp_path)
-
-    assert settings[POOLINGS[pooling]] is True
-    assert (tmp_path / "modules.json").is_file()
-    assert config.embedding.pooling == pooling
-    assert config.sentence_embedding is None  # what follows from the tasks is not frozen
-
-
-def test_an_encoder_tells_how_its_vectors_are_made(tiny_sizes, tmp_path):
-    MinBertModel(MinBertConfig(**tiny_sizes)).save_pretrained(tmp_path)
-
-    assert json.loads((tmp_path / "1_Pooling" / "config.json").read_text())[POOLINGS["mean"]]
-
-
-def test_a_classifier_says_nothing_about_vectors(tiny_sizes, tmp_path):
-    task = {"problem_type": "classification", "labels": ["a", "b"]}
-    MinBertForMultiTask(MinBertConfig(**tiny_sizes, tasks={"t": task})).save_pretrained(tmp_path)
-
-    assert not (tmp_path / "modules.json").exists()
-
-
-def test_the_default_task_comes_before_others(tiny_sizes):
-    tasks = {"a": {**NEAR, "pooling": "max"}, "b": {**NEAR, "pooling": "cls"}}
-
-    config = MinBertConfig(**tiny_sizes, tasks=tasks, default_task="b")
-
-    assert config.embedding.pooling == "cls"
 
 
 def test_files_of_sentence_transformers_win_over_the_configuration(tiny_sizes, tmp_path):

@@ -143,14 +143,6 @@ def test_frozen_parts_stay_in_evaluation_mode(model):
     assert all(module.training for module in model.heads.modules())
 
 
-def test_gradients_of_another_thread_are_computed(model):
-    batch = model.tokenizer(TEXTS[:2], padding=True, return_tensors="pt")
-    seen = watch(model.base_model.embeddings, lambda: model(**batch, task="tone").logits)
-    model.predict("tone", TEXTS)
-
-    assert seen[0].requires_grad
-
-
 def test_the_tokenizer_keeps_truncation_and_padding(model):
     calls = list_calls(model)
     expected = [call() for call in calls]
@@ -183,20 +175,6 @@ def test_others_may_use_the_tokenizer_meanwhile(model):
         finally:
             stop.set()
     assert lengths.result() == {4, 17}
-
-
-@pytest.mark.parametrize("as_words", [False, True])
-def test_special_tokens_in_a_text_stay_what_the_tokenizer_makes_of_them(model, as_words):
-    model.tokenizer.split_special_tokens = as_words
-    model.tokenizer.add_special_tokens({"extra_special_tokens": ["<far>"]})
-    model.resize_token_embeddings(len(model.tokenizer))
-    text = "a [MASK] bird <far> sang"
-    batch = model.tokenizer(text, return_tensors="pt")
-    with torch.no_grad():
-        expected = model.base_model(**batch).last_hidden_state.mean(dim=1)[0]
-
-    assert len(batch["input_ids"][0]) == 7 + 4 * as_words
-    torch.testing.assert_close(model.encode(text, pooling="mean"), expected)
 
 
 def test_changes_of_the_tokenizer_are_followed(model):
