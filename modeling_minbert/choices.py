@@ -66,10 +66,6 @@ class ChoicePredictor(PooledPredictor):
         self.encoding = name  # choices are described by the task that read their row
         self.questions: list[Question] = []
 
-    def check(self, rows: Sequence[object]) -> None:
-        for _ in check_questions(rows, self.name):
-            pass
-
     def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
         self.questions = list(check_questions(rows, self.name, first))
         pairs = [pair for question in self.questions for pair in question.pairs()]

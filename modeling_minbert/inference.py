@@ -445,8 +445,8 @@ Group = tuple[list[Encoded], list["Predictor"]]
 class Predictor:
     """How a head predicts the rows of a window.
 
-    Its methods are called in this order: `check`, then for every window `encode`, `keep` for each
-    batch, and `describe`.
+    Its methods are called in this order for every window: `encode`, which also checks its rows,
+    `keep` for each batch, and `describe`.
 
     Attributes:
         name: Name of the task.
@@ -455,9 +455,6 @@ class Predictor:
 
     name: str
     encoding: Hashable
-
-    def check(self, rows: Sequence[object]) -> None:
-        """Check all rows before any is computed."""
 
     def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
         """Tokenize the rows of a window, of which the first one has the number `first`."""
@@ -488,10 +485,6 @@ class PooledPredictor(Predictor):
         self.encoding = (self.num_texts, *self.options.values())
         self.results: list[tuple[list[int], Tensor]] = []
 
-    def check(self, rows: Sequence[object]) -> None:
-        for _ in check_rows(rows, self.name, self.num_texts):
-            pass
-
     def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
         checked = list(check_rows(rows, self.name, self.num_texts, first))
         return tokenize(self.model.tokenizer, checked, **self.options)
@@ -520,9 +513,6 @@ def predict_rows(
     """Yield the predictions of each row, in the order of the predictors."""
     tokens = choose_tokens(model, max_tokens_per_batch)
     check_precision(precision)
-    if isinstance(rows, Sequence):
-        for predictor in predictors:
-            predictor.check(rows)
 
     def run() -> Iterator[tuple[Any, ...]]:
         first = 0

@@ -81,6 +81,8 @@ class MinBertPredicting:
         """
         head = self._head(task)
         rows = list_rows(sentences, task, [head.task])
+        if isinstance(rows, str):
+            raise TypeError(f"{task}: pass a list of sentences, not one string")
         return head.predict(self, task, rows, top_k=top_k, **batching)
 
     def predict_all(

@@ -86,10 +86,6 @@ class TagPredictor(Predictor):
         self.parts: list[Part] = []
         self.results: list[list[tuple[int, float]]] = []
 
-    def check(self, rows: Sequence[object]) -> None:
-        if isinstance(rows, str):
-            raise TypeError(f"{self.name}: pass a list of texts, not one string")
-
     def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
         self.texts = [
             split_words(row, number, self.name, self.rule) for number, row in enumerate(rows, first)

@@ -85,7 +85,7 @@ def test_a_ranking_of_tags_is_refused(model):
 @pytest.mark.parametrize(
     ("rows", "error", "message"),
     [
-        ("the cat", TypeError, "tags: pass a list of texts, not one string"),
+        ("the cat", TypeError, "tags: pass a list of sentences, not one string"),
         (["the", 3], ValueError, "row 1 must be a text or a list of words, got 3"),
         ([["the", None]], ValueError, "row 0 must be a text or a list of words"),
     ],
