@@ -16,7 +16,7 @@ from transformers.modeling_outputs import MultipleChoiceModelOutput
 from .calibration import CalibratedHead, CalibratedTask
 from .distillation import IMPOSSIBLE, match_classes
 from .heads import DATA, Fields, Inputs, MinBertTask, RowKind, TaskBatch, ids_of
-from .inference import PooledPredictor, check_unicode, stream
+from .inference import PooledPredictor, check_unicode, put_in_order, stream
 from .losses import Target
 from .pooled import PairEncoding, PooledHead, PooledTask
 from .texts import Encoded, Row, pair_choices, tokenize
@@ -72,9 +72,7 @@ class ChoicePredictor(PooledPredictor):
         return tokenize(self.model.tokenizer, pairs, **self.options)
 
     def describe(self) -> list[Any]:
-        order = torch.tensor([index for indices, _ in self.results for index in indices])
-        values = torch.cat([values for _, values in self.results]).double().cpu()
-        logits = torch.empty_like(values).index_copy_(0, order, values)
+        logits = put_in_order(self.results).double().cpu()
         questions, self.questions, self.results = self.questions, [], []
         sizes, described = [len(question.choices) for question in questions], []
         for question, of_choices in zip(questions, logits.split(sizes), strict=True):

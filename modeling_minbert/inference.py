@@ -346,6 +346,11 @@ def compute_in_order(
         results.append((indices, compute(inputs)))
         if bar is not None:
             bar.update(len(indices))
+    return put_in_order(results)
+
+
+def put_in_order(results: Sequence[tuple[list[int], Tensor]]) -> Tensor:
+    """Join the values of batches, (B, ...), in the order of their indices."""
     values = torch.cat([values for _, values in results])
     order = torch.tensor([index for indices, _ in results for index in indices])
     return torch.empty_like(values).index_copy_(0, order.to(values.device), values)
@@ -494,11 +499,8 @@ class PooledPredictor(Predictor):
         self.results.append((indices, self.head.summarize(output.logits).float()))
 
     def describe(self) -> list[Any]:
-        order = torch.tensor([index for indices, _ in self.results for index in indices])
-        values = torch.cat([values for _, values in self.results]).cpu()
-        self.results = []
-        ordered = torch.empty_like(values).index_copy_(0, order, values)
-        return self.head.describe(ordered, self.top_k)
+        results, self.results = self.results, []
+        return self.head.describe(put_in_order(results).cpu(), self.top_k)
 
 
 def predict_rows(

@@ -9,8 +9,7 @@ from itertools import pairwise
 
 import pytest
 from datasets import Dataset, concatenate_datasets
-from torch.testing import assert_close
-from transformers import AutoTokenizer, TrainingArguments
+from transformers import TrainingArguments
 
 from datasets_scripts import (
     ROW_FORMATS,
@@ -20,7 +19,7 @@ from datasets_scripts import (
     load_task,
     train_wordpiece,
 )
-from minbert_cli import __main__ as minbert, check, finetune
+from minbert_cli import check, finetune
 from modeling_minbert import TASKS as TYPES, MinBertConfig, MinBertForMultiTask
 from tests import runs, small_run
 from tests.problem_examples import EXAMPLES
@@ -153,17 +152,6 @@ def test_predictions_of_a_checkpoint_are_those_of_its_run(run, model, rows):
     assert chosen == [row["prediction"] for row in read_table(run, "ends")]
 
 
-def test_several_tasks_and_streams_read_the_same_tokens(model, rows):
-    texts = [row["a"] for row in rows]
-    alone = {name: model.predict(name, texts) for name in ("good", "labels", "tags")}
-
-    together = model.predict_all(texts)
-
-    assert together.keys() == alone.keys()
-    assert [row["label"] for row in together["good"]] == [row["label"] for row in alone["good"]]
-    assert list(model.predict_stream("good", iter(texts))) == alone["good"]
-
-
 def test_tags_of_long_texts_come_from_windows_of_the_training(run, model, rows):
     found = model.predict("tags", [row["tokens"] for row in rows])
 
@@ -171,30 +159,6 @@ def test_tags_of_long_texts_come_from_windows_of_the_training(run, model, rows):
     lines = (run / "predictions" / "tags-dev-output.txt").read_text().splitlines()
     expected = [line.split()[2] for line in lines if line.strip()]
     assert [tag for row in found for tag in row["tags"]] == expected
-
-
-def test_the_checkpoint_has_the_length_of_every_task(run, model):
-    lengths = {name: model.config.task(name).max_length for name in TASKS}
-
-    assert lengths == dict.fromkeys(TASKS, LENGTH) | {"ends": 10}
-    assert json.loads((run / "sentence_bert_config.json").read_text())["max_seq_length"] == LENGTH
-
-
-def test_vectors_are_made_of_the_same_tokens(run, model, rows):
-    tokenizer = AutoTokenizer.from_pretrained(run)
-    texts = [row["a"] for row in rows[:3]]
-    ids = tokenizer(texts, truncation=True, max_length=LENGTH)["input_ids"]
-    cut = tokenizer.batch_decode(ids, skip_special_tokens=True)
-
-    for options in ({"task": "near"}, {"task": "good"}, {}):  # {} is the first task of pairs
-        assert_close(model.encode(texts, **options), model.encode(cut, **options))
-
-
-def test_a_command_reads_as_many_tokens(run, rows, capsys):
-    minbert.main(["predict", str(run), "--task", "good", *(row["a"] for row in rows)])
-
-    lines = capsys.readouterr().out.splitlines()[1:]
-    assert [line.split("\t")[0] for line in lines] == [row["is_good"] for row in rows]
 
 
 ANSWER_WORDS = 5
@@ -256,13 +220,6 @@ def test_windows_overlap_by_an_answer_or_by_half(length):
     for place in range(3 * room):  # an answer that begins here is whole in some window
         starts = range(0, place + 1, task.doc_stride)
         assert any(place + longest <= start + room for start in starts)
-
-
-def test_sizes_of_bert_for_squad_stay():
-    described = {"problem_type": "question_answering"}
-    for length in (256, 384, 512):
-        task = MinBertConfig(tasks={"ask": described | {"max_length": length}}).task("ask")
-        assert (task.max_question_length, task.doc_stride) == (64, 128)
 
 
 def make_small_model(folder, **changes):

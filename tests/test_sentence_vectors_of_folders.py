@@ -180,17 +180,6 @@ def test_vectors_have_the_size_of_the_folder(write_folder, tokenizer, normalize)
     assert_close(model.encode(TEXTS, normalize=False), whole[:, :7], **same)
 
 
-def test_a_folder_of_means_decides_as_others_do(write_folder, tokenizer):
-    tokenizer.model_max_length = 6
-    folder, bert = write_folder()
-
-    model = MinBertForMultiTask.from_pretrained(folder, tasks={"near": NEAR | {"pooling": "cls"}})
-
-    expected = embed(bert, tokenizer, TEXTS[:3])
-    assert_close(model.eval().encode(TEXTS[:3]), expected, atol=1e-5, rtol=1e-5)
-    assert_close(model.encode([LONG]), model.encode([" ".join(LONG.split()[:4])]))
-
-
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
 def test_the_command_searches_as_the_folder_says(
     write_folder, tokenizer, tmp_path, capsys, similarity

@@ -129,21 +129,6 @@ def test_dropout_zeroes_weights_and_scales_the_rest(rate):
     assert_close(weights[inside][kept], expected)
 
 
-def test_the_mean_over_dropout_is_the_attention_without():
-    lengths, draws = torch.tensor([3, 8, 8, 1]), 400
-    states = [torch.randn(20, 4, generator=torch.Generator().manual_seed(i)) for i in range(3)]
-    torch.manual_seed(0)
-
-    outputs = torch.stack(
-        [attend(*states, sequences_of(lengths), 2, dropout=0.3) for _ in range(draws)]
-    )
-
-    z = (outputs.mean(dim=0) - attend(*states, sequences_of(lengths), 2)) / (
-        outputs.std(dim=0) / draws**0.5
-    )
-    assert z.abs().max() < 4
-
-
 SPREADS = {
     "even": lambda uniform: 1 + (300 * uniform).long(),
     "short": lambda uniform: 8 + (-20 * uniform.clamp(1e-6).log()).long(),

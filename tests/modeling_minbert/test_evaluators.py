@@ -29,15 +29,6 @@ def test_one_sentence_gives_one_vector(model):
     assert model.encode([SENTENCES[0]]).shape == (1, 33)
 
 
-def test_vectors_are_a_tensor_an_array_or_a_list(model):
-    vectors = model.encode(SENTENCES)
-
-    assert_close(model.encode(SENTENCES, convert_to_numpy=True), vectors.numpy())
-    assert_close(model.encode(SENTENCES, convert_to_tensor=False), vectors.numpy())
-    assert_close(model.encode(SENTENCES, convert_to_tensor=True, convert_to_numpy=True), vectors)
-    assert_close(torch.stack(model.encode(SENTENCES, convert_to_numpy=False)), vectors)
-
-
 def test_vectors_are_cut_and_then_normalized(model):
     vectors = model.encode(SENTENCES)
 
