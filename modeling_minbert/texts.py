@@ -76,17 +76,13 @@ def find_words(text: str, rule: str) -> list[Span]:
         return [match.span() for match in CHUNKS.finditer(shadow)]
     spans: list[Span] = []
     for match in WORDS.finditer(shadow):
-        cuts = [match.start() + cut for cut in _find_cuts(match[0], rule)]
-        spans += pairwise([match.start(), *cuts, match.end()])
+        start, cuts = match.start(), []  # where a word with an apostrophe is cut
+        if rule == "elision":
+            cuts = [start + elided.end() for elided in ELIDED.finditer(match[0])]
+        elif rule == "pattern" and (clitic := CLITIC.search(match[0])) and clitic.start():
+            cuts = [start + clitic.start()]
+        spans += pairwise([start, *cuts, match.end()])
     return spans
-
-
-def _find_cuts(word: str, rule: str) -> list[int]:
-    """Return where a word with an apostrophe is cut."""
-    if rule == "elision":
-        return [match.end() for match in ELIDED.finditer(word)]
-    clitic = CLITIC.search(word) if rule == "pattern" else None
-    return [clitic.start()] if clitic is not None and clitic.start() else []
 
 
 def _simplify(character: str) -> str:
@@ -461,14 +457,15 @@ class QuestionWindows:
                 f"{type(tokenizer).__name__} does not report the characters of tokens; use a "
                 "fast tokenizer (tokenizer.json)"
             )
-        questions, texts = (
-            _tokenize_unique(tokenizer, [row[place] for row in rows]) for place in (0, 1)
-        )
+        unique = list(dict.fromkeys(chain.from_iterable(rows)))
+        whole = _tokenize_whole(tokenizer, unique, return_offsets_mapping=True)
+        pieces = zip(whole["input_ids"], whole["offset_mapping"], strict=True)
+        known = dict(zip(unique, pieces, strict=True))
         windows = []
         for number, (question, text) in enumerate(rows):
-            kept = questions[question][0][: self.max_question_length]
+            kept = known[question][0][: self.max_question_length]
             head = [tokenizer.cls_token_id, *kept, tokenizer.sep_token_id]
-            ids, characters = texts[text]
+            ids, characters = known[text]
             spans = cut_windows(len(ids), self.max_length - len(head) - 1, self.doc_stride)
             for span, owned in zip(spans, share_tokens(spans), strict=True):
                 tokens = [*head, *ids[slice(*span)], tokenizer.sep_token_id]
@@ -502,16 +499,6 @@ def share_tokens(windows: Sequence[Span]) -> list[Span]:
 def _context(token: int, window: Span) -> float:
     first, end = window
     return min(token - first, end - 1 - token) + LENGTH_WEIGHT * (end - first)
-
-
-def _tokenize_unique(
-    tokenizer: Tokenizer, texts: list[str]
-) -> dict[str, tuple[list[int], list[Span]]]:
-    """Return the tokens of each text, and their characters."""
-    unique = list(dict.fromkeys(texts))
-    encoded = _tokenize_whole(tokenizer, unique, return_offsets_mapping=True)
-    tokens = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
-    return dict(zip(unique, tokens, strict=True))
 
 
 # Windows of words
