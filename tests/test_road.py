@@ -112,7 +112,7 @@ ROOMS = tuple(f"trainers.{name}" for name in ("data", "problems", "methods", "tr
 
 def draw_layers():
     """Draw which rooms import which, as a diagram of Mermaid."""
-    graph = grimp.build_graph(*PACKAGES)
+    graph = grimp.build_graph(*PACKAGES, exclude_type_checking_imports=True)
 
     def find_room(module):
         parents = [room for room in ROOMS if module == room or module.startswith(f"{room}.")]
