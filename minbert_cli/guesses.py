@@ -166,7 +166,7 @@ def find_choices(table: Table, names: Sequence[str]) -> list[str]:
     return largest if len(largest) > 1 else []
 
 
-def is_list_of_several(values: Sequence[Any]) -> bool:
+def is_list_of_several(values: Sequence[object]) -> bool:
     """Tell whether all values are lists of more than one item."""
     return all(isinstance(value, list) and len(value) > 1 for value in values)
 
@@ -259,7 +259,7 @@ def guess_sentences(
     return guess
 
 
-def doubt_header(table: Table, label: str | None, values: Sequence[Any], guess: Guess) -> None:
+def doubt_header(table: Table, label: str | None, values: Sequence[object], guess: Guess) -> None:
     """Note that the first line of a file without names of columns would be lost."""
     names = [name for name in table.columns if name]
     has_sentences = any(len(name.split()) > LONGEST_NAME for name in names)
@@ -296,12 +296,12 @@ def find_label(table: Table, texts: Sequence[str], guess: Guess) -> str:
     return chosen
 
 
-def has_few(values: Sequence[Any]) -> bool:
+def has_few(values: Sequence[object]) -> bool:
     """Tell whether values are few different ones, as those of classes."""
     return 2 <= len(set(map(str, values))) <= min(MOST_CLASSES, max(2, len(values) // 2))
 
 
-def has_measures(name: str, values: Sequence[Any]) -> bool:
+def has_measures(name: str, values: Sequence[object]) -> bool:
     """Tell whether a column has numbers, other than those of its rows."""
     is_id = name.lower() in ID_NAMES or name.lower().endswith("_id")
     return len(set(map(str, values))) > 1 and None not in map(to_number, values) and not is_id
@@ -331,7 +331,7 @@ def find_texts(table: Table, others: Sequence[str], guess: Guess) -> list[str]:
     return [longest]
 
 
-def guess_type(table: Table, label: str, values: Sequence[Any], guess: Guess) -> tuple[str, str]:
+def guess_type(table: Table, label: str, values: Sequence[object], guess: Guess) -> tuple[str, str]:
     """Return the problem type that fits the labels, and the reason."""
     if any(isinstance(value, list) or is_list(str(value)) for value in values):
         return "multi_label_classification", f"{label!r} has lists"
@@ -368,7 +368,7 @@ def describe_classes(label: str, different: Counter[str], guess: Guess) -> str:
     return f"{label!r} has {len(different)} values: {names}{more}"
 
 
-def find_separator(values: Sequence[Any]) -> str | None:
+def find_separator(values: Sequence[object]) -> str | None:
     """Return what separates several labels of a row: its parts occur again in other rows."""
     texts = [value for value in values if isinstance(value, str)]
     for separator in () if any(map(is_list, texts)) else SEPARATORS:
@@ -380,14 +380,14 @@ def find_separator(values: Sequence[Any]) -> str | None:
     return None
 
 
-def add_separator(values: Sequence[Any], guess: Guess) -> None:
+def add_separator(values: Sequence[object], guess: Guess) -> None:
     """Add the separator of labels, unless it is the default."""
     separator = find_separator(values)
     if separator not in (None, SEPARATORS[0]):
         guess.keys["label_separator"] = separator
 
 
-def add_order(values: Sequence[Any], guess: Guess) -> None:
+def add_order(values: Sequence[object], guess: Guess) -> None:
     """Add the labels of a scale, unless they are numbers, whose order is known."""
     different = sorted(set(map(str, values)))
     if None in map(to_number, different):
@@ -395,7 +395,7 @@ def add_order(values: Sequence[Any], guess: Guess) -> None:
         guess.doubts.append("labels: write them in their order, the lowest first")
 
 
-def add_range(values: Sequence[Any], guess: Guess) -> None:
+def add_range(values: Sequence[object], guess: Guess) -> None:
     """Choose the usual range that contains all scores."""
     numbers = [number for number in map(to_number, values) if number is not None]
     if len(numbers) < len(values):

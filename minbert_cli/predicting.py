@@ -4,7 +4,7 @@ import csv
 import json
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from io import TextIOWrapper
 from types import SimpleNamespace
 from typing import IO, Any
@@ -14,17 +14,18 @@ from torch import Tensor
 from transformers.utils import logging
 
 from minbert_cli.checkpoints import load_encoder, set_precision
-from minbert_cli.texts import Source, check_texts
-from modeling_minbert import MinBertForMultiTask
+from minbert_cli.texts import Source, TextRow, check_texts, stored_keys
+from modeling_minbert import MinBertForMultiTask, MinBertModel, MinBertTask
 from trainers import named_writes, replaced_when_done
 
 Row = dict[str, Any]
+Model = MinBertModel | MinBertForMultiTask
 
 # The name for all tasks that take the given texts.
 ALL = "all"
 
 
-def parse_names(task: str | None, known: Mapping[str, Any]) -> list[str] | None:
+def parse_names(task: str | None, known: Collection[str]) -> list[str] | None:
     """Return the tasks that ``--task`` names; None for one, which is predicted alone.
 
     ``all`` is an empty list, unless a task has this name.
@@ -37,7 +38,7 @@ def parse_names(task: str | None, known: Mapping[str, Any]) -> list[str] | None:
     return list(dict.fromkeys(names)) if len(names) > 1 else None
 
 
-def choose_reader(specs: Sequence[Any], source: Source) -> Any:
+def choose_reader(specs: Sequence[MinBertTask], source: Source) -> MinBertTask:
     """Return the task that says how lines or the rows of a table become rows.
 
     Rows are pairs if all tasks take them, or if any does and a tab is there, or two columns are
@@ -47,7 +48,7 @@ def choose_reader(specs: Sequence[Any], source: Source) -> Any:
         ValueError: If the tasks were trained on different columns, and none are named.
     """
     if source.lines is None and not source.columns:
-        trained = {tuple((spec.data_keys or {}).get("text_columns", ())) for spec in specs}
+        trained = {tuple(stored_keys(spec).get("text_columns", ())) for spec in specs}
         if len(trained) > 1:
             raise ValueError(
                 f"{source.name}: the tasks were trained on different columns, "
@@ -62,9 +63,7 @@ def choose_reader(specs: Sequence[Any], source: Source) -> Any:
     return singles[0]
 
 
-def join(
-    predictions: Iterator[dict[str, Any]], texts: Iterator[Row], *, nested: bool
-) -> Iterator[Row]:
+def join(predictions: Iterator[Row], texts: Iterator[Row], *, nested: bool) -> Iterator[Row]:
     """Yield a row per text: a key per task if ``nested``, else a column per value."""
     for row, columns in zip(predictions, texts, strict=True):
         if not nested:
@@ -94,7 +93,7 @@ def flatten(task: str, prediction: Any) -> Iterator[tuple[str, Any]]:
 ENDS = ("Cc", "Zl", "Zp")  # control characters, and separators of lines and paragraphs
 
 
-def predict(model: Any, args: SimpleNamespace) -> Iterator[Row]:
+def predict(model: Model, args: SimpleNamespace) -> Iterator[Row]:
     """Read the rows of a task, or of several, and predict them row by row."""
     if not isinstance(model, MinBertForMultiTask):
         raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
@@ -142,12 +141,12 @@ def predict_several(
     return join(predictions, map(name_texts, rows), nested=choose_format(args) == "jsonl")
 
 
-def check_vectors(model: Any, args: SimpleNamespace) -> None:
+def check_vectors(model: Model, args: SimpleNamespace) -> None:
     """Refuse to choose among tasks whose vectors differ, if nobody has said which."""
     config = model.config
     if args.pooling or config.sentence_embedding is not None:
         return
-    tasks = {name: config.task(name) for name in config.tasks or {}}
+    tasks: dict[str, Any] = {name: config.task(name) for name in config.tasks or {}}
     made = {
         name: (
             task.pooling,
@@ -168,7 +167,7 @@ def check_vectors(model: Any, args: SimpleNamespace) -> None:
         )
 
 
-def name_texts(row: Any) -> Row:
+def name_texts(row: TextRow) -> Row:
     """Name the texts of a row, and its choices if it has any."""
     if isinstance(row, str):
         return {"text": row}
@@ -186,7 +185,7 @@ def show_progress(args: SimpleNamespace) -> bool | None:
     return None if sys.stderr.isatty() and separate else False
 
 
-def search(model: Any, args: SimpleNamespace) -> list[Row]:
+def search(model: Model, args: SimpleNamespace) -> list[Row]:
     """Return the nearest texts of a corpus for each query."""
     from sentence_vectors import semantic_search  # most calls predict
 
@@ -271,11 +270,11 @@ def to_cell(value: Any, form: str) -> str:
     )
 
 
-def find_task(model: Any, args: SimpleNamespace) -> Any:
+def find_task(model: Model, args: SimpleNamespace) -> MinBertTask | None:
     """Return the task whose columns tables have, for embeddings; None without one."""
     tasks = getattr(model.config, "tasks", None) or {}
     name = args.task or getattr(model.config, "default_task", None)
-    return model.config.task(name) if name in tasks else None
+    return model.config.task(str(name)) if name in tasks else None
 
 
 def choose_format(args: SimpleNamespace) -> str:
@@ -304,7 +303,7 @@ def run(args: SimpleNamespace) -> None:
     """Load the model, compute the requested results, and write them."""
     if not sys.stderr.isatty():
         logging.disable_progress_bar()
-    model: Any = load_encoder(args.checkpoint, args.device)
+    model = load_encoder(args.checkpoint, args.device)
     set_precision(model, args.precision)
     if (args.embed or args.corpus) and not args.task:
         check_vectors(model, args)

@@ -25,8 +25,11 @@ from datasets_scripts.readers import (
     read_records,
     shorten,
 )
+from modeling_minbert import MinBertTask
 
 CONLL = ".conll"
+# Texts of a row: one, several, several with choices, or words.
+TextRow = Any
 SEEN_LINES = 20  # that tell whether lines are a table
 MOST_NAMED = 3  # rows in a message
 
@@ -77,14 +80,14 @@ class Source:
             raise ValueError(f"no sentences: {name} is empty")
         return cls(name, lines, is_checked=args.lines)
 
-    def rows(self, task: Any) -> list[Any]:
+    def rows(self, task: MinBertTask) -> list[TextRow]:
         """Return the rows of a task, all of which are checked."""
         if self.lines is None:
             return [row for _, row in read_table(self, task)]
         self._check_lines(task, has_pairs=task.num_texts > 1)
         return list(make_rows(self.lines, task, is_given=self.is_given))
 
-    def singles(self, task: Any) -> tuple[list[str], list[int]]:
+    def singles(self, task: MinBertTask | None) -> tuple[list[str], list[int]]:
         """Return all texts, and their lines; ``task`` may say in which column they are."""
         if self.lines is None:
             rows = read_table(self, task, is_single=True)
@@ -92,7 +95,7 @@ class Source:
         self._check_lines(task, has_pairs=False)
         return list(self.lines), list(range(1, len(self.lines) + 1))
 
-    def _check_lines(self, task: Any, *, has_pairs: bool) -> None:
+    def _check_lines(self, task: MinBertTask | None, *, has_pairs: bool) -> None:
         """Refuse a table whose rows would be taken for texts."""
         first = list(self.lines or ())[:SEEN_LINES]
         columns = stored_keys(task).get("text_columns", ())
@@ -104,7 +107,7 @@ class Source:
             )
 
 
-def stored_keys(task: Any) -> Mapping[str, Any]:
+def stored_keys(task: MinBertTask | None) -> Mapping[str, Any]:
     """Return the keys of a recipe by which rows of a task are read; none if they are unknown."""
     return getattr(task, "data_keys", None) or {}
 
@@ -137,7 +140,7 @@ def check_texts(given: Iterable[str]) -> list[str]:
     return texts
 
 
-def make_rows(texts: Iterable[str], task: Any, *, is_given: bool) -> Iterator[Any]:
+def make_rows(texts: Iterable[str], task: MinBertTask, *, is_given: bool) -> Iterator[TextRow]:
     """Yield texts, or the texts of a line with tabs as a row of a task.
 
     Of words that are ``given`` on a command line two, or for a task with choices all, are a row.
@@ -188,7 +191,7 @@ class Layout:
     num_texts: int = 1
 
 
-def find_layout(source: Source, task: Any, *, is_single: bool) -> Layout:
+def find_layout(source: Source, task: MinBertTask | None, *, is_single: bool) -> Layout:
     """Return the columns that a flag names, or the task was trained on, and the format of rows."""
     # tables are rare, and the formats take seconds
     from datasets_scripts.formats import ChoiceFormat, QuestionFormat
@@ -196,20 +199,22 @@ def find_layout(source: Source, task: Any, *, is_single: bool) -> Layout:
 
     stored = stored_keys(task)
     columns = source.columns or tuple(stored.get("text_columns", ()))
-    if is_single:
+    if is_single or task is None:
         return Layout(ContrastiveFormat, columns)
     if task.answers_questions:
         columns = columns or QuestionFormat.default_keys["text_columns"]
         return Layout(QuestionFormat, columns, num_texts=2)
     if task.offers_choices:
         choices = tuple(stored.get("choice_columns", ()))
-        return Layout(ChoiceFormat, columns, choices, 1 + task.has_question)
+        return Layout(ChoiceFormat, columns, choices, 1 + getattr(task, "has_question", 0))
     if task.is_token_level:
         return Layout(None, columns or ("tokens",))
     return Layout(ContrastiveFormat, columns, num_texts=task.num_texts)
 
 
-def read_table(source: Source, task: Any, *, is_single: bool = False) -> list[tuple[int, Any]]:
+def read_table(
+    source: Source, task: MinBertTask | None, *, is_single: bool = False
+) -> list[tuple[int, TextRow]]:
     """Read the rows of a task, or single texts of any column, with their lines.
 
     Args:
@@ -227,7 +232,7 @@ def read_table(source: Source, task: Any, *, is_single: bool = False) -> list[tu
     if suffix == CONLL:
         columns = source.columns or ("0",)
         records = read_conll(path, columns)
-    elif suffix == ".json" and not is_single and task.answers_questions:
+    elif suffix == ".json" and not is_single and task is not None and task.answers_questions:
         records = layout.row_format(columns).read(path, "test", FileFormat())
     else:
         columns, file_format = choose_columns(path, columns, stored_keys(task), layout.num_texts)
@@ -251,7 +256,7 @@ def read_table(source: Source, task: Any, *, is_single: bool = False) -> list[tu
     return rows
 
 
-def _read_texts(row_format: Any, record: Record) -> tuple[Any, str]:
+def _read_texts(row_format: Any, record: Record) -> tuple[TextRow, str]:
     """Return the texts of a row, and what is wrong with them."""
     values = row_format.to_row(record, 0, "test")
     texts = [values.get(name, []) for name in row_format.text_names]
@@ -285,7 +290,7 @@ def choose_columns(
     return columns, file_format
 
 
-def _read_words(record: Record, column: str) -> tuple[Any, str]:
+def _read_words(record: Record, column: str) -> tuple[TextRow, str]:
     """Return a text or a list of words, and what is wrong with it."""
     value = record.values.get(column)
     words = value if isinstance(value, list) else [value]

@@ -8,7 +8,7 @@ A change is a key of a recipe with its value, as ``tasks.sts.loss: mse`` in the 
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -47,6 +47,7 @@ FROM_PRETRAINING = ("model_name_or_path", "model_config")
 # Changes of all rows that also apply to their pre-training.
 SHARED = ("model_name_or_path", "data_dir", "use_cpu", "bf16", "fp16")
 
+Keys = dict[str, Any]  # of a recipe, by name or dotted path
 # "changed": has other settings or data, and may be overwritten
 State = Literal["new", "unfinished", "changed", "done", "failed"]
 States = dict[Path, State]  # by the folder of the run
@@ -56,7 +57,7 @@ States = dict[Path, State]  # by the folder of the run
 class ExperimentArguments:
     """Keys of an experiments file, and flags of ``minbert experiments``."""
 
-    rows: dict[str, Any] = field(
+    rows: Keys = field(
         metadata={
             "help": "Keys of each row by name; as a flag also names of rows, whose table then has "
             "these, in this order."
@@ -64,7 +65,7 @@ class ExperimentArguments:
     )
     output_dir: str = field(metadata={"help": "Folder of the runs and the table."})
     base: str | None = field(default=None, metadata={"help": "Default recipe of the rows."})
-    overrides: dict[str, Any] | None = field(
+    overrides: Keys | None = field(
         default=None, metadata={"help": "Changes to all recipes, by dotted paths."}
     )
     seeds: list[int] = field(
@@ -94,7 +95,7 @@ class PretrainKeys:
     """
 
     base: str | None = None  # recipe
-    overrides: dict[str, Any] | None = None  # by dotted paths as in ``tasks.sts.loss``
+    overrides: Keys | None = None  # by dotted paths as in ``tasks.sts.loss``
 
 
 @dataclass(kw_only=True)
@@ -102,8 +103,8 @@ class RowKeys(PretrainKeys):
     """Keys of a row."""
 
     seeds: list[int] | None = None  # one run each
-    pretrain: dict[str, Any] | None = None  # keys of ``PretrainKeys``
-    reference: dict[str, Any] | None = None  # published numbers for tasks and aggregates
+    pretrain: Keys | None = None  # keys of ``PretrainKeys``
+    reference: Keys | None = None  # published numbers for tasks and aggregates
 
     def __post_init__(self) -> None:
         if self.seeds is not None:
@@ -120,7 +121,7 @@ class PlannedRun:
     program: str
     name: str  # in messages
     folder: Path
-    recipe: dict[str, Any]
+    recipe: Keys
     flags: list[str]
     after: "PlannedRun | None" = None  # pre-training whose weights it starts from
     expected: tuple[str, ...] = ()  # names of tasks and aggregates that a reference has
@@ -131,7 +132,7 @@ class Row:
     """A row of the table."""
 
     name: str
-    changes: dict[str, Any]
+    changes: Keys
     reference: dict[str, float]  # published numbers
     runs: dict[int, PlannedRun]  # by seed
 
@@ -141,7 +142,7 @@ class Flags:
     """Flags of a command line that go to all runs."""
 
     words: dict[str, list[str]]  # by key: {"tasks": ["--tasks", "sst,sts"]}
-    values: dict[str, Any]  # of dotted keys
+    values: Keys  # of dotted keys
 
     def select(self, keys: Iterable[str]) -> list[str]:
         """Return the words of some keys."""
@@ -179,7 +180,7 @@ def read_file(
     return arguments, list(rows.values())
 
 
-def plan_row(arguments: ExperimentArguments, flags: Flags, name: str, keys: Any) -> Row:
+def plan_row(arguments: ExperimentArguments, flags: Flags, name: str, keys: Keys | None) -> Row:
     """Read and check the keys of a row."""
     where = f"row {name!r}"
     row: RowKeys = _fill(where, RowKeys, keys)
@@ -213,7 +214,7 @@ def plan_row(arguments: ExperimentArguments, flags: Flags, name: str, keys: Any)
 
 
 def plan_pretraining(
-    arguments: ExperimentArguments, flags: Flags, where: str, keys: dict[str, Any]
+    arguments: ExperimentArguments, flags: Flags, where: str, keys: Keys
 ) -> PlannedRun:
     """Read and check the keys of the pre-training of a row."""
     step = _fill(where, PretrainKeys, keys)
@@ -222,7 +223,6 @@ def plan_pretraining(
     base = _find_base(where, step.base)
     shared = {key: general[key] for key in SHARED if key in general}
     recipe = _change(where, _change(where, read_recipe(base), shared), changes)
-    recipe |= {"finetune": None}  # the row is the fine-tuning
     words = flags.select(key for key in SHARED if key not in changes)
     title = f"{slug(base.stem)}-{_digest(json.dumps([recipe, words], default=str))}"
     folder = Path(arguments.output_dir, "pretrained", title)
@@ -240,7 +240,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def _change(where: str, recipe: dict[str, Any], changes: Mapping[Any, Any]) -> dict[str, Any]:
+def _change(where: str, recipe: Keys, changes: Keys) -> Keys:
     """Return a recipe with changes, in their order; null removes what has a dotted path."""
     for key, value in changes.items():
         recipe = (
@@ -273,7 +273,7 @@ def _find_base(where: str, base: str | None) -> Path:
         raise FileNotFoundError(f"{where}: base: {error}") from None
 
 
-def _check_keys(where: str, keys: Iterable[Any]) -> None:
+def _check_keys(where: str, keys: Iterable[object]) -> None:
     """Check that nothing else sets these keys."""
     for key in keys:
         first = str(key).split(".")[0]

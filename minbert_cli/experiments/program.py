@@ -23,7 +23,6 @@ from dataclasses import asdict
 from itertools import chain, zip_longest
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 from datasets_scripts import load_task
 from minbert_cli import pretrain, recipe_tasks
@@ -49,7 +48,7 @@ from trainers.problems.metrics import AGGREGATES
 from trainers.reports.results import read_metrics
 
 from .compare import compare
-from .plan import TABLES, ExperimentArguments, PlannedRun, Row, State, States, read_file
+from .plan import TABLES, ExperimentArguments, Keys, PlannedRun, Row, State, States, read_file
 from .table import ExperimentTable
 
 PROGRAM = "minbert experiments"
@@ -92,7 +91,7 @@ def find_states(runs: Sequence[PlannedRun], *, overwrite: bool) -> States:
     }
 
 
-def check_run(run: PlannedRun) -> tuple[dict[str, Any], dict[str, recipe_tasks.RecipeTask]]:
+def check_run(run: PlannedRun) -> tuple[Keys, dict[str, recipe_tasks.RecipeTask]]:
     """Check all of a run that needs no rows; return its settings and its labeled tasks."""
     arguments, args = fill_arguments(KINDS[run.program], run.recipe, run.flags, where=run.name)
     if pushed := [name for name in ("push_to_hub", "hub_model_id") if getattr(args, name)]:
@@ -120,7 +119,7 @@ def check_run(run: PlannedRun) -> tuple[dict[str, Any], dict[str, recipe_tasks.R
 
 def find_state(
     run: PlannedRun,
-    settings: Mapping[str, Any],
+    settings: Keys,
     tasks: Mapping[str, recipe_tasks.RecipeTask],
     hashes: dict[str, str],
     *,
