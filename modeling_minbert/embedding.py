@@ -245,20 +245,8 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
             maker = config.embedding_task
         if maker is not None:
             plan = self._plan_of_task(maker, normalize)
-        elif pooling is None and own.missing:
-            raise ValueError(
-                f"{self.name_or_path}: its vectors need {', '.join(own.missing)}, which minBERT "
-                "does not have: use sentence-transformers, or set pooling for vectors without that"
-            )
         else:
-            length = own.max_length or self.tokenizer.model_max_length
-            plan = _Plan(
-                pooling or own.pooling,
-                config.num_hidden_layers,
-                normalize is None and own.normalize,
-                min(config.max_position_embeddings, length),
-                truncate_dim=own.truncate_dim,
-            )
+            plan = self._plan_of_folder(pooling, normalize)
         if plan.pooling not in (*POOLINGS, "pooler"):
             raise ValueError(f"pooling={pooling!r} must be one of cls, pooler, mean, max")
         if plan.pooling == "pooler" and self.base_model.pooler is None:
@@ -280,6 +268,22 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
             prompt=prompt or "",
             truncate_dim=options.get("truncate_dim") or plan.truncate_dim,
             rescale=bool(normalize or options.get("normalize_embeddings")),
+        )
+
+    def _plan_of_folder(self, pooling: str | None, normalize: bool | None) -> _Plan:
+        config, own = self.config, self.config.embedding
+        if pooling is None and own.missing:
+            raise ValueError(
+                f"{self.name_or_path}: its vectors need {', '.join(own.missing)}, which minBERT "
+                "does not have: use sentence-transformers, or set pooling for vectors without that"
+            )
+        length = own.max_length or self.tokenizer.model_max_length
+        return _Plan(
+            pooling or own.pooling,
+            config.num_hidden_layers,
+            normalize is None and own.normalize,
+            min(config.max_position_embeddings, length),
+            truncate_dim=own.truncate_dim,
         )
 
     def _plan_of_task(self, task: str, normalize: bool | None) -> _Plan:

@@ -123,18 +123,25 @@ class _Prepared(NamedTuple):
 _PREPARED: WeakKeyDictionary[nn.Module, _Prepared] = WeakKeyDictionary()
 
 
-def prepare(encoder: Any, precision: str) -> PreparedEncoder | None:
-    """Return the prepared layers; None if other code takes part in them, such as hooks."""
+def has_other_code(encoder: nn.Module) -> bool:
+    """Return whether other code than the classes of minBERT takes part in an encoder."""
     for module in walk(encoder):
         if module.training or runs_other_code(module):
-            return None
+            return True
         kind = type(module)
         if kind is nn.Linear:
             is_plain = module.bias is not None
         else:  # adapters replace dense layers
             is_plain = kind in (nn.LayerNorm, nn.ModuleList) or kind.__name__.startswith("MinBert")
         if not is_plain and next(module.parameters(), None) is not None:
-            return None
+            return True
+    return False
+
+
+def prepare(encoder: Any, precision: str) -> PreparedEncoder | None:
+    """Return the prepared layers; None if other code takes part in them, such as hooks."""
+    if has_other_code(encoder):
+        return None
     settings = []
     for layer in encoder.layer:
         norms = layer.attention.output.LayerNorm, layer.output.LayerNorm

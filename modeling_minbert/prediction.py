@@ -21,6 +21,14 @@ ONE: dict[RowKind, str] = {
 }
 
 
+def find_kind(row: object) -> RowKind:
+    """Return of what kind a row is; a list of words looks like a pair."""
+    if isinstance(row, str):
+        return "single texts"
+    has_choices = isinstance(row, tuple | list) and row and isinstance(row[-1], tuple | list)
+    return "contexts with choices" if has_choices else "pairs"
+
+
 class MinBertPredicting:
     """Mixin of models with named tasks: their predictions."""
 
@@ -187,12 +195,7 @@ class MinBertPredicting:
         specs = {name: self._head(name).task for name in names}
         if not len(sentences):
             return list(specs)
-        row = sentences[0]
-        kind: RowKind = "single texts"
-        if isinstance(row, tuple | list) and row and isinstance(row[-1], tuple | list):
-            kind = "contexts with choices"
-        elif not isinstance(row, str):
-            kind = "pairs"
+        kind = find_kind(sentences[0])
         fitting = [
             name
             for name, task in specs.items()

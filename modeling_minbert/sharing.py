@@ -11,6 +11,7 @@ import json
 import os
 import re
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -126,38 +127,50 @@ def read_modules(checkpoint: str | os.PathLike[str], kwargs: Fields) -> Fields |
         return None
     missing: list[str] = []
     fields: Fields = {}
-    kinds, pools_prompt = [], True
-    for module in modules:
-        package, _, kind = str(module.get("type")).rpartition(".")
-        folder = f"{module['path']}/" if module.get("path") else ""
-        kinds.append(kind)
-        if not package.startswith("sentence_transformers."):
-            missing.append(f"the module {kind}")
-        elif kind == "Transformer":
-            settings = read(f"{folder}{TRANSFORMER_SETTINGS}")
-            fields["max_length"] = settings.get("max_seq_length")
-            missing += _list_unusual(settings)
-        elif kind == "Pooling":
-            settings = read(f"{folder}config.json")
-            old = POOLINGS | OTHER_POOLINGS
-            modes = settings.get("pooling_mode") or [x for x in old if settings.get(old[x])]
-            modes = [modes] if isinstance(modes, str) else modes or ["mean"]
-            pools_prompt = settings.get("include_prompt", True) is True
-            if len(modes) == 1 and modes[0] in POOLINGS:
-                fields["pooling"] = modes[0]
-            else:
-                missing.append(f"the pooling {' + '.join(modes)}")
-        elif kind == "Normalize":
-            settings = read(f"{folder}config.json")
-            if settings.get("module_input_name") == "token_embeddings":
-                missing.append("the normalization of tokens")
-            else:
-                fields["normalize"] = True
-        elif kind != "Dropout":  # which has no effect outside of training
-            missing.append(f"the module {kind}")
+    kinds = [_read_module(module, read, fields, missing) for module in modules]
     if not missing and "Pooling" not in kinds:
         missing.append("vectors without a pooling")
-    settings = read(SETTINGS)
+    _read_settings(read(SETTINGS), fields, missing)
+    fields["missing"] = missing or None
+    return asdict(parse_embedding(fields))
+
+
+def _read_module(
+    module: Fields, read: Callable[..., Any], fields: Fields, missing: list[str]
+) -> str:
+    """Add what a module does to the fields, or to what is missing; returns its kind."""
+    package, _, kind = str(module.get("type")).rpartition(".")
+    folder = f"{module['path']}/" if module.get("path") else ""
+    if not package.startswith("sentence_transformers."):
+        missing.append(f"the module {kind}")
+    elif kind == "Transformer":
+        settings = read(f"{folder}{TRANSFORMER_SETTINGS}")
+        fields["max_length"] = settings.get("max_seq_length")
+        missing += _list_unusual(settings)
+    elif kind == "Pooling":
+        settings = read(f"{folder}config.json")
+        old = POOLINGS | OTHER_POOLINGS
+        modes = settings.get("pooling_mode") or [x for x in old if settings.get(old[x])]
+        modes = [modes] if isinstance(modes, str) else modes or ["mean"]
+        fields["include_prompt"] = settings.get("include_prompt", True) is True
+        if len(modes) == 1 and modes[0] in POOLINGS:
+            fields["pooling"] = modes[0]
+        else:
+            missing.append(f"the pooling {' + '.join(modes)}")
+    elif kind == "Normalize":
+        settings = read(f"{folder}config.json")
+        if settings.get("module_input_name") == "token_embeddings":
+            missing.append("the normalization of tokens")
+        else:
+            fields["normalize"] = True
+    elif kind != "Dropout":  # which has no effect outside of training
+        missing.append(f"the module {kind}")
+    return kind
+
+
+def _read_settings(settings: Fields, fields: Fields, missing: list[str]) -> None:
+    """Add what concerns a folder as a whole."""
+    pools_prompt = fields.pop("include_prompt", True)
     name = settings.get("similarity_fn_name") or "cosine"
     if name in get_args(Similarity):
         fields["similarity"] = name
@@ -176,8 +189,7 @@ def read_modules(checkpoint: str | os.PathLike[str], kwargs: Fields) -> Fields |
         missing.append(f"the prompt {default!r}, which is not among its prompts")
         default = None
     fields |= {"prompts": prompts or None, "default_prompt_name": default}
-    fields |= {"truncate_dim": settings.get("truncate_dim"), "missing": missing or None}
-    return asdict(parse_embedding(fields))
+    fields["truncate_dim"] = settings.get("truncate_dim")
 
 
 def _read_json(

@@ -162,11 +162,7 @@ def list_rows(given: Any, where: str, tasks: Sequence[Any] = ()) -> Any:
     """
     if isinstance(given, str):
         return given
-    names = list(given) if isinstance(given, Mapping) else None
-    for attribute in ("column_names", "columns"):  # of datasets and Arrow, and of frames
-        listed = getattr(given, attribute, None)
-        if names is None and listed is not None and hasattr(given, "__len__"):
-            names = None if callable(listed) else list(listed)
+    names = _list_columns(given)
     if names is None:
         return _to_list(given)
     texts, choices = _choose_columns(names, where, tasks)
@@ -185,6 +181,17 @@ def list_rows(given: Any, where: str, tasks: Sequence[Any] = ()) -> Any:
     elif choices:
         parts.append(columns[choices[0]])
     return list(parts[0]) if len(parts) == 1 else list(zip(*parts, strict=True))
+
+
+def _list_columns(given: Any) -> list[str] | None:
+    """Return the names of the columns of a container; None if it has none."""
+    if isinstance(given, Mapping):
+        return list(given)
+    for attribute in ("column_names", "columns"):  # of datasets and Arrow, and of frames
+        names = getattr(given, attribute, None)
+        if names is not None and not callable(names) and hasattr(given, "__len__"):
+            return list(names)
+    return None
 
 
 def _to_list(given: Any) -> Any:
