@@ -102,6 +102,19 @@ class _Plan(NamedTuple):
     rescale: bool = False  # whether what is kept is scaled to length 1
 
 
+def _truncate(plan: _Plan, truncation: str) -> _Plan:
+    """Return a plan with another treatment of long sentences."""
+    if truncation not in (*HEAD_SHARES, WINDOWS):
+        raise ValueError(
+            f"truncation={truncation!r} must be one of {', '.join(HEAD_SHARES)}, {WINDOWS}"
+        )
+    windows = None
+    if truncation == WINDOWS:
+        cut = DocumentWindows(plan.max_length, default_overlap(plan.max_length), None)
+        windows = WindowPlan(cut, plan.pooling, plan.num_layers)
+    return plan._replace(truncation=truncation, windows=windows)
+
+
 class MinBertEmbeddingMixin(MinBertTokenizing):
     """Mixin of models that embed sentences: their vectors, and how these are compared."""
 
@@ -251,16 +264,8 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
             raise ValueError(f"pooling={pooling!r} must be one of cls, pooler, mean, max")
         if plan.pooling == "pooler" and self.base_model.pooler is None:
             raise ValueError("pooling='pooler', but this model was made without a pooler")
-        if truncation not in (None, *HEAD_SHARES, WINDOWS):
-            raise ValueError(
-                f"truncation={truncation!r} must be one of {', '.join(HEAD_SHARES)}, {WINDOWS}"
-            )
         if truncation is not None:
-            windows = None
-            if truncation == WINDOWS:
-                cut = DocumentWindows(plan.max_length, default_overlap(plan.max_length), None)
-                windows = WindowPlan(cut, plan.pooling, plan.num_layers)
-            plan = plan._replace(truncation=truncation, windows=windows)
+            plan = _truncate(plan, truncation)
         prompt, name = options.get("prompt"), options.get("prompt_name")
         if prompt is None and (name is not None or task is None):
             prompt = own.find_prompt(own.default_prompt_name if name is None else name)
