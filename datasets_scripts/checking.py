@@ -67,7 +67,7 @@ def option(
     )
 
 
-def keys_with(kind: type, name: str, value: Any = True) -> tuple[str, ...]:
+def keys_with(kind: type, name: str, value: object = True) -> tuple[str, ...]:
     """Return the keys of a dataclass whose metadata has a value."""
     return tuple(entry.name for entry in fields(kind) if entry.metadata.get(name) == value)
 

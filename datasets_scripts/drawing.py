@@ -133,7 +133,7 @@ def _read(rows: datasets.Dataset, columns: Sequence[str]) -> Iterator[tuple[Any,
         yield from zip(*batch.values(), strict=True)
 
 
-def _join(value: Any) -> str:
+def _join(value: object) -> str:
     return " ".join(value) if isinstance(value, list) else str(value)
 
 

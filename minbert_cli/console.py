@@ -19,7 +19,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from trainers.problems.base import Problem
+from trainers.problems.base import AnyProblem
 from trainers.reports.texts import count, format_time
 from trainers.training.multitask import MultiTaskTrainer
 
@@ -101,7 +101,7 @@ class RunProgress(TrainerCallback):
         problems: The problem of every task, whose headline metrics are shown.
     """
 
-    def __init__(self, epochs: float, problems: Mapping[str, Problem[Any]]) -> None:
+    def __init__(self, epochs: float, problems: Mapping[str, AnyProblem]) -> None:
         self._epochs, self._problems = epochs, problems
         self._bar: Any = None
         self._began = self._mark = 0.0  # seconds, of training and of the last step

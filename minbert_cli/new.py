@@ -64,7 +64,7 @@ def write_recipe(
         file.write("\n".join(lines) + "\n")
 
 
-def format_value(value: Any) -> str:
+def format_value(value: object) -> str:
     """Write a value as YAML, in one line."""
     if isinstance(value, list):
         return f"[{', '.join(map(format_value, value))}]"

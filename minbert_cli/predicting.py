@@ -252,7 +252,7 @@ def split_tags(rows: Iterable[Row]) -> Iterator[Row]:
             yield row
 
 
-def to_cell(value: Any, form: str) -> str:
+def to_cell(value: object, form: str) -> str:
     """Format a value as a cell; characters that would end it become spaces.
 
     CSV encloses line breaks and tabs in quotes. Format characters, such as those that join letters

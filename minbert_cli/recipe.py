@@ -420,7 +420,7 @@ def _list_types(kind: Any) -> tuple[Any, ...]:
     return tuple(get_origin(member) or member for member in list_members(kind))
 
 
-def _read_text(value: Any, kind: Any) -> Any:
+def _read_text(value: object, kind: Any) -> Any:
     """Read a text in the place of a number or a boolean, and a number in that of a text.
 
     What cannot be read stays as it is, and is refused later.

@@ -70,7 +70,7 @@ class Lesson:
     config: MinBertConfig  # of the teacher
 
 
-def parse_teachers(where: str, value: Any) -> tuple[Teacher, ...]:
+def parse_teachers(where: str, value: object) -> tuple[Teacher, ...]:
     """Read the value of the key ``teacher``; None and an empty list are no teachers."""
     entries = value if isinstance(value, list) else [] if value is None else [value]
     if isinstance(value, str) and not Path(value).exists():

@@ -11,7 +11,7 @@ from trainers.data.dataset import Rows
 from trainers.data.given_rows import read_rows
 from trainers.data.masking import Masking
 from trainers.problems import PROBLEMS, make_problems
-from trainers.problems.base import Problem
+from trainers.problems.base import AnyProblem
 
 # Of a batch, whose order of rows is kept in memory.
 MAX_ROWS = 100_000
@@ -162,7 +162,7 @@ class Task:
         kind = PROBLEMS[self.problem_type]
         return read_rows(f"the {title} set of task {self.name!r}", rows, kind.label_type)
 
-    def make_problem(self, spec: MinBertTask | None = None) -> Problem[Any]:
+    def make_problem(self, spec: MinBertTask | None = None) -> AnyProblem:
         """Create the problem: metrics and everything else that depends on the type.
 
         Args:

@@ -41,7 +41,7 @@ SOURCE_KEYS = {
 }
 
 
-def to_language(value: Any) -> str:
+def to_language(value: object) -> str:
     """Check the code of a language; the splitter silently treats unknown ones as English."""
     text = to_text(value)
     if text.partition("-")[0] not in LANGUAGES.split(", "):

@@ -13,7 +13,7 @@ from minbert_cli.recipe import parse_recipe
 from minbert_cli.run_folder import FREE_SETTINGS, read_settings
 from trainers import UsageError
 from trainers.problems import read_problems
-from trainers.problems.base import Problem
+from trainers.problems.base import AnyProblem
 from trainers.problems.metrics import aggregates
 from trainers.reports.results import read_metrics
 from trainers.reports.texts import markdown_table
@@ -50,7 +50,7 @@ class PairedDifference:
 class ScoredRows:
     """Predictions of a run for the rows of a task."""
 
-    problem: Problem[Any]
+    problem: AnyProblem
     ids: list[str]  # (N,)
     values: NDArray[Any]  # the values to resample, (N, ...); see ``Problem.sample``
     labels: NDArray[Any]  # (N, ...)
@@ -209,7 +209,7 @@ def _judge(
     return PairedDifference(task, metric, rows, first, second, low, high, float(p_value))
 
 
-def show(value: Any) -> str:
+def show(value: object) -> str:
     """Show a setting."""
     return "not set" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 

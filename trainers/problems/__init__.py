@@ -9,9 +9,8 @@ from modeling_minbert.tasks import parse_fields
 
 from .base import AnyProblem
 from .classes import Classification, MultiLabelClassification, MultipleChoice, Ordinal, Paraphrase
-from .contrastive import Contrastive
 from .questions import QuestionAnswering
-from .scores import Regression, Similarity
+from .scores import Contrastive, Regression, Similarity
 from .tags import TokenClassification
 from .text import MaskedLM, NextSentence, Pretraining
 

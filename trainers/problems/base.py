@@ -474,7 +474,7 @@ class LabelledProblem(Problem[Predicted]):
         ]
         return {"label": given, **columns}
 
-    def format_exactly(self, value: Any) -> str:
+    def format_exactly(self, value: object) -> str:
         """Format a label or a prediction for a table."""
         return self.format_label(value)
 
@@ -488,7 +488,7 @@ class LabelledProblem(Problem[Predicted]):
         """Return row and size of the worst errors, the worst first."""
 
     @abstractmethod
-    def format_label(self, value: Any) -> str:
+    def format_label(self, value: object) -> str:
         """Format a label or a prediction for a report."""
 
     def list_errors(self, evaluated: Evaluated[Predicted]) -> list[Block]:

@@ -522,7 +522,7 @@ class MultiLabelClassification(ThresholdProblem, LabelledProblem):
         order = wrong[np.argsort(given[wrong], kind="stable")[:most]]
         return [(int(row), float(predicted[row].prod())) for row in order]
 
-    def format_label(self, value: Any) -> str:
+    def format_label(self, value: object) -> str:
         given = np.flatnonzero(np.asarray(value) == 1).tolist()
         return ", ".join(map(self.name_of, given)) or "none"
 

@@ -85,7 +85,7 @@ def quadratic_weighted_kappa(predictions: Array, labels: Array) -> float:
     return float(1 - ((predictions - labels) ** 2).mean() / expected) if expected > 0 else 0.0
 
 
-def f1_of_counts(hits: Any, predicted: Any, given: Any) -> NDArray[np.float64]:
+def f1_of_counts(hits: Any, predicted: Any, given: object) -> NDArray[np.float64]:
     """Compute F1 of counts of any shape; 0 where there is neither a label nor a prediction."""
     count = np.asarray(predicted + given, dtype=np.float64)
     return np.divide(2.0 * hits, count, out=np.zeros_like(count), where=count > 0)

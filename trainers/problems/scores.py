@@ -1,18 +1,29 @@
-"""Tasks whose labels are numbers: a similarity of each pair, or one or several numbers of a row."""
+"""Tasks about numbers and vectors: similarity, one or several numbers of a row, contrastive."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from modeling_minbert.pooled_types import RegressionTask, SimilarityTask
+from modeling_minbert.pooled_types import ContrastiveTask, RegressionTask, SimilarityTask
 from trainers.data.dataset import Rows
+from trainers.data.rows import FlatRows, TextSource
 
 from .analysis import draw_scatter
-from .base import Decode, Evaluated, LabelledProblem, Predicted, warn_undefined
+from .base import (
+    Decode,
+    Evaluated,
+    LabelledProblem,
+    Predicted,
+    Problem,
+    find_output,
+    warn_undefined,
+)
 from .blocks import Block
 from .metrics import (
     PEARSON,
@@ -20,6 +31,8 @@ from .metrics import (
     Array,
     Metric,
     Score,
+    binomial_error,
+    embedding_metrics,
     mean_absolute_error,
     pearson,
     r2,
@@ -256,3 +269,43 @@ class Regression(LabelledProblem):
 
 def _format_number(value: float) -> str:
     return f"{value:,.6g}"
+
+
+class Contrastive(Problem[Array]):
+    """Vectors of length 1 for the S sentences of each row, (N, S, D)."""
+
+    problem_type = "contrastive"
+    metrics = (
+        Metric("accuracy", needs_pairs=True),
+        Metric("mrr", needs_pairs=True),
+        Metric("alignment", lower_is_better=True, needs_pairs=True),
+        Metric("uniformity", lower_is_better=True),
+    )
+    spec: ContrastiveTask | None
+    teaching = "vectors"
+    hub_task = pipeline_tag = "sentence-similarity"
+
+    def check(self, where: str, rows: Rows) -> None:
+        if isinstance(rows, TextSource) or not FlatRows(rows).is_separate:
+            raise ValueError(
+                f"{where} is of a contrastive task: input_ids and token_type_ids must have a list "
+                "for every sentence of a row"
+            )
+        if self.is_labelled(rows):
+            raise ValueError(
+                f"{where} has labels, but contrastive tasks are trained without; remove the column"
+            )
+
+    def is_defined(self, metric: Metric) -> bool:
+        return not metric.needs_pairs or self.spec is None or self.spec.num_sentences != 1
+
+    def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
+        vectors = find_output(outputs, "logits").detach()
+        return vectors, torch.zeros(len(vectors), device=vectors.device)
+
+    def compute_metrics(self, outputs: Array) -> dict[str, float]:
+        return embedding_metrics(outputs)
+
+    def standard_error(self, outputs: Array, metrics: Mapping[str, float]) -> float | None:
+        name = self.headline[0]
+        return binomial_error(metrics[name], len(outputs)) if name in metrics else None

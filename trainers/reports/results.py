@@ -76,7 +76,7 @@ class Choice(NamedTuple):
     """A key of a recipe that a run has chosen."""
 
     key: str  # with dots, as for a flag
-    value: Any
+    value: object
     reason: str
 
 
@@ -127,7 +127,7 @@ class RunFacts:
         return lines
 
 
-def _show(value: Any) -> str:
+def _show(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

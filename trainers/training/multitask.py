@@ -231,7 +231,7 @@ class MultiTaskTrainer(Trainer):
             method.finish()
         return output
 
-    def hyperparameter_search(self, *_: Any, **__: Any) -> Any:
+    def hyperparameter_search(self, *_: object, **__: object) -> Any:
         """Refuse to search.
 
         Raises:
@@ -486,7 +486,7 @@ class MultiTaskTrainer(Trainer):
         }
         return {f"{prefix}{name}": value for name, value in aggregates(headlines).items()}
 
-    def _is_by_task(self, given: Any) -> bool:
+    def _is_by_task(self, given: object) -> bool:
         return isinstance(given, Mapping) and set(given) <= set(self.tasks)
 
     def _read_rows(self, name: str, title: str, given: Any) -> dict[str, Rows]:
