@@ -276,14 +276,10 @@ def describe_pretrained(
         return Pretrained(config.embedding.pooling)
     if tasks:  # the pooler of other tasks has stayed as it was
         return Pretrained(None, any(task.uses_pooler for task in tasks))
-    return Pretrained(None, _has_pooler(path, revision))
-
-
-def _has_pooler(path: str, revision: str | None) -> bool:
     where = f"model_name_or_path={path!r} cannot be loaded"
     with named_errors(where, "give another checkpoint", CHECKPOINT_ERRORS):
         names = list_weights(path, revision)
-    return any(name.endswith("pooler.dense.weight") for name in names)
+    return Pretrained(None, any(name.endswith("pooler.dense.weight") for name in names))
 
 
 def list_weights(path: str, revision: str | None = None) -> list[str]:

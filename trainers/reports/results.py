@@ -104,7 +104,10 @@ class RunFacts:
         """Show what the run has chosen, as a table with the reasons."""
         if not self.choices:
             return ""
-        rows = [(key, _show(value), reason) for key, value, reason in self.choices]
+        rows = [
+            (key, f"{value:g}" if isinstance(value, float) else str(value), reason)
+            for key, value, reason in self.choices
+        ]
         first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
         lines = [f"{key:<{first}}  {value:<{second}}  {reason}" for key, value, reason in rows]
         return "\n".join(["defaults of this run (a recipe key or a flag overrides each):", *lines])
@@ -125,10 +128,6 @@ class RunFacts:
                         "texts of a training row."
                     )
         return lines
-
-
-def _show(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def evaluate_run(
