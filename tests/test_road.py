@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -142,3 +143,14 @@ def draw_layers():
 def test_the_picture_of_the_layers_is_drawn_from_the_imports():
     picture = draw_layers()
     assert picture in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), picture
+
+
+def test_every_name_of_the_walks_exists():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    walks = text.partition("## Five walks")[2].partition("## ")[0]
+    names = re.findall(r"`([\w/]+\.py):(\w+)`", walks)
+
+    assert len(names) > 20
+    for file, name in names:
+        code = (ROOT / file).read_text(encoding="utf-8")
+        assert re.search(rf"^ *(def|class) {name}\b|^{name} = ", code, re.MULTILINE), (file, name)
