@@ -347,7 +347,7 @@ def test_the_length_of_rows_from_the_loaders_is_kept(tmp_path, tokenizer, max_le
 def test_rows_of_every_type_note_their_length(tmp_path, tokenizer, kind):
     rows = load_task(TaskData.from_recipe("x", write_example(kind, tmp_path)))
     facts = {**rows.head_facts(), "max_length": 24}
-    config = MinBertConfig(tasks={"x": TYPES[kind].complete({"problem_type": kind}, facts)})
+    config = MinBertConfig(tasks={"x": TYPES[kind].complete({}, facts)})
 
     encoded = rows.encode(tokenizer, **config.task("x").encoding_options(24))
 
