@@ -121,17 +121,23 @@ class RunProgress(TrainerCallback):
             first = state.global_step if title == "training" else 0
             self._bar = tqdm(desc=title, total=total, initial=first, **options)
 
-    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: Any
+    ) -> None:
         self._began = self._mark = time.monotonic()
         self._first_step, self._is_trained = state.global_step, False
         self._open("training", args, state, state.max_steps)
 
-    def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: Any
+    ) -> None:
         self._mark = time.monotonic()
         if self._bar is not None:
             self._bar.update(state.global_step - self._bar.n)
 
-    def on_log(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: Any
+    ) -> None:
         logs = kwargs.get("logs") or {}
         if "loss" not in logs or not state.is_world_process_zero:
             return
@@ -146,7 +152,9 @@ class RunProgress(TrainerCallback):
         rate = f"lr {logs['learning_rate']:.1e}  " if "learning_rate" in logs else ""
         self._print(f"step {step:,}/{steps:,}  loss {shown}  {rate}{format_time(left)} left")
 
-    def on_evaluate(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: Any
+    ) -> None:
         """Print the headline metric of each task, and what says which evaluation is best."""
         if not state.is_world_process_zero:
             return
@@ -172,7 +180,9 @@ class RunProgress(TrainerCallback):
         epoch = "/".join(f"{number:.2f}".rstrip("0").rstrip(".") for number in epochs)
         self._print(f"epoch {epoch}  {values}{mark}  {format_time(seconds)}")
 
-    def on_train_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: Any
+    ) -> None:
         self.close()
         self._is_trained = True
         if state.is_world_process_zero and state.global_step > self._first_step:
@@ -183,7 +193,7 @@ class RunProgress(TrainerCallback):
             self._print(line)
 
     def on_prediction_step(
-        self, args: Any, state: TrainerState, control: Any, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: Any
     ) -> None:
         if self._is_trained:  # evaluations before are part of the bar of the training
             if self._bar is None:
@@ -191,7 +201,9 @@ class RunProgress(TrainerCallback):
             if self._bar is not None:
                 self._bar.update()
 
-    def on_predict(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:  # type: ignore[override]
+    def on_predict(  # type: ignore[override]
+        self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: Any
+    ) -> None:
         if self._is_trained:
             self.close()
 

@@ -195,12 +195,12 @@ class MethodCallback(TrainerCallback):
     def __init__(self, methods: Sequence[Method]) -> None:
         self.methods = methods
 
-    def on_step_begin(self, args: Any, state: TrainerState, *_: object, **__: object) -> None:
+    def on_step_begin(self, args: object, state: TrainerState, *_: object, **__: object) -> None:
         """Call the hooks before a step."""
         for method in self.methods:
             method.before_step(state)
 
-    def on_step_end(self, args: Any, state: TrainerState, *_: object, **__: object) -> None:
+    def on_step_end(self, args: object, state: TrainerState, *_: object, **__: object) -> None:
         """Call the hooks after a step."""
         for method in self.methods:
             method.after_step(state)

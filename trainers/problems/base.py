@@ -15,6 +15,7 @@ from torch import Tensor
 
 from modeling_minbert import TASKS, MinBertTask, unknown
 from modeling_minbert.pooled import PooledTask
+from trainers.data.collate import Batch
 from trainers.data.dataset import Rows, spread
 from trainers.data.given_rows import LabelType
 from trainers.data.masking import IGNORED_LABEL
@@ -173,12 +174,12 @@ class Problem(ABC, Generic[Outputs]):
         """Return whether a metric is defined for the rows of this task."""
         return True
 
-    def has_loss(self, inputs: Mapping[str, Any]) -> bool:
+    def has_loss(self, inputs: Batch) -> bool:
         """Return whether the model can compute a loss of a batch."""
         return self.kind.is_unlabelled or "labels" in inputs
 
     @abstractmethod
-    def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
+    def gather(self, inputs: Batch, outputs: Any) -> tuple[Tensor, Tensor | None]:
         """Select what the Trainer gathers of a batch of B rows, padded or packed.
 
         Returns:
@@ -190,7 +191,7 @@ class Problem(ABC, Generic[Outputs]):
         return find_output(outputs, "logits")
 
     def collect(
-        self, values: Array, rows: Any, labels: Any = None, decode: Decode | None = None
+        self, values: Array, rows: Any, labels: object = None, decode: Decode | None = None
     ) -> Outputs:
         """Turn the gathered values of a split into its outputs.
 
@@ -382,7 +383,7 @@ class LabelledProblem(Problem[Predicted]):
                 f"are {low:g} to {high:g}, and -100 for none"
             )
 
-    def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
+    def gather(self, inputs: Batch, outputs: Any) -> tuple[Tensor, Tensor | None]:
         return find_output(outputs, "logits").detach(), inputs.get("labels")
 
     @abstractmethod
@@ -390,7 +391,7 @@ class LabelledProblem(Problem[Predicted]):
         """Turn logits (N, K) into predictions (N,) for a model that cannot decode them."""
 
     def collect(
-        self, values: Array, rows: Any, labels: Any = None, decode: Decode | None = None
+        self, values: Array, rows: Any, labels: object = None, decode: Decode | None = None
     ) -> Predicted:
         if labels is None and self.is_labelled(rows):
             labels = rows["labels"]

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from modeling_minbert.questions import QuestionAnsweringTask, keep_scores, rank_answers
 from modeling_minbert.texts import Encoded, QuestionWindow
+from trainers.data.collate import Batch
 from trainers.data.dataset import spread_numbers
 from trainers.files import write_text
 
@@ -208,7 +209,7 @@ class QuestionAnswering(Problem[Answered]):
         chosen = spread_numbers(count, max(1, most * count // len(rows)))
         return rows.select(np.flatnonzero(np.isin(question_of, chosen)))
 
-    def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
+    def gather(self, inputs: Batch, outputs: Any) -> tuple[Tensor, Tensor | None]:
         scores = keep_scores(dict(inputs), outputs["start_logits"], outputs["end_logits"])
         return scores, inputs.get("labels")
 
@@ -216,7 +217,7 @@ class QuestionAnswering(Problem[Answered]):
         return torch.stack([outputs["start_logits"], outputs["end_logits"]], dim=-1)
 
     def collect(
-        self, values: Array, rows: Any, labels: Any = None, decode: Decode | None = None
+        self, values: Array, rows: Any, labels: object = None, decode: Decode | None = None
     ) -> Answered:
         columns = {name: rows[name][:] for name in WINDOW_COLUMNS}
         answers = find_answers(columns, np.asarray(values), self.spec or QuestionAnsweringTask())

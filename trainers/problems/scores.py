@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from modeling_minbert.pooled_types import ContrastiveTask, RegressionTask, SimilarityTask
+from trainers.data.collate import Batch
 from trainers.data.dataset import Rows
 from trainers.data.rows import FlatRows, TextSource
 
@@ -189,7 +190,7 @@ class Regression(LabelledProblem):
         return logits[:, 0] if logits.shape[1:] == (1,) else logits
 
     def collect(
-        self, values: Array, rows: Any, labels: Any = None, decode: Decode | None = None
+        self, values: Array, rows: Any, labels: object = None, decode: Decode | None = None
     ) -> Predicted:
         found = super().collect(values, rows, labels, decode)
         is_column = found.labels is not None and found.labels.shape[1:] == (1,)
@@ -299,7 +300,7 @@ class Contrastive(Problem[Array]):
     def is_defined(self, metric: Metric) -> bool:
         return not metric.needs_pairs or self.spec is None or self.spec.num_sentences != 1
 
-    def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
+    def gather(self, inputs: Batch, outputs: Any) -> tuple[Tensor, Tensor | None]:
         vectors = find_output(outputs, "logits").detach()
         return vectors, torch.zeros(len(vectors), device=vectors.device)
 

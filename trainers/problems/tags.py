@@ -5,7 +5,7 @@ unlike in seqeval's strict mode. Tags that do not mark spans, such as parts of s
 entities of one word each, all but ``O``, as with ``conlleval -r``.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from scipy.special import softmax
 from torch import Tensor
 
 from modeling_minbert.tokens import TokenClassificationTask, are_spans, mark_entities
+from trainers.data.collate import Batch
 from trainers.data.dataset import Rows
 from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import TextSource, has_token_labels
@@ -104,10 +105,10 @@ class TokenClassification(Calibrated, Problem[Tagged]):
                 "every token, -100 for those without one"
             )
 
-    def has_loss(self, inputs: Mapping[str, Any]) -> bool:
+    def has_loss(self, inputs: Batch) -> bool:
         return not bool((inputs["labels"] == UNKNOWN_LABEL).any())
 
-    def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
+    def gather(self, inputs: Batch, outputs: Any) -> tuple[Tensor, Tensor | None]:
         """Select predicted and right tags of the words of each row, (B, words), filled with -100.
 
         The Trainer gathers one number per word, which is much smaller than logits; for a
@@ -126,7 +127,7 @@ class TokenClassification(Calibrated, Problem[Tagged]):
         return tags, right
 
     def collect(
-        self, values: Array, rows: Any, labels: Any = None, decode: Decode | None = None
+        self, values: Array, rows: Any, labels: object = None, decode: Decode | None = None
     ) -> Tagged:
         """Join the tags (R, words) of windows of sentences, filled with -100."""
         labels = [row[row != IGNORED_LABEL] for row in map(np.asarray, rows["labels"])]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from trainers.data.collate import Batch
 from trainers.data.dataset import Rows
 from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import FlatRows, TextSource
@@ -49,7 +50,7 @@ class TextProblem(Problem[Array]):
         if FlatRows(rows).is_separate:
             raise ValueError(f"{where} cannot be masked: masks need rows of one sequence each")
 
-    def gather(self, inputs: Mapping[str, Any], outputs: Any) -> tuple[Tensor, Tensor | None]:
+    def gather(self, inputs: Batch, outputs: Any) -> tuple[Tensor, Tensor | None]:
         """Sum up likelihoods and counts of each row, (B, 5), with zeros for what is not predicted.
 
         The labels have no meaning, but without any the Trainer computes no metrics.

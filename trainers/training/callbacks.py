@@ -14,6 +14,7 @@ from transformers import (
 )
 from transformers.trainer_utils import get_last_checkpoint
 
+from trainers.data.collate import Batch
 from trainers.methods.base import ComputeLoss, Method, StepLoss
 
 
@@ -64,7 +65,7 @@ class DivergenceCheck(Method):
         # by the name of a value: the first step at which it was not finite, 0 for none
         self.notes: dict[str, Tensor] = {}
 
-    def loss(self, compute: ComputeLoss, task: str, inputs: dict[str, Any]) -> StepLoss:
+    def loss(self, compute: ComputeLoss, task: str, inputs: Batch) -> StepLoss:
         del inputs
         step = compute()
         self.step_tasks.append(task)

@@ -44,7 +44,7 @@ def told_to_bars(handler: CallbackHandler) -> Iterator[None]:
         yield
         return
 
-    def tell(event: str, args: Any, state: Any, control: Any, metrics: Any) -> Any:
+    def tell(event: str, args: object, state: object, control: object, metrics: object) -> object:
         for callback in handler.callbacks:
             if isinstance(callback, ProgressCallback):
                 getattr(callback, event)(args, state, control, metrics=metrics)
