@@ -220,7 +220,7 @@ def test_the_divergence_is_in_standard_deviations():
 
 def test_a_recipe_cannot_set_what_the_rows_tell():
     with pytest.raises(ValueError, match="mean follows from the data; leave it out"):
-        make_model().config.task("size").complete({"mean": [0]}, {"num_texts": 1})
+        make_model().config.task("size").complete({"mean": [0]}, {"num_texts": 1, "max_length": 8})
 
 
 @needs_onnx

@@ -80,9 +80,9 @@ def test_a_cosine_head_in_bfloat16_compares_in_float32(tiny_sizes):
     config = MinBertConfig(**tiny_sizes, tasks={"near": fields}, initializer_range=0.2)
     model = MinBertForMultiTask(config).eval().bfloat16()
     ids = torch.randint(5, tiny_sizes["vocab_size"], (64, 2, 6))
-    pooled = model.bert(ids.flatten(0, 1)).last_hidden_state.mean(dim=1).unflatten(0, (64, 2))
 
     with torch.no_grad():
+        pooled = model.bert(ids.flatten(0, 1)).last_hidden_state.mean(dim=1).unflatten(0, (64, 2))
         cosines = model(ids, task="near").logits.squeeze(-1)
 
     expected = torch.cosine_similarity(*pooled.double().unbind(dim=1), dim=-1)

@@ -64,4 +64,4 @@ def test_modules_stay_below_their_folder(checkpoint, tmp_path, path):
     module = {"type": "sentence_transformers.models.Pooling", "path": path}
     message = load_with(checkpoint, tmp_path / "copy", "modules.json", json.dumps([module]))
 
-    assert message is None if path is None else "the path of a folder below it" in message
+    assert message is None if path is None else "whose path is a folder below it" in message

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.trainers.test_mixed import MIXED, WEIGHTS, run, weights
-from tests.trainers.tiny import SIZES, make_model
+from tests.trainers.test_mixed import MIXED, WEIGHTS, run
+from tests.trainers.tiny import SIZES, make_model, weights
 from trainers import GradientSurgery, list_batches
 from trainers.methods.gradient_surgery import GradientMerger
 

@@ -6,7 +6,9 @@ import logging
 import os
 from pathlib import Path
 
+import torch
 from transformers.trainer_callback import TrainerState
+from transformers.trainer_pt_utils import safe_globals
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from trainers.files import read_object, write_text
@@ -70,6 +72,8 @@ def checkpoint_problem(folder: Path, world_size: int) -> str | None:
             return "trainer_state.json cannot be read (its values have other types)"
         sums = read_object(folder / CHECKSUMS) if (folder / CHECKSUMS).is_file() else {}
         damaged = [name for name, digest in sums.items() if _digest(folder / name) != digest]
+        if not damaged and (problem := _pickle_problem(folder)) is not None:
+            return problem
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
     except OSError as error:
@@ -85,6 +89,18 @@ def find_damaged(output_dir: str | os.PathLike[str], world_size: int) -> str | N
     for checksums in sorted(Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*/{CHECKSUMS}")):
         if (problem := checkpoint_problem(checksums.parent, world_size)) is not None:
             return f"{checksums.parent}: {problem}"
+    return None
+
+
+def _pickle_problem(folder: Path) -> str | None:
+    """Read the pickles without their tensors, as the Trainer will: without code."""
+    for path in sorted((*folder.glob("*.pt"), *folder.glob("*.pth"))):
+        try:
+            with safe_globals():
+                torch.load(path, map_location="meta", weights_only=True)
+        except Exception as error:
+            reason = str(error).strip().partition("\n")[0]
+            return f"{path.name} cannot be loaded ({reason or type(error).__name__})"
     return None
 
 
