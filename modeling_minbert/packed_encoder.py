@@ -1,10 +1,10 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """The path of packed sequences through the encoder, in training and inference.
 
-`MinBertPackedMixin` takes padding out and runs the layers on the tokens that are left. For inference
-on the CPU the layers may have another precision than the weights: these are converted and arranged
-once, and again when they have changed. Every call compares them with a copy, since torch does not
-count changes through `.data`.
+`MinBertPackedMixin` takes padding out and runs the layers on the tokens that are left. On the CPU,
+inference may have another precision than the weights: these are converted and arranged once, and
+again when they have changed. Every call compares them with a copy, since torch does not count
+changes through `.data`.
 
 Shapes: T tokens of all sequences, M tokens whose state is read, D hidden size.
 """
