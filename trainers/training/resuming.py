@@ -72,8 +72,6 @@ def checkpoint_problem(folder: Path, world_size: int) -> str | None:
             return "trainer_state.json cannot be read (its values have other types)"
         sums = read_object(folder / CHECKSUMS) if (folder / CHECKSUMS).is_file() else {}
         damaged = [name for name, digest in sums.items() if _digest(folder / name) != digest]
-        if not damaged and (problem := _pickle_problem(folder)) is not None:
-            return problem
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
     except OSError as error:
@@ -81,7 +79,9 @@ def checkpoint_problem(folder: Path, world_size: int) -> str | None:
     except (AttributeError, RecursionError, TypeError, ValueError) as error:
         name = CHECKSUMS if CHECKSUMS in str(error) else "trainer_state.json"
         return f"{name} cannot be read ({error})"
-    return f"{damaged[0]} is damaged: its checksum differs" if damaged else None
+    if damaged:
+        return f"{damaged[0]} is damaged: its checksum differs"
+    return _pickle_problem(folder)
 
 
 def find_damaged(output_dir: str | os.PathLike[str], world_size: int) -> str | None:
