@@ -22,25 +22,22 @@ from torch import Tensor
 from .contenders import WORKLOADS
 from .machine import Memory
 
-MODES = {"compile": "default", "graphs": "reduce-overhead"}
 PRECISIONS = ("float32", "bfloat16", "int8")
 AGAIN = "again"
 CHECK_SEED = 0
 
 
 class Name(NamedTuple):
-    """What the name of a contender says, such as ``minbert+compile bfloat16 again``.
+    """What the name of a contender says, such as ``minbert bfloat16 again``.
 
     Args:
         peer: Its key in the table of its workload.
         precision: One of ``PRECISIONS``.
-        mode: Mode of ``torch.compile``; None for eager.
         is_again: Whether it is measured a second time, for the noise.
     """
 
     peer: str
     precision: str
-    mode: str | None
     is_again: bool
 
     @classmethod
@@ -50,8 +47,7 @@ class Name(NamedTuple):
         is_again = words[-1] == AGAIN
         words = words[:-1] if is_again else words
         precision = words.pop() if words[-1] in PRECISIONS else "float32"
-        peer, _, mode = " ".join(words).partition("+")
-        return cls(peer, precision, MODES[mode] if mode else None, is_again)
+        return cls(" ".join(words), precision, is_again)
 
 
 @dataclass(frozen=True)

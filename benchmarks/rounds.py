@@ -46,8 +46,8 @@ class Settings:
         check_rows: Rows of each batch in the check.
         check_steps: Optimizer steps of the check.
         device: ``cpu``, with a process for each block, or ``cuda``, all in one process.
-        cycle: Training blocks are whole rounds of so many batches and all begin with the first, so
-            that what is compiled for their shapes fits; None for other batches in every round.
+        cycle: Training blocks are whole rounds of so many batches and all begin with the first;
+            None for other batches in every round.
         peer_python: Interpreter of the contenders of another environment.
     """
 
@@ -170,18 +170,15 @@ def run_in_child(settings: Settings) -> RunBlock:
 
 
 def run_here(do: str, job: Job, deadline: float) -> Record:
-    """Run a block in this process, where a GPU is warm and programs are compiled."""
+    """Run a block in this process, where a GPU is warm."""
     if time.monotonic() > deadline:
         raise TimeIsUpError
     before = Snapshot.take()
     outcome: Record
     try:
         outcome = prepare_contender(job) if do == "prepare" else run_block(job)
-    except Exception as error:  # an error (memory, compiler) voids only its block
+    except Exception as error:  # an error (as of memory) voids only its block
         outcome = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
-    if job.name.mode:
-        # programs of earlier blocks would count towards the limit of recompilations
-        torch._dynamo.reset()
     if job.device == "cuda":
         gc.collect()
         try:
@@ -338,7 +335,7 @@ class Campaign:
     def _job(self, race: Race, contender: str, units: int) -> Job:
         settings, workload = self.settings, WORKLOADS[race.workload]
         warmup = workload.warmup
-        if settings.cycle and workload.units is None:  # compile for all shapes
+        if settings.cycle and workload.units is None:  # meet all shapes
             warmup = max(warmup, 3 * settings.cycle)
         return Job(
             folder=settings.folder, workload=race.workload, size=race.size, contender=contender,

@@ -54,10 +54,6 @@ ENCODERS = (
 CLASSIFIERS = (
     "transformers", "transformers bfloat16", "minbert", "minbert bfloat16", "minbert int8",
 )  # fmt: skip
-SMALL = (
-    *HALF, "trainer+compile bfloat16", "minbert+compile bfloat16", "minbert+graphs bfloat16",
-)  # fmt: skip
-LARGE = (*HALF, "trainer+compile bfloat16", "minbert+compile bfloat16")
 # suite -> workload, size of the model, contenders; the first one is the baseline
 SUITES: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
     "training": (
@@ -97,12 +93,6 @@ SUITES: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
         ("mlm512_large", "base", HALF),
         ("encode", "minilm", ("sentence-transformers bfloat16", "minbert bfloat16")),
     ),
-    # compiling takes minutes
-    "compiled": (
-        ("sst", "base", SMALL),
-        ("quora", "base", LARGE),
-        ("mlm128_large", "base", LARGE),
-    ),
 }  # fmt: skip
 
 
@@ -112,7 +102,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    usual = [name for name in SUITES if name not in ("cuda", "compiled")]
+    usual = [name for name in SUITES if name != "cuda"]
     add("suites", nargs="*", help=f"some of {', '.join(SUITES)}; default: all but those of GPUs")
     add("--workloads", help="only these of the suites, with commas")
     add("--contenders", help="only these, with commas; the first is the baseline")
@@ -173,11 +163,9 @@ def plan(args: argparse.Namespace) -> tuple[list[Race], list[str]]:
             if parsed.peer not in contenders:
                 raise ValueError(
                     f"unknown contender {name!r} of {workload}; known: {', '.join(contenders)}, "
-                    "with +compile or +graphs, and a precision"
+                    "with a precision"
                 )
             reason = contenders[parsed.peer].reason_to_skip(args.peer_python)
-            if parsed.mode and args.device != "cuda":
-                reason = "is compiled on a GPU only"
             if reason:
                 skipped[f"{name} in {workload}: {reason}"] = None
             else:
@@ -206,7 +194,7 @@ def main(argv: Sequence[str] | None = None) -> Path:
     default = Path(tempfile.gettempdir()) / f"minbert-benchmarks-{os.getuid()}"
     folder = args.work_dir or default.with_name(default.name + ("-tiny" if args.tiny else ""))
     on_gpu = args.device == "cuda"
-    batches = 8 if args.tiny or on_gpu else 64  # few, so that all shapes are compiled
+    batches = 8 if args.tiny or on_gpu else 64  # few, so that all shapes are met in the warmup
     sources = Sources(
         args.data_dir, args.encoder, batches, 300 if args.tiny else 10_000, args.kilobytes
     )

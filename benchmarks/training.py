@@ -34,7 +34,7 @@ from transformers import (
 from transformers.utils.generic import ModelOutput
 
 from modeling_minbert import MinBertForMaskedLM, MinBertForMultiTask
-from trainers import FastTrainingArguments, FixedShapes, MultiTaskTrainer, Task, TaskCollator
+from trainers import FastTrainingArguments, MultiTaskTrainer, Task, TaskCollator
 from trainers.data.rows import Joined
 
 from .block import Job, Meter
@@ -187,8 +187,6 @@ def count_batch(inputs: Mapping[str, Any]) -> dict[str, int]:
             counts["sequences"] += value.shape[:-1].numel()
         elif name == "cu_seq_lens_q":
             sequences = len(value) - 1
-            if "num_rows" in flat:  # fillers follow the real rows
-                sequences = flat["num_rows"] * (sequences // len(flat["labels"]))
             counts["tokens"] += int(value[sequences])
             counts["sequences"] += sequences
         elif name == "labels" and value.dim() == 2:
@@ -443,8 +441,6 @@ def make_arguments(work: Work, kind: Any = TrainingArguments, **more: Any) -> An
         "save_strategy": "no",
         "disable_tqdm": True,
     }
-    if job.name.mode is not None:
-        options |= {"torch_compile": True, "torch_compile_mode": job.name.mode}
     return kind(**options | more)
 
 
@@ -511,7 +507,7 @@ class MinBertPeer(WithTrainer):
             model=self.model,
             args=make_arguments(work, FastTrainingArguments, remove_unused_columns=False),
             train_dataset=rows,
-            data_collator=MlmCollator(work, packed=packed),
+            data_collator=MlmCollator(packed=packed),
         )
 
     def parameters(self) -> dict[str, nn.Parameter]:
@@ -531,19 +527,10 @@ class MinBertPadded(MinBertPeer):
 
 
 class MlmCollator:
-    """minBERT's batches of the masks that all contenders share: padded, packed, or in few shapes.
+    """minBERT's batches of the masks that all contenders share, padded or packed."""
 
-    Args:
-        work: The work.
-        packed: Whether to pack; in few shapes if the model is compiled.
-    """
-
-    def __init__(self, work: Work, *, packed: bool) -> None:
-        shapes = None
-        if work.job.name.mode is not None and packed:
-            ((_, rows),) = work.data.items()
-            shapes = FixedShapes({TEXT: int(rows.lengths[rows.batches].sum(axis=(1, 2)).max())})
-        self.collator = TaskCollator(0, packed=packed, fixed_shapes=shapes)
+    def __init__(self, *, packed: bool) -> None:
+        self.collator = TaskCollator(0, packed=packed)
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Collate a batch: padded (B, L), or packed (1, T) with offsets."""
@@ -560,8 +547,8 @@ class MlmCollator:
             TEXT, len(rows), lengths, ids, segments, places.astype(np.int64), token_labels=labels
         )
         batch = self.collator(joined)
-        # a model of one task has no task names and no filler rows
-        return {name: values for name, values in batch.items() if name not in ("task", "num_rows")}
+        del batch["task"]  # a model of one task has no names
+        return batch
 
 
 def describe_head(task: Plan, dropout: float) -> dict[str, Any]:
@@ -671,14 +658,13 @@ class BarePeer:
         ]
         optimizer = torch.optim.AdamW(groups, lr=LEARNING_RATE, fused=True)
         schedule = get_linear_schedule_with_warmup(optimizer, 0, self.work.steps)
-        forward = torch.compile(model, mode=job.name.mode) if job.name.mode else model
         model.train()
         for batch in self.work.number_batches(self.rows.starts):
             inputs = to_device(self.collate(self.rows.__getitems__(batch)), job.device)
             probe.on_batch(inputs)
             half = job.name.precision == "bfloat16"
             with torch.autocast(job.device, torch.bfloat16, enabled=half):
-                loss = forward(**inputs).loss
+                loss = model(**inputs).loss
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), CLIP)
             probe.on_gradients()

@@ -14,8 +14,8 @@ from benchmarks.block import Job, find, output_file, run_block
 from benchmarks.contenders import WORKLOADS
 from benchmarks.report import summarize, write_report
 from benchmarks.rounds import Campaign, Log, Race, Settings, TimeIsUpError, run_here
-from benchmarks.training import MlmCollator, Work, make_dataset
-from benchmarks.workloads import CLS, MASK, SEP, TASKS, Rows, Sources, prepare
+from benchmarks.training import Work
+from benchmarks.workloads import CLS, MASK, SEP, Rows, Sources, prepare
 
 # warnings of transformers and sentence-transformers in their own trainers
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -200,11 +200,10 @@ def test_unknown_names_are_refused(argv, message):
 def test_contenders_that_cannot_run_are_left_out_with_the_reason(monkeypatch):
     monkeypatch.setattr("benchmarks.contenders.find_spec", lambda _: None)
 
-    races, skipped = run.plan(run.parse(["encode", "compiled"]))
+    races, skipped = run.plan(run.parse(["encode"]))
 
     assert "sentence-transformers in encode: sentence_transformers is not installed" in skipped
     assert "openvino int8 in encode_one: needs --peer_python" in skipped
-    assert "minbert+graphs bfloat16 in sst: is compiled on a GPU only" in skipped
     assert races[0].contenders[0] == "transformers"
 
 
@@ -282,20 +281,6 @@ def test_a_failed_block_makes_its_row_void(settings):
     rows = {row.contender: row for row in summarize(log, RACE, settings)}
     assert rows["minbert"].reason == "minbert: out of memory"
     assert rows["minbert again"].speed == (2, 2, 2)
-
-
-def test_packed_batches_with_fixed_shapes_keep_tokens_and_labels(folder):
-    work = Work(make_job(folder, "mlm128", "minbert+compile", device="cuda"))
-    rows = make_dataset(work.data["mlm128"], TASKS["mlm128"], columns=True)
-    batch = [rows[row] for row in range(5)]
-    plain = MlmCollator(Work(make_job(folder, "mlm128", "minbert")), packed=True)(batch)
-    fixed = MlmCollator(work, packed=True)(batch)
-    tokens = plain["input_ids"].shape[1]
-    assert fixed["input_ids"].shape[1] % 32 == 0
-    for name in ("input_ids", "token_type_ids", "position_ids", "labels"):
-        assert torch.equal(fixed[name][:, :tokens], plain[name])
-    assert (fixed["labels"][:, tokens:] == -100).all()
-    assert torch.equal(fixed["cu_seq_lens_q"][:6], plain["cu_seq_lens_q"])
 
 
 def run_tiny(suite, tmp_path, *flags):

@@ -72,7 +72,6 @@ def assert_matches(line, message):
         ({"load_best_model_at_end": True, "save_strategy": "no"}, "requires the save and eval"),
         ({"accelerator_config": "none.json"}, "accelerator_config='none.json': .*No such file"),
         ({"ddp_backend": "gloo"}, "ddp_backend='gloo': .*process group"),
-        ({"torch_compile_backend": "gcc"}, "torch_compile_backend='gcc'"),
         ({"max_tokens_per_batch": 10**30}, "a whole number from 1 to 100,000,000, or null"),
     ],
 )

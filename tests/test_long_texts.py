@@ -13,7 +13,7 @@ from modeling_minbert import MinBertForMultiTask, export_onnx
 from modeling_minbert.texts import DocumentWindows
 from tests.modeling_minbert.test_onnx import needs_onnx
 from tests.trainers import tiny
-from trainers import FixedShapes, TaskBatchSampler, TaskCollator, TaskDataset
+from trainers import TaskBatchSampler, TaskCollator, TaskDataset
 from trainers.data.dataset import count_tokens
 
 WORDS = [f"w{number}" for number in range(12)]
@@ -226,25 +226,19 @@ def test_separate_pairs_pool_the_windows_of_each_text(make, tokenizer, head):
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-def test_packed_padded_and_filled_batches_and_all_orders_are_equal(make, tokenizer, implementation):
+def test_packed_and_padded_batches_and_all_orders_are_equal(make, tokenizer, implementation):
     model, rows = make(), encode(tokenizer, make_texts())
     model.set_attn_implementation(implementation)
     expected = model(**collate(rows, packed=True))
     expected.loss.backward()
     gradients = [value.grad.clone() for value in model.parameters()]
-    shapes = FixedShapes({"own": 150})
-    variants = {"padded": {}, "filled": {"packed": True, "fixed_shapes": shapes}}
-
-    for options in variants.values():
-        model.zero_grad()
-        batch = collate(rows, **options)
-        count = batch.pop("num_rows", 6)
-        outputs = model(**batch)
-        outputs.loss.backward()
-        torch.testing.assert_close(outputs.logits[:count], expected.logits)
-        torch.testing.assert_close(outputs.loss, expected.loss)
-        for value, gradient in zip(model.parameters(), gradients, strict=True):
-            torch.testing.assert_close(value.grad, gradient, atol=1e-6, rtol=1e-4)
+    model.zero_grad()
+    outputs = model(**collate(rows))
+    outputs.loss.backward()
+    torch.testing.assert_close(outputs.logits, expected.logits)
+    torch.testing.assert_close(outputs.loss, expected.loss)
+    for value, gradient in zip(model.parameters(), gradients, strict=True):
+        torch.testing.assert_close(value.grad, gradient, atol=1e-6, rtol=1e-4)
     order = [4, 0, 5, 3, 1, 2]
     other = model(**collate(rows, order, packed=True))
     torch.testing.assert_close(other.logits, expected.logits[order])

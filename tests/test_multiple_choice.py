@@ -14,7 +14,7 @@ from modeling_minbert import MinBertForMultiTask
 from modeling_minbert.tasks import parse_task
 from tests.modeling_minbert.conftest import WORDS
 from tests.trainers import tiny
-from trainers import PROBLEMS, FixedShapes, TaskCollator, TaskDataset
+from trainers import PROBLEMS, TaskCollator, TaskDataset
 
 KIND = "multiple_choice"
 CONTEXTS = ["the cat sat", "a bird", "the dog ran"]
@@ -150,19 +150,15 @@ def make_rows(count=12):
     return datasets.Dataset.from_dict(columns | {"labels": [row % 3 for row in range(count)]})
 
 
-@pytest.mark.parametrize("fixed", [False, True])
-def test_batches_of_any_form_have_the_same_loss(fixed):
+def test_packed_and_padded_batches_have_the_same_loss():
     model, rows = make_model(), TaskDataset({"ends": make_rows()})
-    shapes = FixedShapes({"ends": 512}) if fixed else None
-    batch = TaskCollator(0, packed=True, fixed_shapes=shapes)(rows.__getitems__(list(range(12))))
-    batch.pop("num_rows", None)
+    batch = TaskCollator(0, packed=True)(rows.__getitems__(list(range(12))))
 
     found = model(**batch)
 
     expected = model(**TaskCollator(0)(rows.__getitems__(list(range(12)))))
     torch.testing.assert_close(found.loss, expected.loss)
-    torch.testing.assert_close(found.logits[:12], expected.logits, atol=1e-6, rtol=1e-5)
-    assert found.logits.isfinite().all()
+    torch.testing.assert_close(found.logits, expected.logits, atol=1e-6, rtol=1e-5)
 
 
 def make_problem(**fields):

@@ -1,9 +1,5 @@
 from .arguments import FastTrainingArguments as FastTrainingArguments
-from .data.collate import (
-    FixedShapes as FixedShapes,
-    TaskCollator as TaskCollator,
-    list_batches as list_batches,
-)
+from .data.collate import TaskCollator as TaskCollator, list_batches as list_batches
 from .data.dataset import TaskDataset as TaskDataset, spread as spread
 from .data.masking import Masking as Masking
 from .data.rows import TextSource as TextSource

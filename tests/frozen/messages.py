@@ -117,7 +117,7 @@ RECIPES: list[dict[str, Any]] = [
     {"deepspeed": "none.json"},
     {"dataloader_persistent_workers": True},
     {"use_liger_kernel": True},
-    {"torch_compile_mode": "quick"},
+    {"torch_compile": True},
     {"bf16": True, "fp16": True},
     {"resume_from_checkpoint": "gone"},
     {"output_dir": ""},

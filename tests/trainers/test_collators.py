@@ -1,13 +1,12 @@
-"""Rows of one task as a batch: padded, packed, or packed in few shapes."""
+"""Rows of one task as a batch: padded or packed."""
 
-import numpy as np
 import pytest
 import torch
 from transformers import DataCollatorWithFlattening
 from transformers.trainer_pt_utils import find_batch_size
 
 from tests.trainers.tiny import collate, make_rows
-from trainers import FixedShapes, Task, TaskCollator
+from trainers import Task
 
 SINGLE = [
     {"input_ids": [5, 6, 7], "token_type_ids": [0, 0, 1], "labels": 2},
@@ -81,88 +80,6 @@ def test_packed_batches_have_the_names_and_values_of_transformers():
 @pytest.mark.parametrize("rows", [SINGLE, SEPARATE])
 def test_the_size_of_a_batch_is_its_number_of_rows(options, rows):
     assert find_batch_size(collate("a", rows, **options)) == 2
-
-
-def test_fixed_shapes_are_for_packed_batches():
-    with pytest.raises(ValueError, match="fixed_shapes are for packed batches; give packed=True"):
-        TaskCollator(0, fixed_shapes=FixedShapes({"a": 64}))
-
-
-@pytest.mark.parametrize("labelled", [True, False])
-@pytest.mark.parametrize("task", ["moods", "scores"])
-def test_fillers_come_after_the_real_rows(task, labelled):
-    rows = make_rows(task, 5)
-    rows = rows if labelled else rows.remove_columns("labels")
-    plain = collate(task, rows, padding=9, packed=True)
-    per_row = 2 if task == "scores" else 1
-
-    shapes = FixedShapes({task: 200})
-    batch = collate(task, rows, padding=9, packed=True, fixed_shapes=shapes)
-
-    tokens, count = plain["input_ids"].shape[1], 5 * per_row
-    starts, positions = batch["cu_seq_lens_q"], batch["position_ids"][0]
-    assert batch["num_rows"] == 5
-    for name in ("input_ids", "token_type_ids", "position_ids"):
-        assert torch.equal(batch[name][:, :tokens], plain[name])
-    assert torch.equal(starts[: count + 1], plain["cu_seq_lens_q"])
-    assert set(batch["input_ids"][0, tokens:].tolist()) == {9}
-    assert set(batch["token_type_ids"][0, tokens:].tolist()) == {0}
-    assert (positions[starts[:-1].long()] == 0).all()
-    assert positions.max() < plain["max_length_q"]
-    assert starts[-1] == batch["input_ids"].shape[1]
-    assert (starts.diff() >= 1).all()
-    assert batch["max_length_q"] == 32
-    if labelled:
-        fillers = (len(starts) - 1) // per_row - 5
-        assert torch.equal(batch["labels"][:5], plain["labels"])
-        assert batch["labels"][5:].tolist() == [-100] * fillers
-        assert list(batch)[1] == "labels"
-    else:
-        assert "labels" not in batch
-
-
-def random_batches(count, most, generator):
-    """Lengths of the sequences of batches that come close to ``most`` tokens."""
-    for _ in range(count):
-        lengths = np.clip(generator.lognormal(3.1, 0.45, size=1000).astype(int), 3, 128)
-        yield lengths[: np.searchsorted(np.cumsum(lengths), most, side="right")]
-
-
-@pytest.mark.parametrize("most", [512, 2048, 4096, 16384])
-def test_batches_by_tokens_have_few_shapes_and_little_filling(most):
-    shapes = FixedShapes({"a": most})
-    generator = np.random.default_rng(0)
-    found, filling = set(), []
-
-    for lengths in random_batches(300, most, generator):
-        shape = shapes.fit("a", int(lengths.sum()), len(lengths), int(lengths.max()), 1)
-        found.add(shape)
-        filling.append(1 - lengths.sum() / shape.tokens)
-
-    assert len(found) <= 8
-    assert np.mean(filling) < 0.1
-
-
-@pytest.mark.parametrize("per_row", [1, 2])
-def test_there_is_room_for_all_rows_and_fillers_of_one_token_or_more(per_row):
-    shapes = FixedShapes({"a": 1000})
-    generator = np.random.default_rng(0)
-    sizes = set()
-
-    for _ in range(2000):
-        longest = int(generator.integers(2, 60))
-        count = int(generator.integers(1, 60)) * per_row
-        lengths = generator.integers(1, longest + 1, size=count)
-        longest, tokens = int(lengths.max()), int(lengths.sum())
-        shape = shapes.fit("a", tokens, count // per_row, longest, per_row)
-        filling, fillers = shape.tokens - tokens, shape.rows * per_row - count
-        assert fillers <= filling <= fillers * max(longest, 2)
-        assert shape.max_length >= longest
-        assert shape.tokens % 32 == 0
-        if 250 < tokens <= 1000:
-            sizes.add(shape.tokens)
-
-    assert len(sizes) <= 8
 
 
 @pytest.mark.parametrize("rows", [SINGLE[:1], SEPARATE[:1]])

@@ -15,7 +15,6 @@ from tests.trainers.test_contrastive import (
 )
 from trainers import (
     Distillation,
-    FixedShapes,
     MethodArguments,
     Mixed,
     RDrop,
@@ -224,7 +223,7 @@ def test_it_comes_before_methods_of_several_passes(make_trainer, other):
         train(make_trainer, other, teach())
 
 
-def make_token_batch(names, packed, fixed=False, labels_by_token=True):
+def make_token_batch(names, packed, labels_by_token=True):
     """Batch all rows of a task about tokens whose teacher's value is the id of the token."""
     rows = tiny.make_rows("moods", 8)
     lengths = np.asarray(rows["length"])
@@ -237,36 +236,26 @@ def make_token_batch(names, packed, fixed=False, labels_by_token=True):
     data = TaskDataset({names: rows})
     values = np.concatenate(rows["input_ids"][:]).astype(np.float32)
     data.teachers[names] = TeacherRows(np.stack([values, -values], axis=1)[:, None], lengths)
-    shapes = FixedShapes({names: int(lengths.sum())}) if fixed else None
-    return TaskCollator(0, packed=packed, fixed_shapes=shapes)(data.__getitems__([5, 2, 7]))
+    return TaskCollator(0, packed=packed)(data.__getitems__([5, 2, 7]))
 
 
-@pytest.mark.parametrize("fixed", [False, True])
-def test_values_of_tokens_lie_where_their_logits_are(fixed):
+def test_values_of_tokens_lie_where_their_logits_are():
     padded = make_token_batch("tags", packed=False)
     mask = padded["attention_mask"].bool()
     assert padded[TEACHER].shape == (*mask.shape, 1, 2)
     assert_close(padded[TEACHER][..., 0, 0][mask], padded["input_ids"][mask].float())
     assert padded[TEACHER][~mask].isnan().all()
 
-    packed = make_token_batch("tags", packed=True, fixed=fixed)
-    total = int(mask.sum())
+    packed = make_token_batch("tags", packed=True)
     assert packed[TEACHER].shape == (*packed["input_ids"].shape, 1, 2)
-    ids = packed["input_ids"][0, :total].float()
-    assert_close(packed[TEACHER][0, :total, 0, 0], ids)
-    assert packed[TEACHER][0, total:].isnan().all()
+    assert_close(packed[TEACHER][..., 0, 0], packed["input_ids"].float())
 
 
-@pytest.mark.parametrize("fixed", [False, True])
-def test_values_of_questions_lie_by_row_also_if_packed(fixed):
+def test_values_of_questions_lie_by_row_also_if_packed():
     padded = make_token_batch("answers", packed=False, labels_by_token=False)[TEACHER]
-    packed = make_token_batch("answers", packed=True, fixed=fixed, labels_by_token=False)
+    packed = make_token_batch("answers", packed=True, labels_by_token=False)
 
-    values = packed[TEACHER]
-    assert values.shape[0] == len(packed["cu_seq_lens_q"]) - 1 == len(packed["labels"])
-    assert values.shape[1] == packed["max_length_q"]
-    assert_close(values[: len(padded), : padded.shape[1]], padded, equal_nan=True)
-    assert values[len(padded) :].isnan().all()
+    assert_close(packed[TEACHER], padded, equal_nan=True)
 
 
 @pytest.mark.parametrize("width", [12, 20, 7])

@@ -292,11 +292,6 @@ def test_a_task_that_is_not_regularised_takes_plain_steps(make_trainer, caplog):
         train({"r_drop": 1.0}, PROBLEM_TYPES)
 
 
-def test_regularisers_do_not_go_with_compilation(make_trainer):
-    with pytest.raises(ValueError, match="torch_compile does not follow"):
-        build(make_trainer, {"r_drop": 1.0}, torch_compile=True, model=make_model())
-
-
 def test_smart_needs_a_process_for_each_gpu(tmp_path):
     args = TrainingArguments(str(tmp_path / "run"), use_cpu=True)
     args._n_gpu = 2

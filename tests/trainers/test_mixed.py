@@ -83,10 +83,6 @@ def test_tokens_of_all_tasks_are_counted(make_trainer):
             {"optim": "galore_adamw_layerwise", "optim_target_modules": "all"},
             "does not go with optim='galore_adamw_layerwise', which steps within",
         ),
-        (
-            {"torch_compile": True, "torch_compile_mode": "reduce-overhead"},
-            "does not go with torch_compile_mode='reduce-overhead'",
-        ),
     ],
 )
 def test_what_steps_too_early_does_not_mix(make_trainer, arguments, message):

@@ -4,35 +4,27 @@ import pytest
 import torch
 from transformers import DataCollatorWithFlattening, TrainingArguments
 
-from tests.trainers.tiny import PROBLEM_TYPES, SIZES, make_model, make_rows
-from trainers import FixedShapes, TaskCollator
+from tests.trainers.tiny import PROBLEM_TYPES, make_model, make_rows
+from trainers import TaskCollator
 from trainers.training.setup import make_collator
-
-WAYS = {
-    "packed": TaskCollator(0, packed=True),
-    "fixed": TaskCollator(0, packed=True, fixed_shapes=FixedShapes(dict.fromkeys(SIZES, 100))),
-}
-EACH_WAY = pytest.mark.parametrize("way", list(WAYS))
 
 
 @pytest.fixture
 def make_pair(make_trainer):
-    """Build a trainer with padded batches and one with others; else they are the same."""
+    """Build a trainer with padded batches and one with packed ones; else they are the same."""
 
-    def make(way, own=None, **options):
-        collators = (TaskCollator(0), WAYS[way])
+    def make(own=None, **options):
         return [
             make_trainer(own={**(own or {}), "data_collator": collator}, **options)
-            for collator in collators
+            for collator in (TaskCollator(0), TaskCollator(0, packed=True))
         ]
 
     return make
 
 
-@EACH_WAY
 @pytest.mark.parametrize("batch_size", [3, 4, 11])  # with a smaller batch at the end, and without
-def test_evaluation_equals_padded_batches(make_pair, way, batch_size):
-    padded, other = make_pair(way, per_device_eval_batch_size=batch_size)
+def test_evaluation_equals_padded_batches(make_pair, batch_size):
+    padded, other = make_pair(per_device_eval_batch_size=batch_size)
 
     expected, metrics = padded.evaluate(), other.evaluate()
 
@@ -43,11 +35,10 @@ def test_evaluation_equals_padded_batches(make_pair, way, batch_size):
     }
 
 
-@EACH_WAY
 @pytest.mark.parametrize("labelled", [True, False])
 @pytest.mark.parametrize("task", list(PROBLEM_TYPES))
-def test_predictions_equal_padded_batches(make_pair, way, task, labelled):
-    padded, other = make_pair(way, per_device_eval_batch_size=4)
+def test_predictions_equal_padded_batches(make_pair, task, labelled):
+    padded, other = make_pair(per_device_eval_batch_size=4)
     rows = make_rows(task, 11)
     rows = rows if labelled else rows.remove_columns("labels")
 
@@ -57,12 +48,9 @@ def test_predictions_equal_padded_batches(make_pair, way, task, labelled):
     torch.testing.assert_close(torch.from_numpy(logits), torch.from_numpy(expected))
 
 
-@EACH_WAY
 @pytest.mark.parametrize("own", [{}, {"max_tokens_per_batch": 90}], ids=["rows", "tokens"])
-def test_training_equals_padded_batches(make_pair, way, own):
-    padded, other = make_pair(
-        way, own | {"steps_per_epoch": 9}, num_train_epochs=1, learning_rate=1e-3
-    )
+def test_training_equals_padded_batches(make_pair, own):
+    padded, other = make_pair(own | {"steps_per_epoch": 9}, num_train_epochs=1, learning_rate=1e-3)
 
     for trainer in (padded, other):
         trainer.train()
@@ -81,31 +69,19 @@ def choose(tmp_path, model=None, devices=0, **options):
     """Let the run choose its collator."""
     args = TrainingArguments(str(tmp_path), use_cpu=True, **options)
     args._n_gpu = devices
-    return make_collator(model or make_model(), args, None, {}, None)
+    return make_collator(model or make_model(), args, None, {})
 
 
 def test_a_model_that_takes_packed_batches_gets_them(make_trainer):
     trainer = make_trainer()
 
     assert trainer.data_collator.packed
-    assert trainer.data_collator.fixed_shapes is None
 
 
 def test_other_models_and_data_parallel_get_padded_batches(tmp_path):
     assert choose(tmp_path).packed
     assert not choose(tmp_path, torch.nn.Linear(1, 1)).packed
     assert not choose(tmp_path, devices=2).packed
-
-
-def test_a_compiled_model_gets_fixed_shapes(make_trainer):
-    trainer = make_trainer(torch_compile=True, own={"max_tokens_per_batch": 64})
-    by_rows = make_trainer(torch_compile=True, per_device_train_batch_size=2)
-
-    longest = {task: sorted(make_rows(task, size)["length"])[-2:] for task, size in SIZES.items()}
-    assert trainer.data_collator.fixed_shapes.max_tokens == dict.fromkeys(SIZES, 64)
-    most = by_rows.data_collator.fixed_shapes.max_tokens
-    assert most["moods"] == sum(longest["moods"])
-    assert most["scores"] == sum(longest["scores"]) + 2 * 3  # the other sentence has three tokens
 
 
 @pytest.mark.parametrize("collator", [list, DataCollatorWithFlattening()])
@@ -120,4 +96,4 @@ def test_batches_are_packed_where_that_needs_no_mask_of_all_tokens(tmp_path, att
     model.set_attn_implementation(attention)
     args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
 
-    assert make_collator(model, args, None, {}, None).packed is packed
+    assert make_collator(model, args, None, {}).packed is packed

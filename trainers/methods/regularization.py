@@ -37,11 +37,6 @@ class Regularizer(Method, ABC):
     tasks: frozenset[str] = frozenset()
 
     def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
-        if args.torch_compile:
-            raise ValueError(
-                f"{self.key} computes a batch several times with hooks, which torch_compile does "
-                "not follow; leave one of them out"
-            )
         if not hasattr(model, "divergence"):
             raise ValueError(
                 f"{self.key} needs a model with divergence(task, logits, other), such as "
@@ -171,7 +166,7 @@ def smoothness(
 
 def unlabeled(inputs: Batch) -> dict[str, Any]:
     """Remove the labels from a batch: a pass without them computes no loss."""
-    return {name: value for name, value in inputs.items() if name not in ("labels", "num_rows")}
+    return {name: value for name, value in inputs.items() if name != "labels"}
 
 
 def _autocast_forward(model: Any) -> Any:

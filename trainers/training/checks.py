@@ -2,8 +2,7 @@
 
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import datasets
@@ -115,7 +114,7 @@ def check_schedules(args: TrainingArguments) -> None:
 
 
 def check_libraries(args: TrainingArguments, model: nn.Module) -> None:
-    """Check optimizer, compiler and services for logs, without computing anything.
+    """Check optimizer and services for logs, without computing anything.
 
     Raises:
         ValueError: Names the argument, its value and what is expected.
@@ -128,14 +127,6 @@ def check_libraries(args: TrainingArguments, model: nn.Module) -> None:
     kinds = (ImportError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
     with named_errors(where, advice, kinds):
         Trainer.get_optimizer_cls_and_kwargs(args, model)  # type: ignore[arg-type]
-    if args.torch_compile:
-        where = (
-            f"torch_compile_backend={args.torch_compile_backend!r}, "
-            f"torch_compile_mode={args.torch_compile_mode!r}"
-        )
-        with named_errors(where, "leave one out for its default", (RuntimeError, ValueError)):
-            backend = args.torch_compile_backend or "inductor"
-            torch.compile(nn.Identity(), backend=backend, mode=args.torch_compile_mode)
     installed = get_available_reporting_integrations()
     for service in args.report_to or ():
         if service not in installed:
@@ -268,10 +259,10 @@ def check_arguments(
                 f"{name}={getattr(args, name)!r} is not supported with several tasks; leave it out"
                 + (" or use 'random' or 'group_by_length'" if "strategy" in name else "")
             )
-    if args.torch_compile_mode == "reduce-overhead" and args.gradient_accumulation_steps > 1:
+    if args.torch_compile:
         raise ValueError(
-            "torch_compile_mode='reduce-overhead' replays CUDA graphs, whose gradients do not "
-            "outlive a step: use it with gradient_accumulation_steps=1"
+            "torch_compile=True: every batch has another number of tokens, for each of which the "
+            "model would be compiled; leave the arguments torch_compile... out"
         )
     config: Any = args.accelerator_config
     if config.split_batches or config.dispatch_batches:
@@ -352,9 +343,6 @@ def check_sampling(
     optimizer = str(getattr(args.optim, "value", args.optim))
     refused = {
         f"optim={optimizer!r}, which steps within the backward pass": steps_in_backward(args),
-        "torch_compile_mode='reduce-overhead', whose gradients do not outlive a backward pass": (
-            args.torch_compile_mode == "reduce-overhead"
-        ),
         "DeepSpeed, which steps after each backward pass": args.deepspeed_plugin is not None,
     }
     for reason, is_refused in refused.items():
@@ -520,31 +508,3 @@ def keep_row_lengths(model: Any, tasks: Mapping[str, Task], tokenizer: Any) -> N
                 "positions; give config.tasks[%r] a max_length",
                 *(name, longest, name),
             )
-
-
-# Compiled programs per task: eight batch sizes, each with two numbers of rows, in training and in
-# evaluation. A generous limit: beyond it dynamo gives up and runs the model uncompiled.
-PROGRAMS = 32
-
-
-@contextmanager
-def static_shapes(args: TrainingArguments, tasks: int) -> Iterator[None]:
-    """With ``torch_compile``, compile one program for each shape and task.
-
-    By default dynamo makes the second shape symbolic, which is slower and which CUDA graphs cannot
-    replay, and gives up after eight programs. The settings are global and restored at the end.
-    Evaluation during training is not compiled. ``torch_compile_mode: reduce-overhead`` (CUDA only)
-    replays CUDA graphs. The backend ``aot_eager`` needs no compiler and is not faster.
-    """
-    if not args.torch_compile:
-        yield
-        return
-    # importing it takes a second
-    from torch._dynamo import config
-
-    limit = max(config.recompile_limit, PROGRAMS * tasks)
-    total = max(config.accumulated_recompile_limit, limit)
-    with config.patch(
-        automatic_dynamic_shapes=False, recompile_limit=limit, accumulated_recompile_limit=total
-    ):
-        yield

@@ -59,15 +59,16 @@ def told_to_bars(handler: CallbackHandler) -> Iterator[None]:
 
 def hide_duplicates(
     model: nn.Module, accelerator: Any, problem: AnyProblem, inputs: Batch
-) -> Batch:
+) -> tuple[Batch, int | None]:
     """Take the labels from the rows that only fill the last batches of several processes.
 
     The predictions for these rows, which were evaluated before, are left out later. An unlabelled
-    row becomes one of padding alone, which the model ignores.
+    row becomes one of padding alone, which the model ignores. Also returns how many rows are
+    real, if that cannot be told from their labels.
     """
     state, processes = accelerator.gradient_state, accelerator.num_processes
     if processes == 1 or not state.end_of_dataloader or state.remainder <= 0:
-        return inputs
+        return inputs, None
     rows = state.active_dataloader.total_batch_size // processes
     real = min(max(state.remainder - accelerator.process_index * rows, 0), rows)
     names: list[str] = [name for name in ("labels", "next_sentence_label") if name in inputs]
@@ -83,4 +84,4 @@ def hide_duplicates(
             end = offsets[real * getattr(problem.spec, "num_sentences", 1)]
             is_real = torch.arange(values.shape[1], device=values.device) < end
         changed[name] = values.masked_fill(~is_real, filler)
-    return {**inputs, **changed} if names else {**inputs, **changed, "num_rows": real}
+    return {**inputs, **changed}, None if names else real

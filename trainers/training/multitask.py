@@ -38,7 +38,6 @@ from .checks import (
     compares_rows,
     follows_metric,
     keep_row_lengths,
-    static_shapes,
 )
 from .evaluation import ComputeMetrics, add_metrics, hide_duplicates, told_to_bars
 from .resuming import find_best_checkpoint, write_checksums
@@ -138,7 +137,7 @@ class MultiTaskTrainer(Trainer):
             self.train_sampler = make_sampler(self.tasks, args, sampling, *ends)
         if data_collator is None:
             tokenizer = kwargs.get("processing_class")
-            data_collator = make_collator(model, args, tokenizer, self.tasks, self.train_sampler)
+            data_collator = make_collator(model, args, tokenizer, self.tasks)
         for method in self.methods:
             method.prepare(model, args)
         # Trainer would smooth the labels of all tasks, and expects a config
@@ -244,8 +243,7 @@ class MultiTaskTrainer(Trainer):
 
     def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
         keep_row_lengths(self._inner, self.tasks, self.processing_class)
-        with static_shapes(self.args, len(self.tasks)):
-            return super()._inner_training_loop(*args, **kwargs)
+        return super()._inner_training_loop(*args, **kwargs)
 
     def _prepare_for_training(self, max_steps: int, *args: Any, **kwargs: Any) -> Any:
         prepared = super()._prepare_for_training(max_steps, *args, **kwargs)
@@ -309,7 +307,6 @@ class MultiTaskTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
-        inputs.pop("num_rows", None)
         task = inputs["task"] if self.takes_task else inputs.pop("task")
         terms = inputs.pop(TERMS, {})
         self.label_smoother = self._smoother if model.training else None
@@ -530,8 +527,7 @@ class MultiTaskTrainer(Trainer):
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         self._evaluated = LossMean()
-        with static_shapes(self.args, len(self.tasks)):
-            output = super().evaluation_loop(*args, **kwargs)
+        output = super().evaluation_loop(*args, **kwargs)
         mean, metrics = self._evaluated.compute(self._average_over_ranks), output.metrics
         if mean is not None and metrics is not None:
             # Trainer's own is a mean of the batches' means
@@ -545,16 +541,15 @@ class MultiTaskTrainer(Trainer):
         prediction_loss_only: bool,  # refused by `check_arguments`
         ignore_keys: list[str] | None = None,  # the problem selects outputs by name
     ) -> tuple[Tensor | None, Tensor, Tensor | None]:
-        rows = inputs.pop("num_rows", None)
         problem = self.problems[inputs["task"]]
         inputs = self._prepare_inputs(inputs)
         loss: Tensor | None = None
         with torch.no_grad(), self.compute_loss_context_manager():
             if problem.has_loss(inputs):
-                labelled = hide_duplicates(model, self.accelerator, problem, inputs)
+                labelled, real = hide_duplicates(model, self.accelerator, problem, inputs)
                 # computing the loss removes what the model does not take
                 loss, outputs = self.compute_loss(model, dict(labelled), return_outputs=True)
-                counts = self._terms.count_parts({"num_rows": rows, **labelled})
+                counts = self._terms.count_parts(labelled, real)
                 self._evaluated.add(split_loss(problem, loss, outputs), counts)
                 loss = loss.detach().mean()
             else:
@@ -563,7 +558,7 @@ class MultiTaskTrainer(Trainer):
         values, labels = problem.gather(inputs, outputs)
         if loss is None and labels is not None:
             loss = torch.zeros((), device=labels.device)
-        return loss, values[:rows], None if labels is None else labels[:rows]
+        return loss, values, labels
 
     # Checkpoints
 

@@ -4,15 +4,14 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from torch import nn
 from transformers import TrainingArguments
 
 from modeling_minbert import TASKS
-from trainers.data.collate import FixedShapes, TaskCollator
+from trainers.data.collate import TaskCollator
 from trainers.data.dataset import count_tokens, read_lengths
 from trainers.data.masking import TextTask
-from trainers.data.sampling.batches import TaskBatchSampler, counts_of
+from trainers.data.sampling.batches import TaskBatchSampler
 from trainers.data.sampling.task_sampling import StepsPerEpoch, TaskSampling
 from trainers.files import find_inner
 from trainers.task import Task, find_rows
@@ -83,9 +82,8 @@ def make_collator(
     args: TrainingArguments,
     tokenizer: Any,
     tasks: Mapping[str, Task],
-    sampler: TaskBatchSampler | None,
 ) -> TaskCollator:
-    """Build the collator of a run: packed if the model supports it, in fixed shapes if compiled."""
+    """Build the collator of a run: packed if the model supports it."""
     padding = getattr(tokenizer, "pad_token_id", None)
     if padding is None:
         padding = getattr(getattr(find_inner(model), "config", None), "pad_token_id", None)
@@ -93,11 +91,4 @@ def make_collator(
     # DataParallel would split the single row of a packed batch
     supports = getattr(model, "supports_packed_input", lambda _: False)
     packed = args.n_gpu <= 1 and supports(args.device)
-    if not packed or not args.torch_compile or sampler is None:
-        return TaskCollator(padding or 0, packed=packed, texts=texts)
-    rows = find_rows(tasks.values())
-    most = dict(sampler.token_budgets)  # tokens of a batch: its budget, or the longest rows
-    for name, size in sampler.batch_sizes.items():
-        longest = np.sort(counts_of(count_tokens(rows[name]), 0))[-size:]
-        most[name] = int(longest.mean() * size)
-    return TaskCollator(padding or 0, packed=True, fixed_shapes=FixedShapes(most), texts=texts)
+    return TaskCollator(padding or 0, packed=packed, texts=texts)

@@ -94,12 +94,11 @@ class TermCounter:
                 task for task in problems if getattr(losses[task], "compares_rows", False)
             }
 
-    def count_parts(self, batch: Batch) -> dict[str, float | Tensor]:
-        """Count the terms of each part of the loss of a batch."""
+    def count_parts(self, batch: Batch, rows: int | None = None) -> dict[str, float | Tensor]:
+        """Count the terms of each part of the loss of a batch, of whose rows so many are real."""
         task = batch["task"]
         problem = self._problems[task]
         if batch.get("labels") is None:
-            rows = batch.get("num_rows")
             per_row = getattr(problem.spec, "num_sentences", 1)
             return {WHOLE: count_sequences(batch) / per_row if rows is None else rows}
         names = problem.part_labels or {WHOLE: "labels"}
