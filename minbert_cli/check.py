@@ -1,10 +1,12 @@
 """Check a recipe with its data and its model, without training."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from minbert_cli.finetune import finetune
 from minbert_cli.pretrain import pretrain
+from minbert_cli.recipe import read_recipe
 from minbert_cli.recipes import find_program, with_recipe
 from trainers import UsageError, readable_errors
 
@@ -33,7 +35,7 @@ def main(argv: Sequence[str]) -> None:
         if not argv or argv[0].startswith("-"):
             raise UsageError(f"give a recipe; see {PROGRAM} --help")
         argv = with_recipe(argv)
-        program = find_program(argv[0])
+        program = find_program(read_recipe(Path(argv[0])))
         if program is None:
             raise ValueError(
                 f"{argv[0]}: no key says which program it is for; give tasks (minbert finetune) "

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import datasets
 import transformers
 from tqdm import tqdm
 from transformers import (
@@ -55,13 +56,21 @@ def describe_training(trainer: Any) -> str:
 
 
 @contextmanager
-def quiet_libraries(*, verbose: bool) -> Iterator[None]:
-    """Hide what transformers and accelerate report while they load and save; errors stay.
+def quiet_libraries(args: TrainingArguments, *, verbose: bool) -> Iterator[None]:
+    """Hide what libraries report while they load and save; errors stay.
 
     Args:
-        verbose: Whether to leave everything as the libraries print it.
+        args: Arguments of the Trainer, which know whether this is the first process.
+        verbose: Whether to leave everything as the libraries print it; on the first process only.
     """
-    if verbose:
+    logging.getLogger("huggingface_hub").propagate = False  # it has a handler of its own
+    is_first = args.process_index == 0
+    logging.basicConfig(
+        format="%(levelname)s: %(message)s", level=logging.WARNING if is_first else logging.ERROR
+    )
+    if not is_first:
+        datasets.disable_progress_bars()
+    if verbose and is_first:
         yield
         return
     logs, accelerate = transformers.utils.logging, logging.getLogger("accelerate")

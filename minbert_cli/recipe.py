@@ -2,7 +2,6 @@
 
 import copy
 import json
-import os
 import re
 import types
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -301,7 +300,7 @@ def parse_recipe(
     argument_classes: Sequence[type],
     argv: Sequence[str],
     *,
-    default_recipe: str | os.PathLike[str] | None = None,
+    default_recipe: Path | None = None,
 ) -> tuple[Any, ...]:
     """Fill dataclasses from a recipe file and from flags, which override it.
 
@@ -322,9 +321,7 @@ def parse_recipe(
             wrong type, or if a flag is invalid.
     """
     path, flags = split_argv(argv, default_recipe)
-    recipe = {} if path is None else read_recipe(Path(path))
-    flags, dotted = split_dotted(flags)
-    recipe = override("command line", recipe, expand_paths(dotted))
+    recipe = {} if path is None else read_recipe(path)
     return fill_arguments(argument_classes, recipe, flags, where=path)
 
 
@@ -342,6 +339,8 @@ def fill_arguments(
     known: dict[str, Any] = {}
     for kind in argument_classes:
         known |= key_types(kind)
+    flags, dotted = split_dotted(flags)
+    recipe = override("command line", recipe, expand_paths(dotted))
     given = _read_flags(flags, known, recipe)
     replaced: set[str] = set()
     for kind in argument_classes:
@@ -458,11 +457,11 @@ def _read_mapping(flag: str, text: str, of_recipe: Any) -> dict[Any, Any]:
 
 
 def split_argv(
-    argv: Sequence[str], default_recipe: str | os.PathLike[str] | None = None
-) -> tuple[str | os.PathLike[str] | None, list[str]]:
+    argv: Sequence[str], default_recipe: Path | None = None
+) -> tuple[Path | None, list[str]]:
     """Split the recipe, which is the first argument or the default, from the flags."""
     if argv and not argv[0].startswith("-"):
-        return argv[0], list(argv[1:])
+        return Path(argv[0]), list(argv[1:])
     return default_recipe, list(argv)
 
 

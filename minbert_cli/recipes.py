@@ -3,7 +3,7 @@
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated
@@ -16,23 +16,17 @@ from minbert_cli.command_line import expand_path, to_path
 PROGRAMS = {"rows": "experiments", "corpus": "pretrain", "tasks": "finetune"}
 
 
-def find_program(path: str) -> str | None:
+def find_program(recipe: Mapping[str, object]) -> str | None:
     """Tell which program a recipe is for; None if it has no key that says so."""
-    # imported here, so that --help does not wait for torch
-    from minbert_cli.recipe import read_recipe
-
-    recipe = read_recipe(Path(path))
     return next((program for key, program in PROGRAMS.items() if key in recipe), None)
 
 
-def check_program(argv: Sequence[str], program: str) -> None:
+def check_program(recipe: Mapping[str, object], where: Path, program: str) -> None:
     """Refuse a recipe that is for another program than ``minbert <program>``."""
-    if not argv or argv[0].startswith("-"):
-        return
-    right = find_program(argv[0])
+    right = find_program(recipe)
     if right not in (None, program):
         raise ValueError(
-            f"{argv[0]} is not a recipe for minbert {program}; use it with minbert {right}"
+            f"{where} is not a recipe for minbert {program}; use it with minbert {right}"
         )
 
 

@@ -1,7 +1,6 @@
 """A run of `minbert finetune` or `pretrain`: all that surrounds the making of its trainer."""
 
-import logging
-import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,9 +10,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias, TypeVar
 
-import datasets
-import torch
-import transformers
 from accelerate.utils import broadcast_object_list
 from datasets import Dataset
 from transformers import TrainingArguments
@@ -21,15 +17,13 @@ from transformers import TrainingArguments
 from minbert_cli.arguments import KINDS, ProgramTrainingArguments
 from minbert_cli.checkpoints import find_commit
 from minbert_cli.console import describe_training, quiet_libraries, show_progress
-from minbert_cli.recipe import as_recipe, fill_arguments, format_flags, parse_recipe, split_argv
+from minbert_cli.recipe import as_recipe, fill_arguments, format_recipe, read_recipe, split_argv
 from minbert_cli.recipes import MODEL_CARD, check_program, with_recipe, with_recipe_name
 from minbert_cli.run_folder import (
     asks_to_resume,
     check_data,
     check_output_dir,
     check_shared,
-    describe_command,
-    describe_recipe,
     describe_settings,
     find_checkpoint,
     fingerprint_start,
@@ -57,7 +51,7 @@ from trainers import (
     write_submission,
     write_tables,
 )
-from trainers.files import filled_when_done, find_inner
+from trainers.files import filled_when_done, find_inner, hide_token
 
 INTERRUPTED = "interrupted; --resume_from_checkpoint true continues from the last checkpoint"
 # A command line, [recipe.yaml] [--flag value ...], or the recipe itself.
@@ -83,10 +77,10 @@ class Run:
     """
 
     program: str
-    given: Given
-    default_recipe: Path
     is_command: bool
     is_dry: bool  # whether it ends with `start`, and writes nothing
+    command: str  # that repeats it
+    recipe: str  # as a text to publish
     arguments: Any
     args: ProgramTrainingArguments
     output_dir: str
@@ -113,19 +107,12 @@ class Run:
             commits: Commits of its data on the Hub; None for what is not there.
             facts: The fields of `RunFacts` that depend on the program.
         """
-        recipe: Any = self.given
-        if isinstance(self.given, Mapping):
-            command = f"import minbert; minbert.{self.program}(recipe)"
-        else:
-            recipe, _ = split_argv(self.given, self.default_recipe)
-            words = with_recipe_name(self.given)
-            command = describe_command(f"minbert_cli.{self.program}", words, self.args.hub_token)
         path = self.arguments.model_name_or_path
         commits = {"model_name_or_path": find_commit(path, self.arguments.revision), **commits}
         names = sorted({name for name in hub_datasets if name is not None})
         return RunFacts(
-            command=command,
-            recipe=describe_recipe(recipe, self.args.hub_token),
+            command=self.command,
+            recipe=self.recipe,
             model_name_or_path=path,
             commits={name: commit for name, commit in commits.items() if commit is not None},
             card=({"datasets": names} if names else {}) | (self.arguments.card or {}),
@@ -243,34 +230,35 @@ def open_run(
         reading = cleanup.enter_context(ExitStack())
         if is_command:
             reading.enter_context(readable_errors(f"minbert {program}"))
-        if not isinstance(given, Mapping):
-            given = with_recipe(given)
-            check_program(given, program)
-        # the Trainer would create the repository on the Hub
-        changes: dict[str, Any] = {"push_to_hub": False} if is_dry else {}
+        flags: list[str] = []
         if isinstance(given, Mapping):
-            keys = as_recipe(given) | changes
-            arguments, args = fill_arguments(KINDS[program], keys, where="recipe")
+            recipe, where = as_recipe(given), "recipe"
+            command, published = f"import minbert; minbert.{program}(recipe)", format_recipe(given)
         else:
-            argv = [*given, *format_flags(changes)]
-            arguments, args = parse_recipe(KINDS[program], argv, default_recipe=default_recipe)
-        speak_once(args)
-        cleanup.enter_context(quiet_libraries(verbose=arguments.verbose))
-        _use_all_cores(args)
+            path, flags = split_argv(with_recipe(given), default_recipe)
+            path = path or default_recipe
+            recipe, where = read_recipe(path), str(path)
+            check_program(recipe, path, program)
+            words = ["accelerate", "launch", "-m", f"minbert_cli.{program}"]
+            command = shlex.join([*words, *with_recipe_name(given)])
+            published = path.read_text(encoding="utf-8")
+        arguments, args = fill_arguments(KINDS[program], recipe, flags, where=where)
+        cleanup.enter_context(quiet_libraries(args, verbose=arguments.verbose))
         output_dir, overwrite = str(args.output_dir), arguments.overwrite_output_dir
         asked = args.resume_from_checkpoint
         resume = asks_to_resume(asked)
         settings = describe_settings(args, asdict(arguments))
         check_output_dir(output_dir, settings, resume=resume, overwrite=overwrite)
         checkpoint = find_checkpoint(output_dir, asked, args.world_size)
-        if is_dry:  # the Trainer makes its folder
+        if is_dry:  # the Trainer makes its folder, and would create the repository on the Hub
             args.output_dir = cleanup.enter_context(TemporaryDirectory(prefix="minbert-"))
+            args.push_to_hub = False
         run = Run(
             program=program,
-            given=given,
-            default_recipe=default_recipe,
             is_command=is_command,
             is_dry=is_dry,
+            command=hide_token(command, args.hub_token),
+            recipe=describe_recipe(recipe, published, args.hub_token),
             arguments=arguments,
             args=args,
             output_dir=output_dir,
@@ -295,25 +283,12 @@ def open_run(
             raise WriteError(f"{error}; {kept}") from error
 
 
-def speak_once(args: TrainingArguments) -> None:
-    """Silence logs and progress bars of all processes but the first."""
-    level = logging.WARNING if args.process_index == 0 else logging.ERROR
-    logging.basicConfig(format="%(levelname)s: %(message)s", level=level)
-    logging.getLogger("huggingface_hub").propagate = False  # it has a handler of its own
-    if args.process_index != 0:
-        datasets.disable_progress_bars()
-        transformers.utils.logging.disable_progress_bar()
-        transformers.utils.logging.set_verbosity_error()
-
-
-def _use_all_cores(args: TrainingArguments) -> None:
-    """Use all cores if there is no accelerator: ``accelerate launch`` sets OMP_NUM_THREADS to 1."""
-    launched = "ACCELERATE_MIXED_PRECISION" in os.environ  # the launcher always sets it
-    if args.device.type == "cpu" and launched and os.environ.get("OMP_NUM_THREADS") == "1":
-        processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        allowed = getattr(os, "sched_getaffinity", None)  # Linux only
-        cores = len(allowed(0)) if allowed else os.cpu_count() or 1
-        torch.set_num_threads(max(1, cores // processes))
+def describe_recipe(recipe: Mapping[str, Any], text: str, token: str | None = None) -> str:
+    """Return a recipe for publication, without the Hub token, however its text spells it."""
+    if recipe.get("hub_token") is not None:
+        shown = {key: value for key, value in recipe.items() if key != "hub_token"}
+        text = "# without comments and hub_token\n" + format_recipe(shown)
+    return hide_token(text, token)
 
 
 def share(args: TrainingArguments, make: Callable[[], Made]) -> Made:

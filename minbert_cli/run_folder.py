@@ -4,10 +4,10 @@ import hashlib
 import json
 import os
 import re
-import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 import modeling_minbert
 from datasets_scripts.checking import keys_with
-from trainers.files import hide_token, named_errors, read_object, remove_leftovers, write_text
+from trainers.files import named_errors, read_object, remove_leftovers, write_text
 from trainers.training.resuming import (
     checkpoint_problem,
     find_damaged,
@@ -27,7 +27,6 @@ from trainers.training.resuming import (
 )
 
 from .arguments import FinetuneArguments, PretrainArguments
-from .recipe import format_recipe, read_recipe
 
 # Packages whose sources identify the code of a run.
 PACKAGES = ("datasets_scripts", "minbert_cli", "modeling_minbert", "trainers")
@@ -46,24 +45,6 @@ def describe_settings(args: TrainingArguments, own: Mapping[str, Any]) -> dict[s
     corpora[""] = own.get("corpus")
     content["corpus_order"] = {name: list(corpus) for name, corpus in corpora.items() if corpus}
     return json.loads(json.dumps(content, default=str))
-
-
-def describe_command(module: str, argv: Sequence[str], token: str | None = None) -> str:
-    """Format the command that repeats a run of a program, without the Hub token."""
-    return hide_token(shlex.join(["accelerate", "launch", "-m", module, *argv]), token)
-
-
-def describe_recipe(
-    given: str | os.PathLike[str] | Mapping[str, Any], token: str | None = None
-) -> str:
-    """Show a recipe for publication, without the Hub token, however YAML spells it."""
-    path = None if isinstance(given, Mapping) else Path(given)
-    recipe = dict(given) if isinstance(given, Mapping) else read_recipe(Path(given))
-    if recipe.pop("hub_token", None) is None:
-        text = format_recipe(recipe) if path is None else path.read_text(encoding="utf-8")
-    else:
-        text = "# without comments and hub_token\n" + format_recipe(recipe)
-    return hide_token(text, token)
 
 
 def digest_code() -> str:
@@ -107,25 +88,23 @@ SHOWN = 6  # names of files in a message
 FREE_SETTINGS = {
     *keys_with(FinetuneArguments, "free"),
     *keys_with(PretrainArguments, "free"),
-    "resume_from_checkpoint",
-    "output_dir",
-    "logging_steps",
-    "logging_first_step",
-    "disable_tqdm",
-    "report_to",
-    "run_name",
-    "log_level",
-    "log_level_replica",
-    "push_to_hub",
-    "hub_model_id",
-    "hub_strategy",
-    "hub_token",
-    "hub_always_push",
-    "hub_revision",
-    "hub_private_repo",
-    "save_total_limit",
-    "local_rank",
+    *("resume_from_checkpoint", "output_dir", "run_name", "save_total_limit", "local_rank"),
+    *("logging_steps", "logging_first_step", "log_level", "log_level_replica", "report_to"),
+    *("disable_tqdm", "push_to_hub", "hub_model_id", "hub_strategy", "hub_token"),
+    *("hub_always_push", "hub_revision", "hub_private_repo"),
 }
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What ``run.json`` says of a run: its settings, from what it is made, and what it wrote."""
+
+    settings: dict[str, Any]
+    finished: bool
+    data: dict[str, str] = field(default_factory=dict)  # hashes by task
+    commits: dict[str, str] = field(default_factory=dict)
+    code: str | None = None
+    files: list[str] = field(default_factory=list)  # of a finished run
 
 
 def asks_to_resume(resume_from_checkpoint: str | None) -> bool:
@@ -180,15 +159,13 @@ def check_output_dir(
     folder = Path(output_dir)
     if is_free(folder):
         return
-    run = _read_run(folder)
+    run = read_run(folder)
     foreign = sorted(_list_results(folder) - (set() if run is None else _list_own(folder, run)))
-    if run is not None:  # what was put beside its predictions stays there
-        foreign = [name for name in foreign if "/" not in name]
-    if names := list(dict.fromkeys(name.partition("/")[0] for name in foreign)):
-        more = f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
+    if foreign:
+        more = f" and {len(foreign) - SHOWN} more" * (len(foreign) > SHOWN)
         raise ValueError(
-            f"output_dir={str(folder)!r} has {', '.join(names[:SHOWN])}{more}, which no run wrote "
-            "and this one would replace or delete: choose another --output_dir, or move them"
+            f"output_dir={str(folder)!r} has {', '.join(foreign[:SHOWN])}{more}, which no run "
+            "wrote and this one would replace or delete: choose another --output_dir, or move them"
         )
     start = settings.get("model_name_or_path")
     path = Path(start or os.devnull).resolve()
@@ -201,15 +178,40 @@ def check_output_dir(
             f"model_name_or_path={str(start)!r}, and would replace it: choose another --output_dir"
         )
     if not overwrite:
-        _check_same_run(folder, run, settings, resume=resume)
+        check_same_run(output_dir, settings, resume=resume)
 
 
-def check_same_run(output_dir: str | os.PathLike[str], settings: Mapping[str, Any]) -> None:
-    """Check that a folder is free or has this run, without an intention to write there."""
+def check_same_run(
+    output_dir: str | os.PathLike[str], settings: Mapping[str, Any], *, resume: bool = True
+) -> None:
+    """Check that a folder is free or has this run; one that is to ``resume`` may be unfinished."""
     _check_writable(output_dir)
     folder = Path(output_dir)
-    if not is_free(folder):
-        _check_same_run(folder, _read_run(folder), settings, resume=True)
+    if is_free(folder):
+        return
+    run, where = read_run(folder), f"output_dir={str(folder)!r}"
+    advice = "choose another --output_dir, or add --overwrite_output_dir"
+    deletes = f"{advice}, which deletes it"
+    if run is None:
+        raise ValueError(f"{where} has files that are not of a run: {advice}")
+    if not run.settings:
+        raise ValueError(f"{where} has the rest of a run that was being replaced: {advice}")
+    keys = (run.settings.keys() | settings.keys()) - FREE_SETTINGS
+    changed = sorted(key for key in keys if run.settings.get(key) != settings.get(key))
+    if changed:
+        verb = "resumes with" if resume else "holds a run with"
+        if run.finished and {"num_train_epochs", "max_steps"} & {*changed}:
+            deletes = (
+                "to train its model further and keep it, choose another --output_dir and add "
+                f"--model_name_or_path {folder}; the epochs are then those that are added. To "
+                "begin again, add --overwrite_output_dir, which deletes it"
+            )
+        raise ValueError(f"{where} {verb} another {', '.join(changed)}: {deletes}")
+    if not run.finished and not resume:
+        raise ValueError(
+            f"{where} has this run, unfinished: add --resume_from_checkpoint true to continue, "
+            f"{deletes}"
+        )
 
 
 def _check_writable(output_dir: str | os.PathLike[str]) -> None:
@@ -245,8 +247,8 @@ def check_data(
     overwrite: bool,
 ) -> None:
     """Check that the data of the run in the folder have not changed; hashes by task."""
-    run = None if overwrite else _read_run(Path(output_dir))
-    before = {} if run is None else run.get("data", {})
+    run = None if overwrite else read_run(output_dir)
+    before = {} if run is None else run.data
     if changed := sorted(name for name in before if before[name] != fingerprints.get(name)):
         verb = "resumes with" if resume else "holds a run with"
         raise ValueError(
@@ -258,7 +260,22 @@ def check_data(
 
 def is_finished(output_dir: str | os.PathLike[str]) -> bool:
     """Whether the folder has a finished run."""
-    return (_read_run(Path(output_dir)) or {}).get("finished") is True
+    run = read_run(output_dir)
+    return run is not None and run.finished
+
+
+def read_settings(output_dir: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read the settings of a run."""
+    run = read_run(output_dir)
+    if run is None:
+        raise ValueError(f"{str(output_dir)!r} is not a run; expected a folder with a {RUN_FILE}")
+    return run.settings
+
+
+def read_code(output_dir: str | os.PathLike[str]) -> tuple[float, str | None]:
+    """Read when a run was written (0 if there is none) and the hash of its code, if recorded."""
+    run = read_run(output_dir)
+    return (0.0, None) if run is None else (Path(output_dir, RUN_FILE).stat().st_mtime, run.code)
 
 
 def check_shared(output_dir: str | os.PathLike[str], args: TrainingArguments) -> None:
@@ -271,26 +288,6 @@ def check_shared(output_dir: str | os.PathLike[str], args: TrainingArguments) ->
             f"output_dir={str(output_dir)!r} is not the same folder on all machines, from which "
             "load_best_model_at_end loads; name one on a shared disk, or leave that out"
         )
-
-
-def read_settings(output_dir: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read the settings of a run."""
-    run = _read_run(Path(output_dir))
-    if run is None:
-        raise ValueError(f"{str(output_dir)!r} is not a run; expected a folder with a {RUN_FILE}")
-    return run["settings"]
-
-
-def read_fingerprints(output_dir: str | os.PathLike[str]) -> dict[str, str]:
-    """Read the hashes of the data of a run; empty if there is no run."""
-    return (_read_run(Path(output_dir)) or {}).get("data", {})
-
-
-def read_code(output_dir: str | os.PathLike[str]) -> tuple[float, str | None]:
-    """Read when a run was written (0 if there is none) and the hash of its code, if recorded."""
-    folder = Path(output_dir)
-    run = _read_run(folder)
-    return (0.0, None) if run is None else ((folder / RUN_FILE).stat().st_mtime, run.get("code"))
 
 
 @contextmanager
@@ -328,7 +325,7 @@ def check_tables(output_dir: str | os.PathLike[str], names: Sequence[str]) -> No
 
 def start_run(
     output_dir: str | os.PathLike[str],
-    settings: Mapping[str, Any],
+    settings: dict[str, Any],
     fingerprints: Mapping[str, str] | None = None,
     commits: Mapping[str, str] | None = None,
     *,
@@ -345,41 +342,31 @@ def start_run(
     """
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    before, code = _read_run(folder), digest_code()
+    before, code = read_run(folder), digest_code()
     if resume and before is not None:  # after the code of its earlier parts
-        earlier = before.get("code") or "not noted"
+        earlier = before.code or "not noted"
         code = earlier if code in earlier.split(", ") else f"{earlier}, {code}"
-    written = set() if before is None else _list_own(folder, before)
-    content = {
-        "settings": settings,
-        "data": fingerprints or {},
-        "code": code,
-        "commits": commits or {},
-        # what has the name of a result, but is of nobody
-        "foreign": sorted(_list_results(folder) - written),
-    }
     if not resume and before is not None:
         # a partly deleted run is never resumed, but can be deleted again
-        _write_run(folder, {**before, "settings": {}})
-        for name in written:
+        _write_run(folder, replace(before, settings={}))
+        for name in _list_own(folder, before):
             _delete(folder / name)
-        for name in RESULT_FOLDERS:
-            with suppress(OSError):  # it is not there, or has files of others
-                (folder / name).rmdir()
-    _write_run(folder, {**content, "finished": False})
+    data, commits = dict(fingerprints or {}), dict(commits or {})
+    _write_run(folder, RunRecord(settings, finished=False, data=data, commits=commits, code=code))
 
 
 def finish_run(output_dir: str | os.PathLike[str]) -> None:
     """Record that all results are written, and which files they are."""
     folder = Path(output_dir)
-    run = _read_run(folder) or {"settings": {}}
-    _write_run(folder, {**run, "files": sorted(_list_own(folder, run)), "finished": True})
+    run = read_run(folder) or RunRecord({}, finished=False)
+    files = sorted(_list_own(folder, run))
+    _write_run(folder, replace(run, files=files, finished=True))
 
 
 def delete_checkpoints(output_dir: str | os.PathLike[str]) -> None:
     """Delete the checkpoints that a run wrote."""
     folder = Path(output_dir)
-    run = _read_run(folder)
+    run = read_run(folder)
     for name in () if run is None else _list_own(folder, run):
         if is_checkpoint(name):
             _delete(folder / name)
@@ -407,55 +394,27 @@ def _list_results(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in found}
 
 
-def _list_own(folder: Path, run: Mapping[str, Any]) -> set[str]:
-    """List the results of a run; if it is unfinished, what was not there when it started."""
-    results = _list_results(folder) - {*run.get("foreign", ())}
-    if run.get("finished"):
-        return results & {*run.get("files", ())}
+def _list_own(folder: Path, run: RunRecord) -> set[str]:
+    """List the results of a run; if it is unfinished, all that a run may have written."""
+    results = _list_results(folder)
+    if run.finished:
+        return results & {*run.files}
     prefix = f"{PREFIX_CHECKPOINT_DIR}-"
     return {name for name in results if not name.startswith(prefix) or is_checkpoint(name)}
 
 
-def _check_same_run(
-    folder: Path, run: Mapping[str, Any] | None, settings: Mapping[str, Any], *, resume: bool
-) -> None:
-    advice = "choose another --output_dir, or add --overwrite_output_dir"
-    deletes = f"{advice}, which deletes it"
-    if run is None:
-        raise ValueError(f"output_dir={str(folder)!r} has files that are not of a run: {advice}")
-    if not run["settings"]:
-        raise ValueError(
-            f"output_dir={str(folder)!r} has the rest of a run that was being replaced: {advice}"
-        )
-    before = run["settings"]
-    keys = (before.keys() | settings.keys()) - FREE_SETTINGS
-    changed = sorted(key for key in keys if before.get(key) != settings.get(key))
-    if changed:
-        verb = "resumes with" if resume else "holds a run with"
-        if run["finished"] and {"num_train_epochs", "max_steps"} & {*changed}:
-            deletes = (
-                "to train its model further and keep it, choose another --output_dir and add "
-                f"--model_name_or_path {folder}; the epochs are then those that are added. To "
-                "begin again, add --overwrite_output_dir, which deletes it"
-            )
-        raise ValueError(
-            f"output_dir={str(folder)!r} {verb} another {', '.join(changed)}: {deletes}"
-        )
-    if not run["finished"] and not resume:
-        raise ValueError(
-            f"output_dir={str(folder)!r} has this run, unfinished: add --resume_from_checkpoint "
-            f"true to continue, {deletes}"
-        )
-
-
-def _read_run(folder: Path) -> dict[str, Any] | None:
+def read_run(output_dir: str | os.PathLike[str]) -> RunRecord | None:
+    """Read the record of the run in a folder; None without one that is whole."""
     try:
-        run = read_object(folder / RUN_FILE)
+        content = read_object(Path(output_dir) / RUN_FILE)
     except (FileNotFoundError, ValueError):
         return None
-    is_whole = isinstance(run.get("settings"), dict) and isinstance(run.get("finished"), bool)
-    return run if is_whole else None
+    is_whole = isinstance(content.get("settings"), dict) and isinstance(
+        content.get("finished"), bool
+    )
+    known = {entry.name for entry in fields(RunRecord)} & content.keys()
+    return RunRecord(**{name: content[name] for name in known}) if is_whole else None
 
 
-def _write_run(folder: Path, run: Mapping[str, Any]) -> None:
-    write_text(folder / RUN_FILE, json.dumps(run, indent=2, sort_keys=True) + "\n")
+def _write_run(folder: Path, run: RunRecord) -> None:
+    write_text(folder / RUN_FILE, json.dumps(asdict(run), indent=2, sort_keys=True) + "\n")

@@ -2,14 +2,14 @@
 
 import copy
 import io
-import json
 import pickle
 
 import pytest
 import torch
 
 from minbert_cli import finetune
-from minbert_cli.run_folder import describe_recipe
+from minbert_cli.recipe import read_recipe
+from minbert_cli.run import describe_recipe
 from tests import small_run
 from trainers.files import HubToken
 
@@ -37,24 +37,14 @@ def test_no_published_recipe_has_the_token(tmp_path, form):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(f"seed: 1\n{FORMS[form]}\nmax_length: 8\n")
 
-    text = describe_recipe(recipe, TOKEN)
+    text = describe_recipe(read_recipe(recipe), recipe.read_text(), TOKEN)
 
     assert TOKEN not in text
     assert "max_length: 8" in text
 
 
-def test_no_published_recipe_in_json_has_the_token(tmp_path):
-    recipe = tmp_path / "recipe.json"
-    recipe.write_text(json.dumps({"hub_token": TOKEN, "seed": 1}))
-
-    assert TOKEN not in describe_recipe(recipe, TOKEN)
-
-
-def test_a_recipe_without_token_is_published_as_it_is(tmp_path):
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("# why\nseed: 1\n")
-
-    assert describe_recipe(recipe) == "# why\nseed: 1\n"
+def test_a_recipe_without_token_is_published_as_it_is():
+    assert describe_recipe({"seed": 1}, "# why\nseed: 1\n") == "# why\nseed: 1\n"
 
 
 def test_a_token_is_used_but_neither_pickled_nor_shown():

@@ -20,8 +20,8 @@ FOREIGN = {
     "config.json": "{}",
     "checkpoint-best/model.safetensors": "weights",
     "1_Pooling/config.json": "{}",
-    "notes.txt": "years of work",
 }
+OVERWRITE = "--overwrite_output_dir"
 
 
 def write(folder, files):
@@ -82,72 +82,60 @@ def folder(finished, tmp_path):
 
 def train(files, folder, *flags):
     """Train another run in a folder."""
-    flags = ("--output_dir", folder, "--seed", 2, *flags, "--overwrite_output_dir")
+    flags = ("--output_dir", folder, "--seed", 2, *flags, OVERWRITE)
     return run(finetune, files / "recipe.yaml", *flags)
 
 
-@pytest.mark.parametrize("name", FOREIGN)
-def test_a_run_replaces_no_file_that_no_run_wrote(files, tmp_path, capsys, name):
-    write(tmp_path, {name: FOREIGN[name]})
-    if name == "notes.txt":  # which is in nobody's way
-        train(files, tmp_path)
-        assert (tmp_path / "model.safetensors").is_file()
-        assert (tmp_path / name).read_text() == FOREIGN[name]
-        return
+def test_a_run_replaces_no_file_that_no_run_wrote(files, tmp_path, capsys):
+    write(tmp_path / "mine", FOREIGN)
+    write(tmp_path / "other", {"notes.txt": "years of work"})
 
-    with pytest.raises(SystemExit):
-        train(files, tmp_path)
+    refused(finetune, files / "recipe.yaml", "--output_dir", tmp_path / "mine", OVERWRITE)
 
-    assert f"has {name.split('/')[0]}, which no run wrote" in capsys.readouterr().err
-    assert read(tmp_path) == {name: FOREIGN[name].encode()}
+    names = "1_Pooling/config.json, README.md, checkpoint-best, config.json, glue/CoLA/train.tsv"
+    message = f"has {names}, predictions/mine.csv, which no run wrote and this one would replace"
+    assert message in capsys.readouterr().err
+    assert read(tmp_path / "mine") == {name: text.encode() for name, text in FOREIGN.items()}
+    train(files, tmp_path / "other")  # where nothing is in its way
+    assert (tmp_path / "other/model.safetensors").is_file()
+    assert (tmp_path / "other/notes.txt").read_text() == "years of work"
 
 
 def test_pre_training_replaces_no_file_that_no_run_wrote(tmp_path, capsys):
     recipe, output = write_pretraining(tmp_path), tmp_path / "project"
     write(output, FOREIGN)
 
-    refused(pretrain, recipe, "--output_dir", output, "--overwrite_output_dir")
+    refused(pretrain, recipe, "--output_dir", output, OVERWRITE)
 
-    names = "1_Pooling, README.md, checkpoint-best, config.json, glue, predictions"
-    message = f"has {names}, which no run wrote and this one would replace or delete: choose "
-    assert message in capsys.readouterr().err
+    assert "which no run wrote" in capsys.readouterr().err
     assert read(output) == {name: text.encode() for name, text in FOREIGN.items()}
+
+
+def test_files_that_were_added_to_a_run_are_not_deleted_with_it(files, folder, capsys):
+    write(folder, {"predictions/mine.csv": "mine"})
+    before = read(folder)
+
+    refused(finetune, files / "recipe.yaml", "--output_dir", folder, "--seed", 2, OVERWRITE)
+
+    assert "has predictions/mine.csv, which no run wrote" in capsys.readouterr().err
+    assert read(folder) == before
 
 
 @pytest.mark.parametrize("is_finished", [True, False])
 def test_another_run_removes_the_files_of_the_last_one_only(files, folder, is_finished):
-    names = ("notes.txt", "predictions/mine.csv", "glue/CoLA/train.tsv", "1_Pooling/notes.txt")
-    added = dict.fromkeys(names, "mine")
+    write(folder, {"notes.txt": "mine"})
     record = json.loads((folder / "run.json").read_text())
-    if not is_finished:
-        del record["files"]  # as after a kill; what is added before the next start is not known
-        record |= {"finished": False, "foreign": [*added]}
-        (folder / "run.json").write_text(json.dumps(record))
-    write(folder, added)
+    (folder / "run.json").write_text(json.dumps(record | {"finished": is_finished}))
     before = read(folder)
 
     train(files, folder, "--max_steps", 2, "--eval_strategy", "no", "--save_strategy", "no")
 
     after = read(folder)
-    assert {name: after[name].decode() for name in added} == added
+    assert after["notes.txt"] == b"mine"
     assert json.loads(after["run.json"])["settings"]["seed"] == 2
     assert any(name.startswith("checkpoint-") for name in before)
     assert not any(name.startswith("checkpoint-") for name in after)
     assert after["model.safetensors"] != before["model.safetensors"]
-
-
-def test_files_that_were_added_survive_a_killed_run_in_their_folder(files, folder):
-    added = {"predictions/mine.csv": "mine"}
-    write(folder, added)
-    train(files, folder)
-    record = json.loads((folder / "run.json").read_text())
-    assert record["foreign"] == [*added]
-    del record["files"]
-    (folder / "run.json").write_text(json.dumps(record | {"finished": False}))
-
-    train(files, folder, "--seed", 3)
-
-    assert (folder / "predictions/mine.csv").read_text() == "mine"
 
 
 def test_a_copy_of_a_checkpoint_is_not_rotated_away(files, folder, capsys):

@@ -18,15 +18,15 @@ from minbert_cli.recipe import (
     check_disjoint,
     check_types,
     expand_paths,
+    fill_arguments,
     group_flags,
     override,
-    parse_recipe,
     read_recipe,
     split_argv,
     split_dotted,
     split_keys,
 )
-from minbert_cli.recipes import find_recipe
+from minbert_cli.recipes import check_program, find_recipe
 from minbert_cli.run_folder import LOCK_FILE
 
 EXAMPLE = "{plain: {base: sst}}"
@@ -150,11 +150,14 @@ class Flags:
 
 
 def read_file(
-    argv: Sequence[str], default: str | Path | None = None
+    argv: Sequence[str], default: Path | None = None
 ) -> tuple[ExperimentArguments, list[Row]]:
     """Read ``[FILE] [--flag value ...]``, and plan the selected rows of the file."""
     path, rest = split_argv(argv, default)
-    ours: list[str] = [] if path is None else [str(path)]
+    recipe = {} if path is None else read_recipe(path)
+    if path is not None:
+        check_program(recipe, path, "experiments")
+    ours: list[str] = []
     plain, dotted = split_dotted(rest)
     flags: dict[str, list[str]] = {}  # of the runs, by key
     names = [entry.name for entry in fields(ExperimentArguments)]
@@ -164,7 +167,7 @@ def read_file(
             ours += words
         else:
             flags.setdefault(key, []).extend(words)
-    (arguments,) = parse_recipe((ExperimentArguments,), ours)
+    (arguments,) = fill_arguments((ExperimentArguments,), recipe, ours, where=path)
     given = Flags(flags, expand_paths(dotted))
     rows: dict[str, Row] = {}
     for name, keys in arguments.rows.items():

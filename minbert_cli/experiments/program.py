@@ -29,7 +29,7 @@ from minbert_cli import pretrain, recipe_tasks
 from minbert_cli.arguments import KINDS
 from minbert_cli.checkpoints import load_config
 from minbert_cli.recipe import fill_arguments, format_recipe
-from minbert_cli.recipes import HOME, IS_INSTALLED, RECIPES, check_program, with_recipe
+from minbert_cli.recipes import HOME, IS_INSTALLED, RECIPES, with_recipe
 from minbert_cli.run_folder import (
     check_data,
     check_same_run,
@@ -39,7 +39,7 @@ from minbert_cli.run_folder import (
     fingerprint_start,
     is_finished,
     is_free,
-    read_fingerprints,
+    read_run,
     sole_writer,
 )
 from modeling_minbert import unknown
@@ -60,9 +60,7 @@ TAIL = 5  # lines of a log that are shown
 
 def plan(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], States]:
     """Read a file and check all its runs, without writing anything."""
-    argv = with_recipe(argv)
-    check_program(argv, "experiments")
-    arguments, rows = read_file(argv, QUICKSTART)
+    arguments, rows = read_file(with_recipe(argv), QUICKSTART)
     check_tables(arguments.output_dir, TABLES)
     # in another process, since reading the arguments allocates memory of a GPU
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
@@ -129,7 +127,8 @@ def find_state(
     folder = run.folder
     try:
         check_same_run(folder, settings)
-        if before := read_fingerprints(folder):
+        record = read_run(folder)
+        if record is not None and record.data:
             now = {}
             for name, task in tasks.items():
                 if (rows := repr(task.data)) not in hashes:
@@ -137,7 +136,7 @@ def find_state(
                 now[name] = hashes[rows]
             if run.after is None:  # pre-training again need not give bit-identical weights
                 now |= fingerprint_start(settings["model_name_or_path"])
-            check_data(folder, {**before, **now}, resume=True, overwrite=False)
+            check_data(folder, {**record.data, **now}, resume=True, overwrite=False)
     except INPUT_ERRORS as error:
         if not overwrite:
             raise ValueError(f"{run.name}: {reason_of(error)}") from None

@@ -1,23 +1,15 @@
 """The folder of a run: its owner and its records."""
 
 import json
-import logging
-from types import SimpleNamespace
 
-import datasets
 import pytest
-import transformers
 from transformers import TrainingArguments
 
 from minbert_cli import run_folder
-from minbert_cli.run import speak_once
 from minbert_cli.run_folder import (
     check_data,
     check_output_dir,
-    describe_command,
-    describe_recipe,
     describe_settings,
-    find_checkpoint,
     fingerprint_start,
     finish_run,
     read_code,
@@ -36,12 +28,6 @@ def folder(tmp_path):
 
 def check(folder, settings=SETTINGS, *, resume=False, overwrite=False):
     check_output_dir(folder, settings, resume=resume, overwrite=overwrite)
-
-
-def test_a_new_folder_is_free_and_not_made(folder):
-    check(folder)
-
-    assert not folder.parent.exists()
 
 
 def test_what_a_kill_at_the_start_leaves_is_free(folder):
@@ -165,18 +151,6 @@ def test_data_that_changed_are_named(folder, resume, message, finished):
         check_data(folder, {"text": "c", "sst": "a"}, resume=resume, overwrite=False)
 
 
-@pytest.mark.parametrize("value", [None, "false", "true"])
-def test_without_checkpoints_a_run_begins_at_the_start(folder, value):
-    assert find_checkpoint(folder, value, 1) is None
-
-
-def test_a_checkpoint_that_is_not_there_is_named(folder):
-    with pytest.raises(
-        FileNotFoundError, match=r"gone' is not a folder; give a checkpoint, or 'true'"
-    ):
-        find_checkpoint(folder, "gone", 1)
-
-
 def test_settings_are_json_values(tmp_path):
     args = TrainingArguments(str(tmp_path), use_cpu=True, hub_token="secret")  # noqa: S106
 
@@ -185,41 +159,6 @@ def test_settings_are_json_values(tmp_path):
     assert settings == json.loads(json.dumps(settings))
     assert settings["tasks"] == {"a": {"labels": ["x", "y"]}}
     assert "secret" not in json.dumps(settings)
-
-
-@pytest.fixture
-def restored():
-    """Restore the global settings that ``speak_once`` changes."""
-    yield
-    datasets.enable_progress_bars()
-    transformers.utils.logging.enable_progress_bar()
-    transformers.utils.logging.set_verbosity_warning()
-
-
-@pytest.mark.usefixtures("restored")
-@pytest.mark.parametrize(("rank", "silent"), [(0, False), (1, True)])
-def test_only_the_first_process_speaks(rank, silent):
-    speak_once(SimpleNamespace(process_index=rank))
-
-    assert datasets.are_progress_bars_disabled() is silent
-    assert (transformers.utils.logging.get_verbosity() == logging.ERROR) is silent
-
-
-def test_the_token_of_the_hub_is_shown_to_nobody(tmp_path):
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("seed: 1\nhub_token: hf_secret\nmax_length: 8\n")
-
-    separate = describe_command(
-        "minbert_cli.finetune", ["a.yaml", "--hub_token", "hf_secret", "--seed", "1"], "hf_secret"
-    )
-    joined = describe_command("minbert_cli.finetune", ["--hub_token=hf_secret"], "hf_secret")
-
-    for text in (separate, joined, describe_recipe(recipe)):
-        assert "hf_secret" not in text
-    assert "HUB_TOKEN" in separate
-    assert "HUB_TOKEN" in joined
-    assert separate.startswith("accelerate launch -m minbert_cli.finetune a.yaml --hub_token")
-    assert "max_length: 8" in describe_recipe(recipe)
 
 
 def test_another_order_of_tasks_is_another_run(tmp_path):
