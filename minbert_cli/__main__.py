@@ -10,8 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from minbert_cli.help import PAGES, show_help
-
 # Nothing that this module imports imports torch: `--help` and the completion do not wait for it.
 app = typer.Typer(
     name="minbert",
@@ -42,7 +40,8 @@ def add_program(name: str, module: str, summary: str) -> None:
     """Add a command that reads its command line itself, in ``main`` of a module."""
 
     def run(context: typer.Context) -> None:
-        if name in PAGES and show_help(name, context.args):
+        if not {"-h", "--help"}.isdisjoint(context.args):
+            importlib.import_module("minbert_cli.help").show_help(name, context.args)
             return
         importlib.import_module(module).main(context.args)
 

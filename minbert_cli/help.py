@@ -137,10 +137,8 @@ TEXTS = {
 }
 
 
-def show_help(program: str, argv: Sequence[str]) -> bool:
-    """Print the help of a program if its command line asks for it; return whether it did."""
-    if {"-h", "--help"}.isdisjoint(argv):
-        return False
+def show_help(program: str, argv: Sequence[str]) -> None:
+    """Print the help of a program: its common flags, or all of them after ``--help all``."""
     page, has_all = PAGES[program], argv[-1] == ALL
     flags, groups = json.loads(FILE.read_text(encoding="utf-8"))[program], page.groups
     if has_all:
@@ -162,7 +160,6 @@ def show_help(program: str, argv: Sequence[str]) -> bool:
             kind, text = flags[name]
             group.add_argument(f"--{name}", metavar=kind, help=text.replace("%", "%%"))
     parser.print_help()
-    return True
 
 
 def list_flags(program: str) -> dict[str, list[str]]:

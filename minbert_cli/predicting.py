@@ -4,8 +4,11 @@ import csv
 import json
 import sys
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from io import TextIOWrapper
+from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
 
@@ -14,15 +17,196 @@ from torch import Tensor
 from transformers.utils import logging
 
 from minbert_cli.checkpoints import load_encoder, set_precision
-from minbert_cli.texts import Source, TextRow, check_texts, stored_keys
 from modeling_minbert import MinBertForMultiTask, MinBertModel, MinBertTask
 from trainers import named_writes, replaced_when_done
 
 Row = dict[str, Any]
 Model = MinBertModel | MinBertForMultiTask
+# Texts of a row: one, several, several with choices, or words.
+TextRow = Any
 
 # The name for all tasks that take the given texts.
 ALL = "all"
+# What a task says of its vectors.
+OF_VECTORS = ("pooling", "pooling_layer", "truncation", "max_length", "normalizes_vectors")
+ENDS = ("Cc", "Zl", "Zp")  # control characters, and separators of lines and paragraphs
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where texts come from.
+
+    Args:
+        name: Name of the file, or of the input, for messages.
+        lines: The lines; None for a table.
+        columns: Columns of a table that a flag names.
+        is_checked: Whether each line is a text, whatever it looks like.
+        is_given: Whether the lines are words of the command line.
+    """
+
+    name: str
+    lines: list[str] | None
+    columns: tuple[str, ...] = ()
+    is_checked: bool = False
+    is_given: bool = False
+
+    @classmethod
+    def open(cls, args: SimpleNamespace, path: Path | None = None) -> "Source":
+        """Read the texts of a file, of the command line, or of the standard input."""
+        path = path or args.file
+        if args.texts and path is None:
+            return cls("command line", check_texts(args.texts), is_checked=True, is_given=True)
+        from minbert_cli.texts import SUFFIXES, decode_lines, find_suffix, open_bytes
+
+        if path is None:
+            if sys.stdin.isatty():
+                raise ValueError(
+                    "no sentences: give texts or --file, or pipe lines to the standard input"
+                )
+            name = "standard input"
+            lines = decode_lines(sys.stdin.buffer, name)
+        else:
+            name, columns = str(path), tuple(args.text_columns or ())
+            if not args.lines and find_suffix(name) in SUFFIXES:
+                return cls(name, None, columns)
+            if columns:
+                raise ValueError(
+                    f"--text_columns {' '.join(columns)}: {name} is no table; tables end in "
+                    f"{', '.join(SUFFIXES)}, or these and the suffix of a compressed file"
+                )
+            with open_bytes(name) as file:
+                lines = decode_lines(file, name)
+        if not lines:
+            raise ValueError(f"no sentences: {name} is empty")
+        return cls(name, lines, is_checked=args.lines)
+
+    def rows(self, task: MinBertTask) -> list[TextRow]:
+        """Return the rows of a task, all of which are checked."""
+        if self.lines is None:
+            from minbert_cli.texts import read_table
+
+            return [row for _, row in read_table(self.name, self.columns, task)]
+        self._check_lines(task, has_pairs=task.num_texts > 1)
+        return list(make_rows(self.lines, task, is_given=self.is_given))
+
+    def singles(self, task: MinBertTask | None) -> tuple[list[str], list[int]]:
+        """Return all texts, and their lines; ``task`` may say in which column they are."""
+        if self.lines is None:
+            from minbert_cli.texts import read_table
+
+            rows = read_table(self.name, self.columns, task, is_single=True)
+            return [text for _, text in rows], [line for line, _ in rows]
+        self._check_lines(task, has_pairs=False)
+        return self.lines, list(range(1, len(self.lines) + 1))
+
+    def _check_lines(self, task: MinBertTask | None, *, has_pairs: bool) -> None:
+        """Refuse a table whose rows would be taken for texts."""
+        if self.is_checked or self.lines is None:
+            return
+        from minbert_cli.texts import looks_like_table, shorten
+
+        columns = stored_keys(task).get("text_columns", ())
+        if looks_like_table(self.lines, columns, has_pairs=has_pairs):
+            raise ValueError(
+                f"{self.name}: the first line, {shorten(self.lines[0])!r}, looks like that of a "
+                "table, whose rows are no texts: give --file with a name that ends in .csv, .tsv "
+                "or .jsonl, so that it is read as a table; or --lines, if each line is a text"
+            )
+
+
+def stored_keys(task: MinBertTask | None) -> Mapping[str, Any]:
+    """Return the keys of a recipe by which rows of a task are read; none if they are unknown."""
+    return getattr(task, "data_keys", None) or {}
+
+
+def check_texts(given: Iterable[str]) -> list[str]:
+    """Return the texts of a command line; reject empty ones and those that are not UTF-8."""
+    texts = []
+    for number, text in enumerate(given, start=1):
+        if not text.strip():
+            raise ValueError(f"text {number} is empty")
+        try:
+            # what Python has not read as UTF-8, since the locale is another one
+            texts.append(text.encode("utf-8", "surrogateescape").decode("utf-8"))
+        except UnicodeError:
+            raise ValueError(f"text {number}, {text!r}, is not UTF-8") from None
+    return texts
+
+
+def make_rows(texts: Iterable[str], task: MinBertTask, *, is_given: bool) -> Iterator[TextRow]:
+    """Yield texts, or the texts of a line with tabs as a row of a task.
+
+    Of words that are ``given`` on a command line two, or for a task with choices all, are a row.
+    """
+    if task.num_texts == 1:
+        yield from texts
+        return
+    rest = iter(texts)
+    for number, text in enumerate(rest, start=1):
+        columns = text.split("\t")
+        if len(columns) == 1 and is_given:
+            columns += islice(rest, None if task.offers_choices else 1)
+        try:
+            yield task.make_row(columns)
+        except ValueError as error:
+            raise ValueError(f"row {number} has {error}") from None
+
+
+def run(args: SimpleNamespace) -> None:
+    """Load the model, compute the requested results, and write them."""
+    is_terminal = sys.stderr.isatty()
+    if not is_terminal:
+        logging.disable_progress_bar()
+    # None shows a bar after a while; it must not mix with results
+    is_apart = args.output or args.embed or not sys.stdout.isatty()
+    args.show_progress = None if is_terminal and is_apart else False
+    model = load_encoder(args.checkpoint, args.device)
+    set_precision(model, args.precision)
+    if not (args.embed or args.corpus):
+        write_results(predict(model, args), args)
+        return
+    if not args.task:
+        check_vectors(model, args)
+    tasks = getattr(model.config, "tasks", None) or {}
+    name = args.task or getattr(model.config, "default_task", None)
+    task = model.config.task(str(name)) if name in tasks else None  # which knows its columns
+    names = ("task", "pooling", "truncation", "show_progress")
+    options = {name: getattr(args, name) for name in names}
+    if args.embed:
+        texts, _ = Source.open(args).singles(task)
+        vectors = model.encode(texts, **options)
+        with replaced_when_done(args.embed) as path:
+            np.save(path, vectors.numpy())
+    else:
+        write_results(search(model, args, task, options), args)
+
+
+def predict(model: Model, args: SimpleNamespace) -> Iterator[Row]:
+    """Read the rows of a task, or of several, and predict them row by row."""
+    where = f"checkpoint={args.checkpoint!r}"
+    if not isinstance(model, MinBertForMultiTask):
+        raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
+            f"{where} has no tasks to predict; it has vectors: give --embed or --corpus"
+        )
+    source = Source.open(args)
+    names = parse_names(args.task, model.config.tasks or {})
+    if names is not None:
+        return predict_several(model, args, source, names)
+    task = args.task
+    if not task:
+        known = model.choose_tasks([]) or list(model.config.tasks or ())
+        if len(known) > 1:
+            raise ValueError(
+                f"{where} has several tasks, {', '.join(known)}: name one or several with --task, "
+                "or --task all for those that take the texts"
+            )
+        task = known[0]
+    rows = source.rows(model.config.task(task))
+    predictions = model.predict_stream(task, rows, show_progress=args.show_progress)
+    return (
+        (row if isinstance(row, dict) else {"labels": row}) | name_texts(texts)
+        for row, texts in zip(predictions, rows, strict=True)
+    )
 
 
 def parse_names(task: str | None, known: Collection[str]) -> list[str] | None:
@@ -36,6 +220,23 @@ def parse_names(task: str | None, known: Collection[str]) -> list[str] | None:
         return []
     names = [name.strip() for name in task.split(",")]
     return list(dict.fromkeys(names)) if len(names) > 1 else None
+
+
+def predict_several(
+    model: MinBertForMultiTask, args: SimpleNamespace, source: Source, names: Sequence[str]
+) -> Iterator[Row]:
+    """Read the rows of several tasks, and predict them; without names all that take the texts."""
+    specs = {name: model.config.task(name) for name in names or model.choose_tasks([])}
+    rows = source.rows(choose_reader([*specs.values()], source))
+    chosen = model.choose_tasks(rows[:1], names or None)
+    if not names:
+        others = [name for name in specs if name not in chosen]
+        kinds = " or ".join(dict.fromkeys(specs[name].row_kind for name in others))
+        take = "takes" if len(others) == 1 else "take"
+        left_out = f"; not {', '.join(others)}, which {take} {kinds}" if others else ""
+        print(f"predicting {', '.join(chosen)}{left_out}", file=sys.stderr)
+    predictions = model.predict_all_stream(rows, chosen, show_progress=args.show_progress)
+    return join(predictions, map(name_texts, rows), nested=choose_format(args) == "jsonl")
 
 
 def choose_reader(specs: Sequence[MinBertTask], source: Source) -> MinBertTask:
@@ -90,83 +291,6 @@ def flatten(task: str, prediction: Any) -> Iterator[tuple[str, Any]]:
             yield f"{task}.{key}", value
 
 
-ENDS = ("Cc", "Zl", "Zp")  # control characters, and separators of lines and paragraphs
-
-
-def predict(model: Model, args: SimpleNamespace) -> Iterator[Row]:
-    """Read the rows of a task, or of several, and predict them row by row."""
-    if not isinstance(model, MinBertForMultiTask):
-        raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
-            f"checkpoint={args.checkpoint!r} has no tasks to predict; it has vectors: give "
-            "--embed or --corpus"
-        )
-    source = Source.open(args)
-    names = parse_names(args.task, model.config.tasks or {})
-    if names is not None:
-        return predict_several(model, args, source, names)
-    task = args.task or only_task(model, args.checkpoint)
-    rows = source.rows(model.config.task(task))
-    predictions = model.predict_stream(task, rows, show_progress=show_progress(args))
-    return (
-        (row if isinstance(row, dict) else {"labels": row}) | name_texts(texts)
-        for row, texts in zip(predictions, rows, strict=True)
-    )
-
-
-def only_task(model: MinBertForMultiTask, checkpoint: str) -> str:
-    """Return the task that predicts texts; if there are several, nobody has said which one."""
-    names = model.choose_tasks([]) or list(model.config.tasks or ())
-    if len(names) > 1:
-        raise ValueError(
-            f"checkpoint={checkpoint!r} has several tasks, {', '.join(names)}: name one or several "
-            "with --task, or --task all for those that take the texts"
-        )
-    return names[0]
-
-
-def predict_several(
-    model: MinBertForMultiTask, args: SimpleNamespace, source: Source, names: Sequence[str]
-) -> Iterator[Row]:
-    """Read the rows of several tasks, and predict them; without names all that take the texts."""
-    specs = {name: model.config.task(name) for name in names or model.choose_tasks([])}
-    rows = source.rows(choose_reader([*specs.values()], source))
-    chosen = model.choose_tasks(rows[:1], names or None)
-    if not names:
-        others = [name for name in specs if name not in chosen]
-        kinds = " or ".join(dict.fromkeys(specs[name].row_kind for name in others))
-        take = "takes" if len(others) == 1 else "take"
-        left_out = f"; not {', '.join(others)}, which {take} {kinds}" if others else ""
-        print(f"predicting {', '.join(chosen)}{left_out}", file=sys.stderr)
-    predictions = model.predict_all_stream(rows, chosen, show_progress=show_progress(args))
-    return join(predictions, map(name_texts, rows), nested=choose_format(args) == "jsonl")
-
-
-def check_vectors(model: Model, args: SimpleNamespace) -> None:
-    """Refuse to choose among tasks whose vectors differ, if nobody has said which."""
-    config = model.config
-    if args.pooling or config.sentence_embedding is not None:
-        return
-    tasks: dict[str, Any] = {name: config.task(name) for name in config.tasks or {}}
-    made = {
-        name: (
-            task.pooling,
-            task.pooling_layer,
-            task.truncation,
-            task.max_length,
-            task.normalizes_vectors,
-            # a projection or a pooling of windows belongs to its task alone
-            name if task.keeps_projection or task.has_windows else None,
-        )
-        for name, task in tasks.items()
-        if task.is_separate
-    }
-    if any(how != next(iter(made.values())) for how in made.values()):
-        raise ValueError(
-            f"checkpoint={args.checkpoint!r} has several tasks that make different vectors, "
-            f"{', '.join(made)}: name one with --task, or give --pooling"
-        )
-
-
 def name_texts(row: TextRow) -> Row:
     """Name the texts of a row, and its choices if it has any."""
     if isinstance(row, str):
@@ -179,42 +303,72 @@ def name_texts(row: TextRow) -> Row:
     }
 
 
-def show_progress(args: SimpleNamespace) -> bool | None:
-    """Return None (the default) to show a progress bar that cannot mix with results, else False."""
-    separate = args.output or args.embed or not sys.stdout.isatty()
-    return None if sys.stderr.isatty() and separate else False
+def check_vectors(model: Model, args: SimpleNamespace) -> None:
+    """Refuse to choose among tasks whose vectors differ, if nobody has said which."""
+    config = model.config
+    if args.pooling or config.sentence_embedding is not None:
+        return
+    made: dict[str, list[Any]] = {}
+    for name in config.tasks or {}:
+        task: Any = config.task(name)
+        if task.is_separate:
+            made[name] = [getattr(task, key) for key in OF_VECTORS]
+            # a projection or a pooling of windows belongs to its task alone
+            made[name] += [name] if task.keeps_projection or task.has_windows else []
+    if any(how != next(iter(made.values())) for how in made.values()):
+        raise ValueError(
+            f"checkpoint={args.checkpoint!r} has several tasks that make different vectors, "
+            f"{', '.join(made)}: name one with --task, or give --pooling"
+        )
 
 
-def search(model: Model, args: SimpleNamespace) -> list[Row]:
-    """Return the nearest texts of a corpus for each query."""
+def search(
+    model: Model, args: SimpleNamespace, task: MinBertTask | None, options: dict[str, Any]
+) -> Iterator[Row]:
+    """Yield the nearest texts of a corpus for each query."""
     from sentence_vectors import semantic_search  # most calls predict
 
-    columns = find_task(model, args)
-    queries = check_texts(args.query) if args.query else Source.open(args).singles(columns)[0]
-    corpus, lines = Source.open(args, args.corpus).singles(columns)
-    options = {"task": args.task, "pooling": args.pooling, "truncation": args.truncation}
-    options["show_progress"] = show_progress(args)
+    queries = check_texts(args.query) if args.query else Source.open(args).singles(task)[0]
+    corpus, lines = Source.open(args, args.corpus).singles(task)
     known = model.encode_document(corpus, **options).to(model.device)
     asked = model.encode_query(queries, **options)
     # that of the checkpoint is for its own vectors, not for those of a task
     similarity: Any = "cosine" if args.task else model.similarity_fn_name
     hits = semantic_search(asked, known, top_k=args.top_k, similarity=similarity)
-    rows = []
     for query, scores, places in zip(queries, *map(Tensor.tolist, hits), strict=True):
         for rank, (score, place) in enumerate(zip(scores, places, strict=True), start=1):
             line = {"line": lines[place], "text": corpus[place]}
-            rows.append({"query": query, "rank": rank, "score": score, **line})
-    return rows
+            yield {"query": query, "rank": rank, "score": score, **line}
+
+
+def choose_format(args: SimpleNamespace) -> str:
+    """Return the format of the results: as requested, or by the name of the output file."""
+    suffix = "" if args.output is None else args.output.suffix
+    return args.format or {".jsonl": "jsonl", ".csv": "csv"}.get(suffix, "tsv")
+
+
+def write_results(rows: Iterable[Row], args: SimpleNamespace) -> None:
+    """Write results to the standard output, or to a file, completely or not at all."""
+    if args.output is None:
+        if isinstance(sys.stdout, TextIOWrapper) and not sys.stdout.isatty():
+            sys.stdout.reconfigure(encoding="utf-8")  # as a file, also where a console is not
+        with named_writes("/dev/stdout"):
+            write_rows(rows, sys.stdout, choose_format(args))
+            sys.stdout.flush()
+        return
+    with replaced_when_done(args.output) as path, path.open("w", encoding="utf-8") as file:
+        write_rows(rows, file, choose_format(args))
 
 
 def write_rows(rows: Iterable[Row], file: IO[str], form: str) -> None:
     """Write rows one at a time; the first row sets the columns of a table."""
+    if form == "jsonl":
+        for row in rows:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        return
     columns: list[str] = []
     table = csv.writer(file, lineterminator="\n")
-    for row in rows:
-        if form == "jsonl":
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            continue
+    for row in split_tags(rows):
         cells = spread_scores(row)
         lines = [] if columns else [[to_cell(name, form) for name in cells]]
         columns = columns or list(cells)
@@ -268,50 +422,3 @@ def to_cell(value: object, form: str) -> str:
         " " if unicodedata.category(letter) in ENDS and letter not in kept else letter
         for letter in text
     )
-
-
-def find_task(model: Model, args: SimpleNamespace) -> MinBertTask | None:
-    """Return the task whose columns tables have, for embeddings; None without one."""
-    tasks = getattr(model.config, "tasks", None) or {}
-    name = args.task or getattr(model.config, "default_task", None)
-    return model.config.task(str(name)) if name in tasks else None
-
-
-def choose_format(args: SimpleNamespace) -> str:
-    """Return the format of the results: as requested, or by the name of the output file."""
-    suffix = "" if args.output is None else args.output.suffix
-    return args.format or {".jsonl": "jsonl", ".csv": "csv"}.get(suffix, "tsv")
-
-
-def write_results(rows: Iterable[Row], args: SimpleNamespace) -> None:
-    """Write results to the standard output, or to a file, completely or not at all."""
-    output_format = choose_format(args)
-    if output_format != "jsonl":
-        rows = split_tags(rows)
-    if args.output is None:
-        if isinstance(sys.stdout, TextIOWrapper) and not sys.stdout.isatty():
-            sys.stdout.reconfigure(encoding="utf-8")  # as a file, also where a console is not
-        with named_writes("/dev/stdout"):
-            write_rows(rows, sys.stdout, output_format)
-            sys.stdout.flush()
-        return
-    with replaced_when_done(args.output) as path, path.open("w", encoding="utf-8") as file:
-        write_rows(rows, file, output_format)
-
-
-def run(args: SimpleNamespace) -> None:
-    """Load the model, compute the requested results, and write them."""
-    if not sys.stderr.isatty():
-        logging.disable_progress_bar()
-    model = load_encoder(args.checkpoint, args.device)
-    set_precision(model, args.precision)
-    if (args.embed or args.corpus) and not args.task:
-        check_vectors(model, args)
-    if args.embed:
-        texts, _ = Source.open(args).singles(find_task(model, args))
-        options = {"task": args.task, "pooling": args.pooling, "truncation": args.truncation}
-        vectors = model.encode(texts, **options, show_progress=show_progress(args))
-        with replaced_when_done(args.embed) as path:
-            np.save(path, vectors.numpy())
-    else:
-        write_results(search(model, args) if args.corpus else predict(model, args), args)

@@ -1,13 +1,8 @@
-"""The texts of ``minbert predict``: from the command line, lines of text, or a table."""
+"""Files of texts for ``minbert predict``: lines, and tables read as in training."""
 
 import csv
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from pathlib import Path
-from types import SimpleNamespace
 from typing import IO, Any
 
 from datasets_scripts.readers import (
@@ -27,89 +22,11 @@ from datasets_scripts.readers import (
 )
 from modeling_minbert import MinBertTask
 
+__all__ = ["SUFFIXES", "decode_lines", "find_suffix", "looks_like_table", "open_bytes", "shorten"]
 CONLL = ".conll"
-# Texts of a row: one, several, several with choices, or words.
-TextRow = Any
+SUFFIXES = (*FILE_SUFFIXES, CONLL)
 SEEN_LINES = 20  # that tell whether lines are a table
 MOST_NAMED = 3  # rows in a message
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where texts come from.
-
-    Args:
-        name: Name of the file, or of the input, for messages.
-        lines: The lines; None for a table.
-        columns: Columns of a table that a flag names.
-        is_checked: Whether each line is a text, whatever it looks like.
-        is_given: Whether the lines are words of the command line.
-    """
-
-    name: str
-    lines: Sequence[str] | None
-    columns: tuple[str, ...] = ()
-    is_checked: bool = False
-    is_given: bool = False
-
-    @classmethod
-    def open(cls, args: SimpleNamespace, path: Path | None = None) -> "Source":
-        """Read the texts of a file, of the command line, or of the standard input."""
-        path = path or args.file
-        if args.texts and path is None:
-            return cls("command line", check_texts(args.texts), is_checked=True, is_given=True)
-        if path is None:
-            if sys.stdin.isatty():
-                raise ValueError(
-                    "no sentences: give texts or --file, or pipe lines to the standard input"
-                )
-            name = "standard input"
-            lines = decode_lines(sys.stdin.buffer, name)
-        else:
-            name, columns = str(path), tuple(args.text_columns or ())
-            if not args.lines and find_suffix(name) in (*FILE_SUFFIXES, CONLL):
-                return cls(name, None, columns)
-            if columns:
-                raise ValueError(
-                    f"--text_columns {' '.join(columns)}: {name} is no table; tables end in "
-                    f"{', '.join(FILE_SUFFIXES)}, or these and the suffix of a compressed file"
-                )
-            with open_bytes(name) as file:
-                lines = decode_lines(file, name)
-        if not lines:
-            raise ValueError(f"no sentences: {name} is empty")
-        return cls(name, lines, is_checked=args.lines)
-
-    def rows(self, task: MinBertTask) -> list[TextRow]:
-        """Return the rows of a task, all of which are checked."""
-        if self.lines is None:
-            return [row for _, row in read_table(self, task)]
-        self._check_lines(task, has_pairs=task.num_texts > 1)
-        return list(make_rows(self.lines, task, is_given=self.is_given))
-
-    def singles(self, task: MinBertTask | None) -> tuple[list[str], list[int]]:
-        """Return all texts, and their lines; ``task`` may say in which column they are."""
-        if self.lines is None:
-            rows = read_table(self, task, is_single=True)
-            return [text for _, text in rows], [line for line, _ in rows]
-        self._check_lines(task, has_pairs=False)
-        return list(self.lines), list(range(1, len(self.lines) + 1))
-
-    def _check_lines(self, task: MinBertTask | None, *, has_pairs: bool) -> None:
-        """Refuse a table whose rows would be taken for texts."""
-        first = list(self.lines or ())[:SEEN_LINES]
-        columns = stored_keys(task).get("text_columns", ())
-        if not self.is_checked and looks_like_table(first, columns, has_pairs=has_pairs):
-            raise ValueError(
-                f"{self.name}: the first line, {shorten(first[0])!r}, looks like that of a table, "
-                "whose rows are no texts: give --file with a name that ends in .csv, .tsv or "
-                ".jsonl, so that it is read as a table; or --lines, if each line is a text"
-            )
-
-
-def stored_keys(task: MinBertTask | None) -> Mapping[str, Any]:
-    """Return the keys of a recipe by which rows of a task are read; none if they are unknown."""
-    return getattr(task, "data_keys", None) or {}
 
 
 def decode_lines(source: IO[bytes], name: str) -> list[str]:
@@ -126,44 +43,11 @@ def decode_lines(source: IO[bytes], name: str) -> list[str]:
     return lines
 
 
-def check_texts(given: Iterable[str]) -> list[str]:
-    """Return the texts of a command line; reject empty ones and those that are not UTF-8."""
-    texts = []
-    for number, text in enumerate(given, start=1):
-        if is_blank(text):
-            raise ValueError(f"text {number} is empty")
-        try:
-            # what Python has not read as UTF-8, since the locale is another one
-            texts.append(text.encode("utf-8", "surrogateescape").decode("utf-8"))
-        except UnicodeError:
-            raise ValueError(f"text {number}, {text!r}, is not UTF-8") from None
-    return texts
-
-
-def make_rows(texts: Iterable[str], task: MinBertTask, *, is_given: bool) -> Iterator[TextRow]:
-    """Yield texts, or the texts of a line with tabs as a row of a task.
-
-    Of words that are ``given`` on a command line two, or for a task with choices all, are a row.
-    """
-    if task.num_texts == 1:
-        yield from texts
-        return
-    rest = iter(texts)
-    for number, text in enumerate(rest, start=1):
-        columns = text.split("\t")
-        if len(columns) == 1 and is_given:
-            columns += islice(rest, None if task.offers_choices else 1)
-        try:
-            yield task.make_row(columns)
-        except ValueError as error:
-            raise ValueError(f"row {number} has {error}") from None
-
-
 def looks_like_table(lines: Sequence[str], columns: Sequence[str], *, has_pairs: bool) -> bool:
     """Tell whether the first lines have names of columns, or are JSON lines.
 
     Args:
-        lines: The first lines.
+        lines: The lines.
         columns: Columns that the task was trained on.
         has_pairs: Whether tabs separate the texts of a row.
     """
@@ -171,7 +55,7 @@ def looks_like_table(lines: Sequence[str], columns: Sequence[str], *, has_pairs:
     if first.startswith("{") and parse_json(1, first).values:
         return True
     for delimiter in DELIMITERS:
-        rows = list(csv.reader(lines, delimiter=delimiter))
+        rows = list(csv.reader(islice(lines, SEEN_LINES), delimiter=delimiter))
         header = [name.strip() for name in rows[0]]
         if len(header) > 1 and columns and set(columns) <= set(header):
             return True
@@ -181,70 +65,62 @@ def looks_like_table(lines: Sequence[str], columns: Sequence[str], *, has_pairs:
     return False
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Where the rows of a task are in a table."""
-
-    row_format: Any  # class of the rows; None for words
-    columns: tuple[str, ...]  # of texts; empty if they are unknown
-    choices: tuple[str, ...] = ()
-    num_texts: int = 1
-
-
-def find_layout(source: Source, task: MinBertTask | None, *, is_single: bool) -> Layout:
-    """Return the columns that a flag names, or the task was trained on, and the format of rows."""
-    # tables are rare, and the formats take seconds
-    from datasets_scripts.formats import ChoiceFormat, QuestionFormat
-    from datasets_scripts.sentence_formats import ContrastiveFormat
-
-    stored = stored_keys(task)
-    columns = source.columns or tuple(stored.get("text_columns", ()))
-    if is_single or task is None:
-        return Layout(ContrastiveFormat, columns)
-    if task.answers_questions:
-        columns = columns or QuestionFormat.default_keys["text_columns"]
-        return Layout(QuestionFormat, columns, num_texts=2)
-    if task.offers_choices:
-        choices = tuple(stored.get("choice_columns", ()))
-        return Layout(ChoiceFormat, columns, choices, 1 + getattr(task, "has_question", 0))
-    if task.is_token_level:
-        return Layout(None, columns or ("tokens",))
-    return Layout(ContrastiveFormat, columns, num_texts=task.num_texts)
-
-
 def read_table(
-    source: Source, task: MinBertTask | None, *, is_single: bool = False
-) -> list[tuple[int, TextRow]]:
+    path: str, named: tuple[str, ...], task: MinBertTask | None, *, is_single: bool = False
+) -> list[tuple[int, Any]]:
     """Read the rows of a task, or single texts of any column, with their lines.
 
     Args:
-        source: The file.
+        path: The file.
+        named: Columns of the texts that a flag names.
         task: The task, which knows the columns that it was trained on; None for single texts.
         is_single: Whether single texts are needed, and not the rows of the task.
 
     Raises:
         ValueError: If the columns are not clear, or rows are invalid.
     """
-    path, suffix = source.name, find_suffix(source.name)
-    layout = find_layout(source, task, is_single=is_single)
-    columns = layout.columns
+    # tables are rare, and the formats take seconds
+    from datasets_scripts.formats import ChoiceFormat, QuestionFormat
+    from datasets_scripts.sentence_formats import ContrastiveFormat
+
+    suffix, stored = find_suffix(path), getattr(task, "data_keys", None) or {}
+    columns = named or tuple(stored.get("text_columns", ()))
+    kind: Any = ContrastiveFormat  # any number of texts
+    choices: tuple[str, ...] = ()
+    count = 1 if is_single or task is None else task.num_texts
+    has_words = False
+    if task is not None and not is_single:
+        if task.answers_questions:
+            kind, count = QuestionFormat, 2
+            columns = columns or QuestionFormat.default_keys["text_columns"]
+        elif task.offers_choices:
+            kind, count = ChoiceFormat, 1 + getattr(task, "has_question", 0)
+            choices = tuple(stored.get("choice_columns", ()))
+        elif task.is_token_level:
+            has_words, columns = True, columns or ("tokens",)
+
     records: Iterable[Record]
     if suffix == CONLL:
-        columns = source.columns or ("0",)
+        columns = named or ("0",)
         records = read_conll(path, columns)
-    elif suffix == ".json" and not is_single and task is not None and task.answers_questions:
-        records = layout.row_format(columns).read(path, "test", FileFormat())
+    elif suffix == ".json" and kind is QuestionFormat:
+        records = kind(columns).read(path, "test", FileFormat())
     else:
-        columns, file_format = choose_columns(path, columns, stored_keys(task), layout.num_texts)
-        records = read_records(path, (*columns, *layout.choices), file_format=file_format)
-    if layout.row_format is None:
-        read = partial(_read_words, column=columns[0])
-    else:
-        choices = {"choice_columns": layout.choices} if layout.choices else {}
-        read = partial(_read_texts, layout.row_format(columns, **choices))
+        columns, file_format = choose_columns(path, columns, stored, count)
+        records = read_records(path, (*columns, *choices), file_format=file_format)
+    row_format = kind(columns, **({"choice_columns": choices} if choices else {}))
     rows, invalid = [], []
     for record in records:
-        row, problem = read(record)
+        row: Any
+        if has_words:
+            row, problem = record.values.get(columns[0]), record.problem
+            words = row if isinstance(row, list) else [row]
+            is_text = all(isinstance(word, str) for word in words) and not all(map(is_blank, words))
+            problem = problem or ("" if is_text else f"no text and no words in {columns[0]!r}")
+        else:
+            values = row_format.to_row(record, 0, "test")
+            texts = [values.get(name, []) for name in row_format.text_names]
+            row, problem = texts[0] if len(texts) == 1 else tuple(texts), values["problem"]
         rows.append((record.line, row))
         if problem:
             invalid.append(f"line {record.line}: {problem}")
@@ -254,13 +130,6 @@ def read_table(
             f"{'; '.join(invalid[:MOST_NAMED])}; correct or remove them"
         )
     return rows
-
-
-def _read_texts(row_format: Any, record: Record) -> tuple[TextRow, str]:
-    """Return the texts of a row, and what is wrong with them."""
-    values = row_format.to_row(record, 0, "test")
-    texts = [values.get(name, []) for name in row_format.text_names]
-    return texts[0] if len(texts) == 1 else tuple(texts), values["problem"]
 
 
 def choose_columns(
@@ -288,11 +157,3 @@ def choose_columns(
     if len(columns) != count:
         raise ValueError(f"{path}: the texts are in {', '.join(map(repr, columns))}; {way}")
     return columns, file_format
-
-
-def _read_words(record: Record, column: str) -> tuple[TextRow, str]:
-    """Return a text or a list of words, and what is wrong with it."""
-    value = record.values.get(column)
-    words = value if isinstance(value, list) else [value]
-    is_text = all(isinstance(word, str) for word in words) and not all(map(is_blank, words))
-    return value, record.problem or ("" if is_text else f"no text and no words in {column!r}")
