@@ -7,7 +7,6 @@ without truncation or padding of its own: what was set on it before does not cou
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, chain, islice
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -20,10 +19,9 @@ from modeling_minbert import unknown
 from modeling_minbert.texts import (
     HEAD_SHARES,
     WINDOWS,
-    DocumentWindows,
     Encoded,
+    Encoding as Encoding,
     QuestionWindow,
-    QuestionWindows,
     Span,
     cut_windows,
     cut_word_windows,
@@ -47,39 +45,6 @@ Types = dict[str, Feature]
 
 ONE_SEQUENCE: Types = {"input_ids": ["int32"], "token_type_ids": ["int8"]}
 SEVERAL_SEQUENCES: Types = {"input_ids": [["int32"]], "token_type_ids": [["int8"]]}
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """How the rows of a task become tokens: the `encoding_options` of a task of the model.
-
-    Args:
-        max_length: Maximum tokens of a sequence, including special tokens.
-        pair_encoding: ``joint`` puts both sentences into one sequence, ``separate`` makes each a
-            sequence; None for single sentences. Choices are ``joint``.
-        truncation: Part of a long text to keep: ``head``, ``tail`` or ``head_tail``, as in
-            `tokenize`. Or ``windows``: each text becomes one or more sequences; see
-            `DocumentWindows`.
-        window_overlap: Tokens that a window shares with the one before; only for windows.
-        max_windows: Maximum windows of a text; only for windows.
-        num_choices: Sequences of a row of choices; None for as many as rows have.
-        max_question_length: Maximum tokens of a question, which is truncated.
-        doc_stride: Tokens from the start of a window of a passage to the start of the next one.
-    """
-
-    max_length: int
-    pair_encoding: str | None = None
-    truncation: str = "head"
-    window_overlap: int | None = None
-    max_windows: int | None = None
-    num_choices: int | None = None
-    max_question_length: int | None = None
-    doc_stride: int | None = None
-
-    @property
-    def windows(self) -> DocumentWindows:
-        """How long texts are split."""
-        return DocumentWindows(self.max_length, self.window_overlap or 0, self.max_windows)
 
 
 def make_features(**types: Feature) -> datasets.Features:
@@ -195,7 +160,7 @@ def _encode_texts(
 ) -> Columns:
     rows = _list_texts(batch)
     if encoding.truncation == WINDOWS:
-        texts = iter(encoding.windows.split(tokenizer, list(chain.from_iterable(rows))))
+        texts = iter(encoding.split_documents(tokenizer, list(chain.from_iterable(rows))))
         columns: Columns = {name: [] for name in (*Encoded._fields, "num_windows", "length")}
         for row in rows:
             parts = list(islice(texts, len(row)))
@@ -206,13 +171,7 @@ def _encode_texts(
             columns["length"].append(sum(window.tokens for window in windows))
         return columns | _copy_labels(batch)
     is_separate = encoding.pair_encoding == "separate"
-    encoded = tokenize(
-        tokenizer,
-        rows,
-        separate=is_separate,
-        max_length=encoding.max_length,
-        truncation=encoding.truncation,
-    )
+    encoded = tokenize(tokenizer, rows, encoding)
     columns = {"length": [max(map(len, row.input_ids)) for row in encoded]}
     for name in Encoded._fields:
         sequences = [getattr(row, name) for row in encoded]
@@ -228,13 +187,8 @@ def _encode_choices(
     if max(sizes) > num_choices:
         raise ValueError(f"a row has {max(sizes)} choices, but the task takes {num_choices}")
     rows = zip(_list_texts(batch), batch["choices"], strict=True)
-    encoded = tokenize(
-        tokenizer,
-        [pair for texts, choices in rows for pair in pair_choices(texts, choices)],
-        separate=False,
-        max_length=encoding.max_length,
-        truncation=encoding.truncation,
-    )
+    pairs = [pair for texts, choices in rows for pair in pair_choices(texts, choices)]
+    encoded = tokenize(tokenizer, pairs, encoding)
     columns: Columns = {}
     for name, padding in (("input_ids", tokenizer.pad_token_id or 0), ("token_type_ids", 0)):
         sequences = iter([getattr(pair, name)[0] for pair in encoded])
@@ -254,13 +208,13 @@ def _copy_labels(batch: Columns) -> Columns:
     return {"labels": batch["label"]} if "label" in batch else {}
 
 
-def count_cut(windows: DocumentWindows, lengths: Iterable[int], special: int) -> int:
+def count_cut(encoding: Encoding, lengths: Iterable[int], special: int) -> int:
     """Count the tokens that are in no kept window, of texts with these ``special`` ones."""
-    room, cut = windows.max_length - special, 0
+    room, cut = encoding.max_length - special, 0
     for length in lengths:
-        spans = cut_windows(length - special, room, room - windows.overlap)
+        spans = cut_windows(length - special, room, room - (encoding.window_overlap or 0))
         is_kept = np.zeros(length - special, dtype=bool)
-        for place in windows.choose(len(spans)):
+        for place in encoding.choose_windows(len(spans)):
             is_kept[slice(*spans[place])] = True
         cut += int((~is_kept).sum())
     return cut
@@ -299,19 +253,13 @@ def encode_questions(
         ValueError: If a size is below 1, a question may leave no room for a passage, or the
             tokenizer does not report the characters of tokens.
     """
-    question, stride = encoding.max_question_length, encoding.doc_stride
-    windows = QuestionWindows(
-        encoding.max_length,
-        64 if question is None else question,
-        128 if stride is None else stride,
-    )
     labels = {"labels": datasets.List(datasets.Value("int32"), length=2), "answers": ["string"]}
     with progress_bars(shown=len(rows) > LONG_QUESTIONS):
         encoded = rows.map(
             _encode_questions,
             batched=True,
             batch_size=BATCH,
-            fn_kwargs={"tokenizer": own_tokenizer(tokenizer), "windows": windows},
+            fn_kwargs={"tokenizer": own_tokenizer(tokenizer), "encoding": encoding},
             remove_columns=rows.column_names,
             features=make_features(
                 id="string",
@@ -332,10 +280,10 @@ def encode_questions(
 
 
 def _encode_questions(
-    batch: Columns, *, tokenizer: PreTrainedTokenizerBase, windows: QuestionWindows
+    batch: Columns, *, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
 ) -> Columns:
     encoded: list[Row] = []
-    for window in windows.split(tokenizer, _list_texts(batch)):
+    for window in encoding.split_questions(tokenizer, _list_texts(batch)):
         question = {name: values[window.question] for name, values in batch.items()}
         ids, types = window.encoded.input_ids[0], window.encoded.token_type_ids[0]
         start, end = window.tokens

@@ -180,26 +180,26 @@ class TaskRows:
         return self.row_format.head_facts(self.splits.get("train"))
 
     def encode(
-        self, tokenizer: PreTrainedTokenizerBase, **options: Any
+        self, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
     ) -> dict[str, datasets.Dataset]:
-        """Tokenize all splits; ``options`` are the fields of `Encoding`.
+        """Tokenize all splits.
 
         Raises:
             ValueError: If they do not fit the rows.
         """
         with self._named_errors():
             return {
-                split: self.row_format.encode(rows, tokenizer, Encoding(**options))
+                split: self.row_format.encode(rows, tokenizer, encoding)
                 for split, rows in self.splits.items()
             }
 
     def add_unlabeled(
-        self, encoded: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, **options: Any
+        self, encoded: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
     ) -> datasets.Dataset:
         """Append the encoded rows without labels, with -100 for it, to those of training."""
         if self.unlabeled is None or not len(self.unlabeled):
             return encoded
-        rows = self.row_format.encode(self.unlabeled, tokenizer, Encoding(**options))
+        rows = self.row_format.encode(self.unlabeled, tokenizer, encoding)
         missing: Any = np.full_like(np.asarray(encoded[0]["labels"]), MISSING).tolist()
         feature = encoded.features["labels"]
         rows = rows.add_column("labels", [missing] * len(rows), feature=feature)
@@ -218,14 +218,14 @@ class TaskRows:
         """List the texts of some training rows, evenly spread, by which a vocabulary is judged."""
         return list(self.row_format.texts(self._measured_rows))
 
-    def cut_share(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> float | None:
+    def cut_share(self, tokenizer: PreTrainedTokenizerBase, encoding: Encoding) -> float | None:
         """Estimate the share of the training tokens that `encode` cuts; None if it keeps all.
 
         Rows without labels count, too.
         """
         with self._named_errors():
             rows = self._measured_rows
-            return self.row_format.cut_share(rows, tokenizer, Encoding(**options))
+            return self.row_format.cut_share(rows, tokenizer, encoding)
 
     def references(self, split: str) -> tuple[list[str], NDArray[Any]] | None:
         """Return ids and labels of a split, (N,), to score predictions; None without labels.

@@ -110,7 +110,7 @@ class SentenceFormat(RowFormat):
         ]
         if encoding.truncation == WINDOWS:
             special = tokenizer.num_special_tokens_to_add(pair=False)
-            cut = count_cut(encoding.windows, lengths, special)
+            cut = count_cut(encoding, lengths, special)
         else:
             cut = sum(max(0, length - encoding.max_length) for length in lengths)
         return cut / sum(lengths)

@@ -12,7 +12,7 @@ from datasets import Dataset
 from datasets_scripts import MOST_HELD_OUT, TaskRows
 from modeling_minbert import MinBertTask
 from modeling_minbert.inference import find_upper
-from modeling_minbert.texts import measure_rule
+from modeling_minbert.texts import Encoding, measure_rule
 from modeling_minbert.tokens import TokenClassificationTask
 
 LARGEST_CUT = 0.001  # of the tokens, without a note
@@ -29,7 +29,7 @@ def describe_data(
     task: MinBertTask,
     encoded: Mapping[str, Dataset],
     tokenizer: Any,
-    options: Mapping[str, Any],
+    encoding: Encoding,
     *,
     validation_share: float,
     is_weighed: bool,
@@ -41,7 +41,7 @@ def describe_data(
         task: The task, as the configuration of the model describes it.
         encoded: The encoded rows by split.
         tokenizer: The tokenizer of the model.
-        options: How the rows were encoded, keyword arguments of `TaskRows.encode`.
+        encoding: How the rows were encoded.
         validation_share: Share of the training rows that is held out, where there are no others.
         is_weighed: Whether rare labels have larger weights, or their rows are repeated.
     """
@@ -65,11 +65,11 @@ def describe_data(
                 "macro_f1"
             )
 
-    if (cut := rows.cut_share(tokenizer, **options) or 0) >= LARGEST_CUT:
+    if (cut := rows.cut_share(tokenizer, encoding) or 0) >= LARGEST_CUT:
         key, remedy = "max_length", "raise max_length, or choose truncation"
-        if "max_windows" in options:
+        if encoding.max_windows is not None:
             key, remedy = "max_windows", "raise max_windows"
-        cause = f"cut by {key}={options[key]}: {100 * cut:.1f} %; {remedy}"
+        cause = f"cut by {key}={getattr(encoding, key)}: {100 * cut:.1f} %; {remedy}"
         notes.append(f"tokens of the training rows {cause}")
 
     notes += describe_vocabulary(rows.measured_texts(), tokenizer)

@@ -216,16 +216,16 @@ def encode_rows(
     encoded, trained, notes = {}, {}, {}
     for name, task_rows in rows.items():
         task, described = tasks[name], config.task(name)
-        options = described.encoding_options(max_length)
-        encoded[name] = task_rows.encode(tokenizer, **options)
-        train = task_rows.add_unlabeled(encoded[name]["train"], tokenizer, **options)
+        encoding = described.encoding(max_length)
+        encoded[name] = task_rows.encode(tokenizer, encoding)
+        train = task_rows.add_unlabeled(encoded[name]["train"], tokenizer, encoding)
         trained[name] = {**encoded[name], "train": train}
         notes[name] = describe_data(
             task_rows,
             described,
             encoded[name],
             tokenizer,
-            options,
+            encoding,
             validation_share=task.data.validation_share,
             is_weighed="class_weights" in task.head,
         )

@@ -306,7 +306,7 @@ def prepare_weights(arguments: FinetuneArguments, model: MinBertForMultiTask) ->
     check_rows(model.config, length, has_pairs=has_pairs)
     for name, task in described.items():
         with _name_task(name):
-            own = task.encoding_options(length)["max_length"]
+            own = task.encoding(length).max_length
             check_rows(model.config, own, has_pairs=has_pairs)
     if arguments.freeze_encoder:
         freeze_encoder(model)

@@ -2,7 +2,7 @@
 """Multiple choice: contexts with any number of choices."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -19,7 +19,7 @@ from .heads import DATA, Fields, Inputs, MinBertTask, RowKind, TaskBatch, ids_of
 from .inference import PooledPredictor, check_unicode, put_in_order, stream
 from .losses import Target
 from .pooled import PairEncoding, PooledHead, PooledTask
-from .texts import Encoded, Row, pair_choices, tokenize
+from .texts import Encoded, Encoding, Row, pair_choices, tokenize
 
 
 class Question(NamedTuple):
@@ -38,8 +38,6 @@ def check_questions(rows: Sequence[object], task: str, first: int = 0) -> Iterat
 
     `first` is the number of the first row.
     """
-    if isinstance(rows, str):
-        raise TypeError(f"{task}: pass a list of rows, not one string")
     for index, given in enumerate(rows, first):
         row = tuple(given) if isinstance(given, tuple | list) else ()
         texts, choices = row[:-1], row[-1] if row and isinstance(row[-1], tuple | list) else ()
@@ -63,13 +61,13 @@ class ChoicePredictor(PooledPredictor):
 
     def __init__(self, model: Any, name: str, head: Any, top_k: int | None) -> None:
         super().__init__(model, name, head, top_k)
-        self.encoding = name  # choices are described by the task that read their row
+        self.group = name  # choices are described by the task that read their row
         self.questions: list[Question] = []
 
     def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
         self.questions = list(check_questions(rows, self.name, first))
         pairs = [pair for question in self.questions for pair in question.pairs()]
-        return tokenize(self.model.tokenizer, pairs, **self.options)
+        return tokenize(self.model.tokenizer, pairs, self.encoding)
 
     def describe(self) -> list[Any]:
         logits = put_in_order(self.results).double().cpu()
@@ -137,8 +135,8 @@ class MultipleChoiceTask(CalibratedTask, PooledTask):
             )
         return (*columns[: least - 2], list(columns[least - 2 :]))
 
-    def encoding_options(self, max_length: int) -> dict[str, Any]:
-        return super().encoding_options(max_length) | {"num_choices": self.num_choices}
+    def encoding(self, max_length: int) -> Encoding:
+        return replace(super().encoding(max_length), num_choices=self.num_choices)
 
     def align(self, teacher: MinBertTask) -> Callable[[Tensor], Tensor]:
         super().align(teacher)
@@ -221,9 +219,8 @@ class MultipleChoiceHead(CalibratedHead, PooledHead):
         """
         questions = list(check_questions(list(rows), name))
         sizes = torch.tensor([len(question.choices) for question in questions])
-        longest = self.task.limit_length(model.config.max_position_embeddings)
-        cut: dict[str, Any] = {"max_length": longest, "truncation": self.task.truncation}
-        encode = partial(tokenize, model.tokenizer, separate=False, **cut)
+        plan = self.task.plan_vectors(model.config)
+        encode = partial(tokenize, model.tokenizer, encoding=plan.encoding)
 
         def compute(batch: dict[str, Any]) -> Tensor:
             logits: Tensor = model(**batch, task=[name])[name].logits

@@ -6,11 +6,10 @@ Shapes: N and M sentences, D size of a vector.
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple, Unpack, cast
 
 import torch
@@ -19,100 +18,26 @@ from torch.nn import functional as F
 from transformers.utils import logging
 
 from .configuration_minbert import MinBertConfig
-from .inference import (
-    Batch,
-    Batching,
-    MinBertTokenizing,
-    check_rows,
-    choose_tokens,
-    input_device,
-    stream,
-)
-from .packing import pool_outputs, reads
-from .pooled import WindowPlan, default_overlap, stream_documents
+from .inference import Batch, Batching, MinBertTokenizing, check_container, check_rows, stream
+from .pooled import VectorPlan, default_overlap, stream_documents
 from .sharing import POOLINGS, parse_embedding, write_modules
-from .texts import HEAD_SHARES, WINDOWS, DocumentWindows, Row, list_rows, own_tokenizer, tokenize
+from .texts import HEAD_SHARES, WINDOWS, Encoding, Row, own_tokenizer, tokenize
 
 logger = logging.get_logger(__name__)
 
-OUTPUT = "sentence_embedding"
 # Similarities that are negated distances, and the order of their norm.
 DISTANCES = {"euclidean": 2.0, "manhattan": 1.0}
-
-
-class EncodeOptions(Batching, total=False):
-    """Further keyword arguments of `encode`: those of sentence-transformers, for its evaluators.
-
-    Args:
-        prompt: Text before every sentence; wins over `prompt_name`.
-        prompt_name: Name of one of `config.embedding.prompts`; None for that of the checkpoint.
-        batch_size: A batch has at most the tokens of so many of the longest sentences.
-        show_progress_bar: As `show_progress`.
-        convert_to_tensor: Whether to return one tensor, which is the default.
-        convert_to_numpy: Whether to return one array; if false, a list of tensors.
-        normalize_embeddings: Whether to scale the vectors to length 1, after `truncate_dim`.
-        truncate_dim: How many components of each vector to keep; None as the checkpoint says.
-        output_value: `sentence_embedding`, the only one.
-        device: That of the model.
-    """
-
-    prompt: str | None
-    prompt_name: str | None
-    batch_size: int
-    show_progress_bar: bool | None
-    convert_to_tensor: bool | None
-    convert_to_numpy: bool | None
-    normalize_embeddings: bool
-    truncate_dim: int | None
-    output_value: str
-    device: object
-
-
-def check_options(options: EncodeOptions, device: torch.device) -> None:
-    """Refuse keyword arguments that are unknown, or ask for what minBERT does not have."""
-    if others := [name for name in options if name not in EncodeOptions.__annotations__]:
-        known = ", ".join(EncodeOptions.__annotations__)
-        raise TypeError(f"encode has no argument {others[0]!r}; its options are {known}")
-    if (wanted := options.get("output_value", OUTPUT)) != OUTPUT:
-        raise ValueError(
-            f"encode: output_value={wanted!r} is not supported, leave it out; for the states of "
-            "tokens, call the model"
-        )
-    for name in ("batch_size", "truncate_dim"):
-        value = options.get(name)
-        if value is not None and int(str(value)) < 1:
-            raise ValueError(f"encode: {name}={value} must be 1 or more")
-    place = options.get("device")
-    if place is not None and torch.device(str(place)).type != device.type:
-        raise ValueError(f"encode: device={place!r}, but the model is on {device}: move it")
 
 
 class _Plan(NamedTuple):
     """How a vector is made of a sentence."""
 
-    pooling: str
-    num_layers: int
+    vectors: VectorPlan
     normalize: bool
-    max_length: int
-    truncation: str = "head"
-    project: Callable[[Tensor], Tensor] | None = None  # maps a pooled state to the vector
-    windows: WindowPlan | None = None  # for truncation "windows"
-    prompt: str = ""  # written before every sentence
-    truncate_dim: int | None = None  # components that are kept; None for all
-    rescale: bool = False  # whether what is kept is scaled to length 1
-
-
-def _truncate(plan: _Plan, truncation: str) -> _Plan:
-    """Return a plan with another treatment of long sentences."""
-    if truncation not in (*HEAD_SHARES, WINDOWS):
-        raise ValueError(
-            f"truncation={truncation!r} must be one of {', '.join(HEAD_SHARES)}, {WINDOWS}"
-        )
-    windows = None
-    if truncation == WINDOWS:
-        cut = DocumentWindows(plan.max_length, default_overlap(plan.max_length), None)
-        windows = WindowPlan(cut, plan.pooling, plan.num_layers)
-    return plan._replace(truncation=truncation, windows=windows)
+    project: Callable[[Tensor], Tensor] | None  # maps a pooled state to the vector
+    prompt: str  # written before every sentence
+    truncate_dim: int | None  # components that are kept; None for all
+    rescale: bool  # whether what is kept is scaled to length 1
 
 
 class MinBertEmbeddingMixin(MinBertTokenizing):
@@ -123,14 +48,17 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
 
     def encode(
         self,
-        sentences: str | Sequence[str],
+        sentences: str | Iterable[str],
         *,
         task: str | None = None,
         pooling: str | None = None,
         truncation: str | None = None,
         normalize: bool | None = None,
-        **options: Unpack[EncodeOptions],
-    ) -> Any:
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        truncate_dim: int | None = None,
+        **batching: Unpack[Batching],
+    ) -> Tensor:
         """Embed sentences.
 
         Without `task` and `pooling`, the vectors are those of the folder of sentence-transformers
@@ -139,8 +67,8 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
         size of such a folder apply, except with `task`, which was trained without them.
 
         Args:
-            sentences: The sentences, or one. Or a column of them: an array, a column of a frame or
-                a dataset, or a frame or a dictionary with no other column.
+            sentences: The sentences, or one: a list, an array, a column of a frame or a dataset, or
+                any iterable.
             task: Name of a task, to use its pooling, layer, truncation and permanent projection;
                 vectors of a contrastive task have length 1.
             pooling: `cls`, `pooler`, `mean` or `max`, instead of both.
@@ -151,32 +79,29 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
                 `head`.
             normalize: Whether to scale the vectors to length 1, after `truncate_dim`; None for the
                 checkpoint's choice, which comes before it.
-            **options: See `Batching` and `EncodeOptions`. The vectors are float32 in any
-                `precision`, unlike with that of sentence-transformers, which is that of its
-                vectors.
+            prompt: Text before every sentence; wins over `prompt_name`.
+            prompt_name: Name of one of `config.embedding.prompts`; None for that of the checkpoint.
+            truncate_dim: How many components of each vector to keep; None as the checkpoint says.
+            **batching: See `Batching`.
 
         Returns:
             Float32 vectors on the CPU, (number of sentences, D), in the order given; of one
-            sentence its vector, (D,). A tensor, unless the options say otherwise.
+            sentence its vector, (D,).
 
         Raises:
             TypeError: If an option is unknown.
             ValueError: If there is no such task, pooling or prompt, the checkpoint's own vectors
-                need what minBERT does not have, a row is not a sentence, there are several columns,
-                or an option is not supported.
+                need what minBERT does not have, a row is not a sentence, or a size is below 1.
         """
-        plan = self._plan(task, pooling, truncation, normalize, options)
-        given = list_rows(sentences, "encode")
-        is_one = isinstance(given, str)
-        rows = list(check_rows([given] if is_one else given, "encode", 1))
-        windows = list(self._encode(rows, plan, options))
+        plan = self._plan(task, pooling, truncation, normalize, prompt, prompt_name, truncate_dim)
+        is_one = isinstance(sentences, str)
+        if not is_one:
+            check_container(sentences, "encode")
+        rows = list(check_rows([sentences] if is_one else sentences, "encode", 1))
+        windows = list(self._encode(rows, plan, batching))
         none = torch.empty(0, self.config.hidden_size)[:, : plan.truncate_dim]
         vectors = torch.cat(windows) if windows else none
-        to_tensor, to_numpy = options.get("convert_to_tensor"), options.get("convert_to_numpy")
-        converted: Any = vectors
-        if not to_tensor and (to_tensor is not None or to_numpy is not None):
-            converted = vectors.numpy() if to_numpy is not False else list(vectors)
-        return converted[0] if is_one else converted
+        return vectors[0] if is_one else vectors
 
     def save_as_sentence_transformers(
         self,
@@ -203,15 +128,16 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
             ValueError: If sentence-transformers has no such vectors, or the folder holds a minBERT
                 checkpoint, whose heads would be lost. Nothing is written then.
         """
-        plan = self._plan(task, pooling, None, normalize, {})
+        plan = self._plan(task, pooling, None, normalize)
+        vectors = plan.vectors
         if plan.rescale and plan.truncate_dim:
             raise ValueError(
                 f"sentence-transformers cuts vectors to truncate_dim={plan.truncate_dim} after "
                 "scaling them: leave normalize out, and let its encode normalize_embeddings"
             )
-        if plan.pooling not in POOLINGS or plan.project is not None or not plan.num_layers:
+        if vectors.pooling not in POOLINGS or plan.project is not None or not vectors.num_layers:
             what = "a projection" if plan.project else "the layer of the embeddings"
-            what = what if plan.pooling in POOLINGS else f"pooling={plan.pooling!r}"
+            what = what if vectors.pooling in POOLINGS else f"pooling={vectors.pooling!r}"
             raise ValueError(
                 f"sentence-transformers does not support {what}: set pooling, one of "
                 f"{', '.join(POOLINGS)}, and no task"
@@ -223,17 +149,18 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
             raise ValueError(
                 f"{folder} holds a minBERT checkpoint, which would be lost: name another"
             )
-        if plan.truncation != "head":
+        encoding = vectors.encoding
+        if encoding.truncation != "head":
             message = "the task keeps the %s of a long text; sentence-transformers keeps its head"
-            logger.warning(message, plan.truncation)
+            logger.warning(message, encoding.truncation)
         tokenizer = own_tokenizer(self.tokenizer)
-        length = min(max_length or plan.max_length, self.config.max_position_embeddings)
+        length = min(max_length or encoding.max_length, self.config.max_position_embeddings)
         kept = {} if task is not None else asdict(self.config.embedding)
-        made = {"pooling": plan.pooling, "normalize": plan.normalize or plan.rescale}
+        made = {"pooling": vectors.pooling, "normalize": plan.normalize or plan.rescale}
         embedding = parse_embedding({**kept, **made, "max_length": length, "missing": None})
         # Settings in its file would take precedence over these.
         tokenizer.model_max_length = length
-        self.base_model.save_as_bert(folder, num_layers=plan.num_layers)
+        self.base_model.save_as_bert(folder, num_layers=vectors.num_layers)
         tokenizer.save_pretrained(folder)
         write_modules(folder, embedding, self.config.hidden_size)
 
@@ -243,115 +170,97 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
         pooling: str | None,
         truncation: str | None,
         normalize: bool | None,
-        options: EncodeOptions,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        truncate_dim: int | None = None,
     ) -> _Plan:
         """Decide how vectors are made."""
-        check_options(options, input_device(self.base_model))
         config, own = self.config, self.config.embedding
         if task is not None and (pooling is not None or truncation is not None):
             raise ValueError(
                 f"task {task!r} determines how its vectors are pooled, and what remains of long "
                 "texts: leave pooling and truncation out"
             )
+        if truncate_dim is not None and truncate_dim < 1:
+            raise ValueError(f"encode: truncate_dim={truncate_dim} must be 1 or more")
         maker = task
         if maker is None and pooling is None and config.sentence_embedding is None:
             maker = config.embedding_task
+        project, kept = None, own.truncate_dim if task is None else None
         if maker is not None:
-            plan = self._plan_of_task(maker, normalize)
+            spec: Any = config.task(maker)
+            if spec.is_pretraining or spec.is_token_level:
+                raise ValueError(f"task {maker!r} is {spec.kind}, which has no vectors")
+            heads: Any = getattr(self, "heads", None)
+            if heads is None and spec.keeps_projection:
+                raise ValueError(
+                    f"task {maker!r} projects its vectors, and the projection is in its head: load "
+                    "the checkpoint with MinBertForMultiTask, or give pooling for vectors of the "
+                    "encoder"
+                )
+            vectors = spec.plan_vectors(config)
+            project = heads.get(maker).embed if spec.keeps_projection else None
+            is_unit = spec.normalizes_vectors
+            is_unit = is_unit or parse_embedding(config.sentence_embedding).normalize
         else:
-            plan = self._plan_of_folder(pooling, normalize)
-        if plan.pooling not in (*POOLINGS, "pooler"):
+            if pooling is None and own.missing:
+                raise ValueError(
+                    f"{self.name_or_path}: its vectors need {', '.join(own.missing)}, which "
+                    "minBERT does not have: use sentence-transformers, or set pooling for vectors "
+                    "without that"
+                )
+            length = own.max_length or self.tokenizer.model_max_length
+            encoding = Encoding(min(config.max_position_embeddings, length))
+            vectors = VectorPlan(encoding, pooling or own.pooling, config.num_hidden_layers)
+            is_unit = own.normalize
+        if vectors.pooling not in (*POOLINGS, "pooler"):
             raise ValueError(f"pooling={pooling!r} must be one of cls, pooler, mean, max")
-        if plan.pooling == "pooler" and self.base_model.pooler is None:
+        if vectors.pooling == "pooler" and self.base_model.pooler is None:
             raise ValueError("pooling='pooler', but this model was made without a pooler")
         if truncation is not None:
-            plan = _truncate(plan, truncation)
-        prompt, name = options.get("prompt"), options.get("prompt_name")
-        if prompt is None and (name is not None or task is None):
-            prompt = own.find_prompt(own.default_prompt_name if name is None else name)
-        return plan._replace(
-            prompt=prompt or "",
-            truncate_dim=options.get("truncate_dim") or plan.truncate_dim,
-            rescale=bool(normalize or options.get("normalize_embeddings")),
-        )
-
-    def _plan_of_folder(self, pooling: str | None, normalize: bool | None) -> _Plan:
-        config, own = self.config, self.config.embedding
-        if pooling is None and own.missing:
-            raise ValueError(
-                f"{self.name_or_path}: its vectors need {', '.join(own.missing)}, which minBERT "
-                "does not have: use sentence-transformers, or set pooling for vectors without that"
+            if truncation not in (*HEAD_SHARES, WINDOWS):
+                known = ", ".join((*HEAD_SHARES, WINDOWS))
+                raise ValueError(f"truncation={truncation!r} must be one of {known}")
+            overlap = default_overlap(vectors.encoding.max_length)
+            encoding = Encoding(
+                vectors.encoding.max_length,
+                truncation=truncation,
+                window_overlap=overlap if truncation == WINDOWS else None,
             )
-        length = own.max_length or self.tokenizer.model_max_length
-        return _Plan(
-            pooling or own.pooling,
-            config.num_hidden_layers,
-            normalize is None and own.normalize,
-            min(config.max_position_embeddings, length),
-            truncate_dim=own.truncate_dim,
-        )
-
-    def _plan_of_task(self, task: str, normalize: bool | None) -> _Plan:
-        config = self.config
-        spec: Any = config.task(task)
-        if spec.is_pretraining or spec.is_token_level:
-            raise ValueError(f"task {task!r} is {spec.kind}, which has no vectors")
-        heads: Any = getattr(self, "heads", None)
-        if heads is None and spec.keeps_projection:
-            raise ValueError(
-                f"task {task!r} projects its vectors, and the projection is in its head: load the "
-                "checkpoint with MinBertForMultiTask, or give pooling for vectors of the encoder"
+            vectors = vectors._replace(encoding=encoding)
+        if prompt is None and (prompt_name is not None or task is None):
+            prompt = own.find_prompt(
+                own.default_prompt_name if prompt_name is None else prompt_name
             )
-        own = parse_embedding(config.sentence_embedding)
         return _Plan(
-            spec.pooling,
-            spec.count_layers(config.num_hidden_layers),
-            normalize is None and (own.normalize or spec.normalizes_vectors),
-            spec.limit_length(config.max_position_embeddings),
-            spec.truncation,
-            heads.get(task).embed if spec.keeps_projection else None,
-            spec.plan_windows(config) if spec.has_windows else None,
+            vectors,
+            normalize is None and is_unit,
+            project,
+            prompt or "",
+            truncate_dim or kept,
+            bool(normalize),
         )
 
-    def _encode(self, rows: Sequence[Row], plan: _Plan, options: EncodeOptions) -> Iterator[Tensor]:
-        encoder = self.base_model
-        batching = Batching(
-            max_tokens_per_batch=options.get("max_tokens_per_batch"),
-            show_progress=options.get("show_progress", options.get("show_progress_bar")),
-            precision=options.get("precision"),
-        )
-        if (batch_size := options.get("batch_size")) is not None:
-            largest = choose_tokens(encoder, batching["max_tokens_per_batch"])
-            batching["max_tokens_per_batch"] = min(largest, batch_size * plan.max_length)
-        encode = partial(
-            tokenize,
-            self.tokenizer,
-            separate=False,
-            max_length=plan.max_length,
-            truncation=plan.truncation,
-        )
+    def _encode(self, rows: Sequence[Row], plan: _Plan, batching: Batching) -> Iterator[Tensor]:
+        vectors, model = plan.vectors, cast("torch.nn.Module", self)
         if plan.prompt:
             rows = [(plan.prompt + text,) for (text,) in rows]
 
-        def finish(vectors: Tensor) -> Tensor:
-            vectors = vectors if plan.project is None else plan.project(vectors)
-            vectors = F.normalize(vectors.float(), dim=-1) if plan.normalize else vectors
-            vectors = vectors[:, : plan.truncate_dim]
-            return F.normalize(vectors.float(), dim=-1) if plan.rescale else vectors
-
-        model = cast("torch.nn.Module", self)
-        if plan.windows is not None:
-            return stream_documents(model, rows, plan.windows, finish, **batching)
+        def finish(values: Tensor) -> Tensor:
+            values = values if plan.project is None else plan.project(values)
+            values = F.normalize(values.float(), dim=-1) if plan.normalize else values
+            values = values[:, : plan.truncate_dim]
+            return F.normalize(values.float(), dim=-1) if plan.rescale else values
 
         def compute(batch: Batch) -> Tensor:
-            outputs = encoder(
-                **batch, return_dict=True, read=reads(plan.pooling), num_layers=plan.num_layers
-            )
-            return finish(pool_outputs(outputs, batch.get("attention_mask"), plan.pooling))
+            return finish(vectors.encode(self.base_model, batch))
 
+        if vectors.encoding.truncation == WINDOWS:
+            return stream_documents(model, rows, vectors, finish, **batching)
+        encode = partial(tokenize, self.tokenizer, encoding=vectors.encoding)
         return stream(model, rows, encode, compute, **batching)
 
-    def encode_query(self, sentences: str | Sequence[str], **options: Any) -> Any:
+    def encode_query(self, sentences: str | Iterable[str], **options: Any) -> Tensor:
         """Embed the queries of a search: `encode` with the prompt of the name `query`.
 
         As in sentence-transformers it takes the place of the default prompt, also if it is empty.
@@ -359,7 +268,7 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
         """
         return self.encode(sentences, **self._name_prompt("query", options))
 
-    def encode_document(self, sentences: str | Sequence[str], **options: Any) -> Any:
+    def encode_document(self, sentences: str | Iterable[str], **options: Any) -> Tensor:
         """Embed the texts that a search looks through, as `encode_query`, prompt `document`."""
         return self.encode(sentences, **self._name_prompt("document", options))
 
@@ -415,8 +324,3 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
             vectors = vectors.float()  # half precision has few different similarities
         is_cosine = self.similarity_fn_name == "cosine"
         return F.normalize(vectors, dim=-1) if is_cosine else vectors
-
-    @property
-    def model_card_data(self) -> SimpleNamespace:
-        """Where evaluators of sentence-transformers leave the metrics that they return."""
-        return SimpleNamespace(set_evaluation_metrics=lambda *_, **__: None)

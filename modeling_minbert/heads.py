@@ -18,6 +18,7 @@ from .distillation import order_labels
 from .inference import Predictor, predict_rows
 from .packing import MinBertSequences, Read
 from .sharing import MinBertEmbedding
+from .texts import Encoding
 
 # What rows of `predict` are.
 RowKind = Literal["single texts", "pairs", "contexts with choices"]
@@ -195,9 +196,9 @@ class MinBertTask:
         """Return the number of layers to compute, from the bottom; None for all."""
         return None
 
-    def encoding_options(self, max_length: int) -> dict[str, Any]:
-        """Return how rows are encoded, as keyword arguments; `max_length` is in tokens."""
-        return {"max_length": max_length}
+    def encoding(self, max_length: int) -> Encoding:
+        """Return how rows are encoded; `max_length` is that of a task without its own."""
+        return Encoding(max_length)
 
     @property
     def kind(self) -> str:
@@ -291,8 +292,8 @@ class HeadTask(MinBertTask):
             )
         return layer % (count + 1)
 
-    def encoding_options(self, max_length: int) -> dict[str, Any]:
-        return {"max_length": self.max_length or max_length}
+    def encoding(self, max_length: int) -> Encoding:
+        return Encoding(self.max_length or max_length)
 
     def limit_length(self, positions: int) -> int:
         """Return the maximum tokens of a sequence in predictions of a model with `positions`."""

@@ -7,7 +7,7 @@ that modules stay in evaluation mode while any call needs them so.
 
 import inspect
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, islice
@@ -22,7 +22,7 @@ from transformers.utils.hub import cached_file
 
 from .cpu import walk
 from .int8 import MinBertCalls, check_precision, using_precision
-from .texts import Encoded, Row, own_tokenizer, tokenize
+from .texts import Encoded, Encoding, Row, own_tokenizer, tokenize
 
 logger = logging.get_logger(__name__)
 
@@ -216,13 +216,22 @@ def check_weights(model: nn.Module, where: object) -> None:
             )
 
 
+def check_container(rows: object, task: str) -> None:
+    """Refuse one text instead of rows, and containers that would yield the names of columns."""
+    if isinstance(rows, str):
+        raise TypeError(f"{task}: pass a list of sentences, not one string")
+    if isinstance(rows, Mapping) or hasattr(rows, "columns") or hasattr(rows, "column_names"):
+        raise ValueError(
+            f"{task}: a {type(rows).__name__} has columns, which are no rows: pass one of them, as "
+            'in data["text"], or of several list(zip(data["first"], data["second"]))'
+        )
+
+
 def check_rows(sentences: Iterable[Any], task: str, wanted: int, first: int = 0) -> Iterator[Row]:
     """Make each row a tuple of `wanted` sentences; `task` names them in messages.
 
     `first` is the number of the first row.
     """
-    if isinstance(sentences, str):
-        raise TypeError(f"{task}: pass a list of sentences, not one string")
 
     def check(given: Any, index: int) -> Row:
         row: Row = tuple(given) if isinstance(given, tuple | list) else (given,)
@@ -455,11 +464,11 @@ class Predictor:
 
     Attributes:
         name: Name of the task.
-        encoding: What `encode` depends on: predictors with equal ones tokenize a window once.
+        group: What `encode` depends on: predictors with equal ones tokenize a window once.
     """
 
     name: str
-    encoding: Hashable
+    group: Hashable
 
     def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
         """Tokenize the rows of a window, of which the first one has the number `first`."""
@@ -482,17 +491,13 @@ class PooledPredictor(Predictor):
         task = head.task
         self.name, self.head, self.top_k, self.model = name, head, top_k, model
         self.num_texts: int = task.num_texts
-        self.options: dict[str, Any] = {
-            "separate": task.is_separate,
-            "max_length": task.limit_length(model.config.max_position_embeddings),
-            "truncation": task.truncation,
-        }
-        self.encoding = (self.num_texts, *self.options.values())
+        self.encoding: Encoding = task.plan_vectors(model.config).encoding
+        self.group = (self.num_texts, self.encoding)
         self.results: list[tuple[list[int], Tensor]] = []
 
     def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
         checked = list(check_rows(rows, self.name, self.num_texts, first))
-        return tokenize(self.model.tokenizer, checked, **self.options)
+        return tokenize(self.model.tokenizer, checked, self.encoding)
 
     def keep(self, indices: list[int], inputs: Batch, output: Any) -> None:
         del inputs
@@ -543,9 +548,9 @@ def group_by_tokens(
     known: dict[Hashable, list[Encoded]] = {}
     groups: list[Group] = []
     for predictor in predictors:
-        if predictor.encoding not in known:
-            known[predictor.encoding] = predictor.encode(rows, first)
-        encoded = known[predictor.encoding]
+        if predictor.group not in known:
+            known[predictor.group] = predictor.encode(rows, first)
+        encoded = known[predictor.group]
         for tokens, members in groups:
             if tokens is encoded or tokens == encoded:
                 members.append(predictor)

@@ -2,7 +2,7 @@
 """Tasks with one vector, (D,), per sequence: B rows of S, N = B * S sequences, K logits a row."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -54,7 +54,7 @@ from .losses import (
 from .names import suggest, unknown
 from .packing import Pooling, Read, pool_outputs, reads
 from .sharing import POOLINGS, MinBertEmbedding
-from .texts import DocumentWindows, Encoded, Row, check_overlap, tokenize
+from .texts import Encoded, Encoding, Row, check_overlap, tokenize
 
 PairEncoding = Literal["joint", "separate"]
 Truncation = Literal["head", "tail", "head_tail", "windows"]
@@ -181,20 +181,17 @@ class PooledTask(HeadTask):
             pooling=pooling, normalize=self.normalizes_vectors, max_length=self.max_length
         )
 
-    def encoding_options(self, max_length: int) -> dict[str, Any]:
-        names = ["pair_encoding", "truncation"]
-        names += ["window_overlap", "max_windows"] if self.has_windows else []
+    def encoding(self, max_length: int) -> Encoding:
+        names = ("pair_encoding", "truncation", "window_overlap", "max_windows")
         own = {name: getattr(self, name) for name in names}
-        return super().encoding_options(max_length) | own
+        return replace(super().encoding(max_length), **own)
 
-    def plan_windows(self, config: PreTrainedConfig) -> "WindowPlan":
-        """Return how texts are split and encoded; only of a task with windows."""
-        length = self.limit_length(config.max_position_embeddings)
-        return WindowPlan(
-            DocumentWindows(length, int(self.window_overlap or 0), self.max_windows),
-            self.pooling,
-            self.count_layers(config.num_hidden_layers),
-        )
+    def plan_vectors(self, config: PreTrainedConfig) -> "VectorPlan":
+        """Return how a model makes the vectors of texts in predictions."""
+        positions = config.max_position_embeddings
+        encoding = replace(self.encoding(positions), max_length=self.limit_length(positions))
+        layers = self.count_layers(config.num_hidden_layers)
+        return VectorPlan(encoding, self.pooling, layers)
 
     def validate_windows(self) -> None:
         if not self.has_windows:
@@ -365,15 +362,15 @@ def text_keys(batch: TaskBatch, windows: Windows | None) -> Tensor | None:
 ROWS = 512
 
 
-class WindowPlan(NamedTuple):
-    """How texts are split into windows, and these encoded."""
+class VectorPlan(NamedTuple):
+    """How texts become sequences, and these vectors."""
 
-    windows: DocumentWindows
-    pooling: str | None  # of the states of a window
+    encoding: Encoding
+    pooling: str | None  # of the states of a sequence
     num_layers: int
 
     def encode(self, encoder: Any, batch: dict[str, Any]) -> Tensor:
-        """Encode a batch of windows, (n, D)."""
+        """Encode a batch of sequences, (n, D)."""
         outputs = encoder(
             **batch, return_dict=True, read=reads(self.pooling), num_layers=self.num_layers
         )
@@ -383,7 +380,7 @@ class WindowPlan(NamedTuple):
 def stream_documents(
     model: Any,
     rows: Iterable[Row],
-    plan: WindowPlan,
+    plan: VectorPlan,
     finish: Callable[[Tensor], Tensor],
     *,
     max_tokens_per_batch: int | None = None,
@@ -396,7 +393,8 @@ def stream_documents(
 
     def run() -> Iterator[Tensor]:
         for some, bar in windows_of(rows, show_progress, ROWS):
-            texts = plan.windows.split(model.tokenizer, [text for row in some for text in row])
+            flat = [text for row in some for text in row]
+            texts = plan.encoding.split_documents(model.tokenizer, flat)
             encoded = [window for windows in texts for window in windows]
             with predicting(model, precision):
                 vectors = compute_in_order(
@@ -577,7 +575,7 @@ class PooledHead(MinBertHead):
             return super().predict(model, name, rows, top_k=top_k, **options)
         checked = check_request(rows, name, self.task.num_texts, top_k)
         logits = stream_documents(
-            model, checked, self.task.plan_windows(model.config), self._score, **options
+            model, checked, self.task.plan_vectors(model.config), self._score, **options
         )
         return chain.from_iterable(self.describe(each, top_k) for each in logits)
 
@@ -593,13 +591,10 @@ class PooledHead(MinBertHead):
             return self.to_targets(self._score(pooled))
 
         checked = check_request(rows, name, self.task.num_texts)
+        plan = self.task.plan_vectors(model.config)
         if self.task.has_windows:
-            return stream_documents(
-                model, checked, self.task.plan_windows(model.config), finish, **options
-            )
-        longest = self.task.limit_length(model.config.max_position_embeddings)
-        cut: dict[str, Any] = {"max_length": longest, "truncation": self.task.truncation}
-        encode = partial(tokenize, model.tokenizer, separate=self.task.is_separate, **cut)
+            return stream_documents(model, checked, plan, finish, **options)
+        encode = partial(tokenize, model.tokenizer, encoding=plan.encoding)
         return stream(model, checked, encode, compute, **options)
 
     def predictor(self, model: Any, name: str, top_k: int | None) -> Predictor | None:

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from .heads import RowKind, ids_of
-from .inference import Batching, predict_rows
+from .inference import Batching, check_container, predict_rows
 from .pooled import PooledHead
-from .texts import list_rows
 
 # One row of a kind.
 ONE: dict[RowKind, str] = {
@@ -49,9 +48,8 @@ class MinBertPredicting:
             task: Name of the task.
             sentences: Sentences, or pairs (first, second) for a pair task and a contrastive one.
                 For a token_classification texts of any length, or lists of words; for a
-                question_answering pairs of a question and a text. Or columns of them: an array, a
-                frame, a dataset or a dictionary with the columns that the task was trained on, or
-                with no others than those of the texts, in their order.
+                question_answering pairs of a question and a text. An array or a column of a frame
+                or dataset is as good as a list.
             top_k: Maximum number of labels or answers per row, most probable first; None for the
                 predicted one. Not for a token_classification.
             **batching: See `Batching`.
@@ -68,7 +66,7 @@ class MinBertPredicting:
         Raises:
             TypeError: If `sentences` is one string.
             ValueError: If there is no such task, it is of pre-training, a row has the wrong number
-                of sentences, columns are not those of the texts, or `top_k` is below 1.
+                of sentences, or `top_k` is below 1.
         """
         return list(self.predict_stream(task, sentences, top_k=top_k, **batching))
 
@@ -88,10 +86,8 @@ class MinBertPredicting:
             The prediction of each row, in the order given.
         """
         head = self._head(task)
-        rows = list_rows(sentences, task, [head.task])
-        if isinstance(rows, str):
-            raise TypeError(f"{task}: pass a list of sentences, not one string")
-        return head.predict(self, task, rows, top_k=top_k, **batching)
+        check_container(sentences, task)
+        return head.predict(self, task, sentences, top_k=top_k, **batching)
 
     def predict_all(
         self,
@@ -110,8 +106,7 @@ class MinBertPredicting:
         question_answering task is predicted by itself.
 
         Args:
-            sentences: Sentences, pairs (first, second), or contexts with choices, in a container
-                as in `predict`.
+            sentences: Sentences, pairs (first, second), or contexts with choices.
             tasks: Names of the tasks; None for all that take such rows.
             top_k: As in `predict`, for all tasks.
             **batching: See `Batching`.
@@ -124,8 +119,9 @@ class MinBertPredicting:
             ValueError: If there is no such task, none or not every one takes such rows, or as in
                 `predict`.
         """
-        listed = self._list_rows(sentences, tasks)
-        rows = listed if isinstance(listed, Sequence) else list(listed)
+        check_container(sentences, "predict_all")
+        given: Any = sentences
+        rows = given if isinstance(given, Sequence) else list(given)
         names = self.choose_tasks(rows, tasks)
         predicted = list(self.predict_all_stream(rows, tasks, top_k=top_k, **batching))
         return {name: [row[name] for row in predicted] for name in names}
@@ -146,10 +142,11 @@ class MinBertPredicting:
         Yields:
             The predictions of each row by task, in the order given.
         """
-        rows = self._list_rows(sentences, tasks)
-        known = rows
-        if not isinstance(rows, Sequence):
-            source = iter(rows)
+        check_container(sentences, "predict_all")
+        known: Any = sentences
+        rows: Any = sentences
+        if not isinstance(sentences, Sequence):
+            source = iter(sentences)
             known = list(islice(source, 1))
             rows = chain(known, source)
         heads = {name: self._head(name) for name in self.choose_tasks(known, tasks)}
@@ -207,12 +204,6 @@ class MinBertPredicting:
         others = [f"{x} takes {specs[x].row_kind}" for x in specs if x not in fitting]
         raise ValueError(f"row 0 is {ONE[kind]}, but {', '.join(others) or 'there are no tasks'}")
 
-    def _list_rows(self, sentences: Any, tasks: Sequence[str] | None) -> Any:
-        if isinstance(tasks, str):
-            return sentences  # which `choose_tasks` refuses
-        heads = self.heads.values() if tasks is None else map(self._head, tasks)
-        return list_rows(sentences, "predict_all", [head.task for head in heads])
-
     def teach(
         self,
         task: str,
@@ -238,9 +229,9 @@ class MinBertPredicting:
         head = self._head(task)
         if not isinstance(head, PooledHead) or head.task.is_unlabelled:
             raise ValueError(f"task {task!r} is {head.task.kind}, which does not score texts")
-        rows = list_rows(sentences, task, [head.task])
+        check_container(sentences, task)
         options = Batching(precision="float32") | batching
-        return torch.cat(list(head.teach(self, task, rows, **options)))
+        return torch.cat(list(head.teach(self, task, sentences, **options)))
 
 
 def check_row_of_pipeline(name: str, task: Any, inputs: Any, positions: int) -> None:

@@ -17,9 +17,16 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 from .distillation import check_teacher, match_positions
 from .heads import DATA, RECIPE, Fields, HeadTask, TaskBatch, TokenHead
-from .inference import Batching, MinBertTokenizing, check_request, check_rows, stream
+from .inference import (
+    Batching,
+    MinBertTokenizing,
+    check_container,
+    check_request,
+    check_rows,
+    stream,
+)
 from .packing import Read
-from .texts import Encoded, QuestionWindow, QuestionWindows, Row, list_rows
+from .texts import Encoded, Encoding, QuestionWindow, Row
 
 # Sizes of BERT for SQuAD, in tokens.
 LONGEST_QUESTION, LONGEST_STRIDE = 64, 128
@@ -68,11 +75,11 @@ class QuestionAnsweringTask(HeadTask):
         defaults = {"null_score_diff_threshold": 0.0} if facts["has_unanswerable"] else {}
         return super().complete({**defaults, **given}, facts)
 
-    def encoding_options(self, max_length: int) -> dict[str, Any]:
-        options = super().encoding_options(max_length)
-        return options | self.window_sizes(options["max_length"])
+    def encoding(self, max_length: int) -> Encoding:
+        length = self.max_length or max_length
+        return Encoding(length, **self.window_sizes(length))
 
-    def window_sizes(self, max_length: int) -> dict[str, int]:
+    def window_sizes(self, max_length: int) -> dict[str, Any]:
         """Return `max_question_length` and `doc_stride` for windows of `max_length` tokens."""
         question, stride = self.max_question_length, self.doc_stride
         if question is None:
@@ -133,7 +140,7 @@ class QuestionAnsweringHead(TokenHead):
         self, model: Any, name: str, rows: Iterable[object], *, top_k: int | None, **options: Any
     ) -> Iterator[Any]:
         checked = check_request(rows, name, 2, top_k)
-        search = model.answer_options(self.task, top_k=top_k)
+        search = model.answer_options(self.task, top_k)
         answers = model.answer_rows(checked, name, search, **options)
         return (best[0] if top_k is None else best for best in answers)
 
@@ -180,20 +187,18 @@ def _choose_position(logits: Tensor, positions: Tensor) -> Tensor:
 
 
 LONGEST_WINDOW = 384
-# fields of a task that are options as they are
-FROM_TASK = ("max_answer_length", "null_score_diff_threshold")
 
 
 @dataclass(frozen=True)
-class AnswerOptions(QuestionWindows):
+class AnswerOptions:
     """How texts are split and answers chosen; see `QuestionAnsweringTask`."""
 
+    encoding: Encoding
     max_answer_length: int = 30
     null_score_diff_threshold: float | int | None = None
     top_k: int = 1
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         for name in ("max_answer_length", "top_k"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
@@ -344,9 +349,12 @@ class MinBertAnswering(MinBertTokenizing):
                 there is no such task.
         """
         is_one = isinstance(question, str)
-        given, contexts = list_rows(question, "question"), list_rows(context, "context")
-        questions: list[Any] = [given] if isinstance(given, str) else list(given)
-        texts = [contexts] * len(questions) if isinstance(contexts, str) else list(contexts)
+        if not is_one:
+            check_container(question, "question")
+        questions = [question] if isinstance(question, str) else list(question)
+        if not isinstance(context, str):
+            check_container(context, "context")
+        texts = [context] * len(questions) if isinstance(context, str) else list(context)
         if len(texts) != len(questions):
             raise ValueError(
                 f"{len(questions)} questions but {len(texts)} contexts: give one context for each "
@@ -354,9 +362,8 @@ class MinBertAnswering(MinBertTokenizing):
             )
         rows = list(check_rows(zip(questions, texts, strict=True), "answer", 2))
         name, spec = self._answering_task(task)
-        lengths = {"max_answer_length": max_answer_length, "doc_stride": doc_stride}
-        lengths["max_question_length"] = max_question_length
-        options = self.answer_options(spec, top_k=top_k, **lengths)
+        sizes = {"max_question_length": max_question_length, "doc_stride": doc_stride}
+        options = self.answer_options(spec, top_k, max_answer_length, sizes)
         if handle_impossible_answer is not None:
             least = options.null_score_diff_threshold or 0.0
             threshold = least if handle_impossible_answer else None
@@ -373,14 +380,24 @@ class MinBertAnswering(MinBertTokenizing):
         spec = None if config.default_task is None else config.task(config.default_task)
         return None, spec if spec is not None and spec.answers_questions else None
 
-    def answer_options(self, task: QuestionAnsweringTask | None, **given: Any) -> AnswerOptions:
+    def answer_options(
+        self,
+        task: QuestionAnsweringTask | None,
+        top_k: int | None = None,
+        max_answer_length: int | None = None,
+        sizes: Fields | None = None,
+    ) -> AnswerOptions:
         """Return the options of a task (None: BERT's), except those given and not None."""
         spec = task or QuestionAnsweringTask()
-        longest = spec.max_length or min(self.config.max_position_embeddings, LONGEST_WINDOW)
-        options = {"max_length": longest, **spec.window_sizes(longest)}
-        options |= {name: getattr(spec, name) for name in FROM_TASK}
-        options |= {name: value for name, value in given.items() if value is not None}
-        return AnswerOptions(**options)
+        encoding = spec.encoding(min(self.config.max_position_embeddings, LONGEST_WINDOW))
+        chosen: Any = {name: size for name, size in (sizes or {}).items() if size is not None}
+        longest = spec.max_answer_length if max_answer_length is None else max_answer_length
+        return AnswerOptions(
+            replace(encoding, **chosen),
+            longest,
+            spec.null_score_diff_threshold,
+            1 if top_k is None else top_k,
+        )
 
     def answer_rows(
         self, rows: Iterable[Row], task: str | None, options: AnswerOptions, **progress: Any
@@ -399,7 +416,7 @@ class MinBertAnswering(MinBertTokenizing):
         source = iter(rows)
         progress["show_progress"] = bool(progress.get("show_progress"))
         while some := list(islice(source, QUESTIONS)):
-            windows: Any = options.split(model.tokenizer, some)
+            windows: Any = options.encoding.split_questions(model.tokenizer, some)
             scores = torch.cat(list(stream(model, windows, encode, score, **progress)))
             counts = Counter(window.question for window in windows)
             first = 0

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, groupby, pairwise
 from typing import Any, Literal, NamedTuple
@@ -144,93 +144,6 @@ def _touches(left: str, right: str, *, spaceless: bool) -> bool:
     return len(left) > 1 and left[-1] in "'\u2019" and left[-2].isalpha()  # l' homme
 
 
-# Usual names of columns that hold no text.
-NO_TEXTS = frozenset({"label", "labels", "target", "id", "idx", "index"})
-
-
-def list_rows(given: Any, where: str, tasks: Sequence[Any] = ()) -> Any:
-    """Return rows one after the other: a sequence if the container is one, else an iterable.
-
-    Args:
-        given: A sequence or an iterable of rows; an array or a column; or a frame, a dataset or a
-            dictionary with a column for each text.
-        where: What the rows are for, in messages.
-        tasks: Descriptions of the tasks; without any, rows are single texts.
-
-    Raises:
-        ValueError: If the columns are not those of the texts, or have different lengths.
-    """
-    if isinstance(given, str):
-        return given
-    names = _list_columns(given)
-    if names is None:
-        return _to_list(given)
-    texts, choices = _choose_columns(names, where, tasks)
-    columns = {name: _to_list(given[name]) for name in (*texts, *choices)}
-    if single := [name for name, values in columns.items() if isinstance(values, str)]:
-        raise ValueError(
-            f"{where}: {single[0]!r} is one text, {columns[single[0]][:50]!r}, not a column of "
-            "texts: pass a list of rows"
-        )
-    lengths = {name: len(values) for name, values in columns.items()}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(f"{where}: the columns have different lengths, {lengths}")
-    parts = [columns[name] for name in texts]
-    if len(choices) > 1:
-        parts.append(list(zip(*(columns[name] for name in choices), strict=True)))
-    elif choices:
-        parts.append(columns[choices[0]])
-    return list(parts[0]) if len(parts) == 1 else list(zip(*parts, strict=True))
-
-
-def _list_columns(given: Any) -> list[str] | None:
-    """Return the names of the columns of a container; None if it has none."""
-    if isinstance(given, Mapping):
-        return list(given)
-    for attribute in ("column_names", "columns"):  # of datasets and Arrow, and of frames
-        names = getattr(given, attribute, None)
-        if names is not None and not callable(names) and hasattr(given, "__len__"):
-            return list(names)
-    return None
-
-
-def _to_list(given: Any) -> Any:
-    """Return the values of an array or a column; other containers as they are."""
-    for name in ("tolist", "to_list", "to_pylist"):
-        convert = getattr(given, name, None)
-        if callable(convert):
-            return convert()
-    return given
-
-
-def _choose_columns(
-    names: Sequence[str], where: str, tasks: Sequence[Any]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Choose the columns of texts and of choices that tasks were trained on, or all if they fit."""
-    trained: set[tuple[tuple[str, ...], tuple[str, ...]]] = set()
-    counts: set[int] = set()
-    for task in tasks:
-        keys = getattr(task, "data_keys", None) or {}
-        texts = tuple(keys.get("text_columns", ()))
-        choices = tuple(keys.get("choice_columns", ())) if task.offers_choices else ()
-        needed = (1, 2) if task.offers_choices else (task.num_texts,)
-        counts.update((2, 3) if task.offers_choices else needed)
-        if len(texts) in needed and bool(choices) == task.offers_choices:
-            trained.add((texts, choices))
-    present = [columns for columns in trained if set(sum(columns, ())) <= set(names)]
-    if len(present) == 1:
-        return present[0]
-    if len(names) not in (counts or {1}) or not NO_TEXTS.isdisjoint(names):
-        number = " or ".join(map(str, sorted(counts or {1})))
-        raise ValueError(
-            f"{where}: the rows have the columns {', '.join(map(repr, names))}, but {number} with "
-            "the texts are needed; pass only these, in their order"
-        )
-    if set(names) == {"question", "context"}:
-        return ("question", "context"), ()
-    return tuple(names), ()
-
-
 # Tokens
 
 # Share of the kept tokens that comes from the start of a text: the paper's 128 of 510, with 382
@@ -249,6 +162,126 @@ class Encoded(NamedTuple):
     def tokens(self) -> int:
         """Number of tokens of all its sequences."""
         return sum(map(len, self.input_ids))
+
+
+def check_overlap(overlap: int, max_length: int) -> None:
+    """Check that a token is in at most two windows."""
+    if not 0 <= overlap <= max_length // 2:
+        raise ValueError(
+            f"window_overlap={overlap} must be from 0 to half of max_length={max_length}"
+        )
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the texts of a row become tokens, in training and in predictions.
+
+    Args:
+        max_length: Maximum tokens of a sequence, special ones included.
+        pair_encoding: `joint` puts both texts into one sequence, `separate` makes each a sequence;
+            None for single texts. Choices are `joint`.
+        truncation: What remains of a longer text: its `head`, its `tail`, or `head_tail`, a quarter
+            of the tokens from the start and the rest from the end. Or `windows`: each text becomes
+            one or more sequences.
+        window_overlap: Tokens that a window shares with the one before; only for windows.
+        max_windows: Maximum windows of a text, evenly spread over a longer one; None for all.
+        num_choices: Sequences of a row of choices; None for as many as rows have.
+        max_question_length: Maximum tokens of a question, which is truncated; 64.
+        doc_stride: Tokens from the start of a window of a text with a question to the start of the
+            next one; 128. A step, as in google-research/bert, not the overlap that tokenizers call
+            `stride`.
+
+    Raises:
+        ValueError: If a size is below 1, or a token would be in more than two windows.
+    """
+
+    max_length: int
+    pair_encoding: str | None = None
+    truncation: str = "head"
+    window_overlap: int | None = None
+    max_windows: int | None = None
+    num_choices: int | None = None
+    max_question_length: int | None = None
+    doc_stride: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.window_overlap is not None:
+            check_overlap(self.window_overlap, self.max_length)
+        for name in ("max_windows", "max_question_length", "doc_stride"):
+            if (size := getattr(self, name)) is not None and size < 1:
+                raise ValueError(f"{name}={size} must be at least 1")
+
+    def choose_windows(self, count: int) -> list[int]:
+        """Choose the windows of a text to keep, evenly spread, with the first and the last."""
+        if self.max_windows is None or count <= self.max_windows:
+            return list(range(count))
+        last = max(1, self.max_windows - 1)
+        return [place * (count - 1) // last for place in range(self.max_windows)]
+
+    def split_documents(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[Encoded]]:
+        """Tokenize texts to windows of one sequence each."""
+        # tokenizers can split texts, too, but lose the end of long ones before version 0.23.3
+        first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
+        room, overlap = self.max_length - 2, self.window_overlap or 0
+        if room <= overlap:
+            raise ValueError(
+                f"window_overlap={overlap} must be less than max_length={self.max_length} without "
+                "two special tokens"
+            )
+        windows = []
+        for ids in _tokenize_whole(tokenizer, list(texts))["input_ids"]:
+            spans = cut_windows(len(ids), room, room - overlap)
+            kept = [spans[place] for place in self.choose_windows(len(spans))]
+            parts = [[first, *ids[slice(*span)], last] for span in kept]
+            windows.append([Encoded([part], [[0] * len(part)]) for part in parts])
+        return windows
+
+    def split_questions(self, tokenizer: Tokenizer, rows: Sequence[Row]) -> list["QuestionWindow"]:
+        """Tokenize questions, each with its text, to windows in the order of the questions.
+
+        Raises:
+            ValueError: If a question may leave no room for a text, or the tokenizer does not report
+                the characters of tokens.
+        """
+        longest, stride = self.max_question_length or 64, self.doc_stride or 128
+        if self.max_length < longest + 4:
+            raise ValueError(
+                f"max_length={self.max_length} leaves no room for a text next to a question of "
+                f"max_question_length={longest} tokens and three special ones; raise max_length "
+                "(384 is usual) or lower max_question_length"
+            )
+        if not tokenizer.is_fast:
+            raise ValueError(
+                f"{type(tokenizer).__name__} does not report the characters of tokens; use a "
+                "fast tokenizer (tokenizer.json)"
+            )
+        unique = list(dict.fromkeys(chain.from_iterable(rows)))
+        whole = _tokenize_whole(tokenizer, unique, return_offsets_mapping=True)
+        pieces = zip(whole["input_ids"], whole["offset_mapping"], strict=True)
+        known = dict(zip(unique, pieces, strict=True))
+        windows = []
+        for number, (question, text) in enumerate(rows):
+            kept = known[question][0][:longest]
+            head = [tokenizer.cls_token_id, *kept, tokenizer.sep_token_id]
+            ids, characters = known[text]
+            spans = cut_windows(len(ids), self.max_length - len(head) - 1, stride)
+            for span, owned in zip(spans, share_tokens(spans), strict=True):
+                tokens = [*head, *ids[slice(*span)], tokenizer.sep_token_id]
+                types = [0] * len(head) + [1] * (len(tokens) - len(head))
+                encoded = Encoded([tokens], [types])
+                windows.append(QuestionWindow(number, encoded, len(head), span, owned, characters))
+        return windows
+
+
+class QuestionWindow(NamedTuple):
+    """A part of a text with its question, `[CLS] question [SEP] part [SEP]`."""
+
+    question: int  # index of the question
+    encoded: Encoded
+    first: int  # place of the first token of the part in the sequence
+    tokens: Span  # the part, by the tokens of the whole text
+    owned: Span  # those of its tokens that have most context in this window
+    characters: list[Span]  # start and end of each token of the whole text
 
 
 def own_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
@@ -276,35 +309,19 @@ def own_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
     return tokenizer
 
 
-def tokenize(
-    tokenizer: Tokenizer,
-    rows: Sequence[Row],
-    *,
-    separate: bool,
-    max_length: int,
-    truncation: str = "head",
-) -> list[Encoded]:
-    """Tokenize rows of one text, or of several.
-
-    Args:
-        tokenizer: The tokenizer of the model.
-        rows: Rows with the same number of texts.
-        separate: Whether each text is a sequence; else a row is one, of one text or a pair.
-        max_length: Maximum tokens of a sequence, special ones included.
-        truncation: What remains of a longer one: its `head`, its `tail`, or `head_tail`, a quarter
-            of the tokens from the start and the rest from the end. The longer text of a pair is
-            truncated first.
-    """
+def tokenize(tokenizer: Tokenizer, rows: Sequence[Row], encoding: Encoding) -> list[Encoded]:
+    """Tokenize rows with the same number of texts; the longer one of a pair is truncated first."""
+    separate, max_length = encoding.pair_encoding == "separate", encoding.max_length
     # A tokenizer takes pairs as two columns.
     texts = [list(chain.from_iterable(rows))] if separate else [list(x) for x in zip(*rows)]  # noqa: B905 - checked
     options: dict[str, Any] = {"truncation": "longest_first", "max_length": max_length}
-    if truncation != "head":  # a tokenizer cannot truncate the middle, and would warn here
+    if encoding.truncation != "head":  # a tokenizer cannot truncate the middle, and would warn here
         options = {"truncation": False, "return_special_tokens_mask": True, "verbose": False}
     options |= {"return_token_type_ids": True, "return_attention_mask": False}
     encoded = own_tokenizer(tokenizer)(*texts, padding=False, **options)
     columns = [encoded[name] for name in Encoded._fields]
     for row, special in enumerate(encoded.get("special_tokens_mask", ())):
-        kept = _choose_tokens(special, max_length, HEAD_SHARES[truncation])
+        kept = _choose_tokens(special, max_length, HEAD_SHARES[encoding.truncation])
         for column in columns:
             column[row] = [column[row][place] for place in kept]
     step = len(columns[0]) // len(rows)
@@ -364,133 +381,10 @@ def cut_windows(length: int, room: int, doc_stride: int) -> list[Span]:
     return [(first, min(first + room, length)) for first in starts]
 
 
-def check_overlap(overlap: int, max_length: int) -> None:
-    """Check that a token is in at most two windows."""
-    if not 0 <= overlap <= max_length // 2:
-        raise ValueError(
-            f"window_overlap={overlap} must be from 0 to half of max_length={max_length}"
-        )
-
-
-@dataclass(frozen=True)
-class DocumentWindows:
-    """How texts are split into windows.
-
-    Args:
-        max_length: Maximum tokens of a window, special ones included.
-        overlap: Tokens that a window shares with the one before.
-        most: Maximum windows of a text; of a longer one as many are evenly spread. None for all.
-
-    Raises:
-        ValueError: If a token would be in more than two windows, or a text in none.
-    """
-
-    max_length: int
-    overlap: int
-    most: int | None
-
-    def __post_init__(self) -> None:
-        check_overlap(self.overlap, self.max_length)
-        if self.most is not None and self.most < 1:
-            raise ValueError(f"max_windows={self.most} must be at least 1")
-
-    def choose(self, count: int) -> list[int]:
-        """Choose the windows of a text to keep, evenly spread, with the first and the last."""
-        if self.most is None or count <= self.most:
-            return list(range(count))
-        return [place * (count - 1) // max(1, self.most - 1) for place in range(self.most)]
-
-    def split(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[Encoded]]:
-        """Tokenize texts to windows of one sequence each."""
-        # tokenizers can split texts, too, but lose the end of long ones before version 0.23.3
-        first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
-        room = self.max_length - 2
-        if room <= self.overlap:
-            raise ValueError(
-                f"window_overlap={self.overlap} must be less than max_length={self.max_length} "
-                "without two special tokens"
-            )
-        windows = []
-        for ids in _tokenize_whole(tokenizer, list(texts))["input_ids"]:
-            spans = cut_windows(len(ids), room, room - self.overlap)
-            parts = [[first, *ids[slice(*spans[place])], last] for place in self.choose(len(spans))]
-            windows.append([Encoded([part], [[0] * len(part)]) for part in parts])
-        return windows
-
-
 # Windows of texts with a question
 
 # Weight of the length of a window in the context of its tokens, as in google-research/bert.
 LENGTH_WEIGHT = 0.01
-
-
-@dataclass(frozen=True)
-class QuestionWindows:
-    """How texts are split into windows, each with a question before it.
-
-    Args:
-        max_length: Maximum tokens of a window, with the question and special tokens.
-        max_question_length: Maximum tokens of a question, which is truncated.
-        doc_stride: Tokens from the start of a window to the start of the next one: a step, as in
-            google-research/bert, not the overlap that tokenizers call `stride`.
-
-    Raises:
-        ValueError: If a size is below 1, or a question may leave no room for a text.
-    """
-
-    max_length: int
-    max_question_length: int = 64
-    doc_stride: int = 128
-
-    def __post_init__(self) -> None:
-        for name in ("max_question_length", "doc_stride"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.max_length < self.max_question_length + 4:
-            raise ValueError(
-                f"max_length={self.max_length} leaves no room for a text next to a question of "
-                f"max_question_length={self.max_question_length} tokens and three special ones; "
-                "raise max_length (384 is usual) or lower max_question_length"
-            )
-
-    def split(self, tokenizer: Tokenizer, rows: Sequence[Row]) -> list["QuestionWindow"]:
-        """Tokenize questions, each with its text, to windows in the order of the questions.
-
-        Raises:
-            ValueError: If the tokenizer does not report the characters of tokens.
-        """
-        if not tokenizer.is_fast:
-            raise ValueError(
-                f"{type(tokenizer).__name__} does not report the characters of tokens; use a "
-                "fast tokenizer (tokenizer.json)"
-            )
-        unique = list(dict.fromkeys(chain.from_iterable(rows)))
-        whole = _tokenize_whole(tokenizer, unique, return_offsets_mapping=True)
-        pieces = zip(whole["input_ids"], whole["offset_mapping"], strict=True)
-        known = dict(zip(unique, pieces, strict=True))
-        windows = []
-        for number, (question, text) in enumerate(rows):
-            kept = known[question][0][: self.max_question_length]
-            head = [tokenizer.cls_token_id, *kept, tokenizer.sep_token_id]
-            ids, characters = known[text]
-            spans = cut_windows(len(ids), self.max_length - len(head) - 1, self.doc_stride)
-            for span, owned in zip(spans, share_tokens(spans), strict=True):
-                tokens = [*head, *ids[slice(*span)], tokenizer.sep_token_id]
-                types = [0] * len(head) + [1] * (len(tokens) - len(head))
-                encoded = Encoded([tokens], [types])
-                windows.append(QuestionWindow(number, encoded, len(head), span, owned, characters))
-        return windows
-
-
-class QuestionWindow(NamedTuple):
-    """A part of a text with its question, `[CLS] question [SEP] part [SEP]`."""
-
-    question: int  # index of the question
-    encoded: Encoded
-    first: int  # place of the first token of the part in the sequence
-    tokens: Span  # the part, by the tokens of the whole text
-    owned: Span  # those of its tokens that have most context in this window
-    characters: list[Span]  # start and end of each token of the whole text
 
 
 def share_tokens(windows: Sequence[Span]) -> list[Span]:

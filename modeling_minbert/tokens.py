@@ -78,7 +78,7 @@ class TagPredictor(Predictor):
     def __init__(self, model: Any, name: str, head: Any) -> None:
         task = head.task
         self.name, self.model, self.head = name, model, head
-        self.encoding = name  # the words of a row are described by the task that split it
+        self.group = name  # the words of a row are described by the task that split it
         self.names: Sequence[str] = task.labels
         self.rule: str = task.words
         self.longest: int = task.limit_length(model.config.max_position_embeddings)

@@ -88,8 +88,8 @@ def test_any_text_is_trained_on_or_an_invalid_row(tmp_path, drawn):
     rows = [make_row(kind, *pair) for pair in [*texts, ("a b", "b a 1")]]
 
     loaded = load_task(describe(tmp_path, kind, rows), tmp_path / "cache")
-    options = MODEL.config.task(kind).encoding_options(24)
-    encoded = loaded.encode(MODEL.tokenizer, **options)["train"]
+    encoding = MODEL.config.task(kind).encoding(24)
+    encoded = loaded.encode(MODEL.tokenizer, encoding)["train"]
     dataset = TaskDataset({kind: encoded})
     batch = TaskCollator(0)(dataset.__getitems__(list(range(len(encoded)))))
     loss = MODEL(**batch).loss

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from datasets_scripts import TaskData, load_task, train_wordpiece
+from datasets_scripts import Encoding, TaskData, load_task, train_wordpiece
 from minbert_cli.data_notes import describe_data
 from modeling_minbert import MinBertConfig
 from tests import small_run
@@ -27,8 +27,9 @@ def describe(folder, tokenizer, rows, header, keys, is_weighed=False, **options)
     head = {"problem_type": keys["problem_type"], "labels": ["a", "b"]}
     described = MinBertConfig(tasks={"own": head}).task("own")
     options = {"pair_encoding": None, "truncation": "head", "max_length": 12} | options
-    encoded = task.encode(tokenizer, **options)
-    parts = (task, described, encoded, tokenizer, options)
+    encoding = Encoding(**options)
+    encoded = task.encode(tokenizer, encoding)
+    parts = (task, described, encoded, tokenizer, encoding)
     return describe_data(*parts, validation_share=0.1, is_weighed=is_weighed)
 
 

@@ -349,7 +349,7 @@ def test_rows_of_every_type_note_their_length(tmp_path, tokenizer, kind):
     facts = {**rows.head_facts(), "max_length": 24}
     config = MinBertConfig(tasks={"x": TYPES[kind].complete({}, facts)})
 
-    encoded = rows.encode(tokenizer, **config.task("x").encoding_options(24))
+    encoded = rows.encode(tokenizer, config.task("x").encoding(24))
 
     assert {split.info.description for split in encoded.values()} == {NOTE.format(24)}
 

@@ -10,7 +10,6 @@ from transformers import BertModel, BertTokenizer
 from datasets_scripts import Encoding, encode_rows
 from datasets_scripts.encoding import count_cut
 from modeling_minbert import MinBertForMultiTask, export_onnx
-from modeling_minbert.texts import DocumentWindows
 from tests.modeling_minbert.test_onnx import needs_onnx
 from tests.trainers import tiny
 from trainers import TaskBatchSampler, TaskCollator, TaskDataset
@@ -118,10 +117,10 @@ def test_the_windows_of_both_texts_of_a_pair_are_one_list(tokenizer):
 
 @pytest.mark.parametrize("most", [1, 2, 3, 7, None])
 def test_of_many_windows_the_first_the_last_and_some_between_are_kept(most):
-    windows = DocumentWindows(8, 2, most)
+    encoding = Encoding(8, window_overlap=2, max_windows=most)
 
     for count in range(1, 30):
-        kept = windows.choose(count)
+        kept = encoding.choose_windows(count)
         assert len(kept) == len(set(kept)) == min(count, most or count)
         assert kept[0] == 0
         assert kept[-1] == count - 1 or most == 1
@@ -133,12 +132,12 @@ def test_the_cut_tokens_are_those_in_no_window():
     words = [f"v{number}" for number in range(60)]  # each only once in a text
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
     tokenizer = BertTokenizer(vocab={piece: index for index, piece in enumerate(pieces)})
-    windows = DocumentWindows(8, 2, 4)
+    encoding = Encoding(8, window_overlap=2, max_windows=4)
 
     for length in range(1, 60):
-        (kept,) = windows.split(tokenizer, [" ".join(words[:length])])
+        (kept,) = encoding.split_documents(tokenizer, [" ".join(words[:length])])
         cut = length + 2 - len({token for window in kept for token in window.input_ids[0]})
-        assert count_cut(windows, [length + 2], 2) == cut
+        assert count_cut(encoding, [length + 2], 2) == cut
         assert bool(cut) == (length > 18)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import BertTokenizer
 
-from datasets_scripts import TaskData, load_task
+from datasets_scripts import Encoding, TaskData, load_task
 from modeling_minbert import MinBertForMultiTask
 from modeling_minbert.tasks import parse_task
 from tests.modeling_minbert.conftest import WORDS
@@ -115,8 +115,8 @@ def test_sequences_are_those_of_transformers_example(tmp_path):
     choices = [*CHOICES[:2], CHOICES[2][:2]]
     text = as_json(RIGHT).replace(json.dumps(CHOICES[2]), json.dumps(choices[2]))
 
-    options = {"max_length": 7, "pair_encoding": "joint", "num_choices": 3}
-    rows = load(tmp_path, "a.jsonl", text).encode(tokenizer, **options)["train"]
+    encoding = Encoding(7, "joint", num_choices=3)
+    rows = load(tmp_path, "a.jsonl", text).encode(tokenizer, encoding)["train"]
 
     # as in examples/pytorch/multiple-choice/run_swag.py
     for row, first, second, ends in zip(rows, CONTEXTS, QUESTIONS, choices, strict=True):

@@ -174,7 +174,7 @@ def test_vectors_have_the_size_of_the_folder(write_folder, tokenizer, normalize)
     assert_close(model.encode(TEXTS, truncate_dim=3), cut[:, :3], **same)
     assert model.encode([]).shape == (0, 7)
     unit = F.normalize(cut, dim=1)
-    assert_close(model.encode(TEXTS, normalize_embeddings=True), unit, **same)
+    assert_close(model.encode(TEXTS, normalize=True), unit, **same)
     # what is asked for here is the length of what is returned
     assert_close(model.encode(TEXTS, normalize=True), unit, **same)
     assert_close(model.encode(TEXTS, normalize=False), whole[:, :7], **same)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from datasets_scripts import ROW_FORMATS, TaskData, load_task, train_wordpiece
+from datasets_scripts import ROW_FORMATS, Encoding, TaskData, load_task, train_wordpiece
 from minbert_cli import finetune
 from tests import small_run
 from tests.problem_examples import COLUMNS, EXAMPLES
@@ -73,11 +73,11 @@ def test_some_of_the_rows_are_drawn(tmp_path):
 
 def test_tokens_cut_from_rows_without_labels_count(tmp_path, tokenizer):
     keys = describe(tmp_path)
-    options = {"max_length": 16, "pair_encoding": None, "truncation": "head"}
-    short = load(keys).cut_share(tokenizer, **options)
+    encoding = Encoding(16)
+    short = load(keys).cut_share(tokenizer, encoding)
     texts = ["word " * 200] * 9
     small_run.write_tsv(tmp_path / "texts.tsv", keys["text_columns"], [(one,) for one in texts])
-    assert load(keys).cut_share(tokenizer, **options) > short + 0.5
+    assert load(keys).cut_share(tokenizer, encoding) > short + 0.5
 
 
 def test_rows_without_a_text_are_skipped_and_reported(tmp_path):

@@ -9,6 +9,7 @@ from huggingface_hub.errors import StrictDataclassError
 
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertModel
 from modeling_minbert.tasks import parse_task
+from modeling_minbert.texts import Encoding
 
 CLASSES = {"problem_type": "classification", "labels": ["down", "up"]}
 SCORES = {"problem_type": "similarity", "score_range": [0, 5]}
@@ -347,37 +348,17 @@ def test_a_key_that_a_recipe_cannot_set_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("fields", "options"),
+    ("fields", "encoding"),
     [
-        (CLASSES, {"pair_encoding": None, "max_length": 50, "truncation": "head"}),
-        (
-            CLASSES | {"max_length": 9},
-            {"pair_encoding": None, "max_length": 9, "truncation": "head"},
-        ),
-        (TAGS, {"max_length": 50}),
-        (TAGS | {"max_length": 9}, {"max_length": 9}),
-        (ANSWERS, {"max_length": 50, "max_question_length": 25, "doc_stride": 11}),
+        (CLASSES, Encoding(50)),
+        (CLASSES | {"max_length": 9}, Encoding(9)),
+        (TAGS, Encoding(50)),
+        (ANSWERS, Encoding(50, max_question_length=25, doc_stride=11)),
         (
             ANSWERS | {"max_length": 20, "doc_stride": 7},
-            {"max_length": 20, "max_question_length": 10, "doc_stride": 7},
+            Encoding(20, max_question_length=10, doc_stride=7),
         ),
     ],
 )
-def test_a_task_returns_its_encoding_options(fields, options):
-    assert parse_task("mine", fields).encoding_options(50) == options
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("layer_norm_eps", float("nan")),
-        ("layer_norm_eps", float("inf")),
-        ("layer_norm_eps", -1e-12),
-        ("hidden_dropout_prob", float("nan")),
-        ("attention_probs_dropout_prob", 1.5),
-        ("classifier_dropout", -0.1),
-    ],
-)
-def test_numbers_of_the_encoder_are_finite_and_in_range(tiny_sizes, name, value):
-    with pytest.raises(StrictDataclassError, match=f"{name}={value} must be"):
-        MinBertConfig(**tiny_sizes | {name: value})
+def test_a_task_says_how_its_rows_are_encoded(fields, encoding):
+    assert parse_task("mine", fields).encoding(50) == encoding

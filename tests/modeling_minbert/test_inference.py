@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from modeling_minbert import inference
 from modeling_minbert.inference import pack, pad, split_batches
-from modeling_minbert.texts import Encoded, tokenize
+from modeling_minbert.texts import Encoded, Encoding, tokenize
 
 LENGTHS = [3, 40, 7, 7, 1, 12, 39, 2, 7, 30, 16, 5, 5, 5, 28]
 
@@ -92,7 +92,7 @@ def test_packed_and_padded_rows_give_the_same_logits(model, tokenizer, task):
     if spec.pair_encoding:
         rows = list(zip(SENTENCES, SENTENCES[2:] + SENTENCES[:2], strict=True))
     separate = spec.pair_encoding == "separate"
-    encoded = tokenize(tokenizer, rows, separate=separate, max_length=17)
+    encoded = tokenize(tokenizer, rows, Encoding(17, spec.pair_encoding))
 
     packed, padded = pack(encoded), pad(encoded, 0)
 
@@ -122,7 +122,7 @@ def test_packing_is_the_contract():
 def test_rows_are_tokenized_as_the_tokenizer_does_one_by_one(tokenizer, separate):
     rows = list(zip(SENTENCES, SENTENCES[::-1], strict=True))
 
-    encoded = tokenize(tokenizer, rows, separate=separate, max_length=6)
+    encoded = tokenize(tokenizer, rows, Encoding(6, "separate" if separate else "joint"))
 
     for row, (first, second) in zip(encoded, rows, strict=True):
         single = [tokenizer([first]), tokenizer([second])]

@@ -7,6 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from modeling_minbert import inference
+from modeling_minbert.texts import Encoding
 
 TEXTS = ["the cat sat", "a dog", "the bird sang in the tree", "very far", "a cat is not a dog"]
 PAIRS = list(zip(TEXTS, TEXTS[1:] + TEXTS[:1], strict=True))
@@ -95,9 +96,7 @@ def test_the_encoder_runs_once_for_all_tasks(model, count_passes, tasks, rows, a
 def test_outputs_of_several_tasks_equal_those_of_one(model, tokenizer, packed):
     batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
     if packed:
-        rows = inference.tokenize(
-            tokenizer, [(text,) for text in TEXTS], separate=False, max_length=20
-        )
+        rows = inference.tokenize(tokenizer, [(text,) for text in TEXTS], Encoding(20))
         batch = inference.pack(rows)
 
     with torch.no_grad():
@@ -247,7 +246,7 @@ def test_rows_that_do_not_fit_are_refused(model, rows, tasks, message):
 
 @pytest.mark.parametrize("given", [("a dog", None), (TEXTS, "pooled")])
 def test_a_string_is_no_list(model, given):
-    with pytest.raises(TypeError, match="pass a list of sentences and a list of tasks"):
+    with pytest.raises(TypeError, match="pass a list of sentences"):
         model.predict_all(*given)
 
 

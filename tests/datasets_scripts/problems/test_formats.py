@@ -5,7 +5,7 @@ import json
 import datasets
 import pytest
 
-from datasets_scripts import FORMATS, ROW_FORMATS, TaskData, load_task, train_wordpiece
+from datasets_scripts import FORMATS, ROW_FORMATS, Encoding, TaskData, load_task, train_wordpiece
 
 TEXT = "The mill stood by the river."
 QUESTION = {
@@ -118,7 +118,7 @@ def test_a_task_of_every_type_can_be_used_without_knowing_it(tmp_path, problem_t
     assert task.head_facts() == none | FACTS[problem_type]
     assert next(task.texts()) in (TEXT, "Where?")
     tokenizer = train_wordpiece(list(task.texts()) * 5, 60)
-    encoded = task.encode(tokenizer, max_length=80, **TASKS[problem_type][2])
+    encoded = task.encode(tokenizer, Encoding(80, **TASKS[problem_type][2]))
     assert encoded.keys() == {"train", "validation"}
     columns = {"id", "input_ids", "token_type_ids", "length"}
     labels = {"labels"} if problem_type in REFERENCES else set()

@@ -7,7 +7,6 @@ import pytest
 from transformers import BertTokenizer
 
 from datasets_scripts import Encoding, TaskData, encode_questions, load_task, train_wordpiece
-from modeling_minbert.texts import QuestionWindows
 
 PASSAGE = "The mill stood by the river. A miller lived in the mill until the flood."
 LIVED = {"text": "the mill", "answer_start": 47}
@@ -216,9 +215,9 @@ def test_emoji_accents_and_control_characters_keep_their_places(tokenizer):
         ({"max_length": 384, "max_question_length": 0}, "max_question_length=0 must be"),
     ],
 )
-def test_sizes_that_cannot_be_are_refused(keys, message):
+def test_sizes_that_cannot_be_are_refused(keys, message, tokenizer):
     with pytest.raises(ValueError, match=message):
-        QuestionWindows(**keys)
+        Encoding(**keys).split_questions(tokenizer, [])
 
 
 def test_a_tokenizer_without_offsets_is_refused(tokenizer):

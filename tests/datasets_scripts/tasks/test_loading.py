@@ -7,7 +7,7 @@ import tracemalloc
 import datasets
 import pytest
 
-from datasets_scripts import InvalidRow, TaskData, load_task, train_wordpiece
+from datasets_scripts import Encoding, InvalidRow, TaskData, load_task, train_wordpiece
 
 GOOD = [("good film", "up"), ("bad film", "down"), ("fine film", "up")]
 SENTIMENT_HEADER = "\tid\tsentence\tsentiment\n"
@@ -160,7 +160,7 @@ def test_an_invalid_row_is_named_without_its_content(tmp_path):
 def test_only_encoded_rows_are_cached_and_known_by_their_rows(tmp_path):
     def encode(rows):
         task = load_tsv(tmp_path, delimited(rows), max_invalid_fraction=0.5)
-        encoded = task.encode(tokenizer, pair_encoding=None, max_length=8)
+        encoded = task.encode(tokenizer, Encoding(8))
         return task.bad_rows, [file["filename"] for file in encoded["train"].cache_files]
 
     rows = [*GOOD, ("text", "")]
