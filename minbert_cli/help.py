@@ -98,7 +98,6 @@ examples:
             "runs": ("rows", "base", "overrides", "seeds"),
             "output": ("output_dir", "overwrite_output_dir", "keep_checkpoints"),
             "before a campaign": ("dry_run",),
-            "compare": ("resamples", "seed"),
         },
     ),
 }
@@ -196,10 +195,9 @@ def list_others(program: str, flags: Mapping[str, Any]) -> dict[str, tuple[str, 
 def load_kinds(program: str) -> tuple[Any, ...]:
     """Import the dataclasses of the flags of a program."""
     if program == "experiments":
-        from minbert_cli.experiments.compare import ComparisonArguments
         from minbert_cli.experiments.plan import ExperimentArguments
 
-        return ExperimentArguments, ComparisonArguments
+        return (ExperimentArguments,)
     from minbert_cli.arguments import KINDS
 
     return KINDS[program]

@@ -111,7 +111,7 @@ def test_both_development_sets_are_shown(run):
 
 def test_a_run_is_compared_by_its_own_metrics(run, tmp_path):
     copy = shutil.copytree(run[0], tmp_path / "copy")
-    table = experiments.compare([str(run[0]), str(copy), "--resamples", "50"])
+    table = experiments.compare(run[0], copy, resamples=50)
 
     for metric in ("matthews_correlation", "f1", "pearson"):
         assert re.search(rf"\| {metric} .*\+0\.0000 ", table)

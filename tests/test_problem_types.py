@@ -172,7 +172,7 @@ def test_its_page_has_its_metric(run):
 def test_a_run_compared_with_a_copy_does_not_differ(run, tmp_path):
     kind, folder = run
     shutil.copytree(folder / "out", tmp_path / "out")
-    table = compare([str(folder / "out"), str(tmp_path / "out"), "--resamples", "50"])
+    table = compare(folder / "out", tmp_path / "out", resamples=50)
 
     lines = [line for line in table.splitlines() if line.startswith("| own ")]
     assert len(lines) == EXAMPLES[kind].is_compared

@@ -1,17 +1,14 @@
 """``minbert experiments compare``: two runs by a paired bootstrap over the rows of both."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minbert_cli.command_line import expand_path
-from minbert_cli.recipe import parse_recipe
 from minbert_cli.run_folder import FREE_SETTINGS, read_settings
-from trainers import UsageError
 from trainers.problems import read_problems
 from trainers.problems.base import AnyProblem
 from trainers.problems.metrics import aggregates
@@ -20,16 +17,10 @@ from trainers.reports.texts import markdown_table
 
 ALL = "all tasks"
 LEVEL = 0.95
+RESAMPLES = 10_000
+SEED = 0
 # Differences are rounded to this many decimals, so that ties are found despite rounding errors.
 DIGITS = 12
-
-
-@dataclass(kw_only=True)
-class ComparisonArguments:
-    """Flags of ``minbert experiments compare``."""
-
-    resamples: int = field(default=10_000, metadata={"help": "Draws of the bootstrap."})
-    seed: int = field(default=0, metadata={"help": "Random seed of the bootstrap."})
 
 
 @dataclass(frozen=True)
@@ -66,28 +57,35 @@ class ScoredRows:
         return self.problem.score(self.values, self.labels)
 
 
-def compare(argv: Sequence[str]) -> str:
-    """Compare two runs of the same validation rows: ``FIRST_RUN SECOND_RUN [--flag value ...]``."""
-    folders = [Path(expand_path(word)) for word in argv[:2] if not word.startswith("--")]
-    if len(folders) != 2:
-        raise UsageError("expected two folders of runs: compare FIRST_RUN SECOND_RUN")
-    if folders[0].resolve() == folders[1].resolve():
-        raise ValueError(f"compare needs two runs, but both are {str(folders[0])!r}")
-    (arguments,) = parse_recipe((ComparisonArguments,), list(argv[2:]))
-    settings = [read_settings(folder) for folder in folders]
-    first, second = map(read_scored_rows, folders)
-    differences = compare_runs(first, second, resamples=arguments.resamples, seed=arguments.seed)
+def compare(first: Path, second: Path, *, resamples: int = RESAMPLES) -> str:
+    """Compare two runs of the same validation rows; return a text with tables."""
+    if first.resolve() == second.resolve():
+        raise ValueError(f"compare needs two runs, but both are {str(first)!r}")
+    settings = [read_settings(folder) for folder in (first, second)]
+    scored = [read_scored_rows(folder) for folder in (first, second)]
+    head = ["task", "metric", "rows", "first", "second", "difference", "95 % interval", "p"]
+    lines = [
+        [
+            difference.task,
+            difference.metric,
+            f"{difference.rows:,}",
+            f"{difference.first:.4f}",
+            f"{difference.second:.4f}",
+            f"{difference.second - difference.first:+.4f}",
+            f"[{difference.low:+.4f}, {difference.high:+.4f}]",
+            f"{difference.p_value:.4f}",
+        ]
+        for difference in compare_runs(*scored, resamples=resamples)
+    ]
     changed = [
-        f"- {key}: {show(old)}, {show(new)}"
-        for key, old, new in differing_settings(settings[0], settings[1])
+        f"- {key}: {show(old)}, {show(new)}" for key, old, new in differing_settings(*settings)
     ]
     return "\n\n".join(
         [
-            f"first: {folders[0]}\nsecond: {folders[1]}",
-            describe_differences(differences),
+            f"first: {first}\nsecond: {second}",
+            markdown_table([head, *lines]),
             "Difference of the second to the first on the same validation rows, with interval and "
-            f"p of a paired bootstrap ({arguments.resamples:,} resamples). It does not cover other "
-            "seeds.",
+            f"p of a paired bootstrap ({resamples:,} resamples). It does not cover other seeds.",
             "\n".join(["Settings that differ:", *(changed or ["none"])]),
         ]
     )
@@ -118,8 +116,7 @@ def compare_runs(
     first: Mapping[str, ScoredRows],
     second: Mapping[str, ScoredRows],
     *,
-    resamples: int = 10_000,
-    seed: int = 0,
+    resamples: int = RESAMPLES,
 ) -> list[PairedDifference]:
     """Compare two runs by a paired bootstrap: second minus first, by task, and the aggregates.
 
@@ -130,7 +127,6 @@ def compare_runs(
         first: Predictions of the first run, by task.
         second: Those of the second run.
         resamples: Number of draws.
-        seed: Seed of the draws.
 
     Returns:
         A difference for every task of both runs, and for the mean and the leaderboard if the runs
@@ -144,14 +140,29 @@ def compare_runs(
         raise ValueError(
             f"the runs have no task in common: {', '.join(first)}; {', '.join(second)}"
         )
-    if resamples < 1:
-        raise ValueError(f"resamples={resamples}; expected 1 or more")
     differences, changes, rescaled = [], [], []
     for number, task in enumerate(shared):
         left, right = first[task], second[task]
-        _check_same_rows(task, left, right)
+        kinds = type(left.problem), type(right.problem)
+        # a type that refines the other one predicts the same labels
+        if not (issubclass(*kinds) or issubclass(*kinds[::-1])) or left.ids != right.ids:
+            raise ValueError(
+                f"task {task!r}: the runs were evaluated on different rows ({len(left.ids)} and "
+                f"{len(right.ids)}); compare runs with the same validation rows"
+            )
+        if left.metric_name != right.metric_name:
+            raise ValueError(
+                f"task {task!r}: the headline metric is {left.metric_name} in one run and "
+                f"{right.metric_name} in the other; repeat one with the metric of the other"
+            )
+        if not np.array_equal(left.labels, right.labels):
+            raise ValueError(
+                f"task {task!r}: the labels of the runs differ; compare runs with the same labels"
+            )
+        if len(left.ids) < 2:
+            raise ValueError(f"task {task!r}: a bootstrap needs at least two rows")
         name, count = left.metric_name, len(left.ids)
-        generator, drawn = np.random.default_rng([seed, number]), np.empty(resamples)
+        generator, drawn = np.random.default_rng([SEED, number]), np.empty(resamples)
         for place in range(resamples):
             rows = generator.integers(count, size=count)
             before, after = (
@@ -176,27 +187,6 @@ def compare_runs(
     return differences
 
 
-def _check_same_rows(task: str, left: ScoredRows, right: ScoredRows) -> None:
-    kinds = type(left.problem), type(right.problem)
-    # a type that refines the other one predicts the same labels
-    if not (issubclass(*kinds) or issubclass(*kinds[::-1])) or left.ids != right.ids:
-        raise ValueError(
-            f"task {task!r}: the runs were evaluated on different rows ({len(left.ids)} and "
-            f"{len(right.ids)}); compare runs with the same validation rows"
-        )
-    if left.metric_name != right.metric_name:
-        raise ValueError(
-            f"task {task!r}: the headline metric is {left.metric_name} in one run and "
-            f"{right.metric_name} in the other; repeat one with the metric of the other"
-        )
-    if not np.array_equal(left.labels, right.labels):
-        raise ValueError(
-            f"task {task!r}: the labels of the runs differ; compare runs with the same labels"
-        )
-    if len(left.ids) < 2:
-        raise ValueError(f"task {task!r}: a bootstrap needs at least two rows")
-
-
 def _judge(
     task: str, metric: str, rows: int, first: float, second: float, drawn: NDArray[np.float64]
 ) -> PairedDifference:
@@ -212,25 +202,6 @@ def _judge(
 def show(value: object) -> str:
     """Show a setting."""
     return "not set" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def describe_differences(differences: Sequence[PairedDifference]) -> str:
-    """Format differences as a Markdown table."""
-    lines = [["task", "metric", "rows", "first", "second", "difference", "95 % interval", "p"]]
-    lines += [
-        [
-            difference.task,
-            difference.metric,
-            f"{difference.rows:,}",
-            f"{difference.first:.4f}",
-            f"{difference.second:.4f}",
-            f"{difference.second - difference.first:+.4f}",
-            f"[{difference.low:+.4f}, {difference.high:+.4f}]",
-            f"{difference.p_value:.4f}",
-        ]
-        for difference in differences
-    ]
-    return markdown_table(lines)
 
 
 def differing_settings(

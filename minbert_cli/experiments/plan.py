@@ -1,8 +1,8 @@
 """An experiments file: its keys, and the recipe of each of its runs.
 
 A change is a key of a recipe with its value, as ``tasks.sts.loss: mse`` in the file, or
-``--tasks.sts.loss mse`` on the command line. Other flags that are not those of
-``ExperimentArguments`` go to every run as they are; the program of the run alone reads them.
+``--tasks.sts.loss mse`` on the command line, where flags that are not those of
+``ExperimentArguments`` change every run.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from minbert_cli.arguments import RunArguments, check_names
+from minbert_cli.arguments import PretrainArguments, check_names
 from minbert_cli.recipe import (
     check_disjoint,
     check_types,
@@ -21,18 +21,19 @@ from minbert_cli.recipe import (
     fill_arguments,
     group_flags,
     override,
+    read_flag,
     read_recipe,
     split_argv,
-    split_dotted,
     split_keys,
 )
 from minbert_cli.recipes import check_program, find_recipe
 from minbert_cli.run_folder import LOCK_FILE
+from trainers import UsageError
 
 EXAMPLE = "{plain: {base: sst}}"
 LARGEST_SEED = 2**32 - 1  # of numpy
 # Names in the output folder that are not folders of rows.
-TABLES = ("table.md", "table.html", "runs.csv")
+TABLES = ("table.md", "table.html")
 RESERVED = (*TABLES, "pretrained", LOCK_FILE)
 IS_SET = "it is set for every run"
 # Keys that a row cannot change, and why.
@@ -44,7 +45,7 @@ FIXED = {
 }
 # Set by the pre-training of a row.
 FROM_PRETRAINING = ("model_name_or_path", "model_config")
-# Changes of all rows that also apply to their pre-training.
+# What changes all rows and also their pre-training.
 SHARED = ("model_name_or_path", "data_dir", "use_cpu", "bf16", "fp16")
 
 Keys = dict[str, Any]  # of a recipe, by name or dotted path
@@ -116,13 +117,12 @@ class RowKeys(PretrainKeys):
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run of ``finetune`` or ``pretrain``: its recipe, and flags of the command line."""
+    """A run of ``finetune`` or ``pretrain``."""
 
     program: str
     name: str  # in messages
     folder: Path
     recipe: Keys
-    flags: list[str]
     after: "PlannedRun | None" = None  # pre-training whose weights it starts from
     expected: tuple[str, ...] = ()  # names of tasks and aggregates that a reference has
 
@@ -132,21 +132,8 @@ class Row:
     """A row of the table."""
 
     name: str
-    changes: Keys
     reference: dict[str, float]  # published numbers
     runs: dict[int, PlannedRun]  # by seed
-
-
-@dataclass(frozen=True)
-class Flags:
-    """Flags of a command line that go to all runs."""
-
-    words: dict[str, list[str]]  # by key: {"tasks": ["--tasks", "sst,sts"]}
-    values: Keys  # of dotted keys
-
-    def select(self, keys: Iterable[str]) -> list[str]:
-        """Return the words of some keys."""
-        return [word for key in keys for word in self.words.get(key, ())]
 
 
 def read_file(
@@ -158,17 +145,19 @@ def read_file(
     if path is not None:
         check_program(recipe, path, "experiments")
     ours: list[str] = []
-    plain, dotted = split_dotted(rest)
-    flags: dict[str, list[str]] = {}  # of the runs, by key
+    flags: Keys = {}  # changes of every run
     names = [entry.name for entry in fields(ExperimentArguments)]
-    for words in group_flags(plain):
-        key = words[0].partition("=")[0].removeprefix("--").replace("-", "_")
+    for words in group_flags(rest):
+        key = words[0].partition("=")[0].removeprefix("--")
+        key = key if "." in key else key.replace("-", "_")
         if not words[0].startswith("--") or key in names:
             ours += words
+        elif key in flags:
+            raise UsageError(f"--{key} is given twice")
         else:
-            flags.setdefault(key, []).extend(words)
+            flags[key] = read_flag(words)
     (arguments,) = fill_arguments((ExperimentArguments,), recipe, ours, where=path)
-    given = Flags(flags, expand_paths(dotted))
+    flags = expand_paths(flags)
     rows: dict[str, Row] = {}
     for name, keys in arguments.rows.items():
         folder = slug(name)
@@ -179,22 +168,20 @@ def read_file(
                 f"rows {rows[folder].name!r} and {name!r} have the same folder {folder!r}; rename "
                 "one"
             )
-        rows[folder] = plan_row(arguments, given, name, keys)
+        rows[folder] = plan_row(arguments, flags, name, keys)
     return arguments, list(rows.values())
 
 
-def plan_row(arguments: ExperimentArguments, flags: Flags, name: str, keys: Keys | None) -> Row:
+def plan_row(arguments: ExperimentArguments, flags: Keys, name: str, keys: Keys | None) -> Row:
     """Read and check the keys of a row."""
     where = f"row {name!r}"
     row: RowKeys = _fill(where, RowKeys, keys)
     general, changes = arguments.overrides or {}, row.overrides or {}
-    given = [*flags.words, *flags.values]
-    _check_keys(where, [*general, *given, *changes])
-    check_disjoint(where, given, changes, "on the command line and in the row")
+    _check_keys(where, [*general, *flags, *changes])
+    check_disjoint(where, flags, changes, "on the command line and in the row")
     recipe = read_recipe(_find_base(where, row.base or arguments.base))
-    for part in (general, flags.values, changes):
+    for part in (general, flags, changes):
         recipe = _change(where, recipe, part)
-    words = flags.select(flags.words)
     after = None
     if row.pretrain is not None:
         for key in changes:
@@ -203,34 +190,32 @@ def plan_row(arguments: ExperimentArguments, flags: Flags, name: str, keys: Keys
                     f"{where}: {key} is set by its pre-training; write it into the overrides of "
                     "pretrain"
                 )
-        after = plan_pretraining(arguments, flags, f"{where}: pretrain", row.pretrain)
+        after = plan_pretraining(
+            f"{where}: pretrain", general | flags, row.pretrain, arguments.output_dir
+        )
         recipe = _change(where, recipe, {"model_name_or_path": str(after.folder)})
-        words = flags.select(key for key in flags.words if key not in FROM_PRETRAINING)
     reference = {key: float(value) for key, value in (row.reference or {}).items()}
     runs = {}
     for seed in arguments.seeds if row.seeds is None else row.seeds:
         folder = Path(arguments.output_dir, slug(name), f"seed-{seed}")
         of_seed = {**recipe, "seed": seed, "output_dir": str(folder)}
         title = f"{name}, seed {seed}"
-        runs[seed] = PlannedRun("finetune", title, folder, of_seed, words, after, tuple(reference))
-    return Row(name, changes, reference, runs)
+        runs[seed] = PlannedRun("finetune", title, folder, of_seed, after, tuple(reference))
+    return Row(name, reference, runs)
 
 
-def plan_pretraining(
-    arguments: ExperimentArguments, flags: Flags, where: str, keys: Keys
-) -> PlannedRun:
-    """Read and check the keys of the pre-training of a row."""
+def plan_pretraining(where: str, general: Keys, keys: Keys, output_dir: str) -> PlannedRun:
+    """Read and check the keys of the pre-training of a row; ``general`` changes all rows."""
     step = _fill(where, PretrainKeys, keys)
-    general, changes = arguments.overrides or {}, step.overrides or {}
+    changes = step.overrides or {}
     _check_keys(where, [key for key in changes if key != "seed"])
     base = _find_base(where, step.base)
     shared = {key: general[key] for key in SHARED if key in general}
     recipe = _change(where, _change(where, read_recipe(base), shared), changes)
-    words = flags.select(key for key in SHARED if key not in changes)
-    title = f"{slug(base.stem)}-{_digest(json.dumps([recipe, words], default=str))}"
-    folder = Path(arguments.output_dir, "pretrained", title)
+    title = f"{slug(base.stem)}-{_digest(json.dumps(recipe, default=str))}"
+    folder = Path(output_dir, "pretrained", title)
     recipe |= {"output_dir": str(folder)}
-    return PlannedRun("pretrain", f"pre-training {title}", folder, recipe, words)
+    return PlannedRun("pretrain", f"pre-training {title}", folder, recipe)
 
 
 def slug(name: str) -> str:
@@ -250,7 +235,7 @@ def _change(where: str, recipe: Keys, changes: Keys) -> Keys:
             override(where, recipe, {key: value}) if "." in str(key) else {**recipe, key: value}
         )
     changed = {str(key).split(".")[0] for key in changes}
-    for key, replaced in RunArguments.replaced_keys.items():
+    for key, replaced in PretrainArguments.replaced_keys.items():
         if changes.get(key) is not None:
             dropped = {*replaced} - changed
             recipe = {name: recipe[name] for name in recipe if name not in dropped}

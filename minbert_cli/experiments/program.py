@@ -4,8 +4,8 @@
     minbert experiments compare FIRST_RUN SECOND_RUN
 
 FILE is a YAML file or the name of a packaged one, such as report/table; the default is a small
-example. Flags are the fields of `ExperimentArguments`; any other flag is one of `minbert finetune`,
-as in `--tasks.sts.loss mse`, and goes to all runs.
+example. Flags are the fields of `ExperimentArguments`; any other flag is a key of `minbert
+finetune`, as in `--tasks.sts.loss mse`, and changes all runs.
 
 Every run is a separate process with a log: its memory is freed at the end, and a crash fails one
 row only. Its recipe is written beside its folder. Finished runs are skipped and interrupted ones
@@ -16,7 +16,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
@@ -28,6 +28,7 @@ from datasets_scripts import load_task
 from minbert_cli import pretrain, recipe_tasks
 from minbert_cli.arguments import KINDS
 from minbert_cli.checkpoints import load_config
+from minbert_cli.command_line import expand_path
 from minbert_cli.recipe import fill_arguments, format_recipe
 from minbert_cli.recipes import HOME, IS_INSTALLED, RECIPES, with_recipe
 from minbert_cli.run_folder import (
@@ -43,7 +44,7 @@ from minbert_cli.run_folder import (
     sole_writer,
 )
 from modeling_minbert import unknown
-from trainers import INPUT_ERRORS, readable_errors, reason_of, write_text
+from trainers import INPUT_ERRORS, UsageError, readable_errors, reason_of, write_text
 from trainers.problems.metrics import AGGREGATES
 from trainers.reports.results import read_metrics
 
@@ -82,16 +83,37 @@ def find_states(runs: Sequence[PlannedRun], *, overwrite: bool) -> States:
         except INPUT_ERRORS as error:
             reason = reason_of(error).removeprefix(f"{run.name}: ")
             raise ValueError(f"{run.name}: {reason}") from None
-    hashes: dict[str, str] = {}
-    return {
-        run.folder: find_state(run, settings, tasks, hashes, overwrite=overwrite)
-        for run, (settings, tasks) in zip(runs, checked, strict=True)
-    }
+    states: States = {}
+    hashes: dict[str, str] = {}  # of the rows of tasks, which many runs share
+    for run, (settings, tasks) in zip(runs, checked, strict=True):
+        folder = run.folder
+        try:
+            check_same_run(folder, settings)
+            record = read_run(folder)
+            if record is not None and record.data:
+                now = {}
+                for name, task in tasks.items():
+                    if (rows := repr(task.data)) not in hashes:
+                        hashes[rows] = load_task(task.data).fingerprint
+                    now[name] = hashes[rows]
+                if run.after is None:  # pre-training again need not give bit-identical weights
+                    now |= fingerprint_start(settings["model_name_or_path"])
+                check_data(folder, {**record.data, **now}, resume=True, overwrite=False)
+        except INPUT_ERRORS as error:
+            if not overwrite:
+                raise ValueError(f"{run.name}: {reason_of(error)}") from None
+            states[folder] = "changed"
+            continue
+        states[folder] = "new" if is_free(folder) else "unfinished"
+        with suppress(ValueError):
+            read_metrics(folder)
+            states[folder] = "done" if is_finished(folder) else "unfinished"
+    return states
 
 
 def check_run(run: PlannedRun) -> tuple[Keys, dict[str, recipe_tasks.RecipeTask]]:
     """Check all of a run that needs no rows; return its settings and its labeled tasks."""
-    arguments, args = fill_arguments(KINDS[run.program], run.recipe, run.flags, where=run.name)
+    arguments, args = fill_arguments(KINDS[run.program], run.recipe, where=run.name)
     if pushed := [name for name in ("push_to_hub", "hub_model_id") if getattr(args, name)]:
         raise ValueError(
             f"{pushed[0]} would send every row and seed to one repository; turn it off with "
@@ -113,40 +135,6 @@ def check_run(run: PlannedRun) -> tuple[Keys, dict[str, recipe_tasks.RecipeTask]
             if name not in (names := [*arguments.tasks, *AGGREGATES]):
                 raise ValueError(f"reference: {unknown('name', name, names)}")
     return describe_settings(args, asdict(arguments)), tasks
-
-
-def find_state(
-    run: PlannedRun,
-    settings: Keys,
-    tasks: Mapping[str, recipe_tasks.RecipeTask],
-    hashes: dict[str, str],
-    *,
-    overwrite: bool,
-) -> State:
-    """Return the state of a run by its folder; ``hashes`` keeps the fingerprints of data."""
-    folder = run.folder
-    try:
-        check_same_run(folder, settings)
-        record = read_run(folder)
-        if record is not None and record.data:
-            now = {}
-            for name, task in tasks.items():
-                if (rows := repr(task.data)) not in hashes:
-                    hashes[rows] = load_task(task.data).fingerprint
-                now[name] = hashes[rows]
-            if run.after is None:  # pre-training again need not give bit-identical weights
-                now |= fingerprint_start(settings["model_name_or_path"])
-            check_data(folder, {**record.data, **now}, resume=True, overwrite=False)
-    except INPUT_ERRORS as error:
-        if not overwrite:
-            raise ValueError(f"{run.name}: {reason_of(error)}") from None
-        return "changed"
-    if is_free(folder):
-        return "new"
-    with suppress(ValueError):
-        read_metrics(folder)
-        return "done" if is_finished(folder) else "unfinished"
-    return "unfinished"
 
 
 def order_runs(rows: Sequence[Row]) -> list[PlannedRun]:
@@ -214,7 +202,7 @@ def do_run(run: PlannedRun, state: State, *, overwrite: bool) -> str | None:
     before = log.stat().st_size if log.exists() else 0
     resume = state == "unfinished"
     flags = {"resume_from_checkpoint": resume, "overwrite_output_dir": overwrite and not resume}
-    words = [*run.flags, *(f"--{key}={str(flags[key]).lower()}" for key in flags)]
+    words = [f"--{key}={str(flags[key]).lower()}" for key in flags]
     command = [*program_command(run.program), str(recipe), *words, "--disable_tqdm=true"]
     # the folder of an installed package must not come before the standard library
     paths = [*([] if IS_INSTALLED else [str(HOME)]), os.environ.get("PYTHONPATH", "")]
@@ -255,7 +243,10 @@ def run(argv: Sequence[str]) -> int:
     """Do the runs, or compare two; return the exit status."""
     with readable_errors(PROGRAM):
         if argv[:1] == ["compare"]:
-            print(compare(argv[1:]))
+            folders = [Path(expand_path(word)) for word in argv[1:]]
+            if len(folders) != 2:
+                raise UsageError("expected two folders of runs: compare FIRST_RUN SECOND_RUN")
+            print(compare(*folders))
             return 0
         arguments, rows, states = plan(argv)
         print(describe_runs(order_runs(rows), states))

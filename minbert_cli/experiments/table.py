@@ -1,8 +1,5 @@
-"""The table of experiments: Markdown, CSV and a page."""
+"""The table of experiments: Markdown and a page."""
 
-import csv
-import io
-import json
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -180,21 +177,7 @@ class ExperimentTable:
             )
 
     def write(self, folder: Path) -> None:
-        """Write ``table.md``, ``table.html``, and ``runs.csv`` with a line for each run."""
-        runs = []
-        for row in self.rows:
-            for seed, run in row.runs.items():
-                content, state = self.results.get(run.folder), self.states[run.folder]
-                status = state if state in ("done", "failed") else "to do"
-                line: dict[str, Any] = {"row": row.name, "seed": seed, "status": status}
-                line |= {**_validation(content), "steps": content["steps"]} if content else {}
-                line |= {"changes": json.dumps(row.changes, default=str)}
-                runs.append(line | {"folder": str(run.folder)})
-        text = io.StringIO()
-        writer = csv.DictWriter(text, dict.fromkeys(chain(*runs)), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(runs)
-        write_text(folder / "runs.csv", text.getvalue())
+        """Write ``table.md`` and ``table.html``."""
         write_text(folder / "table.md", self.markdown())
         # the page: the table, and figures of the intervals of the differences to the first row
         figures = []
@@ -220,7 +203,9 @@ class ExperimentTable:
             sections.append(Section("Differences to the first row", [explained], figures))
         name = printable(folder.resolve().name)
         page = folder / "table.html"
-        write_page(page, f"{name}: experiments", name, "Made from runs.csv.", sections)
+        write_page(
+            page, f"{name}: experiments", name, "Made from the metrics.json of each run.", sections
+        )
 
 
 def _validation(content: Mapping[str, Any]) -> dict[str, float]:

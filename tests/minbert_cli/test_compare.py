@@ -49,20 +49,7 @@ def compare_task(first, second, **keys):
     return found
 
 
-def test_the_interval_of_an_accuracy_equals_its_normal_limit():
-    first, second = make_classes(0.7, 1), make_classes(0.75, 2)
-
-    found = compare_task(first, second)
-
-    right = [(run.values == run.labels).astype(float) for run in (first, second)]
-    change = right[1] - right[0]
-    error = change.std() / np.sqrt(ROWS)
-    assert (found.first, found.second) == (right[0].mean(), right[1].mean())
-    assert found.low == pytest.approx(change.mean() - 1.96 * error, abs=0.1 * error)
-    assert found.high == pytest.approx(change.mean() + 1.96 * error, abs=0.1 * error)
-
-
-@pytest.mark.parametrize("better", [0.70, 0.74, 0.78])
+@pytest.mark.parametrize("better", [0.70, 0.78])
 def test_p_of_an_accuracy_agrees_with_the_test_of_the_rows_that_differ(better):
     """McNemar's exact test asks only which run is right where one of them is."""
     first, second = make_classes(0.7, 1), make_classes(better, 2)
@@ -102,21 +89,6 @@ def test_a_correlation_is_resampled_with_its_labels():
     assert found.p_value < 0.01
 
 
-def test_pairing_narrows_the_interval():
-    """Two runs that err on the same rows differ significantly even with few rows."""
-    first = make_classes(0.6, 1)
-    predictions = first.values.copy()
-    wrong = np.flatnonzero(predictions != first.labels)[:20]
-    predictions[wrong] = first.labels[wrong]
-
-    found = compare_task(first, replace(first, values=predictions))
-
-    unpaired = np.sqrt(2 * 0.6 * 0.4 / ROWS)
-    assert found.high - found.low < 2 * 1.96 * unpaired / 2
-    assert found.low > 0
-    assert found.p_value < 0.001
-
-
 def test_p_is_never_zero_and_the_order_only_turns_the_sign():
     runs = make_classes(0.5, 1), make_classes(0.9, 2)
 
@@ -154,7 +126,6 @@ def test_aggregates_are_compared_with_halved_correlations():
             {"ids": [str(number) for number in range(1, ROWS + 1)]},
             "on different rows \\(400 and 400",
         ),
-        ({"problem": make_problem("paraphrase")}, "on different rows"),
         ({"labels": np.zeros(ROWS)}, "the labels of the runs differ"),
     ],
 )
@@ -222,12 +193,6 @@ def test_answers_of_two_runs_are_compared_by_their_f1(tmp_path):
     changed = write_questions(tmp_path / "c", ["fox"] * 4, [*ANSWERS[:3], ["cats"]])
     with pytest.raises(ValueError, match="evaluated on different rows"):
         compare_runs(first, changed)
-
-
-def test_a_question_without_answer_counts_as_in_squad_2(tmp_path):
-    rows = write_questions(tmp_path, ["fox", ""], [["fox"], []], null_score_diff_threshold=0.0)
-
-    assert rows["qa"].values.tolist() == [1, 1]
 
 
 NAMES = ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
