@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         MinBertForMultiTask,
         MinBertModel,
     )
-    from sentence_vectors import community_detection, paraphrase_mining, semantic_search
+    from sentence_vectors import paraphrase_mining, semantic_search
     from trainers import FastTrainingArguments, MultiTaskTrainer, Task, TrainingDivergedError
 
 # What comes from other packages, and from which.
@@ -35,7 +35,6 @@ SOURCES = {
     "MultiTaskTrainer": "trainers",
     "Task": "trainers",
     "TrainingDivergedError": "trainers",
-    "community_detection": "sentence_vectors",
     "paraphrase_mining": "sentence_vectors",
     "semantic_search": "sentence_vectors",
     "__version__": "modeling_minbert",
@@ -50,7 +49,6 @@ __all__ = [
     "Task",
     "TrainingDivergedError",
     "check",
-    "community_detection",
     "finetune",
     "load",
     "paraphrase_mining",

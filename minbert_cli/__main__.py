@@ -65,7 +65,7 @@ add_command("embeddings", "evaluate sentence embeddings")
 add_command("export", "export a checkpoint: BERT, ONNX, a Space, ...")
 add_program("experiments", "minbert_cli.experiments.program", "run many recipes and tabulate them")
 add_command("new", "write a recipe for your own labeled rows")
-add_command("recipes", "list, print or copy the packaged recipes")
+add_command("recipes", "list or print the packaged recipes")
 
 
 @app.command(

@@ -1,9 +1,6 @@
 """``minbert embeddings``: sentence embeddings measured without fine-tuning."""
 
-import csv
-import io
 import sys
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,7 +10,6 @@ import typer
 from minbert_cli.command_line import Device, Precision, to_location, to_path
 
 PROGRAM = "minbert embeddings"
-TABLES = ("table.md", "table.csv")
 
 
 def embeddings(
@@ -48,10 +44,6 @@ def embeddings(
         typer.Option(help="some of MR,CR,SUBJ,MPQA,TREC; by default all with files"),
     ] = None,
     folds: Annotated[int, typer.Option(min=2, help="folds of the cross-validation")] = 10,
-    output_dir: Annotated[
-        Path, typer.Option("--output_dir", parser=to_path, help="folder of the tables")
-    ] = Path("embeddings"),
-    jobs: Annotated[int, typer.Option(help="parallel processes; -1 for all cores")] = -1,
     device: Device = None,
     precision: Precision = "auto",
 ) -> None:
@@ -60,17 +52,16 @@ def embeddings(
     \b
     minbert embeddings CHECKPOINT --sts stsb                       # reads it from the Hub
     minbert embeddings CHECKPOINT ... --data_dir senteval --sts sts --sts_dir FOLDER
-    minbert embeddings CHECKPOINT --data_dir senteval --tasks MR,TREC --output_dir embeddings
+    minbert embeddings CHECKPOINT --data_dir senteval --tasks MR,TREC > table.md
 
     STS: Spearman's and Pearson's correlation of cosines with human judgments. Transfer: a logistic
     regression on frozen embeddings, with SentEval's files, folds and choice of C; tasks without
-    files are listed and skipped. The results are table.md and table.csv.
+    files are listed and skipped. The table has a row for each checkpoint, in percent.
     """  # noqa: D301  \b keeps the lines of a paragraph
     mistakes = {
         "nothing to measure: give --data_dir, --sts, or both": data_dir is None and sts is None,
         "--tasks needs --data_dir, the folder with SentEval's tasks": tasks and data_dir is None,
         "--sts_dir needs --sts, the name of the dataset": sts_dir and sts is None,
-        "--jobs 0: give a number of processes, or -1 for all cores": jobs == 0,
     }
     for message, is_made in mistakes.items():
         if is_made:
@@ -79,14 +70,13 @@ def embeddings(
     from transformers.utils import logging
 
     from minbert_cli.checkpoints import load_encoder, set_precision
-    from minbert_cli.run_folder import check_tables, sole_writer
     from sentence_vectors import as_vectors, evaluate_similarity, evaluate_transfer
     from trainers import readable_errors
+    from trainers.reports.texts import plain
 
     if not sys.stderr.isatty():
         logging.disable_progress_bar()
     with readable_errors(PROGRAM):
-        check_tables(output_dir, TABLES)
         transfer_tasks = find_transfer(data_dir, tasks)
         similarities = load_similarity(sts, sts_dir)
         models: dict[str, Any] = {path: load_encoder(path, device) for path in checkpoints}
@@ -95,45 +85,22 @@ def embeddings(
             set_precision(model, precision)
             # fail before any checkpoint is measured
             as_vectors(model.encode(["Does it embed?"], **options))
-        rows: dict[str, dict[str, float]] = {}
-        with sole_writer(output_dir):
-            for path, model in models.items():
-                embed = partial(model.encode, **options)
-                # first, as it reads the files of all tasks before it measures
-                transfer: dict[str, float] = {}
-                if data_dir is not None:
-                    settings: dict[str, Any] = {"tasks": transfer_tasks, "folds": folds}
-                    transfer = evaluate_transfer(data_dir, embed, jobs=jobs, **settings)
-                row = rows[path] = {}
-                for name, (pairs, scores) in similarities.items():
-                    found = evaluate_similarity(pairs, scores, embed)
-                    row |= {f"{name} {metric}": value for metric, value in found.items()}
-                row |= transfer
-                if transfer:
-                    row["mean"] = sum(transfer.values()) / len(transfer)
-                table = write_tables(output_dir, rows)
-        print(table, end="")
-        print("\nmean: mean accuracy of the transfer tasks")
-        print(f"{output_dir}: {', '.join(TABLES)}")
-
-
-def write_tables(folder: Path, rows: Mapping[str, Mapping[str, float]]) -> str:
-    """Write the values of each checkpoint as CSV and Markdown; return the latter."""
-    from trainers import write_text
-    from trainers.reports.texts import plain
-
-    columns = list(next(iter(rows.values())))
-    lines = [["vectors of", *columns], ["---"] * (1 + len(columns))]
-    for name, values in rows.items():
-        lines.append([plain(name), *(f"{value:.2f}" for value in values.values())])
-    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    write_text(folder / "table.md", table)
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["vectors", *columns])
-    writer.writerows([name, *values.values()] for name, values in rows.items())
-    write_text(folder / "table.csv", file.getvalue())
-    return table
+        for number, (path, model) in enumerate(models.items()):
+            embed = partial(model.encode, **options)
+            # first, as it reads the files of all tasks before it measures
+            transfer: dict[str, float] = {}
+            if data_dir is not None:
+                transfer = evaluate_transfer(data_dir, embed, tasks=transfer_tasks, folds=folds)
+                transfer["mean accuracy"] = sum(transfer.values()) / len(transfer)
+            row: dict[str, float] = {}
+            for name, (pairs, scores) in similarities.items():
+                correlations = evaluate_similarity(pairs, scores, embed)
+                row |= {f"{name} {metric}": value for metric, value in correlations.items()}
+            row |= transfer
+            if number == 0:
+                print(f"| vectors of | {' | '.join(row)} |\n|{' --- |' * (1 + len(row))}")
+            cells = [plain(path), *(f"{value:.2f}" for value in row.values())]
+            print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def find_transfer(folder: Path | None, tasks: str | None) -> list[str]:

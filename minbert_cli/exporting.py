@@ -254,7 +254,7 @@ def to_space(model: Any, checkpoint: str, folder: Path) -> str:
     """Write a Space; weights are copied if they are local or not in minBERT's format."""
     if isinstance(model, SINGLE_TASKS):
         raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
-            "a Space shows tasks of a multi-task model, heads of pre-training, and vectors; "
+            "a Space shows tasks of a multi-task model, and vectors; "
             f"checkpoint={checkpoint!r} is a {type(model).__name__}: show its pipeline with "
             "gradio.Interface.from_pipeline"
         )
@@ -287,7 +287,7 @@ def to_space(model: Any, checkpoint: str, folder: Path) -> str:
 WITHOUT_TASK = {
     "bert": "BERT has no class for the heads of tasks",
     "minbert": "a checkpoint has all its tasks",
-    "space": "a Space shows every head",
+    "space": "a Space shows every task",
 }
 
 

@@ -1,6 +1,5 @@
-"""The packaged recipes, and ``minbert recipes``, which lists, prints and copies them."""
+"""The packaged recipes, and ``minbert recipes``, which lists and prints them."""
 
-import shutil
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from minbert_cli.command_line import expand_path, to_path
+from minbert_cli.command_line import expand_path
 
 # The key of a recipe that only one program has, in the order in which they decide.
 PROGRAMS = {"rows": "experiments", "corpus": "pretrain", "tasks": "finetune"}
@@ -102,38 +101,22 @@ def describe_recipe(name: str) -> str:
     return first.removeprefix("#").strip()
 
 
-def copy_recipe(recipe: Path, target: Path) -> None:
-    """Copy a recipe to a new file."""
-    if target.exists():
-        raise FileExistsError(f"{str(target)!r} exists; name another file")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"the folder {str(target.parent)!r} does not exist; make it first")
-    shutil.copyfile(recipe, target)
-
-
 def recipes(
     recipe: Annotated[str | None, typer.Argument(help="name of a recipe, or its path")] = None,
-    copy: Annotated[
-        Path | None, typer.Option(parser=to_path, help="file to write; a new one")
-    ] = None,
 ) -> None:
-    """List, print or copy the packaged recipes.
+    """List the packaged recipes, or print one.
 
     \b
-    minbert recipes                           lists them
-    minbert recipes glue/cola                 prints one
-    minbert recipes glue/cola --copy my.yaml  copies it, to edit and run
+    minbert recipes                       lists them
+    minbert recipes glue/cola             prints one
+    minbert recipes glue/cola > my.yaml   copies it, to edit and run
     """  # noqa: D301  \b keeps the lines of a paragraph
-    if copy and recipe is None:
-        raise typer.BadParameter("--copy needs the name of a recipe")
     try:
-        if recipe is None:
-            print(describe_recipes())
-        elif copy is None:
-            print(find_recipe(recipe).read_text(encoding="utf-8"), end="")
-        else:
-            copy_recipe(find_recipe(recipe), copy)
-            print(f"{copy}: a copy of {recipe}")
+        path = None if recipe is None else find_recipe(recipe)
     except OSError as error:
         print(f"{PROGRAM}: error: {error}", file=sys.stderr)
         raise SystemExit(1) from None
+    if path is None:
+        print(describe_recipes())
+    else:
+        print(path.read_text(encoding="utf-8"), end="")

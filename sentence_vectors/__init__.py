@@ -1,4 +1,4 @@
-"""Use and evaluate sentence vectors: search, similar pairs, communities, transfer to other tasks.
+"""Use and evaluate sentence vectors: search, similar pairs, transfer to other tasks.
 
 The package works on vectors of any origin and does not depend on a model.
 """
@@ -7,7 +7,6 @@ from .search import (
     Hits,
     Pairs,
     as_vectors,
-    community_detection,
     paraphrase_mining,
     semantic_search,
 )
@@ -17,7 +16,6 @@ __all__ = [
     "Hits",
     "Pairs",
     "as_vectors",
-    "community_detection",
     "evaluate_similarity",
     "evaluate_transfer",
     "paraphrase_mining",

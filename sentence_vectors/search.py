@@ -1,4 +1,4 @@
-"""Vectors compared with each other, in blocks: search, the most similar pairs, and communities."""
+"""Vectors compared with each other, in blocks: search, and the most similar pairs."""
 
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -12,8 +12,6 @@ QUERIES = 256  # largest number in a block
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 # Similarities that are negated distances, and the order of their norm.
 DISTANCES = {"euclidean": 2.0, "manhattan": 1.0}
-# Rounding error of the cosine of equal vectors.
-ROUNDING = 1e-6
 
 
 class Hits(NamedTuple):
@@ -186,46 +184,3 @@ def paraphrase_mining(
             scores, keys = scores[order], keys[order]
     scores, keys = scores.cpu(), keys.cpu()
     return Pairs(scores, keys // count, keys % count)
-
-
-def community_detection(
-    vectors: Any, *, threshold: float = 0.75, min_size: int = 10, max_scores: int = MAX_SCORES
-) -> list[list[int]]:
-    """Find groups of vectors that are similar to a center.
-
-    A vector is the center of a community if at least `min_size` vectors, including itself, reach
-    the threshold. Communities take their members in order of size, the largest first. A vector
-    without enough similar ones belongs to none.
-
-    Args:
-        vectors: (n, D); compared on their device.
-        threshold: Lowest cosine with the center, in [-1, 1].
-        min_size: Smallest size of a community.
-        max_scores: Largest number of cosines in memory.
-
-    Returns:
-        The communities, the largest first: indices of their vectors, the center first, then by
-        decreasing cosine.
-    """
-    unit = unit_vectors(vectors)
-    if not -1 <= threshold <= 1:
-        raise ValueError(f"threshold={threshold} must be a cosine, in [-1, 1]")
-    if min_size < 1:
-        raise ValueError(f"min_size={min_size} must be at least 1")
-    candidates: list[tuple[int, Tensor]] = []  # centers with their members
-    size = max(1, max_scores // len(unit))
-    for start in range(0, len(unit), size):
-        cosines = compare(unit[start : start + size], unit)
-        counts = (cosines >= threshold - ROUNDING).sum(dim=1)
-        for row in (counts >= min_size).nonzero().flatten().tolist():
-            members = cosines[row].topk(int(counts[row])).indices
-            candidates.append((start + row, members.cpu()))
-    free = torch.ones(len(unit), dtype=torch.bool)
-    communities = []
-    for center, members in sorted(candidates, key=lambda candidate: -len(candidate[1])):
-        left = members[free[members]]
-        if free[center] and len(left) >= min_size:
-            community = [center, *left[left != center].tolist()]
-            free[community] = False
-            communities.append(community)
-    return sorted(communities, key=len, reverse=True)

@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 import torch
 import transformers
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig
 
 # An exported page brings this package. It registers the classes: no code of a checkpoint is run.
 import modeling_minbert  # noqa: F401
@@ -143,30 +143,9 @@ def tag(predict: Any, text: str) -> Any:
     return {"text": text, "entities": entities}
 
 
-def mask_tab(tokenizer: Any) -> None:
-    """Show a text with a masked word and predictions for it."""
-    model = load("AutoModelForMaskedLM")
-    mask = tokenizer.mask_token
-
-    def fill(text: str) -> dict[str, float]:
-        inputs = tokenizer(text, return_tensors="pt", truncation=True)
-        positions = (inputs["input_ids"][0] == tokenizer.mask_token_id).nonzero()
-        if not len(positions):
-            raise gr.Error(f"The text needs one {mask}.")
-        with torch.no_grad():
-            scores = model(**inputs).logits[0, positions[0, 0]].softmax(-1)
-        best = scores.topk(min(5, len(scores)))
-        tokens = tokenizer.convert_ids_to_tokens(best.indices.tolist())
-        return dict(zip(tokens, best.values.tolist(), strict=True))
-
-    examples = [{"Text": f"The garden is {mask} today."}]
-    draw(f"Predicts the word behind {mask}.", examples, fill, gr.Label, "Words")
-
-
-def embedding_tab(tokenizer: Any) -> None:
+def embedding_tab() -> None:
     """Show two texts and the cosine of their vectors."""
     encoder = load("AutoModel")
-    encoder.tokenizer = tokenizer
 
     def compare(first: str, second: str) -> float:
         vectors = encoder.encode([first, second])
@@ -177,31 +156,19 @@ def embedding_tab(tokenizer: Any) -> None:
 
 
 def build() -> gr.Blocks:
-    """Build the page: a tab for every task, for the heads of pre-training, and for the vectors."""
+    """Build the page: a tab for every task, and one for the vectors."""
     config = AutoConfig.from_pretrained(MODEL, trust_remote_code=False)
-    tokenizer = AutoTokenizer.from_pretrained(MODEL, config=config, trust_remote_code=False)
-    tokenizer.model_max_length = config.max_position_embeddings
     tabs: dict[str, Any] = {}
     if config.architectures[0] == "MinBertForMultiTask":
         model = load("AutoModelForSequenceClassification")
-        tasks = {name: config.task(name) for name in config.tasks}
-        heads = {task.auto_class for task in tasks.values() if task.is_pretraining}
-        for name, task in tasks.items():
-            if not task.is_pretraining:
-                tabs[name] = lambda _, name=name: task_tab(model, name)
-    else:
-        heads = {
-            kind
-            for kind, path in config.auto_map.items()
-            if path.endswith("." + config.architectures[0])
-        }
-    if heads & {"AutoModelForMaskedLM", "AutoModelForPreTraining"}:
-        tabs["Masked word"] = mask_tab
+        for name in config.tasks:
+            if not config.task(name).is_pretraining:
+                tabs[name] = partial(task_tab, model, name)
     with gr.Blocks(title=TITLE) as page:
         gr.Markdown(f"# {TITLE}\n{ABOUT}")
         for name, fill in {**tabs, "Embeddings": embedding_tab}.items():
             with gr.Tab(name):
-                fill(tokenizer)
+                fill()
     return page
 
 

@@ -113,7 +113,7 @@ def test_a_space_brings_the_checkpoint_and_names_it(checkpoint, tmp_path):
     }
     assert (space / "modeling_minbert" / "__init__.py").is_file()
     trust = [node.value for node in ast.walk(page) if getattr(node, "arg", "") == TRUST]
-    assert [ast.literal_eval(value) for value in trust] == [False] * 3
+    assert [ast.literal_eval(value) for value in trust] == [False] * 2
     assert all(name in needed for name in ("gradio", "torch", "transformers"))
     loaded = MinBertForMultiTask.from_pretrained(space / "model")
     rows = ["the garden is warm"]
@@ -133,7 +133,7 @@ def test_a_space_has_a_tab_for_every_head(checkpoint, tmp_path, build_page):
 
     blocks = page.get_config_file()["components"]
     tabs = [block["props"]["label"] for block in blocks if block["type"] == "tabitem"]
-    assert tabs == ["near", "tone", "triples", "Masked word", "Embeddings"]
+    assert tabs == ["near", "tone", "triples", "Embeddings"]
 
 
 def test_a_space_of_a_model_with_a_single_task_is_refused(tiny_sizes, tmp_path, capsys):
@@ -331,7 +331,7 @@ def test_an_empty_folder_is_filled_and_stays(checkpoint, tmp_path):
     ("flags", "message"),
     [
         (["--format", "bert", "--task", "tone"], "--task tone: BERT has no class for the heads"),
-        (["--format", "space", "--task", "tone"], "--task tone: a Space shows every head"),
+        (["--format", "space", "--task", "tone"], "--task tone: a Space shows every task"),
         (["--format", "bert", "--output_dir", "{folder}"], "is not empty; name a new or an empty"),
     ],
 )

@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 import yaml
 
-from minbert_cli import __main__ as minbert, embeddings, finetune, predict, pretrain
+from minbert_cli import __main__ as minbert, finetune, predict, pretrain
 from minbert_cli.experiments import program as experiments
 from tests import small_run
 from tests.runs import write_pretraining
@@ -192,12 +192,3 @@ def test_predictions_do_not_replace_their_texts(finished, tmp_path, capsys):
 
         assert f"the output would replace {texts}" in capsys.readouterr().err
         assert texts.read_text() == "a fine day\n"
-
-
-def test_tables_of_embeddings_replace_no_table_of_others(finished, tmp_path, capsys):
-    (tmp_path / "table.csv").write_text("mine")
-
-    refused(embeddings, finished, "--sts", "sts", "--sts_dir", tmp_path, "--output_dir", tmp_path)
-
-    assert "has table.csv of another program" in capsys.readouterr().err
-    assert (tmp_path / "table.csv").read_text() == "mine"

@@ -7,7 +7,6 @@ from torch.testing import assert_close
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 from sentence_vectors import (
-    community_detection,
     paraphrase_mining,
     semantic_search,
 )
@@ -109,7 +108,6 @@ def test_a_search_ranks_by_the_similarity_asked_for(name, max_scores):
     [
         lambda vectors: semantic_search(vectors, vectors),
         paraphrase_mining,
-        community_detection,
     ],
 )
 def test_bytes_are_not_compared_as_numbers(dtype, compare):

@@ -320,7 +320,7 @@ FLAGS: dict[str, list[list[str]]] = {
         ["RUN", "--sts", "stsb", "--sts_dir", "gone"],
         ["RUN", "--colour", "red"],
     ],
-    "recipes": [["quickstrat"], ["quickstart", "--copy", "RECIPE"], ["--colour"]],
+    "recipes": [["quickstrat"], ["--colour"]],
 }
 
 # Contents of a file of training rows, by the problem type; the first columns are those of examples.

@@ -29,7 +29,6 @@ WRONG_FLAGS = [
     ("experiments", ["compare", "one", "two", "--no_such_flag", "1"]),
     ("check", []),
     ("check", ["quickstart", "--no_such_flag", "1"]),
-    ("recipes", ["--copy", "mine.yaml"]),
     ("recipes", ["sst", "sts"]),
 ]
 REFUSED_INPUT = [
@@ -46,7 +45,6 @@ REFUSED_INPUT = [
     ("experiments", ["compare", "one", "one"]),
     ("check", ["no_such_recipe"]),
     ("recipes", ["no_such_recipe"]),
-    ("recipes", ["sst", "--copy", "no/such/folder.yaml"]),
 ]
 
 

@@ -1,6 +1,5 @@
 """Transfer tasks are read as SentEval has them, and measured as scikit-learn alone would."""
 
-import warnings
 from collections import Counter
 
 import numpy as np
@@ -11,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
 from sentence_vectors import evaluate_similarity, evaluate_transfer
-from sentence_vectors.senteval import FILES, find_missing_file
+from sentence_vectors.senteval import FILES
 
 WORDS = ("good", "fine", "bad", "dull", "film", "song", "plot", "end")
 GOOD, BAD = ("good", "fine", "film"), ("bad", "dull", "film")
@@ -127,20 +126,11 @@ def test_similarity_is_the_rank_correlation_of_cosines():
     assert found["pearson"] == pytest.approx(100 * np.corrcoef(cosines, scores)[0, 1])
 
 
-NO_SENTENCES = r"rt-polarity\.pos: the file has no sentences"
-DAMAGED = "not UTF-8; download the file again"
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("TREC", b"what is it", r"TREC_10\.label:1: expected COARSE:fine"),
         ("TREC", b"LOC:city where\nLOC:city \n", r"TREC_10\.label:2: expected COARSE:fine"),
-        ("TREC", "A:b caf\xe9\n".encode() + b"A:b \xc3\n", rf"TREC_10\.label:2: {DAMAGED}"),
-        ("MR", "a\ncaf\xe9\n".encode() + b"caf\xe9\n\xff\n", rf"rt-polarity\.pos:3: {DAMAGED}"),
-        ("MR", b"", NO_SENTENCES),
-        ("MR", b"\n \n\r\n", NO_SENTENCES),
-        ("MR", b"\xef\xbb\xbf", NO_SENTENCES),
+        ("MR", b"\xef\xbb\xbf\n", r"rt-polarity\.pos: the file has no sentences"),
         ("MR", None, r"rt-polarity\.pos does not exist"),
         ("STS", None, "unknown task 'STS'; known: MR, CR"),
     ],
@@ -150,23 +140,12 @@ def test_a_wrong_file_is_named_before_the_measurement(folder, name, content, mes
         (folder / FILES[name][1]).write_bytes(content)
     elif name in FILES:
         (folder / FILES[name][1]).unlink()
-        assert find_missing_file(name, folder) == folder / FILES[name][1]
 
     with pytest.raises(ValueError, match=message):
         evaluate_transfer(folder, pytest.fail, tasks=["CR", name], folds=4)
 
 
-@pytest.mark.parametrize(
-    ("name", "folds", "is_refused"),
-    [("MR", 40, True), ("MR", 39, True), ("MR", 3, False), ("TREC", 41, True)],
-)
-def test_too_few_rows_for_the_folds_are_refused_before_the_measurement(
-    folder, name, folds, is_refused
-):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scikit-learn warns about small classes
-        if is_refused:
-            with pytest.raises(ValueError, match=f"task {name}: the largest class has 40 rows"):
-                evaluate_transfer(folder, pytest.fail, tasks=[name], folds=folds)
-        else:
-            evaluate_transfer(folder, embed, tasks=[name], folds=folds)
+@pytest.mark.parametrize(("name", "folds"), [("MR", 39), ("TREC", 41)])
+def test_too_few_rows_for_the_folds_are_refused_before_the_measurement(folder, name, folds):
+    with pytest.raises(ValueError, match=f"task {name}: the largest class has 40 rows"):
+        evaluate_transfer(folder, pytest.fail, tasks=[name], folds=folds)
