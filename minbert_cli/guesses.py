@@ -88,17 +88,40 @@ class Table:
         """Return the mean number of words of a column; 0 if its values are no texts."""
         values = self.values(column)
         is_text = all(isinstance(value, str) for value in values)
-        if not values or not is_text or None not in map(to_number, values):
+        if not values or not is_text or are_numbers(values):
             return 0.0
         return sum(len(value.split()) for value in values) / len(values)
 
-    def find_pair(self, pairs: Sequence[tuple[str, str]], others: Sequence[str]) -> list[str]:
-        """Find two columns with usual names; none if there are none."""
-        names = {name.lower(): name for name in self.columns if name not in others}
+    def find_texts(
+        self, guess: Guess, others: Sequence[str], pairs: Sequence[tuple[str, str]] = TEXT_PAIRS
+    ) -> list[str]:
+        """Find the one or two columns of texts: by their names, else by their numbers of words."""
+        columns = [name for name in self.columns if name not in others]
+        names = {name.lower(): name for name in columns}
         for first, second in pairs:
             if first in names and second in names:
-                return [names[first], names[second]]
-        return []
+                pair = [names[first], names[second]]
+                guess.reasons.append(f"text_columns: {pair[0]!r} and {pair[1]!r}, by their names")
+                return pair
+        words = {name: self.count_words(name) for name in columns}
+        texts = [name for name in columns if words[name] >= 2]
+        texts = texts or [name for name in columns if words[name] > 0]
+        if not texts:
+            raise ValueError(
+                f"{self.path}: no column looks like texts; {self.described}: give --text_columns"
+            )
+        longest = max(texts, key=lambda name: words[name])
+        if len(texts) == 2:
+            guess.reasons.append(
+                f"text_columns: {texts[0]!r} and {texts[1]!r}, the two with sentences"
+            )
+            guess.doubts.append(f"if the rows are no pairs, keep only {longest!r}")
+            return texts
+        guess.reasons.append(f"text_columns: {longest!r}, the column with the longest texts")
+        if len(texts) > 1:
+            shown = ", ".join(repr(name) for name in texts if name != longest)
+            guess.doubts.append(f"other columns with texts: {shown}")
+        return [longest]
 
 
 def to_number(value: Any) -> float | None:
@@ -108,6 +131,11 @@ def to_number(value: Any) -> float | None:
     except (TypeError, ValueError):
         return None
     return number if math.isfinite(number) else None
+
+
+def are_numbers(values: Sequence[Any]) -> bool:
+    """Tell whether all values are finite numbers."""
+    return None not in map(to_number, values)
 
 
 def guess_task(
@@ -132,83 +160,64 @@ def guess_task(
         for column in columns:
             if column not in table.columns:
                 raise ValueError(f"--{flag}: {path} has no column {column!r}; {table.described}")
-    recognizers = {  # of types that their columns tell, in this order
-        "multiple_choice": guess_choices,
-        "question_answering": guess_questions,
-        "token_classification": guess_tags,
-    }
-    for name, recognize in recognizers.items():
-        if kind in (None, name):
-            guess = recognize(table, texts, label, kind)
-            if guess is not None:
-                return guess
-    if kind in recognizers:
-        raise ValueError(f"{path}: no columns fit {kind}; {table.described}")
-    if table.suffix == ".json":
-        next(read_records(path, ()))  # refuses one JSON value, which only questions may be
-    return guess_sentences(table, texts, label, kind)
+    # types that their columns tell
+    guess = None
+    if kind in (None, "multiple_choice"):
+        guess = guess_choices(table, texts, label)
+    if guess is None and kind in (None, "question_answering"):
+        # the columns of SQuAD, or those of the user
+        is_named = kind is not None if texts else {"question", "context"} <= set(table.columns)
+        if is_named:
+            keys = {"text_columns": texts, "label_column": label}
+            keys = {key: value for key, value in keys.items() if value}
+            reasons = ["problem_type: questions and their contexts"]
+            guess = Guess("question_answering", keys, reasons)
+    if guess is None and kind in (None, "token_classification"):
+        guess = guess_tags(table, texts, label)
+    if guess is None:
+        if kind in ("multiple_choice", "question_answering", "token_classification"):
+            raise ValueError(f"{path}: no columns fit {kind}; {table.described}")
+        if table.suffix == ".json":
+            next(read_records(path, ()))  # refuses one JSON value, which only questions may be
+        guess = guess_sentences(table, texts, label, kind)
+    return guess
 
 
-def find_choices(table: Table, names: Sequence[str]) -> list[str]:
-    """Return a column for each choice, or the one with lists of them."""
-    groups: dict[str, list[str]] = {}
-    for name in names:
+def guess_choices(table: Table, texts: list[str] | None, label: str | None) -> Guess | None:
+    """Recognize choices by the names of their columns, beside that of the right one."""
+    lists: list[str] = []  # columns with lists of choices
+    groups: dict[str, list[str]] = {}  # columns with a choice each
+    for name in table.columns:
+        if name in (label, *(texts or ())):
+            continue
         values = [
             value.get("text") if isinstance(value, dict) and "label" in value else value
             for value in table.values(name)
         ]
-        if name.lower() in LIST_NAMES and values and is_list_of_several(values):
-            return [name]
+        have_several = all(isinstance(value, list) and len(value) > 1 for value in values)
+        if name.lower() in LIST_NAMES and values and have_several:
+            lists.append(name)
         matched = NUMBERED.fullmatch(name.lower())
         if matched and table.count_words(name):
             groups.setdefault(matched[1], []).append(name)
-    largest = max(groups.values(), key=len, default=[])
-    return largest if len(largest) > 1 else []
-
-
-def is_list_of_several(values: Sequence[object]) -> bool:
-    """Tell whether all values are lists of more than one item."""
-    return all(isinstance(value, list) and len(value) > 1 for value in values)
-
-
-def guess_choices(
-    table: Table, texts: list[str] | None, label: str | None, _kind: str | None
-) -> Guess | None:
-    """Recognize choices by the names of their columns, beside that of the right one."""
-    choices = find_choices(
-        table, [name for name in table.columns if name not in (label, *(texts or ()))]
-    )
+    choices = lists[:1] or max(groups.values(), key=len, default=[])
     names = {name.lower(): name for name in table.columns if name not in choices}
     label = label or next((names[name] for name in ANSWER_NAMES if name in names), None)
-    if label is None or not choices:
+    if label is None or not (lists or len(choices) > 1):
         return None
     guess = Guess("multiple_choice")
     what = f"{', '.join(map(repr, choices))} are choices, by their names"
-    if len(choices) == 1:
+    if lists:
         what = f"{choices[0]!r} has lists of choices"
     guess.reasons.append(f"problem_type: {what}")
-    columns = texts or table.find_pair(CONTEXT_PAIRS, [*choices, label])
-    columns = columns or find_texts(table, [*choices, label], guess)
+    pairs = (*CONTEXT_PAIRS, *TEXT_PAIRS)
+    columns = texts or table.find_texts(guess, [*choices, label], pairs)
     guess.reasons.append(f"label_column: {label!r}, which names the right choice")
     guess.keys |= {"text_columns": columns, "choice_columns": choices, "label_column": label}
     return guess
 
 
-def guess_questions(
-    table: Table, texts: list[str] | None, label: str | None, kind: str | None
-) -> Guess | None:
-    """Recognize the columns of SQuAD, or take those of the user."""
-    has_columns = kind is not None if texts else {"question", "context"} <= set(table.columns)
-    if not has_columns:
-        return None
-    keys = {"text_columns": texts, "label_column": label}
-    keys = {key: value for key, value in keys.items() if value}
-    return Guess("question_answering", keys, ["problem_type: questions and their contexts"])
-
-
-def guess_tags(
-    table: Table, texts: list[str] | None, label: str | None, _kind: str | None
-) -> Guess | None:
+def guess_tags(table: Table, texts: list[str] | None, label: str | None) -> Guess | None:
     """Recognize a list of words with a list of tags of the same length."""
     if table.suffix == ".conll":
         reason = "problem_type: a CoNLL file has a token and its tag on each line"
@@ -240,12 +249,21 @@ def guess_sentences(
 ) -> Guess:
     """Guess the columns of sentences or pairs, and the type from the labels."""
     guess = Guess(kind or "")
-    if kind not in WITHOUT_LABELS and label is None:
+    if kind != "contrastive" and label is None:
         label = find_label(table, texts or (), guess)
-    guess.keys["text_columns"] = texts or find_texts(table, [label] if label else [], guess)
+    guess.keys["text_columns"] = texts or table.find_texts(guess, [label] if label else [])
     values = [] if label is None else table.values(label)
     if table.suffix in (".csv", ".tsv"):
-        doubt_header(table, label, values, guess)
+        # the first line of a file without names of columns would be lost
+        names = [name for name in table.columns if name]
+        if (
+            any(len(name.split()) > LONGEST_NAME or to_number(name) is not None for name in names)
+            or label in map(str, values)
+        ):  # fmt: skip
+            guess.doubts.append(
+                f"are {', '.join(map(repr, names))} the names of the columns? if this line is a "
+                "row, which is not read now, write a line with names before it"
+            )
     if label is None:
         return guess
     guess.keys["label_column"] = label
@@ -254,21 +272,28 @@ def guess_sentences(
     if kind is None:
         guess.problem_type, reason = guess_type(table, label, values, guess)
         guess.reasons.append(f"problem_type: {reason}")
-    if guess.problem_type in MORE_KEYS:
-        MORE_KEYS[guess.problem_type](values, guess)
-    return guess
 
-
-def doubt_header(table: Table, label: str | None, values: Sequence[object], guess: Guess) -> None:
-    """Note that the first line of a file without names of columns would be lost."""
-    names = [name for name in table.columns if name]
-    has_sentences = any(len(name.split()) > LONGEST_NAME for name in names)
-    has_numbers = any(to_number(name) is not None for name in names)
-    if has_sentences or has_numbers or label in [*map(str, values)]:
+    # what the type needs to know of its labels
+    if guess.problem_type == "multi_label_classification":
+        separator = find_separator(values)
+        if separator not in (None, SEPARATORS[0]):  # the first is the default
+            guess.keys["label_separator"] = separator
+    elif guess.problem_type == "ordinal" and not are_numbers(values):  # whose order is known
+        guess.keys["labels"] = sorted(set(map(str, values)))
+        guess.doubts.append("labels: write them in their order, the lowest first")
+    elif guess.problem_type == "similarity":
+        numbers = [number for number in map(to_number, values) if number is not None]
+        if len(numbers) < len(values):
+            raise ValueError(
+                f"column {label!r} has values that are no numbers; give --label_column"
+            )
+        low, high = min(numbers), max(numbers)
+        usual = [ends for ends in RANGES if ends[0] <= low and high <= ends[1]]
+        guess.keys["score_range"] = list([*usual, (math.floor(low), math.ceil(high))][0])
         guess.doubts.append(
-            f"are {', '.join(map(repr, names))} the names of the columns? if this line is a row, "
-            "which is not read now, write a line with names before it"
+            f"score_range: the scores are from {low:g} to {high:g}; write the range of their scale"
         )
+    return guess
 
 
 def find_label(table: Table, texts: Sequence[str], guess: Guess) -> str:
@@ -279,8 +304,15 @@ def find_label(table: Table, texts: Sequence[str], guess: Guess) -> str:
         if name in names:
             guess.reasons.append(f"label_column: {names[name]!r}, by its name")
             return names[name]
-    few = [name for name in rest if has_few(table.values(name))]
-    measures = [name for name in rest if has_measures(name, table.values(name))]
+    few, measures = [], []
+    for name in rest:
+        values = table.values(name)
+        different = len(set(map(str, values)))
+        is_id = name.lower() in ID_NAMES or name.lower().endswith("_id")
+        if 2 <= different <= min(MOST_CLASSES, max(2, len(values) // 2)):
+            few.append(name)
+        if different > 1 and are_numbers(values) and not is_id:
+            measures.append(name)
     if not few and not measures:
         raise ValueError(
             f"{table.path}: no column looks like labels; {table.described}: give --label_column"
@@ -296,41 +328,6 @@ def find_label(table: Table, texts: Sequence[str], guess: Guess) -> str:
     return chosen
 
 
-def has_few(values: Sequence[object]) -> bool:
-    """Tell whether values are few different ones, as those of classes."""
-    return 2 <= len(set(map(str, values))) <= min(MOST_CLASSES, max(2, len(values) // 2))
-
-
-def has_measures(name: str, values: Sequence[object]) -> bool:
-    """Tell whether a column has numbers, other than those of its rows."""
-    is_id = name.lower() in ID_NAMES or name.lower().endswith("_id")
-    return len(set(map(str, values))) > 1 and None not in map(to_number, values) and not is_id
-
-
-def find_texts(table: Table, others: Sequence[str], guess: Guess) -> list[str]:
-    """Find the one or two columns of texts: by their names, else by their numbers of words."""
-    if pair := table.find_pair(TEXT_PAIRS, others):
-        guess.reasons.append(f"text_columns: {pair[0]!r} and {pair[1]!r}, by their names")
-        return pair
-    words = {name: table.count_words(name) for name in table.columns if name not in others}
-    texts = [name for name in words if words[name] >= 2]
-    texts = texts or [name for name in words if words[name] > 0]
-    if not texts:
-        raise ValueError(
-            f"{table.path}: no column looks like texts; {table.described}: give --text_columns"
-        )
-    longest = max(texts, key=lambda name: words[name])
-    if len(texts) == 2:
-        guess.reasons.append(f"text_columns: {texts[0]!r} and {texts[1]!r}, the two with sentences")
-        guess.doubts.append(f"if the rows are no pairs, keep only {longest!r}")
-        return texts
-    guess.reasons.append(f"text_columns: {longest!r}, the column with the longest texts")
-    if len(texts) > 1:
-        shown = ", ".join(repr(name) for name in texts if name != longest)
-        guess.doubts.append(f"other columns with texts: {shown}")
-    return [longest]
-
-
 def guess_type(table: Table, label: str, values: Sequence[object], guess: Guess) -> tuple[str, str]:
     """Return the problem type that fits the labels, and the reason."""
     if any(isinstance(value, list) or is_list(str(value)) for value in values):
@@ -338,34 +335,29 @@ def guess_type(table: Table, label: str, values: Sequence[object], guess: Guess)
     if separator := find_separator(values):
         return "multi_label_classification", f"{label!r} has labels separated by {separator!r}"
     different = Counter(map(str, values))
-    are_numbers = None not in map(to_number, different)
+    is_number = are_numbers([*different])
     if len(guess.keys["text_columns"]) == 2:
         if different.keys() == {"0", "1"}:
             return "paraphrase", f"pairs of texts, and {label!r} is 0 or 1"
         is_scale = label.lower() in SCORE_NAMES or len(different) > MOST_SCORED_CLASSES
-        if is_scale and are_numbers:
+        if is_scale and is_number:
             return "similarity", f"pairs of texts, and {label!r} has numbers"
     if len(different) <= min(MOST_CLASSES, max(2, len(values) // 2)):
-        return "classification", describe_classes(label, different, guess)
-    if are_numbers:
+        if len(different) > 2 and is_number:
+            guess.doubts.append(
+                "the labels are numbers, which are learned as names without an order; if they are "
+                "grades, such as stars, write problem_type: ordinal"
+            )
+        names = ", ".join(repr(name) for name, _ in different.most_common(SHOWN))
+        more = f" and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
+        return "classification", f"{label!r} has {len(different)} values: {names}{more}"
+    if is_number:
         guess.doubts.append("the labels are numbers, whose sizes are learned; are they names?")
         return "regression", f"{label!r} has {len(different):,} different numbers"
     raise ValueError(
         f"{table.path}: {label!r} has {len(different):,} different values in {len(values):,} "
         f"rows, too many for classes; {table.described}: give --label_column"
     )
-
-
-def describe_classes(label: str, different: Counter[str], guess: Guess) -> str:
-    """Name the most frequent classes; numbers may be grades."""
-    if len(different) > 2 and None not in map(to_number, different):
-        guess.doubts.append(
-            "the labels are numbers, which are learned as names without an order; if they are "
-            "grades, such as stars, write problem_type: ordinal"
-        )
-    names = ", ".join(repr(name) for name, _ in different.most_common(SHOWN))
-    more = f" and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
-    return f"{label!r} has {len(different)} values: {names}{more}"
 
 
 def find_separator(values: Sequence[object]) -> str | None:
@@ -378,41 +370,3 @@ def find_separator(values: Sequence[object]) -> str | None:
         if joined and repeated and len(parts) < len(set(texts)):
             return separator
     return None
-
-
-def add_separator(values: Sequence[object], guess: Guess) -> None:
-    """Add the separator of labels, unless it is the default."""
-    separator = find_separator(values)
-    if separator not in (None, SEPARATORS[0]):
-        guess.keys["label_separator"] = separator
-
-
-def add_order(values: Sequence[object], guess: Guess) -> None:
-    """Add the labels of a scale, unless they are numbers, whose order is known."""
-    different = sorted(set(map(str, values)))
-    if None in map(to_number, different):
-        guess.keys["labels"] = different
-        guess.doubts.append("labels: write them in their order, the lowest first")
-
-
-def add_range(values: Sequence[object], guess: Guess) -> None:
-    """Choose the usual range that contains all scores."""
-    numbers = [number for number in map(to_number, values) if number is not None]
-    if len(numbers) < len(values):
-        label = guess.keys["label_column"]
-        raise ValueError(f"column {label!r} has values that are no numbers; give --label_column")
-    low, high = min(numbers), max(numbers)
-    usual = [ends for ends in RANGES if ends[0] <= low and high <= ends[1]]
-    guess.keys["score_range"] = list([*usual, (math.floor(low), math.ceil(high))][0])
-    guess.doubts.append(
-        f"score_range: the scores are from {low:g} to {high:g}; write the range of their scale"
-    )
-
-
-WITHOUT_LABELS = ("contrastive",)
-# Further keys of a type, from its labels.
-MORE_KEYS = {
-    "multi_label_classification": add_separator,
-    "ordinal": add_order,
-    "similarity": add_range,
-}

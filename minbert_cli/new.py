@@ -2,73 +2,32 @@
 
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from minbert_cli.command_line import to_location, to_path
 
-if TYPE_CHECKING:
-    from .guesses import Guess
-
-PROGRAM = "minbert new"
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
-Type = Literal[
-    "classification",
-    "multi_label_classification",
-    "ordinal",
-    "paraphrase",
-    "similarity",
-    "regression",
-    "multiple_choice",
-    "contrastive",
-    "token_classification",
-    "question_answering",
-]
-# Keys of a recipe that a problem type needs beside its task: a passage beside its question.
-RUN_KEYS: dict[str, dict[str, Any]] = {"question_answering": {"max_length": 384}}
 # Texts that YAML reads as they are.
-PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
-WORDS_OF_YAML = ("yes", "no", "on", "off", "y", "n", "true", "false", "null")
+PLAIN = re.compile(r"(?!(?i:yes|no|on|off|y|n|true|false|null)$)[A-Za-z_][\w./-]*")
 
 
 def make_name(path: str) -> str:
-    """Make the name of a task from that of a file."""
-    stem = re.sub(r"[^A-Za-z0-9_]+", "_", Path(path).name.split(".")[0]).strip("_")
-    generic = stem.lower() in ("train", "training", "data", "rows")
-    name = Path(path).absolute().parent.name if generic else stem
-    name = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")
+    """Make the name of a task from that of a file, or of its folder if it says nothing."""
+    stem = Path(path).name.split(".")[0]
+    if stem.lower() in ("train", "training", "data", "rows"):
+        stem = Path(path).absolute().parent.name
+    name = re.sub(r"[^A-Za-z0-9_]+", "_", stem).strip("_")
     return name if re.match("[A-Za-z]", name) else f"task_{name}".strip("_")
-
-
-def write_recipe(
-    path: Path, name: str, files: Mapping[str, str], guess: "Guess", model: str
-) -> None:
-    """Write the recipe with its reasons as comments; never over another file."""
-    keys = {"problem_type": guess.problem_type, **files, **guess.keys}
-    run = {"model_name_or_path": model, "output_dir": f"runs/{name}"}
-    run = RUN_KEYS.get(guess.problem_type, {}) | run
-    title = guess.problem_type.replace("_", " ").capitalize()
-    lines = [
-        f"# {title} of {Path(files['train_file']).name!r}.",
-        *(f"# {reason}" for reason in guess.reasons),
-        *(f"# Please check: {doubt}" for doubt in guess.doubts),
-        "tasks:",
-        f"  {name}:",
-        *(f"    {key}: {format_value(value)}" for key, value in keys.items()),
-        *(f"{key}: {format_value(value)}" for key, value in run.items()),
-    ]
-    with path.open("x", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
 
 
 def format_value(value: object) -> str:
     """Write a value as YAML, in one line."""
     if isinstance(value, list):
         return f"[{', '.join(map(format_value, value))}]"
-    if isinstance(value, str) and PLAIN.fullmatch(value) and value.lower() not in WORDS_OF_YAML:
+    if isinstance(value, str) and PLAIN.fullmatch(value):
         return value
     return json.dumps(value, ensure_ascii=False)
 
@@ -96,7 +55,7 @@ def new(
         str | None, typer.Option("--label_column", help="column with labels")
     ] = None,
     problem_type: Annotated[
-        Type | None, typer.Option("--problem_type", help="problem type")
+        str | None, typer.Option("--problem_type", help="problem type, as in ordinal")
     ] = None,
 ) -> None:
     """Write a recipe for your own labeled rows.
@@ -117,7 +76,7 @@ def new(
 
     from .guesses import guess_task
 
-    with readable_errors(PROGRAM):
+    with readable_errors("minbert new"):
         files = {"train_file": data[0]}
         for path in data[1:]:
             words = {"validation": ("valid", "dev"), "test": ("test",), "train": ("",)}
@@ -138,9 +97,23 @@ def new(
             raise ValueError(f"the folder {str(output.parent)!r} does not exist; make it first")
         texts = text_columns.split(",") if text_columns else None
         guess = guess_task(data[0], texts, label_column, problem_type)
-        # the loader refuses what it cannot read
-        TaskData.from_recipe(name, {"problem_type": guess.problem_type, **files, **guess.keys})
-        write_recipe(output, name, files, guess, model)
+        keys: dict[str, Any] = {"problem_type": guess.problem_type, **files, **guess.keys}
+        TaskData.from_recipe(name, keys)  # refuses what cannot be loaded
+        run: dict[str, Any] = {"model_name_or_path": model, "output_dir": f"runs/{name}"}
+        if guess.problem_type == "question_answering":
+            run = {"max_length": 384, **run}  # a passage beside its question
+        title = guess.problem_type.replace("_", " ").capitalize()
+        lines = [
+            f"# {title} of {Path(data[0]).name!r}.",
+            *(f"# {reason}" for reason in guess.reasons),
+            *(f"# Please check: {doubt}" for doubt in guess.doubts),
+            "tasks:",
+            f"  {name}:",
+            *(f"    {key}: {format_value(value)}" for key, value in keys.items()),
+            *(f"{key}: {format_value(value)}" for key, value in run.items()),
+        ]
+        with output.open("x", encoding="utf-8") as file:  # never over another file
+            file.write("\n".join(lines) + "\n")
     print(f"{output}: {guess.problem_type}, {', '.join(guess.keys.get('text_columns', ()))}")
     print(*(f"  {reason}" for reason in guess.reasons), sep="\n")
     print(*(f"  please check: {doubt}\n" for doubt in guess.doubts), sep="", end="")

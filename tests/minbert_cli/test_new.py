@@ -4,14 +4,11 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import get_args
 
 import pytest
 import yaml
 
 from minbert_cli import __main__ as minbert
-from minbert_cli.new import Type
-from modeling_minbert import TASKS
 
 TEXTS = [f"This is the text with number {n} of all" for n in range(40)]
 SIZES = """{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 32,
@@ -35,11 +32,6 @@ CASES = {
         delimited(("id", "text", "label"), [(n, x, "yes" if n % 3 else "no")
                                             for n, x in enumerate(TEXTS)]),
         {"problem_type": "classification", "text_columns": ["text"], "label_column": "label"},
-    ),
-    "topics.tsv": (
-        delimited(("body", "topic"), [(x, "a, b" if n % 2 else "b") for n, x in enumerate(TEXTS)]
-                  + [(x, "a") for x in TEXTS], "\t"),
-        {"problem_type": "multi_label_classification", "text_columns": ["body"]},
     ),
     "bars.csv": (
         delimited(("body", "topic"), [(x, "a|b" if n % 2 else "b") for n, x in enumerate(TEXTS)]
@@ -66,11 +58,6 @@ CASES = {
         delimited(("id", "title", "price"), [(n, x, 9.5 * n) for n, x in enumerate(TEXTS)]),
         {"problem_type": "regression", "text_columns": ["title"], "label_column": "price"},
     ),
-    "nli.jsonl": (
-        lines({"premise": x, "hypothesis": x, "gold_label": "abc"[n % 3]}
-              for n, x in enumerate(TEXTS)),
-        {"problem_type": "classification", "text_columns": ["premise", "hypothesis"]},
-    ),
     "ner.jsonl": (
         lines({"tokens": x.split(), "ner_tags": ["O"] * 8 + ["B-NUM"]} for x in TEXTS),
         {"problem_type": "token_classification", "label_column": "ner_tags"},
@@ -90,12 +77,6 @@ CASES = {
                   [(x, "The end", x, x[:9], n % 2) for n, x in enumerate(TEXTS)]),
         {"problem_type": "multiple_choice", "text_columns": ["sent1", "sent2"],
          "choice_columns": ["ending0", "ending1"], "label_column": "label"},
-    ),
-    "cosmos.jsonl": (
-        lines({"context": x, "question": "Why?", "answer_a": x, "answer_b": x[:9], "answer": "b"}
-              for x in TEXTS),
-        {"problem_type": "multiple_choice", "text_columns": ["context", "question"],
-         "choice_columns": ["answer_a", "answer_b"], "label_column": "answer"},
     ),
     "quiz.jsonl": (
         lines({"question": x, "answerKey": "AB"[n % 2],
@@ -210,6 +191,7 @@ def test_grades_are_learned_in_their_order_if_you_say_so():
         (CASES["reviews.csv"][0], ("--problem_type", "question_answering"), "no columns fit"),
         (CASES["reviews.csv"][0], ("--output", "rows.csv"), "'rows.csv' exists"),
         (CASES["reviews.csv"][0], ("--output", "no/such.yaml"), "does not exist"),
+        (CASES["reviews.csv"][0], ("--problem_type", "masked_lm"), "unknown problem_type 'masked"),
     ],
 )
 def test_what_cannot_be_guessed_is_one_line(folder, capsys, content, flags, message):
@@ -223,16 +205,3 @@ def test_what_cannot_be_guessed_is_one_line(folder, capsys, content, flags, mess
     assert message in error
     assert error.count("\n") == 1
     assert [path.name for path in folder.iterdir()] == ["rows.csv"]
-
-
-@pytest.mark.usefixtures("folder")
-def test_rows_in_one_json_value_are_refused_unless_they_are_questions(capsys):
-    Path("rows.json").write_text(json.dumps([{"text": x, "label": "a"} for x in TEXTS]))
-    with pytest.raises(SystemExit):
-        new("rows.json")
-
-    assert "write one JSON object on each line" in capsys.readouterr().err
-
-
-def test_every_type_but_those_of_pre_training_has_recipes():
-    assert set(get_args(Type)) == {name for name, kind in TASKS.items() if not kind.is_pretraining}
