@@ -258,7 +258,7 @@ def guess_sentences(
         names = [name for name in table.columns if name]
         if (
             any(len(name.split()) > LONGEST_NAME or to_number(name) is not None for name in names)
-            or label in map(str, values)
+            or label in [*map(str, values)]
         ):  # fmt: skip
             guess.doubts.append(
                 f"are {', '.join(map(repr, names))} the names of the columns? if this line is a "

@@ -61,7 +61,7 @@ def compare(first: Path, second: Path, *, resamples: int = RESAMPLES) -> str:
     """Compare two runs of the same validation rows; return a text with tables."""
     if first.resolve() == second.resolve():
         raise ValueError(f"compare needs two runs, but both are {str(first)!r}")
-    settings = [read_settings(folder) for folder in (first, second)]
+    old_settings, new_settings = read_settings(first), read_settings(second)
     scored = [read_scored_rows(folder) for folder in (first, second)]
     head = ["task", "metric", "rows", "first", "second", "difference", "95 % interval", "p"]
     lines = [
@@ -78,7 +78,8 @@ def compare(first: Path, second: Path, *, resamples: int = RESAMPLES) -> str:
         for difference in compare_runs(*scored, resamples=resamples)
     ]
     changed = [
-        f"- {key}: {show(old)}, {show(new)}" for key, old, new in differing_settings(*settings)
+        f"- {key}: {show(old)}, {show(new)}"
+        for key, old, new in differing_settings(old_settings, new_settings)
     ]
     return "\n\n".join(
         [
