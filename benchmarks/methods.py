@@ -18,8 +18,8 @@ from trainers import (
     MethodArguments,
     MultiTaskTrainer,
     ProblemType,
-    SamplingArguments,
     Task,
+    TaskSampling,
     add_lora,
 )
 
@@ -74,7 +74,7 @@ def train(job: Job, meter: Meter) -> dict[str, Any]:
     if lora := keys.pop("lora", None):
         add_lora(model, lora, trained=("heads.", "cls."))
     turn = 1 if keys.get("task_sampling") == "mixed" else len(TASKS)
-    sampling = SamplingArguments(task_sampling=keys.pop("task_sampling", "round_robin"))
+    sampling = TaskSampling(keys.pop("task_sampling", "round_robin"))
     turns = job.warmup + job.units
     arguments = FastTrainingArguments(
         output_dir=tempfile.gettempdir(), max_steps=turns * turn, use_cpu=job.device == "cpu",
@@ -86,7 +86,7 @@ def train(job: Job, meter: Meter) -> dict[str, Any]:
         for name, head in heads.items()
     ]
     trainer = MultiTaskTrainer(
-        model, arguments, tasks, sampling=sampling.make_sampling(),
+        model, arguments, tasks, sampling=sampling,
         methods=MethodArguments(**keys).make_methods(),
     )  # fmt: skip
     steps = 0

@@ -15,7 +15,7 @@ from modeling_minbert.heads import ProblemType
 from modeling_minbert.int8 import bfloat16_is_fast
 from trainers.arguments import FastTrainingArguments
 from trainers.data.masking import check_shares
-from trainers.data.sampling.task_sampling import SamplingArguments, StepsPerEpoch, TaskSizes
+from trainers.data.sampling import StepsPerEpoch, TaskOrder, TaskSampling
 from trainers.methods.method_arguments import MethodArguments
 from trainers.task import MAX_TOKENS
 from trainers.training.callbacks import AggregateEarlyStopping
@@ -98,7 +98,7 @@ class RunArguments:
 
 
 @dataclass(kw_only=True)
-class FinetuneArguments(SamplingArguments, MethodArguments, RunArguments):
+class FinetuneArguments(TaskSampling, MethodArguments, RunArguments):
     """Flags and recipe keys of fine-tuning."""
 
     tasks: dict[str, Any] = field(
@@ -120,12 +120,11 @@ class FinetuneArguments(SamplingArguments, MethodArguments, RunArguments):
     def __post_init__(self) -> None:
         RunArguments.__post_init__(self)
         check_names("tasks", self.tasks, "{sst: {dataset: sst}}")
-        SamplingArguments.__post_init__(self)
+        TaskSampling.__post_init__(self)
         MethodArguments.__post_init__(self)
         # of tasks with one row each, to check the names of tasks and the length of an epoch
-        ones = np.ones(len(self.tasks), dtype=np.int64)
-        sizes = TaskSizes(list(self.tasks), ones.astype(np.float64), ones)
-        self.make_sampling().make_order(sizes, self.parse_steps_per_epoch(), seed=0)
+        passes = np.ones(len(self.tasks))
+        TaskOrder(self, dict.fromkeys(self.tasks, 1), passes, self.parse_steps_per_epoch())
         if self.freeze_encoder:
             for name in ("freeze_layers", "lora", "layerwise_lr_decay", "head_learning_rate"):
                 if getattr(self, name) is not None:

@@ -132,7 +132,7 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
             model,
             trainer_tasks,
             methods=methods,
-            sampling=arguments.make_sampling(),
+            sampling=arguments,
             steps_per_epoch=arguments.parse_steps_per_epoch(),
             processing_class=tokenizer,
         )

@@ -263,7 +263,7 @@ def check_recipe(
     check_arguments(args, problems, glue)
     arguments.make_callbacks(args)
     methods = arguments.make_methods()
-    check_sampling(args, arguments.make_sampling(), methods)
+    check_sampling(args, arguments, methods)
     if start is not None:
         with torch.device("meta"):  # without memory for weights
             model = MinBertForMultiTask(config)

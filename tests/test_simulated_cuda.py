@@ -19,7 +19,7 @@ from tests import small_run
 from tests.problem_examples import EXAMPLES
 from tests.simulated_cuda import CudaTensor, simulated_cuda, use_cuda
 from tests.trainers import tiny
-from trainers import MethodArguments, Mixed, MultiTaskTrainer
+from trainers import MethodArguments, MultiTaskTrainer, TaskSampling
 from trainers.methods import regularization
 from trainers.reports import page as evidence
 
@@ -210,7 +210,13 @@ def test_training_equals_the_cpu(tmp_path, name):
 
 def test_gradient_surgery_equals_the_cpu(tmp_path):
     runs = [
-        train(tmp_path / kind.__name__, kind, {"gradient_surgery": "pcgrad"}, Mixed(), **options)
+        train(
+            tmp_path / kind.__name__,
+            kind,
+            {"gradient_surgery": "pcgrad"},
+            TaskSampling("mixed"),
+            **options,
+        )
         for kind, options in ((TrainingArguments, {"use_cpu": True}), (CudaArguments, {}))
     ]
     (cpu, expected), (gpu, actual) = runs

@@ -3,13 +3,7 @@ from .data.collate import TaskCollator as TaskCollator, list_batches as list_bat
 from .data.dataset import TaskDataset as TaskDataset, spread as spread
 from .data.masking import Masking as Masking
 from .data.rows import TextSource as TextSource
-from .data.sampling.batches import TaskBatchSampler as TaskBatchSampler
-from .data.sampling.task_sampling import (
-    Annealed as Annealed,
-    Mixed as Mixed,
-    Proportional as Proportional,
-    SamplingArguments as SamplingArguments,
-)
+from .data.sampling import TaskBatchSampler as TaskBatchSampler, TaskSampling as TaskSampling
 from .files import (
     INPUT_ERRORS as INPUT_ERRORS,
     UsageError as UsageError,

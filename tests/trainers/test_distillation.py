@@ -16,12 +16,12 @@ from tests.trainers.test_contrastive import (
 from trainers import (
     Distillation,
     MethodArguments,
-    Mixed,
     RDrop,
     Smart,
     Task,
     TaskCollator,
     TaskDataset,
+    TaskSampling,
     TaskTraining,
 )
 from trainers.methods.distillation import TEACHER, TeacherRows, reduce_width
@@ -202,7 +202,7 @@ def test_a_resumed_run_is_the_same_bit_for_bit(make_trainer, tmp_path, name):
         others = MethodArguments(**METHODS[name]).make_methods()
         own = {"methods": [teach(), *others]}
         if name == "surgery":
-            own["sampling"] = Mixed()
+            own["sampling"] = TaskSampling("mixed")
         settings = {"max_steps": 6, "save_strategy": "steps", "save_steps": 4}
         return make_trainer(own=own, dropout=0.1, **settings)
 

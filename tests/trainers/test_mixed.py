@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from tests.trainers.tiny import SIZES, Spy, make_model, make_tasks
-from trainers import Mixed, list_batches
+from trainers import TaskSampling, list_batches
 
-MIXED = {"sampling": Mixed(), "steps_per_epoch": 4}
+MIXED = {"sampling": TaskSampling("mixed"), "steps_per_epoch": 4}
 WEIGHTS = {"tasks": make_tasks(pairs={"loss_weight": 3.0})}
 
 

@@ -13,7 +13,7 @@ from sklearn.metrics import confusion_matrix
 
 from tests.trainers import tiny
 from tests.trainers.pages import PageReader, read_blocks, read_sections
-from trainers import Annealed, RunFacts, evaluate_run, report_run, spread
+from trainers import RunFacts, TaskSampling, evaluate_run, report_run, spread
 from trainers.problems.base import MAX_QUOTED_CHARACTERS
 from trainers.problems.blocks import Code, Example, Examples, Figure, Table
 from trainers.reports.page import Section, write_page
@@ -276,7 +276,9 @@ def test_a_run_of_many_seeds_is_named_after_its_row(write, found, tmp_path, fold
     ("epochs", "title", "steps"), [(3.0, "3 epochs", 90), (1.0, "1 epoch", 30)]
 )
 def test_changing_shares_are_of_the_whole_run(tmp_path, encoded, epochs, title, steps):
-    trainer = tiny.make_trainer(tmp_path, own={"sampling": Annealed(), "steps_per_epoch": 30})
+    trainer = tiny.make_trainer(
+        tmp_path, own={"sampling": TaskSampling("annealed"), "steps_per_epoch": 30}
+    )
     trainer.state.epoch = epochs
     facts = RunFacts("", "", None, {}, {})
 

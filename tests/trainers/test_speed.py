@@ -3,7 +3,7 @@
 import pytest
 from transformers import TrainerCallback
 
-from trainers import MultiTaskTrainer, SamplingArguments
+from trainers import MultiTaskTrainer, TaskSampling
 
 from . import tiny
 
@@ -59,7 +59,7 @@ def test_the_rows_that_were_trained_are_counted(tmp_path, monkeypatch, own, argu
     if "tasks" in own:
         own["tasks"] = tiny.make_tasks(**own["tasks"])
     if "sampling" in own:
-        own["sampling"] = SamplingArguments(task_sampling=own["sampling"]).make_sampling()
+        own["sampling"] = TaskSampling(own["sampling"])
     trainer = tiny.make_trainer(tmp_path, own=own, **arguments)
 
     check(trainer, trainer.train())

@@ -8,7 +8,7 @@ from transformers import BertTokenizer, TrainingArguments
 
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers.tiny import make_config
-from trainers import Masking, MultiTaskTrainer, Proportional, RDrop, Task
+from trainers import Masking, MultiTaskTrainer, RDrop, Task, TaskSampling
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "a", "the", "not"]
 TEXTS = ["a good film", "a bad film", "the film not bad", "not good", "good", "bad the film"] * 4
@@ -65,13 +65,15 @@ def test_two_tasks_train_with_a_method_and_a_sampling(tmp_path, spam, same):
         Task.from_dataset("spam", "classification", spam, spam, metrics=["macro_f1"]),
         Task.from_dataset("same", "paraphrase", same, same, batch_size=4, loss_weight=2.0),
     ]
-    trainer = make_trainer(tmp_path, tasks, methods=[RDrop(alpha=0.5)], sampling=Proportional())
+    trainer = make_trainer(
+        tmp_path, tasks, methods=[RDrop(alpha=0.5)], sampling=TaskSampling("proportional")
+    )
 
     trainer.train()
 
     logged = set().union(*trainer.state.log_history)
     assert {"loss_spam", "loss_same", "rdrop_divergence_spam", "rdrop_divergence_same"} <= logged
-    assert trainer.train_sampler.batch_sizes == {"spam": 8, "same": 4}
+    assert [trainer.train_sampler.count_batch_rows(task)[0] for task in ("spam", "same")] == [8, 4]
     found = trainer.evaluate()
     expected = (found["eval_spam_macro_f1"] + found["eval_same_accuracy"]) / 2
     assert found["eval_mean"] == pytest.approx(expected)

@@ -2,42 +2,14 @@
 
 import numpy as np
 import pytest
-import torch
 from accelerate import skip_first_batches
-from accelerate.data_loader import BatchSamplerShard, prepare_data_loader
+from accelerate.data_loader import prepare_data_loader
 from torch.utils.data import DataLoader
 
 from trainers import TaskBatchSampler, TaskDataset
 
 SIZES = {"a": 13, "b": 29, "c": 7}
-STARTS = {"a": 0, "b": 13, "c": 42}
 BATCHES = {"a": 2, "b": 3, "c": 1}
-
-
-def task_of(row):
-    return "a" if row < 13 else "b" if row < 42 else "c"
-
-
-def deal(sampler, ranks):
-    return [list(BatchSamplerShard(sampler, ranks, rank)) for rank in range(ranks)]
-
-
-def test_ranks_share_no_row_within_a_pass():
-    sampler = TaskBatchSampler(SIZES, BATCHES, num_replicas=2)
-
-    first, second = ({row for batch in batches for row in batch} for batches in deal(sampler, 2))
-
-    assert not first & second
-
-
-def test_batches_are_always_full():
-    sampler = TaskBatchSampler(SIZES, {"a": 5, "b": 4, "c": 9}, steps_per_epoch="longest")
-
-    sizes = {task: set() for task in SIZES}
-    for batch in sampler:
-        sizes[task_of(batch[0])].add(len(batch))
-
-    assert sizes == {"a": {5}, "b": {4}, "c": {9}}
 
 
 def test_epochs_and_seeds_differ_and_are_reproducible():
@@ -49,15 +21,6 @@ def test_epochs_and_seeds_differ_and_are_reproducible():
     assert order(0, 1) == order(0, 1)
     assert order(0, 0) != order(0, 1)
     assert order(0, 0) != order(1, 0)
-
-
-def test_iterating_leaves_the_global_random_state_alone():
-    before = (torch.get_rng_state().tolist(), np.random.get_state()[1].tolist())  # noqa: NPY002
-
-    list(TaskBatchSampler(SIZES, BATCHES))
-
-    after = (torch.get_rng_state().tolist(), np.random.get_state()[1].tolist())  # noqa: NPY002
-    assert after == before
 
 
 def test_a_set_smaller_than_one_batch_still_gives_a_round():
@@ -148,26 +111,3 @@ def test_skipping_gives_the_rest_of_the_epoch_and_reads_no_skipped_row(ranks, tr
     list(rest)
 
     assert read == whole[5:]
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"sizes": {}}, "0 tasks"),
-        ({"sizes": {"a": 0}}, "task 'a' has 0 training rows"),
-        ({"batch_sizes": {"a": 0}}, "and batches of 0 rows; expected at least one"),
-        ({"batch_sizes": {}}, "task 'a' has 9 training rows, and batches of 0 rows"),
-        (
-            {"steps_per_epoch": "often"},
-            "steps_per_epoch='often'; expected 'shortest', 'longest' or a number",
-        ),
-        ({"steps_per_epoch": 0}, "steps_per_epoch=0"),
-        ({"steps_per_epoch": True}, "steps_per_epoch=True"),
-        ({"num_replicas": 0}, "num_replicas=0"),
-        ({"seed": -1}, "seed=-1"),
-        ({"lengths": {"a": [1]}}, "task 'a' has 9 rows but 1 lengths"),
-    ],
-)
-def test_bad_values_are_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        TaskBatchSampler(**({"sizes": {"a": 9}, "batch_sizes": {"a": 2}} | changes))

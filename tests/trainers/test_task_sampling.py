@@ -6,11 +6,8 @@ import numpy as np
 import pytest
 from accelerate.data_loader import BatchSamplerShard, SkipBatchSampler
 from scipy.stats import chisquare
-from transformers import TrainingArguments
 
-from trainers import Annealed, SamplingArguments, TaskBatchSampler
-from trainers.data.sampling.task_sampling import Weighted
-from trainers.training.setup import count_epochs
+from trainers import TaskBatchSampler, TaskSampling
 
 SIZES = {"a": 400, "b": 100, "c": 25}
 STARTS = {"a": 0, "b": 400, "c": 500}
@@ -29,8 +26,8 @@ STRATEGIES = {
 
 
 def make(strategy, sizes=SIZES, batches=BATCHES, *, epochs=4, **options):
-    arguments = SamplingArguments(task_sampling=strategy, **STRATEGIES[strategy])
-    sampler = TaskBatchSampler(sizes, batches, sampling=arguments.make_sampling(), **options)
+    sampling = TaskSampling(strategy, **STRATEGIES[strategy])
+    sampler = TaskBatchSampler(sizes, batches, sampling=sampling, **options)
     sampler.epochs = epochs
     return sampler
 
@@ -99,18 +96,10 @@ def test_draws_are_independent_of_the_step_before():
     assert chisquare(np.bincount(pairs), 10_000 * shares).pvalue > 0.01
 
 
-@pytest.mark.parametrize(
-    ("epochs", "alphas"), [(1, [1.0]), (2, [1.0, 0.2]), (5, [1.0, 0.8, 0.6, 0.4, 0.2])]
-)
-def test_alpha_falls_to_a_fifth(epochs, alphas):
-    assert [Annealed().alpha(epoch, epochs) for epoch in range(epochs)] == pytest.approx(alphas)
-    assert Annealed().alpha(epochs + 3, epochs) == pytest.approx(alphas[-1])
-
-
 def test_annealed_draws_follow_the_epoch():
     sampler = make("annealed", epochs=5, steps_per_epoch=20_000)
 
-    for epoch, alpha in enumerate([1.0, 0.8, 0.6, 0.4, 0.2]):
+    for epoch, alpha in enumerate([1.0, 0.8, 0.6, 0.4, 0.2, 0.2]):
         powers = np.asarray([400.0, 100.0, 25.0]) ** alpha
         counts = np.bincount(sampler.order.tasks(epoch, 5).ravel())
         assert chisquare(counts, 20_000 * powers / powers.sum()).pvalue > 0.01
@@ -263,19 +252,16 @@ def test_the_table_names_the_drawn_epoch():
 @pytest.mark.parametrize(
     ("arguments", "epochs"),
     [
-        ({"num_train_epochs": 3}, 3),
         ({"num_train_epochs": 1.5}, 2),
         ({"num_train_epochs": 0.5}, 1),
         ({"max_steps": 20}, 2),  # the epoch has ten optimizer steps
         ({"max_steps": 21}, 3),
     ],
 )
-def test_epochs_of_a_run_are_counted(tmp_path, arguments, epochs):
-    args = TrainingArguments(
-        str(tmp_path), use_cpu=True, gradient_accumulation_steps=3, **arguments
-    )
+def test_epochs_of_a_run_are_counted(make_trainer, arguments, epochs):
+    trainer = make_trainer(own={"steps_per_epoch": 28}, gradient_accumulation_steps=3, **arguments)
 
-    assert count_epochs(args, steps=28) == epochs
+    assert trainer.train_sampler.epochs == epochs
 
 
 @pytest.mark.parametrize(
@@ -305,11 +291,17 @@ def test_epochs_of_a_run_are_counted(tmp_path, arguments, epochs):
 )
 def test_bad_settings_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
-        SamplingArguments(**arguments)
+        TaskSampling(**arguments)
 
 
 def test_every_task_needs_a_weight():
-    sampling = Weighted({"a": 1, "x": 1})
+    sampling = TaskSampling("weighted", sampling_weights={"a": 1, "x": 1})
 
     with pytest.raises(ValueError, match="names a, x; expected one weight for each of a, b, c"):
         TaskBatchSampler(SIZES, BATCHES, sampling=sampling)
+
+
+@pytest.mark.parametrize("steps", ["often", 0, True])
+def test_lengths_of_epochs_are_checked(steps):
+    with pytest.raises(ValueError, match=f"steps_per_epoch={steps!r}; expected 'shortest'"):
+        make("uniform", steps_per_epoch=steps)

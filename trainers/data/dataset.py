@@ -21,7 +21,7 @@ from .rows import (
     TeacherRows,
     TextSource,
 )
-from .sampling.batches import Counts, TaskBatchSampler, counts_of
+from .sampling import Counts, TaskBatchSampler, counts_of
 
 ROW_TOKENS = 512  # the most that a row has without windows
 Rows: TypeAlias = datasets.Dataset | TextSource

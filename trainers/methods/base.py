@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 
 from trainers.data.collate import Batch as Batch
-from trainers.data.sampling.task_sampling import TaskSampling
+from trainers.data.sampling import TaskSampling
 
 if TYPE_CHECKING:
     from trainers.training.multitask import MultiTaskTrainer

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import TrainerState
 
-from trainers.data.sampling.task_sampling import TaskSampling
+from trainers.data.sampling import TaskSampling
 
 from .base import Method, refuse_sharding
 
@@ -144,7 +144,7 @@ class GradientSurgery(Method):
         if not sampling.mixes_tasks:
             raise ValueError(
                 "gradient_surgery: pcgrad compares the gradients of all tasks at every step; use "
-                f"task_sampling: mixed instead of {sampling.name}"
+                f"task_sampling: mixed instead of {sampling.task_sampling}"
             )
 
     def attach(self, trainer: "MultiTaskTrainer") -> None:

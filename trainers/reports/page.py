@@ -297,7 +297,7 @@ def _make_training(trainer: MultiTaskTrainer, facts: RunFacts) -> Section:
     sampler = trainer.train_sampler
     if sampler is not None:
         # the epochs of a sampler that draws the tasks differ
-        epochs = max(1, round(trainer.state.epoch or 0)) if sampler.is_drawn else None
+        epochs = max(1, round(trainer.state.epoch or 0)) if sampler.sampling.is_drawn else None
         span = "an epoch" if epochs is None else count(epochs, "epoch")
         names = [("steps", ","), ("rows", ",")]
         names += [("epochs of its rows", ".3f"), ("share of steps", ".1%")]

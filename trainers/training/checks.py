@@ -20,7 +20,7 @@ from modeling_minbert.tasks import parse_tasks
 from trainers.data.dataset import Rows
 from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import LABELS, FlatRows, TextSource
-from trainers.data.sampling.task_sampling import TaskSampling
+from trainers.data.sampling import TaskSampling
 from trainers.files import find_inner, named_errors, takes_task
 from trainers.methods.base import Method
 from trainers.problems.base import AnyProblem

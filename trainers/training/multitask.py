@@ -19,7 +19,7 @@ from modeling_minbert import unknown
 from trainers.data.collate import TaskCollator, list_batches
 from trainers.data.dataset import Rows, TaskDataset, longest_first
 from trainers.data.rows import Ids
-from trainers.data.sampling.task_sampling import RoundRobin, StepsPerEpoch, TaskSampling
+from trainers.data.sampling import StepsPerEpoch, TaskSampling
 from trainers.files import HubToken, WriteError, find_inner, named_writes, takes_task
 from trainers.methods.base import Batch, Method, MethodCallback, nested_loss
 from trainers.methods.fits import TemperatureScaling, ThresholdFitting
@@ -126,7 +126,7 @@ class MultiTaskTrainer(Trainer):
         self._user_metrics = check_compute_metrics(compute_metrics, self.problems)
         in_glue = [task.name for task in tasks if task.in_glue]
         check_arguments(args, self.problems, in_glue, self._user_metrics)
-        sampling = sampling or RoundRobin()
+        sampling = sampling or TaskSampling()
         check_sampling(args, sampling, self.methods)
         self.takes_task = takes_task(model)
         self._set_defaults(args)

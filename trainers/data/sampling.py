@@ -1,25 +1,213 @@
-"""Batches of tasks in the order of their sampling, by numbers of rows or of tokens."""
+"""Which task and which rows every step takes: a function of (seed, epoch, epochs of the run)."""
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-from modeling_minbert import unknown
+from datasets_scripts.checking import is_number, option
 
-from .task_sampling import DrawnOrder, RoundRobin, StepsPerEpoch, TaskSampling, TaskSizes
-
+# Of an epoch, whose order is kept in memory.
+MAX_STEPS = 10_000_000
+# Powers of the sizes of tasks; those of the other strategies are computed.
+POWERS = {"proportional": 1.0, "weighted": 1.0, "square_root": 0.5, "uniform": 0.0}
+# Decrease of the power between the first and the last epoch (Stickland and Murray 2019).
+ANNEALED_BY = 0.8
 # Global batches that are sorted by length together: enough for little padding, few enough to keep
 # the order random.
 GROUP_BATCHES = 50
 
+StepsPerEpoch = Literal["shortest", "longest"] | int
 # Rows of a step, (ranks, rows of a rank); row r of pass p of a task with N rows is r + p * N.
 Step: TypeAlias = NDArray[np.int64]
 # A count for every row, (N,), or a function from the pass index to these counts.
 Counts: TypeAlias = Sequence[int] | NDArray[np.int64] | Callable[[int], NDArray[np.int64]]
+
+
+@dataclass
+class TaskSampling:
+    """How the task of a step is chosen; its fields are flags and recipe keys.
+
+    - ``round_robin``: one task after the other.
+    - ``mixed``: a batch of every task at every step; their weighted losses are summed.
+    - All others draw the task of every step with p ~ N^a, where a pass over the task has N batches:
+      ``proportional`` with a = 1, ``square_root`` 1/2, ``uniform`` 0; ``temperature`` p ~ min(N,
+      cap)^(1/T); ``annealed`` with an a that falls linearly from 1 in the first epoch to 0.2 in the
+      last (Stickland and Murray 2019); ``weighted`` with given weights in place of N.
+
+    With gradient accumulation every micro-batch has its own task, so an optimizer step has several;
+    with ``mixed`` every micro-batch has all of them.
+
+    Raises:
+        ValueError: If a key is missing, out of range, or belongs to another strategy.
+    """
+
+    task_sampling: Literal[
+        "round_robin",
+        "proportional",
+        "uniform",
+        "square_root",
+        "temperature",
+        "annealed",
+        "weighted",
+        "mixed",
+    ] = option("round_robin", "How the task of a step is chosen.")
+    sampling_temperature: float | None = option(
+        None, "T of temperature sampling, p ~ min(N, cap)^(1/T)."
+    )
+    sampling_cap: int | None = option(None, "Cap of temperature sampling, in rows.")
+    sampling_weights: dict[str, Any] | None = option(
+        None, "Weight of each task, for weighted sampling."
+    )
+
+    def __post_init__(self) -> None:
+        for key, strategy in (
+            ("sampling_temperature", "temperature"),
+            ("sampling_cap", "temperature"),
+            ("sampling_weights", "weighted"),
+        ):
+            value = getattr(self, key)
+            if value is not None and self.task_sampling != strategy:
+                raise ValueError(
+                    f"{key}={value!r} has no effect with task_sampling={self.task_sampling!r}; "
+                    f"leave it out, or use task_sampling: {strategy}"
+                )
+        temperature = self.sampling_temperature
+        is_positive = is_number(temperature) and temperature > 0
+        if self.task_sampling == "temperature" and not is_positive:
+            raise ValueError(
+                f"sampling_temperature={temperature!r}; task_sampling: temperature needs a "
+                "number > 0, such as 2 (1 is proportional, large values are close to uniform)"
+            )
+        if self.sampling_cap is not None and self.sampling_cap < 1:
+            raise ValueError(f"sampling_cap={self.sampling_cap}; expected a number of rows >= 1")
+        if self.task_sampling == "weighted" and not self.sampling_weights:
+            raise ValueError(
+                "task_sampling: weighted needs sampling_weights, such as {sst: 1, quora: 3}"
+            )
+        for task, weight in (self.sampling_weights or {}).items():
+            if not (is_number(weight) and weight > 0):
+                raise ValueError(
+                    f"sampling_weights: {task}={weight!r}; expected a number > 0 (to train without "
+                    "a task, remove it from the recipe)"
+                )
+
+    @property
+    def mixes_tasks(self) -> bool:
+        """Whether every step has a batch of every task."""
+        return self.task_sampling == "mixed"
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether tasks are drawn, so that shares differ between epochs."""
+        return self.task_sampling not in ("round_robin", "mixed")
+
+    def power(self, epoch: int, epochs: int) -> float:
+        """Return the power of the sizes of tasks in an epoch."""
+        if self.sampling_temperature is not None:
+            return 1 / self.sampling_temperature
+        if self.task_sampling == "annealed":
+            last = epochs - 1
+            return 1 - ANNEALED_BY * min(epoch, last) / max(1, last)
+        return POWERS[self.task_sampling]
+
+
+class TaskOrder:
+    """The tasks of all steps, the same on all ranks.
+
+    Of drawn tasks, counts are drawn first, from a multinomial distribution, and then shuffled: so
+    the counts of earlier epochs are known without their steps. An epoch ends when the expected
+    number of batches of the first task (``shortest``) or of the last one (``longest``) is one pass
+    over its data. All epochs have the length of the first, even if probabilities change.
+
+    Args:
+        sampling: How tasks are chosen.
+        rows: Rows of each task by name.
+        passes: Steps of a pass over each task, (T,).
+        steps_per_epoch: When an epoch ends; see `TaskBatchSampler`.
+        seed: Seed of the run.
+
+    Attributes:
+        steps: Steps of an epoch, per rank.
+
+    Raises:
+        ValueError: If tasks have no weights, or ``steps_per_epoch`` is out of range.
+    """
+
+    def __init__(
+        self,
+        sampling: TaskSampling,
+        rows: Mapping[str, int],
+        passes: NDArray[np.float64],
+        steps_per_epoch: StepsPerEpoch = "shortest",
+        seed: int = 0,
+    ) -> None:
+        self.sampling, self._seed, self._tasks = sampling, seed, len(rows)
+        sizes, weights = passes, sampling.sampling_weights
+        if weights is not None:
+            if set(weights) != set(rows):
+                raise ValueError(
+                    f"sampling_weights names {', '.join(map(str, weights))}; expected one weight "
+                    f"for each of {', '.join(rows)}"
+                )
+            sizes = np.asarray([weights[name] for name in rows], dtype=np.float64)
+        elif sampling.sampling_cap is not None:
+            sizes = passes * np.minimum(1, sampling.sampling_cap / np.asarray([*rows.values()]))
+        self._logarithms = np.log(sizes)
+        unit = len(rows) if sampling.task_sampling == "round_robin" else 1
+        if sampling.is_drawn:
+            # rounded: the sum of all passes can be slightly above a whole number
+            passes = np.round(passes / self.probabilities(0, 1), 6)
+        if type(steps_per_epoch) is int and 1 <= steps_per_epoch <= MAX_STEPS:
+            self.steps = steps_per_epoch
+        elif steps_per_epoch == "shortest":
+            self.steps = max(1, math.floor(passes.min())) * unit
+        elif steps_per_epoch == "longest":
+            self.steps = math.ceil(passes.max()) * unit
+        else:
+            raise ValueError(
+                f"steps_per_epoch={steps_per_epoch!r}; expected 'shortest', 'longest' or a number "
+                f"from 1 to {MAX_STEPS:,}"
+            )
+
+    def probabilities(self, epoch: int, epochs: int) -> NDArray[np.float64]:
+        """Compute the probability of each drawn task at a step of an epoch, (T,)."""
+        logits = self.sampling.power(epoch, epochs) * self._logarithms
+        powers = np.exp(logits - logits.max())
+        return powers / powers.sum()
+
+    def tasks(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        """List the tasks of each step of an epoch, (steps, tasks of a step)."""
+        numbers = np.arange(self._tasks)
+        if self.sampling.mixes_tasks:
+            return np.tile(numbers, (self.steps, 1))
+        if not self.sampling.is_drawn:
+            return np.resize(numbers, self.steps)[:, None]
+        counts, generator = self._draw(epoch, epochs)
+        return generator.permutation(np.repeat(numbers, counts))[:, None]
+
+    def count(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        """Count the batches of each task in an epoch, (T,)."""
+        if self.sampling.is_drawn:
+            return self._draw(epoch, epochs)[0]
+        return np.bincount(self.tasks(0, epochs).ravel(), minlength=self._tasks)
+
+    def count_before(self, epoch: int, epochs: int) -> NDArray[np.int64]:
+        """Count the batches of each task in all earlier epochs, (T,)."""
+        if not self.sampling.is_drawn:
+            return epoch * self.count(0, epochs)
+        none = np.zeros(self._tasks, dtype=np.int64)
+        return sum((self.count(earlier, epochs) for earlier in range(epoch)), none)
+
+    def _draw(self, epoch: int, epochs: int) -> tuple[NDArray[np.int64], np.random.Generator]:
+        # the spawn key separates it from the orders of rows, which use the same seed
+        seed = np.random.SeedSequence((self._seed, epoch), spawn_key=(1,))
+        generator = np.random.default_rng(seed)
+        return generator.multinomial(self.steps, self.probabilities(epoch, epochs)), generator
 
 
 def counts_of(counts: Counts, pass_index: int) -> NDArray[np.int64]:
@@ -238,7 +426,7 @@ class TaskBatchSampler(Sampler[list[int]]):
         steps_per_epoch: ``"shortest"``: an epoch ends when the next round would exceed the data of
             some task; ``"longest"``: when every task has seen all its data (smaller ones are
             reshuffled and start over); or a number of micro-steps per rank. For drawn tasks these
-            are expectations; see `DrawnOrder`.
+            are expectations; see `TaskOrder`.
         sampling: How the task of a step is chosen; None for one after the other.
         lengths: Tokens of every row of each task; if given, batches have rows of similar length.
         token_budgets: Tokens per rank and step of the tasks that have a budget.
@@ -250,8 +438,8 @@ class TaskBatchSampler(Sampler[list[int]]):
         epochs: Epochs of the run, for ``annealed`` sampling.
 
     Raises:
-        ValueError: If a size, a batch size, a budget or ``steps_per_epoch`` is out of range, names
-            do not match, or a row is longer than the budget of its task.
+        ValueError: If ``steps_per_epoch`` is out of range, a task has no weight, or a row is longer
+            than the budget of its task.
     """
 
     # with a size, accelerate's BatchSamplerShard would complete a last batch from other tasks
@@ -273,48 +461,27 @@ class TaskBatchSampler(Sampler[list[int]]):
         changing: Collection[str] = (),
     ) -> None:
         self.sizes, self.token_budgets = dict(sizes), dict(token_budgets or {})
-        if num_replicas < 1 or seed < 0 or not sizes:
-            raise ValueError(
-                f"num_replicas={num_replicas}, seed={seed}, {len(sizes)} tasks; expected >= 1, "
-                ">= 0 and at least one"
-            )
-        for task in self.token_budgets:
-            if task not in sizes:
-                raise ValueError(f"token_budgets: {unknown('task', task, sizes)}")
-        self.num_replicas, self.seed = num_replicas, seed
+        self.num_replicas = num_replicas
         self.changing = frozenset(changing)
         self.epoch, self.epochs = 0, 1
-        self.sampling = sampling or RoundRobin()
-        self.batch_sizes: dict[str, int] = {}
         self._streams: list[RowStream | TokenStream] = []
-        for task in sizes:
+        for position, (task, size) in enumerate(sizes.items()):
             row_lengths = None if lengths is None else lengths[task]
-            self._add_stream(task, batch_sizes.get(task, 0), row_lengths, (tokens or {}).get(task))
+            if task in self.token_budgets:
+                counts: Any = (tokens or {})[task]
+                budget = self.token_budgets[task]
+                self._streams.append(
+                    TokenStream(task, counts, budget, num_replicas, (seed, position), row_lengths)
+                )
+            else:
+                rows = batch_sizes[task]
+                self._streams.append(
+                    RowStream(size, rows, num_replicas, (seed, position), row_lengths)
+                )
         passes = np.asarray([stream.pass_steps for stream in self._streams], dtype=np.float64)
-        task_sizes = TaskSizes(list(sizes), passes, np.asarray(list(sizes.values())))
-        self.order = self.sampling.make_order(task_sizes, steps_per_epoch, seed)
+        self.sampling = sampling or TaskSampling()
+        self.order = TaskOrder(self.sampling, sizes, passes, steps_per_epoch, seed)
         self.steps = self.order.steps
-
-    def _add_stream(
-        self, task: str, rows: int, lengths: Counts | None, tokens: Counts | None
-    ) -> None:
-        """Add the stream of a task, whose steps have so many rows if there is no budget."""
-        size, budget = self.sizes[task], self.token_budgets.get(task)
-        if size < 1 or (rows if budget is None else budget) < 1:
-            raise ValueError(
-                f"task {task!r} has {size} training rows, and batches of "
-                f"{f'{rows} rows' if budget is None else f'{budget} tokens'}; expected at least one"
-            )
-        for counts in (lengths, () if tokens is None and budget is not None else tokens):
-            if counts is not None and (found := len(counts_of(counts, 0))) != size:
-                raise ValueError(f"task {task!r} has {size} rows but {found} lengths")
-        seed = (self.seed, len(self._streams))
-        if budget is None or tokens is None:
-            self.batch_sizes[task] = rows
-            self._streams.append(RowStream(size, rows, self.num_replicas, seed, lengths))
-        else:
-            stream = TokenStream(task, tokens, budget, self.num_replicas, seed, lengths)
-            self._streams.append(stream)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration."""
@@ -338,11 +505,6 @@ class TaskBatchSampler(Sampler[list[int]]):
 
         for step in self.order.tasks(self.epoch, self.epochs).tolist():
             yield from np.concatenate([read(index) for index in step], axis=1).tolist()
-
-    @property
-    def is_drawn(self) -> bool:
-        """Whether tasks are drawn, so that shares differ between epochs."""
-        return isinstance(self.order, DrawnOrder)
 
     def shares(self, first_epochs: int | None = None) -> dict[str, TaskShare]:
         """Compute the share of each task in the current epoch, or in the first epochs together."""
@@ -398,11 +560,12 @@ class TaskBatchSampler(Sampler[list[int]]):
         for name, *cells in lines:
             right = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
             table.append("  ".join([name.ljust(widths[0]), *right]))
-        order, last = self.order, self.epochs - 1
-        if not isinstance(order, DrawnOrder):
+        sampling, last = self.sampling, self.epochs - 1
+        if not sampling.is_drawn:
             return "\n".join(table)
-        drawn = f"{self.sampling.name} sampling, epoch {self.epoch + 1} of {self.epochs}"
-        if self.sampling.changes and self.epoch < last:
-            shares = ", ".join(f"{share:.1%}" for share in order.probabilities(last, self.epochs))
+        drawn = f"{sampling.task_sampling} sampling, epoch {self.epoch + 1} of {self.epochs}"
+        if sampling.task_sampling == "annealed" and self.epoch < last:
+            probabilities = self.order.probabilities(last, self.epochs)
+            shares = ", ".join(f"{share:.1%}" for share in probabilities)
             drawn += f"; the last one draws {shares}"
         return "\n".join([drawn, *table])

@@ -1,1 +1,0 @@
-"""Which task and which rows a step takes."""
