@@ -43,12 +43,12 @@ from minbert_cli.recipe_tasks import (
 )
 from minbert_cli.recipes import RECIPES
 from minbert_cli.run import Given, Run, open_run, report, share
-from minbert_cli.teachers import Teaching, find_taught, find_teaching
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from trainers import RunFacts, Task
 
-if TYPE_CHECKING:  # only tasks of text without labels load what reads a corpus
+if TYPE_CHECKING:  # only recipes that need them load what reads a corpus or teaches
     from minbert_cli.corpora import Text
+    from minbert_cli.teachers import Teaching
 
 QUICKSTART = RECIPES / "quickstart.yaml"
 
@@ -77,8 +77,7 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
         # what needs no rows is checked first, since they may take long to read
         start = load_config(arguments, arguments.model_config)
         tasks, texts = check_recipe(arguments, args, start)
-        teaching = find_teaching(arguments, {name: task.teachers for name, task in tasks.items()})
-        teaching.check_tasks(tasks)
+        teaching = find_teaching(arguments, tasks)
 
         set_seed(args.seed)  # new weights are drawn before the Trainer sets the seed
         with args.main_process_first(desc="load the data"):
@@ -94,7 +93,6 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
 
         tokenizer = share(args, lambda: find_tokenizer(arguments, rows, texts, run.checkpoint))
         model = load_model(arguments, heads, tokenizer)
-        lessons = teaching.find_lessons(model.config)
 
         with args.main_process_first(desc="encode the data"):
             encoded, trained, notes = encode_rows(tasks, rows, model.config, tokenizer, length)
@@ -126,8 +124,9 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
             for name in arguments.tasks  # in this order round robin takes batches
         ]
         methods = arguments.make_methods()
-        if taught := find_taught(lessons, rows, trained, tokenizer, model.config, args):
-            methods.insert(0, arguments.make_distillation(taught))
+        if teaching:
+            method = teaching.make_method(model.config, rows, trained, tokenizer, args)
+            methods.insert(0, method)
         trainer = run.make_trainer(
             model,
             trainer_tasks,
@@ -153,6 +152,20 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
             )
             run.finish()
     return run
+
+
+def find_teaching(
+    arguments: FinetuneArguments, tasks: Mapping[str, RecipeTask]
+) -> "Teaching | None":
+    """Find the teachers of a run and of its tasks, if there are any."""
+    if arguments.teacher or any(task.taught.get("teacher") for task in tasks.values()):
+        from minbert_cli.teachers import Teaching
+
+        return Teaching(arguments, tasks)
+    for key in ("distillation_alpha", "distillation_temperature"):
+        if getattr(arguments, key) is not None:
+            raise ValueError(f"{key} has no effect without a teacher; leave it out")
+    return None
 
 
 def find_tokenizer(
@@ -237,7 +250,7 @@ def describe_sources(
     described: Mapping[str, RecipeTask | RecipeText],
     rows: Mapping[str, TaskRows],
     corpora: Mapping[str, "Text"],
-    teaching: Teaching,
+    teaching: "Teaching | None",
     *,
     quotes: bool,
 ) -> RunFacts:
@@ -247,17 +260,20 @@ def describe_sources(
     bad_rows = {
         name: [row.describe(quotes=quotes) for row in data.bad_rows] for name, data in rows.items()
     }
+    if teaching:
+        commits |= teaching.commits
+        hashes |= teaching.fingerprints
     for name, corpus in corpora.items():
         commits |= {f"{name}: {source}": commit for source, commit in corpus.commits.items()}
         hashes[name], bad_rows[name] = corpus.fingerprint, corpus.problems
     return run.make_facts(
         [hub_id for task in described.values() for hub_id in task.hub_datasets],
-        commits | teaching.commits,
+        commits,
         data={name: task.source for name, task in described.items()},
         bad_rows=bad_rows,
         text={name: corpus.facts for name, corpus in corpora.items()},
         splits={name: data.facts for name, data in rows.items()},
-        fingerprints=hashes | teaching.fingerprints,
+        fingerprints=hashes,
     )
 
 

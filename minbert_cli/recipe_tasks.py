@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,7 +19,6 @@ from datasets_scripts import (
 from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments, TextArguments
 from minbert_cli.checkpoints import check_rows, choose_length
 from minbert_cli.recipe import check_types, split_keys
-from minbert_cli.teachers import Teacher, parse_teachers
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertTask
 from modeling_minbert.heads import Pretrained
 from modeling_minbert.losses import WEIGHTS
@@ -61,7 +60,7 @@ class RecipeTask:
     data: TaskData
     head: dict[str, Any]
     training: TaskTraining
-    teachers: tuple[Teacher, ...] | None = None  # None for those of the run
+    taught: dict[str, Any] = field(default_factory=dict)  # the key teacher, if the task has it
 
     @classmethod
     def from_recipe(cls, name: str, keys: Any, data_dir: str | None) -> "RecipeTask":
@@ -75,8 +74,7 @@ class RecipeTask:
         task_data = TaskData.from_recipe(name, data, data_dir)
         kind = str(task_data.problem_type)
         PROBLEMS[kind](name, metrics=task_data.metrics or ())  # checks them
-        teachers = parse_teachers(f"task {name!r}", taught["teacher"]) if taught else None
-        return cls(task_data, own, task_training, teachers)
+        return cls(task_data, own, task_training, taught)
 
     def with_calibration(self, name: str) -> "RecipeTask":
         """Return the task with `calibrate: true`, if it has probabilities and does not choose."""
@@ -282,7 +280,7 @@ def _check_unlabeled(
         if task.data.unlabeled_file is None:
             continue
         where = f"task {name!r}: unlabeled_file"
-        if not (arguments.teacher if task.teachers is None else task.teachers):
+        if not task.taught.get("teacher", arguments.teacher):
             raise ValueError(
                 f"{where} needs a teacher, to supply the missing labels; give a teacher, or remove "
                 "unlabeled_file"

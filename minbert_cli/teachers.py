@@ -4,6 +4,8 @@ import hashlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -18,21 +20,15 @@ from transformers.utils import logging
 
 from datasets_scripts import TaskRows
 from minbert_cli.arguments import FinetuneArguments
-from minbert_cli.checkpoints import (
-    find_commit,
-    load_encoder,
-    load_pretrained,
-    load_tokenizer,
-)
+from minbert_cli.checkpoints import find_commit, load_encoder, load_pretrained, load_tokenizer
 from minbert_cli.command_line import expand_path
+from minbert_cli.recipe_tasks import RecipeTask
 from minbert_cli.run_folder import fingerprint_start
-from modeling_minbert import MinBertConfig, __version__, unknown
+from modeling_minbert import MinBertConfig, MinBertTask, __version__, unknown
 from modeling_minbert.inference import batches, choose_tokens, predicting, windows_of
 from modeling_minbert.texts import Encoded
-from trainers import PROBLEMS
-from trainers.methods.distillation import reduce_width
+from trainers import PROBLEMS, Distillation
 
-EXAMPLE = "a folder or a Hub id, {path: folder, task: name}, or a list of these"
 TOKEN_COLUMNS = ("input_ids", "token_type_ids")
 Outputs = NDArray[np.float32]
 
@@ -44,30 +40,144 @@ class Teacher:
     path: str  # a folder or a Hub id
     task: str | None = None  # the task that it has learned; None for one of the same name
 
-    def load_config(self) -> MinBertConfig:
-        """Load its configuration; ValueError if there is none."""
-        config: MinBertConfig = load_pretrained(MinBertConfig, self.path, flag="teacher")
-        if getattr(config, "quantization_config", None) is not None:
-            raise ValueError(
-                f"teacher={self.path!r} has quantized weights, but teaches in float32: give the "
-                "checkpoint that it was made from"
-            )
-        return config
-
-    def fingerprint(self) -> str:
-        """Hash its files, or name its commit on the Hub."""
-        digest = fingerprint_start(self.path).get("model_name_or_path")
-        return digest or find_commit(self.path, None) or self.path
-
 
 @dataclass(frozen=True)
 class Lesson:
     """What a teacher teaches of a task."""
 
-    teacher: Teacher
+    path: str  # of the teacher
     task: str | None  # its task; None for the vectors of an encoder
     align: Callable[[Tensor], Tensor]  # brings its outputs to the order of the student's labels
-    config: MinBertConfig  # of the teacher
+
+
+class Teaching:
+    """The teachers of a run, and those of single tasks.
+
+    A task that the teachers of the run have not learned is trained without them.
+
+    Args:
+        arguments: The arguments of the run.
+        tasks: Its labeled tasks.
+
+    Raises:
+        ValueError: If a teacher cannot be loaded.
+    """
+
+    def __init__(self, arguments: FinetuneArguments, tasks: Mapping[str, RecipeTask]) -> None:
+        self._arguments, self._tasks = arguments, tasks
+        self._of_run = parse_teachers("recipe", arguments.teacher)
+        self._own = {
+            name: parse_teachers(f"task {name!r}", task.taught["teacher"])
+            for name, task in tasks.items()
+            if task.taught
+        }
+        self._configs: dict[Teacher, MinBertConfig] = {}
+        for teacher in chain(self._of_run, *self._own.values()):
+            self._configs[teacher] = load_pretrained(MinBertConfig, teacher.path, flag="teacher")
+            if getattr(self._configs[teacher], "quantization_config", None) is not None:
+                raise ValueError(
+                    f"teacher={teacher.path!r} has quantized weights, but teaches in float32: give "
+                    "the checkpoint that it was made from"
+                )
+        paths = [teacher.path for teacher in self._configs]
+        # on the Hub; None for folders
+        self.commits = {f"teacher {path}": find_commit(path, None) for path in paths}
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """Hashes of the teachers."""
+        return {f"teacher {teacher.path}": fingerprint(teacher.path) for teacher in self._configs}
+
+    def make_method(
+        self,
+        student: MinBertConfig,
+        rows: Mapping[str, TaskRows],
+        encoded: Mapping[str, Mapping[str, Any]],
+        tokenizer: PreTrainedTokenizerBase,
+        args: TrainingArguments,
+    ) -> Distillation:
+        """Build the method, whose teachers predict when training starts.
+
+        Raises:
+            ValueError: If a teacher has not learned a task that names it, or none at all, or has
+                other labels; if rows without labels have no teacher, or a task about vectors
+                several; or if a teacher of tokens has others, or too few positions.
+        """
+        taught: dict[str, Any] = {}
+        busy: set[Teacher] = set()
+        for name, task in self._tasks.items():
+            kind = student.task(name).problem_type
+            lessons = self._find_lessons(name, student.task(name))
+            busy.update(lessons)
+            if lessons:
+                columns = rows[name].training_texts()
+                if PROBLEMS[kind].teaching == "tokens":
+                    columns = [encoded[name]["train"][column][:] for column in TOKEN_COLUMNS]
+                    for teacher in lessons:
+                        self._check_tokens(name, teacher, columns[0], tokenizer)
+                values = list(lessons.values())
+                taught[name] = partial(predict_rows, name, kind, values, columns, args)
+            elif task.data.unlabeled_file is not None:
+                raise ValueError(
+                    f"task {name!r}: unlabeled_file needs a teacher that has learned the task, to "
+                    "supply the missing labels; give a teacher, or remove unlabeled_file"
+                )
+        if idle := [teacher for teacher in self._configs if teacher not in busy]:
+            raise ValueError(self._miss(idle[0], ", ".join(self._tasks)))
+        options = self._arguments.distillation_alpha, self._arguments.distillation_temperature
+        return Distillation(taught, *options)
+
+    def _find_lessons(self, name: str, spec: MinBertTask) -> dict[Teacher, Lesson]:
+        """Find what teachers teach of a task: its own ones, or those of the run."""
+        lessons = {}
+        learns_vectors = PROBLEMS[spec.problem_type].teaching == "vectors"
+        for teacher in self._own.get(name, self._of_run):
+            config, task = self._configs[teacher], teacher.task or name
+            is_learned = task in (config.tasks or {})
+            if learns_vectors and (is_learned or not teacher.task):
+                lessons[teacher] = Lesson(teacher.path, teacher.task, lambda vectors: vectors)
+            elif is_learned:
+                try:
+                    align = spec.align(config.task(task))
+                except ValueError as error:
+                    raise ValueError(
+                        f"task {name!r} cannot learn from task {task!r} of teacher="
+                        f"{teacher.path!r}: {error}; give another teacher, or teacher: null in the "
+                        "task"
+                    ) from None
+                lessons[teacher] = Lesson(teacher.path, task, align)
+            elif name in self._own:
+                raise ValueError(f"task {name!r}: {self._miss(teacher, name)}")
+        if len(lessons) > 1 and learns_vectors:
+            raise ValueError(
+                f"task {name!r} learns vectors, and those of {len(lessons)} teachers have nothing "
+                "in common that could be averaged; give it one, or teacher: null"
+            )
+        return lessons
+
+    def _miss(self, teacher: Teacher, names: str) -> str:
+        learned = ", ".join(self._configs[teacher].tasks or {}) or "none"
+        return (
+            f"teacher={teacher.path!r} has no task {teacher.task or names}, but: {learned}; a task "
+            "of another name is given in the task, as in teacher: {path: folder, task: name}"
+        )
+
+    def _check_tokens(
+        self, name: str, teacher: Teacher, rows: Sequence[Any], tokenizer: PreTrainedTokenizerBase
+    ) -> None:
+        """Check that a teacher of tokens can read the rows of the student."""
+        where = f"task {name!r} is about tokens: teacher={teacher.path!r}"
+        if load_tokenizer(teacher.path, "teacher").get_vocab() != tokenizer.get_vocab():
+            raise ValueError(
+                f"{where} has another vocabulary than the student; start both from checkpoints "
+                "with the same one"
+            )
+        positions, longest = self._configs[teacher].max_position_embeddings, max(map(len, rows))
+        if longest > positions:
+            raise ValueError(
+                f"{where} has {positions} positions, but sequences have up to {longest} tokens; "
+                "lower max_length"
+            )
 
 
 def parse_teachers(where: str, value: object) -> tuple[Teacher, ...]:
@@ -85,139 +195,28 @@ def parse_teachers(where: str, value: object) -> tuple[Teacher, ...]:
                     raise ValueError(f"{where}: teacher: {unknown('key', key, ('path', 'task'))}")
             path, task = keys.get("path"), keys.get("task")
         if not (isinstance(path, str) and path and isinstance(task, str | None)):
-            raise ValueError(f"{where}: teacher={entry!r}; expected {EXAMPLE}")
+            raise ValueError(
+                f"{where}: teacher={entry!r}; expected a folder or a Hub id, {{path: folder, task: "
+                "name}, or a list of these"
+            )
         teachers.append(Teacher(expand_path(path), task))
     return tuple(teachers)
 
 
-class Teaching:
-    """The teachers of all tasks of a run.
-
-    Args:
-        of_run: Teachers of the tasks without teachers of their own. A task that they have not
-            learned is trained without them.
-        own: Teachers of single tasks.
-
-    Raises:
-        ValueError: If a teacher cannot be loaded.
-    """
-
-    def __init__(
-        self, of_run: tuple[Teacher, ...], own: Mapping[str, tuple[Teacher, ...] | None]
-    ) -> None:
-        self._of_run, self._own = of_run, own
-        own_teachers = (teacher for teachers in own.values() for teacher in teachers or ())
-        self.teachers = tuple(dict.fromkeys((*of_run, *own_teachers)))
-        self._configs = {teacher: teacher.load_config() for teacher in self.teachers}
-
-    @property
-    def fingerprints(self) -> dict[str, str]:
-        """Hashes of the teachers."""
-        return {f"teacher {teacher.path}": teacher.fingerprint() for teacher in self.teachers}
-
-    @property
-    def commits(self) -> dict[str, str | None]:
-        """Commits of teachers on the Hub; None for folders."""
-        paths = [teacher.path for teacher in self.teachers]
-        return {f"teacher {path}": find_commit(path, None) for path in paths}
-
-    def teaches(self, name: str) -> bool:
-        """Return whether a task has a teacher."""
-        own = self._own[name]
-        if own is not None:
-            return bool(own)
-        return any((x.task or name) in (self._configs[x].tasks or {}) for x in self._of_run)
-
-    def check_tasks(self, tasks: Mapping[str, Any]) -> None:
-        """Check what depends on whether a `RecipeTask` has a teacher, before rows are read.
-
-        Raises:
-            ValueError: If rows without labels have no teacher.
-        """
-        taught = [name for name in tasks if self.teaches(name)]
-        for name, task in tasks.items():
-            if task.data.unlabeled_file is not None and name not in taught:
-                raise ValueError(
-                    f"task {name!r}: unlabeled_file needs a teacher that has learned the task, to "
-                    "supply the missing labels; give a teacher, or remove unlabeled_file"
-                )
-
-    def find_lessons(self, student: MinBertConfig) -> dict[str, list[Lesson]]:
-        """Find what is taught of each task of a student: by its own teachers, or those of the run.
-
-        Raises:
-            ValueError: If a teacher has not learned a task that names it, or none at all, or has
-                other labels, or a task about vectors has several.
-        """
-        lessons: dict[str, list[Lesson]] = {}
-        for name, own in self._own.items():
-            of_task = []
-            for teacher in self._of_run if own is None else own:
-                lesson = self._find_lesson(student, name, teacher)
-                if lesson is not None:
-                    of_task.append(lesson)
-                elif own is not None:
-                    raise ValueError(f"task {name!r}: {self._miss(teacher, name)}")
-            learns_vectors = PROBLEMS[student.task(name).problem_type].teaching == "vectors"
-            if len(of_task) > 1 and learns_vectors:
-                raise ValueError(
-                    f"task {name!r} learns vectors, and those of {len(of_task)} teachers have "
-                    "nothing in common that could be averaged; give it one, or teacher: null"
-                )
-            if of_task:
-                lessons[name] = of_task
-        busy = {lesson.teacher for of_task in lessons.values() for lesson in of_task}
-        if idle := [teacher for teacher in self.teachers if teacher not in busy]:
-            raise ValueError(self._miss(idle[0], ", ".join(self._own)))
-        return lessons
-
-    def _find_lesson(self, student: MinBertConfig, name: str, teacher: Teacher) -> Lesson | None:
-        """Find what a teacher teaches of a task; None if it has not learned it."""
-        spec, config, task = student.task(name), self._configs[teacher], teacher.task or name
-        is_learned = task in (config.tasks or {})
-        if PROBLEMS[spec.problem_type].teaching == "vectors" and (is_learned or not teacher.task):
-            return Lesson(teacher, teacher.task, lambda vectors: vectors, config)
-        if not is_learned:
-            return None
-        try:
-            return Lesson(teacher, task, spec.align(config.task(task)), config)
-        except ValueError as error:
-            raise ValueError(
-                f"task {name!r} cannot learn from task {task!r} of teacher={teacher.path!r}: "
-                f"{error}; give another teacher, or teacher: null in the task"
-            ) from None
-
-    def _miss(self, teacher: Teacher, names: str) -> str:
-        learned = ", ".join(self._configs[teacher].tasks or {}) or "none"
-        return (
-            f"teacher={teacher.path!r} has no task {teacher.task or names}, but: {learned}; a task "
-            "of another name is given in the task, as in teacher: {path: folder, task: name}"
-        )
+def fingerprint(path: str) -> str:
+    """Hash the files of a teacher, or name its commit on the Hub."""
+    digest = fingerprint_start(path).get("model_name_or_path")
+    return digest or find_commit(path, None) or path
 
 
-def find_teaching(
-    arguments: FinetuneArguments, own: Mapping[str, tuple[Teacher, ...] | None]
-) -> Teaching:
-    """Find the teachers of a recipe.
-
-    Args:
-        arguments: The arguments of the run, with its teachers.
-        own: Teachers of each labeled task; None for those of the run.
-
-    Raises:
-        ValueError: If a teacher cannot be loaded, or a key has no effect.
-    """
-    teaching = Teaching(parse_teachers("recipe", arguments.teacher), own)
-    if not teaching.teachers:
-        for key in ("distillation_alpha", "distillation_temperature"):
-            if getattr(arguments, key) is not None:
-                raise ValueError(f"{key} has no effect without a teacher; leave it out")
-    return teaching
-
-
-@dataclass(frozen=True)
-class TaughtTask:
-    """A task of a run and its teachers; called, it returns the outputs of each.
+def predict_rows(
+    name: str,
+    problem_type: str,
+    lessons: Sequence[Lesson],
+    columns: Sequence[Sequence[Any]],
+    args: TrainingArguments,
+) -> list[Outputs]:
+    """Compute the outputs of the teachers of a task in the first process, or read a cache.
 
     Args:
         name: Name of the task.
@@ -225,107 +224,56 @@ class TaughtTask:
         lessons: What the teachers teach.
         columns: Texts of the training rows, by column; or their ids and segment ids, if a teacher
             teaches of tokens.
-        width: Hidden size of the student.
         args: Arguments of the run.
+
+    Returns:
+        By teacher (N, K) of rows, (T, K) of tokens, or vectors of length 1, (N, S, D).
     """
-
-    name: str
-    problem_type: str
-    lessons: Sequence[Lesson]
-    columns: Sequence[Sequence[Any]]
-    width: int
-    args: TrainingArguments
-
-    def __call__(self) -> list[Outputs]:
-        """Compute the outputs in the first process, or read them from the cache."""
-        had_bars = logging.is_progress_bar_enabled()
-        # loading a model draws on the CPU, which must not change what the student draws
-        with self.args.main_process_first(desc="teachers"), torch.random.fork_rng(devices=[]):
-            try:
-                return [self._read(lesson) for lesson in self.lessons]
-            finally:
-                if not had_bars:
-                    logging.disable_progress_bar()
-
-    def _read(self, lesson: Lesson) -> Outputs:
-        """Read the outputs of a teacher from the cache of ``datasets``, or compute them."""
-        folder = Path(datasets.config.HF_DATASETS_CACHE) / "minbert_teachers"
-        path = folder / f"{self._digest(lesson)}.npy"
-        if not path.is_file():
-            values = self._compute(lesson)
-            folder.mkdir(parents=True, exist_ok=True)
-            with NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as file:
-                np.save(file, values)
-            Path(file.name).replace(path)  # whole or not at all
-        outputs: Outputs = lesson.align(torch.tensor(np.load(path))).numpy()
-        return outputs
-
-    def _digest(self, lesson: Lesson) -> str:
-        """Hash everything that the outputs of a teacher depend on."""
-        teaching = str(PROBLEMS[self.problem_type].teaching)
-        width = self.width if teaching == "vectors" else None
-        facts = (teaching, lesson.task, lesson.teacher.fingerprint(), width, __version__)
-        digest = hashlib.blake2b(repr(facts).encode(), digest_size=16)
-        for column in self.columns:
-            for value in column:
+    teaching = str(PROBLEMS[problem_type].teaching)
+    folder = Path(datasets.config.HF_DATASETS_CACHE) / "minbert_teachers"
+    outputs: list[Outputs] = []
+    # loading a model draws on the CPU, which must not change what the student draws
+    with args.main_process_first(desc="teachers"), torch.random.fork_rng(devices=[]):
+        for lesson in lessons:
+            # everything that the outputs depend on
+            facts = (teaching, lesson.task, fingerprint(lesson.path), __version__)
+            digest = hashlib.blake2b(repr(facts).encode(), digest_size=16)
+            for value in chain.from_iterable(columns):
                 digest.update(f"\0{value!r}".encode())
-        return digest.hexdigest()
+            file = folder / f"{digest.hexdigest()}.npy"
+            if not file.is_file():
+                print(f"{name}: {lesson.path} predicts the {len(columns[0]):,} training rows")
+                values = compute_outputs(lesson, problem_type, columns, args)
+                folder.mkdir(parents=True, exist_ok=True)
+                with NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as part:
+                    np.save(part, values)
+                Path(part.name).replace(file)  # whole or not at all
+            outputs.append(lesson.align(torch.tensor(np.load(file))).numpy())
+    return outputs
 
-    def _compute(self, lesson: Lesson) -> Outputs:
-        """Compute outputs: (N, K) of rows, (T, K) of tokens, or vectors of length 1, (N, S, D)."""
-        path, task, columns = lesson.teacher.path, lesson.task, self.columns
-        print(f"{self.name}: {path} predicts the {len(columns[0]):,} training rows")
-        model: Any = load_encoder(path, str(self.args.device), "teacher")
-        # in a log a bar would be a line for each of its steps
-        if sys.stderr.isatty() and not self.args.disable_tqdm:
-            logging.enable_progress_bar()
-        teaching = PROBLEMS[self.problem_type].teaching
+
+def compute_outputs(
+    lesson: Lesson, problem_type: str, columns: Sequence[Sequence[Any]], args: TrainingArguments
+) -> Outputs:
+    """Compute the outputs of one teacher, as ``predict_rows`` documents them."""
+    model: Any = load_encoder(lesson.path, str(args.device), "teacher")
+    had_bars = logging.is_progress_bar_enabled()
+    # in a log a bar would be a line for each of its steps
+    if sys.stderr.isatty() and not args.disable_tqdm:
+        logging.enable_progress_bar()
+    try:
+        teaching = PROBLEMS[problem_type].teaching
         if teaching == "tokens":
-            return score_tokens(model, str(task), self.problem_type, columns)
+            return score_tokens(model, str(lesson.task), problem_type, columns)
         if teaching == "vectors":
-            options: Any = {"task": task, "normalize": True, "precision": "float32"}
-            vectors = [model.encode(texts, **options).numpy() for texts in columns]
-            return reduce_width(np.stack(vectors, axis=1), self.width)
+            options: Any = {"task": lesson.task, "normalize": True, "precision": "float32"}
+            return np.stack([model.encode(texts, **options).numpy() for texts in columns], axis=1)
         rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-        outputs: Outputs = model.teach(str(task), rows).numpy()
+        outputs: Outputs = model.teach(str(lesson.task), rows).numpy()
         return outputs
-
-
-def find_taught(
-    lessons: Mapping[str, Sequence[Lesson]],
-    loaded: Mapping[str, TaskRows],
-    encoded: Mapping[str, Mapping[str, Any]],
-    tokenizer: PreTrainedTokenizerBase,
-    student: MinBertConfig,
-    args: TrainingArguments,
-) -> dict[str, TaughtTask]:
-    """Describe the tasks that have teachers, whose outputs are computed later.
-
-    Raises:
-        ValueError: If a task is about tokens, and its teacher has others or too few positions.
-    """
-    taught = {}
-    for name, of_task in lessons.items():
-        columns = loaded[name].training_texts()
-        kind = loaded[name].problem_type
-        if PROBLEMS[kind].teaching == "tokens":
-            columns = [encoded[name]["train"][column][:] for column in TOKEN_COLUMNS]
-            longest = max(map(len, columns[0]))
-            for lesson in of_task:
-                path, positions = lesson.teacher.path, lesson.config.max_position_embeddings
-                where = f"task {name!r} is about tokens: teacher={path!r}"
-                if load_tokenizer(path, "teacher").get_vocab() != tokenizer.get_vocab():
-                    raise ValueError(
-                        f"{where} has another vocabulary than the student; start both from "
-                        "checkpoints with the same one"
-                    )
-                if longest > positions:
-                    raise ValueError(
-                        f"{where} has {positions} positions, but sequences have up to {longest} "
-                        "tokens; lower max_length"
-                    )
-        taught[name] = TaughtTask(name, kind, of_task, columns, student.hidden_size, args)
-    return taught
+    finally:
+        if not had_bars:
+            logging.disable_progress_bar()
 
 
 def score_tokens(

@@ -14,7 +14,6 @@ from transformers import PreTrainedConfig
 from transformers.modeling_outputs import MultipleChoiceModelOutput
 
 from .calibration import CalibratedHead, CalibratedTask
-from .distillation import IMPOSSIBLE, match_classes
 from .heads import DATA, Fields, Inputs, MinBertTask, RowKind, TaskBatch, ids_of
 from .inference import PooledPredictor, check_unicode, put_in_order, stream
 from .losses import Target
@@ -206,6 +205,8 @@ class MultipleChoiceHead(CalibratedHead, PooledHead):
         return (1 - share) * plain + share * mean
 
     def match(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+        from .distillation import IMPOSSIBLE, match_classes
+
         # a low temperature would make the logits of missing choices infinite
         own, other = (values.float().clamp(min=IMPOSSIBLE) for values in (logits, teacher))
         return match_classes(own, other, temperature)

@@ -4,8 +4,6 @@
 Shapes: B rows, L tokens, M teachers, K logits, S sequences of a row, D size of a vector.
 """
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -91,15 +89,3 @@ def check_teacher(logits: Tensor, teacher: Tensor, place: int) -> None:
             f"values of teachers of shape {tuple(teacher.shape)}, but logits of "
             f"{tuple(logits.shape)} need ({', '.join(wanted)})"
         )
-
-
-def order_labels(labels: Sequence[str] | None, teacher: Sequence[str] | None) -> list[int]:
-    """Return the place of each label among those of a teacher.
-
-    Raises:
-        ValueError: If they are not the same labels; it names both lists.
-    """
-    own, others = list(labels or ()), list(teacher or ())
-    if sorted(own) != sorted(others):
-        raise ValueError(f"it has the labels {others}, but the task to learn has {own}")
-    return [others.index(label) for label in own]

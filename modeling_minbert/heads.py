@@ -14,7 +14,6 @@ from transformers import PreTrainedConfig
 from transformers.utils.generic import ModelOutput
 
 from .cpu import MinBertDropout
-from .distillation import order_labels
 from .inference import Predictor, predict_rows
 from .packing import MinBertSequences, Read
 from .sharing import MinBertEmbedding
@@ -231,7 +230,7 @@ class MinBertTask:
         """Return what brings the outputs of a teacher to the order of the labels of this task.
 
         Raises:
-            ValueError: If the task of the teacher is another one.
+            ValueError: If the task of the teacher is another one, or has other labels.
         """
         if (self.kind, self.num_texts) != (teacher.kind, teacher.num_texts):
             raise ValueError(
@@ -240,10 +239,12 @@ class MinBertTask:
             )
         # the outputs of a regression are named by its targets
         labels, others = (
-            getattr(task, "labels", None) or getattr(task, "targets", None)
+            list(getattr(task, "labels", None) or getattr(task, "targets", None) or ())
             for task in (self, teacher)
         )
-        return partial(self.reorder, order=order_labels(labels, others))
+        if sorted(labels) != sorted(others):
+            raise ValueError(f"it has the labels {others}, but the task to learn has {labels}")
+        return partial(self.reorder, order=[others.index(label) for label in labels])
 
     def reorder(self, values: Tensor, order: list[int]) -> Tensor:
         """Bring the outputs of a teacher, (..., K), to another order of the labels."""

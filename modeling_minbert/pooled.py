@@ -15,7 +15,6 @@ from transformers import PreTrainedConfig
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from .cpu import MinBertDropout, is_followed
-from .distillation import check_teacher, match_classes, mean_taught
 from .heads import (
     READING,
     RECIPE,
@@ -561,11 +560,15 @@ class PooledHead(MinBertHead):
     def distillation(
         self, logits: Tensor, teacher: Tensor, temperature: float, labels: Tensor | None = None
     ) -> Tensor:
+        from .distillation import check_teacher, mean_taught
+
         check_teacher(logits, teacher, 1)
         return mean_taught(self.match(logits, teacher.nan_to_num(), temperature), teacher)
 
     def match(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
         """Compare logits (B, K) with those of M teachers, (B, M, K): a loss for each row, (B,)."""
+        from .distillation import match_classes
+
         return match_classes(logits, teacher, temperature)
 
     def predict(

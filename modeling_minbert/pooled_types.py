@@ -18,14 +18,6 @@ from .calibration import (
     ThresholdHead,
     ThresholdTask,
 )
-from .distillation import (
-    check_teacher,
-    match_outcomes,
-    match_probabilities,
-    match_scores,
-    match_vectors,
-    mean_taught,
-)
 from .heads import (
     DATA,
     RECIPE,
@@ -159,6 +151,8 @@ class ParaphraseHead(ThresholdHead, PooledHead):
         return (labels != -100) & (labels >= 1.0)
 
     def match(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+        from .distillation import match_outcomes
+
         return match_outcomes(logits, teacher, temperature).squeeze(-1)
 
     @property
@@ -261,6 +255,8 @@ class SimilarityHead(PooledHead):
     def distillation(
         self, logits: Tensor, teacher: Tensor, temperature: float, labels: Tensor | None = None
     ) -> Tensor:
+        from .distillation import check_teacher, match_probabilities, match_scores, mean_taught
+
         scores, known = self.to_targets(logits), teacher.nan_to_num()
         check_teacher(scores, teacher, 1)
         if self.task.loss == "bce":
@@ -485,6 +481,8 @@ class MultiLabelHead(ThresholdHead, PooledHead):
         return symmetric_kl(logits.unsqueeze(-1), other.unsqueeze(-1)).mean()
 
     def match(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+        from .distillation import match_outcomes
+
         return match_outcomes(logits, teacher, temperature).mean(dim=-1)
 
     def decode(self, logits: Tensor) -> Tensor:
@@ -565,6 +563,8 @@ class ContrastiveHead(PooledHead):
         return super().distillation(logits, teacher, temperature)
 
     def match(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+        from .distillation import match_vectors
+
         return match_vectors(logits, teacher)
 
     def decode(self, logits: Tensor) -> Tensor:

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
-from .distillation import check_teacher, match_positions
 from .heads import DATA, RECIPE, Fields, HeadTask, TaskBatch, TokenHead
 from .inference import (
     Batching,
@@ -126,6 +125,8 @@ class QuestionAnsweringHead(TokenHead):
     def distillation(
         self, logits: Tensor, teacher: Tensor, temperature: float, labels: Tensor | None = None
     ) -> Tensor:
+        from .distillation import check_teacher, match_positions
+
         check_teacher(logits, teacher, 2)
         is_taught = teacher.isfinite().flatten(2).all(dim=-1).any(dim=-1)
         each = match_positions(logits, teacher, temperature).masked_fill(~is_taught, 0)

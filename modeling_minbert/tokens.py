@@ -17,7 +17,6 @@ from transformers import PreTrainedConfig
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from .calibration import CalibratedHead, CalibratedTask
-from .distillation import check_teacher, match_classes, mean_taught
 from .heads import (
     DATA,
     RECIPE,
@@ -244,6 +243,8 @@ class TokenClassificationHead(CalibratedHead, TokenHead):
     def distillation(
         self, logits: Tensor, teacher: Tensor, temperature: float, labels: Tensor | None = None
     ) -> Tensor:
+        from .distillation import check_teacher, match_classes, mean_taught
+
         check_teacher(logits, teacher, 2)
         each = match_classes(logits, teacher.nan_to_num(), temperature)
         return mean_taught(each, teacher, None if labels is None else labels != -100)

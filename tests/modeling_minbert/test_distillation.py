@@ -2,18 +2,12 @@
 
 import pytest
 import torch
-from scipy.special import expit, log_softmax, softmax
+from scipy.special import expit, softmax
 from torch.distributions import Bernoulli, kl_divergence
 from torch.nn import functional as F
 from torch.testing import assert_close
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from modeling_minbert.distillation import (
-    match_classes,
-    match_outcomes,
-    match_positions,
-    mean_taught,
-)
 
 TASKS = {
     "moods": {"problem_type": "classification", "labels": ["bad", "good", "odd"]},
@@ -62,37 +56,37 @@ def draw(*shape, seed=0):
     return 3 * torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0, 10.0])
-def test_classes_are_matched_by_the_formula_of_hinton_and_others(temperature):
-    logits, teacher = draw(5, 4), draw(5, 3, 4, seed=1)
-    target = softmax(teacher.numpy() / temperature, axis=-1).mean(axis=1)
-    student = log_softmax(logits.numpy() / temperature, axis=-1)
-    cross_entropy, entropy = (-(target * each).sum(axis=-1) for each in (student, _log(target)))
-
-    found = match_classes(logits, teacher, temperature)
-
-    assert_close(found.double(), torch.tensor(temperature**2 * (cross_entropy - entropy)), **CLOSE)
-    by_torch = F.kl_div(torch.tensor(student), torch.tensor(target), reduction="none").sum(-1)
-    assert_close(found.double(), temperature**2 * by_torch, **CLOSE)
-
-
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
-def _log(values):
-    return torch.tensor(values).log().numpy()
+@pytest.mark.parametrize("temperature", [0.5, 2.0, 10.0])
+def test_classes_are_matched_by_the_formula_of_hinton_and_others(model, temperature):
+    logits, teacher = draw(5, 3), draw(5, 2, 3, seed=1)
+    target = torch.tensor(softmax(teacher.numpy() / temperature, axis=-1).mean(axis=1))
+    student = torch.tensor(softmax(logits.numpy() / temperature, axis=-1))
+    expected = temperature**2 * (target * (target / student).log()).sum(dim=-1)
+
+    for task in ("moods", "tags"):
+        shapes = (1, 5, 3), (1, 5, 2, 3)
+        given = (
+            (logits, teacher)
+            if task == "moods"
+            else (logits.view(shapes[0]), teacher.view(shapes[1]))
+        )
+        loss = model.distillation(task, *given, temperature)
+        assert_close(loss.double(), expected.mean(), **CLOSE)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 3.0])
-def test_outcomes_are_matched_as_two_classes_each(temperature):
-    logits, teacher = draw(5, 4), draw(5, 3, 4, seed=1)
+def test_outcomes_are_matched_as_two_classes_each(model, temperature):
+    logits, teacher = draw(5, 3), draw(5, 2, 3, seed=1)
     p = torch.tensor(expit(teacher.numpy() / temperature).mean(axis=1))
     q = torch.tensor(expit(logits.numpy() / temperature))
-    expected = p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()
+    expected = temperature**2 * (p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log())
 
-    found = match_outcomes(logits, teacher, temperature)
+    loss = model.distillation("topics", logits, teacher, temperature)
 
-    assert_close(found.double(), temperature**2 * expected, **CLOSE)
+    assert_close(loss.double(), expected.mean(), **CLOSE)
 
 
 def make_inputs(task, *, packed=False):
@@ -159,23 +153,28 @@ def test_tokens_without_a_label_do_not_count(model):
     teacher = as_teacher(model, "tags", logits.flip(-1))
     labels = torch.full((2, 6), -100)
     labels[0, 1], labels[1, 2] = 0, 2
-    each = match_classes(logits, teacher, 2.0)
+    alone = [
+        model.distillation("moods", logits[row, place, None], teacher[row, place, None], 2.0)
+        for row, place in ((0, 1), (1, 2))
+    ]
 
-    found = model.distillation("tags", logits, teacher, 2.0, labels)
-    assert_close(found, (each[0, 1] + each[1, 2]) / 2)
+    loss = model.distillation("tags", logits, teacher, 2.0, labels)
+
+    assert_close(loss, sum(alone) / 2)
 
 
-def test_answers_are_matched_at_real_positions_only():
-    logits, teacher = draw(2, 5, 2), draw(2, 5, 1, 2, seed=1)
-    teacher[1, 3:] = torch.nan
-    found = match_positions(logits, teacher, 2.0)
+def test_answers_are_matched_at_real_positions_only(model):
+    logits, teacher = draw(2, 3, 2), draw(2, 3, 1, 2, seed=1)
+    short = torch.cat([logits, draw(2, 2, 2, seed=2)], dim=1)
+    missing = torch.full((2, 2, 1, 2), torch.nan)
+    sides = [
+        model.distillation("moods", logits[..., side], teacher[..., side].mT, 2.0)
+        for side in (0, 1)
+    ]  # of three classes, which here are positions
 
-    for row, length in ((0, 5), (1, 3)):
-        start, end = (
-            match_classes(logits[row, :length, side], teacher[row, :length, :, side].T, 2.0)
-            for side in (0, 1)
-        )
-        assert_close(found[row], (start + end) / 2)
+    loss = model.distillation("answers", short, torch.cat([teacher, missing], dim=1), 2.0)
+
+    assert_close(loss, sum(sides) / 2)
 
 
 def test_scores_of_all_losses_are_compared_in_units_of_the_range(model):
@@ -215,10 +214,6 @@ def test_values_of_another_shape_are_refused(model):
     logits = predict(model, "moods")
     with pytest.raises(ValueError, match=r"shape \(2, 1, 2\), but logits of \(2, 3\) need \(2, te"):
         model.distillation("moods", logits, torch.zeros(2, 1, 2))
-
-
-def test_a_mean_of_nothing_is_zero():
-    assert mean_taught(torch.ones(3), torch.full((3, 1, 2), torch.nan)) == 0
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from trainers import (
     Distillation,
     MethodArguments,
     RDrop,
-    Smart,
     Task,
     TaskCollator,
     TaskDataset,
@@ -78,9 +77,10 @@ def test_every_row_meets_its_own_teacher(make_trainer):
 
     class Spy(Distillation):
         def loss(self, compute, task, inputs):
-            for label, values in zip(inputs["labels"], self._taken, strict=True):
+            step = super().loss(compute, task, inputs)
+            for label, values in zip(inputs["labels"], step.teacher, strict=True):
                 seen.setdefault(task, []).append((float(label), values.flatten().tolist()))
-            return super().loss(compute, task, inputs)
+            return step
 
     teachers = {}
     for task, size in tiny.SIZES.items():
@@ -109,23 +109,6 @@ def test_several_teachers_count_as_the_mean_of_their_probabilities(make_trainer)
     assert_close(*(trainer.model.state_dict() for trainer in found))
 
 
-def test_teachers_may_come_when_training_starts_or_in_a_column(make_trainer):
-    values = draw("pairs")
-    tasks = tiny.make_tasks()
-    with_column = tasks[1].train.add_column(TEACHER, values.tolist())
-    column = [tasks[0], Task("pairs", "paraphrase", with_column, tasks[1].evaluation), tasks[2]]
-    given = (Distillation({"pairs": values}), Distillation({"pairs": lambda: [values]}))
-    first, later = (train(make_trainer, method) for method in given)
-    read = train(make_trainer, Distillation(), own={"tasks": column})
-    ignored = train(make_trainer, own={"tasks": column})  # without the method
-
-    assert_close(later.model.state_dict(), first.model.state_dict(), rtol=0, atol=0)
-    assert_close(read.model.state_dict(), first.model.state_dict(), rtol=0, atol=0)
-    plain = train(make_trainer).model.state_dict()
-    assert_close(ignored.model.state_dict(), plain, rtol=0, atol=0)
-    assert not torch.equal(plain["heads.pairs.out.weight"], first.model.heads["pairs"].out.weight)
-
-
 def test_rows_without_a_label_learn_from_the_teacher_alone(make_trainer):
     rows = tiny.make_rows("moods", 40).remove_columns("labels").add_column("labels", [-100] * 40)
     tasks = [Task("moods", "classification", rows, tiny.make_rows("moods", 11, seed=1))]
@@ -137,7 +120,7 @@ def test_rows_without_a_label_learn_from_the_teacher_alone(make_trainer):
     assert history[-1]["distillation_moods"] < history[0]["distillation_moods"] / 2
 
 
-@pytest.mark.parametrize("batch_size", [4, 8, 16, 32])
+@pytest.mark.parametrize("batch_size", [8, 32])
 def test_every_label_counts_equally_however_batches_are_cut(make_trainer, batch_size):
     rows = tiny.make_rows("moods", 32)
     labels = [label if place < 9 else -100 for place, label in enumerate(rows["labels"])]
@@ -170,38 +153,17 @@ def test_every_label_counts_equally_however_batches_are_cut(make_trainer, batch_
     assert trainer.state.log_history[0]["loss_moods"] == pytest.approx(float(plain), rel=1e-4)
 
 
-def test_a_student_follows_its_teacher(make_trainer):
-    teacher = tiny.make_model(seed=5)
-    rows = tiny.make_rows("moods", 40)
-    with torch.no_grad():
-        logits = [
-            3 * teacher(input_ids=torch.tensor([ids]), task="moods").logits[0].numpy()
-            for ids in rows["input_ids"]
-        ]
-    tasks = [Task("moods", "classification", rows, rows)]
-    method = Distillation({"moods": np.stack(logits)}, alpha=1.0)
-    options = {"dropout": 0.0, "max_steps": 150, "learning_rate": 0.02, "logging_steps": 10}
-    trainer = train(make_trainer, method, own={"tasks": tasks}, **options)
-
-    history = [each["distillation_moods"] for each in trainer.state.log_history if "loss" in each]
-    assert history[-1] < history[0] / 5
-
-
-METHODS = {
-    "alone": {},
-    "r_drop": {"r_drop": 0.5},
-    "smart": {"smart": {"weight": 0.5, "epsilon": 0.1}},
-    "average": {"weight_averaging": "ema"},
-    "surgery": {"gradient_surgery": "pcgrad"},
-}
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_a_resumed_run_is_the_same_bit_for_bit(make_trainer, tmp_path, name):
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"r_drop": 0.5, "smart": {"weight": 0.5}, "weight_averaging": "ema"},
+        {"gradient_surgery": "pcgrad"},
+    ],
+)
+def test_a_resumed_run_is_the_same_bit_for_bit(make_trainer, tmp_path, keys):
     def build():
-        others = MethodArguments(**METHODS[name]).make_methods()
-        own = {"methods": [teach(), *others]}
-        if name == "surgery":
+        own = {"methods": [teach(), *MethodArguments(**keys).make_methods()]}
+        if "gradient_surgery" in keys:
             own["sampling"] = TaskSampling("mixed")
         settings = {"max_steps": 6, "save_strategy": "steps", "save_steps": 4}
         return make_trainer(own=own, dropout=0.1, **settings)
@@ -217,60 +179,51 @@ def test_r_drop_averages_the_whole_loss_over_both_passes(make_trainer):
     assert logs["rdrop_divergence_moods"] == pytest.approx(0, abs=1e-6)
 
 
-@pytest.mark.parametrize("other", [RDrop(), Smart()])
-def test_it_comes_before_methods_of_several_passes(make_trainer, other):
-    with pytest.raises(ValueError, match=f"every pass of {type(other).__name__}; list it first"):
-        train(make_trainer, other, teach())
+def test_it_comes_before_methods_of_several_passes(make_trainer):
+    with pytest.raises(ValueError, match="every pass of RDrop; list it first"):
+        train(make_trainer, RDrop(), teach())
 
 
-def make_token_batch(names, packed, labels_by_token=True):
+def make_token_batch(task, packed):
     """Batch all rows of a task about tokens whose teacher's value is the id of the token."""
     rows = tiny.make_rows("moods", 8)
     lengths = np.asarray(rows["length"])
-    if labels_by_token:
-        labels = [[1] * length for length in rows["length"]]
-    else:
-        labels = [[0, 1]] * len(rows)
-    kind = datasets.List(datasets.Value("int64"), length=-1 if labels_by_token else 2)
+    of_tokens = task == "tags"
+    labels = [[1] * length if of_tokens else [0, 1] for length in rows["length"]]
+    kind = datasets.List(datasets.Value("int64"), length=-1 if of_tokens else 2)
     rows = rows.remove_columns("labels").add_column("labels", labels).cast_column("labels", kind)
-    data = TaskDataset({names: rows})
+    data = TaskDataset({task: rows})
     values = np.concatenate(rows["input_ids"][:]).astype(np.float32)
-    data.teachers[names] = TeacherRows(np.stack([values, -values], axis=1)[:, None], lengths)
+    data.teachers[task] = TeacherRows(np.stack([values, -values], axis=1)[:, None], lengths)
     return TaskCollator(0, packed=packed)(data.__getitems__([5, 2, 7]))
 
 
 def test_values_of_tokens_lie_where_their_logits_are():
     padded = make_token_batch("tags", packed=False)
     mask = padded["attention_mask"].bool()
-    assert padded[TEACHER].shape == (*mask.shape, 1, 2)
     assert_close(padded[TEACHER][..., 0, 0][mask], padded["input_ids"][mask].float())
     assert padded[TEACHER][~mask].isnan().all()
-
     packed = make_token_batch("tags", packed=True)
     assert packed[TEACHER].shape == (*packed["input_ids"].shape, 1, 2)
     assert_close(packed[TEACHER][..., 0, 0], packed["input_ids"].float())
 
-
-def test_values_of_questions_lie_by_row_also_if_packed():
-    padded = make_token_batch("answers", packed=False, labels_by_token=False)[TEACHER]
-    packed = make_token_batch("answers", packed=True, labels_by_token=False)
-
-    assert_close(packed[TEACHER], padded, equal_nan=True)
+    # of questions they lie by row
+    padded, packed = (make_token_batch("answers", packed=packed) for packed in (False, True))
+    assert_close(packed[TEACHER], padded[TEACHER], equal_nan=True)
 
 
-@pytest.mark.parametrize("width", [12, 20, 7])
-@pytest.mark.parametrize("sentences", [1, 2])
+@pytest.mark.parametrize(("sentences", "width"), [(1, 12), (2, 20), (2, 7)])
 def test_vectors_move_towards_those_of_the_teacher(tmp_path, sentences, width):
     rows = make_texts(sentences)
     vectors = np.random.default_rng(0).normal(size=(len(rows), sentences, width))
     vectors = (vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)).astype(np.float32)
     method = Distillation({"near": vectors})
-    trainer = make_contrastive(tmp_path, sentences, train=rows, methods=[method], max_steps=60)
+    trainer = make_contrastive(tmp_path, sentences, train=rows, methods=[method], max_steps=30)
     trainer.train()
 
     history = [entry for entry in trainer.state.log_history if "loss" in entry]
     assert history[0]["loss"] == pytest.approx(history[0]["distillation_near"], rel=1e-3)
-    assert history[-1]["loss"] < 0.8 * history[0]["loss"]
+    assert history[-1]["loss"] < 0.9 * history[0]["loss"]
 
 
 def test_a_projection_of_training_has_no_teacher(tmp_path):
@@ -295,35 +248,20 @@ def test_narrower_vectors_keep_the_scalar_products_best():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("given", "options", "message"),
     [
-        ({"alpha": 1.5}, "distillation_alpha=1.5; expected a number from 0 to 1"),
-        ({"alpha": True}, "distillation_alpha=True"),
-        ({"temperature": 0}, "distillation_temperature=0; expected a number > 0"),
+        ({}, {"alpha": 1.5}, "distillation_alpha=1.5; expected a number from 0 to 1"),
+        ({}, {"temperature": 0}, "distillation_temperature=0; expected a number > 0"),
+        ({"mood": np.zeros((40, 3))}, {}, "task 'mood'; the tasks are moods, pairs, scores"),
+        ({"moods": np.zeros((39, 3))}, {}, r"\(39, 3\); expected \(40, ...\) for the 40 training"),
+        ({"moods": np.zeros(40)}, {}, r"'moods': the outputs of a teacher have the shape \(40,\)"),
+        ({"moods": [np.zeros((40, 3)), np.zeros((40, 2))]}, {}, r"have the shape \(40, 2\)"),
+        ({}, {}, "distillation has no teacher: give the outputs of one by task"),
     ],
 )
-def test_values_are_checked(options, message):
+def test_outputs_and_options_are_checked(make_trainer, given, options, message):
     with pytest.raises(ValueError, match=message):
-        teach(**options)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"mood": np.zeros((40, 3))}, "teacher of task 'mood'; the tasks are moods, pairs, scores"),
-        (
-            {"moods": np.zeros((39, 3))},
-            r"shape \(39, 3\); expected \(40, ...\) for the 40 training",
-        ),
-        ({"moods": np.zeros(40)}, r"'moods': the outputs of a teacher have the shape \(40,\)"),
-        ({"moods": [np.zeros((40, 3)), np.zeros((40, 2))]}, r"have the shape \(40, 2\)"),
-        ({}, "distillation has no teacher: give the outputs of one by task"),
-        (None, "distillation has no teacher"),
-    ],
-)
-def test_outputs_are_checked(make_trainer, given, message):
-    with pytest.raises(ValueError, match=message):
-        make_trainer(own={"methods": [Distillation(given)]})
+        train(make_trainer, Distillation(given, **options))
 
 
 def test_tasks_without_a_teacher_are_named(make_trainer, caplog):

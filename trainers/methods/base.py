@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -47,6 +46,7 @@ class StepLoss:
     outputs: Any  # of the first forward pass
     facts: dict[str, Tensor] = field(default_factory=dict)  # detached scalars for the logs
     terms: Mapping[str, Terms] = field(default_factory=dict)  # by part; empty for a step's only one
+    teacher: Tensor | None = None  # outputs of teachers for the batch
 
     def weigh(self, part: str) -> Tensor | float:
         """Return the weight of a part, by the name that ``Method.count_terms`` has for it."""
@@ -89,12 +89,6 @@ class Method:
     def begin(self) -> None:
         """Start; model and optimizer are on their devices."""
 
-    def before_step(self, state: TrainerState) -> None:
-        """Run before an optimizer step."""
-
-    def take(self, inputs: Batch) -> None:
-        """Take out of a batch what is for this method and not for the model."""
-
     def loss(self, compute: ComputeLoss, task: str, inputs: Batch) -> StepLoss:
         """Compute the loss of a batch.
 
@@ -135,9 +129,6 @@ class Method:
     def finish(self) -> None:
         """Run after a training that succeeded: the model gets its final weights."""
 
-    def release(self) -> None:
-        """Free memory after training, even if it failed."""
-
     # Evaluation and logs
 
     def evaluating(self) -> AbstractContextManager[None]:
@@ -173,34 +164,12 @@ def refuse_sharding(trainer: "MultiTaskTrainer", name: str) -> None:
         raise ValueError(f"{name} needs whole weights on every rank; train without sharding")
 
 
-def nested_loss(
-    methods: Sequence[Method],
-    compute: Callable[[], StepLoss],
-    task: str,
-    inputs: Batch,
-) -> StepLoss:
-    """Compute the loss of a batch with all methods; later ones wrap earlier ones.
-
-    ``compute`` returns the loss of a forward pass, without them.
-    """
-    nested: ComputeLoss = compute
-    for method in methods:
-        nested = partial(method.loss, nested, task, inputs)
-    return nested()
-
-
 class MethodCallback(TrainerCallback):
-    """Calls the hooks of methods around optimizer steps."""
+    """Calls the hooks of methods after optimizer steps."""
 
     def __init__(self, methods: Sequence[Method]) -> None:
         self.methods = methods
 
-    def on_step_begin(self, args: object, state: TrainerState, *_: object, **__: object) -> None:
-        """Call the hooks before a step."""
-        for method in self.methods:
-            method.before_step(state)
-
     def on_step_end(self, args: object, state: TrainerState, *_: object, **__: object) -> None:
-        """Call the hooks after a step."""
         for method in self.methods:
             method.after_step(state)

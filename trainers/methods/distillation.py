@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import TrainingArguments
 
-from datasets_scripts.checking import Part, Positive, check_value, option
+from datasets_scripts.checking import Part, Positive, check_value
 from trainers.data.dataset import count_tokens, find_labeled
 from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import TEACHER, TeacherRows, TextSource
@@ -29,7 +29,6 @@ Teachers: TypeAlias = Values | Sequence[Values] | Callable[[], Sequence[Values]]
 # Share of the teacher in the loss by what it teaches. With vectors there is no other loss that the
 # student needs: Reimers and Gurevych 2020, section 2.
 ALPHAS = {"logits": 0.5, "tokens": 0.5, "vectors": 1.0}
-TEMPERATURE = 2.0
 # Vectors that are multiplied at a time.
 CHUNK = 100_000
 
@@ -53,9 +52,7 @@ class Distillation(Method):
             of those of several teachers, or a function that returns such a list when training
             starts. Outputs are what ``teach`` of the model returns, (N, K); of tags and answers
             those of all T tokens of the rows, (T, K); of a contrastive task vectors of the texts,
-            (N, S, D), or (N, D) for one each. NaN marks rows without a teacher. None takes the
-            column ``teacher_logits`` of the training rows, (N, K), or (N, M, K) of M teachers, in
-            the tasks that have it.
+            (N, S, D), or (N, D) for one each. NaN marks rows without a teacher.
         alpha: Share of the teacher in the loss, in [0, 1]; None for 0.5, and 1 for vectors.
         temperature: T; 1 is the plain softmax. Scores and vectors have none.
 
@@ -65,20 +62,16 @@ class Distillation(Method):
 
     def __init__(
         self,
-        teachers: Mapping[str, Teachers] | None = None,
+        teachers: Mapping[str, Teachers],
         alpha: float | None = None,
-        temperature: float = TEMPERATURE,
+        temperature: float | None = None,
     ) -> None:
-        check_value("", "distillation_alpha", alpha, Part | None)
-        check_value("", "distillation_temperature", temperature, Positive)
-        self.teachers: dict[str, Any] | None = None if teachers is None else dict(teachers)
-        self.alpha = alpha
-        self.temperature = float(temperature)
+        self.teachers = dict(teachers)
+        self.alpha = check_value("", "distillation_alpha", alpha, Part | None)
+        warmth = check_value("", "distillation_temperature", temperature, Positive | None)
+        self.temperature = 2.0 if warmth is None else warmth
         self.alphas: dict[str, float] = {}  # share of the teacher in the loss, by taught task
-        self._rows: dict[str, TeacherRows] = {}
-        self._later: dict[str, Callable[[], Sequence[Values]]] = {}
         self._shares: dict[str, float] = {}  # of the training rows that have a label
-        self._taken: Tensor | None = None  # outputs for the batch of this step
 
     # Before training
 
@@ -98,39 +91,19 @@ class Distillation(Method):
                     f"methods: Distillation is part of every pass of {type(method).__name__}; list "
                     "it first"
                 )
-        teachers = self._read_columns() if self.teachers is None else self.teachers
-        if not teachers:
-            raise ValueError(
-                "distillation has no teacher: give the outputs of one by task, or training rows a "
-                f"column {TEACHER!r}"
-            )
-        for task in teachers:
-            self._check_task(task)
-        for task, outputs in teachers.items():
-            teaching = str(trainer.problems[task].teaching)
+        if not self.teachers:
+            raise ValueError("distillation has no teacher: give the outputs of one by task")
+        for task in self.teachers:
+            teaching = self._find_teaching(task)
             self.alphas[task] = ALPHAS[teaching] if self.alpha is None else self.alpha
-            if callable(outputs):
-                self._later[task] = outputs
-            else:
-                self._rows[task] = self._lay_out(task, outputs)
             if teaching == "logits":
                 share = float(find_labeled(trainer.tasks[task].train).mean())
                 self._shares[task] = share or 1.0
-        if others := [task for task in trainer.problems if task not in teachers]:
+        if others := [task for task in trainer.problems if task not in self.teachers]:
             logger.warning("%s: trained without a teacher", ", ".join(others))
 
-    def _read_columns(self) -> dict[str, Any]:
-        """Read the outputs of teachers from the training rows that have them."""
-        columns = {}
-        for name, task in self.trainer.tasks.items():
-            rows: Any = task.train
-            if TEACHER in getattr(rows, "column_names", ()):
-                values = np.asarray(rows.with_format(None)[TEACHER][:], dtype=np.float32)
-                columns[name] = list(np.moveaxis(values, 1, 0)) if values.ndim > 2 else values
-        return columns
-
-    def _check_task(self, task: str) -> None:
-        """Raise ValueError if a task cannot have a teacher."""
+    def _find_teaching(self, task: str) -> str:
+        """Return what a task learns from a teacher: logits, tokens or vectors."""
         problems = self.trainer.problems
         if task not in problems:
             raise ValueError(
@@ -149,6 +122,7 @@ class Distillation(Method):
                 f"task {task!r} has projection 'training', whose vectors are not those of "
                 "evaluation: a teacher would not reach these; leave the projection out"
             )
+        return str(problem.teaching)
 
     def describe(self) -> str:
         shares = (f"{task} {alpha:g}" for task, alpha in self.alphas.items())
@@ -158,12 +132,11 @@ class Distillation(Method):
         )
 
     def begin(self) -> None:
-        for task, compute in self._later.items():
-            self._rows[task] = self._lay_out(task, compute())
-        self._later = {}
         dataset: Any = self.trainer.train_dataset
-        if dataset is not None:
-            dataset.teachers.update(self._rows)
+        for task, outputs in self.teachers.items():
+            dataset.teachers[task] = self._lay_out(
+                task, outputs() if callable(outputs) else outputs
+            )
 
     def _lay_out(self, task: str, outputs: Any) -> TeacherRows:
         """Check the outputs of teachers, and make them readable by row."""
@@ -193,32 +166,26 @@ class Distillation(Method):
 
     # Training
 
-    def take(self, inputs: Batch) -> None:
-        self._taken = inputs.pop(TEACHER, None)
-
     def loss(self, compute: ComputeLoss, task: str, inputs: Batch) -> StepLoss:
         labels = inputs.get("labels")  # which a loss of the user may take out
         step = compute()
-        if self._taken is None:
+        if step.teacher is None:
             return step
         logits = self.trainer.problems[task].logits_of(step.outputs)
         options = (self.temperature, labels)
-        divergence = self.model.distillation(task, logits, self._taken, *options)
-        alpha, share = self.alphas[task], self._share_labeled(step, task, labels)
+        divergence = self.model.distillation(task, logits, step.teacher, *options)
+        alpha, labelled = self.alphas[task], self._shares.get(task, 1.0)
+        share: Tensor | float = 1.0  # of the rows of the step that have a label; others fill it
+        if labels is not None and labelled != 1:
+            if "labelled" in step.terms:
+                share = step.terms["labelled"].mean / step.terms["all"].mean
+            else:
+                counts = _count_rows(labels, _is_known(step.teacher, 1))
+                share = counts["labelled"] / counts["all"].clamp(min=1)
         loss = (1 - alpha) * share * step.loss + alpha * divergence * step.weigh("taught")
-        # the mean over batches is that over all labels
-        plain = step.plain * share / self._shares.get(task, 1.0)
+        plain = step.plain * share / labelled  # the mean over batches is that over all labels
         facts = step.facts | {"distillation": divergence.detach()}
         return replace(step, loss=loss, plain=plain, facts=facts)
-
-    def _share_labeled(self, step: StepLoss, task: str, labels: Any) -> Tensor | float:
-        """Return the share of the rows of a step that have a label; others fill the batch."""
-        if labels is None or self._taken is None or self._shares.get(task, 1.0) == 1:
-            return 1.0
-        if "labelled" in step.terms:
-            return step.terms["labelled"].mean / step.terms["all"].mean
-        counts = _count_rows(labels, _is_known(self._taken, 1))
-        return counts["labelled"] / counts["all"].clamp(min=1)
 
     def count_terms(self, task: str, inputs: Batch) -> dict[str, int | Tensor]:
         labels, teacher = inputs.get("labels"), inputs.get(TEACHER)
@@ -240,9 +207,6 @@ class Distillation(Method):
 
     def fact_names(self, task: str) -> tuple[str, ...]:
         return ("distillation",) if task in self.alphas else ()
-
-    def release(self) -> None:
-        self._taken = None
 
 
 def _is_known(teacher: Tensor, dims: int) -> Tensor:
@@ -282,31 +246,3 @@ def reduce_width(vectors: NDArray[np.float32], width: int) -> NDArray[np.float32
     projection = directions[:, : -width - 1 : -1].astype(np.float32)
     projected: NDArray[np.float32] = flat @ projection
     return projected.reshape(*vectors.shape[:-1], width)
-
-
-@dataclass(kw_only=True)
-class DistillationArguments:
-    """Flags and recipe keys of distillation.
-
-    Raises:
-        ValueError: If a value is out of range.
-    """
-
-    teacher: str | list[str] | None = option(
-        None, "Distillation: the folder or Hub id of a teacher, or several, as in a,b,c.", path=True
-    )
-    distillation_alpha: float | None = option(
-        None, "Share of the teachers in the loss; by default 0.5, and 1 for vectors."
-    )
-    distillation_temperature: float | None = option(
-        None, "Temperature of the teachers' probabilities; 2 by default."
-    )
-
-    def __post_init__(self) -> None:
-        self.make_distillation({})
-
-    def make_distillation(self, teachers: Mapping[str, Any]) -> Distillation:
-        """Build the method, which comes before all others; ``teachers`` as for it."""
-        warmth = self.distillation_temperature
-        temperature = TEMPERATURE if warmth is None else warmth
-        return Distillation(teachers, self.distillation_alpha, temperature)

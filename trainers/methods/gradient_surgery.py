@@ -158,7 +158,10 @@ class GradientSurgery(Method):
     def before_optimizer(self, state: TrainerState) -> None:
         self.conflicts.append(self.merger.merge(state.global_step))
 
-    def release(self) -> None:
+    def begin(self) -> None:
+        self.merger.forget()
+
+    def finish(self) -> None:
         self.merger.forget()
 
     def log(self, logs: dict[str, float]) -> None:

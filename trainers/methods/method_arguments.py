@@ -1,23 +1,36 @@
 """Recipe keys of the training methods, and the order in which the methods apply."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from datasets_scripts.checking import option
-from modeling_minbert import unknown
+from datasets_scripts.checking import (
+    Part,
+    Positive,
+    check_keys,
+    key_types,
+    option,
+)
 
 from .base import Method
-from .distillation import DistillationArguments
 
 
 @dataclass(kw_only=True)
-class MethodArguments(DistillationArguments):
+class MethodArguments:
     """Flags and recipe keys of the training methods.
 
     Raises:
         ValueError: If a value is out of range, or two keys contradict each other.
     """
 
+    teacher: str | list[str] | None = option(
+        None, "Distillation: the folder or Hub id of a teacher, or several, as in a,b,c.", path=True
+    )
+    distillation_alpha: Part | None = option(
+        None, "Share of the teachers in the loss; by default 0.5, and 1 for vectors."
+    )
+    distillation_temperature: Positive | None = option(
+        None, "Temperature of the teachers' probabilities; 2 by default."
+    )
     layerwise_lr_decay: float | None = option(
         None, "Learning rate factor from a layer to the one below."
     )
@@ -44,7 +57,6 @@ class MethodArguments(DistillationArguments):
     )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self.make_methods()
         if self.freeze_layers is not None and self.lora is not None:
             raise ValueError("freeze_layers and lora both choose what to train; give one of them")
@@ -54,7 +66,8 @@ class MethodArguments(DistillationArguments):
     def make_methods(self) -> list[Method]:
         """Build the chosen methods in the order in which they apply; the others are not loaded.
 
-        SMART wraps R-Drop: it perturbs the first of the two passes.
+        SMART wraps R-Drop: it perturbs the first of the two passes. Distillation, which comes
+        before all, is made with its teachers.
         """
         methods: list[Method] = []
         if self.r_drop is not None:
@@ -64,11 +77,8 @@ class MethodArguments(DistillationArguments):
         if self.smart is not None:
             from .regularization import Smart, SmartConfig
 
-            known = [entry.name for entry in fields(SmartConfig)]
-            for key in self.smart:
-                if key not in known:
-                    raise ValueError(f"smart: {unknown('key', key, known)}")
-            methods.append(Smart(SmartConfig(**self.smart)))
+            known = key_types(SmartConfig)
+            methods.append(Smart(SmartConfig(**check_keys("smart", self.smart, known))))
         if self.layerwise_lr_decay is not None or self.head_learning_rate is not None:
             from .layers import LayerwiseLearningRates
 

@@ -18,11 +18,10 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from modeling_minbert import unknown
 from trainers.data.collate import TaskCollator, list_batches
 from trainers.data.dataset import Rows, TaskDataset, longest_first
-from trainers.data.rows import Ids
+from trainers.data.rows import TEACHER, Ids
 from trainers.data.sampling import StepsPerEpoch, TaskSampling
 from trainers.files import HubToken, WriteError, find_inner, named_writes, takes_task
-from trainers.methods.base import Batch, Method, MethodCallback, nested_loss
-from trainers.methods.fits import TemperatureScaling, ThresholdFitting
+from trainers.methods.base import Batch, ComputeLoss, Method, MethodCallback, StepLoss
 from trainers.problems.base import Decode
 from trainers.problems.metrics import aggregates, glue_score
 from trainers.task import Task, find_rows
@@ -119,10 +118,13 @@ class MultiTaskTrainer(Trainer):
             )
         args = args or TrainingArguments()
         self._divergence = DivergenceCheck()
-        fits = (ThresholdFitting(), TemperatureScaling())
-        self.methods: list[Method] = [*methods, *fits, self._divergence]
         # before the Trainer makes the output folder: all of this may be refused
         self.tasks, self.problems = check_tasks(tasks, model)
+        self.methods: list[Method] = [*methods, self._divergence]
+        if any(x.needs_threshold_fit or x.calibrates for x in self.problems.values()):
+            from trainers.methods.fits import Fitting
+
+            self.methods.insert(-1, Fitting())
         self._user_metrics = check_compute_metrics(compute_metrics, self.problems)
         in_glue = [task.name for task in tasks if task.in_glue]
         check_arguments(args, self.problems, in_glue, self._user_metrics)
@@ -224,8 +226,6 @@ class MultiTaskTrainer(Trainer):
             output = super().train(*args, **kwargs)
         finally:
             self.is_in_train = False
-            for method in self.methods:
-                method.release()
         for method in self.methods:
             method.finish()
         return output
@@ -308,17 +308,20 @@ class MultiTaskTrainer(Trainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         task = inputs["task"] if self.takes_task else inputs.pop("task")
-        terms = inputs.pop(TERMS, {})
+        terms, teacher = inputs.pop(TERMS, {}), inputs.pop(TEACHER, None)
         self.label_smoother = self._smoother if model.training else None
         compute: Any = partial(super().compute_loss, model, inputs, True, num_items_in_batch)
         if not model.training:
             return compute() if return_outputs else compute()[0]
-        for method in self.methods:
-            method.take(inputs)
         problem = self.problems[task]
-        step = nested_loss(
-            self.methods, lambda: weigh_loss(problem, compute(), terms), task, inputs
-        )
+
+        def compute_plain() -> StepLoss:
+            return weigh_loss(problem, compute(), terms, teacher)
+
+        nested: ComputeLoss = compute_plain
+        for method in self.methods:  # later ones wrap earlier ones
+            nested = partial(method.loss, nested, task, inputs)
+        step = nested()
         self._losses.add(task, step)
         loss = step.loss * self.tasks[task].training.loss_weight
         return (loss, step.outputs) if return_outputs else loss

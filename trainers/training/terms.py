@@ -164,7 +164,10 @@ def split_loss(problem: AnyProblem, loss: Tensor, outputs: Any) -> dict[str, Ten
 
 
 def weigh_loss(
-    problem: AnyProblem, computed: tuple[Tensor, Any], terms: Mapping[str, Terms]
+    problem: AnyProblem,
+    computed: tuple[Tensor, Any],
+    terms: Mapping[str, Terms],
+    teacher: Tensor | None,
 ) -> StepLoss:
     """Weigh loss and outputs of a pass by its terms, if it is not the only one of its step."""
     loss, outputs = computed
@@ -172,7 +175,7 @@ def weigh_loss(
         parts = split_loss(problem, loss, outputs).items()
         weighted = [value * terms[part].weight for part, value in parts]
         loss = sum(weighted[1:], weighted[0])
-    return StepLoss(loss, loss, outputs, terms=terms)
+    return StepLoss(loss, loss, outputs, terms=terms, teacher=teacher)
 
 
 class LossMean:
