@@ -13,7 +13,7 @@ from modeling_minbert import MinBertForMultiTask, export_onnx
 from tests.modeling_minbert.test_onnx import needs_onnx
 from tests.trainers import tiny
 from trainers import TaskBatchSampler, TaskCollator, TaskDataset
-from trainers.data.dataset import count_tokens
+from trainers.data.rows import count_tokens
 
 WORDS = [f"w{number}" for number in range(12)]
 SIZES = {"max_length": 8, "window_overlap": 2, "max_windows": 4}

@@ -122,7 +122,7 @@ def test_padded_rows_are_trained_as_the_same_rows_without_padding(tmp_path, toke
             "classification",
             "right",
             [1, 1, 1, 1],
-            "row 0: attention_mask has 4 entries, input_ids 5",
+            "attention_mask and input_ids differ in length",
         ),
         ("classification", "right", [1, 1, 1, 1, 2], "row 0: attention_mask .* 0 or 1"),
         ("question_answering", "left", None, "row 0: .* begins with padding"),
@@ -134,7 +134,7 @@ def test_a_mask_that_is_no_padding_is_refused(tokenizer, kind, side, change, mes
         listed = encode(tokenizer, kind).to_list()
         rows = [{**listed[0], "attention_mask": change}, *listed[1:]]
 
-    with pytest.raises(ValueError, match=f"training set of task 'own', {message}"):
+    with pytest.raises(ValueError, match=f"training set of task 'own'.*{message}"):
         Task.from_dataset("own", kind, rows)
 
 

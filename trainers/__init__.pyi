@@ -1,8 +1,12 @@
 from .arguments import FastTrainingArguments as FastTrainingArguments
 from .data.collate import TaskCollator as TaskCollator, list_batches as list_batches
-from .data.dataset import TaskDataset as TaskDataset, spread as spread
 from .data.masking import Masking as Masking
-from .data.rows import TextSource as TextSource
+from .data.rows import (
+    TaskDataset as TaskDataset,
+    TextSource as TextSource,
+    read_rows as read_rows,
+    spread as spread,
+)
 from .data.sampling import TaskBatchSampler as TaskBatchSampler, TaskSampling as TaskSampling
 from .files import (
     INPUT_ERRORS as INPUT_ERRORS,

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 from datasets_scripts.checking import check_fields, number, whole_number
 from modeling_minbert import TASKS, MinBertTask
 from modeling_minbert.heads import ProblemType
-from trainers.data.dataset import Rows
-from trainers.data.given_rows import read_rows
 from trainers.data.masking import Masking
+from trainers.data.rows import Rows, read_rows
 from trainers.problems import PROBLEMS, make_problems
 from trainers.problems.base import AnyProblem
 

@@ -8,8 +8,7 @@ import pytest
 
 from tests.trainers.tiny import PROBLEM_TYPES, make_rows
 from trainers import TaskDataset
-from trainers.data.dataset import count_tokens
-from trainers.data.rows import FlatRows
+from trainers.data.rows import FlatRows, count_tokens, longest_first, read_lengths
 
 TASKS = list(PROBLEM_TYPES)
 CHOICES = {
@@ -73,16 +72,16 @@ def test_a_dataset_in_one_piece_is_not_copied(rows_of, choice):
 
     flat = FlatRows(rows)
 
-    assert np.shares_memory(flat.tokens["input_ids"].values, first_tokens(rows))
+    assert np.shares_memory(flat.columns["input_ids"][0], first_tokens(rows))
 
 
 def test_a_dataset_in_pieces_is_joined_once():
     rows = datasets.concatenate_datasets([make_rows("moods", 32), make_rows("moods", 9)])
 
-    tokens = FlatRows(rows).tokens["input_ids"]
+    values, _ = FlatRows(rows).columns["input_ids"]
 
-    assert not np.shares_memory(tokens.values, first_tokens(rows))
-    assert len(tokens.values) == count_tokens(rows).sum()
+    assert not np.shares_memory(values, first_tokens(rows))
+    assert len(values) == count_tokens(rows).sum()
 
 
 def test_a_copy_for_another_process_holds_no_tokens_of_a_mapped_file(tmp_path):
@@ -134,3 +133,56 @@ def test_a_format_changes_nothing():
 
     assert plain.input_ids.tolist() == formatted.input_ids.tolist()
     assert plain.labels.tolist() == formatted.labels.tolist()
+
+
+def test_rows_carry_their_task_and_only_model_inputs(train_rows):
+    dataset = TaskDataset(train_rows)
+
+    joined = dataset[40 + 3]
+
+    assert len(dataset) == 170
+    assert joined.task == "pairs"
+    assert joined.input_ids.tolist() == train_rows["pairs"][3]["input_ids"]
+
+
+def test_a_mixed_step_has_the_rows_of_each_task(train_rows):
+    dataset = TaskDataset(train_rows)
+
+    parts = dataset.__getitems__([0, 5, 169, 45, 41])
+
+    assert [(part.task, part.places.tolist()) for part in parts] == [
+        ("moods", [[0, 0], [0, 5]]),
+        ("scores", [[0], [29]]),
+        ("pairs", [[0, 0], [5, 1]]),
+    ]
+
+
+def test_longest_first_returns_the_original_places():
+    dataset = datasets.Dataset.from_dict(
+        {
+            "input_ids": [[1], [2, 2], [3, 3, 3], [4, 4]],
+            "token_type_ids": [[0], [0, 0], [0, 0, 0], [0, 0]],
+            "length": [1, 2, 3, 2],
+        }
+    )
+
+    rows, order = longest_first("a", dataset, "length")
+
+    assert order.tolist() == [2, 1, 3, 0]
+    assert [rows[index].input_ids[0] for index in range(4)] == [3, 2, 4, 1]
+
+
+def test_without_a_length_the_order_stays():
+    columns = {"input_ids": [[1], [2, 2]], "token_type_ids": [[0], [0, 0]]}
+    dataset = datasets.Dataset.from_dict(columns)
+
+    _, order = longest_first("a", dataset, "length")
+
+    assert order.tolist() == [0, 1]
+
+
+def test_grouping_by_a_missing_column_is_refused():
+    dataset = datasets.Dataset.from_dict({"input_ids": [[1]]})
+
+    with pytest.raises(ValueError, match="needs the column 'length'; task 'a' has input_ids"):
+        read_lengths("a", dataset, "length")

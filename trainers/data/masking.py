@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .rows import Joined
+from .rows import IGNORED_LABEL as IGNORED_LABEL, Joined
 
-IGNORED_LABEL = -100  # ignored by torch's losses
 CONTINUATION = "##"  # prefix of the pieces of a word after the first
 
 Ids = NDArray[np.int64]

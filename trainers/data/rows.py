@@ -1,20 +1,32 @@
-"""Rows of tasks as flat arrays, with outputs of teachers beside them."""
+"""Rows of tasks: from what a user passes to flat arrays, and the rows of a batch."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import datasets
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
+from torch.utils.data import Dataset, IterableDataset
 
+from .sampling import Counts, TaskBatchSampler, counts_of
+
+IGNORED_LABEL = -100  # ignored by torch's losses
 LABELS = "labels"
+# Other names of that column, which the collators of transformers know, too.
+LABEL_NAMES = ("label", "label_ids")
+MASK = "attention_mask"
 MODEL_COLUMNS = ("input_ids", "token_type_ids", LABELS)
 # Column of texts that are split into windows: sequences of each text of a row.
 WINDOWS_COLUMN = "num_windows"
 # Outputs of teachers, in rows and batches.
 TEACHER = "teacher_logits"
+ROW_TOKENS = 512  # the most that a row has without windows
 
+# What `labels` are of: the row, every token, or positions of tokens.
+LabelType: TypeAlias = Literal["row", "tokens", "positions"]
 Ids: TypeAlias = NDArray[np.int64]
 Values: TypeAlias = NDArray[Any]  # labels of a type that depends on the task
 
@@ -37,18 +49,6 @@ class Joined(NamedTuple):
     token_teacher: NDArray[np.float32] | None = None  # (T, M, K)
 
 
-class Tokens(NamedTuple):
-    """A column with a number for each token of a task, in N sequences."""
-
-    values: Values  # the numbers, possibly with other parts of their file in between
-    starts: Ids  # start of each sequence, (N,)
-    lengths: NDArray[np.int32]  # tokens of each sequence, (N,)
-
-    def gather(self, sequences: Ids, lengths: Ids) -> Ids:
-        """Concatenate some sequences of these lengths, (T,)."""
-        return self.values[_spread(self.starts[sequences], lengths)].astype(np.int64, copy=False)
-
-
 @runtime_checkable
 class TextSource(Protocol):
     """Rows of text that differ in every pass: a function of (pass, row)."""
@@ -66,6 +66,163 @@ class TextSource(Protocol):
             ``lengths`` (B,); the concatenated ``input_ids`` and ``token_type_ids``, (T,); and for
             segment pairs ``next_sentence_label`` (B,). All int64.
         """
+
+
+Rows: TypeAlias = datasets.Dataset | TextSource
+
+
+def read_rows(where: str, rows: Any, label_type: LabelType = "row") -> Any:
+    """Convert rows to a dataset with the columns that a task needs, and without padding.
+
+    Args:
+        where: Which rows they are, for errors.
+        rows: A dataset, a list of rows, a frame of pandas, the columns that a tokenizer returns, a
+            torch dataset, a text source, or None.
+        label_type: Whether a label is that of its row or of every token, or lists positions.
+
+    Raises:
+        TypeError: If they are not rows, or are a mapping of splits.
+        ValueError: If a column is missing or has values of another type, there are no rows, they
+            have a transform, or a mask is not that of paddings.
+    """
+    if rows is None or isinstance(rows, TextSource):
+        return rows
+    rows = _to_dataset(where, rows)
+    if "input_ids" not in rows.column_names:
+        raise ValueError(
+            f"{where} has no column 'input_ids', but {', '.join(rows.column_names)}; encode its "
+            "texts with the tokenizer of the model first"
+        )
+    if rows.format["type"] == "custom":
+        raise ValueError(f"{where} has a transform; compute its columns with map instead")
+    if "token_type_ids" not in rows.column_names:
+        zeros = [_zeros(ids) for ids in rows.with_format(None)["input_ids"]]
+        rows = rows.add_column("token_type_ids", zeros)
+    if LABELS not in rows.column_names:
+        for name in LABEL_NAMES:
+            if name in rows.column_names:
+                rows = rows.rename_column(name, LABELS)
+                break
+    labels: Any = rows.features.get(LABELS)
+    if label_type != "tokens" and isinstance(labels, datasets.List) and labels.length < 0:
+        # only labels of tokens have lists of any length
+        lengths = pc.unique(pc.list_value_length(rows.data.column(LABELS))).to_pylist()
+        if len(lengths) == 1 and lengths[0] is not None:
+            fixed: Any = datasets.List(labels.feature, length=lengths[0])
+            rows = rows.cast_column(LABELS, fixed)
+    if len(rows):
+        try:
+            flat = FlatRows(rows, *(name for name in rows.column_names if name == MASK))
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
+        if MASK in rows.column_names:
+            rows = _drop_padding(where, rows, flat, label_type)
+    return rows
+
+
+def _drop_padding(
+    where: str, rows: datasets.Dataset, flat: "FlatRows", label_type: LabelType
+) -> datasets.Dataset:
+    """Remove the tokens whose ``attention_mask`` is 0, with their labels, and the mask."""
+    masks: Any = rows.data.column(MASK)
+    while pa.types.is_nested(masks.type):
+        masks = pc.list_flatten(masks)
+    if pc.all(pc.equal(masks, 1)).as_py():  # known without leaving Arrow
+        return rows.remove_columns(MASK)
+    numbers = np.arange(len(rows))
+    lengths, columns = flat.read(numbers)
+    mask, counts = columns.pop(MASK), flat.count_sequences()
+    rows_of_sequences = np.repeat(numbers, counts)
+    sequences = np.repeat(np.arange(len(lengths)), lengths)  # of each token
+    is_kept = mask == 1
+    begins_sequence = np.append(True, np.diff(sequences) > 0)
+    begins_text = is_kept & (begins_sequence | ~np.append(False, is_kept[:-1]))
+
+    def count(tokens: NDArray[np.bool_]) -> Ids:
+        return np.bincount(sequences[tokens], minlength=len(lengths))
+
+    texts = count(begins_text)
+    problems = {
+        "has other values than 0 or 1": count(~np.isin(mask, (0, 1))) > 0,
+        "leaves no token; leave such rows out": texts == 0,
+        "is 0 between tokens, where there is no padding; remove these tokens instead": texts > 1,
+    }
+    if label_type == "positions":
+        problems[
+            "begins with padding, with which the positions of tokens in other columns would be "
+            "wrong; pad on the right, or not at all"
+        ] = count(begins_sequence & ~is_kept) > 0
+    for problem, is_wrong in problems.items():
+        if is_wrong.any():
+            row = rows_of_sequences[is_wrong.argmax()]
+            raise ValueError(f"{where}, row {row}: {MASK} {problem}")
+    kept_lengths = count(is_kept)
+    changed: dict[str, Any] = {}
+    for name, values in columns.items():
+        lists = pa.ListArray.from_arrays(_bounds(kept_lengths), pa.array(values[is_kept]))
+        if flat.is_separate:
+            lists = pa.ListArray.from_arrays(_bounds(counts), lists)
+        changed[name] = lists
+    if "length" in rows.column_names:
+        changed["length"] = np.bincount(rows_of_sequences, kept_lengths).astype(np.int64)
+    for name, values in changed.items():
+        rows = rows.remove_columns(name).add_column(name, values)
+    return rows.remove_columns(MASK)
+
+
+def _bounds(counts: Ids) -> pa.Array:
+    """Return where lists of so many entries begin, and the end of the last one."""
+    return pa.array(np.append(0, np.cumsum(counts)), pa.int32())
+
+
+def _zeros(ids: Any) -> Any:
+    """Return the segment ids of single sequences: 0 for every token."""
+    return [_zeros(part) for part in ids] if isinstance(ids, list) else 0
+
+
+def _to_dataset(where: str, rows: Any) -> datasets.Dataset:
+    if isinstance(rows, datasets.Dataset):
+        return rows
+    if hasattr(rows, "iloc"):  # a frame of pandas
+        return datasets.Dataset.from_pandas(rows, preserve_index=False)
+    if isinstance(rows, Mapping):
+        if "input_ids" not in rows:
+            raise TypeError(
+                f"{where} is a {type(rows).__name__} of {', '.join(map(str, rows))}; give one of "
+                "them"
+            )
+        return datasets.Dataset.from_dict({name: _listed(rows[name]) for name in rows})
+    has_items = hasattr(rows, "__len__") and hasattr(rows, "__getitem__")
+    if isinstance(rows, str | IterableDataset) or not has_items:
+        raise TypeError(
+            f"{where} is a {type(rows).__name__}; give a datasets.Dataset, a list of rows, or a "
+            "torch dataset with a length: list(rows) reads what can be iterated over"
+        )
+    listed: list[dict[str, Any]] = []
+    for number in range(len(rows)):
+        row = rows[number]
+        if not isinstance(row, Mapping):
+            raise TypeError(
+                f"{where}: row {number} is a {type(row).__name__}; expected columns such as "
+                "{'input_ids': [...], 'labels': 1}"
+            )
+        if listed and row.keys() != listed[0].keys():
+            raise ValueError(
+                f"{where}: row {number} has the columns {', '.join(map(str, row))}, but those "
+                f"before have {', '.join(map(str, listed[0]))}"
+            )
+        listed.append({name: _listed(value) for name, value in row.items()})
+    if not listed:
+        raise ValueError(f"{where} is empty; give it rows")
+    try:
+        return datasets.Dataset.from_list(listed)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise ValueError(f"{where}: a column has values of several types ({error})") from error
+
+
+def _listed(values: Any) -> Any:
+    """Turn a tensor or an array into a list."""
+    return values.tolist() if hasattr(values, "tolist") else values
 
 
 class SourceRows:
@@ -105,40 +262,45 @@ class FlatRows:
 
     Args:
         dataset: Encoded rows.
+        more: Other columns with a number for every token.
+
+    Attributes:
+        columns: Of each column with a number for every token: the numbers, possibly with other
+            parts of their file in between, and the start of each sequence, (N,).
+        lengths: Tokens of each sequence, (N,).
 
     Raises:
         ValueError: If a column is missing, has no value for a row or has values of another type.
     """
 
-    def __init__(self, dataset: datasets.Dataset) -> None:
-        names = dataset.column_names
+    def __init__(self, dataset: datasets.Dataset, *more: str) -> None:
         of_tokens = has_token_labels(dataset)
-        self.tokens, self._bounds = _read_tokens(
-            dataset, MODEL_COLUMNS if of_tokens else MODEL_COLUMNS[:2]
-        )
+        first, *others = MODEL_COLUMNS if of_tokens else MODEL_COLUMNS[:2]
+        values, starts, self.lengths, self._bounds = _read_tokens(dataset, first)
+        self.columns = {first: (values, starts)}
+        for name in (*others, *more):
+            values, starts, lengths, bounds = _read_tokens(dataset, name)
+            is_aligned = np.array_equal(lengths, self.lengths)
+            if not is_aligned or not np.array_equal(bounds, self._bounds):
+                raise ValueError(f"{name} and {first} differ in length")
+            self.columns[name] = (values, starts)
         self._labels: Values | None = None  # (rows,), or (rows, K) for K numbers of a row
-        if LABELS in names and not of_tokens:
+        if LABELS in dataset.column_names and not of_tokens:
             self._labels = _read_labels(dataset.data.column(LABELS))
         self._windows: Ids | None = None  # (rows, S)
-        if WINDOWS_COLUMN in names:
+        if WINDOWS_COLUMN in dataset.column_names:
             self._windows = np.asarray(dataset.with_format(None)[WINDOWS_COLUMN][:], np.int64)
         elif len(set(self.count_sequences().tolist())) > 1:
             raise ValueError("rows differ in their number of sequences")
         if (order := row_order(dataset)) is not None:
             sequences = self._list_sequences(order)
-            lengths = self.lengths[sequences]
-            self.tokens = {
-                name: Tokens(column.values, column.starts[sequences], lengths)
-                for name, column in self.tokens.items()
+            self.columns = {
+                name: (values, starts[sequences]) for name, (values, starts) in self.columns.items()
             }
+            self.lengths = self.lengths[sequences]
             self._labels = None if self._labels is None else self._labels[order]
             if self._bounds is not None:
                 self._bounds = np.append(0, np.cumsum(np.diff(self._bounds)[order]))
-
-    @property
-    def lengths(self) -> NDArray[np.int32]:
-        """Tokens of each sequence, (N,)."""
-        return self.tokens["input_ids"].lengths
 
     @property
     def is_separate(self) -> bool:
@@ -164,11 +326,18 @@ class FlatRows:
         starts = self._bounds[rows]
         return _spread(starts, self._bounds[rows + 1] - starts)
 
-    def join(self, task: str, rows: Ids, passes: Ids) -> Joined:
-        """Concatenate some rows, (B,); their passes, (B,), are only recorded."""
+    def read(self, rows: Ids) -> tuple[Ids, dict[str, Ids]]:
+        """Return the lengths of the sequences of some rows, (N,), and their columns, (T,)."""
         sequences = self._list_sequences(rows)
         lengths = self.lengths[sequences].astype(np.int64)
-        columns = {name: column.gather(sequences, lengths) for name, column in self.tokens.items()}
+        return lengths, {
+            name: values[_spread(starts[sequences], lengths)].astype(np.int64, copy=False)
+            for name, (values, starts) in self.columns.items()
+        }
+
+    def join(self, task: str, rows: Ids, passes: Ids) -> Joined:
+        """Concatenate some rows, (B,); their passes, (B,), are only recorded."""
+        lengths, columns = self.read(rows)
         return Joined(
             task,
             len(rows),
@@ -224,45 +393,33 @@ def _spread(starts: Ids, lengths: Ids) -> Ids:
     return np.repeat(starts - before, lengths) + np.arange(lengths.sum())
 
 
-def _read_tokens(
-    dataset: datasets.Dataset, names: tuple[str, ...]
-) -> tuple[dict[str, Tokens], Ids | None]:
-    """Read columns with a number for every token, in the order of their table.
+def _read_tokens(dataset: datasets.Dataset, name: str) -> tuple[Values, Ids, NDArray[Any], Any]:
+    """Read a column with a number for every token, in the order of its table.
 
-    Returns the columns, and if rows are lists of sequences the first sequence of each row, and
-    their number at the end, (rows + 1,).
+    Returns its numbers, the start and length of each sequence, and if rows are lists of sequences
+    the first sequence of each row, and their number at the end, (rows + 1,).
     """
-    columns: dict[str, Tokens] = {}
+    if name not in dataset.column_names:
+        raise ValueError(f"the column {name!r} is missing")
+    column = dataset.data.column(name)
+    chunks = [chunk for chunk in column.chunks if len(chunk)]
     bounds: Any = None
-    for name in names:
-        if name not in dataset.column_names:
-            raise ValueError(f"the column {name!r} is missing")
-        column = dataset.data.column(name)
-        chunks = [chunk for chunk in column.chunks if len(chunk)]
-        counts: Any = None
-        if any(map(_has_nulls, chunks)):
-            raise ValueError(f"{name} has missing values")
-        kind = column.type
-        if _is_list(kind) and _is_list(kind.value_type):
-            lengths = [chunk.value_lengths().to_numpy() for chunk in chunks]
-            counts = np.cumsum(np.concatenate([[0], *lengths]), dtype=np.int64)
-            chunks, kind = [chunk.flatten() for chunk in chunks], kind.value_type
-        if not _is_list(kind) or not (pa.types.is_integer(kind.value_type) or not chunks):
-            raise ValueError(f"{name} is of {column.type}; expected lists of whole numbers")
-        columns[name] = _view_lists(chunks)
-        first = columns[names[0]]
-        bounds = counts if name == names[0] else bounds
-        is_aligned = np.array_equal(columns[name].lengths, first.lengths)
-        if not is_aligned or not np.array_equal(counts, bounds):
-            raise ValueError(f"{name} and {names[0]} differ in length")
-        columns[name] = columns[name]._replace(lengths=first.lengths)
-    return columns, bounds
+    if any(map(_has_nulls, chunks)):
+        raise ValueError(f"{name} has missing values")
+    kind = column.type
+    if _is_list(kind) and _is_list(kind.value_type):
+        counts = [chunk.value_lengths().to_numpy() for chunk in chunks]
+        bounds = np.cumsum(np.concatenate([[0], *counts]), dtype=np.int64)
+        chunks, kind = [chunk.flatten() for chunk in chunks], kind.value_type
+    if not _is_list(kind) or not (pa.types.is_integer(kind.value_type) or not chunks):
+        raise ValueError(f"{name} is of {column.type}; expected lists of whole numbers")
+    return *_view_lists(chunks), bounds
 
 
-def _view_lists(chunks: list[pa.Array]) -> Tokens:
-    """View the numbers of lists in their shared memory, or concatenate them."""
+def _view_lists(chunks: list[pa.Array]) -> tuple[Values, Ids, NDArray[np.int32]]:
+    """View the numbers of lists in their shared memory, or concatenate them; see `_read_tokens`."""
     if not chunks:
-        return Tokens(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32))
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32)
     bounds = [chunk.offsets.to_numpy().astype(np.int64) for chunk in chunks]
     parts = [chunk.values for chunk in chunks]
     buffers = [part.buffers()[1] for part in parts]
@@ -282,7 +439,7 @@ def _view_lists(chunks: list[pa.Array]) -> Tokens:
         values = np.frombuffer(whole, dtype, count=whole.size // dtype.itemsize)
     starts = [bound[:-1] + offset for bound, offset in zip(bounds, offsets, strict=True)]
     lengths = np.concatenate([*map(np.diff, bounds)]).astype(np.int32)
-    return Tokens(values, np.concatenate(starts), lengths)
+    return values, np.concatenate(starts), lengths
 
 
 def _read_labels(column: pa.ChunkedArray) -> Values:
@@ -313,3 +470,142 @@ def _root(buffer: pa.Buffer) -> pa.Buffer:
     while buffer.parent is not None:
         buffer = buffer.parent
     return buffer
+
+
+class TaskDataset(Dataset[Joined]):
+    """The concatenated rows of all tasks.
+
+    Some rows of one task are read as their concatenation, `Joined`, and rows of several tasks as a
+    list of these.
+
+    Index ``i + p * len(self)`` is row ``i`` in pass ``p`` over the data, for rows that differ in
+    every pass: those of text sources, and masks.
+
+    Args:
+        tasks: Encoded rows of each task; columns other than ``MODEL_COLUMNS`` and
+            ``num_windows`` are ignored.
+        sampler: Receives every ``set_epoch``.
+
+    Attributes:
+        sizes: Rows of each task.
+        teachers: Outputs of teachers for the rows of some tasks; a batch has them, too.
+    """
+
+    def __init__(self, tasks: Mapping[str, Rows], sampler: TaskBatchSampler | None = None) -> None:
+        self.sizes = {task: len(rows) for task, rows in tasks.items()}
+        self._tasks = list(tasks)
+        self._ends = list(accumulate(self.sizes.values()))
+        self._datasets: list[Rows] = []
+        for rows in tasks.values():
+            if isinstance(rows, datasets.Dataset):
+                names = [x for x in (*MODEL_COLUMNS, WINDOWS_COLUMN) if x in rows.column_names]
+                self._datasets.append(rows.select_columns(names))
+            else:
+                self._datasets.append(rows)
+        self._flat = list(map(_read_flat, self._datasets))
+        self._sampler = sampler
+        self.teachers: dict[str, TeacherRows] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # a view of a mapped file would be copied to workers that are not forked
+        return {**self.__dict__, "_flat": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._flat = list(map(_read_flat, self._datasets))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Pass the epoch on to the sampler.
+
+        accelerate sets the epoch of a batch sampler only if it is not wrapped twice (several
+        processes, resumed within an epoch), but always that of the dataset.
+        """
+        if self._sampler is not None:
+            self._sampler.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __getitem__(self, index: int) -> Any:
+        return self.__getitems__([index])
+
+    def __getitems__(self, indices: Sequence[int]) -> Joined | list[Joined]:
+        """Read the rows of a batch; for a mixed step a list with the rows of each task."""
+        passes, places = np.divmod(np.asarray(indices, dtype=np.int64), len(self))
+        positions = np.searchsorted(self._ends, places, side="right")
+        cuts = np.flatnonzero(np.diff(positions)) + 1
+        parts = []
+        for part in np.split(np.arange(len(places)), cuts):
+            position = int(positions[part[0]])
+            task = self._tasks[position]
+            start = self._ends[position] - self.sizes[task]
+            joined = self._flat[position].join(task, places[part] - start, passes[part])
+            if task in self.teachers:
+                joined = self.teachers[task].add_to(joined)
+            parts.append(joined)
+        return parts if len(parts) > 1 else parts[0]
+
+    def fit_rows(self, most: int) -> int:
+        """Return the rows of a batch if long texts count as a row for every 512 tokens."""
+        longest = [
+            int(counts_of(count_tokens(rows), 0).max(initial=1))
+            for rows in self._datasets
+            if WINDOWS_COLUMN in getattr(rows, "column_names", ())
+        ]
+        return max(1, min([most, *(most * ROW_TOKENS // count for count in longest)]))
+
+
+def _read_flat(rows: Rows) -> FlatRows | SourceRows:
+    if isinstance(rows, datasets.Dataset):
+        return FlatRows(rows)
+    return rows if isinstance(rows, SourceRows) else SourceRows(rows)
+
+
+def spread_numbers(count: int, most: int) -> Ids:
+    """Choose at most ``most`` of the indices below ``count``, evenly, with the first and last."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
+
+
+def spread(rows: Rows, most: int) -> Rows:
+    """Take at most ``most`` rows, evenly spread over the task; deterministic."""
+    if len(rows) <= most:
+        return rows
+    chosen = spread_numbers(len(rows), most)
+    return SourceRows(rows, chosen) if isinstance(rows, TextSource) else rows.select(chosen)
+
+
+def find_labeled(rows: Rows) -> NDArray[np.bool_]:
+    """Return which rows have a label, (N,); with several labels at least one of them."""
+    if isinstance(rows, TextSource) or LABELS not in rows.column_names:
+        return np.ones(len(rows), np.bool_)
+    labels = np.asarray(rows.with_format(None)[LABELS][:])
+    is_labeled: NDArray[np.bool_] = (labels != IGNORED_LABEL).reshape(len(rows), -1).any(axis=1)
+    return is_labeled
+
+
+def read_lengths(task: str, rows: Rows, column: str) -> Counts:
+    """Return the tokens of each row, (N,), or a function from the pass index to them."""
+    if isinstance(rows, TextSource):
+        return rows.count_tokens
+    if column not in rows.column_names:
+        raise ValueError(
+            f"train_sampling_strategy='group_by_length' needs the column {column!r}; task {task!r} "
+            f"has {', '.join(rows.column_names)}"
+        )
+    return np.asarray(rows[column])
+
+
+def count_tokens(rows: Rows) -> Counts:
+    """Count the tokens of each row, both sentences of a separate pair included; see `Counts`."""
+    return rows.count_tokens if isinstance(rows, TextSource) else FlatRows(rows).count_tokens()
+
+
+def longest_first(task: str, rows: Rows, length_column: str) -> tuple[TaskDataset, Ids]:
+    """Sort rows by length, if it is known; a lack of memory shows in the first batch.
+
+    Returns the rows and the index of each in ``rows``, (N,).
+    """
+    if isinstance(rows, TextSource) or length_column not in rows.column_names:
+        return TaskDataset({task: rows}), np.arange(len(rows))
+    order = np.argsort(-np.asarray(rows[length_column]), kind="stable")
+    return TaskDataset({task: rows.select(order)}), order

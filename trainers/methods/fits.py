@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.data.dataset import select_labeled, spread
+from trainers.data.rows import find_labeled, spread
 from trainers.files import find_inner
 
 from .base import Method
@@ -61,7 +61,8 @@ class Fitting(Method):
         """
         trainer = self.trainer
         data = trainer.tasks[task]
-        rows: Any = spread(select_labeled(data.train), THRESHOLD_ROWS)
+        train: Any = data.train
+        rows: Any = spread(train.select(np.flatnonzero(find_labeled(train))), THRESHOLD_ROWS)
         if trainer.problems[task].fits_held_out and data.evaluation is not None:
             rows = data.evaluation
         model = find_inner(trainer.model)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.data.dataset import spread_numbers
+from trainers.data.rows import spread_numbers
 
 from .blocks import Block, Cell, Figure, Table
 from .metrics import Array

@@ -16,10 +16,8 @@ from torch import Tensor
 from modeling_minbert import TASKS, MinBertTask, unknown
 from modeling_minbert.pooled import PooledTask
 from trainers.data.collate import Batch
-from trainers.data.dataset import Rows, spread
-from trainers.data.given_rows import LabelType
 from trainers.data.masking import IGNORED_LABEL
-from trainers.data.rows import TextSource
+from trainers.data.rows import LabelType, Rows, TextSource, spread
 from trainers.files import write_text
 
 from .blocks import Block, Example, Examples

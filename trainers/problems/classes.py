@@ -11,9 +11,8 @@ from scipy.special import expit, softmax
 
 from modeling_minbert.choices import MultipleChoiceTask
 from modeling_minbert.pooled_types import MultiLabelClassificationTask, ParaphraseTask
-from trainers.data.dataset import Rows
 from trainers.data.masking import IGNORED_LABEL
-from trainers.data.rows import FlatRows
+from trainers.data.rows import FlatRows, Rows
 
 from .analysis import (
     LabelIssues,

@@ -21,7 +21,7 @@ from torch import Tensor
 from modeling_minbert.questions import QuestionAnsweringTask, keep_scores, rank_answers
 from modeling_minbert.texts import Encoded, QuestionWindow
 from trainers.data.collate import Batch
-from trainers.data.dataset import spread_numbers
+from trainers.data.rows import spread_numbers
 from trainers.files import write_text
 
 from .analysis import calibrate, draw_reliability

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from modeling_minbert.pooled_types import ContrastiveTask, RegressionTask, SimilarityTask
 from trainers.data.collate import Batch
-from trainers.data.dataset import Rows
-from trainers.data.rows import FlatRows, TextSource
+from trainers.data.rows import FlatRows, Rows, TextSource
 
 from .analysis import draw_scatter
 from .base import (

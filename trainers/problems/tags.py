@@ -17,9 +17,8 @@ from torch import Tensor
 
 from modeling_minbert.tokens import TokenClassificationTask, are_spans, mark_entities
 from trainers.data.collate import Batch
-from trainers.data.dataset import Rows
 from trainers.data.masking import IGNORED_LABEL
-from trainers.data.rows import TextSource, has_token_labels
+from trainers.data.rows import Rows, TextSource, has_token_labels
 from trainers.files import write_text
 
 from .base import Decode, Evaluated, Problem, find_output

@@ -9,7 +9,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from trainers.data.dataset import Rows
+from trainers.data.rows import Rows
 from trainers.files import write_text
 from trainers.problems.base import AnyProblem, Problem
 from trainers.training.multitask import MultiTaskTrainer

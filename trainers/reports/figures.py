@@ -12,7 +12,7 @@ from itertools import cycle
 from math import isfinite
 from typing import Any
 
-from trainers.data.dataset import spread_numbers
+from trainers.data.rows import spread_numbers
 from trainers.problems.base import AnyProblem
 from trainers.problems.blocks import Figure, Points
 

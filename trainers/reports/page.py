@@ -15,7 +15,7 @@ from typing import Any
 import datasets
 import torch
 
-from trainers.data.dataset import Rows
+from trainers.data.rows import Rows
 from trainers.files import write_text
 from trainers.problems.analysis import MOST_CLASSES
 from trainers.problems.base import AnyProblem, Evaluated

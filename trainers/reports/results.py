@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trainers.data.dataset import Rows
+from trainers.data.rows import Rows
 from trainers.files import replaced_when_done, write_text
 from trainers.problems.base import AnyProblem, Measured
 from trainers.problems.metrics import AGGREGATES, glue_score

@@ -14,7 +14,7 @@ from typing import Any
 
 import datasets
 
-from trainers.data.dataset import Rows
+from trainers.data.rows import Rows
 from trainers.files import replaced_when_done, write_text
 from trainers.problems import PROBLEMS
 from trainers.problems.base import AnyProblem

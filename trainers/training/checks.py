@@ -17,9 +17,8 @@ from datasets_scripts.checking import NotNegative, Positive, check_value, number
 from datasets_scripts.encoding import ENCODED_WITH
 from modeling_minbert import unknown
 from modeling_minbert.tasks import parse_tasks
-from trainers.data.dataset import Rows
 from trainers.data.masking import IGNORED_LABEL
-from trainers.data.rows import LABELS, FlatRows, TextSource
+from trainers.data.rows import LABELS, FlatRows, Rows, TextSource
 from trainers.data.sampling import TaskSampling
 from trainers.files import find_inner, named_errors, takes_task
 from trainers.methods.base import Method

@@ -17,8 +17,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from modeling_minbert import unknown
 from trainers.data.collate import TaskCollator, list_batches
-from trainers.data.dataset import Rows, TaskDataset, longest_first
-from trainers.data.rows import TEACHER, Ids
+from trainers.data.rows import TEACHER, Ids, Rows, TaskDataset, longest_first
 from trainers.data.sampling import StepsPerEpoch, TaskSampling
 from trainers.files import HubToken, WriteError, find_inner, named_writes, takes_task
 from trainers.methods.base import Batch, ComputeLoss, Method, MethodCallback, StepLoss

@@ -9,8 +9,8 @@ from transformers import TrainingArguments
 
 from modeling_minbert import TASKS
 from trainers.data.collate import TaskCollator
-from trainers.data.dataset import count_tokens, read_lengths
 from trainers.data.masking import TextTask
+from trainers.data.rows import count_tokens, read_lengths
 from trainers.data.sampling import StepsPerEpoch, TaskBatchSampler, TaskSampling
 from trainers.files import find_inner
 from trainers.task import Task, find_rows
