@@ -3,20 +3,16 @@ from .corpus.corpus_data import CorpusData as CorpusData
 from .corpus.rows import TextRows as TextRows
 from .corpus.sources import TrainingTexts as TrainingTexts
 from .corpus.tokens import EncodedCorpus as EncodedCorpus, encode_corpus as encode_corpus
-from .drawing import MOST_HELD_OUT as MOST_HELD_OUT
-from .encoding import (
-    Encoding as Encoding,
-    encode_questions as encode_questions,
-    encode_rows as encode_rows,
-    encode_tagged as encode_tagged,
-)
-from .formats import FORMATS as FORMATS, ROW_FORMATS as ROW_FORMATS
+from .encoding import Encoding as Encoding, encode_rows as encode_rows
 from .loading import (
+    MOST_HELD_OUT as MOST_HELD_OUT,
     InvalidRow as InvalidRow,
     TaskRows as TaskRows,
     check_files as check_files,
     load_task as load_task,
 )
-from .row_format import RowFormat as RowFormat
-from .task_data import TaskData as TaskData
+from .questions import encode_questions as encode_questions
+from .row_format import RowFormat as RowFormat, load_format as load_format
+from .tagging import encode_tagged as encode_tagged
+from .task_data import ROW_KINDS as ROW_KINDS, TaskData as TaskData
 from .vocabulary import train_wordpiece as train_wordpiece

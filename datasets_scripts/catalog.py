@@ -1,24 +1,17 @@
 """The built-in datasets, one row each: official files, copy on the Hub, columns, labels."""
 
+import gzip
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from .readers import PLAIN_FORMAT, FileFormat
 
 SENTIMENTS = ("negative", "somewhat negative", "neutral", "somewhat positive", "positive")
 INFERENCES = ("entailment", "neutral", "contradiction")
 ENTAILMENTS = ("entailment", "not_entailment")
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Columns of a source, under the keys of a recipe."""
-
-    text_columns: tuple[str, ...]
-    label_column: str
-    id_column: str | None = None  # None numbers the rows
-    document_column: str | None = None
 
 
 @dataclass(frozen=True)
@@ -39,15 +32,15 @@ class DatasetRow:
     score_range: tuple[float, float] | None = None  # of a similarity task
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # first existing one is read
     file_format: FileFormat = PLAIN_FORMAT
-    columns: Columns | None = None  # of the official files
+    columns: Mapping[str, Any] = field(default_factory=dict)  # keys of a recipe, for the files
     hub_id: str | None = None  # ``owner/name`` or ``owner/name:config`` of the copy
-    hub_columns: Columns | None = None  # of the copy
+    hub_columns: Mapping[str, Any] = field(default_factory=dict)  # the same for the copy
     hub_tests: Mapping[str, str] = field(default_factory=dict)  # further test sets, by split
     metrics: tuple[str, ...] | None = None  # the official ones, the primary one first
     submission: Submission | None = None  # to the GLUE server
     undecided: tuple[str, ...] = ()  # labels of skipped rows, without agreement of the annotators
-    scheme: str | None = None  # of tags, as in a recipe
-    options: Mapping[str, Any] = field(default_factory=dict)  # keys that its problem type alone has
+    scheme: Literal["spans", "plain"] | None = None  # of tags, as in a recipe
+    choice_columns: tuple[str, ...] | None = None
     is_of_course: bool = False  # of Stanford CS 224N, whose project has a format of predictions
 
     @property
@@ -61,26 +54,31 @@ COURSE_FORMAT = FileFormat(delimiter="\t")
 GLUE_FORMAT = FileFormat(delimiter="\t", quoting=False)
 
 
+def _columns(texts: tuple[str, ...], label: str, row_id: str | None = None) -> dict[str, Any]:
+    """Return the keys of a recipe for columns; without an id, rows are numbered."""
+    return {"text_columns": texts, "label_column": label, "id_column": row_id}
+
+
 def _files(pattern: str, *words: str) -> dict[str, tuple[str, ...]]:
     """Return the files of the three splits, which differ in a word."""
     splits = ("train", "validation", "test")
     return {split: (pattern.format(word),) for split, word in zip(splits, words, strict=True)}
 
 
-def _course(name: str, problem_type: str, columns: Columns, **facts: Any) -> DatasetRow:
+def _course(name: str, problem_type: str, columns: dict[str, Any], **facts: Any) -> DatasetRow:
     """Describe a dataset of Stanford's CS 224N."""
     files = _files(f"{name}-{{}}.csv", "train", "dev", "test-student")
     facts |= {"files": files, "file_format": COURSE_FORMAT, "is_of_course": True}
     return DatasetRow(problem_type, columns=columns, **facts)
 
 
-def _glue(folder: str, problem_type: str, columns: Columns, **facts: Any) -> DatasetRow:
+def _glue(folder: str, problem_type: str, columns: dict[str, Any], **facts: Any) -> DatasetRow:
     """Describe a task of GLUE; the copy on the Hub has the same texts, unless it is given."""
     defaults = {
         "files": _files(f"{folder}/{{}}.tsv", "train", "dev", "test"),
         "file_format": GLUE_FORMAT,
         "hub_id": f"nyu-mll/glue:{folder.replace('-', '').lower()}",
-        "hub_columns": Columns(columns.text_columns, "label", "idx"),
+        "hub_columns": {**columns, "label_column": "label", "id_column": "idx"},
         "metrics": ("accuracy",),
         "submission": Submission({"test": folder}, labels=folder in ("QNLI", "RTE")),
     }
@@ -94,16 +92,16 @@ def _nli(name: str, hub_id: str, **words: str) -> DatasetRow:
         "classification",
         labels=INFERENCES,
         files={split: (path, f"{name}/{path}") for split, path in paths.items()},
-        columns=Columns(("sentence1", "sentence2"), "gold_label"),
+        columns=_columns(("sentence1", "sentence2"), "gold_label"),
         hub_id=hub_id,
-        hub_columns=Columns(("premise", "hypothesis"), "label"),
+        hub_columns=_columns(("premise", "hypothesis"), "label"),
         undecided=("-", "-1"),
     )
 
 
 def _squad(version: str, hub_id: str) -> DatasetRow:
     """Describe a version of SQuAD; its test questions are secret."""
-    columns = Columns(("question", "context"), "answers", "id")
+    columns = _columns(("question", "context"), "answers", "id")
     return DatasetRow(
         "question_answering",
         files=_files(f"{{}}-{version}.json", "train", "dev", "test"),
@@ -118,68 +116,68 @@ DATASETS: dict[str, DatasetRow] = {
     "sst": _course(
         "ids-sst",
         "classification",
-        Columns(("sentence",), "sentiment", "id"),
+        _columns(("sentence",), "sentiment", "id"),
         other_types=("ordinal",),
         labels=SENTIMENTS,
         hub_id="SetFit/sst5",
-        hub_columns=Columns(("text",), "label"),
+        hub_columns=_columns(("text",), "label"),
     ),
     "cfimdb": _course(
         "ids-cfimdb",
         "classification",
-        Columns(("sentence",), "sentiment", "id"),
+        _columns(("sentence",), "sentiment", "id"),
         labels=("negative", "positive"),
     ),
     "quora": _course(
         "quora",
         "paraphrase",
-        Columns(PAIR, "is_duplicate", "id"),
+        _columns(PAIR, "is_duplicate", "id"),
         hub_id="nyu-mll/glue:qqp",
-        hub_columns=Columns(("question1", "question2"), "label", "idx"),
+        hub_columns=_columns(("question1", "question2"), "label", "idx"),
     ),
     "sts": _course(
         "sts",
         "similarity",
-        Columns(PAIR, "similarity", "id"),
+        _columns(PAIR, "similarity", "id"),
         score_range=(0.0, 5.0),
         hub_id="nyu-mll/glue:stsb",
-        hub_columns=Columns(PAIR, "label", "idx"),
+        hub_columns=_columns(PAIR, "label", "idx"),
     ),
     "cola": _glue(
         "CoLA",
         "classification",
-        Columns(("sentence",), "label"),
+        _columns(("sentence",), "label"),
         labels=("unacceptable", "acceptable"),
         file_format=replace(GLUE_FORMAT, header=("source", "label", "mark", "sentence")),
         metrics=("matthews_correlation",),
     ),
     "sst2": _glue(
-        "SST-2", "classification", Columns(("sentence",), "label"), labels=("negative", "positive")
+        "SST-2", "classification", _columns(("sentence",), "label"), labels=("negative", "positive")
     ),
     "mrpc": _glue(
         "MRPC",
         "paraphrase",
-        Columns(("#1 String", "#2 String"), "Quality"),
-        hub_columns=Columns(PAIR, "label"),
+        _columns(("#1 String", "#2 String"), "Quality"),
+        hub_columns=_columns(PAIR, "label"),
         metrics=("f1", "accuracy"),
     ),
     "qqp": _glue(
         "QQP",
         "paraphrase",
-        Columns(("question1", "question2"), "is_duplicate", "id"),
+        _columns(("question1", "question2"), "is_duplicate", "id"),
         metrics=("f1", "accuracy"),
     ),
     "stsb": _glue(
         "STS-B",
         "similarity",
-        Columns(PAIR, "score", "index"),
+        _columns(PAIR, "score", "index"),
         score_range=(0.0, 5.0),
         metrics=("pearson", "spearman"),
     ),
     "mnli": _glue(
         "MNLI",
         "classification",
-        Columns(PAIR, "gold_label", "index"),
+        _columns(PAIR, "gold_label", "index"),
         labels=INFERENCES,
         files={
             **_files("MNLI/{}.tsv", "train", "dev_matched", "test_matched"),
@@ -188,7 +186,7 @@ DATASETS: dict[str, DatasetRow] = {
             # the diagnostic set, which models of MNLI predict
             "test_ax": ("AX/AX.tsv", "AX/test.tsv", "AX.tsv", "diagnostic/diagnostic.tsv"),
         },
-        hub_columns=Columns(("premise", "hypothesis"), "label", "idx"),
+        hub_columns=_columns(("premise", "hypothesis"), "label", "idx"),
         hub_tests={"test_ax": "nyu-mll/glue:ax"},
         submission=Submission(
             {"test": "MNLI-m", "test_mismatched": "MNLI-mm", "test_ax": "AX"}, labels=True
@@ -197,12 +195,12 @@ DATASETS: dict[str, DatasetRow] = {
     "qnli": _glue(
         "QNLI",
         "classification",
-        Columns(("question", "sentence"), "label", "index"),
+        _columns(("question", "sentence"), "label", "index"),
         labels=ENTAILMENTS,
     ),
-    "rte": _glue("RTE", "classification", Columns(PAIR, "label", "index"), labels=ENTAILMENTS),
+    "rte": _glue("RTE", "classification", _columns(PAIR, "label", "index"), labels=ENTAILMENTS),
     "wnli": _glue(
-        "WNLI", "classification", Columns(PAIR, "label", "index"), labels=ENTAILMENTS[::-1]
+        "WNLI", "classification", _columns(PAIR, "label", "index"), labels=ENTAILMENTS[::-1]
     ),
     # The labels are in the order of the copies on the Hub; other programs use different orders.
     "snli": _nli("snli_1.0", "stanfordnlp/snli", train="train", validation="dev", test="test"),
@@ -218,9 +216,9 @@ DATASETS: dict[str, DatasetRow] = {
     "conll2003": DatasetRow(
         problem_type="token_classification",
         files=_files("eng.{}", "train", "testa", "testb"),
-        columns=Columns(("0",), "3"),
+        columns=_columns(("0",), "3"),
         hub_id="tomaarsen/conll2003",
-        hub_columns=Columns(("tokens",), "ner_tags", document_column="document_id"),
+        hub_columns=_columns(("tokens",), "ner_tags") | {"document_column": "document_id"},
         scheme="spans",
     ),
     "squad": _squad("v1.1", "rajpurkar/squad"),
@@ -229,12 +227,34 @@ DATASETS: dict[str, DatasetRow] = {
     "swag": DatasetRow(
         problem_type="multiple_choice",
         files=_files("{}.csv", "train", "val", "test"),
-        columns=Columns(("sent1", "sent2"), "label"),
+        columns=_columns(("sent1", "sent2"), "label"),
         hub_id="allenai/swag:regular",
-        hub_columns=Columns(("sent1", "sent2"), "label"),
-        options={"choice_columns": tuple(f"ending{number}" for number in range(4))},
+        hub_columns=_columns(("sent1", "sent2"), "label"),
+        choice_columns=tuple(f"ending{number}" for number in range(4)),
     ),
-    "sample_sst": DatasetRow("classification", other_types=("ordinal",), labels=SENTIMENTS),
-    "sample_quora": DatasetRow(problem_type="paraphrase"),
-    "sample_sts": DatasetRow(problem_type="similarity", score_range=(0.0, 5.0)),
+    "sample_sst": DatasetRow(
+        "classification",
+        other_types=("ordinal",),
+        labels=SENTIMENTS,
+        columns=_columns(("sentence1",), "label"),
+    ),
+    "sample_quora": DatasetRow("paraphrase", columns=_columns(PAIR, "label")),
+    "sample_sts": DatasetRow("similarity", score_range=(0.0, 5.0), columns=_columns(PAIR, "label")),
 }
+
+
+def read_sample(name: str) -> dict[str, list[Any]]:
+    """Read a small generated data set of this package, by split.
+
+    ``sample_sst`` has graded reviews, ``sample_quora`` pairs of questions that may be paraphrases,
+    ``sample_sts`` pairs of scenes with the score of what they share, and ``sample_text`` short
+    reports of a day's work for pretraining. No text of a split occurs in another one, and held-out
+    texts consist of words that occur in training. In ``sample_text`` every sentence shows the theme
+    of its document, and held-out documents tell of other pairs of people.
+
+    Returns:
+        Rows with ``sentence1``, ``sentence2`` (pairs only) and ``label``; of ``sample_text`` the
+        documents, one sentence per line.
+    """
+    path = Path(__file__).parent / "samples" / f"{name}.json.gz"
+    return dict(json.loads(gzip.decompress(path.read_bytes())))

@@ -1,65 +1,53 @@
-"""Rows of datasets on the Hub, and the cache of `datasets`."""
+"""Rows of datasets on the Hub, or in a local folder with the layout of one."""
 
-import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import datasets
 from datasets.exceptions import DatasetsError
-from datasets.utils import tqdm
 
-from modeling_minbert import texts
-
-# The cache
+from .readers import HUB_NAMES
+from .row_format import RowFormat
 
 
-PACKAGE = Path(__file__).parent
-SILENT_SECONDS = 5  # before a progress bar appears
-# Rows, and characters or bytes of them, that are in memory at a time.
-MOST_ROWS = 1000
-MOST_CHARACTERS = 10_000_000
-
-
-def hash_sources() -> str:
-    """Hash the modules that make rows and tokens: `datasets` does not notice edits of the code."""
-    digest = hashlib.sha256()
-    for path in (*sorted(PACKAGE.rglob("*.py")), Path(texts.__file__)):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def digest_text(text: str) -> int:
-    """Hash a text without its white space to a number below 2 ** 64."""
-    letters = "".join(text.split())
-    return int.from_bytes(hashlib.blake2b(letters.encode(), digest_size=8).digest(), "little")
-
-
-def count_batch(rows: datasets.Dataset) -> int:
-    """Return how many rows to process together: fewer if they are long."""
-    return max(1, min(MOST_ROWS, MOST_CHARACTERS * len(rows.data) // (rows.data.nbytes + 1)))
-
-
-def show_progress(rows: Iterable[Any], title: str, total: int | None = None) -> Iterator[Any]:
-    """Yield rows with a progress bar, which appears after a while."""
-    return iter(tqdm(rows, desc=title, total=total, unit=" rows", delay=SILENT_SECONDS))
-
-
-@contextmanager
-def progress_bars(*, shown: bool) -> Iterator[None]:
-    """Hide the progress bars of `datasets` temporarily, unless they are to be shown."""
-    hide = not shown and not datasets.are_progress_bars_disabled()
-    if hide:
-        datasets.disable_progress_bars()
-    try:
-        yield
-    finally:
-        if hide:
-            datasets.enable_progress_bars()
-
-
-# The Hub
+def fetch_splits(
+    row_format: RowFormat, cache_dir: str | Path | None
+) -> tuple[dict[str, datasets.Dataset], str | None]:
+    """Fetch the splits of a dataset on the Hub, and its commit; None for a local folder."""
+    data = row_format.data
+    hub_id = str(data.hub_id)
+    splits: dict[str, datasets.Dataset] = {}
+    wanted = {hub_id: HUB_NAMES}
+    if data.built_in is not None:
+        for split, other_id in data.built_in.hub_tests.items():
+            wanted[other_id] = {split: ("test",)}
+    commit = None
+    for source, splits_of_source in wanted.items():
+        where = f"{data.where}: dataset {source!r}"
+        is_same = split_hub_id(source)[0] == split_hub_id(hub_id)[0]
+        with readable_hub(where):
+            builder = find_builder(source, data.revision if is_same else None, cache_dir)
+            builder.download_and_prepare()
+            fetched = builder.as_dataset()
+        for split, names in splits_of_source.items():
+            name = next((name for name in names if name in fetched), None)
+            if name is None:
+                if split == "train" or (split == "validation" and not data.validation_share):
+                    raise ValueError(
+                        f"{where} has no split {split!r}; its splits: {', '.join(fetched)}"
+                    )
+                continue
+            rows = splits[split] = fetched[name]
+            required = row_format.required_columns(split)
+            if missing := [column for column in required if column not in rows.column_names]:
+                raise ValueError(
+                    f"{where}: split {name!r} has no column {missing}; its columns: "
+                    f"{rows.column_names}"
+                )
+        if source == hub_id:
+            commit = find_commit(hub_id, builder)
+    return splits, commit
 
 
 def find_builder(

@@ -2,10 +2,12 @@
 
 import hashlib
 import logging
+import math
+import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,33 +16,22 @@ import datasets
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from tokenizers.normalizers import BertNormalizer
 from transformers import PreTrainedTokenizerBase
 
-from .drawing import (
-    HELD_OUT_PAIRS,
-    choose_places,
-    count_repeated,
-    describe_rows,
-    hold_out,
-    pair_rows,
-    sample_rows,
-)
-from .encoding import Encoding, Row
-from .formats import ROW_FORMATS
-from .hub import (
+from .encoding import (
     MOST_CHARACTERS,
     MOST_ROWS,
+    Encoding,
+    Row,
     count_batch,
-    find_builder,
-    find_commit,
+    digest_text,
     hash_sources,
-    readable_hub,
+    make_features,
     show_progress,
-    split_hub_id,
 )
-from .readers import HUB_NAMES, PLAIN_FORMAT, check_file, check_twins
-from .row_format import UNDECIDED, HeadFacts, RowFormat, RowSource
-from .samples import read_sample
+from .readers import Record, check_file, check_twins, is_test
+from .row_format import UNDECIDED, HeadFacts, ItemError, RowFormat, load_format
 from .task_data import TaskData
 
 logger = logging.getLogger(__name__)
@@ -121,7 +112,6 @@ class TaskRows:
     """The valid rows of a task, from those of its files to those that are learned.
 
     Args:
-        name: Name of the task.
         row_format: Format of its rows.
         splits: Rows by split: train, validation and, if present, test; more held-out sets begin
             with ``validation_`` or ``test_``. Their columns are id and those of the format; a test
@@ -138,7 +128,6 @@ class TaskRows:
         unlabeled: Training rows without labels, of the same columns but ``label``; None without.
     """
 
-    name: str
     row_format: RowFormat
     splits: dict[str, datasets.Dataset]
     bad_rows: list[InvalidRow]
@@ -155,14 +144,19 @@ class TaskRows:
             data: The data of the task.
             num_labels: Number of classes, where their names follow from the rows.
         """
-        row_format = make_format(data)
+        row_format = load_format(data)
         labels = row_format.expected_labels(num_labels)
-        return cls(data.name, make_format(data, labels=labels), {}, [], {})
+        return cls(replace(row_format, labels=labels), {}, [], {})
+
+    @property
+    def name(self) -> str:
+        """Name of the task."""
+        return self.row_format.data.name
 
     @property
     def problem_type(self) -> str:
         """Problem type of the task."""
-        return self.row_format.problem_type
+        return str(self.row_format.data.problem_type)
 
     @property
     def labels(self) -> tuple[str, ...] | None:
@@ -227,16 +221,6 @@ class TaskRows:
             rows = self._measured_rows
             return self.row_format.cut_share(rows, tokenizer, encoding)
 
-    def references(self, split: str) -> tuple[list[str], NDArray[Any]] | None:
-        """Return ids and labels of a split, (N,), to score predictions; None without labels.
-
-        The label of a question is the list of its answers, the label of a sentence the list of its
-        tags.
-        """
-        rows = self.splits[split]
-        labels = self.row_format.references(rows)
-        return None if labels is None else (list(rows["id"]), labels)
-
     @property
     def _training_rows(self) -> list[datasets.Dataset]:
         return [self.splits["train"], *([] if self.unlabeled is None else [self.unlabeled])]
@@ -262,134 +246,70 @@ class TaskRows:
             raise ValueError(f"task {self.name!r}: {error}") from error
 
 
-def read_rows(data: TaskData, cache_dir: str | Path | None) -> TaskRows:
+def check_files(data: TaskData) -> None:
+    """Check that the files of a task exist, are not empty, and have a known suffix."""
+    unlabeled = [] if data.unlabeled_file is None else [data.unlabeled_file]
+    for path in [*data.files.values(), *unlabeled]:
+        check_file(path, data.kind.suffixes)
+
+
+# Reading
+
+
+def read_splits(data: TaskData, cache_dir: str | Path | None) -> TaskRows:
     """Read all valid rows of a task; their facts are the numbers of those that were skipped."""
-    row_format = make_format(data)
-    commit = None
-    if data.files:
+    row_format = load_format(data)
+    commit, name = None, data.hub_id or data.dataset
+    files, fetched = data.files, dict[str, datasets.Dataset]()
+    if files:
         check_files(data)
-        files = data.files.items()
-        sources = {split: RowSource(path, split, data.file_format) for split, path in files}
+    elif data.hub_id is not None:
+        from .hub import fetch_splits
+
+        fetched, commit = fetch_splits(row_format, cache_dir)
+        label = fetched["train"].features.get(str(data.label_column))
+        names = getattr(getattr(label, "feature", label), "names", None)
+        row_format = replace(row_format, declared=None if names is None else tuple(names))
     else:
-        if data.hub_id is None:
-            samples = read_sample(str(data.dataset))
-            fetched = {split: datasets.Dataset.from_list(rows) for split, rows in samples.items()}
+        from .catalog import read_sample
+
+        samples = read_sample(str(data.dataset)).items()
+        fetched = {split: datasets.Dataset.from_list(rows) for split, rows in samples}
+    written: dict[str, datasets.Dataset] = {}
+    for split in files or fetched:
+        if files:
+            records = row_format.read(files[split], split)
         else:
-            fetched, commit = _fetch(data, data.hub_id, row_format, cache_dir)
-        name = data.hub_id or data.dataset
-        sources = {
-            split: RowSource(f"{name}:{split}", split, rows=rows) for split, rows in fetched.items()
-        }
-    row_format = row_format.resolve(data.where, sources)
+            numbered = enumerate(fetched[split], start=1)
+            records = (row_format.from_hub(Record(number, values)) for number, values in numbered)
+        written[split] = _store_rows(records, row_format, split, cache_dir)
+    row_format = row_format.resolve(data.where, written)
     check_twins(f"{data.where}: the labels", row_format.label_names or ())
-    read = TaskRows(data.name, row_format, {}, [], {}, commit=commit)
-    for split, source in sources.items():
-        rows, undecided, invalid = read_source(source, row_format, data, cache_dir)
-        read.splits[split] = rows
+    read = TaskRows(row_format, {}, [], {}, commit=commit)
+    for split, rows in written.items():
+        file = files.get(split, f"{name}:{split}")
+        read.splits[split], undecided, invalid = _select_valid(rows, row_format, file, split)
         counts: Facts = {"undecided_rows": undecided, "unusable_rows": len(invalid)}
         read.facts[split] = {name: count for name, count in counts.items() if count}
         read.bad_rows.extend(invalid)
     return read
 
 
-def _fetch(
-    data: TaskData, hub_id: str, row_format: RowFormat, cache_dir: str | Path | None
-) -> tuple[dict[str, datasets.Dataset], str | None]:
-    """Fetch the splits of a dataset on the Hub, and its commit; None for a local folder."""
-    splits: dict[str, datasets.Dataset] = {}
-    wanted = {hub_id: HUB_NAMES}
-    for split, other_id in data.built_in.hub_tests.items():
-        wanted[other_id] = {split: ("test",)}
-    commit = None
-    for source, splits_of_source in wanted.items():
-        where = f"{data.where}: dataset {source!r}"
-        is_same = split_hub_id(source)[0] == split_hub_id(hub_id)[0]
-        with readable_hub(where):
-            builder = find_builder(source, data.revision if is_same else None, cache_dir)
-            builder.download_and_prepare()
-            fetched = builder.as_dataset()
-        for split, names in splits_of_source.items():
-            name = next((name for name in names if name in fetched), None)
-            if name is None:
-                if split == "train" or (split == "validation" and not data.validation_share):
-                    raise ValueError(
-                        f"{where} has no split {split!r}; its splits: {', '.join(fetched)}"
-                    )
-                continue
-            rows = splits[split] = fetched[name]
-            required = row_format.required_columns(split)
-            if missing := [column for column in required if column not in rows.column_names]:
-                raise ValueError(
-                    f"{where}: split {name!r} has no column {missing}; its columns: "
-                    f"{rows.column_names}"
-                )
-        if source == hub_id:
-            commit = find_commit(hub_id, builder)
-    return splits, commit
-
-
-def make_format(data: TaskData, **changes: Any) -> RowFormat:
-    """Make the format of the rows of a task."""
-    kind = ROW_FORMATS[str(data.problem_type)]
-    keys = {field.name for field in fields(kind)} & {field.name for field in fields(data)}
-    values = {key: getattr(data, key) for key in keys} | data.options
-    values |= {"text_columns": data.text_columns or (), "undecided": data.built_in.undecided}
-    return kind(**values | changes)
-
-
-def check_files(data: TaskData) -> None:
-    """Check that the files of a task exist, are not empty, and have a known suffix."""
-    unlabeled = [] if data.unlabeled_file is None else [data.unlabeled_file]
-    for path in [*data.files.values(), *unlabeled]:
-        check_file(path, ROW_FORMATS[str(data.problem_type)].file_suffixes)
-
-
-def read_source(
-    source: RowSource, row_format: RowFormat, data: TaskData, cache_dir: str | Path | None
-) -> tuple[datasets.Dataset, int, list[InvalidRow]]:
-    """Return the valid rows of a split, the number of undecided ones, and the invalid ones."""
-    rows = _build_rows(source, row_format, cache_dir)
-    rows = row_format.check_split(rows, source.name, source.split)
-    label = row_format.label_name
-    table = rows.select_columns([label, "line", "problem"]).with_format("arrow")[:]
-    problems: list[str] = table["problem"].to_pylist()
-    is_missing: list[bool] = table[label].is_null().to_pylist()
-    # only a whole test split may have no labels
-    is_unlabeled = all(
-        missing for missing, problem in zip(is_missing, problems, strict=True) if not problem
-    )
-    kept, invalid = [], []
-    for place, (line, problem) in enumerate(zip(table["line"].to_pylist(), problems, strict=True)):
-        if is_missing[place] and not is_unlabeled:
-            problem = problem or "no label, though other rows have one"  # noqa: PLW2901
-        if problem and problem != UNDECIDED:
-            invalid.append(InvalidRow(source.name, line, problem))
-        elif not problem:
-            kept.append(place)
-    undecided = len(rows) - len(kept) - len(invalid)
-    check_invalid_fraction(source.name, invalid, len(rows) - undecided, data.max_invalid_fraction)
-    if len(kept) < len(rows):
-        rows = rows.select(kept)
-    dropped = ["line", "problem", *([label] if is_unlabeled else [])]
-    return rows.remove_columns(dropped), undecided, invalid
-
-
-def _build_rows(
-    source: RowSource, row_format: RowFormat, cache_dir: str | Path | None
+def _store_rows(
+    records: Iterable[Record], row_format: RowFormat, split: str, cache_dir: str | Path | None
 ) -> datasets.Dataset:
     """Build the rows of a split, invalid ones marked, mapped from a temporary file."""
     folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE) / "minbert_rows"
     folder.mkdir(parents=True, exist_ok=True)
-    records = show_progress(source.read(row_format), f"read {source.split}")
-    schema = row_format.features.arrow_schema
+    schema = row_format.written_features.arrow_schema
     digest = hashlib.sha256(hash_sources().encode())
     with tempfile.NamedTemporaryFile(dir=folder, suffix=".arrow", delete=False) as file:
         try:
             with pa.ipc.new_stream(file, schema) as writer:
                 block: list[Row] = []
                 size = 0
-                for number, record in enumerate(records):
-                    row = row_format.to_row(record, number, source.split)
+                for number, record in enumerate(show_progress(records, f"read {split}")):
+                    row = row_format.to_row(record, number, split)
                     text = repr(row)
                     digest.update(text.encode())
                     block.append(row)
@@ -406,7 +326,76 @@ def _build_rows(
     return datasets.Dataset(table, fingerprint=digest.hexdigest()[:32])
 
 
-# Tasks
+def _select_valid(
+    rows: datasets.Dataset, row_format: RowFormat, file: str, split: str
+) -> tuple[datasets.Dataset, int, list[InvalidRow]]:
+    """Return the valid rows of a split, the number of undecided ones, and the invalid ones.
+
+    Labels become numbers.
+    """
+    label, lines, problems = row_format.label_name, rows["line"][:], rows["problem"][:]
+    if row_format.written_type is not None:
+        rows = _number_labels(rows, row_format, file, split, lines, problems)
+    names = rows["id"][:]
+    has_ids = any(name != str(number) for number, name in enumerate(names))
+    for place, problem in enumerate(problems):
+        if problem and problem != UNDECIDED and has_ids:
+            problems[place] += f" (id {names[place]})"
+    rows = row_format.check_split(rows, problems, file, split)
+    is_missing = rows.data.column(label).is_null().to_pylist()
+    # only a whole test split may have no labels
+    is_unlabeled = all(
+        missing for missing, problem in zip(is_missing, problems, strict=True) if not problem
+    )
+    kept, invalid = [], []
+    for place, (line, problem) in enumerate(zip(lines, problems, strict=True)):
+        if is_missing[place] and not is_unlabeled:
+            problem = problem or "no label, though other rows have one"  # noqa: PLW2901
+        if problem and problem != UNDECIDED:
+            invalid.append(InvalidRow(file, line, problem))
+        elif not problem:
+            kept.append(place)
+    undecided = len(rows) - len(kept) - len(invalid)
+    most = row_format.data.max_invalid_fraction
+    check_invalid_fraction(file, invalid, len(rows) - undecided, most)
+    if len(kept) < len(rows):
+        rows = rows.select(kept)
+    columns = ["id", *row_format.columns]
+    rows = rows.select_columns([name for name in columns if name != label or not is_unlabeled])
+    return rows, undecided, invalid
+
+
+def _number_labels(
+    rows: datasets.Dataset,
+    row_format: RowFormat,
+    file: str,
+    split: str,
+    lines: list[int],
+    problems: list[str],
+) -> datasets.Dataset:
+    """Replace the labels as they are written; marks those that are invalid."""
+    name, place = row_format.label_name, 0
+    features = make_features(**{name: row_format.columns[name]})
+    digest = hashlib.sha256(repr(row_format.labels).encode())
+    parts = []
+    for batch in rows.select_columns([name]).iter(MOST_ROWS):
+        labels: list[Row] = []
+        for written in batch[name]:
+            label = None
+            if written is not None and problems[place] != UNDECIDED:
+                try:
+                    label = row_format.to_label(written, split)
+                except ValueError as error:
+                    if isinstance(error, ItemError) and row_format.has_item_lines(file):
+                        lines[place] += error.item
+                    problems[place] = ", ".join(filter(None, (problems[place], str(error))))
+            labels.append({name: label})
+            place += 1
+        digest.update(repr(labels).encode())
+        parts.append(pa.Table.from_pylist(labels, features.arrow_schema))
+    table = datasets.table.InMemoryTable(pa.concat_tables(parts))
+    column = datasets.Dataset(table, fingerprint=digest.hexdigest()[:32])
+    return datasets.concatenate_datasets([rows.remove_columns(name), column], axis=1)
 
 
 def load_task(data: TaskData, cache_dir: str | Path | None = None) -> TaskRows:
@@ -421,9 +410,7 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> TaskRows:
             rows, or a class has no rows although its size determines the others'.
         OSError: If a file is missing or the Hub cannot be reached.
     """
-    if data.class_rows is not None:
-        return _load_pairs(data, load_task(data.class_rows, cache_dir))
-    read = read_rows(data, cache_dir)
+    read = read_splits(data, cache_dir)
     row_format, splits = read.row_format, dict(read.splits)
     held_out_of = None
     if "validation" not in splits:
@@ -438,7 +425,10 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> TaskRows:
     facts: dict[str, Facts] = {}
     for split, rows in splits.items():
         splits[split] = sample_rows(rows, data, split, row_format.class_names)
-        facts[split] = describe_rows(splits[split], len(rows), row_format.class_names)
+        facts[split] = {"rows": len(splits[split]), "usable_rows": len(rows)}
+        if row_format.class_names and "label" in rows.column_names:
+            sizes = row_format.count_labels(splits[split]) or ()
+            facts[split]["classes"] = dict(zip(row_format.class_names, sizes, strict=True))
         facts[split] |= read.facts.get(split, {})
     if held_out_of is not None:
         facts["validation"]["held_out_of"] = held_out_of
@@ -447,17 +437,7 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> TaskRows:
         facts[split]["training_rows"] = count
     bad_rows, unlabeled = read.bad_rows, None
     if data.unlabeled_file is not None:
-        # rows of a test split may lack labels, and those of this one are not read
-        file_format = data.file_format if data.files else PLAIN_FORMAT
-        source = RowSource(data.unlabeled_file, "test_unlabeled", file_format)
-        unread: dict[str, Any] = {"id_column": None, "label_column": None}
-        unread |= {"label_columns": ()} if "label_columns" in row_format.options() else {}
-        unlabeled, _, invalid = read_source(source, replace(row_format, **unread), data, cache_dir)
-        if data.max_unlabeled_samples is not None:
-            seed_of_draw = f"{data.sample_seed} unlabeled"
-            places = np.zeros(len(unlabeled), np.int64)
-            chosen = choose_places(places, data.max_unlabeled_samples, seed_of_draw)
-            unlabeled = unlabeled.select(chosen)
+        unlabeled, invalid = _read_unlabeled(data.unlabeled_file, row_format, cache_dir)
         log_invalid_rows(data.where, invalid)
         facts["train"]["unlabeled_rows"] = len(unlabeled)
         bad_rows = [*bad_rows, *invalid]
@@ -472,27 +452,21 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> TaskRows:
     )
 
 
-def _load_pairs(data: TaskData, loaded: TaskRows) -> TaskRows:
-    """Pair the rows of a classification by their classes."""
-    row_format = make_format(data)
-    splits: dict[str, datasets.Dataset] = {}
-    facts: dict[str, Facts] = {}
-    for split, count in {"train": data.class_pairs or 0, "validation": HELD_OUT_PAIRS}.items():
-        rows = pair_rows(loaded.splits[split], count, f"{data.sample_seed} {split}")
-        if len(set(rows["label"][:])) < 2:
-            raise ValueError(
-                f"{data.where}: class_pairs: the {len(loaded.splits[split])} {split} rows make no "
-                "pairs of both kinds; use more rows of each class"
-            )
-        splits[split] = rows
-        facts[split] = describe_rows(rows, len(rows), row_format.class_names)
-    return replace(
-        loaded,
-        row_format=row_format,
-        splits=splits,
-        facts=facts,
-        fingerprint=_fingerprint(splits),
-    )
+def _read_unlabeled(
+    path: str, row_format: RowFormat, cache_dir: str | Path | None
+) -> tuple[datasets.Dataset, list[InvalidRow]]:
+    """Read training texts whose labels are not read, and draw some of them."""
+    data = row_format.data
+    unread = replace(data, id_column=None, label_column=None, label_columns=None)
+    row_format = replace(row_format, data=unread)
+    split = "test_unlabeled"  # rows of a test split may lack labels
+    written = _store_rows(row_format.read(path, split), row_format, split, cache_dir)
+    rows, _, invalid = _select_valid(written, row_format, path, split)
+    if data.max_unlabeled_samples is not None:
+        seed = f"{data.sample_seed} unlabeled"
+        places = np.zeros(len(rows), np.int64)
+        rows = rows.select(choose_places(places, data.max_unlabeled_samples, seed))
+    return rows, invalid
 
 
 def _fingerprint(splits: dict[str, datasets.Dataset]) -> str:
@@ -503,3 +477,194 @@ def _fingerprint(splits: dict[str, datasets.Dataset]) -> str:
         for batch in rows.iter(count_batch(rows)):
             digest.update("".join(map(repr, zip(*batch.values(), strict=True))).encode())
     return digest.hexdigest()
+
+
+# Draws
+
+
+def sample_rows(
+    rows: datasets.Dataset, data: TaskData, split: str, labels: Sequence[str] | None
+) -> datasets.Dataset:
+    """Draw rows so that a split, or each of its classes, does not exceed its maximum."""
+    # Draws depend on seed, split and position alone: a larger sample contains a smaller one.
+    part = "train" if split == "train" else "test" if is_test(split) else "eval"
+    key = f"max_{part}_samples"
+    # test rows may have no classes
+    most, most_per_class = getattr(data, key), getattr(data, f"{key}_per_class", None)
+    if most is None and most_per_class is None:
+        return rows
+    classes = np.zeros(len(rows), np.int64)
+    if most_per_class is not None:
+        classes, most, names = np.asarray(rows["label"], np.int64), most_per_class, labels or ()
+        if most == "balanced":
+            sizes = np.bincount(classes, minlength=len(names))
+            if missing := [names[number] for number in np.flatnonzero(sizes == 0).tolist()]:
+                raise ValueError(
+                    f"{data.where}: {key}_per_class={most!r}, but no {split} row has the label "
+                    f"{', '.join(map(repr, missing))}, so every class would be left without rows; "
+                    "add such rows, remove the label from labels, or give a number"
+                )
+            most = sizes.min()
+    chosen = choose_places(classes, int(most), f"{data.sample_seed} {split}")
+    return rows if len(chosen) == len(rows) else rows.select(chosen)
+
+
+def choose_places(classes: NDArray[np.int64], most: int, seed: str) -> NDArray[np.int64]:
+    """Choose up to ``most`` rows of each class, (N,); returns their positions, ascending, int64."""
+    rng = np.random.default_rng(random.Random(f"{seed} rows").getrandbits(64))
+    order = np.lexsort((rng.random(len(classes)), classes))
+    sizes = np.bincount(classes)
+    ranks = np.arange(len(classes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.sort(order[ranks < most])
+
+
+# Repeated rows
+
+
+LARGEST_SHARE = 0.1  # of the rows; official datasets share some short or common texts
+# What an uncased vocabulary does to a text, which has no case, accents and invisible characters.
+UNCASED = BertNormalizer(handle_chinese_chars=False, strip_accents=True)
+
+
+def count_repeated(
+    where: str, row_format: RowFormat, splits: Mapping[str, datasets.Dataset]
+) -> dict[str, int]:
+    """Count the rows of each held-out split whose texts are those of a training row.
+
+    Warns of many. Labels are not compared, and neither is what many models cannot tell apart; see
+    `digest_alike`.
+    """
+    learned = set(digest_alike(splits["train"], row_format.text_names))
+    counts: dict[str, int] = {}
+    for split, rows in splits.items():
+        if split == "train":
+            continue
+        count = sum(key in learned for key in digest_alike(rows, row_format.text_names))
+        counts[split] = count
+        if count > LARGEST_SHARE * len(rows):
+            logger.warning(
+                "%s: %d of %d %s rows (%.0f %%) are also training rows (case, accents, white space "
+                "and the order of texts are not compared), so their metrics do not measure how the "
+                "model does on new rows; use other rows",
+                where,
+                count,
+                len(rows),
+                split,
+                100 * count / len(rows),
+            )
+    return counts
+
+
+def digest_rows(rows: datasets.Dataset, columns: Sequence[str]) -> Iterator[int]:
+    """Hash some columns of every row, such as its texts, without their white space."""
+    for values in _read(rows, columns):
+        yield digest_text("\0".join(map(_join, values)))
+
+
+def digest_alike(rows: datasets.Dataset, columns: Sequence[str]) -> Iterator[int]:
+    """Hash some columns of every row, equally if many models cannot tell the rows apart.
+
+    That is so if they differ in case, accents, white space and invisible characters alone, which
+    uncased vocabularies remove, or in the order of their texts, which symmetric heads do not know.
+    """
+    for values in _read(rows, columns):
+        texts = (
+            "\0".join(sorted(map(_simplify, value)))
+            if isinstance(value, list) and len(values) > 1  # choices; words alone have an order
+            else _simplify(_join(value))
+            for value in values
+        )
+        yield digest_text("\0\0".join(sorted(texts)))
+
+
+def _read(rows: datasets.Dataset, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    for batch in rows.select_columns(list(columns)).iter(count_batch(rows)):
+        yield from zip(*batch.values(), strict=True)
+
+
+def _join(value: object) -> str:
+    return " ".join(value) if isinstance(value, list) else str(value)
+
+
+def _simplify(text: str) -> str:
+    if text.isascii() and text.isprintable():
+        return text.lower()  # the same, and much faster
+    return UNCASED.normalize_str(text)
+
+
+# Held-out rows
+
+
+MOST_HELD_OUT = 10_000  # more make evaluations slow and metrics hardly more precise
+
+
+def hold_out(
+    where: str, rows: datasets.Dataset, row_format: RowFormat, share: float, seed: int
+) -> NDArray[np.bool_]:
+    """Choose the training rows that become validation rows.
+
+    Rows are drawn by label, and those with equal texts, or about one passage, stay together; texts
+    are equal if many models cannot tell them apart, see `digest_alike`. The draw depends on the
+    rows and ``seed`` alone, so that runs with other seeds are comparable.
+
+    Returns:
+        Whether a row is held out, (N,): about ``share`` of the rows, at most `MOST_HELD_OUT`.
+
+    Raises:
+        ValueError: If no row can be held out.
+    """
+    wanted = min(MOST_HELD_OUT, math.ceil(share * len(rows)))
+    # A unit is numbered by its first row, so that the draw of rows that all differ does not depend
+    # on what else is considered equal.
+    columns = row_format.unit_columns(rows)
+    alike = np.fromiter(digest_alike(rows, columns), np.uint64, len(rows))
+    _, first, inverse = np.unique(alike, return_index=True, return_inverse=True)
+    units = np.fromiter(digest_rows(rows, columns), np.uint64, len(rows))[first[inverse]]
+    held = choose_units(units, row_format.strata(rows), wanted, f"{seed} held out")
+    # a sentence of a held-out document may also be in others
+    texts = np.fromiter(digest_alike(rows, row_format.text_names), np.uint64, len(rows))
+    held &= ~np.isin(texts, texts[~held])
+    if not held.any():
+        raise ValueError(
+            f"{where}: there are no validation rows, and none of its {len(rows)} training rows can "
+            "be held out, since rows with equal texts stay together and every label needs a "
+            "training row; give validation_file, or more rows"
+        )
+    return held
+
+
+def choose_units(
+    units: NDArray[np.uint64], strata: NDArray[np.int64], wanted: int, seed: str
+) -> NDArray[np.bool_]:
+    """Choose about ``wanted`` rows at random, in whole units and evenly from all strata.
+
+    ``units`` and ``strata`` number the unit and the stratum of each row, (N,); the stratum of its
+    first row counts for a unit. If every unit has more rows than wanted, the smallest is chosen.
+
+    Returns:
+        Whether a row is chosen, (N,). Of every stratum one unit is left.
+    """
+    rng = np.random.default_rng(random.Random(f"{seed} rows").getrandbits(64))
+    _, first, unit_of_row, sizes = np.unique(
+        units, return_index=True, return_inverse=True, return_counts=True
+    )
+    stratum = strata[first]
+    left = np.bincount(stratum)
+    # a number for each stratum in proportion to its size, by the largest remainders
+    rows_by_stratum = np.bincount(strata)
+    exact = np.round(wanted * rows_by_stratum / len(strata), 9)
+    room = exact.astype(np.int64)
+    by_remainder = np.lexsort((rng.random(len(room)), room - exact))
+    room[by_remainder[: wanted - room.sum()]] += 1
+    order = rng.permutation(len(sizes))
+    chosen = np.zeros(len(sizes), np.bool_)
+    for unit in order:
+        kind = stratum[unit]
+        if sizes[unit] <= room[kind] and left[kind] > 1:
+            chosen[unit] = True
+            room[kind] -= sizes[unit]
+            left[kind] -= 1
+    others = [unit for unit in order if left[stratum[unit]] > 1]
+    if others and not chosen.any():
+        chosen[min(others, key=sizes.__getitem__)] = True
+    return chosen[unit_of_row]

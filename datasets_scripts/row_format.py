@@ -1,10 +1,18 @@
-"""The interface of the formats of rows, one for each problem type."""
+"""How the records of a task become rows, and its rows tokens: a class for each problem type.
 
+Here are the interface, and the types whose rows are one or two texts with a class or a score;
+`load_format` imports the others by name.
+"""
+
+import importlib
+import logging
 import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 import datasets
@@ -13,102 +21,64 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from modeling_minbert import TASKS
+from modeling_minbert.texts import WINDOWS
 
-from .checking import key_types, keys_with
-from .encoding import Encoding, Row, Types, make_features
-from .readers import FILE_SUFFIXES, PLAIN_FORMAT, FileFormat, Record, is_blank, is_test, shorten
+from .encoding import Encoding, Feature, Row, Types, count_cut, encode_rows, make_features
+from .readers import (
+    Record,
+    describe_twins,
+    find_twin,
+    is_blank,
+    is_list,
+    is_test,
+    read_records,
+    shorten,
+)
+from .task_data import TaskData
+
+logger = logging.getLogger(__name__)
 
 HeadFacts = Row  # what a head depends on, by name
 
 LINE_ENDS = re.compile(r"[\r\n]+")
 MAX_NAMES = 20  # labels in a message
 UNDECIDED = "undecided"  # the problem of a row on which the annotators did not agree
+UNLIMITED = 10**9  # tokens; more than any row has
+STRATA = 10  # ranges of scores with equal numbers of rows
 
 
 class UndecidedError(ValueError):
     """The annotators of a row did not agree."""
 
 
-class LineError(ValueError):
-    """What is wrong with a row, in one of its lines."""
+class ItemError(ValueError):
+    """What is wrong with a row, in one of the items of its label."""
 
-    def __init__(self, line: int, problem: str) -> None:
+    def __init__(self, item: int, problem: str) -> None:
         super().__init__(problem)
-        self.line = line
-
-
-@dataclass(frozen=True)
-class RowSource:
-    """The rows of a split before they are converted: a file, or a dataset."""
-
-    name: str  # path of the file, or ``hub_id:split``
-    split: str
-    file_format: FileFormat = PLAIN_FORMAT
-    rows: datasets.Dataset | None = None  # of the Hub or a sample; None for a file
-
-    def read(self, row_format: "RowFormat") -> Iterator[Record]:
-        """Read the records, including invalid ones."""
-        if self.rows is None:
-            return row_format.read(self.name, self.split, self.file_format)
-        names = self.class_names(row_format)
-        records = (Record(number, values) for number, values in enumerate(self.rows, start=1))
-        return (row_format.from_hub(record, names) for record in records)
-
-    def labels(self, row_format: "RowFormat") -> Iterable[object]:
-        """Return the labels of the rows with valid texts, as they are written."""
-        column = str(row_format.label_column)
-        return (
-            record.values.get(column)
-            for record in self.read(row_format)
-            if not row_format.read_texts(record)[2]
-        )
-
-    def class_names(self, row_format: "RowFormat") -> tuple[str, ...] | None:
-        """Return the names of the classes, or of tags, that the label column declares."""
-        feature = None if self.rows is None else self.rows.features.get(row_format.label_column)
-        names = getattr(getattr(feature, "feature", feature), "names", None)
-        return None if names is None else tuple(names)
+        self.item = item
 
 
 @dataclass(frozen=True)
 class RowFormat(ABC):
     """How the records of a task become rows, and its rows tokens.
 
+    A file is read once: `to_row` keeps the labels as they are written (`written_type`), until those
+    of all training rows are known to `resolve`, and `to_label` makes numbers of them.
+
     Args:
-        text_columns: Columns of the texts.
-        label_column: Column of the label; None without labels.
-        id_column: Column of the row id; None uses a column ``id``, else the number of the row.
-        labels: Names of the classes.
-        score_range: Lowest and highest score.
-        undecided: Labels of rows on which the annotators did not agree.
+        data: The data keys of the task.
+        labels: Names of the classes or tags; None until they are known.
+        declared: Names that a dataset of the Hub declares for the numbers in its label column.
     """
 
-    text_columns: tuple[str, ...]
-    label_column: str | None = None
-    id_column: str | None = None
+    data: TaskData
     labels: tuple[str, ...] | None = None
-    score_range: tuple[float, float] | None = None
-    undecided: tuple[str, ...] = ()
+    declared: tuple[str, ...] | None = None
 
-    problem_type: ClassVar[str]
-    text_counts: ClassVar[tuple[int, ...]]
-    # Whether a task may have training rows without labels, for which it has a teacher.
-    has_unlabeled_rows: ClassVar[bool] = False
-    # Keys of a recipe that not every problem type has, and those that it must give.
-    own_keys: ClassVar[tuple[str, ...]] = ("label_column",)
-    required_keys: ClassVar[tuple[str, ...]] = ("text_columns", "label_column")
-    # The required keys of rows of the Hub, if they differ.
-    hub_keys: ClassVar[tuple[str, ...]] = ()
-    # Values of keys that a recipe may leave out.
-    default_keys: ClassVar[Mapping[str, Any]] = {}
-    # None reads files with any suffix.
-    file_suffixes: ClassVar[tuple[str, ...] | None] = FILE_SUFFIXES
     label_name: ClassVar[str] = "label"
-
-    @classmethod
-    def options(cls) -> dict[str, Any]:
-        """Return the types of its options: keys of a recipe that not all problem types have."""
-        return {name: key_types(cls)[name] for name in keys_with(cls, "of_type")}
+    # Type of the labels as they are written; None if the labels of a row do not depend on others.
+    written_type: ClassVar["Feature | None"] = None
 
     @property
     @abstractmethod
@@ -121,15 +91,6 @@ class RowFormat(ABC):
         """Columns of the rows that hold their texts, or their words."""
 
     @abstractmethod
-    def read(self, path: str, split: str, file_format: FileFormat) -> Iterator[Record]:
-        """Read the records of a file, including invalid ones.
-
-        Raises:
-            ValueError: If the file has another format, or a column is missing.
-            FileNotFoundError: If the file does not exist.
-        """
-
-    @abstractmethod
     def parse(self, record: Record, texts: list[str], split: str) -> Row:
         """Return the columns of a row but its texts; a ValueError says why it is invalid."""
 
@@ -139,10 +100,25 @@ class RowFormat(ABC):
     ) -> datasets.Dataset:
         """Tokenize rows; padding and masks are left to the collator."""
 
+    def read(self, path: str, split: str) -> Iterator[Record]:
+        """Read the records of a file, including invalid ones.
+
+        Raises:
+            ValueError: If the file has another format, or a column is missing.
+            FileNotFoundError: If the file does not exist.
+        """
+        file_format = self.data.file_format
+        if is_test(split):
+            file_format = replace(file_format, header=None)
+        return read_records(path, self.required_columns(split), file_format=file_format)
+
     @property
-    def features(self) -> datasets.Features:
-        """Columns of the rows; ``line`` and ``problem`` are where and why a row is invalid."""
-        return make_features(id="string", **self.columns, line="int64", problem="string")
+    def written_features(self) -> datasets.Features:
+        """Columns of the rows of `to_row`, with the place of each row, and why it is invalid."""
+        columns = self.columns
+        if self.written_type is not None:
+            columns = columns | {self.label_name: self.written_type}
+        return make_features(id="string", **columns, line="int64", problem="string")
 
     def to_row(self, record: Record, number: int, split: str) -> Row:
         """Convert a record.
@@ -153,34 +129,75 @@ class RowFormat(ABC):
             split: Its split; a test row may have no label.
 
         Returns:
-            A row with ``features``; ``problem`` is empty if the row is valid.
+            A row with ``written_features``; ``problem`` is empty if the row is valid.
         """
-        texts, row_id, problem = self.read_texts(record)
-        row: Row = dict(zip(self.text_names, map(str.strip, texts), strict=False))
-        line = record.line
+        texts, problem = self.read_texts(record)
+        # an id is on one line of a prediction file
+        row_id = normalize_value(record.values.get(self.data.id_column or "id"))
+        row: Row = {"id": LINE_ENDS.sub(" ", row_id) or str(number), "line": record.line}
+        row |= zip(self.text_names, map(str.strip, texts), strict=False)
         if not record.problem:
             try:
-                parsed = self.parse(record, texts, split)
-                row |= parsed if not problem else {}
+                row |= self.parse(record, texts, split)
             except UndecidedError:
-                return {"id": str(number), **row, "line": line, "problem": UNDECIDED}
+                problem = UNDECIDED
             except ValueError as error:
                 problem = ", ".join(filter(None, (problem, str(error))))
-                line = error.line if isinstance(error, LineError) else line
-        if problem and row_id:
-            problem += f" (id {row_id})"
-        return {"id": row_id or str(number), **row, "line": line, "problem": problem}
+        return row | {"problem": problem}
 
-    def read_texts(self, record: Record) -> tuple[list[str], str, str]:
-        """Return the texts of a record, empty where they are none, its id, and what is wrong."""
-        values = [record.values.get(column) for column in self.text_columns]
-        # an id is on one line of a prediction file
-        row_id = LINE_ENDS.sub(" ", normalize_value(record.values.get(self.id_column or "id")))
+    def read_texts(self, record: Record) -> tuple[list[str], str]:
+        """Return the texts of a record, empty where they are none, and what is wrong with them."""
+        columns = self.data.text_columns or ()
+        values = [record.values.get(column) for column in columns]
         problem = record.problem
         if not problem:
-            places = [f"column {column!r}" for column in self.text_columns]
-            problem = find_text_problem(values, places)
-        return [text if isinstance(text, str) else "" for text in values], row_id, problem
+            problem = find_text_problem(values, [f"column {column!r}" for column in columns])
+        return [text if isinstance(text, str) else "" for text in values], problem
+
+    def from_hub(self, record: Record) -> Record:
+        """Name the label, or the labels, of a row of the Hub, which are numbers there."""
+        names = self.declared or ()
+        # as many other labels of a recipe are new names of the declared ones
+        is_renamed = self.labels and len(self.labels) == len(names)
+        if not names or (is_renamed and set(self.labels or ()) != set(names)):
+            return record
+        column, by_number = str(self.data.label_column), dict(enumerate(names))
+        label = record.values.get(column)
+        if isinstance(label, list):
+            label = [by_number.get(number, number) for number in label]
+        else:
+            label = by_number.get(label, label)  # type: ignore[arg-type]
+        return replace(record, values={**record.values, column: label})
+
+    def resolve(self, where: str, splits: Mapping[str, datasets.Dataset]) -> Self:
+        """Complete the format from the rows of `to_row`, for example with the names of the classes.
+
+        Args:
+            where: Owner of the rows, for messages.
+            splits: Rows by split, invalid ones among them.
+
+        Raises:
+            ValueError: If they contradict the recipe, or cannot be learned from.
+        """
+        return self
+
+    def to_label(self, written: Any, split: str) -> Any:
+        """Return a label as rows have it; the message of a ValueError is the problem of the row."""
+        return written
+
+    def check_split(
+        self, rows: datasets.Dataset, problems: list[str], where: str, split: str
+    ) -> datasets.Dataset:
+        """Check all rows of a split, and mark further problems; may change their labels.
+
+        Raises:
+            ValueError: If the split cannot be used at all.
+        """
+        return rows
+
+    def has_item_lines(self, file: str) -> bool:
+        """Return whether each item of a label is on a line of its own."""
+        return False
 
     def texts(self, rows: datasets.Dataset) -> Iterator[str]:
         """Yield the texts of all rows, row by row."""
@@ -197,48 +214,10 @@ class RowFormat(ABC):
 
     def required_columns(self, split: str) -> tuple[str, ...]:
         """Return the columns that a split must have; test rows need no label."""
-        label = () if is_test(split) or self.label_column is None else (self.label_column,)
-        ids = () if self.id_column is None else (self.id_column,)
-        return (*self.text_columns, *label, *ids)
-
-    def from_hub(self, record: Record, names: tuple[str, ...] | None) -> Record:
-        """Name the label, or the labels, of a row of the Hub, which are numbers there.
-
-        Args:
-            record: The row.
-            names: Names of the classes that the label column declares.
-        """
-        # as many other labels of a recipe are new names of the declared ones
-        is_renamed = self.labels and names and len(self.labels) == len(names)
-        if not names or (is_renamed and set(self.labels or ()) != set(names)):
-            return record
-        column, known = str(self.label_column), dict(enumerate(names))
-        label = record.values.get(column)
-        if isinstance(label, list):
-            label = [known.get(number, number) for number in label]
-        else:
-            label = known.get(label, label)  # type: ignore[arg-type]
-        return Record(record.line, {**record.values, column: label})
-
-    def resolve(self, where: str, sources: Mapping[str, RowSource]) -> Self:
-        """Complete the format from the rows, for example with the names of the classes.
-
-        Args:
-            where: Owner of the rows, for messages.
-            sources: Rows by split.
-
-        Raises:
-            ValueError: If they contradict the recipe, or cannot be learned from.
-        """
-        return self
-
-    def check_split(self, rows: datasets.Dataset, where: str, split: str) -> datasets.Dataset:
-        """Check all rows of a split, valid or not; returns them with more problems marked.
-
-        Raises:
-            ValueError: If the split cannot be used at all.
-        """
-        return rows
+        data = self.data
+        labels = () if is_test(split) else (data.label_column, *(data.label_columns or ()))
+        columns = (*(data.text_columns or ()), *labels, data.id_column)
+        return tuple(column for column in (*columns, *(data.choice_columns or ())) if column)
 
     def strata(self, rows: datasets.Dataset) -> NDArray[np.int64]:
         """Number the strata that training and validation rows are drawn from, (N,)."""
@@ -253,7 +232,7 @@ class RowFormat(ABC):
     @property
     def has_classes(self) -> bool:
         """Whether rows can be drawn and counted by class."""
-        return TASKS[self.problem_type].has_classes
+        return TASKS[str(self.data.problem_type)].has_classes
 
     @property
     def label_names(self) -> tuple[str, ...] | None:
@@ -265,7 +244,7 @@ class RowFormat(ABC):
         """Names of the classes that rows can be drawn and counted by; None without."""
         return self.label_names if self.has_classes else None
 
-    def expected_labels(self, count: int = 2) -> tuple[str, ...] | None:
+    def expected_labels(self, count: int) -> tuple[str, ...] | None:
         """Stand in for the labels of a task whose rows have not been read."""
         return self.labels
 
@@ -285,18 +264,19 @@ class RowFormat(ABC):
             counts, num_rows = self.count_labels(train), len(train)
         return {
             "labels": self.label_names,
-            "score_range": self.score_range,
-            "num_texts": len(self.text_columns) or 1,
+            "score_range": self.data.score_range,
+            "num_texts": len(self.data.text_columns or ()) or 1,
             "class_counts": counts,
             "num_rows": num_rows,
             "has_unanswerable": False,
         }
 
-    def references(self, rows: datasets.Dataset) -> NDArray[Any] | None:
-        """Return the labels that predictions are scored against, (N,); None without labels."""
-        if self.label_name not in rows.column_names:
-            return None
-        return np.asarray(rows[self.label_name], dtype=np.float64)
+
+def load_format(data: TaskData) -> RowFormat:
+    """Make the format of the rows of a task, whose class is imported by its name."""
+    module = importlib.import_module(f".{data.kind.module}", __package__)
+    row_format: RowFormat = getattr(module, data.kind.format_name)(data, data.labels)
+    return row_format
 
 
 def normalize_value(value: object) -> str:
@@ -331,6 +311,14 @@ def is_numeral(text: str) -> bool:
         return False
 
 
+def parse_number(text: str) -> float:
+    """Convert a label to a number."""
+    number = {"true": "1", "false": "0"}.get(text.lower(), text)
+    if not is_numeral(number):
+        raise ValueError(f"label {shorten(text)!r} is not a number")
+    return float(number)
+
+
 def find_text_problem(values: Sequence[object], places: Sequence[str]) -> str:
     """Return what is wrong with values that should be texts; empty if they are."""
     for value, place in zip(values, places, strict=True):
@@ -339,3 +327,224 @@ def find_text_problem(values: Sequence[object], places: Sequence[str]) -> str:
         if not isinstance(value, str):
             return f"{place} holds {shorten(repr(value))}, not text"
     return ""
+
+
+def list_written(rows: datasets.Dataset, column: str) -> list[Any]:
+    """List the labels of the valid rows, as they are written."""
+    pairs = zip(rows[column][:], rows["problem"][:], strict=True)
+    return [label for label, problem in pairs if label is not None and not problem]
+
+
+# Sentences
+
+
+@dataclass(frozen=True)
+class SentenceFormat(RowFormat):
+    """Rows with ``sentence1``, ``sentence2`` (pairs only) and ``label``."""
+
+    def parse_label(self, text: str) -> Any:
+        """Convert a label; the message of a ValueError is the problem of the row."""
+        raise NotImplementedError
+
+    def label_types(self) -> tuple[Feature, Feature]:
+        """Return the types of the label in rows, and in encoded rows."""
+        return "int64", "float32"
+
+    @property
+    def text_names(self) -> tuple[str, ...]:
+        columns = self.data.text_columns or ()
+        return tuple(f"sentence{number}" for number, _ in enumerate(columns, start=1))
+
+    @property
+    def columns(self) -> Types:
+        columns = self.data.text_columns or ()
+        names = (f"sentence{number}" for number, _ in enumerate(columns, start=1))
+        return {**dict.fromkeys(names, "string"), "label": self.label_types()[0]}
+
+    def parse(self, record: Record, texts: list[str], split: str) -> Row:
+        return {"label": self.read_label(record, split)}
+
+    def read_label(self, record: Record, split: str) -> Any:
+        """Return the label of a record, None without; errors as of ``parse_label``."""
+        if self.data.label_column is None:
+            return None
+        text = normalize_value(record.values.get(self.data.label_column))
+        if text in self.undecided:
+            raise UndecidedError
+        if text:
+            return self.parse_if_known(text, split)
+        if is_test(split):
+            return None
+        raise ValueError("no label")
+
+    def parse_if_known(self, text: str, split: str) -> Any:
+        """Convert a label; None for the -1 that GLUE writes for a secret label of a test row."""
+        try:
+            return self.parse_label(text)
+        except ValueError:
+            if is_test(split) and text == "-1":
+                return None
+            raise
+
+    @cached_property
+    def undecided(self) -> tuple[str, ...]:
+        """Labels of rows on which the annotators did not agree."""
+        return () if self.data.built_in is None else self.data.built_in.undecided
+
+    def encode(
+        self, rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
+    ) -> datasets.Dataset:
+        return encode_rows(rows, tokenizer, encoding, label_type=self.label_types()[1])
+
+    def cut_share(
+        self, rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
+    ) -> float | None:
+        texts = rows.select_columns(["id", *self.text_names])
+        whole = self.encode(texts, tokenizer, replace(encoding, max_length=UNLIMITED))
+        lengths = [
+            len(sequence)
+            for ids in whole["input_ids"]
+            for sequence in (ids if isinstance(ids[0], list) else [ids])
+        ]
+        if encoding.truncation == WINDOWS:
+            special = tokenizer.num_special_tokens_to_add(pair=False)
+            cut = count_cut(encoding, lengths, special)
+        else:
+            cut = sum(max(0, length - encoding.max_length) for length in lengths)
+        return cut / sum(lengths)
+
+
+@dataclass(frozen=True)
+class ClassificationFormat(SentenceFormat):
+    """Rows whose ``label`` is the number of a class."""
+
+    written_type: ClassVar["Feature | None"] = "string"
+
+    def label_types(self) -> tuple[Feature, Feature]:
+        return "int64", "int64"
+
+    def expected_labels(self, count: int) -> tuple[str, ...] | None:
+        return self.labels or tuple(map(str, range(count)))
+
+    def resolve(self, where: str, splits: Mapping[str, datasets.Dataset]) -> Self:
+        column = f"label_column={self.data.label_column!r}"
+        labels = self.labels or self.declared
+        if labels is None:
+            written = dict.fromkeys(list_written(splits["train"], "label"))
+            # no lists of labels, whose text would become the name of a class
+            if lists := list(filter(is_list, written)):
+                raise ValueError(
+                    f"{where}: {column} has lists of labels, such as {shorten(lists[0])}; write "
+                    "problem_type: multi_label_classification, or for one label a row its name "
+                    "alone"
+                )
+            labels = sort_labels(written)
+        check_classes(where, "labels", labels, column)
+        return replace(self, labels=labels)
+
+    def parse_label(self, text: str) -> Any:
+        return text
+
+    def to_label(self, written: Any, split: str) -> Any:
+        try:
+            return self.find_class(written)
+        except ValueError:
+            if is_test(split) and written == "-1":
+                return None
+            raise
+
+    def find_class(self, text: str) -> int:
+        """Return the number of a class; the message of a ValueError is the problem of the row."""
+        labels = self.labels or ()
+        if text in labels:
+            return labels.index(text)
+        # numbers stand for names only if no name could be confused with one
+        has_numbers = not any(is_numeral(label) for label in labels)
+        if has_numbers and text in map(str, range(len(labels))):
+            return int(text)
+        if twin := find_twin(text, labels):
+            raise ValueError(f"the labels {describe_twins(text, twin)}")
+        known = list_names(labels)
+        known += f" or their numbers 0 to {len(labels) - 1}" if has_numbers else ""
+        raise ValueError(f"label {shorten(text)!r} is not among the labels {known}")
+
+
+def sort_labels(labels: Iterable[str]) -> tuple[str, ...]:
+    """Sort distinct labels: by size if all are numbers, else as text."""
+    distinct = sorted(set(labels))
+    return tuple(sorted(distinct, key=float) if all(map(is_numeral, distinct)) else distinct)
+
+
+@dataclass(frozen=True)
+class OrdinalFormat(ClassificationFormat):
+    """Rows whose ``label`` is the number of an ordered class, 0 for the lowest.
+
+    The order is that of ``labels``, or of the names that a dataset declares; numbers are ordered by
+    size.
+    """
+
+    def resolve(self, where: str, splits: Mapping[str, datasets.Dataset]) -> Self:
+        resolved = super().resolve(where, splits)
+        labels = resolved.labels or ()
+        if not all(map(is_numeral, labels)):
+            if self.labels or self.declared:
+                return resolved
+            raise ValueError(
+                f"{where}: the labels {list_names(labels)} are in no known order; give all of them "
+                "from the lowest to the highest, as in labels: [bad, fair, good]"
+            )
+        steps = [float(after) - float(before) for before, after in pairwise(labels)]
+        if min(steps) * max(steps) <= 0:
+            raise ValueError(
+                f"{where}: the labels {list_names(labels)} are numbers, but not all different and "
+                "in order; give them from the lowest to the highest"
+            )
+        if all(float(label).is_integer() for label in labels) and max(map(abs, steps)) > 1:
+            logger.warning(
+                "%s: the labels are %s, without some numbers between them; if these can be labels, "
+                "too, give all labels from the lowest to the highest",
+                where,
+                list_names(labels),
+            )
+        return resolved
+
+
+@dataclass(frozen=True)
+class ParaphraseFormat(SentenceFormat):
+    """Rows whose ``label`` is 0 or 1."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return ("0", "1")
+
+    def parse_label(self, text: str) -> int:
+        number = parse_number(text)
+        if number not in {0.0, 1.0}:
+            raise ValueError(f"label {shorten(text)!r} is out of range; allowed are 0 and 1")
+        return int(number)
+
+
+@dataclass(frozen=True)
+class SimilarityFormat(SentenceFormat):
+    """Rows whose ``label`` is a score in ``score_range``."""
+
+    def label_types(self) -> tuple[Feature, Feature]:
+        return "float32", "float32"
+
+    def strata(self, rows: datasets.Dataset) -> NDArray[np.int64]:
+        return number_strata(np.asarray(rows["label"]))
+
+    def parse_label(self, text: str) -> float:
+        number = parse_number(text)
+        low, high = self.data.score_range or (-math.inf, math.inf)
+        if not low <= number <= high:
+            raise ValueError(
+                f"label {shorten(text)!r} is out of range; allowed is {low:g} to {high:g}"
+            )
+        return number
+
+
+def number_strata(scores: NDArray[Any]) -> NDArray[np.int64]:
+    """Number the ranges of scores, (N,), that have equal numbers of rows."""
+    limits = np.quantile(scores, np.linspace(0, 1, STRATA + 1)[1:-1])
+    return np.asarray(np.searchsorted(limits, scores, side="right"), np.int64)

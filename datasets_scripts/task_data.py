@@ -4,11 +4,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from modeling_minbert import TASKS, unknown
 
-from .catalog import DATASETS, Columns as ColumnNames, DatasetRow, Submission
 from .checking import (
     INNER,
     Column,
@@ -25,25 +24,109 @@ from .checking import (
     Text,
     check_keys,
     check_revision,
-    choice,
     key_types,
     keys_with,
     option,
 )
-from .formats import ROW_FORMATS, SCHEMES
-from .readers import MAIN_SPLITS, FileFormat, find_suffix, is_test
-from .row_format import RowFormat
-from .sentence_formats import ClassificationFormat, ParaphraseFormat
+from .readers import FILE_SUFFIXES, MAIN_SPLITS, FileFormat, find_suffix, is_test
 
-# Problem types of the rows that are paired, and of their pairs.
-SINGLE_TYPE = ClassificationFormat.problem_type
-PAIR_TYPE = ParaphraseFormat.problem_type
-PAIR_COLUMNS = ("sentence1", "sentence2")
+if TYPE_CHECKING:  # a recipe that names no built-in dataset does not load them
+    from .catalog import DatasetRow
+
 FILE_KEYS = tuple(f"{split}_file" for split in MAIN_SPLITS)
 EXTRA_SPLIT = re.compile(r"(validation|test)_\w+")
-HINTS = {"score_range": "[low, high], such as [0, 5]"}
-# Keys that only some problem types have, which are fields of their formats.
-OPTIONS = {name: kind for rows in ROW_FORMATS.values() for name, kind in rows.options().items()}
+HINTS = {
+    "score_range": "[low, high], such as [0, 5]",
+    "choice_columns": "a column for each choice, such as [ending0, ending1], or one column with "
+    "lists of choices",
+}
+
+
+@dataclass(frozen=True)
+class RowKind:
+    """What the data of a problem type need, known before the module of their format is loaded.
+
+    Args:
+        module: Module of the format.
+        format_name: Its class there.
+        text_counts: Numbers of texts that a row may have.
+        keys: The keys of a recipe that this type has, and not every type.
+        required: Keys that a recipe must give.
+        hub_required: The same for rows of the Hub, if they differ.
+        defaults: Values of keys that it may leave out.
+        suffixes: Suffixes of files; None for any.
+        has_unlabeled: Whether a task may have training rows without labels, for which it has a
+            teacher.
+    """
+
+    module: str
+    format_name: str
+    text_counts: tuple[int, ...]
+    keys: tuple[str, ...] = ("label_column",)
+    required: tuple[str, ...] = ("text_columns", "label_column")
+    hub_required: tuple[str, ...] | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    suffixes: tuple[str, ...] | None = FILE_SUFFIXES
+    has_unlabeled: bool = True
+
+
+NAMED = ("label_column", "labels")
+# By problem type; those that learn from running text have a corpus instead.
+ROW_KINDS: dict[str, RowKind] = {
+    "classification": RowKind("row_format", "ClassificationFormat", (1, 2), NAMED),
+    "multi_label_classification": RowKind(
+        "formats",
+        "MultiLabelFormat",
+        (1, 2),
+        (*NAMED, "label_columns", "label_separator"),
+        required=("text_columns",),
+    ),
+    "ordinal": RowKind("row_format", "OrdinalFormat", (1, 2), NAMED),
+    "paraphrase": RowKind("row_format", "ParaphraseFormat", (2,)),
+    "similarity": RowKind(
+        "row_format",
+        "SimilarityFormat",
+        (2,),
+        ("label_column", "score_range"),
+        required=("text_columns", "label_column", "score_range"),
+    ),
+    "regression": RowKind(
+        "formats",
+        "RegressionFormat",
+        (1, 2),
+        ("label_column", "label_columns"),
+        required=("text_columns",),
+    ),
+    "multiple_choice": RowKind(
+        "formats",
+        "ChoiceFormat",
+        (1, 2),
+        (*NAMED, "choice_columns"),
+        required=("text_columns", "label_column", "choice_columns"),
+        has_unlabeled=False,
+    ),
+    "contrastive": RowKind(
+        "formats", "ContrastiveFormat", (1, 2, 3), (), ("text_columns",), has_unlabeled=False
+    ),
+    "token_classification": RowKind(
+        "tagging",
+        "TagFormat",
+        (0, 1),
+        (*NAMED, "scheme", "document_column", "document_context"),
+        required=(),
+        hub_required=("text_columns", "label_column"),
+        suffixes=None,
+        has_unlabeled=False,
+    ),
+    "question_answering": RowKind(
+        "questions",
+        "QuestionFormat",
+        (2,),
+        defaults={"text_columns": ("question", "context"), "label_column": "answers"},
+        suffixes=(".json", ".jsonl", ".parquet"),
+        has_unlabeled=False,
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -57,9 +140,7 @@ class TaskData:
         hub_id: ``owner/name`` or ``owner/name:config`` on the Hub, or a local folder with the
             layout of a dataset on the Hub.
         data_dir: Folder of the local files, also of a built-in dataset.
-        problem_type: A key of ``ROW_FORMATS``.
-        class_rows: The rows that ``class_pairs`` pairs.
-        options: Keys that only formats of some problem types have; see ``RowFormat.options``.
+        problem_type: A key of ``ROW_KINDS``.
     """
 
     name: str = field(metadata=INNER)
@@ -76,6 +157,9 @@ class TaskData:
     extra_files: Paths | None = option(None, path=True)  # by split
     text_columns: Columns | None = option(None)
     label_column: Column | None = option(None)
+    label_columns: Columns | None = option(None)
+    label_separator: Text | None = option(None)
+    choice_columns: Columns | None = option(None)
     id_column: Text | None = option(None)
     delimiter: Delimiter | None = option(None)
     quoting: bool | None = option(None)
@@ -86,21 +170,13 @@ class TaskData:
     max_eval_samples: Count | None = option(None, built_in=True)
     max_test_samples: Count | None = option(None, built_in=True)
     max_unlabeled_samples: Count | None = option(None, built_in=True)
-    max_train_samples_per_class: CountByClass | None = option(None, built_in=True, by_class=True)
-    max_eval_samples_per_class: CountByClass | None = option(None, built_in=True, by_class=True)
+    max_train_samples_per_class: CountByClass | None = option(None, built_in=True)
+    max_eval_samples_per_class: CountByClass | None = option(None, built_in=True)
     metrics: Columns | None = option(None, built_in=True)
     sample_seed: Seed = option(0, built_in=True)
-    scheme: Annotated[str, choice(*SCHEMES)] | None = option(None)
+    scheme: Literal["spans", "plain"] | None = option(None)
     document_column: Text | None = option(None)
     document_context: bool = option(False, built_in=True)
-    class_pairs: Count | None = option(None)
-    class_rows: "TaskData | None" = field(default=None, metadata=INNER)
-    options: dict[str, Any] = field(default_factory=dict, metadata=INNER)
-
-    @classmethod
-    def recipe_keys(cls) -> dict[str, Any]:
-        """Return the types of the keys of a recipe, those of single problem types among them."""
-        return {**key_types(cls), **OPTIONS}
 
     @classmethod
     def from_recipe(
@@ -118,13 +194,7 @@ class TaskData:
         """
         where = f"task {name!r}"
         keys = {key: value for key, value in mapping.items() if value is not None}
-        checked = check_keys(where, keys, cls.recipe_keys(), "data key")
-        if "class_pairs" in checked:
-            rows = cls.from_recipe(name, _keys_of_classes(where, keys), data_dir)
-            return _pair_rows(rows, checked["class_pairs"], checked.get("metrics"))
-        options = {key: value for key, value in checked.items() if key in OPTIONS}
-        main = {key: value for key, value in checked.items() if key not in OPTIONS}
-        data = cls(name, **main, options=options)
+        data = cls(name, **check_keys(where, keys, key_types(cls), "data key"))
         files = [key for key in FILE_KEYS if key in keys]
         sources = [key for key in ("dataset", "hub_id") if key in keys]
         if len(sources) + bool(files) != 1:
@@ -138,7 +208,10 @@ class TaskData:
                 f"{where}: validation_share={data.validation_share:g} has no effect with "
                 "validation_file; remove one of them"
             )
-        data = _fill_built_in(data, keys, data_dir) if data.dataset in DATASETS else _fill_own(data)
+        if data.dataset is not None and "/" not in data.dataset:
+            data = _fill_built_in(data, keys, data_dir)
+        else:
+            data = _fill_own(data)
         _check_draws(data)
         check_revision(where, data.revision, data.hub_id)
         return data
@@ -147,6 +220,11 @@ class TaskData:
     def where(self) -> str:
         """Owner of the keys, for messages."""
         return f"task {self.name!r}"
+
+    @property
+    def kind(self) -> RowKind:
+        """What its problem type needs."""
+        return ROW_KINDS[str(self.problem_type)]
 
     @property
     def files(self) -> dict[str, str]:
@@ -158,33 +236,39 @@ class TaskData:
     @property
     def file_format(self) -> FileFormat:
         """How its delimited files are written."""
-        if self.built_in.files:
+        if self.built_in is not None and self.files:
             return self.built_in.file_format
         return FileFormat(self.delimiter, self.quoting)
 
     @property
     def reading_keys(self) -> dict[str, Any]:
         """The keys that say where the texts of a row are in a file."""
-        options = {"choice_columns": self.options.get("choice_columns")}
+        options = {"choice_columns": self.choice_columns}
         if self.files:
             options |= vars(self.file_format)
         given = {key: value for key, value in options.items() if value is not None}
         return {"text_columns": list(self.text_columns or ()), **given}
 
     @property
-    def built_in(self) -> DatasetRow:
-        """The built-in dataset; without one, an empty row."""
-        return DATASETS.get(self.dataset or "", DatasetRow(problem_type=""))
+    def built_in(self) -> "DatasetRow | None":
+        """The built-in dataset, if it is one."""
+        if self.dataset is None or "/" in self.dataset:
+            return None
+        from .catalog import DATASETS
 
-    @property
-    def submission(self) -> Submission | None:
-        """How the GLUE server expects predictions; None for other tasks."""
-        return None if self.class_rows else self.built_in.submission
+        return DATASETS.get(self.dataset)
 
 
 def _fill_built_in(data: TaskData, given: Iterable[str], data_dir: str | Path | None) -> TaskData:
     """Complete and check the keys of a task with a built-in dataset."""
-    row = DATASETS[str(data.dataset)]
+    row = data.built_in
+    if row is None:
+        from .catalog import DATASETS
+
+        raise ValueError(
+            f"{data.where}: {unknown('dataset', str(data.dataset), DATASETS)} (a dataset of the "
+            "Hub is written owner/name)"
+        )
     where = f"{data.where}: dataset {data.dataset!r}"
     if fixed := sorted(set(given) - set(keys_with(TaskData, "built_in"))):
         raise ValueError(
@@ -204,24 +288,24 @@ def _fill_built_in(data: TaskData, given: Iterable[str], data_dir: str | Path | 
         score_range=row.score_range,
         metrics=data.metrics or row.metrics,
         scheme=row.scheme,
-        options={**row.options},
+        choice_columns=row.choice_columns,
     )
     if not row.files:  # a sample of this package
         if data.data_dir is not None:
             raise ValueError(f"{where} is generated and reads no files; remove data_dir")
-        columns = ColumnNames(("sentence1",) if row.labels else PAIR_COLUMNS, "label")
-        return replace(data, **vars(columns))
-    if data.data_dir is None and data_dir is None:
-        if row.hub_id is None or row.hub_columns is None:
-            raise ValueError(
-                f"{where} has no copy on the Hub; give data_dir, the folder that contains "
-                f"{row.files['train'][0]}"
-            )
-        return replace(data, hub_id=row.hub_id, **vars(row.hub_columns))
-    return _find_files(data, row, Path(data.data_dir or data_dir or ""))
+        return replace(data, **row.columns)
+    folder = data.data_dir or data_dir
+    if folder is not None:
+        return _find_files(data, row, Path(folder))
+    if row.hub_id is None:
+        raise ValueError(
+            f"{where} has no copy on the Hub; give data_dir, the folder that contains "
+            f"{row.files['train'][0]}"
+        )
+    return replace(data, hub_id=row.hub_id, **row.hub_columns)
 
 
-def _find_files(data: TaskData, row: DatasetRow, folder: Path) -> TaskData:
+def _find_files(data: TaskData, row: "DatasetRow", folder: Path) -> TaskData:
     """Add the official files of a built-in dataset; a test file may be missing."""
     paths: dict[str, Any] = {}
     for split, names in row.files.items():
@@ -232,18 +316,12 @@ def _find_files(data: TaskData, row: DatasetRow, folder: Path) -> TaskData:
     unlabeled = folder / (data.unlabeled_file or "")
     if unlabeled.is_file():
         main["unlabeled_file"] = str(unlabeled)
-    main |= {} if row.columns is None else vars(row.columns)
-    return replace(data, data_dir=str(folder), extra_files=paths or None, **main)
+    return replace(data, data_dir=str(folder), extra_files=paths or None, **main, **row.columns)
 
 
 def _fill_own(data: TaskData) -> TaskData:
     """Complete and check keys of rows that are not built in."""
     where = data.where
-    if data.dataset is not None and "/" not in data.dataset:
-        raise ValueError(
-            f"{where}: {unknown('dataset', data.dataset, DATASETS)} (a dataset of the Hub is "
-            "written owner/name)"
-        )
     data = replace(data, hub_id=data.hub_id or data.dataset)
     for key in () if data.hub_id is None else ("data_dir", "extra_files", "delimiter", "quoting"):
         if getattr(data, key) is not None:
@@ -251,48 +329,48 @@ def _fill_own(data: TaskData) -> TaskData:
                 f"{where}: {key}={getattr(data, key)!r} has no effect for {data.hub_id!r}, "
                 f"which is read from the Hub; remove {key}"
             )
-    data = _join_folder(data)
+    if data.data_dir is not None:
+        folder = Path(data.data_dir)
+        joined: dict[str, Any] = {
+            key: str(folder / getattr(data, key))
+            for key in (*FILE_KEYS, "unlabeled_file")
+            if getattr(data, key) is not None
+        }
+        extra = {split: str(folder / path) for split, path in (data.extra_files or {}).items()}
+        data = replace(data, **joined, extra_files=extra or None)
     if data.problem_type is None:
-        raise ValueError(f"{where}: problem_type is missing; known: {', '.join(ROW_FORMATS)}")
-    if data.problem_type not in ROW_FORMATS:
-        raise ValueError(f"{where}: {unknown('problem_type', data.problem_type, ROW_FORMATS)}")
-    kind = ROW_FORMATS[data.problem_type]
+        raise ValueError(f"{where}: problem_type is missing; known: {', '.join(ROW_KINDS)}")
+    if data.problem_type not in ROW_KINDS:
+        raise ValueError(f"{where}: {unknown('problem_type', data.problem_type, ROW_KINDS)}")
     defaults: dict[str, Any] = {
-        key: value for key, value in kind.default_keys.items() if getattr(data, key) is None
+        key: value for key, value in data.kind.defaults.items() if getattr(data, key) is None
     }
     data = replace(data, **defaults)
-    _check_type(data, kind)
+    _check_type(data)
     if data.hub_id is None:
-        _check_files(data, kind)
+        _check_files(data)
     return data
 
 
-def _join_folder(data: TaskData) -> TaskData:
-    """Put the folder of the data before the paths of its files."""
-    if data.data_dir is None:
-        return data
-    folder = Path(data.data_dir)
-    paths = {key: getattr(data, key) for key in (*FILE_KEYS, "unlabeled_file")}
-    joined: dict[str, Any] = {
-        key: str(folder / path) for key, path in paths.items() if path is not None
-    }
-    extra = {split: str(folder / path) for split, path in (data.extra_files or {}).items()}
-    return replace(data, **joined, extra_files=extra or None)
-
-
-def _check_type(data: TaskData, kind: type[RowFormat]) -> None:
+def _check_type(data: TaskData) -> None:
     """Check that the keys are those of the problem type."""
-    where = data.where
-    typed = {key for other in ROW_FORMATS.values() for key in other.own_keys}
-    foreign = typed - set(kind.own_keys) | (OPTIONS.keys() - kind.options().keys())
-    for key in sorted(foreign):
-        if data.options.get(key) or getattr(data, key, None):
-            raise ValueError(f"{where}: {kind.problem_type} tasks have no {key}; remove it")
-    for key in kind.required_keys if data.hub_id is None else kind.hub_keys or kind.required_keys:
+    where, kind = data.where, data.kind
+    for key in sorted({key for other in ROW_KINDS.values() for key in other.keys} - {*kind.keys}):
+        if getattr(data, key):
+            raise ValueError(f"{where}: {data.problem_type} tasks have no {key}; remove it")
+    is_local = data.hub_id is None or kind.hub_required is None
+    for key in kind.required if is_local else kind.hub_required or ():
         if getattr(data, key) is None:
             raise ValueError(
                 f"{where}: {key} is missing; give {HINTS.get(key, 'the columns of your rows')}"
             )
+    if "label_columns" in kind.keys and bool(data.label_columns) == (data.label_column is not None):
+        one, several = "with the labels of a row", "with 0 or 1 for one label each"
+        if "labels" not in kind.keys:
+            one, several = "the column of the number to predict", "a list of several"
+        raise ValueError(f"{where}: give either label_column, {one}, or label_columns, {several}")
+    if data.labels and data.label_columns:
+        raise ValueError(f"{where}: the label_columns are the labels; remove labels")
     columns = data.text_columns or ()
     if len(columns) not in kind.text_counts:
         raise ValueError(
@@ -306,7 +384,7 @@ def _check_type(data: TaskData, kind: type[RowFormat]) -> None:
         )
 
 
-def _check_files(data: TaskData, kind: type[RowFormat]) -> None:
+def _check_files(data: TaskData) -> None:
     """Check the keys of files."""
     if data.train_file is None:
         raise ValueError(f"{data.where}: train_file is missing")
@@ -320,24 +398,24 @@ def _check_files(data: TaskData, kind: type[RowFormat]) -> None:
             f"{data.where}: extra_files: {wrong[0]!r} is not a split; names start with "
             "validation_ (labeled) or test_, as in validation_hard"
         )
-    suffixes = kind.file_suffixes
+    suffixes = data.kind.suffixes
     for key in ("delimiter", "quoting"):
         if getattr(data, key) is not None and ".csv" not in (suffixes or ()):
             raise ValueError(
-                f"{data.where}: {key} is for CSV and TSV files, which {kind.problem_type} rows are "
+                f"{data.where}: {key} is for CSV and TSV files, which {data.problem_type} rows are "
                 "not read from; remove it"
             )
     for path in data.files.values():
         if suffixes is not None and find_suffix(path) not in suffixes:
             raise ValueError(
-                f"{data.where}: {kind.problem_type} rows cannot be read from {path!r}; known "
+                f"{data.where}: {data.problem_type} rows cannot be read from {path!r}; known "
                 f"suffixes: {', '.join(suffixes)}"
             )
 
 
 def _check_draws(data: TaskData) -> None:
     """Check which rows are drawn, and the keys of rows without labels."""
-    for key in keys_with(TaskData, "by_class"):
+    for key in ("max_train_samples_per_class", "max_eval_samples_per_class"):
         if getattr(data, key) is None:
             continue
         other = key.removesuffix("_per_class")
@@ -353,47 +431,9 @@ def _check_draws(data: TaskData) -> None:
             f"{data.where}: max_unlabeled_samples={data.max_unlabeled_samples} has no effect "
             "without unlabeled_file; remove it"
         )
-    kinds = [name for name, kind in ROW_FORMATS.items() if kind.has_unlabeled_rows]
-    if data.unlabeled_file is not None and data.problem_type not in kinds:
+    if data.unlabeled_file is not None and not data.kind.has_unlabeled:
+        kinds = [name for name, kind in ROW_KINDS.items() if kind.has_unlabeled]
         raise ValueError(
             f"{data.where}: unlabeled_file is for tasks of the types {', '.join(kinds)}; remove it "
             f"from a {data.problem_type} task"
         )
-
-
-# Pairs by class
-
-
-def _keys_of_classes(where: str, keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of the classification whose rows are paired, or refuse others."""
-    kind = keys.get("problem_type", PAIR_TYPE)
-    if kind != PAIR_TYPE:
-        raise ValueError(
-            f"{where}: class_pairs makes pairs for a {PAIR_TYPE} task, not for problem_type "
-            f"{kind!r}; leave one of them out"
-        )
-    if "unlabeled_file" in keys:
-        raise ValueError(f"{where}: class_pairs pairs rows by their label; remove unlabeled_file")
-    left_out = ("class_pairs", "problem_type", "metrics")
-    rows = {key: value for key, value in keys.items() if key not in left_out}
-    is_built_in = "dataset" in keys and "/" not in str(keys["dataset"])
-    return rows if is_built_in else rows | {"problem_type": SINGLE_TYPE}
-
-
-def _pair_rows(rows: TaskData, class_pairs: int, metrics: tuple[str, ...] | None) -> TaskData:
-    """Describe the pairs of the rows of a classification of single texts, or refuse others."""
-    if rows.problem_type != SINGLE_TYPE or len(rows.text_columns or ()) != 1:
-        raise ValueError(
-            f"{rows.where}: class_pairs needs rows with one text and a class each, not pairs or "
-            f"{rows.problem_type} rows; remove it"
-        )
-    return replace(
-        rows,
-        problem_type=PAIR_TYPE,
-        text_columns=PAIR_COLUMNS,
-        label_column="label",
-        labels=None,
-        metrics=metrics,
-        class_pairs=class_pairs,
-        class_rows=rows,
-    )

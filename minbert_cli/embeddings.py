@@ -128,7 +128,7 @@ def load_similarity(name: str | None, folder: str | None) -> dict[str, Any]:
     if name is None:
         return {}
     task = load_task(TaskData.from_recipe(name, {"dataset": name}, folder))
-    if task.row_format.score_range is None:
+    if task.row_format.data.score_range is None:
         raise ValueError(f"sts={name!r} is a {task.problem_type}; expected pairs with scores")
     return {
         f"{name} {split}": (

@@ -12,9 +12,7 @@ from datasets_scripts.readers import (
     FILE_SUFFIXES,
     find_suffix,
     is_list,
-    read_conll,
     read_records,
-    read_squad,
 )
 
 MOST_ROWS = 20_000  # that are read
@@ -67,8 +65,12 @@ class Table:
             known = ", ".join(FILE_SUFFIXES)
             raise ValueError(f"{path}: unknown suffix; expected {known} or .conll")
         if suffix == ".conll":
+            from datasets_scripts.tagging import read_conll
+
             records = read_conll(path, ("0", "-1"))
         elif suffix == ".json":  # a single JSON value, or JSON lines
+            from datasets_scripts.questions import read_squad
+
             records = read_squad(path, ())
         else:
             records = read_records(path, ())

@@ -65,7 +65,7 @@ class RecipeTask:
     @classmethod
     def from_recipe(cls, name: str, keys: Any, data_dir: str | None) -> "RecipeTask":
         """Check the keys of a task."""
-        readers = (TaskData.recipe_keys(), HEAD_KEYS, TaskTraining, {"teacher"})
+        readers = (TaskData, HEAD_KEYS, TaskTraining, {"teacher"})
         data, head, training, taught = split_keys(f"task {name!r}", keys, readers)
         with _name_task(name):
             task_training = TaskTraining(**training)
@@ -108,7 +108,8 @@ class RecipeTask:
     @property
     def in_glue(self) -> bool:
         """Whether the task counts in the GLUE score."""
-        return self.data.submission is not None and not self.training.auxiliary
+        submission = self.data.built_in and self.data.built_in.submission
+        return submission is not None and not self.training.auxiliary
 
     def describe_placeholder(self, max_length: int = 384) -> dict[str, Any]:
         """Describe the head before the rows are read, with a placeholder for their facts."""
@@ -331,7 +332,7 @@ def find_glue_files(
     """Return the prediction files that the GLUE server expects, by task and split."""
     files: dict[tuple[str, str], GlueFile] = {}
     for name, task in tasks.items():
-        if wanted := task.data.submission:
+        if wanted := task.data.built_in and task.data.built_in.submission:
             kind, labels = str(task.data.problem_type), task.data.labels if wanted.labels else None
             for split, file in wanted.files.items():
                 facts: Mapping[str, Any] = loaded[name].facts.get(split, {})
@@ -347,7 +348,7 @@ def find_tables(
     return {
         (name, split): rows
         for name, task in tasks.items()
-        if not task.data.built_in.has_official_predictions
+        if not (task.data.built_in and task.data.built_in.has_official_predictions)
         for split, rows in loaded[name].splits.items()
         if split != "train"
     }

@@ -15,7 +15,6 @@ from datasets_scripts.readers import (
     list_columns,
     open_bytes,
     parse_json,
-    read_conll,
     read_lines,
     read_records,
     shorten,
@@ -80,35 +79,39 @@ def read_table(
         ValueError: If the columns are not clear, or rows are invalid.
     """
     # tables are rare, and the formats take seconds
-    from datasets_scripts.formats import ChoiceFormat, QuestionFormat
-    from datasets_scripts.sentence_formats import ContrastiveFormat
+    from datasets_scripts import TaskData, load_format
 
     suffix, stored = find_suffix(path), getattr(task, "data_keys", None) or {}
     columns = named or tuple(stored.get("text_columns", ()))
-    kind: Any = ContrastiveFormat  # any number of texts
+    kind = "contrastive"  # any number of texts
     choices: tuple[str, ...] = ()
     count = 1 if is_single or task is None else task.num_texts
-    has_words = False
+    has_words = has_questions = False
     if task is not None and not is_single:
         if task.answers_questions:
-            kind, count = QuestionFormat, 2
-            columns = columns or QuestionFormat.default_keys["text_columns"]
+            kind, count, has_questions = task.problem_type, 2, True
+            columns = columns or ("question", "context")
         elif task.offers_choices:
-            kind, count = ChoiceFormat, 1 + getattr(task, "has_question", 0)
+            kind, count = task.problem_type, 1 + getattr(task, "has_question", 0)
             choices = tuple(stored.get("choice_columns", ()))
         elif task.is_token_level:
             has_words, columns = True, columns or ("tokens",)
 
     records: Iterable[Record]
     if suffix == CONLL:
+        from datasets_scripts.tagging import read_conll
+
         columns = named or ("0",)
         records = read_conll(path, columns)
-    elif suffix == ".json" and kind is QuestionFormat:
-        records = kind(columns).read(path, "test", FileFormat())
+    elif suffix == ".json" and has_questions:
+        from datasets_scripts.questions import read_squad
+
+        records = read_squad(path, columns)
     else:
         columns, file_format = choose_columns(path, columns, stored, count)
         records = read_records(path, (*columns, *choices), file_format=file_format)
-    row_format = kind(columns, **({"choice_columns": choices} if choices else {}))
+    data = TaskData("", problem_type=kind, text_columns=columns, choice_columns=choices)
+    row_format = load_format(data)
     rows, invalid = [], []
     for record in records:
         row: Any

@@ -12,7 +12,7 @@ from datasets import Dataset, concatenate_datasets
 from transformers import TrainingArguments
 
 from datasets_scripts import (
-    ROW_FORMATS,
+    ROW_KINDS,
     Encoding,
     TaskData,
     encode_rows,
@@ -343,7 +343,7 @@ def test_the_length_of_rows_from_the_loaders_is_kept(tmp_path, tokenizer, max_le
     assert train_on(concatenate_datasets([data, data]), tmp_path, tokenizer) == max_length
 
 
-@pytest.mark.parametrize("kind", sorted(ROW_FORMATS))
+@pytest.mark.parametrize("kind", sorted(ROW_KINDS))
 def test_rows_of_every_type_note_their_length(tmp_path, tokenizer, kind):
     rows = load_task(TaskData.from_recipe("x", write_example(kind, tmp_path)))
     facts = {**rows.head_facts(), "max_length": 24}

@@ -104,7 +104,7 @@ def test_swag_is_read_in_its_official_layout(tmp_path):
     assert "label" not in test
     hub = TaskData.from_recipe("swag", {"dataset": "swag"})
     assert hub.hub_id == "allenai/swag:regular"
-    assert hub.options == {"choice_columns": ("ending0", "ending1", "ending2", "ending3")}
+    assert hub.choice_columns == ("ending0", "ending1", "ending2", "ending3")
     with pytest.raises(ValueError, match="has its own choice_columns"):
         TaskData.from_recipe("swag", {"dataset": "swag", "choice_columns": "x"})
 

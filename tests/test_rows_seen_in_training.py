@@ -8,7 +8,7 @@ import unicodedata
 import pytest
 from transformers import BertTokenizer
 
-from datasets_scripts import ROW_FORMATS, TaskData, load_task
+from datasets_scripts import ROW_KINDS, TaskData, load_task
 from tests.problem_examples import EXAMPLES
 
 WORDS = ["Élan", "naïve", "river", "GARDEN", "søster", "Café", "song", "window", "Ünder", "story"]
@@ -154,7 +154,7 @@ def test_rows_of_a_validation_file_that_were_learned_are_counted(tmp_path, caplo
     assert "'own': 5 of 10 validation rows (50 %) are also training rows" in caplog.text
 
 
-@pytest.mark.parametrize("problem_type", ROW_FORMATS)
+@pytest.mark.parametrize("problem_type", ROW_KINDS)
 def test_the_training_file_given_twice_is_reported(tmp_path, caplog, problem_type):
     keys = {"problem_type": problem_type, **EXAMPLES[problem_type].write(tmp_path)}
     keys = {key: value for key, value in keys.items() if key in TaskData.recipe_keys()}

@@ -7,14 +7,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from datasets_scripts import ROW_FORMATS, Encoding, TaskData, load_task, train_wordpiece
+from datasets_scripts import ROW_KINDS, Encoding, TaskData, load_task, train_wordpiece
 from minbert_cli import finetune
 from tests import small_run
 from tests.problem_examples import COLUMNS, EXAMPLES
 from tests.test_finetune_teacher import train
 
-KINDS = [name for name, kind in ROW_FORMATS.items() if kind.has_unlabeled_rows]
-OTHERS = sorted(ROW_FORMATS.keys() - KINDS)
+KINDS = [name for name, kind in ROW_KINDS.items() if kind.has_unlabeled]
+OTHERS = sorted(ROW_KINDS.keys() - KINDS)
 
 
 @pytest.fixture(scope="module")

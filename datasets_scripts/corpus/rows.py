@@ -21,8 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from datasets_scripts.encoding import make_features
-from datasets_scripts.hub import show_progress
+from datasets_scripts.encoding import make_features, show_progress
 from modeling_minbert import unknown
 
 from .tokens import TokenizedDocuments, store_tables

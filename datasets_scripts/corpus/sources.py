@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from sentencex import segment
 
+from datasets_scripts.catalog import read_sample
 from datasets_scripts.hub import find_builder, find_commit, readable_hub
 from datasets_scripts.loading import load_task
 from datasets_scripts.readers import (
@@ -31,7 +32,6 @@ from datasets_scripts.readers import (
     read_records,
     shorten,
 )
-from datasets_scripts.samples import read_sample
 
 from .corpus_data import SAMPLE_TEXT, CorpusData
 

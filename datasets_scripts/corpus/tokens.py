@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from datasets_scripts.encoding import make_features
-from datasets_scripts.hub import (
+from datasets_scripts.encoding import (
     digest_text,
     hash_sources,
+    make_features,
     progress_bars,
-    readable_hub,
     show_progress,
 )
+from datasets_scripts.hub import readable_hub
 from datasets_scripts.loading import InvalidRow, check_invalid_fraction, log_invalid_rows
 
 from .corpus_data import CorpusData

@@ -3,7 +3,9 @@
 import pytest
 
 from datasets_scripts import DATASETS, TaskData, load_task
-from datasets_scripts.samples import SAMPLES, read_sample
+from datasets_scripts.catalog import read_sample
+
+SAMPLES = ("sample_sst", "sample_quora", "sample_sts", "sample_text")
 
 SIZES = {"train": 2000, "validation": 300, "test": 200}
 

@@ -179,11 +179,6 @@ METHODS: dict[str, dict[str, Any]] = {
         "tasks.scores.validation_file": None,
         "tasks.scores.validation_share": 0.25,
     },
-    "class_pairs": {
-        "tasks.moods.problem_type": "paraphrase",
-        "tasks.moods.class_pairs": 2,
-        "tasks.moods.test_file": None,
-    },
     "windows": {
         "tasks.moods.max_length": 8,
         "tasks.moods.truncation": "windows",

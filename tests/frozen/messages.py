@@ -185,8 +185,6 @@ RECIPES: list[dict[str, Any]] = [
     {"tasks.pairs.threshold_for": {"accuracy": 0.9}},
     {"tasks.moods.regularize": "x"},
     {"tasks.moods.teacher": "gone"},
-    {"tasks.moods.class_pairs": 0, "tasks.moods.problem_type": "paraphrase"},
-    {"tasks.moods.class_pairs": 3},
     {"tasks.moods.extra_files": 3},
     {"tasks.moods.extra_files": {"hard": "x.tsv"}},
     {"tasks.moods.problem_type": "clasification"},

@@ -10,7 +10,9 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from datasets_scripts.readers import FileFormat, read_conll, read_records, read_squad
+from datasets_scripts.questions import read_squad
+from datasets_scripts.readers import FileFormat, read_records
+from datasets_scripts.tagging import read_conll
 from minbert_cli.texts import decode_lines
 
 MILLION = 1_000_000

@@ -5,7 +5,7 @@ import json
 import datasets
 import pytest
 
-from datasets_scripts import FORMATS, ROW_FORMATS, Encoding, TaskData, load_task, train_wordpiece
+from datasets_scripts import Encoding, TaskData, load_task, train_wordpiece
 
 TEXT = "The mill stood by the river."
 QUESTION = {
@@ -77,17 +77,6 @@ FACTS = {
     },
     "question_answering": {"num_texts": 2, "has_unanswerable": True},
 }
-REFERENCES = {
-    "classification": [1.0, 0.0, 1.0],
-    "multi_label_classification": [[1.0, 1.0], [0.0, 0.0]],
-    "ordinal": [1.0, 0.0, 1.0],
-    "paraphrase": [1.0, 0.0],
-    "similarity": [2.5],
-    "regression": [[2.5, -3.0], [0.5, -100.0], [-100.0, 5.0]],
-    "multiple_choice": [1.0, 0.0],
-    "token_classification": [[*"OABCAB"]],
-    "question_answering": [["the river"], []],
-}
 
 
 def describe(folder, problem_type, **changes):
@@ -96,16 +85,6 @@ def describe(folder, problem_type, **changes):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     files = {"train_file": str(path), "validation_file": str(path)}
     return TaskData.from_recipe("mine", {"problem_type": problem_type, **files, **keys, **changes})
-
-
-def test_every_problem_type_has_a_format_or_a_corpus():
-    assert TASKS.keys() == ROW_FORMATS.keys()
-    assert {name for name, kind in FORMATS.items() if kind is None} == {
-        "masked_lm",
-        "next_sentence",
-        "pretraining",
-    }
-    assert all(kind.problem_type == name for name, kind in ROW_FORMATS.items())
 
 
 @pytest.mark.parametrize("problem_type", TASKS)
@@ -121,16 +100,8 @@ def test_a_task_of_every_type_can_be_used_without_knowing_it(tmp_path, problem_t
     encoded = task.encode(tokenizer, Encoding(80, **TASKS[problem_type][2]))
     assert encoded.keys() == {"train", "validation"}
     columns = {"id", "input_ids", "token_type_ids", "length"}
-    labels = {"labels"} if problem_type in REFERENCES else set()
+    labels = set() if problem_type == "contrastive" else {"labels"}
     assert columns | labels <= set(encoded["train"].column_names)
-
-    references = task.references("validation")
-
-    if problem_type in REFERENCES:
-        assert references[1].tolist() == REFERENCES[problem_type]
-        assert references[0] == task.splits["validation"]["id"][:]
-    else:
-        assert references is None
 
 
 @pytest.mark.parametrize(
@@ -151,9 +122,9 @@ def test_a_task_of_every_type_can_be_used_without_knowing_it(tmp_path, problem_t
         ("regression", {"score_range": [0, 1]}, "tasks have no score_range"),
         ("regression", {"label_separator": ";"}, "tasks have no label_separator"),
         ("multiple_choice", {"choice_columns": None}, "choice_columns is missing; give a column"),
-        ("multiple_choice", {"choice_columns": "a"}, "'a' has no list of at least two choices"),
+        ("multiple_choice", {"choice_columns": "a"}, "column 'a' holds .*, not a list of choices"),
         ("multiple_choice", {"choice_columns": ["a", "chioces"]}, "chioces"),
-        ("multiple_choice", {"labels": ["1", "2"]}, "must name all of the 3 choices of a row"),
+        ("multiple_choice", {"labels": ["1", "A"]}, "must name all of the 3 choices of a row"),
         ("multiple_choice", {"text_columns": ["a", "b", "d"]}, "takes 1 or 2 text_columns"),
         ("multiple_choice", {"label_column": None}, "label_column is missing"),
         ("contrastive", {"label_column": "y"}, "contrastive tasks have no label_column; remove it"),
@@ -353,3 +324,28 @@ def test_labels_that_look_the_same_are_an_error_or_invalid(tmp_path, problem_typ
     (row,) = task.bad_rows
     assert "look the same" in row.reason
     assert "cafe\\u0301" in row.reason
+
+
+@pytest.mark.parametrize(
+    ("problem_type", "keys", "written", "labels"),
+    [
+        ("classification", {"labels": ["up", "down"]}, ["down", "1", 1.0, 0], [1, 1, 1, 0]),
+        ("classification", {"labels": ["1", "2"]}, ["1", 2.0, "2.0"], [0, 1, 1]),
+        # numbers are sorted by size, if all labels are numbers
+        ("classification", {}, ["10", "9", "10.0"], [1, 0, 1]),
+        ("classification", {}, ["10", "9", "x"], [0, 1, 2]),
+        ("paraphrase", {}, ["1.0", True, "false"], [1, 1, 0]),
+        ("similarity", {"score_range": [0, 5]}, [5, "2.5"], [5.0, 2.5]),
+    ],
+)
+def test_labels_as_files_write_them(tmp_path, problem_type, keys, written, labels):
+    columns = ["a", "b"] if problem_type in ("paraphrase", "similarity") else ["a"]
+    rows = [{"a": f"a {place}", "b": "b", "y": label} for place, label in enumerate(written)]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    files = {"train_file": str(path), "validation_file": str(path)}
+    keys = {"problem_type": problem_type, "text_columns": columns, "label_column": "y"} | keys
+
+    task = load_task(TaskData.from_recipe("mine", keys | files), tmp_path / "cache")
+
+    assert task.splits["train"]["label"][:] == labels

@@ -1,19 +1,20 @@
-"""Rows that are drawn, held out by label and as whole texts, or paired by their classes."""
+"""Rows that are drawn, and held out by label and as whole texts."""
 
 import json
 from collections import Counter
-from itertools import combinations
+from dataclasses import fields
 
 import datasets
 import numpy as np
 import pytest
 from sklearn.model_selection import StratifiedShuffleSplit
 
-from datasets_scripts import ROW_FORMATS, TaskData, load_task
-from datasets_scripts.drawing import choose_places, hold_out
+from datasets_scripts import ROW_KINDS, TaskData, load_format, load_task
+from datasets_scripts.loading import choose_places, hold_out
 from tests.problem_examples import EXAMPLES
 
 OWN = {"problem_type": "classification", "text_columns": ["text"], "label_column": "label"}
+KEYS = {field.name for field in fields(TaskData)}
 SIZES = {"up": 40, "down": 9, "flat": 23}
 LABELS = [label for label, size in SIZES.items() for _ in range(size)]
 # so that classes are mixed: 29 and 72 have no common divisor
@@ -113,10 +114,10 @@ def texts(task, split):
     return {tuple(map(str, row.values())) for row in rows}
 
 
-@pytest.mark.parametrize("problem_type", ROW_FORMATS)
+@pytest.mark.parametrize("problem_type", ROW_KINDS)
 def test_every_problem_type_trains_on_one_file(tmp_path, problem_type):
     keys = {"problem_type": problem_type, **EXAMPLES[problem_type].write(tmp_path)}
-    keys = {key: value for key, value in keys.items() if key in TaskData.recipe_keys()}
+    keys = {key: value for key, value in keys.items() if key in KEYS}
     whole = load_task(TaskData.from_recipe("own", keys), tmp_path / ".cache")
     del keys["validation_file"]
 
@@ -182,7 +183,13 @@ def test_large_tasks_hold_out_a_limited_number():
     texts = list(map(str, range(120_000)))
     rows = datasets.Dataset.from_dict({"sentence1": texts, "label": [0, 1] * 60_000})
 
-    is_held = hold_out("own", rows, ROW_FORMATS["classification"](("text",)), 0.1, seed=0)
+    is_held = hold_out(
+        "own",
+        rows,
+        load_format(TaskData.from_recipe("own", {**OWN, "train_file": "a.csv"})),
+        0.1,
+        seed=0,
+    )
 
     assert (len(is_held), is_held.sum()) == (120_000, 10_000)
     assert is_held[1::2].sum() == 5_000
@@ -194,61 +201,3 @@ def test_rows_that_cannot_be_split_are_refused(tmp_path, labels):
 
     with pytest.raises(ValueError, match="'own': there are no validation rows, and none of its"):
         load(tmp_path, rows, **OWN, validation_share=0.1)
-
-
-# Pairs
-
-
-FEW = ["up"] * 6 + ["down"] * 3 + ["flat"] * 3
-
-
-def pair(folder, **keys):
-    """Pair few rows; return the task, and places and label of each pair."""
-    keys = {"text_columns": ["text"], "label_column": "label", "class_pairs": 2} | keys
-    task = load(folder, make_rows(FEW), **keys)
-    rows = task.splits["train"]
-    return task, [
-        (int(row["sentence1"].split()[1]), int(row["sentence2"].split()[1]), row["label"])
-        for row in rows
-    ]
-
-
-def test_a_pair_is_labeled_by_whether_its_classes_are_equal(tmp_path):
-    task, pairs = pair(tmp_path)
-
-    assert task.problem_type == "paraphrase"
-    assert all(label == (FEW[first] == FEW[second]) for first, second, label in pairs)
-    begun = Counter((first, label) for first, _, label in pairs)
-    assert set(begun.values()) <= {1, 2}
-    assert begun[0, 1] == begun[0, 0] == 2
-
-
-def test_many_pairs_are_all_pairs(tmp_path):
-    _, pairs = pair(tmp_path, class_pairs=100)
-
-    assert sorted(sorted(places) for *places, _ in pairs) == sorted(
-        map(list, combinations(range(len(FEW)), 2))
-    )
-    assert sum(label for *_, label in pairs) == 15 + 3 + 3
-
-
-def test_pairs_are_made_of_the_rows_that_are_drawn(tmp_path):
-    task, pairs = pair(tmp_path, max_train_samples_per_class=2, class_pairs=9)
-
-    used = {place for *places, _ in pairs for place in places}
-    assert Counter(FEW[place] for place in used) == {"up": 2, "down": 2, "flat": 2}
-    assert task.facts["train"]["classes"] == {"0": 12, "1": 3}
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"class_pairs": 0}, "class_pairs=0; expected a whole number of at least 1"),
-        ({"problem_type": "similarity"}, "class_pairs makes pairs for a paraphrase task, not for"),
-        ({"text_columns": ["text", "label"]}, "class_pairs needs rows with one text and a class"),
-        ({"max_train_samples": 1}, "class_pairs: the 1 train rows make no pairs of both kinds"),
-    ],
-)
-def test_rows_that_make_no_pairs_are_refused(tmp_path, keys, message):
-    with pytest.raises(ValueError, match=message):
-        pair(tmp_path, **keys)

@@ -1,0 +1,316 @@
+"""Questions about passages: SQuAD files, and windows of passages as tokens."""
+
+import json
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, ClassVar
+
+import datasets
+from transformers import PreTrainedTokenizerBase
+
+from modeling_minbert.texts import QuestionWindow, Span, own_tokenizer
+
+from .encoding import (
+    Batch,
+    Encoding,
+    Row,
+    Types,
+    list_texts,
+    make_features,
+    note_length,
+    progress_bars,
+)
+from .readers import (
+    Record,
+    check_file,
+    check_keys,
+    check_unicode,
+    find_suffix,
+    is_blank,
+    is_test,
+    load_json,
+    open_text,
+    read_records,
+    shorten,
+)
+from .row_format import HeadFacts, RowFormat
+from .task_data import ROW_KINDS
+
+# SQuAD
+
+
+def read_squad(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
+    """Read a file question by question, also invalid ones; a ``line`` of JSON is a question."""
+    check_file(path, ROW_KINDS["question_answering"].suffixes)
+    content = _parse(path) if find_suffix(path) == ".json" else None
+    if content is None:
+        yield from read_records(path, columns)
+        return
+    questions = enumerate(_list_questions(path, content), start=1)
+    records = (check_unicode(Record(number, values)) for number, values in questions)
+    record = None
+    # a question need not have answers
+    needed = tuple(column for column in columns if column != "answers")
+    for record in check_keys(path, records, needed):
+        yield record
+    if record is None:
+        raise ValueError(f"{path}: the file has no questions")
+
+
+def _parse(path: str) -> Any:
+    """Parse a single JSON value; None for JSON lines, or no text."""
+    with open_text(path) as file:
+        text = file.read()
+    if not text:
+        return None
+    try:
+        content = load_json(text)
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":  # the first line was a complete value
+            return None
+        raise ValueError(f"{path}:{error.lineno}: not valid JSON ({error.msg})") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: not valid JSON ({error})") from error
+    return None if isinstance(content, dict) and "data" not in content else content
+
+
+def _list_questions(path: str, content: Any) -> Iterator[dict[str, Any]]:
+    """Yield the questions of articles and paragraphs, or of a flat list."""
+    entries = content["data"] if isinstance(content, dict) else content
+    if not isinstance(entries, list):
+        raise ValueError(  # noqa: TRY004  (the file is wrong, not an argument)
+            f"{path}: 'data' is not a list; SQuAD files have a list of articles there"
+        )
+    for number, entry in enumerate(entries, start=1):
+        if not isinstance(entry, dict):
+            raise ValueError(  # noqa: TRY004
+                f"{path}: entry {number} of 'data' is not a JSON object"
+            )
+        if "paragraphs" not in entry:
+            yield entry
+            continue
+        try:
+            for paragraph in entry["paragraphs"]:
+                for question in paragraph["qas"]:
+                    yield {**question, "context": paragraph["context"]}
+        except (TypeError, KeyError) as error:
+            raise ValueError(
+                f"{path}: article {number} is not in SQuAD's format ({error!r}); expected "
+                "paragraphs, each with a context and qas"
+            ) from error
+
+
+# Questions
+
+
+@dataclass(frozen=True)
+class QuestionFormat(RowFormat):
+    """Rows with a question, ``sentence1``, and its passage, ``sentence2``.
+
+    The passage is kept as it is, character by character: answers are positions in it.
+    ``label_column`` holds the answers, ``{"text": [...], "answer_start": [...]}`` or a list of
+    ``{"text": ..., "answer_start": ...}``; an unanswerable question has empty lists.
+    """
+
+    text_names = ("sentence1", "sentence2")
+    columns: ClassVar[Types] = {
+        "sentence1": "string",
+        "sentence2": "string",
+        "answers": ["string"],
+        "answer_starts": ["int32"],  # in characters, one for each answer
+        "label": "int64",  # 1 with an answer, 0 without, None if unknown
+    }
+
+    def read(self, path: str, split: str) -> Iterator[Record]:
+        return read_squad(path, self.required_columns(split))
+
+    def parse(self, record: Record, texts: list[str], split: str) -> Row:
+        passage = texts[1]
+        answers = _list_answers(record.values.get(str(self.data.label_column)))
+        if record.values.get("is_impossible"):
+            if answers:
+                raise ValueError("is_impossible, although it has answers")
+            answers = []
+        if answers is None and not is_test(split):
+            raise ValueError("no answers, which only test questions may lack")
+        for text, start in answers or ():
+            check_answer(passage, text, start)
+        return {
+            "sentence2": passage,
+            "answers": [text for text, _ in answers or ()],
+            "answer_starts": [start for _, start in answers or ()],
+            "label": None if answers is None else int(bool(answers)),
+        }
+
+    def check_split(
+        self, rows: datasets.Dataset, problems: list[str], where: str, split: str
+    ) -> datasets.Dataset:
+        seen: set[str] = set()
+        for place, row_id in enumerate(rows["id"][:]):
+            if not problems[place] and row_id in seen:
+                problems[place] = f"duplicate id {row_id!r}"
+            seen.add(row_id)
+        if set(rows["label"][:]) != {0}:
+            return rows
+        if not is_test(split):
+            raise ValueError(
+                f"{where}: none of its {len(rows)} questions has an answer; only a test_file may "
+                "lack them"
+            )
+        unknown: Any = [None] * len(rows)
+        feature = rows.features["label"]
+        return rows.remove_columns("label").add_column("label", unknown, feature=feature)
+
+    def unit_columns(self, rows: datasets.Dataset) -> tuple[str, ...]:
+        return ("sentence2",)  # questions of one passage are learned together
+
+    def encode(
+        self, rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
+    ) -> datasets.Dataset:
+        return encode_questions(rows, tokenizer, encoding)
+
+    def head_facts(self, train: datasets.Dataset | None) -> HeadFacts:
+        is_partial = train is not None and 0 in train.unique("label")
+        return super().head_facts(train) | {"has_unanswerable": is_partial}
+
+
+def check_answer(passage: str, text: str, start: int) -> None:
+    """Check that an answer is in its passage where it should be."""
+    if is_blank(text):
+        raise ValueError("an answer without text")
+    if start >= 0 and passage.startswith(text, start):
+        return
+    where = f"{start} is beyond its {len(passage)} characters"
+    if 0 <= start < len(passage):
+        where = f"at {start} there is {shorten(passage[start : start + len(text)])!r}"
+    place = passage.find(text)
+    if place >= 0:
+        where += f", but it is at {place}: correct answer_start, in characters from 0"
+    raise ValueError(f"the answer {shorten(text)!r} is not at its place in the passage; {where}")
+
+
+def _list_answers(value: Any) -> list[tuple[str, int]] | None:
+    """List answers with their starts; None if there is no value."""
+    if value is None:
+        return None
+    try:
+        if isinstance(value, Mapping):
+            pairs = list(zip(value["text"], value["answer_start"], strict=True))
+        else:
+            pairs = [(answer["text"], answer["answer_start"]) for answer in value]
+    except (TypeError, KeyError, ValueError):
+        pairs = [(None, None)]
+    if not all(isinstance(text, str) and type(start) is int for text, start in pairs):
+        raise ValueError(
+            "answers are neither a list of {text, answer_start} nor a mapping of two lists, text "
+            "and answer_start"
+        )
+    return pairs
+
+
+# Questions
+
+
+LONG_QUESTIONS = 5_000  # questions; fewer are encoded before a progress bar is of use
+BATCH = 200  # questions tokenized together, so that a shared passage is tokenized once
+
+
+def encode_questions(
+    rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
+) -> datasets.Dataset:
+    """Encode questions as ``[CLS] question [SEP] window [SEP]``, one row for each window.
+
+    By default a question has 64 tokens at most, and a window begins every 128.
+
+    Returns:
+        Rows in the order of the questions, all windows of a question together:
+
+        - ``id`` of the question, ``input_ids``, ``token_type_ids`` (1 for the passage), ``length``;
+        - ``labels``: positions of the first and the last token of the first answer, [start, end];
+          both are 0, the position of [CLS], unless the window contains the whole answer. Only if
+          labeled;
+        - ``answers``: the texts of all correct answers; only if labeled;
+        - ``passage``: the text of the window, and ``passage_start``, its start in the whole passage
+          in characters;
+        - ``first_token``: position of the first passage token in ``input_ids``, and
+          ``token_starts`` and ``token_ends``, the characters of each passage token in ``passage``;
+        - ``owned``: [first, last + 1] of the passage tokens that have more context in this window
+          than in any other one. Only these may start an answer.
+
+    Raises:
+        ValueError: If a size is below 1, a question may leave no room for a passage, or the
+            tokenizer does not report the characters of tokens.
+    """
+    labels = {"labels": datasets.List(datasets.Value("int32"), length=2), "answers": ["string"]}
+    with progress_bars(shown=len(rows) > LONG_QUESTIONS):
+        encoded = rows.map(
+            _encode_questions,
+            batched=True,
+            batch_size=BATCH,
+            fn_kwargs={"tokenizer": own_tokenizer(tokenizer), "encoding": encoding},
+            remove_columns=rows.column_names,
+            features=make_features(
+                id="string",
+                input_ids=["int32"],
+                token_type_ids=["int8"],
+                length="int32",
+                passage="string",
+                passage_start="int32",
+                first_token="int32",  # noqa: S106  (no password)
+                token_starts=["int32"],
+                token_ends=["int32"],
+                owned=["int32"],
+                **(labels if "label" in rows.column_names else {}),
+            ),
+            desc="encode",
+        )
+    return note_length(encoded, encoding.max_length)
+
+
+def _encode_questions(
+    batch: Batch, *, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
+) -> Batch:
+    encoded: list[Row] = []
+    for window in encoding.split_questions(tokenizer, list_texts(batch)):
+        question = {name: values[window.question] for name, values in batch.items()}
+        ids, types = window.encoded.input_ids[0], window.encoded.token_type_ids[0]
+        start, end = window.tokens
+        characters = window.characters[start:end]
+        first, last = (characters[0][0], characters[-1][1]) if characters else (0, 0)
+        row = {
+            "id": question["id"],
+            "input_ids": ids,
+            "token_type_ids": types,
+            "length": len(ids),
+            "passage": question["sentence2"][first:last],
+            "passage_start": first,
+            "first_token": window.first,
+            "token_starts": [begin - first for begin, _ in characters],
+            "token_ends": [stop - first for _, stop in characters],
+            "owned": [token - start for token in window.owned],
+        }
+        if "label" in batch:
+            row |= {"labels": _find_answer(window, question), "answers": question["answers"]}
+        encoded.append(row)
+    return {name: [row[name] for row in encoded] for name in encoded[0]}
+
+
+def _find_answer(window: QuestionWindow, question: Row) -> Span:
+    """Return the places of the shortest span of tokens that covers the first answer.
+
+    They are those of [CLS] unless the window contains the whole answer.
+    """
+    if not question["answers"]:
+        return (0, 0)
+    text, place = question["answers"][0], question["answer_starts"][0]
+    start = place + len(text) - len(text.lstrip())
+    end = place + len(text.rstrip())
+    first = bisect_right(window.characters, start, key=itemgetter(1))
+    last = bisect_left(window.characters, end, key=itemgetter(0)) - 1
+    # else no token: the tokenizer drops all characters of the answer
+    if window.tokens[0] <= first <= last < window.tokens[1]:
+        shift = window.first - window.tokens[0]
+        return (first + shift, last + shift)
+    return (0, 0)

@@ -1,0 +1,420 @@
+"""Words with tags: CoNLL files, schemes of tags, and sentences as tokens."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, chain
+from typing import Any, ClassVar, Self
+
+import datasets
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from modeling_minbert.texts import cut_word_windows, tokenize_words
+
+from .encoding import Encoding, Row, Types, make_features, note_length
+from .readers import (
+    Record,
+    check_file,
+    describe_twins,
+    find_suffix,
+    find_twin,
+    is_blank,
+    is_test,
+    open_text,
+    read_lines,
+    read_records,
+    shorten,
+)
+from .row_format import (
+    HeadFacts,
+    ItemError,
+    RowFormat,
+    check_classes,
+    list_names,
+    list_written,
+)
+
+# CoNLL columns: a line is a token with its columns, separated by spaces or tabs; an empty line ends
+# a sentence, and a line that starts with ``-DOCSTART-`` or ``# newdoc`` starts a document. Other
+# lines of metadata before a sentence, such as ``# id 1 domain=news``, are skipped.
+
+
+DOCUMENT_START = "-DOCSTART-"
+# A line of metadata. As a token, # is followed by a part of speech or a tag.
+METADATA = re.compile(r"# +(?:[\w.:-]+ *=|(?:\w+_)?id\b|newdoc\b|newpar\b)", re.IGNORECASE)
+
+Lines = list[list[str]]
+
+
+def read_conll(path: str, columns: Sequence[str]) -> Iterator[Record]:
+    """Read sentences: lists by column, numbered from 0 or back from -1, and ``document``."""
+    count = count_columns(path)
+    places = {}
+    for column in columns:
+        try:
+            number = int(column)
+        except ValueError:
+            raise ValueError(
+                f"{path}: no column {column!r}; the columns of CoNLL files have no names: give a "
+                "number from 0, or from -1 backward"
+            ) from None
+        if not -count <= number < count:
+            raise ValueError(f"{path}: no column {column}; the first line has {count} columns")
+        places[column] = number % count
+    document = 0
+    for start, lines in _group_lines(path):
+        wrong = next((number for number, parts in enumerate(lines) if len(parts) != count), None)
+        if not lines:
+            document += 1
+        elif wrong is not None:
+            yield Record(
+                start + wrong,
+                {},
+                f"{len(lines[wrong])} columns, but the first line has {count}; a line is a token "
+                "with all its columns, and an empty line ends a sentence",
+            )
+        else:
+            values = {name: [parts[place] for parts in lines] for name, place in places.items()}
+            yield Record(start, {**values, "document": document})
+
+
+def count_columns(path: str) -> int:
+    """Count the columns of the first token."""
+    if (first := next((lines for _, lines in _group_lines(path) if lines), None)) is None:
+        raise ValueError(f"{path}: the file has no tokens")
+    return len(first[0])
+
+
+def _group_lines(path: str) -> Iterator[tuple[int, Lines]]:
+    """Yield each sentence with its first line, and an empty list where a document starts."""
+    check_file(path, suffixes=None)
+    start = 0
+    sentence: Lines = []
+    with open_text(path) as file:
+        for line, text in read_lines(file, path):
+            # other white space, such as a no-break space, may be a token
+            text = text.strip(" \t\r\n")  # noqa: PLW2901
+            is_metadata = not sentence and METADATA.match(text) is not None
+            is_document = text.startswith(DOCUMENT_START)
+            if is_metadata:
+                is_document = text[1:].split()[0] == "newdoc"
+            if text and not is_document and not is_metadata:
+                start = start if sentence else line
+                sentence.append(re.split("\t" if "\t" in text else " +", text))
+                continue
+            if sentence:
+                yield start, sentence
+                sentence = []
+            if is_document:
+                yield line, []
+    if sentence:  # no empty line is needed after the last one
+        yield start, sentence
+
+
+# Schemes of tags
+
+
+# In IOB1 a span begins with ``I-``, and with ``B-`` only directly after another span; in IOB2 every
+# span begins with ``B-`` (Ramshaw and Marcus 1995; Tjong Kim Sang and Veenstra 1999). Read as
+# conlleval does, where a span begins with ``B-`` or a change of type, both give the same spans. The
+# schemes called BIOES, BILOU or BMES also name the last word of a span (E or L) and a span of one
+# word (S, U or W), and some call the words between M. Tags of other words are plain.
+OUTSIDE = "O"
+SPAN_TAG = re.compile(r"[BIELSUMW][-_].")
+LAST, SINGLE = "ELSUW", "SUW"
+
+
+def to_iob2(tags: Sequence[str]) -> list[str]:
+    """Convert the tags of a sentence from any scheme of spans to IOB2."""
+    converted, previous = [], OUTSIDE
+    for tag in tags:
+        begins = tag[:1] in f"B{SINGLE}" or previous[:1] in f"{OUTSIDE}{LAST}"
+        begins = begins or previous[2:] != tag[2:]
+        is_span = SPAN_TAG.match(tag) is not None
+        converted.append(f"{'B' if begins else 'I'}-{tag[2:]}" if is_span else tag)
+        previous = tag
+    return converted
+
+
+def list_tags(tags: Iterable[str], scheme: str) -> tuple[str, ...]:
+    """List the names of all tags: ``O`` first, and both for every type of span."""
+    distinct = set(tags)
+    if scheme == "plain":
+        return tuple(sorted(distinct, key=lambda tag: (tag != OUTSIDE, tag)))
+    types = sorted({tag[2:] for tag in distinct if tag != OUTSIDE})
+    return (OUTSIDE, *(f"{letter}-{kind}" for kind in types for letter in "BI"))
+
+
+# Words with tags
+
+
+RECORD_SUFFIXES = (".jsonl", ".json", ".parquet")
+# evenly spread, whose words tell how the texts were split
+MEASURED_SENTENCES = 2000
+FEWEST_DOCUMENTS = 10  # of which whole ones are held out; of fewer, sentences
+
+
+@dataclass(frozen=True)
+class TagFormat(RowFormat):
+    """Rows with ``words``, ``tags`` (numbers; spans are in IOB2) and ``document`` (a number)."""
+
+    scheme: str | None = None  # set by `resolve`
+
+    label_name = "tags"
+    text_names = ("words",)
+    columns: ClassVar[Types] = {"words": ["string"], "tags": ["int64"], "document": "int64"}
+    written_type = ["string"]  # noqa: RUF012  (no value is changed)
+
+    def expected_labels(self, count: int) -> tuple[str, ...] | None:
+        return self.labels or ("O", *(f"B-X{number or ''}" for number in range(count - 1)))
+
+    def count_labels(self, rows: datasets.Dataset) -> list[int]:
+        tags = np.fromiter(chain.from_iterable(rows["tags"][:]), np.int64)
+        return np.bincount(tags, minlength=len(self.labels or ())).tolist()
+
+    def has_item_lines(self, file: str) -> bool:
+        return bool(self.data.files) and find_suffix(file) not in RECORD_SUFFIXES
+
+    def read(self, path: str, split: str) -> Iterator[Record]:
+        if find_suffix(path) in RECORD_SUFFIXES:
+            for record in read_records(path, self.required_columns(split)):
+                yield self._check_lists(record)
+            return
+        word, tag = self._columns("0", "-1")
+        train = str(self.data.train_file)
+        has_tags = not is_test(split) or (
+            self.has_item_lines(train) and count_columns(path) >= count_columns(train)
+        )
+        for record in read_conll(path, (word, tag) if has_tags else (word,)):
+            values = record.values
+            if not record.problem:
+                tags = values[tag] if has_tags else None
+                values = {"words": values[word], "tags": tags, "document": values["document"]}
+            yield replace(record, values=values)
+
+    def required_columns(self, split: str) -> tuple[str, ...]:
+        word, tag = self._columns("tokens", "tags")
+        return (word,) if is_test(split) else (word, tag)
+
+    def from_hub(self, record: Record) -> Record:
+        return self._check_lists(super().from_hub(record))
+
+    def resolve(self, where: str, splits: Mapping[str, datasets.Dataset]) -> Self:
+        tags = set(chain.from_iterable(list_written(splits["train"], "tags")))
+        scheme = self._find_scheme(splits["train"], tags)
+        names = self.labels or list_tags(tags, scheme)
+        spans = [name for name in names if name != OUTSIDE]
+        has_ends = any(name[:2] not in ("B-", "I-") for name in spans)
+        if scheme == "spans" and has_ends and all(map(SPAN_TAG.match, spans)):
+            names = list_tags(names, scheme)
+        # without any valid sentence, their problems are reported with the rows
+        if tags:
+            check_classes(
+                self._train_name, "tags", names, f"label_column={self.data.label_column!r}"
+            )
+        if spaced := [name for name in names if len(name.split()) != 1]:
+            raise ValueError(
+                f"{where}: the tag {shorten(spaced[0])!r} has white space, which separates the "
+                "columns of prediction files; rename it"
+            )
+        return replace(self, scheme=scheme, labels=names)
+
+    def _find_scheme(self, train: datasets.Dataset, tags: set[str]) -> str:
+        """Tell whether the tags of the training rows are of spans."""
+        scheme = self.data.scheme
+        plain = {tag for tag in tags if tag != OUTSIDE and not SPAN_TAG.match(tag)}
+        # a part of speech with a hyphen, such as S-V, is no span
+        has_spans = scheme is None and any(map(re.compile("[BI]-.").match, tags))
+        if plain and (has_spans or scheme == "spans"):
+            name = self._train_name
+            for line, written in zip(train["line"][:], train["tags"][:], strict=True):
+                for place, tag in enumerate(written or ()):
+                    if tag in plain:
+                        number = line + place if self.has_item_lines(name) else line
+                        raise ValueError(
+                            f"{name}:{number}: the tag {tag!r} is not part of a span ('O', "
+                            "'B-...', 'I-...', or one of E, S, L, U, M, W), but others are; "
+                            "correct it, or declare scheme: plain if the tags are of single tokens"
+                        )
+        return scheme or ("plain" if plain else "spans")
+
+    @property
+    def _train_name(self) -> str:
+        return self.data.train_file or f"{self.data.hub_id}:train"
+
+    def read_texts(self, record: Record) -> tuple[list[str], str]:
+        return [], record.problem
+
+    def parse(self, record: Record, texts: list[str], split: str) -> Row:
+        values = record.values
+        if all(map(is_blank, values["words"])):
+            raise ValueError("empty text: no word is visible")
+        if values["tags"] is None and not is_test(split):
+            raise ValueError("no tags, which only test rows may lack")
+        return {name: values[name] for name in self.columns}
+
+    def to_label(self, written: Any, split: str) -> list[int]:
+        names = self.labels or ()
+        numbers = []
+        for place, tag in enumerate(written if self.scheme == "plain" else to_iob2(written)):
+            if tag not in names:
+                raise ItemError(place, self._describe_unknown(written[place]))
+            numbers.append(names.index(tag))
+        return numbers
+
+    def head_facts(self, train: datasets.Dataset | None) -> HeadFacts:
+        step = max(1, len(train or ()) // MEASURED_SENTENCES)
+        sentences = [] if train is None else train[::step]["words"]
+        return super().head_facts(train) | {"sentences": sentences}
+
+    def unit_columns(self, rows: datasets.Dataset) -> tuple[str, ...]:
+        is_by_document = FEWEST_DOCUMENTS <= len(rows.unique("document")) < len(rows)
+        return ("document",) if is_by_document else self.text_names
+
+    def texts(self, rows: datasets.Dataset) -> Iterator[str]:
+        return (" ".join(words) for words in rows["words"][:])
+
+    def encode(
+        self, rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
+    ) -> datasets.Dataset:
+        has_context = self.data.document_context
+        return encode_tagged(rows, tokenizer, encoding, document_context=has_context)
+
+    def _columns(self, word: str, tag: str) -> tuple[str, str]:
+        return (self.data.text_columns or (word,))[0], self.data.label_column or tag
+
+    def _check_lists(self, record: Record) -> Record:
+        """Check a record with lists of words and tags; its line is its number, from 1."""
+        if record.problem:
+            return record
+        word, tag = self._columns("tokens", "tags")
+        words, tags = record.values.get(word), record.values.get(tag)
+        column = self.data.document_column or ""
+        document = record.values.get(column, record.line)
+        problem = _find_list_problem(word, words, tag, tags)
+        if not problem and not isinstance(document, int):
+            problem = f"{column}={shorten(repr(document))}; expected the number of a document"
+        if problem:
+            return replace(record, values={}, problem=problem)
+        names = self.labels or ()
+        if tags and all(isinstance(number, int) and 0 <= number < len(names) for number in tags):
+            tags = [names[number] for number in tags]  # numbers of declared labels
+        tags = None if tags is None else list(map(str, tags))
+        return replace(record, values={"words": words, "tags": tags, "document": document})
+
+    def _describe_unknown(self, tag: str) -> str:
+        names = self.labels or ()
+        if twin := find_twin(tag, names):
+            return f"the tags {describe_twins(tag, twin)}"
+        return (
+            f"unknown tag {shorten(tag)!r}; the tags of the training rows are {list_names(names)}; "
+            "correct it, or list all tags as labels"
+        )
+
+
+def _find_list_problem(word: str, words: object, tag: str, tags: object) -> str:
+    if not isinstance(words, list) or not words or not all(isinstance(x, str) for x in words):
+        return f"{word}={shorten(repr(words))}; expected a list of words"
+    if tags is None or (isinstance(tags, list) and len(tags) == len(words)):
+        return ""
+    many = len(tags) if isinstance(tags, list) else shorten(repr(tags))
+    return f"{len(words)} words in {word!r}, but {many} tags in {tag!r}; every word needs one"
+
+
+# Tagged words
+
+
+# of a token without a label, and of a word with an unknown tag
+IGNORED_LABEL, UNKNOWN_LABEL = -100, -1
+TOKENIZED_SENTENCES = 1000
+
+Pieces = list[list[int]]
+
+
+def encode_tagged(
+    rows: datasets.Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    encoding: Encoding,
+    *,
+    document_context: bool = False,
+) -> datasets.Dataset:
+    """Encode sentences with tags; a long sentence becomes several rows.
+
+    The first token of a word has its label, all others have -100. A word without any token, such as
+    a control character, becomes the unknown token. ``document_context`` fills the rest of a row
+    with unlabeled words before and after the sentence in its document, evenly on both sides.
+
+    Returns:
+        Rows with id and number (``sentence``) of the sentence, the labeled words, input_ids,
+        token_type_ids, length and labels, -1 for a word with an unknown tag.
+    """
+    room = encoding.max_length - 2  # without [CLS] and [SEP]
+    pieces: list[Pieces] = []
+    for batch in rows.select_columns(["words"]).iter(TOKENIZED_SENTENCES):
+        pieces += tokenize_words(tokenizer, batch["words"], encoding.max_length)
+    tags = rows["tags"][:] if "tags" in rows.column_names else None
+    documents = rows["document"][:]
+    names, words = rows["id"][:], rows["words"][:]
+    encoded: list[Row] = []
+    for number, sentence in enumerate(pieces):
+        known = [UNKNOWN_LABEL] * len(sentence) if tags is None else tags[number]
+        for window in cut_word_windows([len(word) for word in sentence], room):
+            ids: list[int] = []
+            labels: list[int] = []
+            for word in range(window.start, window.end):
+                ids += sentence[word]
+                is_here = window.first <= word < window.last
+                labels += [known[word] if is_here else IGNORED_LABEL]
+                labels += [IGNORED_LABEL] * (len(sentence[word]) - 1)
+            is_whole = window.end - window.start == len(sentence)
+            free = room - len(ids) if document_context and is_whole else 0
+            before, after = _find_context(pieces, documents, number, free)
+            ids = [tokenizer.cls_token_id, *before, *ids, *after, tokenizer.sep_token_id]
+            left, right = [IGNORED_LABEL] * (1 + len(before)), [IGNORED_LABEL] * (1 + len(after))
+            encoded.append(
+                {
+                    "id": names[number],
+                    "sentence": number,
+                    "words": words[number][window.first : window.last],
+                    "input_ids": ids,
+                    "token_type_ids": [0] * len(ids),
+                    "length": len(ids),
+                    "labels": [*left, *labels, *right],
+                }
+            )
+    features = make_features(
+        id="string",
+        sentence="int64",
+        words=["string"],
+        input_ids=["int32"],
+        token_type_ids=["int8"],
+        length="int32",
+        labels=["int16"],
+    )
+    return note_length(datasets.Dataset.from_list(encoded, features), encoding.max_length)
+
+
+def _find_context(
+    pieces: Sequence[Pieces], documents: Sequence[int], number: int, room: int
+) -> tuple[list[int], list[int]]:
+    """Return tokens of whole words before and after a sentence in its document."""
+    sides = []
+    for step in (-1, 1):  # words of the neighbors on each side, the nearest first
+        nearest: Pieces = []
+        used, other = 0, number + step
+        while 0 <= other < len(pieces) and documents[other] == documents[number] and used < room:
+            nearest += pieces[other][::step]
+            used += sum(map(len, pieces[other]))
+            other += step
+        sides.append(_take(nearest, room))
+    before, after = sides
+    kept = _take(before, max(room // 2, room - sum(map(len, after))))
+    rest = _take(after, room - sum(map(len, kept)))
+    return list(chain.from_iterable(reversed(kept))), list(chain.from_iterable(rest))
+
+
+def _take(words: Pieces, room: int) -> Pieces:
+    """Return the first words, up to one that does not fit; every word has a token."""
+    ends = accumulate(map(len, words))
+    return [word for word, end in zip(words, ends, strict=True) if end <= room]
