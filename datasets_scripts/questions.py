@@ -152,7 +152,8 @@ class QuestionFormat(RowFormat):
             if not problems[place] and row_id in seen:
                 problems[place] = f"duplicate id {row_id!r}"
             seen.add(row_id)
-        if set(rows["label"][:]) != {0}:
+        labels = zip(rows["label"][:], problems, strict=True)
+        if {label for label, problem in labels if not problem} != {0}:
             return rows
         if not is_test(split):
             raise ValueError(

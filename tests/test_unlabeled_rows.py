@@ -95,7 +95,7 @@ def test_rows_without_a_text_are_skipped_and_reported(tmp_path):
 @pytest.mark.parametrize("kind", OTHERS)
 def test_other_problem_types_refuse_them(tmp_path, kind):
     written = EXAMPLES[kind].write(tmp_path).items()
-    known = TaskData.recipe_keys()
+    known = vars(TaskData)
     task = {"problem_type": kind} | {key: value for key, value in written if key in known}
     with pytest.raises(ValueError, match=f"unlabeled_file is for .* from a {kind} task"):
         TaskData.from_recipe("own", task | {"unlabeled_file": "texts.tsv"})
@@ -105,7 +105,6 @@ def test_other_problem_types_refuse_them(tmp_path, kind):
     ("keys", "message"),
     [
         ({"unlabeled_file": None}, "max_unlabeled_samples=3 has no effect without unlabeled_file"),
-        ({"class_pairs": 2, "problem_type": "paraphrase"}, "class_pairs pairs rows by their label"),
         ({"unlabeled_file": "nowhere.tsv"}, "nowhere.tsv"),
     ],
 )
