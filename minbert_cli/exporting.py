@@ -4,8 +4,6 @@ import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,81 +16,75 @@ from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBas
 import modeling_minbert
 from minbert_cli.checkpoints import load_pretrained, load_tokenizer
 from minbert_cli.recipes import SPACE
-from modeling_minbert import (
-    MinBertConfig,
-    MinBertForMultipleChoice,
-    MinBertForMultiTask,
-    MinBertForQuestionAnswering,
-    MinBertForSequenceClassification,
-    MinBertForTokenClassification,
-    export_onnx,
-)
+from modeling_minbert import MinBertConfig, MinBertForMultiTask, export_onnx
 from modeling_minbert.inference import check_vocabulary, find_casing
 from modeling_minbert.modeling_minbert import AUTO_MODELS
 from trainers import named_writes
 
-# Largest difference of a float32 file.
-TOLERANCE = 1e-4
-# Rows and tokens of the batches on which a float32 file is compared.
-SHAPES = ((1, 1), (2, 5), (3, 16))
-# Windows of a text in these batches.
-WINDOWS = 2
-# Largest relative difference of an int8 file. MiniLM and its fine-tuned heads have 0.07 to 0.19;
-# coarser quantization with more than 0.5 loses 0.016 of the Spearman correlation on STS.
-INT8_TOLERANCE = 0.4
-# Rows and tokens of the batch on which an int8 file is compared.
-INT8_SHAPE = (32, 24)
-
-Outputs = list[tuple[np.ndarray, np.ndarray]]
+# Largest difference of a float32 file, and rows and tokens of the batches that are compared.
+TOLERANCE, SHAPES = 1e-4, ((1, 1), (2, 5), (3, 16))
+# Of an int8 file the largest relative difference. MiniLM and its fine-tuned heads have 0.07 to
+# 0.19; coarser quantization with more than 0.5 loses 0.016 of the Spearman correlation on STS.
+INT8_TOLERANCE, INT8_SHAPES = 0.4, ((32, 24),)
+WINDOWS = 2  # of a text in these batches
 
 
-def compare(path: Path, model: Any, task: str | None) -> str:
-    """Compare a float32 file with its model on batches of random tokens."""
+def compare(
+    path: Path,
+    model: Any,
+    task: str | None,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    is_int8: bool = False,
+) -> str:
+    """Compare a file with its model on rows of random tokens; return a line about it.
+
+    A float32 file is compared number by number. Of an int8 file each output is compared as a whole:
+    the norm of the difference relative to the norm of the output, which is near the square root of
+    `2 - 2 * cosine`. Rows start and end with the special tokens of a text; without them, int8
+    logits differ twice as much as those of real texts.
+
+    Raises:
+        ValueError: If they differ too much.
+    """
     if find_spec("onnxruntime") is None:
         return "not compared, onnxruntime is not installed"
-    compute = open_both(path, model, task)
-    mean, scale = _units(model, task)
+    spec: Any = None if task is None else model.config.task(task)
+    axes: tuple[int, ...] = ()  # of sequences and windows
+    if model.takes_choices:
+        axes = (3,)
+    elif spec is not None:
+        axes = () if spec.num_sequences is None else (spec.num_sequences,)
+        axes += (WINDOWS,) if spec.has_windows else ()
+    # of a regression, in whose deviations differences are measured
+    mean, scale = (
+        np.asarray(getattr(spec, name, default), np.float32)
+        for name, default in (("mean", [0.0]), ("std", [1.0]))
+    )
     # where the mean is hundreds of deviations, float32 has no digits for a small part of these
-    scale = np.maximum(scale, np.abs(mean) / 100)
-    generator = torch.Generator().manual_seed(0)
-    differences = []
-    for rows, length in SHAPES:
-        size = (rows, *_sequences(model, task), length)
-        ids = torch.randint(1, model.config.vocab_size, size, generator=generator)
-        pairs = compute(ids)
-        differences += [(np.abs(found - expected) / scale).max() for found, expected in pairs]
-    largest = np.max(differences)  # nan if one is, which is an error, too
-    if not largest <= TOLERANCE:
-        raise ValueError(f"{path.name} differs from the model by {largest:.1e}: nothing is written")
-    return f"equals the model within {largest:.0e} in ONNX Runtime"
-
-
-def compare_int8(
-    path: Path, model: Any, task: str | None, tokenizer: PreTrainedTokenizerBase
-) -> str:
-    """Compare an int8 file with its float32 model on rows of random tokens.
-
-    Each output is compared as a whole: the norm of the difference relative to the norm of the
-    output. This is near the square root of `2 - 2 * cosine`. Rows start and end with the special
-    tokens of a text; without them, logits differ twice as much as those of real texts.
-    """
-    rows, length = INT8_SHAPE
-    size = (rows, *_sequences(model, task), min(length, model.config.max_position_embeddings))
-    ids = make_rows(tokenizer, model.config.vocab_size, size)
+    unit = np.maximum(scale, np.abs(mean) / 100)
     tiny = np.finfo(np.float32).tiny
-    mean, scale = _units(model, task)
-    differences = [
-        np.linalg.norm((found - expected) / scale)
-        / max(np.linalg.norm((expected - mean) / scale), tiny)
-        for found, expected in open_both(path, model, task)(ids)
-    ]
-    largest = np.max(differences)
-    if not largest <= INT8_TOLERANCE:
+    differences = []
+    for rows, length in INT8_SHAPES if is_int8 else SHAPES:
+        size = (rows, *axes, min(length, model.config.max_position_embeddings))
+        ids = make_rows(tokenizer, model.config.vocab_size, size)
+        for found, expected in compute_both(path, model, task, ids):
+            if is_int8:
+                norm = max(np.linalg.norm((expected - mean) / scale), tiny)
+                differences.append(np.linalg.norm((found - expected) / scale) / norm)
+            else:
+                differences.append((np.abs(found - expected) / unit).max())
+    largest = np.max(differences)  # nan if one is, which is an error, too
+    if is_int8 and not largest <= INT8_TOLERANCE:
         raise ValueError(
             f"{path.name} in int8 differs from the model by {100 * largest:.0f} %, more than "
             f"{100 * INT8_TOLERANCE:.0f} %: nothing is written; leave out --precision int8"
         )
-    return f"differs from the model by {100 * largest:.0f} % in ONNX Runtime"
+    if is_int8:
+        return f"differs from the model by {100 * largest:.0f} % in ONNX Runtime"
+    if not largest <= TOLERANCE:
+        raise ValueError(f"{path.name} differs from the model by {largest:.1e}: nothing is written")
+    return f"equals the model within {largest:.0e} in ONNX Runtime"
 
 
 def make_rows(tokenizer: PreTrainedTokenizerBase, vocabulary: int, size: tuple[int, ...]) -> Tensor:
@@ -106,48 +98,25 @@ def make_rows(tokenizer: PreTrainedTokenizerBase, vocabulary: int, size: tuple[i
     return ids
 
 
-def open_both(path: Path, model: Any, task: str | None) -> Callable[[Tensor], Outputs]:
-    """Return a function that computes the outputs of an ONNX file and of its model."""
+def compute_both(
+    path: Path, model: Any, task: str | None, ids: Tensor
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Compute the outputs of an ONNX file and those of its model."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    forward = model
-    if task is not None:
-        forward = partial(model, task=task)
-    elif isinstance(model, MinBertForMultiTask):
-        forward = model.bert
-
-    def compute(ids: Tensor) -> Outputs:
-        inputs = {
-            "input_ids": ids,
-            "attention_mask": torch.ones_like(ids),
-            "token_type_ids": torch.zeros_like(ids),
-        }
-        found = session.run(names, {name: value.numpy() for name, value in inputs.items()})
-        with torch.no_grad():
-            expected = forward(**inputs)
-        return [(values, expected[name].numpy()) for name, values in zip(names, found, strict=True)]
-
-    return compute
-
-
-def _sequences(model: Any, task: str | None) -> tuple[int, ...]:
-    """Return the sizes of the axes of sequences and windows, if inputs of a task have any."""
-    if model.takes_choices:
-        return (3,)
-    if task is None:
-        return ()
-    spec = model.config.task(task)
-    sequences = () if spec.num_sequences is None else (spec.num_sequences,)
-    return (*sequences, WINDOWS) if spec.has_windows else sequences
-
-
-def _units(model: Any, task: str | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and standard deviation of the outputs, in which differences are measured."""
-    spec = None if task is None else model.config.task(task)
-    mean, scale = getattr(spec, "mean", [0.0]), getattr(spec, "std", [1.0])  # of a regression
-    return np.asarray(mean, np.float32), np.asarray(scale, np.float32)
+    inputs = {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "token_type_ids": torch.zeros_like(ids),
+    }
+    found = session.run(names, {name: value.numpy() for name, value in inputs.items()})
+    is_encoder = task is None and isinstance(model, MinBertForMultiTask)
+    options = {} if task is None else {"task": task}
+    with torch.no_grad():
+        expected = (model.bert if is_encoder else model)(**inputs, **options)
+    return [(values, expected[name].numpy()) for name, values in zip(names, found, strict=True)]
 
 
 def quantize(path: Path) -> None:
@@ -179,14 +148,6 @@ def quantize(path: Path) -> None:
         root.removeHandler(handler)
         root.setLevel(level)
     partial_path.replace(path)
-
-
-SINGLE_TASKS = (
-    MinBertForSequenceClassification,
-    MinBertForTokenClassification,
-    MinBertForQuestionAnswering,
-    MinBertForMultipleChoice,
-)
 
 
 def load_model(checkpoint: str) -> Any:
@@ -231,11 +192,11 @@ def to_onnx(model: Any, checkpoint: str, folder: Path, task: str | None, precisi
     lines = []
     for name in names:
         path = export_onnx(model, folder, task=name)
-        compared = compare(path, model, name)
+        compared = compare(path, model, name, tokenizer)
         if precision == "int8":
             size = path.stat().st_size
             quantize(path)
-            compared = compare_int8(path, model, name, tokenizer)
+            compared = compare(path, model, name, tokenizer, is_int8=True)
             compared = f"int8, {100 * path.stat().st_size / size:.0f} % of the size; {compared}"
         lines.append(f"{path.name}: {compared}")
     # of a plain BERT, since ONNX Runtime and the tokenizer need no code of minBERT; the length of
@@ -250,10 +211,16 @@ def to_onnx(model: Any, checkpoint: str, folder: Path, task: str | None, precisi
     return "\n".join(lines)
 
 
+SINGLE_TASKS = (
+    *("MinBertForSequenceClassification", "MinBertForTokenClassification"),
+    *("MinBertForQuestionAnswering", "MinBertForMultipleChoice"),
+)
+
+
 def to_space(model: Any, checkpoint: str, folder: Path) -> str:
     """Write a Space; weights are copied if they are local or not in minBERT's format."""
-    if isinstance(model, SINGLE_TASKS):
-        raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
+    if type(model).__name__ in SINGLE_TASKS:
+        raise ValueError(
             "a Space shows tasks of a multi-task model, and vectors; "
             f"checkpoint={checkpoint!r} is a {type(model).__name__}: show its pipeline with "
             "gradio.Interface.from_pipeline"
@@ -291,35 +258,6 @@ WITHOUT_TASK = {
 }
 
 
-def write(
-    model: Any, checkpoint: str, to: str, folder: Path, task: str | None, precision: str
-) -> str:
-    """Write a model in a format; return a line about it."""
-    if to == "onnx":
-        return to_onnx(model, checkpoint, folder, task, precision)
-    if to == "space":
-        return to_space(model, checkpoint, folder)
-    if to == "sentence-transformers":
-        is_multi_task = isinstance(model, MinBertForMultiTask)
-        if task is not None and not is_multi_task:
-            raise ValueError(f"--task {task}: the checkpoint has no tasks; leave it out")
-        encoder = model if is_multi_task else model.base_model
-        encoder.tokenizer = load_tokenizer(checkpoint, "checkpoint")
-        encoder.save_as_sentence_transformers(folder, task=task)
-        return "sentence-transformers opens it without trust_remote_code"
-    name = type(model).__name__
-    if to == "bert":  # of a multi-task model its encoder
-        model.save_as_bert(folder)
-        save_tokenizer(model, checkpoint, folder)
-        return f"{name} as a plain bert"
-    if precision == "int8":
-        model.quantize()
-    model.save_pretrained(folder)
-    save_tokenizer(model, checkpoint, folder)
-    size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 1e6
-    return f"{name} with weights in {precision}, {size:.1f} MB"
-
-
 def export(checkpoint: str, to: str, folder: Path, task: str | None, precision: str) -> str:
     """Write a checkpoint in another format, completely or not at all; return a line about it."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -342,3 +280,32 @@ def export(checkpoint: str, to: str, folder: Path, task: str | None, precision: 
         else:
             whole.replace(target)
     return summary
+
+
+def write(
+    model: Any, checkpoint: str, to: str, folder: Path, task: str | None, precision: str
+) -> str:
+    """Write a model in a format; return a line about it."""
+    if to == "onnx":
+        return to_onnx(model, checkpoint, folder, task, precision)
+    if to == "space":
+        return to_space(model, checkpoint, folder)
+    if to == "sentence-transformers":
+        is_multi_task = isinstance(model, MinBertForMultiTask)
+        if task is not None and not is_multi_task:
+            raise ValueError(f"--task {task}: the checkpoint has no tasks; leave it out")
+        encoder = model if is_multi_task else model.base_model
+        encoder.tokenizer = load_tokenizer(checkpoint, "checkpoint")
+        encoder.save_as_sentence_transformers(folder, task=task)
+        return "sentence-transformers opens it without trust_remote_code"
+    if to == "bert":  # of a multi-task model its encoder
+        model.save_as_bert(folder)
+        summary = "as a plain bert"
+    else:
+        if precision == "int8":
+            model.quantize()
+        model.save_pretrained(folder)
+        size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 1e6
+        summary = f"with weights in {precision}, {size:.1f} MB"
+    save_tokenizer(model, checkpoint, folder)
+    return f"{type(model).__name__} {summary}"

@@ -8,7 +8,7 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 from sklearn.preprocessing import StandardScaler
 from torch.nn import functional as F
-from transformers import BertForSequenceClassification
+from transformers import BertForSequenceClassification, BertTokenizer
 
 from datasets_scripts import TaskData, load_task
 from minbert_cli.exporting import compare
@@ -228,12 +228,14 @@ def test_a_recipe_cannot_set_what_the_rows_tell():
 def test_an_export_is_compared_in_standard_deviations(tmp_path, mean):
     model = make_model(mean=mean, std=STD)
     path = export_onnx(model, tmp_path, task="size")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]
+    tokenizer = BertTokenizer(vocab={word: index for index, word in enumerate(words)})
 
-    assert "equals the model" in compare(path, model, "size")
+    assert "equals the model" in compare(path, model, "size", tokenizer)
     with torch.no_grad():
         model.heads.size.out.bias += 1e-3
     with pytest.raises(ValueError, match=r"differs from the model by 1\.0e-03"):
-        compare(path, model, "size")
+        compare(path, model, "size", tokenizer)
 
 
 # Metrics

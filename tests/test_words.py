@@ -6,7 +6,6 @@ from contextlib import redirect_stdout
 from io import StringIO
 
 import pytest
-from transformers import AutoModelForTokenClassification, pipeline
 
 from minbert_cli import __main__ as minbert, check, finetune
 from modeling_minbert import MinBertForMultiTask
@@ -153,30 +152,6 @@ def test_the_command_reads_such_words_from_a_file(trained, tmp_path):
 
 def test_a_recipe_says_how_texts_are_split(trained):
     assert trained[0].predict("chosen", ["王明 在 上海"])[0]["words"] == ["王明", "在", "上海"]
-
-
-@pytest.mark.parametrize("kind", ["punctuation at words", "French", "Thai words"])
-def test_tags_of_words_that_a_pipeline_would_cut_otherwise_are_refused(kind, trained):
-    folder, task = trained[0].name_or_path, kind.replace(" ", "_")
-
-    with pytest.raises(ValueError, match=r"has words: \w+, by which .* load it as MinBertForMulti"):
-        AutoModelForTokenClassification.from_pretrained(folder, task=task)
-
-
-def test_tags_of_a_pipeline_are_those_of_predict_but_for_what_is_said(trained, caplog):
-    model, text = trained[0], "Bob lives in the U, Ann pays. Go!"
-    adopted = AutoModelForTokenClassification.from_pretrained(model.name_or_path, task="English")
-    assert "task 'English': the pipeline token-classification" in caplog.text
-    assert "U.S. or Lee-Low" in caplog.text
-    assert "temperature" not in caplog.text  # there is none
-    pipe = pipeline("token-classification", adopted, tokenizer=model.tokenizer)
-
-    found = pipe(text, aggregation_strategy="first", ignore_labels=[])
-
-    (expected,) = model.predict("English", [text])
-    groups = [(one["entity_group"], one["start"], one["end"]) for one in found]
-    spans = [(one["label"], one["start"], one["end"]) for one in expected["entities"]]
-    assert [group for group in groups if group[0] != "O"] == spans
 
 
 def test_words_that_are_cut_otherwise_are_counted_and_named(tmp_path, capsys):

@@ -1,7 +1,5 @@
 """Int8 ONNX files: their weights, and a comparison that notices damage."""
 
-import logging
-
 import numpy as np
 import pytest
 import torch
@@ -74,31 +72,20 @@ def test_attention_stays_float(path, tiny_sizes):
 
 @needs_onnx
 @pytest.mark.slow
-def test_no_other_file_stays_and_logging_is_as_before(model, tmp_path):
-    root = logging.getLogger()
-    before = (root.level, list(root.handlers))
-    path = export_onnx(model, tmp_path)
-
-    onnx_files.quantize(path)
-
-    assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
-    assert (root.level, list(root.handlers)) == before
-
-
-@needs_onnx
-@pytest.mark.slow
 def test_an_int8_file_is_near_its_model_but_not_equal(path, model, tokenizer):
     rows = onnx_files.make_rows(tokenizer, model.config.vocab_size, (20, 12))
-    outputs = onnx_files.open_both(path, model, None)(rows)
+    outputs = onnx_files.compute_both(path, model, None, rows)
 
     assert len(outputs) == 2
     for found, expected in outputs:
         cosine = (found * expected).sum(-1)
         cosine /= np.linalg.norm(found, axis=-1) * np.linalg.norm(expected, axis=-1)
         assert 0.98 < cosine.min() < 0.99999
-    assert "differs from the model by" in onnx_files.compare_int8(path, model, None, tokenizer)
+    assert "differs from the model by" in onnx_files.compare(
+        path, model, None, tokenizer, is_int8=True
+    )
     with pytest.raises(ValueError, match=r"model\.onnx differs from the model by .*: nothing is"):
-        onnx_files.compare(path, model, None)
+        onnx_files.compare(path, model, None, tokenizer)
 
 
 @needs_onnx
@@ -117,15 +104,4 @@ def test_a_damaged_matrix_is_noticed(path, model, tokenizer):
         onnx.save(whole, path)
 
         with pytest.raises(ValueError, match=r"int8 differs from the model by .*nothing is writt"):
-            onnx_files.compare_int8(path, model, None, tokenizer)
-
-
-def test_rows_look_like_texts(tokenizer):
-    rows = onnx_files.make_rows(tokenizer, 31, (3, 2, 40))
-
-    assert rows.shape == (3, 2, 40)
-    assert set(rows[..., 0].flatten().tolist()) == {tokenizer.cls_token_id}
-    assert set(rows[..., -1].flatten().tolist()) == {tokenizer.sep_token_id}
-    words = set(rows[..., 1:-1].flatten().tolist())
-    assert words == set(range(5, 31))
-    assert torch.equal(rows, onnx_files.make_rows(tokenizer, 31, (3, 2, 40)))
+            onnx_files.compare(path, model, None, tokenizer, is_int8=True)

@@ -13,7 +13,6 @@ WORDS = [f"w{number}" for number in range(40)]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 SHORT = " ".join(random.Random(0).choices(WORDS, k=12))
 LONG = " ".join(random.Random(1).choices(WORDS, k=90))
-CUT = {"max_question_length": 4, "doc_stride": 6}
 
 
 def make_config(sizes, **options):
@@ -31,7 +30,7 @@ def model(tiny_sizes):
     return model.eval()
 
 
-def score_all(model, question, text, room=None, step=6):
+def score_all(model, question, text, room=None, step=4):
     """List every span of every window, (start logit + end logit, first and last word), and sums."""
     words, spans, nulls, sums = text.split(), [], [], []
     cuts = cut_windows(len(words), room or len(words), step)
@@ -58,7 +57,7 @@ def test_a_score_is_the_product_of_start_and_end_probabilities(model, attention)
     spans, _, total = score_all(model, "w1 w2", SHORT)
     expected = [span for span in spans if span[2] - span[1] < 3]
 
-    found = model.answer("w1 w2", SHORT, top_k=3, max_answer_length=3, **CUT)
+    found = model.answer("w1 w2", SHORT, top_k=3, max_answer_length=3)
 
     words = SHORT.split()
     texts = list(dict.fromkeys(" ".join(words[i : j + 1]) for _, i, j in expected))
@@ -67,7 +66,7 @@ def test_a_score_is_the_product_of_start_and_end_probabilities(model, attention)
         torch.tensor(expected[0][0] - total).exp().item(), rel=1e-4
     )
     assert all(SHORT[answer["start"] : answer["end"]] == answer["answer"] for answer in found)
-    assert model.answer("w1 w2", SHORT, max_answer_length=3, **CUT) == found[0]
+    assert model.answer("w1 w2", SHORT, max_answer_length=3) == found[0]
 
 
 def test_a_long_text_is_read_in_windows(model):
@@ -75,9 +74,9 @@ def test_a_long_text_is_read_in_windows(model):
     spans, null, total = score_all(model, "w1 w2", LONG, room)
     best, first, last = spans[0]
 
-    found = model.answer("w1 w2", LONG, max_answer_length=room, **CUT)
+    found = model.answer("w1 w2", LONG, max_answer_length=room)
     both = model.answer(
-        "w1 w2", LONG, top_k=2000, max_answer_length=room, handle_impossible_answer=True, **CUT
+        "w1 w2", LONG, top_k=2000, max_answer_length=room, handle_impossible_answer=True
     )
 
     words = LONG.split()
@@ -94,20 +93,20 @@ def test_a_long_text_is_read_in_windows(model):
 def test_many_questions_are_answered_as_each_alone(model):
     questions, texts = ["w1", "w2 w3 w4 w5 w6", "w7"], [SHORT, LONG, LONG]
 
-    found = model.answer(questions, texts, top_k=2, max_tokens_per_batch=60, **CUT)
+    found = model.answer(questions, texts, top_k=2, max_tokens_per_batch=60)
 
     for question, text, answers in zip(questions, texts, found, strict=True):
-        alone = model.answer(question, text, top_k=2, **CUT)
+        alone = model.answer(question, text, top_k=2)
         assert [a["answer"] for a in answers] == [a["answer"] for a in alone]
         assert [a["score"] for a in answers] == pytest.approx([a["score"] for a in alone], rel=1e-4)
-    _, second = model.answer(["w1", "w2"], SHORT, **CUT)
-    assert second["answer"] == model.answer("w2", SHORT, **CUT)["answer"]
+    _, second = model.answer(["w1", "w2"], SHORT)
+    assert second["answer"] == model.answer("w2", SHORT)["answer"]
 
 
 def test_a_text_without_a_token_has_no_answer(model):
     expected = {"score": 0.0, "start": 0, "end": 0, "answer": ""}
 
-    assert model.answer("w1", "\x00", **CUT) == expected
+    assert model.answer("w1", "\x00") == expected
 
 
 @pytest.mark.parametrize(
@@ -116,8 +115,6 @@ def test_a_text_without_a_token_has_no_answer(model):
         ("w1", ["w2", "w3"], {}, "1 questions but 2 contexts"),
         (["w1"], [3], {}, "answer: row 0 must be a pair of sentences"),
         ("w1", "w2", {"top_k": 0}, "top_k=0 must be at least 1"),
-        ("w1", "w2", {"max_question_length": 30}, "leaves no room for a text"),
-        ("w1", "w2", {"task": "qa"}, "this model has one head and no tasks"),
     ],
 )
 def test_what_cannot_be_answered_is_refused(model, question, context, options, message):
@@ -125,47 +122,17 @@ def test_what_cannot_be_answered_is_refused(model, question, context, options, m
         model.answer(question, context, **options)
 
 
-def test_a_multi_task_model_answers_by_its_task(tiny_sizes, model):
+def test_a_multi_task_model_answers_by_its_tasks(tiny_sizes, model):
     tasks = {
-        "tone": {"problem_type": "classification", "labels": ["a", "b"]},
-        "facts": {"problem_type": "question_answering", "max_length": 20, **CUT},
-        "gaps": {"problem_type": "question_answering", "null_score_diff_threshold": -1000, **CUT},
+        "facts": {"problem_type": "question_answering", "max_length": 20},
+        "gaps": {"problem_type": "question_answering", "null_score_diff_threshold": -1000},
     }
     sizes = tiny_sizes | {"max_position_embeddings": 24}
     several = MinBertForMultiTask(make_config(sizes, tasks=tasks)).eval()
     several.tokenizer = model.tokenizer
 
-    assert several.predict("facts", [("w1", LONG)]) == [several.answer("w1", LONG)]
     assert several.predict("gaps", [("w1", LONG)])[0]["answer"] == ""
-    assert several.answer("w1", LONG, task="gaps", handle_impossible_answer=False)["answer"]
-    ranked = several.predict("facts", [("w1", LONG)], top_k=3)
-    assert ranked == [several.answer("w1", LONG, task="facts", top_k=3)]
+    (ranked,) = several.predict("facts", [("w1", LONG)], top_k=3)
+    assert several.predict("facts", [("w1", LONG)]) == ranked[:1]
     with pytest.raises(ValueError, match="is a question_answering task, which has no vectors"):
         several.encode([LONG], task="facts")
-    with pytest.raises(ValueError, match=r"task 'tone' answers no questions; .* facts, gaps"):
-        several.answer("w1", LONG, task="tone")
-
-
-def test_a_model_with_the_head_of_a_task_answers_by_its_settings(tiny_sizes, model, tmp_path):
-    gaps = {"problem_type": "question_answering", "null_score_diff_threshold": -1000, **CUT}
-    facts = gaps | {"null_score_diff_threshold": None, "max_answer_length": 2, "max_length": 20}
-    sizes = tiny_sizes | {"max_position_embeddings": 24}
-    several = MinBertForMultiTask(make_config(sizes, tasks={"facts": facts, "gaps": gaps})).eval()
-    several.tokenizer = model.tokenizer
-    several.save_pretrained(tmp_path / "several")
-    model.tokenizer.save_pretrained(tmp_path / "several")
-
-    for task in ("facts", "gaps"):
-        one = MinBertForQuestionAnswering.from_pretrained(tmp_path / "several", task=task).eval()
-        one.save_pretrained(tmp_path / task)
-        again = MinBertForQuestionAnswering.from_pretrained(tmp_path / task).eval()
-        again.tokenizer = model.tokenizer
-
-        expected = several.answer("w1", LONG, task=task, top_k=3)
-        assert one.answer("w1", LONG, top_k=3) == expected
-        assert again.answer("w1", LONG, top_k=3) == expected
-
-
-def test_a_model_of_few_positions_answers_without_options(model):
-    """Half of its 24 positions are for the question, as none was asked for."""
-    assert model.answer("w1 w2", LONG) == model.answer("w1 w2", LONG, max_question_length=12)

@@ -256,16 +256,3 @@ def test_shapes_are_checked(build, batch):
         task(**flat)
     with pytest.raises(ValueError, match=r"labels of shape \(12,\), expected \(4,\)"):
         task(**batch, labels=torch.zeros(12, dtype=torch.long))
-
-
-def test_a_task_loads_as_the_model_with_one_head(build, batch, tmp_path):
-    task, _ = build(MinBertForMultiTask)
-    task.save_pretrained(tmp_path)
-
-    one = MinBertForMultipleChoice.from_pretrained(tmp_path, task="swag").double().eval()
-
-    assert_close(one(**batch).logits, task(**batch).logits, **EXACT)
-    tasks = {**task.config.tasks, "deep": TASK | {"head": "mlp"}}
-    MinBertForMultiTask.from_pretrained(tmp_path, tasks=tasks).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="task 'deep' has head 'mlp' on pooling 'pooler', not"):
-        MinBertForMultipleChoice.from_pretrained(tmp_path, task="deep")

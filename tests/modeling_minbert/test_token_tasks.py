@@ -135,44 +135,6 @@ def test_auto_classes_find_the_head_of_their_kind(build_multitask, tiny_batch, t
             assert_close(actual[key][real], expected[key][real])
 
 
-@pytest.mark.parametrize("loader", [AutoModelForTokenClassification, MinBertForTokenClassification])
-def test_a_task_is_chosen_by_its_name_and_saved_alone(
-    build_multitask, tiny_batch, tmp_path, loader
-):
-    tasks = {"tags": TASKS["tags"], "more": TASKS["tags"] | {"labels": ["X", "Y"]}}
-    model = build_multitask(tasks)
-    model.save_pretrained(tmp_path / "all")
-
-    for name, task in tasks.items():
-        tagger = loader.from_pretrained(tmp_path / "all", task=name).eval()
-        tagger.save_pretrained(tmp_path / name)
-        again = AutoModelForTokenClassification.from_pretrained(tmp_path / name).eval()
-
-        assert list(again.config.id2label.values()) == task["labels"]
-        expected = model(**tiny_batch, task=name).logits
-        assert_close(tagger(**tiny_batch).logits, expected)
-        assert_close(again(**tiny_batch).logits, expected)
-
-
-@pytest.mark.parametrize("task", ["tags", "answers"])
-def test_a_task_that_reads_a_layer_below_keeps_to_the_model_that_can(
-    build_multitask, tmp_path, task
-):
-    build_multitask({task: {**TASKS[task], "pooling_layer": -2}}).save_pretrained(tmp_path)
-
-    with pytest.raises(ValueError, match=r"uses layer -2 .*: load it as MinBertForMultiTask"):
-        CLASSES[task].from_pretrained(tmp_path)
-
-
-def test_a_task_of_another_kind_is_refused_by_a_tagger(build_multitask, tmp_path):
-    build_multitask(TASKS).save_pretrained(tmp_path)
-
-    with pytest.raises(ValueError, match="'tone' is a classification task, but this model is a"):
-        MinBertForTokenClassification.from_pretrained(tmp_path, task="tone")
-    with pytest.raises(ValueError, match="unknown task 'other'; known: "):
-        MinBertForTokenClassification.from_pretrained(tmp_path, task="other")
-
-
 @pytest.mark.parametrize(
     ("task", "more", "message"),
     [
