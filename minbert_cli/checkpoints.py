@@ -77,19 +77,27 @@ def load_pretrained(
         ValueError: If the checkpoint cannot be read, or weights are missing or mismatched.
     """
     where = f"{flag}={path!r}"
-    failed = (
-        " is not a folder and cannot be loaded from the Hub"
-        if _is_hub_id(path)
-        else (" cannot be loaded")
-    )
+    is_hub_id = _is_hub_id(path)
+    of_hub = " is not a folder and cannot be loaded from the Hub"
+    folder, beside = Path(path), ""
+    if not folder.exists():
+        others = sorted(str(file.parent) for file in folder.parent.glob(f"*/{CONFIG_NAME}"))
+        beside = suggest(path, others) if others else ""
     advice = (
         "give the folder or the Hub id of a 'bert' or 'minbert' checkpoint; an id needs the "
-        f"network the first time{_suggest_folders(path)}"
+        f"network the first time{beside}"
     )
     # the library of fast tokenizers raises Exception itself
     kinds = CHECKPOINT_ERRORS if issubclass(loader, PreTrainedModel) else (Exception,)
-    with named_errors(where + failed, advice, kinds):
-        _check_files(loader, path)
+    with named_errors(where + (of_hub if is_hub_id else " cannot be loaded"), advice, kinds):
+        if not folder.exists() and not is_hub_id:
+            raise FileNotFoundError("there is no such folder")
+        is_model = issubclass(loader, PreTrainedModel | PreTrainedConfig)
+        if is_model and folder.is_dir() and not (folder / CONFIG_NAME).is_file():
+            raise FileNotFoundError(f"it has no {CONFIG_NAME}")
+        for name in JSON_FILES:
+            if (folder / name).is_file():
+                read_object(folder / name)
         if issubclass(loader, AutoTokenizer):
             return _load_tokenizer(path, **kwargs)
         if not issubclass(loader, PreTrainedModel):
@@ -98,7 +106,14 @@ def load_pretrained(
             path, output_loading_info=True, ignore_mismatched_sizes=True, **kwargs
         )
     model, info = loaded
-    _check_weights(where, info, tuple(replaceable))
+    if mismatched := sorted(info["mismatched_keys"]):
+        name, shape, needed = mismatched[0]
+        raise ValueError(
+            f"{where} has {name} of shape {tuple(shape)}, but the model needs {tuple(needed)}; "
+            + ("give the task another name" if name.startswith("heads.") else "see its config.json")
+        )
+    if lost := [key for key in info["missing_keys"] if not key.startswith(tuple(replaceable))]:
+        raise ValueError(f"{where} has no weights for {len(lost)} tensors, such as {min(lost)}")
     if new := sorted(key for key in info["missing_keys"] if key.startswith("cls.")):
         # heads of tasks and poolers are expected to be new
         logger.warning("%s has no pre-training head: %s and so on are new", where, new[0])
@@ -126,38 +141,6 @@ def _is_hub_id(path: str) -> bool:
     except HFValidationError:
         return False
     return not Path(path).exists()
-
-
-def _suggest_folders(path: str) -> str:
-    """Return the end of a message about a folder that does not exist, if others are beside it."""
-    folder = Path(path)
-    checkpoints = sorted(str(file.parent) for file in folder.parent.glob(f"*/{CONFIG_NAME}"))
-    return suggest(path, checkpoints) if checkpoints and not folder.exists() else ""
-
-
-def _check_files(loader: type[Any], path: str) -> None:
-    """Check the JSON files of a folder, if there is one; an id of the Hub has none."""
-    folder = Path(path)
-    if not folder.exists() and not _is_hub_id(path):
-        raise FileNotFoundError("there is no such folder")
-    is_model = issubclass(loader, PreTrainedModel | PreTrainedConfig)
-    if is_model and folder.is_dir() and not (folder / CONFIG_NAME).is_file():
-        raise FileNotFoundError(f"it has no {CONFIG_NAME}")
-    for name in JSON_FILES:
-        if (folder / name).is_file():
-            read_object(folder / name)
-
-
-def _check_weights(where: str, info: Mapping[str, Any], replaceable: tuple[str, ...]) -> None:
-    """Check that no weight has another shape, and that only replaceable ones are missing."""
-    if mismatched := sorted(info["mismatched_keys"]):
-        name, shape, needed = mismatched[0]
-        raise ValueError(
-            f"{where} has {name} of shape {tuple(shape)}, but the model needs {tuple(needed)}; "
-            + ("give the task another name" if name.startswith("heads.") else "see its config.json")
-        )
-    if lost := [key for key in info["missing_keys"] if not key.startswith(replaceable)]:
-        raise ValueError(f"{where} has no weights for {len(lost)} tensors, such as {min(lost)}")
 
 
 def load_tokenizer(

@@ -115,7 +115,6 @@ class RunProgress(TrainerCallback):
         self._bar: Any = None
         self._began = self._mark = 0.0  # seconds, of training and of the last step
         self._first_step = 0
-        self._is_trained = False
 
     def close(self) -> None:
         """Remove the bar, also after an error."""
@@ -123,19 +122,15 @@ class RunProgress(TrainerCallback):
             self._bar.close()
             self._bar = None
 
-    def _open(self, title: str, args: TrainingArguments, state: TrainerState, total: int) -> None:
-        self.close()
-        if state.is_world_process_zero and sys.stdout.isatty() and not args.disable_tqdm:
-            options: Any = {"leave": False, "dynamic_ncols": True, "file": sys.stdout}
-            first = state.global_step if title == "training" else 0
-            self._bar = tqdm(desc=title, total=total, initial=first, **options)
-
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: Any
     ) -> None:
         self._began = self._mark = time.monotonic()
-        self._first_step, self._is_trained = state.global_step, False
-        self._open("training", args, state, state.max_steps)
+        self._first_step = state.global_step
+        if state.is_world_process_zero and sys.stdout.isatty() and not args.disable_tqdm:
+            options: Any = {"leave": False, "dynamic_ncols": True, "file": sys.stdout}
+            options |= {"total": state.max_steps, "initial": state.global_step}
+            self._bar = tqdm(desc="training", **options)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: Any
@@ -169,16 +164,15 @@ class RunProgress(TrainerCallback):
             return
         seconds, metrics = time.monotonic() - self._mark, kwargs["metrics"]
         best = str(args.metric_for_best_model or "").removeprefix("eval_")
-        headlines = {name: problem.headline[0] for name, problem in self._problems.items()}
         # with one task the metrics have their own names, else those of the tasks
-        is_alone = len(headlines) == 1
-        titles = {
-            f"eval_{name}_{metric}": metric if is_alone else name
-            for name, metric in headlines.items()
-        }
+        is_alone = len(self._problems) == 1
+        titles = {}
+        for name, problem in self._problems.items():
+            metric = problem.headline[0]
+            titles[f"eval_{name}_{metric}"] = metric if is_alone else name
         extra = best if f"eval_{best}" in metrics else "mean"
-        if f"eval_{extra}" not in titles and not (is_alone and extra == "mean"):
-            titles[f"eval_{extra}"] = extra
+        if not (is_alone and extra == "mean"):
+            titles.setdefault(f"eval_{extra}", extra)
         values = "  ".join(
             f"{title} {metrics[key]:.3f}" for key, title in titles.items() if key in metrics
         )
@@ -193,28 +187,12 @@ class RunProgress(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: Any
     ) -> None:
         self.close()
-        self._is_trained = True
         if state.is_world_process_zero and state.global_step > self._first_step:
             line = f"trained in {format_time(time.monotonic() - self._began)}"
             best: Any = state.best_global_step
             if args.load_best_model_at_end and best is not None:
                 line += f", and kept the weights of step {best:,}"
             self._print(line)
-
-    def on_prediction_step(
-        self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: Any
-    ) -> None:
-        if self._is_trained:  # evaluations before are part of the bar of the training
-            if self._bar is None:
-                self._open("predicting", args, state, len(kwargs["eval_dataloader"]))
-            if self._bar is not None:
-                self._bar.update()
-
-    def on_predict(  # type: ignore[override]
-        self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: Any
-    ) -> None:
-        if self._is_trained:
-            self.close()
 
     def _print(self, line: str) -> None:
         if self._bar is None:

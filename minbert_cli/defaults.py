@@ -5,8 +5,6 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from transformers import TrainingArguments
-
 from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments, RunArguments
 from minbert_cli.checkpoints import ROW_LENGTH, choose_length
 from minbert_cli.recipe_tasks import learns_from_text
@@ -81,9 +79,16 @@ def choose_for_finetuning(
     )
     choices = describe_length(arguments, config)
     choices += choose_arguments(args, size) + choose_head_rate(arguments, args, size)
-    weights, weight_choices = choose_weights(tasks, config)
-    choices += weight_choices + choose_kept_weights(arguments, args, encoded)
-    return weights, choices
+    weights = {}
+    for name, keys in tasks.items():
+        spec: Any = config.task(name)
+        # such a task has no head to learn what others disturb
+        is_weak = getattr(spec, "head", None) == "cosine" and spec.loss == "mse"
+        if is_weak and len(tasks) > 1 and "loss_weight" not in keys:
+            weights[name] = 3.0
+    reason = "its gradient is small beside those of other tasks"
+    choices += [Choice(f"tasks.{name}.loss_weight", weights[name], reason) for name in weights]
+    return weights, choices + choose_kept_weights(arguments, args, encoded)
 
 
 def choose_arguments(args: ProgramTrainingArguments, size: RunSize) -> list[Choice]:
@@ -136,7 +141,10 @@ def choose_head_rate(
     A recipe with a learning rate means it for all weights. Sharded training, a frozen encoder and
     adapters have one rate, too.
     """
-    has_one_rate = arguments.freeze_encoder or arguments.lora is not None or is_sharded(args)
+    flags = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED")
+    is_sharded = bool(args.fsdp) or args.deepspeed is not None
+    is_sharded |= any(os.environ.get(flag, "false").lower() in ("1", "true") for flag in flags)
+    has_one_rate = arguments.freeze_encoder or arguments.lora is not None or is_sharded
     is_given = arguments.head_learning_rate is not None or "learning_rate" not in args.undecided
     rate = HEAD_RATE_FACTOR * float(args.learning_rate or 0)
     if is_given or has_one_rate or size.is_new or not size.has_head_weights or not rate:
@@ -144,21 +152,6 @@ def choose_head_rate(
     arguments.head_learning_rate = rate
     reason = f"{HEAD_RATE_FACTOR} times that of the encoder, for new heads"
     return [Choice("head_learning_rate", rate, reason)]
-
-
-def choose_weights(
-    tasks: Mapping[str, Any], config: MinBertConfig
-) -> tuple[dict[str, float], list[Choice]]:
-    """Choose the loss weights that a recipe leaves out, where there are several tasks."""
-    weights = {}
-    for name, keys in tasks.items():
-        spec: Any = config.task(name)
-        # such a task has no head to learn what others disturb
-        is_weak = getattr(spec, "head", None) == "cosine" and spec.loss == "mse"
-        if is_weak and len(tasks) > 1 and "loss_weight" not in keys:
-            weights[name] = 3.0
-    reason = "its gradient is small beside those of other tasks"
-    return weights, [Choice(f"tasks.{name}.loss_weight", weights[name], reason) for name in weights]
 
 
 def choose_kept_weights(
@@ -190,10 +183,3 @@ def choose_loss_as_best(args: ProgramTrainingArguments, name: str) -> list[Choic
         return []
     args.metric_for_best_model, args.greater_is_better = name, False
     return [Choice("metric_for_best_model", name, "the loss falls before the accuracy rises")]
-
-
-def is_sharded(args: TrainingArguments) -> bool:
-    """Whether weights will be split over processes, by arguments or by accelerate's environment."""
-    names = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED")
-    is_launched = any(os.environ.get(name, "false").lower() in ("1", "true") for name in names)
-    return bool(args.fsdp) or args.deepspeed is not None or is_launched

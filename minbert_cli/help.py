@@ -1,106 +1,20 @@
 """Help of the programs whose flags are keys of recipes.
 
-`--help` must not wait for torch, which the dataclasses of the flags need. So it shows the common
-flags as ``help.json`` describes them, which ``python -m minbert_cli.help`` writes by the
-dataclasses; `--help all` reads these themselves.
+`--help` must not wait for torch, which the dataclasses of the flags need. So ``help.json`` has it:
+usage, text and the names of the common flags are written by hand, and their types and meanings by
+``python -m minbert_cli.help``, from the dataclasses. `--help all` reads these themselves.
 """
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import MISSING, Field, fields
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 FILE = Path(__file__).with_suffix(".json")
 ALL = "all"  # after ``--help``
-
-
-@dataclass(frozen=True)
-class Page:
-    """The help of a program: how it is called, what it does, and its common flags by purpose."""
-
-    usage: str
-    text: str
-    groups: dict[str, tuple[str, ...]]
-
-
-MODEL = ("model_name_or_path", "data_dir", "max_length")
-TRAINING = ("learning_rate", "num_train_epochs", "per_device_train_batch_size", "max_steps")
-EVALUATION = (
-    *("eval_strategy", "eval_steps", "metric_for_best_model", "early_stopping_patience"),
-    "save_total_limit",
-)
-OUTPUT = (
-    *("output_dir", "overwrite_output_dir", "resume_from_checkpoint"),
-    *("push_to_hub", "hub_model_id", "verbose"),
-)
-PAGES = {
-    "finetune": Page(
-        "minbert finetune [RECIPE] [--flag value ...]",
-        """\
-Fine-tune one encoder on one or several tasks. RECIPE is a YAML file or a name
-that `minbert recipes` lists; the default is a sample. Flags override its keys,
-also of one task, as in --tasks.sts.loss mse.
-
-examples:
-  minbert finetune                                  the built-in sample, a minute
-  minbert finetune glue/cola --model_name_or_path google-bert/bert-base-uncased
-  minbert finetune quickstart --tasks sst,sts --num_train_epochs 2
-  accelerate launch -m minbert_cli.finetune RECIPE  on several GPUs""",
-        {
-            "model and data": ("tasks", *MODEL),
-            "training": (*TRAINING, "seed", "use_cpu"),
-            "evaluation and saving": EVALUATION,
-            "methods": (
-                *("freeze_encoder", "lora", "layerwise_lr_decay", "weight_averaging", "r_drop"),
-                *("smart", "gradient_surgery", "teacher"),
-            ),
-            "output": OUTPUT,
-        },
-    ),
-    "pretrain": Page(
-        "minbert pretrain [RECIPE] [--flag value ...]",
-        """\
-Pre-train an encoder on text: masked tokens, next sentences, or both. RECIPE is
-a YAML file or a name that `minbert recipes` lists; the default is a sample.
-Flags override its keys, also of one text, as in --corpus.mine.train_file my.txt.
-
-examples:
-  minbert pretrain                                  the built-in text, minutes
-  minbert pretrain mlm --corpus.mine.train_file my.txt
-  accelerate launch -m minbert_cli.pretrain RECIPE  on several GPUs""",
-        {
-            "model and data": (
-                *("corpus", *MODEL, "model_size", "train_tokenizer", "tokenizer_name_or_path"),
-            ),
-            "training": (*TRAINING, "seed", "use_cpu"),
-            "evaluation and saving": EVALUATION,
-            "methods": ("objective", "mlm_probability", "whole_word_mask"),
-            "output": OUTPUT,
-        },
-    ),
-    "experiments": Page(
-        """minbert experiments [FILE] [--flag value ...]
-       minbert experiments compare FIRST_RUN SECOND_RUN""",
-        """\
-Run many recipes with several seeds, and tabulate them. FILE is a YAML file or a
-name that `minbert recipes` lists; the default is a sample. Flags that are not
-listed here are those of `minbert finetune`, and go to every run. Each run is
-a process of its own; repeat the command to resume what was interrupted.
-
-examples:
-  minbert experiments                               the built-in sample
-  minbert experiments report/table --dry_run        what it would do
-  minbert experiments report/table --seeds 1 2 3 --num_train_epochs 2""",
-        {
-            "runs": ("rows", "base", "overrides", "seeds"),
-            "output": ("output_dir", "overwrite_output_dir", "keep_checkpoints"),
-            "before a campaign": ("dry_run",),
-        },
-    ),
-}
 # What stands for a type of Python; other types are texts.
 WORDS = {
     bool: "true or false",
@@ -138,14 +52,11 @@ TEXTS = {
 
 def show_help(program: str, argv: Sequence[str]) -> None:
     """Print the help of a program: its common flags, or all of them after ``--help all``."""
-    page, has_all = PAGES[program], argv[-1] == ALL
-    flags, groups = json.loads(FILE.read_text(encoding="utf-8"))[program], page.groups
-    if has_all:
-        flags = list_flags(program)
-        groups = page.groups | list_others(program, flags)
+    page, has_all = json.loads(FILE.read_text(encoding="utf-8"))[program], argv[-1] == ALL
+    groups = page["groups"] | (list_others(program, page["groups"]) if has_all else {})
     parser = argparse.ArgumentParser(
-        usage=page.usage,
-        description=page.text,
+        usage="\n".join(page["usage"]),
+        description="\n".join(page["text"]),
         epilog=None if has_all else f"`minbert {program} --help {ALL}` lists all flags.",
         # most flags have long names
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(
@@ -153,46 +64,14 @@ def show_help(program: str, argv: Sequence[str]) -> None:
         ),
         add_help=False,
     )
-    for title, names in groups.items():
+    for title, flags in groups.items():
         group = parser.add_argument_group(title)
-        for name in names:
-            kind, text = flags[name]
+        for name, (kind, text) in flags.items():
             group.add_argument(f"--{name}", metavar=kind, help=text.replace("%", "%%"))
     parser.print_help()
 
 
-def list_flags(program: str) -> dict[str, list[str]]:
-    """Return the type and the meaning of every flag of a program."""
-    from datasets_scripts.checking import key_types
-
-    flags: dict[str, list[str]] = {}
-    for kind in load_kinds(program):
-        types = key_types(kind)
-        for entry in fields(kind):
-            if entry.name in types:
-                words = [name_type(entry.name, types[entry.name]), describe(entry)]
-                flags.setdefault(entry.name, words)
-    return flags
-
-
-def list_others(program: str, flags: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Return the names of the flags that are not common: our own, and those of transformers."""
-    own = {
-        name
-        for kind in load_kinds(program)
-        for base in kind.__mro__
-        if base.__module__.startswith(("minbert_cli.", "trainers."))
-        for name in base.__annotations__
-    }
-    common = {name for names in PAGES[program].groups.values() for name in names}
-    groups = {
-        "more flags": tuple(sorted((flags.keys() & own) - common)),
-        "all TrainingArguments": tuple(sorted(flags.keys() - own - common)),
-    }
-    return {title: names for title, names in groups.items() if names}
-
-
-def load_kinds(program: str) -> tuple[Any, ...]:
+def load_kinds(program: str) -> tuple[type, ...]:
     """Import the dataclasses of the flags of a program."""
     if program == "experiments":
         from minbert_cli.experiments.plan import ExperimentArguments
@@ -201,6 +80,34 @@ def load_kinds(program: str) -> tuple[Any, ...]:
     from minbert_cli.arguments import KINDS
 
     return KINDS[program]
+
+
+def list_flags(program: str) -> dict[str, list[str]]:
+    """Return the type and the meaning of every flag of a program."""
+    from datasets_scripts.checking import key_types
+
+    flags: dict[str, list[str]] = {}
+    for kind in load_kinds(program):
+        types, entries = key_types(kind), {entry.name: entry for entry in fields(kind)}
+        for name in entries.keys() & types.keys() - flags.keys():
+            flags[name] = [name_type(name, types[name]), describe(entries[name])]
+    return flags
+
+
+def list_others(program: str, groups: dict[str, Any]) -> dict[str, dict[str, list[str]]]:
+    """Return the flags that are not common: our own, and those of transformers."""
+    own = {
+        name
+        for kind in load_kinds(program)
+        for base in kind.__mro__
+        if base.__module__.startswith(("minbert_cli.", "trainers."))
+        for name in base.__annotations__
+    }
+    others: dict[str, dict[str, list[str]]] = {"more flags": {}, "all TrainingArguments": {}}
+    for name, words in sorted(list_flags(program).items()):
+        if not any(name in flags for flags in groups.values()):
+            others["more flags" if name in own else "all TrainingArguments"][name] = words
+    return {title: flags for title, flags in others.items() if flags}
 
 
 def describe(entry: "Field[Any]") -> str:
@@ -240,11 +147,12 @@ def name_type(name: str, kind: Any) -> str:
 
 
 def write() -> None:
-    """Write the file of the common flags."""
-    content = {}
-    for program, page in PAGES.items():
-        flags = list_flags(program)
-        content[program] = {name: flags[name] for names in page.groups.values() for name in names}
+    """Write the types and the meanings of the common flags into the file."""
+    content = json.loads(FILE.read_text(encoding="utf-8"))
+    for program, page in content.items():
+        declared = list_flags(program)
+        for flags in page["groups"].values():
+            flags.update({name: declared[name] for name in flags})
     FILE.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
