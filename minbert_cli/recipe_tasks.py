@@ -333,11 +333,11 @@ def find_glue_files(
     files: dict[tuple[str, str], GlueFile] = {}
     for name, task in tasks.items():
         if wanted := task.data.built_in and task.data.built_in.submission:
-            kind, labels = str(task.data.problem_type), task.data.labels if wanted.labels else None
+            labels = task.data.labels if wanted.labels else None
             for split, file in wanted.files.items():
                 facts: Mapping[str, Any] = loaded[name].facts.get(split, {})
                 count = facts.get("usable_rows", 0) + facts.get("unusable_rows", 0)
-                files[name, split] = GlueFile(file, kind, labels, count or None)
+                files[name, split] = GlueFile(file, labels, count or None)
     return files
 
 

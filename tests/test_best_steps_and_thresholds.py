@@ -1,4 +1,4 @@
-"""The best of metrics that should fall, evenly spread evaluations, and thresholds of few rows."""
+"""Evenly spread evaluations, and thresholds of few rows."""
 
 import json
 import re
@@ -12,28 +12,8 @@ from minbert_cli.finetune import main as finetune
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 from tests.trainers.tiny import make_config
-from trainers import make_problems
-from trainers.reports.figures import draw_curves
 
 LABELS = {"problem_type": "multi_label_classification", "labels": ["often", "rare"]}
-
-
-@pytest.mark.parametrize(
-    ("kind", "metric", "best"),
-    [
-        ("ordinal", "mae", 0.1),
-        ("ordinal", "accuracy", 0.9),
-        ("classification", "macro_f1", 0.9),
-    ],
-)
-def test_the_best_step_of_the_plot_has_the_best_value(kind, metric, best):
-    problem = make_problems({"own": kind}, metrics={"own": [metric]})["own"]
-    values = [0.5, 0.1, 0.9, 0.4]
-    log = [{"step": 10 * place, f"eval_own_{metric}": value} for place, value in enumerate(values)]
-
-    (figure,) = draw_curves(log, problem)
-
-    assert figure.ring == [10 * values.index(best), best]
 
 
 @pytest.mark.parametrize("rows", [80, 100, 140, 250, 370])

@@ -45,7 +45,7 @@ def run(tmp_path_factory):
 def test_classes_have_their_names_and_the_probability_of_the_model(run):
     rows = read(run, "moods-dev")
 
-    assert list(rows[0]) == ["id", "text", "label", "prediction", "probability", "suggested_label"]
+    assert list(rows[0]) == ["id", "text", "label", "prediction", "probability"]
     expected = [(name, text, good) for name, text, _, _, good in small_run.make_rows("dev")]
     assert [(row["id"], row["text"], row["label"] == "good") for row in rows] == expected
     model = MinBertForMultiTask.from_pretrained(run)
@@ -76,9 +76,7 @@ def test_no_text_is_shown_if_none_may_be_quoted(tmp_path):
     small_run.write_files(tmp_path)
     folder = train(tmp_path, report_examples=0)
 
-    assert list(read(folder, "pairs-dev")[0]) == [
-        *("id", "label", "prediction", "probability", "suggested_label")
-    ]
+    assert list(read(folder, "pairs-dev")[0]) == ["id", "label", "prediction", "probability"]
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,8 @@ def test_fine_tuning_loads_the_road(trained):
     _, loaded = trained
 
     assert not [name for name in loaded if name.startswith(LAB)]
+    types = ("labels", "modules", "questions", "tags", "text", "vectors")  # of other tasks
+    assert not {f"trainers.problems.{name}" for name in types} & set(loaded)
     assert len(loaded) <= LIMITS["finetune"], loaded
 
 

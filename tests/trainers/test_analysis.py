@@ -1,5 +1,6 @@
-"""Distributions, confusions, calibration and errors, against scikit-learn and by hand."""
+"""Confusions, calibration and errors, against scikit-learn and by hand."""
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -8,43 +9,34 @@ from sklearn.metrics import confusion_matrix
 
 from modeling_minbert.tasks import parse_task
 from trainers import PROBLEMS, Evaluated, Predicted
-from trainers.problems.analysis import MOST_CLASSES, MOST_POINTS, calibrate
+from trainers.problems.blocks import MOST_CLASSES, MOST_POINTS, calibrate
 from trainers.reports.figures import draw_figure
 
+ROWS = datasets.Dataset.from_dict({"id": list(map(str, range(9)))})
 
-def analyse(kind, logits, predictions, right, **head):
-    evaluated = Evaluated(Predicted(logits, predictions, right), None, None, 0)
+
+def analyse(kind, logits, predictions, right, most=0, **head):
+    evaluated = Evaluated(Predicted(logits, predictions, right), ROWS, None, most)
     spec = parse_task("t", {"problem_type": kind, **head}) if head else None
     return {block.title: block for block in PROBLEMS[kind]("t", spec).describe(evaluated)}
 
 
-def find_errors(kind, logits, predictions, labels, most):
-    return PROBLEMS[kind]("t").find_errors(Predicted(logits, predictions, labels), most)
-
-
-def find_probabilities(kind, logits):
-    return PROBLEMS[kind]("t").probabilities(logits)
-
-
-@pytest.fixture
-def classes():
-    """Return logits, predictions and labels of 200 rows of three classes."""
-    generator = np.random.default_rng(0)
-    logits = generator.normal(scale=2, size=(200, 3)).astype(np.float32)
-    return logits, logits.argmax(axis=1), generator.integers(0, 3, size=200)
+def find_errors(*arguments):
+    return [(int(row.id), row.size) for row in analyse(*arguments, 2)["Worst errors"].rows]
 
 
 def test_the_calibration_error_equals_a_hand_computation():
-    # bins (0.5, 0.6], (0.8, 0.9] and (0.9, 1]: gaps |1 - 0.6|, |0.5 - 0.85| and |1 - 0.95|
-    confidences = np.array([0.6, 0.82, 0.88, 0.95])
-    correct = np.array([True, False, True, True])
+    # bins (0.5, 0.6], (0.8, 0.9] and (0.9, 1]: gaps |1 - 0.6|, |0.5 - 0.85| and |1 - 0.95|;
+    # the row without a finite confidence counts for nothing
+    confidences = np.array([0.6, 0.82, np.nan, 0.88, 0.95])
 
-    found = calibrate(confidences, correct)
+    found = calibrate(confidences, np.array([True, False, True, True, True]))
 
     assert found["ece"] == pytest.approx((1 * 0.4 + 2 * 0.35 + 1 * 0.05) / 4)
     assert found["confidence"] == pytest.approx(0.8125)
     assert found["accuracy"] == 0.75
     assert [part["rows"] for part in found["bins"]] == [1, 2, 1]
+    assert calibrate(confidences[2:3], np.array([True]))["ece"] is None
 
 
 def test_the_bins_equal_scikit_learn():
@@ -59,26 +51,21 @@ def test_the_bins_equal_scikit_learn():
     assert [part["confidence"] for part in found["bins"]] == pytest.approx(confidence)
 
 
-def test_rows_without_a_finite_confidence_count_for_nothing():
-    found = calibrate(np.array([np.nan, 0.75]), np.array([True, True]))
-
-    assert found["ece"] == pytest.approx(0.25)
-    assert calibrate(np.array([np.nan]), np.array([True]))["ece"] is None
-
-
 def test_probabilities_are_softmax_and_sigmoid():
     logits = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
 
-    many = find_probabilities("classification", logits.numpy())
-    two = find_probabilities("paraphrase", logits[:, :1].numpy())
+    many = PROBLEMS["classification"]("t").probabilities(logits.numpy())
+    two = PROBLEMS["paraphrase"]("t").probabilities(logits[:, :1].numpy())
 
     np.testing.assert_allclose(many, logits.softmax(-1), rtol=1e-6)
     np.testing.assert_allclose(two[:, 1], logits[:, 0].sigmoid(), rtol=1e-6)
     np.testing.assert_allclose(two.sum(axis=1), 1)
 
 
-def test_the_confusion_matrix_equals_scikit_learn(classes):
-    logits, predictions, labels = classes
+def test_the_confusion_matrix_equals_scikit_learn():
+    generator = np.random.default_rng(0)
+    logits = generator.normal(scale=2, size=(200, 3)).astype(np.float32)
+    predictions, labels = logits.argmax(axis=1), generator.integers(0, 3, size=200)
 
     found = analyse("classification", logits, predictions, labels, labels=["a", "b"])
 
@@ -88,10 +75,9 @@ def test_the_confusion_matrix_equals_scikit_learn(classes):
     assert [row[1:-1] for row in rows] == counts.tolist()
     assert [row[-1] for row in rows] == [(labels == number).sum() for number in range(3)]
     assert totals == ["predictions", *counts.sum(axis=0), len(labels)]
-    # of its predictions, not of the labels
-    said = find_probabilities("classification", logits).max(axis=1)
-    accuracy = (predictions == labels).mean()
-    note = f"mean confidence {said.mean():.3f}, accuracy {accuracy:.3f}"
+    # the confidence is that of the prediction, not of the label
+    said = PROBLEMS["classification"]("t").probabilities(logits).max(axis=1)
+    note = f"mean confidence {said.mean():.3f}, accuracy {(predictions == labels).mean():.3f}"
     assert note in found["Reliability"].note
 
 
@@ -106,12 +92,22 @@ def test_many_classes_have_the_most_frequent_confusions():
     count = MOST_CLASSES + 5
     labels = np.repeat(np.arange(count), np.arange(1, count + 1))
     predictions = np.where(labels == count - 1, 0, labels)
-    logits = np.eye(count)[predictions]
 
-    found = analyse("classification", logits, predictions, labels)
+    found = analyse("classification", np.eye(count)[predictions], predictions, labels)
 
     assert "Confusion matrix" not in found
     assert found["Most frequent confusions"].rows == [[str(count - 1), "0", count]]
+
+
+def test_the_calibration_of_test_rows_is_drawn_beside():
+    outputs = Predicted(np.eye(2), np.arange(2), np.arange(2))
+    problem = PROBLEMS["classification"]("t")
+
+    blocks = problem.describe(Evaluated(outputs, ROWS, others={"test": outputs}))
+
+    (figure,) = [block for block in blocks if block.title == "Reliability"]
+    assert set(figure.series) == {"validation", "test"}
+    assert "on test rows (mean confidence 0.731, accuracy 1.000)" in figure.note
 
 
 def test_scores_are_spread():
@@ -140,15 +136,12 @@ def test_the_worst_errors_are_those_with_the_least_probable_label():
     logits = np.log([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6], [0.05, 0.9, 0.05], [0.2, 0.5, 0.3]])
     predictions, labels = np.array([0, 2, 1, 1]), np.array([1, 1, 1, 0])
 
-    found = find_errors("classification", logits, predictions, labels, 2)
-
     # row 2 is right, row 1 gave its label more than rows 0 and 3, which are equal
-    assert [row for row, _ in found] == [0, 3]
-    assert [size for _, size in found] == pytest.approx([0.7, 0.5])
+    expected = [(0, pytest.approx(0.7)), (3, pytest.approx(0.5))]
+    assert find_errors("classification", logits, predictions, labels) == expected
 
 
 def test_the_worst_scores_are_furthest_away():
     scores, labels = np.array([1.0, 4.0, 2.0]), np.array([1.5, 1.0, 2.0], dtype=np.float32)
 
-    assert find_errors("similarity", scores[:, None], scores, labels, 9) == [(1, 3.0), (0, 0.5)]
-    assert find_errors("similarity", scores[:, None], scores, labels, 0) == []
+    assert find_errors("similarity", scores[:, None], scores, labels) == [(1, 3.0), (0, 0.5)]

@@ -7,8 +7,9 @@ import pytest
 from sklearn.metrics import label_ranking_average_precision_score
 
 from trainers import PROBLEMS
-from trainers.problems import metrics as embeddings
-from trainers.problems.metrics import aggregates, embedding_metrics
+from trainers.problems import vectors as embeddings
+from trainers.problems.metrics import aggregates
+from trainers.problems.vectors import embedding_metrics
 
 
 def make_vectors(rows, sentences, noise=1.0):

@@ -1,67 +1,57 @@
-"""Files for the server of GLUE."""
+"""Files of predictions, byte by byte: those of the server of GLUE and of the course."""
 
 import zipfile
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from datasets import Dataset
 
-from trainers import GlueFile, Predicted, missing_files, write_submission
-from trainers.reports.tables import write_glue_file
+from trainers import PROBLEMS, GlueFile, Predicted, missing_files, write_submission
 
 NLI = ("entailment", "neutral", "contradiction")
-QNLI = GlueFile("QNLI", "classification", (*NLI[:1], "not_entailment"))
+QNLI = GlueFile("QNLI", (*NLI[:1], "not_entailment"))
 
 
-def outputs(predictions):
+def submit(folder, ids, predictions, file=QNLI):
+    """Write the file of one task; gives its lines."""
     values = np.asarray(predictions)
-    return Predicted(values[:, None], values, None)
+    outputs = {("q", "test"): Predicted(values[:, None], values, None)}
+    rows = {"q": {"test": Dataset.from_dict({"id": ids})}}
+    write_submission(folder, {("q", "test"): file}, rows, outputs)
+    return (folder / "glue" / f"{file.name}.tsv").read_bytes().decode().splitlines()
 
 
 # by hand, after the sample submission of the server
 @pytest.mark.parametrize(
     ("file", "predictions", "lines"),
     [
-        (QNLI, [1, 0], ["not_entailment", "entailment"]),
-        (GlueFile("MNLI-mm", "classification", NLI), [2, 1], ["contradiction", "neutral"]),
-        (GlueFile("CoLA", "classification"), [1, 0], ["1", "0"]),
-        (GlueFile("MRPC", "paraphrase"), [1.0, 0.0], ["1", "0"]),
-        (GlueFile("STS-B", "similarity"), [5.25, 2.7184], ["5.000", "2.718"]),
-        (GlueFile("STS-B", "similarity"), [-0.01, 0.0], ["0.000", "0.000"]),
+        (GlueFile("MNLI-mm", NLI), [2, 1], ["contradiction", "neutral"]),
+        (GlueFile("CoLA"), [1, 0], ["1", "0"]),
+        (GlueFile("MRPC"), [1.0, 0.0], ["1", "0"]),
+        (GlueFile("STS-B"), [5.25, 2.7184], ["5.000", "2.718"]),
+        (GlueFile("STS-B"), [-0.01, 0.0], ["0.000", "0.000"]),
     ],
 )
 def test_a_file_has_an_index_and_a_prediction_in_a_line(tmp_path, file, predictions, lines):
-    write_glue_file(tmp_path / "a.tsv", ["0", "1"], predictions, file)
+    found = submit(tmp_path, ["0", "1"], predictions, file)
 
-    expected = f"index\tprediction\n0\t{lines[0]}\n1\t{lines[1]}\n"
-    assert (tmp_path / "a.tsv").read_bytes() == expected.encode()
-
-
-def test_a_row_that_could_not_be_read_gets_the_most_frequent_prediction(tmp_path, caplog):
-    write_glue_file(tmp_path / "a.tsv", ["0", "3", "1"], [1, 0, 1], QNLI)
-
-    lines = (tmp_path / "a.tsv").read_text().splitlines()
-    assert lines[1:4] == [f"{number}\tnot_entailment" for number in range(3)]
-    assert lines[4:] == ["3\tentailment"]
-    assert "1 rows could not be read and are written as not_entailment: 2" in caplog.text
+    assert found == ["index\tprediction", f"0\t{lines[0]}", f"1\t{lines[1]}"]
 
 
-def test_the_last_rows_may_be_missing(tmp_path, caplog):
-    file = replace(QNLI, num_rows=4)
+def test_rows_that_could_not_be_read_get_the_most_frequent_prediction(tmp_path, caplog):
+    file = GlueFile("QNLI", QNLI.labels, num_rows=5)
 
-    write_glue_file(tmp_path / "a.tsv", ["0", "1"], [1, 1], file)
+    lines = submit(tmp_path, ["0", "3", "1"], [1, 0, 1], file)
 
-    assert (tmp_path / "a.tsv").read_text().splitlines()[1:] == [
-        f"{number}\tnot_entailment" for number in range(4)
-    ]
-    assert "2 rows could not be read" in caplog.text
+    classes = ["not_entailment"] * 3 + ["entailment", "not_entailment"]
+    assert lines[1:] == [f"{number}\t{name}" for number, name in enumerate(classes)]
+    assert "2 rows could not be read and are written as not_entailment: 2, 4" in caplog.text
 
 
 @pytest.mark.parametrize("ids", [[], ["0", "1"]])
 def test_rows_and_predictions_must_go_together(tmp_path, ids):
     with pytest.raises(ValueError, match=r"ids and [01] predictions; expected one each"):
-        write_glue_file(tmp_path / "a.tsv", ids, [1] * (len(ids) // 2), QNLI)
+        submit(tmp_path, ids, [1] * (len(ids) // 2))
 
     assert not list(tmp_path.iterdir())
 
@@ -69,13 +59,10 @@ def test_rows_and_predictions_must_go_together(tmp_path, ids):
 def test_an_archive_has_no_folders_and_names_missing_files(tmp_path, caplog):
     rows = {"test": Dataset.from_dict({"id": ["0", "1"]})}
     encoded = dict.fromkeys(("q", "again", "c"), rows)
-    files = {
-        ("q", "test"): QNLI,
-        ("again", "test"): QNLI,
-        ("c", "test"): GlueFile("CoLA", "classification"),
-        ("s", "test"): GlueFile("SST-2", "classification"),
-    }
-    found = {(task, "test"): outputs([0, 1]) for task in encoded}
+    names = {"q": QNLI, "again": QNLI, "c": GlueFile("CoLA"), "s": GlueFile("SST-2")}
+    files = {(task, "test"): file for task, file in names.items()}
+    values = np.asarray([0, 1])
+    found = {(task, "test"): Predicted(values[:, None], values, None) for task in encoded}
 
     archive = write_submission(tmp_path, files, encoded, found)
 
@@ -93,6 +80,37 @@ def test_an_archive_has_no_folders_and_names_missing_files(tmp_path, caplog):
     assert archive.read_bytes() == before
 
 
-def test_a_run_without_rows_for_the_server_writes_nothing(tmp_path):
-    assert write_submission(tmp_path, {("q", "test"): QNLI}, {}, {}) is None
-    assert not list(tmp_path.iterdir())
+def write(folder, ids, predictions, problem_type="similarity"):
+    outputs = Predicted(None, np.asarray(predictions), None)
+    PROBLEMS[problem_type]("t").write(folder, "dev", outputs, {"id": ids})
+    return folder / "dev-output.csv"
+
+
+@pytest.mark.parametrize(
+    ("problem_type", "predictions", "expected"),
+    [
+        ("classification", [3, 0], b"id \t Predicted_Sentiment \nx1 , 3 \nx2 , 0 \n"),
+        ("paraphrase", [1, 0], b"id \t Predicted_Is_Paraphrase \nx1 , 1.0 \nx2 , 0.0 \n"),
+        (
+            "similarity",
+            np.asarray([2.75, 0.1], dtype=np.float32),
+            b"id \t Predicted_Similiary \nx1 , 2.75 \nx2 , 0.1 \n",
+        ),
+    ],
+)
+def test_the_bytes_equal_the_course_format(tmp_path, problem_type, predictions, expected):
+    path = write(tmp_path / "predictions", ["x1", "x2"], predictions, problem_type)
+
+    assert path.read_bytes() == expected
+    assert [entry.name for entry in path.parent.iterdir()] == ["dev-output.csv"]
+
+
+def test_bad_predictions_leave_the_old_file(tmp_path):
+    path = tmp_path / "dev-output.csv"
+    path.write_text("before")
+
+    with pytest.raises(ValueError, match="prediction of row 'x' is nan"):
+        write(tmp_path, ["x"], [float("nan")])
+
+    assert path.read_text() == "before"
+    assert len(list(tmp_path.iterdir())) == 1

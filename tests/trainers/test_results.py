@@ -127,17 +127,6 @@ def test_the_table_is_markdown_with_the_primary_metric_first():
     ]
 
 
-def test_a_template_that_cannot_work_writes_no_card(trainer, encoded, facts, tmp_path):
-    template = tmp_path / "template.md"
-    template.write_text("---\nlicense: mit\n---\n# fixed\n")
-    results = evaluate_run(trainer, select(encoded, "validation"))[0]
-
-    with pytest.raises(ValueError, match="does not read back"):
-        write_card(template, trainer, encoded, results, facts)
-
-    assert not (tmp_path / "run" / "README.md").exists()
-
-
 @pytest.mark.parametrize(
     ("start", "base"), [(None, None), ("owner/bert", "owner/bert"), ("{folder}", None)]
 )

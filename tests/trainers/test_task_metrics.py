@@ -170,7 +170,7 @@ def test_the_standard_error_of_a_correlation_is_close_to_theory_and_reproducible
 
 
 def test_a_standard_error_needs_rows():
-    with pytest.raises(ValueError, match="no rows"):
+    with pytest.raises(ValueError, match="none of the rows has a label"):
         standard_error("similarity", np.ones((0, 1)), [])
 
 

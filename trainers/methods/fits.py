@@ -60,10 +60,11 @@ class Fitting(Method):
         Returns the decisions on these rows, and their labels.
         """
         trainer = self.trainer
+        problem: Any = trainer.problems[task]
         data = trainer.tasks[task]
         train: Any = data.train
         rows: Any = spread(train.select(np.flatnonzero(find_labeled(train))), THRESHOLD_ROWS)
-        if trainer.problems[task].fits_held_out and data.evaluation is not None:
+        if problem.fits_held_out and data.evaluation is not None:
             rows = data.evaluation
         model = find_inner(trainer.model)
         logits, labels = trainer.predict_task(task, rows), np.asarray(rows["labels"])
@@ -125,18 +126,20 @@ class Fitting(Method):
         logits, labels = problem.list_logits(values, rows)
         temperature = model.fit_temperature(task, logits, labels)
         problem.spec = model.config.task(task)
-        problem.fitted = None
-        problem.notes.pop("temperature", None)
         if temperature is None:
-            logger.warning(
-                "task %r: no temperature fits the validation rows best, as when all predictions "
-                "are right or no better than chance; the probabilities are not calibrated",
-                task,
+            reason = (
+                "no temperature fits the validation rows best, as when all predictions are right "
+                "or no better than chance; the probabilities are not calibrated"
             )
+            logger.warning("task %r: %s", task, reason)
+            problem.notes["temperature"] = reason
             return
         predictions = np.asarray(model.decode(task, logits))
-        problem.fitted = problem.compare(logits, predictions, labels)
-        before, after = (each["ece"] for each in problem.fitted)
+        # probabilities divide logits by the temperature
+        before, after = (
+            problem.check_calibration(values, predictions, labels)["ece"]
+            for values in (np.asarray(logits, np.float64) * temperature, logits)
+        )
         problem.notes["temperature"] = (
             f"{temperature:.3f}; calibration error {before:.4f} without it and {after:.4f} with it "
             "on the validation rows that it was fitted to"

@@ -1,6 +1,7 @@
 """Problem types: everything about a task on the training side that depends on its type."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 from modeling_minbert import MinBertTask, unknown
@@ -8,28 +9,41 @@ from modeling_minbert.heads import ProblemType as ProblemType
 from modeling_minbert.tasks import parse_fields
 
 from .base import AnyProblem
-from .classes import Classification, MultiLabelClassification, MultipleChoice, Ordinal, Paraphrase
-from .questions import QuestionAnswering
-from .scores import Contrastive, Regression, Similarity
-from .tags import TokenClassification
-from .text import MaskedLM, NextSentence, Pretraining
 
-# By the names of `TASKS`.
-PROBLEMS: dict[str, type[AnyProblem]] = {
-    "classification": Classification,
-    "multi_label_classification": MultiLabelClassification,
-    "ordinal": Ordinal,
-    "paraphrase": Paraphrase,
-    "similarity": Similarity,
-    "regression": Regression,
-    "multiple_choice": MultipleChoice,
-    "contrastive": Contrastive,
-    "token_classification": TokenClassification,
-    "question_answering": QuestionAnswering,
-    "masked_lm": MaskedLM,
-    "next_sentence": NextSentence,
-    "pretraining": Pretraining,
+# The module and the class of each type, in the order of `TASKS`.
+PLACES = {
+    "classification": ("classes", "Classification"),
+    "multi_label_classification": ("labels", "MultiLabelClassification"),
+    "ordinal": ("classes", "Ordinal"),
+    "paraphrase": ("classes", "Paraphrase"),
+    "similarity": ("scores", "Similarity"),
+    "regression": ("scores", "Regression"),
+    "multiple_choice": ("labels", "MultipleChoice"),
+    "contrastive": ("vectors", "Contrastive"),
+    "token_classification": ("tags", "TokenClassification"),
+    "question_answering": ("questions", "QuestionAnswering"),
+    "masked_lm": ("text", "MaskedLM"),
+    "next_sentence": ("text", "NextSentence"),
+    "pretraining": ("text", "Pretraining"),
 }
+
+
+class ProblemTypes(Mapping[str, type[AnyProblem]]):
+    """The problem types by name; the module of a type is imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> type[AnyProblem]:
+        module, kind = PLACES[name]
+        found: type[AnyProblem] = getattr(import_module(f"{__name__}.{module}"), kind)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(PLACES)
+
+    def __len__(self) -> int:
+        return len(PLACES)
+
+
+PROBLEMS = ProblemTypes()
 
 
 def read_problems(results: Mapping[str, Any]) -> dict[str, AnyProblem]:

@@ -14,22 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from modeling_minbert import TASKS, MinBertTask, unknown
-from modeling_minbert.pooled import PooledTask
 from trainers.data.collate import Batch
 from trainers.data.masking import IGNORED_LABEL
 from trainers.data.rows import LabelType, Rows, TextSource, spread
 from trainers.files import write_text
 
 from .blocks import Block, Example, Examples
-from .metrics import (
-    ACCURACY,
-    EVALUATE,
-    Array,
-    Metric,
-    binomial_error,
-    load_module,
-    make_module_metric,
-)
+from .metrics import ACCURACY, EVALUATE, Array, Metric, binomial_error
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +50,8 @@ class Evaluated(Generic[Outputs]):
     rows: Any  # encoded
     texts: datasets.Dataset | None = None  # before they were encoded; None if not to be quoted
     examples: int = 20  # number of rows to list
-    held_out: Mapping[str, Any] = field(default_factory=dict)  # outputs of all held-out splits
+    # outputs of the other labelled splits that are not trained on, such as test rows
+    others: Mapping[str, Outputs] = field(default_factory=dict)
 
 
 class Problem(ABC, Generic[Outputs]):
@@ -95,8 +87,6 @@ class Problem(ABC, Generic[Outputs]):
     # https://huggingface.co/tasks: of the results, and of a model that has no other problem type
     hub_task: ClassVar[str] = "text-classification"
     pipeline_tag: ClassVar[str] = "text-classification"
-    # Function that turns logits into the confidences of the report.
-    confidence: ClassVar[str] = "softmax"
 
     def __init__(
         self, task: str, spec: MinBertTask | None = None, metrics: Sequence[str] = ()
@@ -105,13 +95,12 @@ class Problem(ABC, Generic[Outputs]):
         self.spec = spec
         known = {metric.name: metric for metric in (*self.metrics, *(self.optional_metrics or ()))}
         self._check_metrics(metrics, list(known))
-        first = {
-            name: known[name] if name in known else make_module_metric(name) for name in metrics
-        } or {self.metrics[0].name: self.metrics[0]}
-        self.headline = tuple(metric.name for metric in first.values())
-        self.reported = tuple(dict.fromkeys((*first.values(), *self.metrics)))
+        first = [known[name] if name in known else self._find_module(name) for name in metrics]
+        first = first or [self.metrics[0]]
+        self.headline = tuple(dict.fromkeys(metric.name for metric in first))
+        self.reported = tuple(dict.fromkeys((*first, *self.metrics)))
         names = [metric.name for metric in self.reported]
-        for metric in first.values():
+        for metric in first:
             if metric.module and (metric.name in known or names.count(metric.name) > 1):
                 raise ValueError(
                     f"task {task!r}: two metrics would have the name {metric.name!r}; leave "
@@ -135,6 +124,12 @@ class Problem(ABC, Generic[Outputs]):
                 metric = f"{self.problem_type} metric"
                 raise ValueError(f"task {self.task!r}: {unknown(metric, name, known)}")
 
+    @staticmethod
+    def _find_module(name: str) -> Metric:
+        from .modules import make_module_metric
+
+        return make_module_metric(name)
+
     def is_labelled(self, rows: Rows) -> bool:
         """Return whether rows have labels."""
         return not isinstance(rows, TextSource) and "labels" in rows.column_names
@@ -154,11 +149,6 @@ class Problem(ABC, Generic[Outputs]):
         return False
 
     @property
-    def fits_held_out(self) -> bool:
-        """Whether decision thresholds are fitted to held-out rows instead of training rows."""
-        return False
-
-    @property
     def calibrates(self) -> bool:
         """Whether a temperature is fitted to held-out rows after training."""
         return False
@@ -170,7 +160,7 @@ class Problem(ABC, Generic[Outputs]):
 
     def is_defined(self, metric: Metric) -> bool:
         """Return whether a metric is defined for the rows of this task."""
-        return True
+        return not metric.needs_pairs or getattr(self.spec, "num_sentences", None) != 1
 
     def has_loss(self, inputs: Batch) -> bool:
         """Return whether the model can compute a loss of a batch."""
@@ -224,29 +214,16 @@ class Problem(ABC, Generic[Outputs]):
         """Describe every entity type, label or target; None if there are none."""
         return None
 
-    def find_labelled(self, outputs: Outputs) -> NDArray[np.int64] | None:
-        """Return the rows that have a label, which alone count, (M,); None for all."""
-        del outputs
-        return None
-
-    def keep_rows(self, outputs: Outputs, rows: NDArray[np.int64]) -> Outputs:
-        """Select the outputs of some rows."""
-        raise NotImplementedError(f"all rows of {self.problem_type} are labelled")
-
-    def keep_labelled(self, outputs: Outputs) -> Outputs:
-        """Leave out the outputs of rows without a label."""
-        labelled = self.find_labelled(outputs)
-        return outputs if labelled is None else self.keep_rows(outputs, labelled)
+    def keep_labelled(self, outputs: Outputs) -> tuple[Outputs, NDArray[np.int64] | None]:
+        """Leave out the outputs of rows without a label; also returns which stay, None for all."""
+        return outputs, None
 
     def measure(self, outputs: Outputs) -> Measured:
         """Measure the labelled rows of a split; one without any raises ValueError."""
-        outputs = self.keep_labelled(outputs)
-        count = self.count(outputs)
-        if not count:
-            raise ValueError(f"task {self.task!r} has no rows to measure; give at least one")
+        outputs, _ = self.keep_labelled(outputs)
         metrics = self.compute_metrics(outputs)
         error = self.standard_error(outputs, metrics)
-        return Measured(metrics, error, count, self.describe_types(outputs))
+        return Measured(metrics, error, self.count(outputs), self.describe_types(outputs))
 
     def sample(self, outputs: Outputs) -> tuple[Array, Array]:
         """Return values (N, ...) and labels (N,) of independent rows, for a bootstrap."""
@@ -270,11 +247,6 @@ class Problem(ABC, Generic[Outputs]):
         """Return columns for a table of predictions, each (N,); None if the type has no table."""
         return None
 
-    @staticmethod
-    def format_glue(prediction: float, labels: Sequence[str] | None) -> str:
-        """Format a prediction for the GLUE server; ``labels`` are the names of its classes."""
-        return str(int(prediction)) if labels is None else labels[int(prediction)]
-
     def describe(self, evaluated: Evaluated[Outputs]) -> list[Block]:
         """Describe labelled predictions for the page of a run."""
         raise NotImplementedError(f"{self.problem_type} has no predictions to describe")
@@ -289,13 +261,6 @@ class Problem(ABC, Generic[Outputs]):
         """By title of a plot, the names of its curves and their keys in the log."""
         return {"Loss": {"training": f"loss_{self.task}", "held out": f"eval_{self.task}_loss"}}
 
-    @property
-    def card_example(self) -> str | None:
-        """Rows to predict, as Python code for the model card; None if there is no ``predict``."""
-        if isinstance(self.spec, PooledTask) and self.spec.pair_encoding:
-            return '[("A first sentence.", "A second sentence.")]'
-        return '["A sentence."]'
-
 
 AnyProblem: TypeAlias = Problem[Any]
 
@@ -305,15 +270,14 @@ def find_output(outputs: Any, *names: str) -> Tensor:
     return next(outputs[name] for name in names if outputs.get(name) is not None)
 
 
-def quote(row: Mapping[str, Any]) -> list[str]:
-    """Return the texts of a row, cut to ``MAX_QUOTED_CHARACTERS``."""
-    return [shorten_quote(row[name]) for name in ("sentence1", "sentence2") if name in row]
-
-
-def shorten_quote(text: str) -> str:
-    """Cut a text to ``MAX_QUOTED_CHARACTERS``."""
-    most = MAX_QUOTED_CHARACTERS
-    return text if len(text) <= most else text[:most] + " […]"
+def quote(texts: datasets.Dataset | None, row: int) -> list[str]:
+    """Return the texts of a row, cut to ``MAX_QUOTED_CHARACTERS``; none if they are private."""
+    if texts is None:
+        return []
+    columns, most = texts[row], MAX_QUOTED_CHARACTERS
+    quoted = [columns[name] for name in ("sentence1", "sentence2") if name in columns]
+    quoted += [f"{place}: {text}" for place, text in enumerate(columns.get("choices", ()))]
+    return [text if len(text) <= most else text[:most] + " […]" for text in quoted]
 
 
 class Predicted(NamedTuple):
@@ -367,13 +331,15 @@ class LabelledProblem(Problem[Predicted]):
     def check(self, where: str, rows: Rows) -> None:
         super().check(where, rows)
         for metric in self.reported:
-            if metric.module:
-                load_module(metric.module)  # one that is missing is found before the training
+            if metric.module:  # one that is missing is found before the training
+                from .modules import load_module
+
+                load_module(metric.module)
         if self.label_range is None or not isinstance(rows, datasets.Dataset):
             return
         low, high = self.label_range
         labels = np.asarray(rows.with_format(None)["labels"][:], dtype=float)
-        fits = (labels >= low) & (labels <= high) | (labels == -100)
+        fits = (labels >= low) & (labels <= high) | (labels == IGNORED_LABEL)
         if not fits.all():
             place = tuple(np.argwhere(~fits)[0].tolist())
             raise ValueError(
@@ -396,22 +362,18 @@ class LabelledProblem(Problem[Predicted]):
         predictions = np.asarray((decode or self.decide)(values))
         return Predicted(values, predictions, None if labels is None else np.asarray(labels))
 
-    def find_labelled(self, outputs: Predicted) -> NDArray[np.int64] | None:
+    def keep_labelled(self, outputs: Predicted) -> tuple[Predicted, NDArray[np.int64] | None]:
         """Leave out the rows whose label is -100, or all of whose labels are."""
-        given = np.asarray(outputs.labels) != IGNORED_LABEL
-        is_labelled = given.any(axis=tuple(range(1, given.ndim)))
-        return None if is_labelled.all() else np.flatnonzero(is_labelled)
-
-    def keep_rows(self, outputs: Predicted, rows: NDArray[np.int64]) -> Predicted:
-        logits, labels = outputs.logits, outputs.labels
-        return Predicted(
-            None if logits is None else np.asarray(logits)[rows],
-            outputs.predictions[rows],
-            None if labels is None else np.asarray(labels)[rows],
-        )
+        labels = np.asarray(outputs.labels)
+        is_labelled = (labels != IGNORED_LABEL).any(axis=tuple(range(1, labels.ndim)))
+        if is_labelled.all():
+            return outputs, None
+        rows = np.flatnonzero(is_labelled)
+        logits = None if outputs.logits is None else np.asarray(outputs.logits)[rows]
+        return Predicted(logits, outputs.predictions[rows], labels[rows]), rows
 
     def compute_metrics(self, outputs: Predicted) -> dict[str, float]:
-        outputs = self.keep_labelled(outputs)
+        outputs, _ = self.keep_labelled(outputs)
         if not len(outputs.predictions):
             raise ValueError(
                 f"task {self.task!r}: none of the rows has a label, they are all -100; evaluate "
@@ -442,8 +404,7 @@ class LabelledProblem(Problem[Predicted]):
         return list(map(str, rows["id"][:]))
 
     def score(self, values: Array, labels: Array) -> float:
-        score = _value_of(self.reported[0], values, labels)
-        return 0.0 if score is None else score
+        return _value_of(self.reported[0], values, labels) or 0.0
 
     @staticmethod
     def format_value(value: float) -> str:
@@ -465,53 +426,44 @@ class LabelledProblem(Problem[Predicted]):
         write_text(folder / f"{stem}-output.csv", "".join(lines))
 
     def tabulate(self, outputs: Predicted) -> dict[str, list[Any]]:
-        columns = {"prediction": [self.format_exactly(value) for value in outputs.predictions]}
+        columns = {"prediction": [self.format_label(value) for value in outputs.predictions]}
         if outputs.labels is None:
             return columns
-        given = [
-            self.format_exactly(x) if np.any(x != IGNORED_LABEL) else "" for x in outputs.labels
+        labels = [
+            self.format_label(x) if np.any(x != IGNORED_LABEL) else "" for x in outputs.labels
         ]
-        return {"label": given, **columns}
-
-    def format_exactly(self, value: object) -> str:
-        """Format a label or a prediction for a table."""
-        return self.format_label(value)
-
-    # What the errors are ordered by, how it is written, and the sentence above them.
-    error_size: ClassVar[str] = "off by"
-    error_format: ClassVar[str] = ".4g"
-    error_note: ClassVar[str] = "The rows whose prediction is furthest from the label."
-
-    @abstractmethod
-    def find_errors(self, outputs: Predicted, most: int) -> list[tuple[int, float]]:
-        """Return row and size of the worst errors, the worst first."""
+        return {"label": labels, **columns}
 
     @abstractmethod
     def format_label(self, value: object) -> str:
-        """Format a label or a prediction for a report."""
+        """Format a label or a prediction for a reader."""
 
-    def list_errors(self, evaluated: Evaluated[Predicted]) -> list[Block]:
-        """List the worst errors; nothing if there are none."""
-        outputs, labels = evaluated.outputs, np.asarray(evaluated.outputs.labels)
-        errors = [
-            self.show_row(
-                evaluated,
-                row,
-                self.format_label(labels[row]),
+    def list_errors(
+        self,
+        evaluated: Evaluated[Predicted],
+        errors: Sequence[tuple[int, float]],
+        size: str,
+        size_format: str,
+        note: str,
+    ) -> list[Block]:
+        """List errors, the worst first; nothing if there are none.
+
+        Args:
+            evaluated: The rows.
+            errors: The number of each row, and how wrong it is.
+            size: What says how wrong a row is, for the head of the list.
+            size_format: How it is written.
+            note: A sentence above the list.
+        """
+        outputs = evaluated.outputs
+        rows = [
+            Example(
+                str(evaluated.rows[row]["id"]),
+                quote(evaluated.texts, row),
+                self.format_label(np.asarray(outputs.labels)[row]),
                 self.format_label(outputs.predictions[row]),
-                size,
+                wrong,
             )
-            for row, size in self.find_errors(outputs, evaluated.examples)
+            for row, wrong in errors[: evaluated.examples]
         ]
-        if not errors:
-            return []
-        return [
-            Examples("Worst errors", errors, self.error_size, self.error_format, self.error_note)
-        ]
-
-    def show_row(
-        self, evaluated: Evaluated[Predicted], row: int, label: str, prediction: str, size: float
-    ) -> Example:
-        """Show a row, with its texts if they may be quoted."""
-        texts = [] if evaluated.texts is None else quote(evaluated.texts[row])
-        return Example(str(evaluated.rows[row]["id"]), texts, label, prediction, size)
+        return [Examples("Worst errors", rows, size, size_format, note)] if rows else []

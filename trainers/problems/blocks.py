@@ -1,11 +1,20 @@
 """What a page shows, small and ready for JSON: tables, figures, examples, numbers and code.
 
-A problem returns blocks of its predictions, and the page shows them one after the other.
+A problem returns blocks of its predictions, and the page shows them one after the other. Below
+are those that several types share.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from math import sqrt
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainers.data.rows import spread_numbers
+
+from .metrics import Array
 
 Cell: TypeAlias = str | int | float | None
 Points: TypeAlias = list[list[float]]
@@ -37,7 +46,6 @@ class Figure:
     style: Literal["lines", "points", "intervals"] = "lines"
     has_diagonal: bool = False
     mark: float | None = None  # x of a vertical line
-    ring: list[float] | None = None  # a point that is ringed
     kind: Literal["figure"] = "figure"
 
 
@@ -61,7 +69,6 @@ class Examples:
     size: str  # what the sizes are
     size_format: str
     note: str = ""
-    other: str = "predicted"  # what the predictions are
     kind: Literal["examples"] = "examples"
 
 
@@ -96,3 +103,126 @@ class Code:
 
 
 Block: TypeAlias = Table | Figure | Examples | Numbers | Code
+
+
+CALIBRATION_BINS = 10
+# Of more classes than this only the most frequent ones are shown.
+MOST_CLASSES = 20
+MOST_POINTS = 1000
+
+Analysis = dict[str, Any]
+
+
+def calibrate(confidences: NDArray[np.float64], correct: NDArray[np.bool_]) -> Analysis:
+    """Compare confidences, (N,), with accuracy, and compute the calibration error.
+
+    Non-finite confidences are left out. Source: Guo et al. 2017, equations 1 to 3.
+    """
+    finite = np.isfinite(confidences)
+    confidences, correct = confidences[finite], correct[finite]
+    if not len(confidences):
+        return {"ece": None, "confidence": None, "accuracy": None, "bins": []}
+    edges = np.linspace(0, 1, CALIBRATION_BINS + 1)
+    places = np.searchsorted(edges[1:-1], confidences)
+    parts = [
+        {
+            "rows": int((places == place).sum()),
+            "confidence": float(confidences[places == place].mean()),
+            "accuracy": float(correct[places == place].mean()),
+        }
+        for place in np.unique(places)
+    ]
+    gaps = [part["rows"] * abs(part["accuracy"] - part["confidence"]) for part in parts]
+    return {
+        "ece": float(sum(gaps) / len(confidences)),
+        "confidence": float(confidences.mean()),
+        "accuracy": float(correct.mean()),
+        "bins": parts,
+    }
+
+
+def draw_reliability(
+    calibrations: Mapping[str, Analysis], confidence: str, note: str = ""
+) -> list[Block]:
+    """Draw the accuracy of each bin over its mean confidence, by split; nothing without bins.
+
+    ``confidence`` says what the confidence is.
+    """
+    drawn = {split: found for split, found in calibrations.items() if found["bins"]}
+    if not drawn:
+        return []
+    series = {
+        split: [
+            [
+                part["confidence"],
+                part["accuracy"],
+                sqrt(part["accuracy"] * (1 - part["accuracy"]) / part["rows"]),
+            ]
+            for part in found["bins"]
+        ]
+        for split, found in drawn.items()
+    }
+    errors = "; ".join(
+        f"{found['ece']:.3f} on {split} rows (mean confidence {found['confidence']:.3f}, accuracy "
+        f"{found['accuracy']:.3f})"
+        for split, found in drawn.items()
+    )
+    text = (
+        f"Expected calibration error {errors}. The confidence is {confidence}; the bins have equal "
+        "width (Guo et al. 2017), and their accuracy is drawn with its standard error. On the "
+        f"dashed diagonal, accuracy equals confidence. {note}"
+    )
+    axes = ("mean confidence of a bin", "accuracy")
+    return [Figure("Reliability", *axes, series, text.strip(), has_diagonal=True)]
+
+
+def tabulate_confusions(
+    predictions: Array, labels: Array, count: int, name: Callable[[int], str]
+) -> list[Block]:
+    """Count how often each of ``count`` classes is predicted for each label, (N,)."""
+    pairs = count * labels.astype(np.int64) + predictions.astype(np.int64)
+    matrix = np.bincount(pairs, minlength=count**2).reshape(count, count)
+    given, predicted = matrix.sum(axis=1).tolist(), matrix.sum(axis=0).tolist()
+    if count > MOST_CLASSES:
+        wrong = matrix * (1 - np.eye(count, dtype=matrix.dtype))
+        order = np.argsort(-wrong, axis=None, kind="stable")[:MOST_CLASSES]
+        places = [divmod(int(place), count) for place in order]
+        rows: list[list[Cell]] = [
+            [name(label), name(other), int(wrong[label, other])]
+            for label, other in places
+            if wrong[label, other]
+        ]
+        columns = [("label", ""), ("prediction", ""), ("rows", ",")]
+        note = f"{count} classes are too many for a confusion matrix."
+        return [Table("Most frequent confusions", columns, rows, note)]
+    names = [name(number) for number in range(count)]
+    rows = [[names[place], *row, given[place]] for place, row in enumerate(matrix.tolist())]
+    shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+    return [
+        Table(
+            "Confusion matrix",
+            [("label \\ prediction", ""), *((title, ",") for title in names), ("labels", ",")],
+            [*rows, ["predictions", *predicted, int(matrix.sum())]],
+            "Rows are labels, columns are predictions: number of validation rows, and their share "
+            "of the row. Right predictions are on the diagonal.",
+            shares=[[None, *row, None] for row in shares.tolist()],
+        )
+    ]
+
+
+def draw_scatter(title: str, predictions: Array, labels: Array) -> Figure:
+    """Draw predicted numbers, (N,), over their labels; of many rows an even choice."""
+    rows = np.flatnonzero(np.isfinite(predictions))
+    chosen = rows[spread_numbers(len(rows), MOST_POINTS)]
+    # rounding removes the digits that float32 adds to a label
+    wanted = np.round(labels[chosen].astype(np.float64), 6).tolist()
+    points = [
+        [label, round(float(prediction), 4)]
+        for label, prediction in zip(wanted, predictions[chosen], strict=True)
+    ]
+    count = f"{len(points):,} rows"
+    if len(points) < len(rows):
+        count = f"{len(points):,} of {len(rows):,} rows, evenly spread"
+    note = f"{count}. On the dashed line, a prediction equals its label."
+    series = {"rows": points}
+    return Figure(title, "label", "prediction", series, note, style="points", has_diagonal=True)

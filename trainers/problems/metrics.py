@@ -1,21 +1,12 @@
-"""Metrics, computed by plain functions of predictions and labels, and their averages over tasks.
+"""Metrics, computed by plain functions of predictions and labels, and their averages over tasks."""
 
-The library evaluate is the door for the metrics of others: ``evaluate/<folder or name>``.
-"""
-
-import os
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
 from math import nan, sqrt
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-
-from trainers.data.masking import IGNORED_LABEL
 
 Array: TypeAlias = NDArray[Any]
 # A metric of predictions and labels, (N,) or (N, K); NaN where it is undefined.
@@ -160,119 +151,8 @@ PEARSON = Metric("pearson", pearson, is_rescaled=True)
 SPEARMAN = Metric("spearman", spearman, is_rescaled=True)
 
 
-# What begins the name of a metric of the library evaluate in a recipe.
+# What begins the name of a metric of the library evaluate in a recipe; see `modules`.
 EVALUATE = "evaluate/"
-# Of the modules that evaluate offers. The library does not say it, so others count as scores.
-ERROR_RATES = frozenset(
-    "brier_score cer character mae mape mase mse perplexity smape ter wer".split()  # noqa: SIM905
-)
-
-
-def make_module_metric(name: str) -> Metric:
-    """Make a metric of ``evaluate/<folder, file or name on the Hub>``; it is loaded when needed."""
-    module = name.removeprefix(EVALUATE)
-    title = Path(module).name.removesuffix(".py")
-    if not title:
-        raise ValueError(f"metrics: {name!r} names no module; expected {EVALUATE}<folder or name>")
-    return Metric(
-        title,
-        lower_is_better=title in ERROR_RATES,
-        module=module,
-        score=partial(_compute_module, module, title),
-    )
-
-
-@cache
-def load_module(module: str) -> Any:
-    """Load a module of the library evaluate, whose code is run.
-
-    Args:
-        module: A folder or a file of this machine, or a name on the Hub.
-
-    Raises:
-        ValueError: If there is none, or it cannot be loaded.
-    """
-    # Importing evaluate takes memory that other runs can do without. It also draws from Python's
-    # random state, which a checkpoint stores.
-    state = random.getstate()
-    try:
-        import evaluate
-
-        return evaluate.load(os.path.expanduser(module), keep_in_memory=True)  # noqa: PTH111
-    except (ImportError, OSError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"metrics: {EVALUATE + module!r} cannot be loaded ({error}); expected a folder or a "
-            "file of this machine, with the code of a metric for the library evaluate, or the "
-            "name of one on the Hub"
-        ) from error
-    finally:
-        random.setstate(state)
-
-
-def _compute_module(module: str, name: str, predictions: Array, labels: Array) -> float:
-    """Compute the number that a module returns as ``name``, or its only one."""
-    if (labels == IGNORED_LABEL).any():
-        raise ValueError(
-            f"metrics: {EVALUATE + module!r} cannot leave out single labels of a row, and some are "
-            "missing; give all of them, or leave this metric out"
-        )
-    state = random.getstate()
-    values = load_module(module).compute(predictions=predictions, references=labels)
-    random.setstate(state)
-    if name not in values and len(values) != 1:
-        raise ValueError(
-            f"metrics: {EVALUATE + module!r} returns {', '.join(values)}; expected {name!r}, or "
-            "one number (in Python, compute_metrics of MultiTaskTrainer takes all of them)"
-        )
-    return float(values[name] if name in values else next(iter(values.values())))
-
-
-BLOCK = 1024  # rows whose similarities to all others are in memory at a time
-# Equal texts in different batches have cosines that differ by rounding.
-ROUNDING = 1e-5
-
-
-def embedding_metrics(vectors: NDArray[np.float32]) -> dict[str, float]:
-    """Compute metrics of vectors of length 1, (N, S, D): anchor, positive, an ignored negative.
-
-    - ``accuracy``: share of anchors to which no other positive is nearer, in [0, 1]. Ties count
-      only if they are the majority: collapsed vectors must not score well.
-    - ``mrr``: mean reciprocal rank of an anchor's own positive, in (0, 1].
-    - ``alignment``: mean squared distance of anchor and positive, in [0, 4]; lower is better.
-    - ``uniformity``: logarithm of the mean of exp(-2 d^2) over the distances d of all pairs of
-      first sentences, in [-8, 0], 0 for a single one; lower is better. It is the only one for
-      S = 1.
-
-    Source: Wang and Isola 2020, sections 4.1.1 and 4.1.2.
-    """
-    first, count = vectors[:, 0].astype(np.float32), len(vectors)
-    blocks = [slice(start, start + BLOCK) for start in range(0, count, BLOCK)]
-    metrics = {}
-    if vectors.shape[1] > 1:
-        second = vectors[:, 1].astype(np.float32)
-        cosines = (first * second).sum(axis=1, keepdims=True)
-        parts = []
-        for block in blocks:
-            gaps = first[block] @ second.T - cosines[block]
-            nearer = (gaps > ROUNDING).sum(axis=1)
-            # the first of ties, or if these are more than half of the others, in their middle
-            equal = np.maximum((np.abs(gaps) <= ROUNDING).sum(axis=1) - 1, 0)
-            equal[2 * equal <= count - 1] = 0
-            ranks = 1 + nearer + equal // 2 + equal % 2
-            parts.append(np.where(np.isfinite(gaps).all(axis=1), ranks, count))
-        reciprocal = 1 / np.concatenate(parts)
-        metrics = {
-            "accuracy": float((reciprocal == 1).mean()),
-            "mrr": float(reciprocal.mean()),
-            "alignment": float(((first - second) ** 2).sum(axis=1).mean()),
-        }
-    total = 0.0
-    for block in blocks:
-        total += float(np.exp(4 * ((first[block] @ first.T).astype(np.float64) - 1)).sum())
-    # without the pairs of a vector with itself, whose distance is 0
-    pairs = count * (count - 1)
-    return metrics | {"uniformity": float(np.log((total - count) / pairs)) if pairs else 0.0}
-
 
 AGGREGATES = ("mean", "leaderboard", "glue")
 

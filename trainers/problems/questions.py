@@ -24,9 +24,8 @@ from trainers.data.collate import Batch
 from trainers.data.rows import spread_numbers
 from trainers.files import write_text
 
-from .analysis import calibrate, draw_reliability
 from .base import Decode, Evaluated, Problem, quote
-from .blocks import Block, Cell, Example, Examples, Table
+from .blocks import Block, Cell, Example, Examples, Table, calibrate, draw_reliability
 from .metrics import Array, Metric
 
 
@@ -192,7 +191,6 @@ class QuestionAnswering(Problem[Answered]):
     label_type = "positions"
     teaching = "tokens"
     hub_task = pipeline_tag = "question-answering"
-    card_example = '[("A question?", "A text with the answer.")]'
 
     @property
     def is_v2(self) -> bool:
@@ -276,7 +274,7 @@ class QuestionAnswering(Problem[Answered]):
         confidence = "the probability among all spans, and an exact match is correct"
         blocks: list[Block] = [
             Table("Outcomes", columns, rows, note),
-            *draw_reliability(calibrate(confidences, exact > 0), confidence),
+            *draw_reliability({"validation": calibrate(confidences, exact > 0)}, confidence),
         ]
         worst = [row for row in np.lexsort((-confidences, f1)).tolist() if not exact[row]]
         quoted = evaluated.texts
@@ -284,7 +282,7 @@ class QuestionAnswering(Problem[Answered]):
         errors = [
             Example(
                 answers[row].id,
-                [] if quoted is None else quote(quoted[known_ids[answers[row].id]]),
+                quote(quoted, known_ids.get(answers[row].id, 0)),
                 " / ".join(dict.fromkeys(right[row])) or NO_ANSWER,
                 texts[row] or NO_ANSWER,
                 float(confidences[row]),

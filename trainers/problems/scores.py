@@ -1,92 +1,29 @@
-"""Tasks about numbers and vectors: similarity, one or several numbers of a row, contrastive."""
+"""Tasks whose labels are numbers: one or several of a row, and the similarity of a pair."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from modeling_minbert.pooled_types import ContrastiveTask, RegressionTask, SimilarityTask
-from trainers.data.collate import Batch
-from trainers.data.rows import FlatRows, Rows, TextSource
+from trainers.data.rows import Rows
 
-from .analysis import draw_scatter
-from .base import (
-    Decode,
-    Evaluated,
-    LabelledProblem,
-    Predicted,
-    Problem,
-    find_output,
-    warn_undefined,
-)
-from .blocks import Block
+from .base import Decode, Evaluated, LabelledProblem, Predicted, warn_undefined
+from .blocks import Block, draw_scatter
 from .metrics import (
     PEARSON,
     SPEARMAN,
     Array,
     Metric,
     Score,
-    binomial_error,
-    embedding_metrics,
     mean_absolute_error,
     pearson,
     r2,
     root_mean_squared_error,
     spearman,
 )
-
-GLUE_RANGE = 0.0, 5.0  # scores of STS-B
-
-
-class Similarity(LabelledProblem):
-    """A score for each pair."""
-
-    problem_type = "similarity"
-    spec: SimilarityTask | None
-    metrics = (PEARSON, SPEARMAN)
-    dtype = np.float64
-    header = "id \t Predicted_Similiary \n"  # the misspelling is part of the format
-    hub_task = "sentence-similarity"
-
-    @property
-    def label_range(self) -> tuple[float, float] | None:
-        if self.spec is None or not self.spec.score_range:
-            return None
-        low, high = self.spec.score_range
-        return low, high
-
-    def decide(self, logits: Array) -> Array:
-        return logits[:, 0].astype(np.float64)
-
-    @staticmethod
-    def format_glue(prediction: float, labels: Any) -> str:
-        low, high = GLUE_RANGE
-        return f"{min(max(float(prediction), low), high):.3f}"
-
-    error_note = "The rows whose score is furthest from the label."
-
-    def describe(self, evaluated: Evaluated[Predicted]) -> list[Block]:
-        outputs = evaluated.outputs
-        labels = np.asarray(outputs.labels)
-        scatter = draw_scatter("Predictions and labels", outputs.predictions, labels)
-        return [scatter, *self.list_errors(evaluated)]
-
-    def find_errors(self, outputs: Predicted, most: int) -> list[tuple[int, float]]:
-        distances = np.abs(outputs.predictions.astype(np.float64) - np.asarray(outputs.labels))
-        rows = np.argsort(-distances, kind="stable")[:most]
-        return [(int(row), float(distances[row])) for row in rows if distances[row] > 0]
-
-    def format_label(self, value: Any) -> str:
-        return f"{float(value):.2f}"
-
-    def format_exactly(self, value: Any) -> str:
-        return self.format_value(float(value))
-
 
 # Of more targets than this only the first ones are drawn.
 MOST_PLOTS = 12
@@ -134,9 +71,9 @@ class Regression(LabelledProblem):
     """
 
     problem_type = "regression"
-    spec: RegressionTask | None
+    spec: Any
     # an undefined one counts as 0, but for errors, of which 0 would be the best
-    metrics = tuple(
+    metrics: ClassVar[tuple[Metric, ...]] = tuple(
         Metric(
             name,
             partial(mean_over_targets, score, math.nan if name in ERRORS else 0.0),
@@ -149,11 +86,11 @@ class Regression(LabelledProblem):
 
     @property
     def names(self) -> Sequence[str]:
-        return (self.spec and self.spec.targets) or ("score",)
+        return getattr(self.spec, "targets", None) or ("score",)
 
     def _check_metrics(self, chosen: Sequence[str], known: Sequence[str]) -> None:
         for name in chosen:
-            if name in ERRORS:
+            if name in ERRORS and name in known:
                 raise ValueError(
                     f"task {self.task!r}: a lower {name} is better, so it cannot be averaged with "
                     f"the metrics of other tasks; remove it from metrics, it is reported anyway, "
@@ -173,8 +110,8 @@ class Regression(LabelledProblem):
             if labels.shape not in shapes or labels.dtype.kind not in "if":
                 expected = f"{len(self.names)} numbers" if self._has_several else "a number"
                 raise ValueError(
-                    f"{where}, row {number}: the label of a regression is {expected}, -100 for "
-                    f"none; got {row!r}"
+                    f"{where}, row {number}: the label of a {self.problem_type} is {expected}, "
+                    f"-100 for none; got {row!r}"
                 )
             if not np.isfinite(labels).all():
                 raise ValueError(
@@ -226,14 +163,6 @@ class Regression(LabelledProblem):
             for kind, values in kinds.items()
         }
 
-    @property
-    def error_note(self) -> str:  # type: ignore[override]
-        note = "The rows whose prediction is furthest from the label"
-        several = (
-            ": the root mean square over the targets, in standard deviations of the training rows"
-        )
-        return f"{note}{several if self._has_several else ''}."
-
     def describe(self, evaluated: Evaluated[Predicted]) -> list[Block]:
         outputs = evaluated.outputs
         predictions, labels = as_matrix(outputs.predictions), as_matrix(np.asarray(outputs.labels))
@@ -242,10 +171,18 @@ class Regression(LabelledProblem):
             kept = labels[:, number] != MISSING
             if kept.any():
                 pairs = predictions[kept, number], labels[kept, number]
-                blocks.append(draw_scatter(f"Predictions and labels of {name}", *pairs))
-        return [*blocks, *self.list_errors(evaluated)]
+                title = "Predictions and labels" + (f" of {name}" if self._has_several else "")
+                blocks.append(draw_scatter(title, *pairs))
+        note = "The rows whose prediction is furthest from the label."
+        if self._has_several:
+            note = (
+                "The rows whose predictions are furthest from the labels: the root mean square "
+                "over the targets, in standard deviations of the training rows."
+            )
+        errors = self.find_errors(outputs)
+        return [*blocks, *self.list_errors(evaluated, errors, "off by", ".4g", note)]
 
-    def find_errors(self, outputs: Predicted, most: int) -> list[tuple[int, float]]:
+    def find_errors(self, outputs: Predicted) -> list[tuple[int, float]]:
         """Return the rows that are off by most; of several targets in standard deviations."""
         labels = as_matrix(np.asarray(outputs.labels))
         is_given = labels != MISSING
@@ -253,59 +190,37 @@ class Regression(LabelledProblem):
         if self._has_several:
             errors = errors / np.asarray((self.spec and self.spec.std) or 1.0)
         sizes = np.sqrt((errors**2).sum(axis=1) / np.maximum(is_given.sum(axis=1), 1))
-        rows = np.argsort(-sizes, kind="stable")[:most]
+        rows = np.argsort(-sizes, kind="stable")
         return [(int(row), float(sizes[row])) for row in rows if sizes[row] > 0]
 
     def format_label(self, value: Any) -> str:
         if not self._has_several:
-            return _format_number(float(value))
+            return f"{float(value):,.6g}"
         numbers = np.asarray(value, dtype=np.float64).tolist()
         return ", ".join(
-            f"{name} {_format_number(number)}"
+            f"{name} {number:,.6g}"
             for name, number in zip(self.names, numbers, strict=True)
             if number != MISSING
         )
 
 
-def _format_number(value: float) -> str:
-    return f"{value:,.6g}"
+class Similarity(Regression):
+    """A score for each pair."""
 
+    problem_type = "similarity"
+    metrics = (PEARSON, SPEARMAN)
+    header = "id \t Predicted_Similiary \n"  # the misspelling is part of the format
+    hub_task = "sentence-similarity"
 
-class Contrastive(Problem[Array]):
-    """Vectors of length 1 for the S sentences of each row, (N, S, D)."""
+    @property
+    def label_range(self) -> tuple[float, float] | None:
+        if self.spec is None or not self.spec.score_range:
+            return None
+        low, high = self.spec.score_range
+        return low, high
 
-    problem_type = "contrastive"
-    metrics = (
-        Metric("accuracy", needs_pairs=True),
-        Metric("mrr", needs_pairs=True),
-        Metric("alignment", lower_is_better=True, needs_pairs=True),
-        Metric("uniformity", lower_is_better=True),
-    )
-    spec: ContrastiveTask | None
-    teaching = "vectors"
-    hub_task = pipeline_tag = "sentence-similarity"
+    def decide(self, logits: Array) -> Array:
+        return logits[:, 0].astype(np.float64)
 
-    def check(self, where: str, rows: Rows) -> None:
-        if isinstance(rows, TextSource) or not FlatRows(rows).is_separate:
-            raise ValueError(
-                f"{where} is of a contrastive task: input_ids and token_type_ids must have a list "
-                "for every sentence of a row"
-            )
-        if self.is_labelled(rows):
-            raise ValueError(
-                f"{where} has labels, but contrastive tasks are trained without; remove the column"
-            )
-
-    def is_defined(self, metric: Metric) -> bool:
-        return not metric.needs_pairs or self.spec is None or self.spec.num_sentences != 1
-
-    def gather(self, inputs: Batch, outputs: Any) -> tuple[Tensor, Tensor | None]:
-        vectors = find_output(outputs, "logits").detach()
-        return vectors, torch.zeros(len(vectors), device=vectors.device)
-
-    def compute_metrics(self, outputs: Array) -> dict[str, float]:
-        return embedding_metrics(outputs)
-
-    def standard_error(self, outputs: Array, metrics: Mapping[str, float]) -> float | None:
-        name = self.headline[0]
-        return binomial_error(metrics[name], len(outputs)) if name in metrics else None
+    def format_label(self, value: Any) -> str:
+        return f"{float(value):.2f}"

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import softmax
 from torch import Tensor
 
 from modeling_minbert.tokens import TokenClassificationTask, are_spans, mark_entities
@@ -76,7 +75,6 @@ class TokenClassification(Calibrated, Problem[Tagged]):
     label_type = "tokens"
     joins_rows = True
     hub_task = pipeline_tag = "token-classification"
-    card_example = '["A sentence."]'
     smooths_labels = True
     teaching = "tokens"
 
@@ -213,14 +211,13 @@ class TokenClassification(Calibrated, Problem[Tagged]):
             share = wrong / len(tags[0])
             errors.append((wrong, Example(str(number), quoted, label, prediction, share)))
         errors = sorted((error for error in errors if error[0]), key=lambda error: -error[0])
-        blocks = self.draw_calibration(None, evaluated.held_out)
-        if errors:
-            note = "The sentences with the most wrong tags, and their share."
-            worst = [example for _, example in errors[: evaluated.examples]]
-            blocks.append(Examples("Worst errors", worst, "wrong tags", ".1%", note))
-        return blocks
+        worst = [example for _, example in errors[: evaluated.examples]]
+        note = "The sentences with the most wrong tags, and their share."
+        return [Examples("Worst errors", worst, "wrong tags", ".1%", note)] if worst else []
 
     def confidences(self, logits: Any, predictions: Array) -> NDArray[np.float64]:
+        from scipy.special import softmax  # its import takes a tenth of a second
+
         likely = softmax(self.scale(logits), axis=1)
         return np.take_along_axis(likely, predictions[:, None], axis=1)[:, 0]
 

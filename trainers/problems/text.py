@@ -36,7 +36,6 @@ class TextProblem(Problem[Array]):
     auto_class: ClassVar[str] = "AutoModelForMaskedLM"
     objectives: ClassVar[tuple[str, ...]]
     next_sentence_labels: ClassVar[str] = "labels"
-    card_example = None
 
     def check(self, where: str, rows: Rows) -> None:
         if isinstance(rows, TextSource):

@@ -50,7 +50,6 @@ def draw_curves(
     history: Sequence[Mapping[str, float]],
     problem: AnyProblem,
     kept: int | None = None,
-    pace: float = 0.0,
 ) -> list[Figure]:
     """Draw the losses and the metrics of a task that were logged, with long series thinned.
 
@@ -58,12 +57,17 @@ def draw_curves(
         history: Log of the Trainer.
         problem: The problem of the task.
         kept: The step whose weights were kept, which is marked; None for the last one.
-        pace: Epochs per step.
     """
     figures = []
-    for title, lower, keys in _list_plots(problem):
+    plots = dict(problem.loss_curves)
+    # the metrics that are not plotted are in the table
+    shown = [metric for metric in problem.reported if metric.is_plotted and not metric.is_loss]
+    for title, lower in (("Metrics on held-out rows", False), ("Lower is better", True)):
+        names = [metric.name for metric in shown if metric.lower_is_better == lower]
+        plots[title] = {name: f"eval_{problem.task}_{name}" for name in names}
+    for title, keys in plots.items():
         series: dict[str, Points] = {}
-        notes, ring = [], None
+        notes = []
         if kept is not None:
             notes.append(f"The vertical line marks step {kept:,}, whose weights were evaluated.")
         for name, key in keys.items():
@@ -72,34 +76,14 @@ def draw_curves(
                 continue
             chosen = spread_numbers(len(points), MOST_POINTS)
             series[name] = [points[place] for place in chosen]
-            finite = [point for point in points if isfinite(point[1])]
-            if ring is None and name != "training" and len(finite) > 1:
-                ring = (min if lower else max)(finite, key=lambda point: point[1])
-                step, value = ring
-                of_what = "held-out loss" if name == "held out" else name
-                notes.append(
-                    f"Ringed: the best {of_what}, {value:.4g} at step {int(step):,}, epoch "
-                    f"{step * pace:.3g}."
-                )
             if len(chosen) < len(points):
                 count = f"{len(chosen)} of {len(points):,} points"
                 notes.append(f"{name}: {count}, evenly spread.")
         if series:
             text = " ".join(notes)
             axes = ("optimizer steps", "")
-            figures.append(Figure(title, *axes, series, text, mark=kept, ring=ring))
+            figures.append(Figure(title, *axes, series, text, mark=kept))
     return figures
-
-
-def _list_plots(problem: AnyProblem) -> list[tuple[str, bool, dict[str, str]]]:
-    """List title, whether lower values are better, and keys of the log by name of the line."""
-    plots = [(title, True, keys) for title, keys in problem.loss_curves.items()]
-    # the metrics that are not plotted are in the table
-    shown = [metric for metric in problem.reported if metric.is_plotted and not metric.is_loss]
-    for title, lower in (("Metrics on held-out rows", False), ("Lower is better", True)):
-        names = [metric.name for metric in shown if metric.lower_is_better == lower]
-        plots.append((title, lower, {name: f"eval_{problem.task}_{name}" for name in names}))
-    return plots
 
 
 # Of the lines of a figure, one after the other; ``training`` and ``held out`` have theirs.
@@ -124,7 +108,7 @@ def draw_figure(figure: Figure, number: int, title: str = "") -> str:
     Args:
         figure: The figure; without a finite point nothing is drawn.
         number: Of the figure on its page, which sets its names apart.
-        title: For screen readers, before a summary of each series.
+        title: For screen readers, before the names of the series.
     """
     # a run that only trains saves the memory of this import
     from markupsafe import Markup
@@ -175,19 +159,7 @@ def draw_figure(figure: Figure, number: int, title: str = "") -> str:
     text = re.sub(r'<g id="[^"]*"', "<g", text)
     for name, color in LIGHT.items():
         text = re.sub(f"(fill|stroke): {color}", rf"\1: var(--{name})", text)
-    # the course of each series, for screen readers
-    lines = []
-    for name, points in series.items():
-        if not points:
-            lines.append(f"{name}: no finite value")
-            continue
-        (first, *_), (last, *_) = points[0], points[-1]
-        values = [point[1] for point in points]
-        lines.append(
-            f"{name}: {values[0]:.4g} at {first:,.4g}, {values[-1]:.4g} at {last:,.4g}, between "
-            f"{min(values):.4g} and {max(values):.4g}"
-        )
-    label = f"{title}. {'; '.join(lines)}"
+    label = f"{title}: {', '.join(series)}"  # for screen readers
     begin = Markup('<svg role="img" aria-label="{}" viewBox=').format(label)
     return begin + Markup(text[text.index("viewBox=") + len("viewBox=") :])  # noqa: S704
 
@@ -218,9 +190,6 @@ def _draw_series(axes: Any, figure: Figure, series: Mapping[str, Points]) -> Non
         axes.axline((axes.get_xlim()[0],) * 2, slope=1, **GUIDE)
     if figure.mark is not None:
         axes.axvline(figure.mark, **GUIDE)
-    if figure.ring:
-        ring = {"marker": "o", "markersize": 10, "fillstyle": "none", "color": LIGHT["ink"]}
-        axes.plot(*([value] for value in figure.ring), **ring)
 
 
 def _draw_intervals(axes: Any, series: Mapping[str, Points]) -> None:

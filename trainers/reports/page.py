@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -17,9 +17,17 @@ import torch
 
 from trainers.data.rows import Rows
 from trainers.files import write_text
-from trainers.problems.analysis import MOST_CLASSES
 from trainers.problems.base import AnyProblem, Evaluated
-from trainers.problems.blocks import Block, Cell, Code, Figure, Number, Numbers, Table
+from trainers.problems.blocks import (
+    MOST_CLASSES,
+    Block,
+    Cell,
+    Code,
+    Figure,
+    Number,
+    Numbers,
+    Table,
+)
 from trainers.problems.metrics import AGGREGATES
 from trainers.training.multitask import MultiTaskTrainer
 
@@ -75,17 +83,20 @@ def report_run(
     try:
         sections = [_make_results(trainer, results)]
         for task, problem in trainer.problems.items():
-            blocks: list[Block] = list(
-                draw_curves(trainer.state.log_history, problem, *_find_kept(trainer))
-            )
+            blocks: list[Block] = [*draw_curves(state.log_history, problem, _find_kept(trainer))]
             quoted = (texts or {}).get(task)
-            evaluated = _select_rows(problem, encoded[task], outputs, quoted)
+            evaluated = _select_rows(problem, encoded[task], outputs, quoted, examples)
             if evaluated is not None:
                 if types := results["validation"].types.get(task):
                     blocks.append(_tabulate_types(types))
-                blocks += problem.describe(replace(evaluated, examples=examples))
-            notes = _list_notes(problem, facts.data.get(task, ""))
-            sections.append(Section(task, notes, blocks))
+                blocks += problem.describe(evaluated)
+            known = {key: getattr(problem.spec, key, None) for key in HEAD_KEYS}
+            head = [f"{key.replace('_', ' ')} {value}" for key, value in known.items() if value]
+            notes = [
+                f"{', '.join([problem.problem_type, *head])}; data: {facts.data.get(task, '')}"
+            ]
+            notes += [f"{what}: {note}." for what, note in problem.notes.items()]
+            sections.append(Section(task, [*notes, *filter(None, [problem.caution])], blocks))
         versions = list((environment | facts.versions).items())
         sections += [
             _make_training(trainer, facts),
@@ -105,39 +116,27 @@ def report_run(
     return path
 
 
-def _list_notes(problem: AnyProblem, data: str) -> list[str]:
-    """Describe a task in sentences."""
-    known = {key: getattr(problem.spec, key, None) for key in HEAD_KEYS}
-    head = [f"{key.replace('_', ' ')} {value}" for key, value in known.items() if value]
-    notes = [f"{', '.join([problem.problem_type, *head])}; data: {data}", problem.caution]
-    if not problem.kind.is_pretraining:
-        notes.append(
-            "The training loss is the mean over the steps since the previous point, with dropout; "
-            "the held-out loss is without dropout."
-        )
-    return list(filter(None, notes))
-
-
 def _select_rows(
     problem: AnyProblem,
     splits: Mapping[str, Any],
     outputs: Mapping[tuple[str, str], Any],
     texts: datasets.Dataset | None,
+    examples: int,
 ) -> Evaluated[Any] | None:
-    """Select the labelled validation rows of a task; None if there are none."""
+    """Select the labelled rows of a task that are not trained on; None without validation rows."""
     held_out = {
-        split: output
+        split: problem.keep_labelled(output)
         for (name, split), output in outputs.items()
         if name == problem.task and split != "train" and problem.is_labelled(splits[split])
     }
     if "validation" not in held_out:
         return None
-    output, rows = held_out["validation"], splits["validation"]
-    labelled = problem.find_labelled(output)
+    output, labelled = held_out.pop("validation")
+    rows = splits["validation"]
     if labelled is not None:
-        output, rows = problem.keep_rows(output, labelled), rows.select(labelled)
-        texts = None if texts is None else texts.select(labelled)
-    return Evaluated(output, rows, texts, held_out=held_out)
+        rows, texts = rows.select(labelled), None if texts is None else texts.select(labelled)
+    others = {split: other for split, (other, _) in held_out.items()}
+    return Evaluated(output, rows, texts, examples, others)
 
 
 def _tabulate_types(types: Sequence[dict[str, Any]]) -> Table:
@@ -211,19 +210,6 @@ def _show_score(value: float | None, error: float | None, digits: int = 4) -> st
     return f"{value:.{digits}f}" + ("" if error is None else f" ± {error:.{digits}f}")
 
 
-def _list_metrics(
-    problems: Mapping[str, AnyProblem], results: Mapping[str, Results]
-) -> list[list[Cell]]:
-    """List every metric, a row each, with its values and standard errors by split."""
-    rows: list[list[Cell]] = []
-    for task, problem in problems.items():
-        for metric in problem.reported:
-            scores = [result.find_score(problem, metric.name) for result in results.values()]
-            if any(value is not None for value, _ in scores):
-                rows.append([task, metric.name, *(_show_score(*score) for score in scores)])
-    return rows
-
-
 def _show_headline(problem: AnyProblem, results: Mapping[str, Results]) -> Number | None:
     """Show the headline metric of a task on validation rows, and how far training rows are off."""
     task, name = problem.task, problem.headline[0]
@@ -247,7 +233,12 @@ def _make_results(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> 
     """Show the headline metric of each task in large type, and all metrics in a table."""
     splits = sorted(results, key=lambda name: (list(SPLITS).index(name.partition("_")[0]), name))
     shown = {split: results[split] for split in splits}
-    rows = _list_metrics(trainer.problems, shown)
+    rows: list[list[Cell]] = []
+    for task, problem in trainer.problems.items():
+        for metric in problem.reported:
+            scores = [result.find_score(problem, metric.name) for result in shown.values()]
+            if any(value is not None for value, _ in scores):
+                rows.append([task, metric.name, *(_show_score(*score) for score in scores)])
     # of one task, the mean would only repeat its metric
     for name in AGGREGATES if len(trainer.problems) > 1 else ("glue",):
         values = [result.metrics.get(name) for result in shown.values()]
@@ -264,12 +255,12 @@ def _make_results(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> 
             "validation rows, evaluated at the end without dropout. The further their score lies "
             "above that of the validation rows, the stronger the overfitting."
         )
-    kept, pace = _find_kept(trainer)
-    best = ""
+    kept, best = _find_kept(trainer), ""
     if kept is not None:
+        epochs = trainer.state.epoch or 0
         best = (
             f"Evaluated at step {kept:,}, whose weights were the best. That was after "
-            f"{kept * pace:.3g} of {count(trainer.state.epoch or 0, 'epoch')}."
+            f"{kept * epochs / trainer.state.global_step:.3g} of {count(epochs, 'epoch')}."
         )
     titles = [("task", ""), ("metric", "")]
     for split in splits:
@@ -279,17 +270,18 @@ def _make_results(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> 
     return Section("Results", blocks=blocks)
 
 
-def _find_kept(trainer: MultiTaskTrainer) -> tuple[int | None, float]:
-    """Return the step whose weights were kept, None for the last one, and the epochs per step."""
-    state = trainer.state
-    best = state.best_global_step if trainer.args.load_best_model_at_end else None
-    pace = (state.epoch or 0.0) / max(1, state.global_step)
-    return None if not best or best == state.global_step else best, pace
+def _find_kept(trainer: MultiTaskTrainer) -> int | None:
+    """Return the step whose weights were kept; None for the last one."""
+    best = trainer.state.best_global_step if trainer.args.load_best_model_at_end else None
+    return None if not best or best == trainer.state.global_step else best
 
 
 def _make_training(trainer: MultiTaskTrainer, facts: RunFacts) -> Section:
     """Show how the model was trained, with the shares of the tasks."""
-    start = f"Initial weights: {facts.model_name_or_path or 'random'}."
+    start = (
+        f"Initial weights: {facts.model_name_or_path or 'random'}. The training loss is the mean "
+        "over the steps since the previous point, with dropout; the held-out loss is without."
+    )
     seconds = [log["train_runtime"] for log in trainer.state.log_history if "train_runtime" in log]
     if seconds and seconds[-1] >= 1:
         start += f" {seconds[-1]:,.0f} seconds since the last start, including evaluations."

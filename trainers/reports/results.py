@@ -237,9 +237,9 @@ def write_results(
 
 def write_sample(path: Path, problem: AnyProblem, outputs: Any, rows: Any) -> None:
     """Write what ``minbert experiments compare`` resamples: ids, values and labels of rows."""
-    labelled = problem.find_labelled(outputs)
+    outputs, labelled = problem.keep_labelled(outputs)
     if labelled is not None:
-        outputs, rows = problem.keep_rows(outputs, labelled), rows.select(labelled)
+        rows = rows.select(labelled)
     values, labels = problem.sample(outputs)
     ids = np.asarray(problem.identify(outputs, rows))
     with replaced_when_done(path) as temporary, Path(temporary).open("wb") as file:

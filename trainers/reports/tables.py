@@ -16,7 +16,6 @@ import datasets
 
 from trainers.data.rows import Rows
 from trainers.files import replaced_when_done, write_text
-from trainers.problems import PROBLEMS
 from trainers.problems.base import AnyProblem
 
 from .results import file_split
@@ -76,7 +75,6 @@ class GlueFile:
     """A file of predictions."""
 
     name: str  # without suffix, one of ``GLUE_FILES``
-    problem_type: str  # with one label per row
     labels: tuple[str, ...] | None = None  # names of the classes; None for numbers
     num_rows: int | None = None  # of the official file, valid or not; None derives it from the ids
 
@@ -93,11 +91,13 @@ def write_glue_file(
             f"{path}: {len(ids)} ids and {len(predictions)} predictions; expected one each, and "
             "at least one"
         )
-    write = PROBLEMS[file.problem_type].format_glue
-    text_of = {
-        name: write(prediction, file.labels)
-        for name, prediction in zip(ids, predictions, strict=True)
-    }
+    text_of: dict[str, str] = {}
+    for name, prediction in zip(ids, predictions, strict=True):
+        if file.name == "STS-B":  # the only scores, from 0 to 5
+            text_of[name] = f"{min(max(float(prediction), 0.0), 5.0):.3f}"
+        else:
+            number = int(prediction)
+            text_of[name] = str(number) if file.labels is None else file.labels[number]
     if all(name.isdecimal() for name in ids):
         most = Counter(text_of.values()).most_common(1)[0][0]
         order = [str(row) for row in range(max(file.num_rows or 0, max(map(int, ids)) + 1))]

@@ -1,0 +1,165 @@
+"""Tasks with any number of labels for each row, and with a choice among some texts."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from modeling_minbert.choices import MultipleChoiceTask
+from modeling_minbert.pooled_types import MultiLabelClassificationTask
+from trainers.data.masking import IGNORED_LABEL
+from trainers.data.rows import FlatRows, Rows
+
+from .base import Evaluated, LabelledProblem, Predicted
+from .blocks import Block
+from .classes import Classification, ThresholdProblem
+from .metrics import ACCURACY, Array, Metric, f1_of_counts, score_counts
+
+
+def _count(predictions: Array, labels: Array) -> tuple[Array, ...]:
+    """Count the hits, the predictions and the labels of each label, (N, K) -> (K,)."""
+    predicted, given = (predictions == 1) & (labels != IGNORED_LABEL), labels == 1
+    return tuple(mask.sum(axis=0) for mask in (predicted & given, predicted, given))
+
+
+def micro_f1(predictions: Array, labels: Array) -> float:
+    """F1 of all labels of all rows together."""
+    return float(f1_of_counts(*(counts.sum() for counts in _count(predictions, labels))))
+
+
+def macro_f1(predictions: Array, labels: Array) -> float:
+    """Mean F1 of the labels, 0 for one that no row has."""
+    return float(f1_of_counts(*_count(predictions, labels)).mean())
+
+
+def exact_match(predictions: Array, labels: Array) -> float:
+    """Share of the rows all of whose labels are right or unknown."""
+    return float(is_right(predictions, labels).all(axis=1).mean())
+
+
+def is_right(predictions: Array, labels: Array) -> NDArray[np.bool_]:
+    """Return which predictions are not wrong, of the same shape: labels of -100 are unknown."""
+    return (predictions == labels) | (labels == IGNORED_LABEL)
+
+
+class MultiLabelClassification(ThresholdProblem, LabelledProblem):
+    """Any number of labels for each row; predictions and labels are 0 or 1, (N, K).
+
+    Decision thresholds are fitted to the validation rows, before each evaluation and at the end:
+    metrics on these rows are optimistic, and only a test set tells how good the model is.
+    """
+
+    problem_type = "multi_label_classification"
+    spec: MultiLabelClassificationTask | None
+    metrics = (
+        Metric("micro_f1", micro_f1),
+        Metric("macro_f1", macro_f1),
+        Metric("accuracy", exact_match),
+    )
+    label_range = (0, 1)
+    smooths_labels = True
+    of_each = " of each label"
+
+    @property
+    def needs_threshold_fit(self) -> bool:
+        return self.spec is not None  # a model without a description of its heads decides by itself
+
+    @property
+    def fits_held_out(self) -> bool:
+        return True
+
+    def list_thresholds(self) -> tuple[Sequence[str], Sequence[float]]:
+        fitted = None if self.spec is None else self.spec.thresholds
+        chosen = fitted or [0.5] * len(self.names)
+        return list(map(self.name_of, range(len(chosen)))), chosen
+
+    def check(self, where: str, rows: Rows) -> None:
+        super().check(where, rows)
+        columns: Any = rows
+        first = np.asarray(columns[0]["labels"])
+        expected = len(self.names) or first.size
+        if first.shape != (expected,) or first.dtype.kind != "f":
+            raise ValueError(
+                f"{where} is of a multi_label_classification: labels must be a list of "
+                f"{expected or 'K'} floats, 0.0 or 1.0, for every row; the first row has "
+                f"{columns[0]['labels']!r}"
+            )
+
+    def decide(self, logits: Array) -> Array:
+        return (logits > 0).astype(np.int64)
+
+    def describe_types(self, outputs: Predicted) -> list[dict[str, Any]]:
+        counts = np.stack(_count(outputs.predictions, np.asarray(outputs.labels)), axis=-1)
+        return [
+            {
+                "name": self.name_of(number),
+                **score_counts(row),
+                "labelled": int(row[2]),
+                "predicted": int(row[1]),
+            }
+            for number, row in enumerate(counts)
+        ]
+
+    def describe(self, evaluated: Evaluated[Predicted]) -> list[Block]:
+        note = (
+            "The wrong rows whose labels together had the lowest probability, with the probability "
+            "of the predicted ones."
+        )
+        errors = self.find_errors(evaluated.outputs)
+        return [
+            *self.draw_calibration(evaluated),
+            *self.list_errors(evaluated, errors, "probability", ".1%", note),
+        ]
+
+    def find_errors(self, outputs: Predicted) -> list[tuple[int, float]]:
+        """Return the wrong rows whose labels together had the lowest probability."""
+        labels = np.asarray(outputs.labels)
+        predicted = self.confidences(outputs.logits, outputs.predictions)
+        given = np.where(outputs.predictions == labels, predicted, 1 - predicted)
+        given = np.where(labels == IGNORED_LABEL, 1, given).prod(axis=-1)
+        wrong = np.flatnonzero(~is_right(outputs.predictions, labels).all(axis=-1))
+        order = wrong[np.argsort(given[wrong], kind="stable")]
+        return [(int(row), float(predicted[row].prod())) for row in order]
+
+    def format_label(self, value: object) -> str:
+        given = np.flatnonzero(np.asarray(value) == 1).tolist()
+        return ", ".join(map(self.name_of, given)) or "none"
+
+    def confidences(self, logits: Any, predictions: Array) -> NDArray[np.float64]:
+        from scipy.special import expit  # its import takes a tenth of a second
+
+        probabilities = expit(self.scale(logits))
+        return np.where(predictions == 1, probabilities, 1 - probabilities)
+
+
+class MultipleChoice(Classification):
+    """The right one of several choices; predictions and labels are their indices, (N,)."""
+
+    problem_type = "multiple_choice"
+    spec: MultipleChoiceTask | None
+    metrics = (ACCURACY,)
+    optional_metrics = ()
+    header = ""
+    hub_task = pipeline_tag = "multiple-choice"
+
+    @property
+    def label_range(self) -> tuple[float, float] | None:
+        count = None if self.spec is None else self.spec.num_choices
+        return None if count is None else (0, count - 1)
+
+    def check(self, where: str, rows: Rows) -> None:
+        super().check(where, rows)
+        flat = FlatRows(rows)  # whose rows have equally many sequences
+        count = None if self.spec is None else self.spec.num_choices
+        if not flat.is_separate or count not in (None, flat.count_sequences()[0]):
+            raise ValueError(
+                f"{where} is of a multiple_choice task: input_ids and token_type_ids must be a "
+                f"list of {count or 'S'} sequences, one for each choice, for every row"
+            )
+
+    def name_of(self, number: int) -> str:
+        return str(number)
+
+    def tabulate_classes(self, outputs: Predicted) -> list[Block]:
+        return []  # the places of the choices are not confused as classes are
