@@ -10,9 +10,7 @@ from transformers import TrainerState
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from trainers import Method, RDrop, Smart, SmartConfig, Task, make_problems
-from trainers.methods import regularization
-from trainers.methods.base import StepLoss
-from trainers.methods.regularization import draw_noise, take_steps
+from trainers.methods import base, regularization
 
 TASKS = {
     "moods": {"problem_type": "classification", "labels": ["bad", "good", "odd"]},
@@ -72,19 +70,21 @@ def start(model: Any, *methods: Method) -> None:
         method.begin()
 
 
-def compute_loss(model: MinBertForMultiTask, inputs: dict[str, Any], *methods: Method) -> StepLoss:
+def compute_loss(
+    model: MinBertForMultiTask, inputs: dict[str, Any], *methods: Method
+) -> base.StepLoss:
     """Compute the loss of a batch with methods that were started."""
 
-    def compute() -> StepLoss:
+    def compute() -> base.StepLoss:
         outputs = model(**inputs)
-        return StepLoss(outputs.loss, outputs.loss, outputs)
+        return base.StepLoss(outputs.loss, outputs.loss, outputs)
 
     for method in methods:
         compute = partial(method.loss, compute, inputs["task"], inputs)
     return compute()
 
 
-def run(model: MinBertForMultiTask, inputs: dict[str, Any], *methods: Method) -> StepLoss:
+def run(model: MinBertForMultiTask, inputs: dict[str, Any], *methods: Method) -> base.StepLoss:
     """Compute the loss of the first batch of a training."""
     start(model, *methods)
     return compute_loss(model, inputs, *methods)
@@ -118,7 +118,6 @@ def test_smart_adds_a_divergence(model: MinBertForMultiTask, task: str, packed: 
     divergence = found.facts["smart_divergence"]
     assert divergence > 0
     torch.testing.assert_close(found.loss, found.plain + 2 * divergence)
-    assert 0 < found.facts["smart_change"] < 1
 
 
 def test_smart_changes_both_sentences_of_a_pair(model: MinBertForMultiTask) -> None:
@@ -207,48 +206,30 @@ def test_smart_draws_no_other_numbers_and_touches_no_gradients(model: MinBertFor
 def test_the_gradient_goes_through_both_passes(
     model: MinBertForMultiTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # the perturbation is a constant for the gradient, so it is one for the differences, too
-    fixed: list[Any] = []
+    inputs, change = make_inputs("moods", packed=True), torch.full((10, 16), 0.5)
+    monkeypatch.setattr(regularization, "take_steps", lambda *_: change)
+    model.eval()  # without dropout
+    embedded = model.bert.embeddings.register_forward_hook
 
-    def take_steps_once(*args: Any) -> Any:
-        fixed.append(fixed[0] if fixed else take_steps(*args))
-        return fixed[0]
+    loss = run(model, inputs, Smart(SmartConfig(weight=1.0))).facts["smart_divergence"]
+    total = run(model, inputs, Smart(SmartConfig(weight=1.0)))
+    (total.loss - total.plain).backward()
+    found = model.heads["moods"].out.weight.grad.clone()
 
-    monkeypatch.setattr(regularization, "take_steps", take_steps_once)
-    inputs = make_inputs("moods")
-    torch.manual_seed(5)
-    found = run(model, inputs, Smart(SmartConfig(epsilon=0.5, step_size=0.5)))
-    (found.loss - found.plain).backward()
-    both = model.heads["moods"].out.weight.grad.clone()
-
-    # the divergence is symmetric, and the head sees two sets of vectors: numerically
-    torch.manual_seed(5)
-    before = model.heads["moods"].out.weight.detach().clone()
-    step = torch.zeros_like(before)
-    step[0, 0] = 1e-2
-    values = []
-    for sign in (1, -1):
-        with torch.no_grad():
-            model.heads["moods"].out.weight.copy_(before + sign * step)
-        torch.manual_seed(5)
-        values.append(run(model, inputs, Smart(SmartConfig(epsilon=0.5, step_size=0.5))))
-    slope = (values[0].facts["smart_divergence"] - values[1].facts["smart_divergence"]) / 2e-2
-    assert both[0, 0] == pytest.approx(float(slope), rel=1e-2)
-
-
-def test_noise_is_a_function_of_the_step() -> None:
-    embeddings = torch.zeros(2, 3)
-
-    same = draw_noise((3, 0, 7, 1), embeddings)
-    assert torch.equal(same, draw_noise((3, 0, 7, 1), embeddings))
-    assert not torch.equal(same, draw_noise((3, 0, 7, 2), embeddings))
-    assert not torch.equal(same, draw_noise((3, 1, 7, 1), embeddings))  # of another rank
+    model.zero_grad()
+    plain = model(**inputs).logits
+    handle = embedded(lambda *args: args[2] + change.view(1, 10, 16))
+    divergence = model.divergence("moods", model(**inputs).logits, plain)
+    handle.remove()
+    divergence.backward()
+    torch.testing.assert_close(loss, divergence.detach())
+    torch.testing.assert_close(found, model.heads["moods"].out.weight.grad)
 
 
 def test_both_terms_are_added_and_smart_perturbs_the_first_pass(model: MinBertForMultiTask) -> None:
     inputs = make_inputs("moods")
 
-    def facts(*methods: Method) -> StepLoss:
+    def facts(*methods: Method) -> base.StepLoss:
         torch.manual_seed(5)
         return run(model, inputs, *methods)
 
@@ -278,3 +259,64 @@ def test_the_proximal_term_pulls_to_the_moving_average(model: MinBertForMultiTas
 def test_a_model_without_a_divergence_is_refused() -> None:
     with pytest.raises(ValueError, match="r_drop needs a model with divergence"):
         start(torch.nn.Linear(1, 1), RDrop())
+
+
+ROW = torch.zeros(1, dtype=torch.int64)  # one sequence of one token
+
+
+def linear(weights: torch.Tensor) -> tuple[torch.Tensor, Any]:
+    """Give embeddings (1, D) and the gradient of the squared change of w.x, 2 (w.d) w."""
+    embeddings = torch.ones(1, len(weights))
+    return embeddings, lambda change: 2 * (change @ weights).unsqueeze(1) * weights
+
+
+def test_one_step_of_smart_is_the_clipped_gradient_step() -> None:
+    embeddings, gradient_at = linear(torch.tensor([1.0, -2.0, 0.5]))
+    smart = SmartConfig(epsilon=0.05, noise=0.01, step_size=0.06)
+    noise = torch.tensor([[1.0, -1.0, 2.0]])
+
+    change = regularization.take_steps(smart, embeddings, ROW, noise, gradient_at)
+
+    # by hand: d0 = .01 n = (.01, -.01, .02), w.d0 = .04, g = (.08, -.16, .04), g / .16
+    torch.testing.assert_close(change, torch.tensor([[0.04, -0.05, 0.035]]))
+    # sizes are in units of the embeddings
+    change = regularization.take_steps(smart, 7 * embeddings, ROW, noise, gradient_at)
+    torch.testing.assert_close(change, 7 * torch.tensor([[0.04, -0.05, 0.035]]))
+
+
+def test_many_steps_of_smart_reach_the_corner_of_the_ball() -> None:
+    weights = torch.tensor([0.3, -2.0, 0.01, 5.0])
+    embeddings, gradient_at = linear(weights)
+    smart = SmartConfig(epsilon=0.05, noise=1e-3, step_size=0.05, steps=2000)
+
+    change = regularization.take_steps(smart, embeddings, ROW, torch.randn(1, 4), gradient_at)
+
+    # the maximum of (w.d)^2 over the ball: Jiang et al. 2020, section 3.1
+    corner = 0.05 * weights.sign()
+    assert torch.allclose(change, corner[None]) or torch.allclose(change, -corner[None])
+
+
+def test_the_gradient_of_smart_is_scaled_by_the_largest_of_its_sequence() -> None:
+    sequences = torch.tensor([0, 0, 1, -1])  # the last token is padding
+    gradient = torch.tensor([[4.0, 1.0], [2.0, 0.0], [1e-6, 0.0], [9.0, 9.0]])
+    smart = SmartConfig(epsilon=1.0, noise=1e-12, step_size=0.1)
+    ones = torch.ones(4, 2)
+
+    change = regularization.take_steps(smart, ones, sequences, ones, lambda _: gradient)
+
+    expected = torch.tensor([[0.1, 0.025], [0.05, 0.0], [0.1, 0.0], [0.0, 0.0]])
+    torch.testing.assert_close(change, expected)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"weight": -1.0}, "weight=-1.0; expected a number >= 0"),
+        ({"epsilon": 0}, "epsilon=0; expected a number > 0"),
+        ({"steps": 0}, "steps=0; expected a whole number from 1 to 10,000"),
+        ({"weight": 0}, "leave smart out"),
+    ],
+)
+def test_settings_of_smart_are_checked(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SmartConfig(**keys)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -13,6 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 from transformers import TrainerState, TrainingArguments
+
+from datasets_scripts.checking import Share, check_value
 
 from .base import Method, refuse_sharding
 
@@ -52,24 +54,6 @@ class WeightAverage:
             weight.copy_(average)
             average.copy_(kept)
 
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        """Put the averages into the model for the duration of a block, if there are any."""
-        if not self.count:
-            yield
-            return
-        self.swap()
-        try:
-            yield
-        finally:
-            self.swap()
-
-    @torch.no_grad()
-    def keep(self) -> None:
-        """Put the averages into the model for good, if there are any."""
-        if self.count:
-            torch._foreach_copy_(list(self.weights.values()), list(self.averages.values()))
-
     def save(self, path: Path) -> None:
         whole = {name: value.contiguous() for name, value in self.averages.items()}
         save_file(whole, path, metadata={COUNT_KEY: str(self.count)})
@@ -92,11 +76,9 @@ class WeightAveraging(Method):
 
     Args:
         kind: ``ema``, an exponential moving average over all steps; ``swa``, the plain mean over
-            the last part of training (stochastic weight averaging, Izmailov et al. 2018).
+            the last quarter of training (stochastic weight averaging, Izmailov et al. 2018).
         decay: Weight of the old average in a step of ``ema``, in [0, 1). In early steps it is
             less, (1 + steps) / (10 + steps), or a short run would keep its initial weights.
-        start: Share of all steps after which averaging begins, in [0, 1); None for 0 with ``ema``
-            and 0.75 with ``swa``.
 
     Raises:
         ValueError: If a value is out of range.
@@ -104,18 +86,11 @@ class WeightAveraging(Method):
 
     kind: Literal["ema", "swa"]
     decay: float = 0.999
-    start: float | None = None
 
     def __post_init__(self) -> None:
         self.average: WeightAverage | None = None
-        if self.kind not in ("ema", "swa"):
-            raise ValueError(f"weight_averaging={self.kind!r}; expected 'ema' or 'swa'")
-        if self.start is None:
-            self.start = 0.75 if self.kind == "swa" else 0.0
-        for name in ("decay", "start"):
-            value = getattr(self, name)
-            if not 0 <= value < 1:
-                raise ValueError(f"averaging_{name}={value!r}; expected in [0, 1)")
+        check_value("", "weight_averaging", self.kind, Literal["ema", "swa"])
+        check_value("", "averaging_decay", self.decay, Share)
 
     def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
         if args.save_only_model and args.load_best_model_at_end:
@@ -132,18 +107,28 @@ class WeightAveraging(Method):
         self.average = WeightAverage(self.trainer.accelerator.unwrap_model(self.trainer.model))
 
     def after_step(self, state: TrainerState) -> None:
-        first = min(math.floor((self.start or 0) * state.max_steps) + 1, state.max_steps)
+        start = 0.75 if self.kind == "swa" else 0.0  # share of all steps
+        first = min(math.floor(start * state.max_steps) + 1, state.max_steps)
         if self.average is not None and state.global_step >= first:
             count = self.average.count
             self.average.update(self.kind, min(self.decay, (1 + count) / (10 + count)))
 
-    def evaluating(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.average is None else self.average.applied()
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        average = self.average
+        if average is None or not average.count:
+            yield
+            return
+        average.swap()
+        try:
+            yield
+        finally:
+            average.swap()
 
     def finish(self) -> None:
-        if self.average is not None:
-            self.average.keep()
-            self.average = None
+        if self.average is not None and self.average.count:
+            self.average.swap()
+        self.average = None
 
     def save(self, folder: Path) -> None:
         if self.average is not None:

@@ -1,6 +1,5 @@
 """PCGrad: gradients of tasks that contradict each other are changed."""
 
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -18,29 +17,38 @@ if TYPE_CHECKING:
     from trainers.training.multitask import MultiTaskTrainer
 
 
-class GradientMerger:
+class GradientSurgery(Method):
     """Merge the gradients of several tasks on the parameters that they share by PCGrad.
 
     The gradient of task i loses, for all other j in random order, the component that opposes the
     original gradient of j. Source: Yu et al. 2020, algorithm 1; computed from the T x T dot
     products of the gradients of T tasks.
 
-    ``take`` follows the backward pass of a task, and ``merge`` all of them: it writes the sum (not
-    the mean) to ``.grad``. Without conflicts the result is the plain sum, bit for bit. Gradients
-    are those of the weighted losses; a loss scale of float16 scales the result. Memory: T x P
-    float32 numbers for T tasks and P shared parameters.
+    The result is the sum (not the mean); without conflicts it is the plain sum, bit for bit.
+    Gradients are those of the weighted losses; a loss scale of float16 scales the result. Memory:
+    T x P float32 numbers for T tasks and P shared parameters.
     """
 
-    def __init__(self, model: Any, tasks: Sequence[str], seed: int) -> None:
-        self._tasks = list(tasks)
-        self._seed = seed
+    averages_gradients = True
+
+    def check_sampling(self, sampling: TaskSampling) -> None:
+        if not sampling.mixes_tasks:
+            raise ValueError(
+                "gradient_surgery: pcgrad compares the gradients of all tasks at every step; use "
+                f"task_sampling: mixed instead of {sampling.task_sampling}"
+            )
+
+    def attach(self, trainer: "MultiTaskTrainer") -> None:
+        refuse_sharding(trainer, "gradient_surgery")
+        model: Any = trainer.model
+        self._tasks, self._seed = list(trainer.tasks), trainer.args.seed
         base = getattr(model, "base_model", model)
         shared = [] if base is model else [x for x in base.parameters() if x.requires_grad]
-        if len(tasks) < 2 or not shared:
+        if len(self._tasks) < 2 or not shared:
             raise ValueError(
                 "gradient_surgery: pcgrad needs two or more tasks with shared trainable "
-                f"parameters; found {len(tasks)} task(s) and {len(shared)} such parameters in "
-                "base_model; leave it out"
+                f"parameters; found {len(self._tasks)} task(s) and {len(shared)} such parameters "
+                "in base_model; leave it out"
             )
         self._parameters: list[nn.Parameter] = shared
         ends = np.cumsum([0, *(parameter.numel() for parameter in shared)]).tolist()
@@ -51,10 +59,18 @@ class GradientMerger:
             for parameter in model.parameters()
             if parameter.requires_grad and id(parameter) not in ids
         ]
+        self.conflicts: list[float] = []  # by step: the share of pairs with opposed gradients
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the gradients of a run that was stopped."""
         self._vectors: Tensor | None = None
         self._touched: set[int] = set()
 
-    def take(self, task: str) -> None:
+    def finish(self) -> None:
+        self.begin()
+
+    def after_backward(self, task: str) -> None:
         """Move the gradients of the shared parameters into the vector of a task."""
         if self._vectors is None:
             size, device = self._places[-1].stop, self._parameters[0].device
@@ -70,18 +86,27 @@ class GradientMerger:
                 parameter.grad = None
                 self._touched.add(index)
 
-    def merge(self, step: int) -> float:
-        """Write the merged gradients; return the share of task pairs with opposed gradients."""
+    def before_optimizer(self, state: TrainerState) -> None:
+        """Write the merged gradients to ``.grad``, and note the conflicts."""
         if self._vectors is None:
-            raise ValueError("there are no gradients to merge: call take(task) after each backward")
+            raise ValueError("gradient_surgery: no task had a backward pass")
         if torch.distributed.is_initialized():  # averaged before any nonlinear operation
             gradients = [other.grad for other in self._others if other.grad is not None]
             for tensor in (self._vectors, *gradients):
                 torch.distributed.all_reduce(tensor)
                 tensor.div_(torch.distributed.get_world_size())
-        gram = self._dot_products(self._vectors)
+        rows, columns = np.triu_indices(len(self._tasks))
+        products = torch.stack(
+            [
+                torch.dot(self._vectors[row], self._vectors[column])
+                for row, column in zip(rows.tolist(), columns.tolist(), strict=True)
+            ]
+        )
+        gram = np.empty((len(self._tasks), len(self._tasks)))
+        gram[rows, columns] = products.double().cpu().numpy()  # one copy from the device
+        gram[columns, rows] = gram[rows, columns]
         if np.isfinite(gram).all():
-            factors = project_conflicts(gram, self.draw_orders(step))
+            factors = project_conflicts(gram, self.draw_orders(state.global_step))
         else:  # float16 overflowed: the scaler will skip the step
             factors = np.ones(len(gram))
         first, *others = factors.tolist()
@@ -94,11 +119,7 @@ class GradientMerger:
             parameter.grad = gradient.to(parameter.dtype)
         self._touched.clear()
         pairs = np.triu_indices(len(self._tasks), k=1)
-        return float((gram[pairs] < 0).mean())
-
-    def forget(self) -> None:
-        self._vectors = None
-        self._touched.clear()
+        self.conflicts.append(float((gram[pairs] < 0).mean()))
 
     def draw_orders(self, step: int) -> list[list[int]]:
         """Draw for each task the order of the other tasks at an optimizer step."""
@@ -109,19 +130,11 @@ class GradientMerger:
             for task in tasks
         ]
 
-    def _dot_products(self, vectors: Tensor) -> NDArray[np.float64]:
-        """Compute the dot products of the gradients of all task pairs, (T, T)."""
-        rows, columns = np.triu_indices(len(vectors))
-        products = torch.stack(
-            [
-                torch.dot(vectors[row], vectors[column])
-                for row, column in zip(rows.tolist(), columns.tolist(), strict=True)
-            ]
-        )
-        gram = np.empty((len(vectors), len(vectors)))
-        gram[rows, columns] = products.double().cpu().numpy()  # one copy from the device
-        gram[columns, rows] = gram[rows, columns]
-        return gram
+    def log(self, logs: dict[str, float]) -> None:
+        """Add ``gradient_conflicts``, the share of task pairs with opposed gradients."""
+        if self.conflicts:
+            logs["gradient_conflicts"] = sum(self.conflicts) / len(self.conflicts)
+            self.conflicts = []
 
 
 def project_conflicts(gram: NDArray[np.float64], orders: list[list[int]]) -> NDArray[np.float64]:
@@ -133,39 +146,3 @@ def project_conflicts(gram: NDArray[np.float64], orders: list[list[int]]) -> NDA
             if dot < 0:
                 weights[task, other] -= dot / gram[other, other]
     return weights.sum(axis=0)
-
-
-class GradientSurgery(Method):
-    """PCGrad on the parameters that all tasks share; see ``GradientMerger``."""
-
-    averages_gradients = True
-
-    def check_sampling(self, sampling: TaskSampling) -> None:
-        if not sampling.mixes_tasks:
-            raise ValueError(
-                "gradient_surgery: pcgrad compares the gradients of all tasks at every step; use "
-                f"task_sampling: mixed instead of {sampling.task_sampling}"
-            )
-
-    def attach(self, trainer: "MultiTaskTrainer") -> None:
-        refuse_sharding(trainer, "gradient_surgery")
-        self.conflicts: list[float] = []
-        self.merger = GradientMerger(trainer.model, list(trainer.tasks), trainer.args.seed)
-
-    def after_backward(self, task: str) -> None:
-        self.merger.take(task)
-
-    def before_optimizer(self, state: TrainerState) -> None:
-        self.conflicts.append(self.merger.merge(state.global_step))
-
-    def begin(self) -> None:
-        self.merger.forget()
-
-    def finish(self) -> None:
-        self.merger.forget()
-
-    def log(self, logs: dict[str, float]) -> None:
-        """Add ``gradient_conflicts``, the share of task pairs with opposed gradients."""
-        if self.conflicts:
-            logs["gradient_conflicts"] = sum(self.conflicts) / len(self.conflicts)
-            self.conflicts = []

@@ -120,50 +120,6 @@ class SmartConfig:
             raise ValueError("smart: weight and bregman_weight are both 0; leave smart out")
 
 
-def smoothness(
-    config: SmartConfig,
-    model: Any,
-    inputs: Batch,
-    logits: Tensor,
-    embeddings: Tensor,
-    noise: Tensor,
-    replay: "DropoutReplay",
-) -> dict[str, Tensor]:
-    """Compute how much a small change of the embeddings, (..., D), changes the predictions.
-
-    ``replay`` repeats the dropout masks of the pass without a change. Returns the divergence, with
-    its graph; the largest element of the change; and the mean cosine of change and gradient.
-    """
-    shape = embeddings.shape
-    given, target = unlabeled(inputs), logits.detach()
-    if _autocast_forward(model) is not None:
-        with torch.no_grad(), replay.again(), whole_precision(model):
-            target = model(**given).logits
-    sequences = number_sequences(inputs).flatten()
-    if len(sequences) != shape[:-1].numel():  # the model takes padding out by itself
-        sequences = sequences[sequences >= 0]
-
-    def gradient_at(change: Tensor) -> Tensor:
-        change = change.detach().requires_grad_()
-        with replay.again(), whole_precision(model), perturbed(model, change.view(shape), []):
-            moved = model(**given).logits
-        divergence = SCALE * model.divergence(inputs["task"], moved, target)
-        (gradient,) = torch.autograd.grad(divergence, change)
-        return torch.nan_to_num(gradient / SCALE)
-
-    flat = (embeddings.flatten(0, -2), sequences, noise.flatten(0, -2))
-    change, gradient = take_steps(config, *flat, gradient_at)
-    with replay.again(), perturbed(model, change.detach().view(shape), []):
-        moved = model(**given).logits
-    real = sequences >= 0
-    cosines = torch.cosine_similarity(change[real], gradient[real], dim=-1, eps=1e-30)
-    return {
-        "smart_divergence": model.divergence(inputs["task"], moved, logits),
-        "smart_change": change.abs().amax(),
-        "smart_cosine": cosines.mean(),
-    }
-
-
 def unlabeled(inputs: Batch) -> dict[str, Any]:
     """Remove the labels from a batch: a pass without them computes no loss."""
     return {name: value for name, value in inputs.items() if name != "labels"}
@@ -235,28 +191,29 @@ def take_steps(
     sequences: Tensor,
     noise: Tensor,
     gradient_at: Callable[[Tensor], Tensor],
-) -> tuple[Tensor, Tensor]:
-    """Search for the change, (T, D), that changes predictions most, and the last gradient."""
+) -> Tensor:
+    """Search for the change of embeddings, (T, D), that changes predictions most.
+
+    Args:
+        config: Sizes and number of steps.
+        embeddings: Of all tokens.
+        sequences: Sequence of each token, (T,); -1 for padding, which is not changed.
+        noise: Standard normal numbers, (T, D).
+        gradient_at: Returns the gradient of the divergence at a change.
+    """
     real = (sequences >= 0).unsqueeze(1)
-    count = int(sequences.max()) + 1
+    index, count = sequences.clamp(min=0), int(sequences.max()) + 1
     kept = embeddings.float().masked_fill(~real, 0)
     unit = (kept.square().sum() / (real.sum() * embeddings.shape[1])).sqrt()
     limit = config.epsilon * unit
     change = (noise * config.noise * unit).masked_fill(~real, 0)
-    gradient = torch.zeros_like(change)
     for _ in range(config.steps):
         gradient = gradient_at(change).float().masked_fill(~real, 0)
-        step = gradient / _largest(gradient, sequences, count)
+        by_token = gradient.abs().amax(dim=1)
+        largest = by_token.new_zeros(count).scatter_reduce(0, index, by_token, "amax")[index]
+        step = gradient / largest.unsqueeze(1).clamp(min=torch.finfo(gradient.dtype).tiny)
         change = (change + config.step_size * unit * step).clamp(-limit, limit)
-    return change, gradient
-
-
-def _largest(values: Tensor, sequences: Tensor, count: int) -> Tensor:
-    """Return for each token the largest absolute value in its sequence, (T, 1)."""
-    by_token = values.abs().amax(dim=1)
-    index = sequences.clamp(min=0)
-    largest = by_token.new_zeros(count).scatter_reduce(0, index, by_token, "amax")
-    return largest[index].unsqueeze(1).clamp(min=torch.finfo(values.dtype).tiny)
+    return change
 
 
 def number_sequences(inputs: Batch) -> Tensor:
@@ -313,8 +270,11 @@ class Smart(Regularizer):
     def fact_names(self, task: str) -> tuple[str, ...]:
         if task not in self.tasks:
             return ()
-        names = ("smart_divergence", "smart_change", "smart_cosine") if self.config.weight else ()
-        return (*names, "bregman_divergence") if self.config.bregman_weight else names
+        weights = {
+            "smart_divergence": self.config.weight,
+            "bregman_divergence": self.config.bregman_weight,
+        }
+        return tuple(name for name, weight in weights.items() if weight)
 
     def regularized(self, compute: ComputeLoss, inputs: Batch) -> StepLoss:
         self.batches += 1  # distinguishes the batches of one optimizer step
@@ -324,20 +284,52 @@ class Smart(Regularizer):
             step = compute()
         loss, logits, facts = step.loss, step.outputs.logits, dict(step.facts)
         if self.config.weight:
-            key = (*self.seed, self.trainer.state.global_step, self.batches)
-            noise = draw_noise(key, embeddings[0])
-            facts |= smoothness(
-                self.config, self.model, inputs, logits, embeddings[0], noise, replay
-            )
-            loss = loss + self.config.weight * facts["smart_divergence"] * step.weigh("rows")
+            divergence = self._smoothness(inputs, logits, embeddings[0], replay)
+            loss = loss + self.config.weight * divergence * step.weigh("rows")
+            facts["smart_divergence"] = divergence.detach()
         if self.average is not None:
             with torch.no_grad(), replay.again():
                 averaged = functional_call(self.model, self.average.averages, (), unlabeled(inputs))
             divergence = self.model.divergence(inputs["task"], logits, averaged.logits)
             loss = loss + self.config.bregman_weight * divergence * step.weigh("rows")
-            facts["bregman_divergence"] = divergence
-        facts = {name: fact.detach() for name, fact in facts.items()}
+            facts["bregman_divergence"] = divergence.detach()
         return replace(step, loss=loss, facts=facts)
+
+    def _smoothness(
+        self, inputs: Batch, logits: Tensor, embeddings: Tensor, replay: DropoutReplay
+    ) -> Tensor:
+        """Compute how much a small change of the embeddings, (..., D), changes the predictions.
+
+        ``replay`` repeats the dropout masks of the pass without a change, which has the logits.
+        """
+        model, shape = self.model, embeddings.shape
+        given, target = unlabeled(inputs), logits.detach()
+        if _autocast_forward(model) is not None:
+            with torch.no_grad(), replay.again(), whole_precision(model):
+                target = model(**given).logits
+        sequences = number_sequences(inputs).flatten()
+        if len(sequences) != shape[:-1].numel():  # the model takes padding out by itself
+            sequences = sequences[sequences >= 0]
+
+        def gradient_at(change: Tensor) -> Tensor:
+            change = change.detach().requires_grad_()
+            with replay.again(), whole_precision(model), perturbed(model, change.view(shape), []):
+                moved = model(**given).logits
+            divergence = SCALE * model.divergence(inputs["task"], moved, target)
+            (gradient,) = torch.autograd.grad(divergence, change)
+            return torch.nan_to_num(gradient / SCALE)
+
+        # a function of the step alone, also in a resumed run
+        key = (*self.seed, self.trainer.state.global_step, self.batches)
+        state = np.random.SeedSequence(key).generate_state(1, np.uint64)
+        generator = torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
+        noise = torch.randn(shape, generator=generator).to(embeddings.device)
+        flat = (embeddings.flatten(0, -2), sequences, noise.flatten(0, -2))
+        change = take_steps(self.config, *flat, gradient_at)
+        with replay.again(), perturbed(model, change.detach().view(shape), []):
+            moved = model(**given).logits
+        divergence: Tensor = model.divergence(inputs["task"], moved, logits)
+        return divergence
 
     def after_step(self, state: TrainerState) -> None:
         self.batches = 0
@@ -352,13 +344,6 @@ class Smart(Regularizer):
     def load(self, folder: Path) -> None:
         if self.average is not None:
             self.average.load(folder / BREGMAN_FILE)
-
-
-def draw_noise(key: tuple[int, ...], like: Tensor) -> Tensor:
-    """Draw standard normal noise, a function of the key alone, in the shape of a tensor."""
-    state = np.random.SeedSequence(key).generate_state(1, np.uint64)
-    generator = torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
-    return torch.randn(like.shape, generator=generator).to(like.device)
 
 
 @dataclass
