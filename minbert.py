@@ -39,22 +39,6 @@ SOURCES = {
     "semantic_search": "sentence_vectors",
     "__version__": "modeling_minbert",
 }
-__all__ = [
-    "FastTrainingArguments",
-    "MinBertConfig",
-    "MinBertForMaskedLM",
-    "MinBertForMultiTask",
-    "MinBertModel",
-    "MultiTaskTrainer",
-    "Task",
-    "TrainingDivergedError",
-    "check",
-    "finetune",
-    "load",
-    "paraphrase_mining",
-    "pretrain",
-    "semantic_search",
-]
 Recipe = Mapping[str, Any] | str | os.PathLike[str]
 
 

@@ -228,39 +228,49 @@ class ProgramTrainingArguments(FastTrainingArguments):
     def __post_init__(self) -> None:
         if self.run_name is None and self.output_dir is not None:
             self.run_name = Path(self.output_dir).name  # trackers would invent one
-        evaluating, saving = _name(self.eval_strategy), _name(self.save_strategy)
-        # evaluation and saving go together, where only one of them is given
-        if evaluating is None:
-            self.eval_strategy = saving if saving in ("steps", "epoch") else "steps"
-        if saving is None:
-            self.save_strategy = "steps" if evaluating in (None, "no") else evaluating
-        strategies = {"eval_steps": self.eval_strategy, "save_steps": self.save_strategy}
-        by_steps = [name for name in strategies if _name(strategies[name]) == "steps"]
-        if len(by_steps) == 2:
-            steps = self.eval_steps if self.save_steps is None else self.save_steps
-            self.eval_steps = steps if self.eval_steps is None else self.eval_steps
-            self.save_steps = steps
-
+        strategies = self._pair_strategies()
         missing = {name for name in PROVISIONAL if getattr(self, name) is None}
-        without_effect = {*strategies} - {*by_steps}
+        without_effect = {name for name in strategies if strategies[name] != "steps"}
         if self.max_steps > 0:
             without_effect.add("num_train_epochs")
         self.undecided = missing - without_effect
         self.decide({name: PROVISIONAL[name] for name in missing})
 
         # which weights to keep: those of the best evaluation, if each of them is saved
-        keeps_best = _name(self.save_strategy) == "best"
+        keeps_best = strategies["save_steps"] == "best"
         chosen = (self.load_best_model_at_end, self.metric_for_best_model)
         self.chooses_best = chosen == (None, None) and not keeps_best
         if self.load_best_model_at_end is None:
-            names = {_name(strategy) for strategy in strategies.values()}
-            is_equal = not by_steps or self.eval_steps == self.save_steps
-            self.load_best_model_at_end = len(names) == 1 and "no" not in names and is_equal
+            kinds = {*strategies.values()}
+            is_equal = "steps" not in kinds or self.eval_steps == self.save_steps
+            self.load_best_model_at_end = len(kinds) == 1 and "no" not in kinds and is_equal
         if self.chooses_best and self.load_best_model_at_end:
             self.undecided |= {*BEST}
         if self.metric_for_best_model is None and (self.load_best_model_at_end or keeps_best):
             self.metric_for_best_model = BEST_METRIC
         super().__post_init__()
+
+    def _pair_strategies(self) -> dict[str, str]:
+        """Let evaluation and saving go together, where only one of them is given.
+
+        Returns:
+            The strategies by the names of their intervals.
+        """
+        # which may be members of an enumeration
+        given = (self.eval_strategy, self.save_strategy)
+        evaluating, saving = (getattr(strategy, "value", strategy) for strategy in given)
+        if evaluating is None:
+            self.eval_strategy = evaluating = saving if saving in ("steps", "epoch") else "steps"
+            saving = saving or "steps"
+        elif saving is None:
+            saving = "steps" if evaluating == "no" else evaluating
+        self.save_strategy = saving
+        if evaluating == saving == "steps":
+            if self.save_steps is None:
+                self.save_steps = self.eval_steps
+            elif self.eval_steps is None:
+                self.eval_steps = self.save_steps
+        return {"eval_steps": str(evaluating), "save_steps": str(saving)}
 
     def is_fast_in_bfloat16(self, device: torch.device) -> bool:
         """Return whether ``bf16`` is on by default, also on processors that are fast in it."""
@@ -280,11 +290,6 @@ class ProgramTrainingArguments(FastTrainingArguments):
         """Keep the last weights instead of those of the best evaluation."""
         self.load_best_model_at_end = False
         self.metric_for_best_model = self.greater_is_better = None
-
-
-def _name(strategy: Any) -> str | None:
-    """Return the name of a strategy, which may be a member of an enumeration."""
-    return None if strategy is None else str(getattr(strategy, "value", strategy))
 
 
 PROBLEM_TYPES: dict[str, ProblemType] = {

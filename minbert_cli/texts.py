@@ -78,32 +78,20 @@ def read_table(
     Raises:
         ValueError: If the columns are not clear, or rows are invalid.
     """
-    # tables are rare, and the formats take seconds
-    from datasets_scripts import TaskData, load_format
+    from datasets_scripts import (
+        TaskData,
+        load_format,
+    )  # tables are rare, and the formats take seconds
 
-    suffix, stored = find_suffix(path), getattr(task, "data_keys", None) or {}
-    columns = named or tuple(stored.get("text_columns", ()))
-    kind = "contrastive"  # any number of texts
-    choices: tuple[str, ...] = ()
-    count = 1 if is_single or task is None else task.num_texts
-    has_words = has_questions = False
-    if task is not None and not is_single:
-        if task.answers_questions:
-            kind, count, has_questions = task.problem_type, 2, True
-            columns = columns or ("question", "context")
-        elif task.offers_choices:
-            kind, count = task.problem_type, 1 + getattr(task, "has_question", 0)
-            choices = tuple(stored.get("choice_columns", ()))
-        elif task.is_token_level:
-            has_words, columns = True, columns or ("tokens",)
-
+    stored = getattr(task, "data_keys", None) or {}
+    kind, columns, choices, count = find_columns(named, stored, None if is_single else task)
     records: Iterable[Record]
-    if suffix == CONLL:
+    if (suffix := find_suffix(path)) == CONLL:
         from datasets_scripts.tagging import read_conll
 
         columns = named or ("0",)
         records = read_conll(path, columns)
-    elif suffix == ".json" and has_questions:
+    elif suffix == ".json" and kind == "question_answering":
         from datasets_scripts.questions import read_squad
 
         records = read_squad(path, columns)
@@ -111,19 +99,10 @@ def read_table(
         columns, file_format = choose_columns(path, columns, stored, count)
         records = read_records(path, (*columns, *choices), file_format=file_format)
     data = TaskData("", problem_type=kind, text_columns=columns, choice_columns=choices)
-    row_format = load_format(data)
+    row_format = None if kind is None else load_format(data)
     rows, invalid = [], []
     for record in records:
-        row: Any
-        if has_words:
-            row, problem = record.values.get(columns[0]), record.problem
-            words = row if isinstance(row, list) else [row]
-            is_text = all(isinstance(word, str) for word in words) and not all(map(is_blank, words))
-            problem = problem or ("" if is_text else f"no text and no words in {columns[0]!r}")
-        else:
-            values = row_format.to_row(record, 0, "test")
-            texts = [values.get(name, []) for name in row_format.text_names]
-            row, problem = texts[0] if len(texts) == 1 else tuple(texts), values["problem"]
+        row, problem = read_row(record, row_format, columns[0])
         rows.append((record.line, row))
         if problem:
             invalid.append(f"line {record.line}: {problem}")
@@ -133,6 +112,44 @@ def read_table(
             f"{'; '.join(invalid[:MOST_NAMED])}; correct or remove them"
         )
     return rows
+
+
+def read_row(record: Record, row_format: Any, column: str) -> tuple[Any, str]:
+    """Return the texts of a row, and what is wrong with them; words if there is no format."""
+    if row_format is not None:
+        values = row_format.to_row(record, 0, "test")
+        texts = [values.get(name, []) for name in row_format.text_names]
+        return texts[0] if len(texts) == 1 else tuple(texts), values["problem"]
+    row = record.values.get(column)
+    words = row if isinstance(row, list) else [row]
+    is_text = all(isinstance(word, str) for word in words) and not all(map(is_blank, words))
+    return row, record.problem or ("" if is_text else f"no text and no words in {column!r}")
+
+
+def find_columns(
+    named: tuple[str, ...], stored: Mapping[str, Any], task: MinBertTask | None
+) -> tuple[str | None, tuple[str, ...], tuple[str, ...], int]:
+    """Find the columns of the rows of a task, or of single texts without one.
+
+    Returns:
+        The type of the rows, None for lists of words; the columns of texts and those of choices;
+        and how many columns of texts there must be.
+    """
+    columns, count = named or tuple(stored.get("text_columns", ())), 1
+    kind: str | None = "contrastive"  # any number of texts
+    choices: tuple[str, ...] = ()
+    if task is None:
+        pass
+    elif task.answers_questions:
+        kind, count, columns = task.problem_type, 2, columns or ("question", "context")
+    elif task.offers_choices:
+        kind, count = task.problem_type, 1 + getattr(task, "has_question", 0)
+        choices = tuple(stored.get("choice_columns", ()))
+    elif task.is_token_level:
+        kind, columns = None, columns or ("tokens",)
+    else:
+        count = task.num_texts
+    return kind, columns, choices, count
 
 
 def choose_columns(
