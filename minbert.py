@@ -17,13 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from modeling_minbert import (
-        MinBertConfig,
-        MinBertForMaskedLM,
         MinBertForMultiTask,
         MinBertModel,
     )
-    from sentence_vectors import paraphrase_mining, semantic_search
-    from trainers import FastTrainingArguments, MultiTaskTrainer, Task, TrainingDivergedError
+    from trainers import MultiTaskTrainer
 
 # What comes from other packages, and from which.
 SOURCES = {
