@@ -1,8 +1,11 @@
 from .catalog import DATASETS as DATASETS
 from .corpus.corpus_data import CorpusData as CorpusData
+from .corpus.documents import (
+    EncodedCorpus as EncodedCorpus,
+    TrainingTexts as TrainingTexts,
+    encode_corpus as encode_corpus,
+)
 from .corpus.rows import TextRows as TextRows
-from .corpus.sources import TrainingTexts as TrainingTexts
-from .corpus.tokens import EncodedCorpus as EncodedCorpus, encode_corpus as encode_corpus
 from .encoding import Encoding as Encoding, encode_rows as encode_rows
 from .loading import (
     MOST_HELD_OUT as MOST_HELD_OUT,

@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from transformers import TrainingArguments
 
-from datasets_scripts.checking import Count, Part, check_fields, option, whole_number
+from datasets_scripts.checking import Count, check_fields, option, whole_number
 from modeling_minbert import TASKS, unknown
 from modeling_minbert.heads import ProblemType
 from modeling_minbert.int8 import bfloat16_is_fast
 from trainers.arguments import FastTrainingArguments
-from trainers.data.masking import check_shares
 from trainers.data.sampling import StepsPerEpoch, TaskOrder, TaskSampling
 from trainers.methods.method_arguments import MethodArguments
 from trainers.task import MAX_TOKENS
@@ -314,13 +313,14 @@ class TextArguments:
     mask_replace_prob: float = option(0.8, "Share of the predicted tokens replaced by [MASK].")
     random_replace_prob: float = option(0.1, "Share of them replaced by a random token.")
     whole_word_mask: bool = option(False, "Whether to mask whole words.")
-    short_seq_prob: Part = option(0.1, "Share of documents with shorter segment pairs.")
     balanced_pairs: bool = option(False, "Whether exactly half of the pairs are random, not more.")
     max_eval_samples: Count = option(4096, "Maximum rows of held-out text to evaluate.")
 
     def __post_init__(self) -> None:
         check_fields(self)
         check_names("corpus", self.corpus, "{mine: {train_file: my.txt}}")
+        from trainers.data.masking import check_shares  # few runs have text
+
         check_shares(self.mlm_probability, self.mask_replace_prob, self.random_replace_prob)
 
     def check_unused(self, problem_type: str) -> None:
@@ -329,7 +329,7 @@ class TextArguments:
         masked = TASKS[problem_type].predicts_masked_tokens
         masks = ("whole_word_mask", "mlm_probability", "mask_replace_prob", "random_replace_prob")
         for names, is_used, what in (
-            (("balanced_pairs", "short_seq_prob"), pairs, "packing segment_pairs"),
+            (("balanced_pairs",), pairs, "packing segment_pairs"),
             (masks, masked, "masked tokens"),
         ):
             for name in names:

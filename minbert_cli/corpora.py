@@ -14,7 +14,6 @@ from modeling_minbert import TASKS
 from trainers import Masking, TextSource, spread
 
 MEASURED_DOCUMENTS = 1_000  # evenly spread, whose tokens are counted
-FEWEST_CONTINUED = 0.001  # of the tokens, without a warning about whole words
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Text:
     problems: list[str]  # skipped documents with reasons
     fingerprint: str
     commits: dict[str, str]  # of corpora on the Hub
-    notes: list[str]  # on the splits
+    notes: list[str]
 
 
 def load_text(
@@ -54,7 +53,6 @@ def load_text(
             packing=arguments.choose_packing(problem_type),
             max_length=max_length,
             seed=seed,
-            short_seq_prob=arguments.short_seq_prob,
             balanced_pairs=arguments.balanced_pairs,
             name=f"{' + '.join(corpora)} ({split})",
         )
@@ -68,15 +66,7 @@ def load_text(
         tokens = train.tokens(number, 0, int(train.offsets(number)[-1]))
         counts += np.bincount(tokens, minlength=len(counts))
     unknown: Any = tokenizer.unk_token_id
-    notes = encoded.notes + describe_unknown(int(counts[unknown]), int(counts.sum()))
-    if masking is not None and masking.whole_word_mask:
-        share = counts[masking.continuation_ids].sum() / max(1, counts.sum())
-        if share < FEWEST_CONTINUED:
-            notes.append(
-                f"warning: whole_word_mask has hardly an effect: {100 * share:.2g} % of the tokens "
-                "continue a word (##), as in Chinese, where a character is a word to BERT's "
-                "tokenizer; leave it out"
-            )
+    notes = describe_unknown(int(counts[unknown]), int(counts.sum()))
     return Text(
         {
             "train": rows["train"],

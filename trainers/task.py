@@ -2,15 +2,17 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from datasets_scripts.checking import check_fields, number, whole_number
 from modeling_minbert import TASKS, MinBertTask
 from modeling_minbert.heads import ProblemType
-from trainers.data.masking import Masking
 from trainers.data.rows import Rows, read_rows
 from trainers.problems import PROBLEMS, make_problems
 from trainers.problems.base import AnyProblem
+
+if TYPE_CHECKING:
+    from trainers.data.masking import Masking
 
 # Of a batch, whose order of rows is kept in memory.
 MAX_ROWS = 100_000
@@ -103,7 +105,7 @@ class Task:
     evaluation: Rows | None = None
     training: TaskTraining = field(default_factory=TaskTraining)
     metrics: Sequence[str] = ()
-    masking: Masking | None = None
+    masking: "Masking | None" = None
     in_glue: bool = False
 
     def __post_init__(self) -> None:
@@ -126,7 +128,7 @@ class Task:
         validation: Any = None,
         *,
         metrics: Sequence[str] = (),
-        masking: Masking | None = None,
+        masking: "Masking | None" = None,
         **training: Any,
     ) -> "Task":
         """Build a task from rows that a tokenizer has encoded.

@@ -24,7 +24,7 @@ from transformers import PreTrainedTokenizerBase
 from datasets_scripts.encoding import make_features, show_progress
 from modeling_minbert import unknown
 
-from .tokens import TokenizedDocuments, store_tables
+from .documents import TokenizedDocuments, store_tables
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +38,7 @@ ROWS_IN_MEMORY = 10_000  # while a plan is written
 # prefetches batches, reads the one before.
 LARGE_PLAN = 1_000_000
 KEPT_PASSES = 2
+SHORT_PAIRS = 0.1  # share of the documents of a pass whose target is a random number
 RANDOM_TRIES = 10
 BALANCE_ROWS = 20  # surplus of random pairs at which no further one is drawn
 MANY_RANDOM = 0.8  # share of random pairs that causes a warning
@@ -68,7 +69,6 @@ def plan_pairs(
     *,
     documents: int,
     max_tokens: int,
-    short_seq_prob: float,
     seed: str,
     is_balanced: bool = False,
 ) -> Iterator[PlannedRow]:
@@ -84,7 +84,6 @@ def plan_pairs(
         order: The documents of A.
         documents: Number of documents, from which random segments are drawn.
         max_tokens: Tokens of A and B together.
-        short_seq_prob: Probability that the target of a document is a random number.
         seed: Of all draws; each document has its own generator.
         is_balanced: Whether half of all pairs are random, where Google's code makes more: the
             larger their surplus, the rarer a random B.
@@ -93,7 +92,7 @@ def plan_pairs(
     for document in order:
         rng = random.Random(f"{seed} {document}")
         target = max_tokens
-        if rng.random() < short_seq_prob:
+        if rng.random() < SHORT_PAIRS:
             target = 2 + rng.randrange(max_tokens - 1)
         starts = np.asarray(offsets(document)).tolist()  # faster access to single numbers
         first = 0
@@ -205,7 +204,6 @@ class TextRows:
             ``doc_sentences`` (the same within one document).
         max_length: Maximum tokens of a row, including special tokens.
         seed: Seed of all draws.
-        short_seq_prob: Share of the documents of a pass whose pairs have a random length.
         balanced_pairs: Whether half of the pairs are random; else more are, since a single sentence
             can only be paired with a random one.
         name: Name of the corpus, for messages.
@@ -222,7 +220,6 @@ class TextRows:
         packing: str,
         max_length: int,
         seed: int,
-        short_seq_prob: float = 0.1,
         balanced_pairs: bool = False,
         name: str,
     ) -> None:
@@ -249,7 +246,6 @@ class TextRows:
         self.documents = documents
         self.packing = packing
         self.seed = seed
-        self.short_seq_prob = short_seq_prob
         self.balanced_pairs = balanced_pairs
         self._fingerprint = documents.fingerprint()
         self._plans: dict[int, _Plan] = {}
@@ -322,7 +318,7 @@ class TextRows:
         """Open the plan of a pass, after writing it if it is not in the cache."""
         if number in self._plans:
             return self._plans[number]
-        options = (self.packing, self.room, self.seed, self.short_seq_prob, self.balanced_pairs)
+        options = (self.packing, self.room, self.seed, self.balanced_pairs)
         planned = show_progress(self._plan(number), f"plan pass {number}", self._rows)
         key = (self._fingerprint, *options, number)
         rows = store_tables(_to_tables(planned), FEATURES, "plan", key)
@@ -348,7 +344,6 @@ class TextRows:
                 order,
                 documents=documents,
                 max_tokens=self.room,
-                short_seq_prob=self.short_seq_prob,
                 seed=f"{self.seed} {number}",
                 is_balanced=self.balanced_pairs,
             )

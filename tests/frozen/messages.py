@@ -248,7 +248,6 @@ FLAGS: dict[str, list[list[str]]] = {
         ["PRETRAIN", "--mlm_probability", "2"],
         ["PRETRAIN", "--mask_replace_prob", "0.9", "--random_replace_prob", "0.2"],
         ["PRETRAIN", "--packing", "full_sentences"],
-        ["PRETRAIN", "--short_seq_prob", "2"],
         ["PRETRAIN", "--vocab_size", "7"],
         ["PRETRAIN", "--model_size", "huge"],
         ["PRETRAIN", "--max_length", "4"],

@@ -5,14 +5,16 @@ of up to L tokens.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .masking import IGNORED_LABEL, TextTask
-from .rows import LABELS, TEACHER, WINDOWS_COLUMN, Ids, Joined, Values
+from .rows import IGNORED_LABEL, LABELS, TEACHER, WINDOWS_COLUMN, Ids, Joined, Values
+
+if TYPE_CHECKING:
+    from .masking import TextTask
 
 # What the model gets, and the name of its task.
 Batch: TypeAlias = dict[str, Any]
@@ -60,7 +62,7 @@ class TaskCollator:
         pad_token_id: int,
         *,
         packed: bool = False,
-        texts: Mapping[str, TextTask] | None = None,
+        texts: Mapping[str, "TextTask"] | None = None,
     ) -> None:
         self.pad_token_id = pad_token_id
         self.packed = packed

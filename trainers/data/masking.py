@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .rows import IGNORED_LABEL as IGNORED_LABEL, Joined
+from .rows import IGNORED_LABEL, Joined
 
 CONTINUATION = "##"  # prefix of the pieces of a word after the first
 
@@ -63,7 +63,6 @@ class Masking:
         self.seed = seed
         self._random_ids = np.fromiter(random_ids, dtype=np.int64)
         special, continuation = sorted({*special_ids, mask_token_id}), sorted(continuation_ids)
-        self.continuation_ids = continuation
         # the last entry is for all higher tokens, which are ordinary words
         size = 2 + max(*special, *continuation)
         self._is_special = np.zeros(size, dtype=bool)

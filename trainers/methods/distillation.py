@@ -11,8 +11,14 @@ from torch import Tensor, nn
 from transformers import TrainingArguments
 
 from datasets_scripts.checking import Part, Positive, check_value
-from trainers.data.masking import IGNORED_LABEL
-from trainers.data.rows import TEACHER, TeacherRows, TextSource, count_tokens, find_labeled
+from trainers.data.rows import (
+    IGNORED_LABEL,
+    TEACHER,
+    TeacherRows,
+    TextSource,
+    count_tokens,
+    find_labeled,
+)
 from trainers.problems import PROBLEMS
 
 from .base import Batch, ComputeLoss, Method, StepLoss

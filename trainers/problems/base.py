@@ -15,8 +15,7 @@ from torch import Tensor
 
 from modeling_minbert import TASKS, MinBertTask, unknown
 from trainers.data.collate import Batch
-from trainers.data.masking import IGNORED_LABEL
-from trainers.data.rows import LabelType, Rows, TextSource, spread
+from trainers.data.rows import IGNORED_LABEL, LabelType, Rows, TextSource, spread
 from trainers.files import write_text
 
 from .blocks import Block, Example, Examples

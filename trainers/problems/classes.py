@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from modeling_minbert.pooled_types import ParaphraseTask
-from trainers.data.masking import IGNORED_LABEL
+from trainers.data.rows import IGNORED_LABEL
 
 from .base import Evaluated, LabelledProblem, Predicted
 from .blocks import Analysis, Block, calibrate, draw_reliability, tabulate_confusions

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from modeling_minbert.choices import MultipleChoiceTask
 from modeling_minbert.pooled_types import MultiLabelClassificationTask
-from trainers.data.masking import IGNORED_LABEL
-from trainers.data.rows import FlatRows, Rows
+from trainers.data.rows import IGNORED_LABEL, FlatRows, Rows
 
 from .base import Evaluated, LabelledProblem, Predicted
 from .blocks import Block

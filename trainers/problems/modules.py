@@ -6,7 +6,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from trainers.data.masking import IGNORED_LABEL
+from trainers.data.rows import IGNORED_LABEL
 
 from .metrics import EVALUATE, Array, Metric
 

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from modeling_minbert.tokens import TokenClassificationTask, are_spans, mark_entities
 from trainers.data.collate import Batch
-from trainers.data.masking import IGNORED_LABEL
-from trainers.data.rows import Rows, TextSource, has_token_labels
+from trainers.data.rows import IGNORED_LABEL, Rows, TextSource, has_token_labels
 from trainers.files import write_text
 
 from .base import Decode, Evaluated, Problem, find_output

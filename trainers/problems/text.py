@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from trainers.data.collate import Batch
-from trainers.data.masking import IGNORED_LABEL
-from trainers.data.rows import FlatRows, Rows, TextSource
+from trainers.data.rows import IGNORED_LABEL, FlatRows, Rows, TextSource
 
 from .base import Problem, find_output
 from .metrics import Array, Metric, binomial_error

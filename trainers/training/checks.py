@@ -17,8 +17,7 @@ from datasets_scripts.checking import NotNegative, Positive, check_value, number
 from datasets_scripts.encoding import ENCODED_WITH
 from modeling_minbert import unknown
 from modeling_minbert.tasks import parse_tasks
-from trainers.data.masking import IGNORED_LABEL
-from trainers.data.rows import LABELS, FlatRows, Rows, TextSource
+from trainers.data.rows import IGNORED_LABEL, LABELS, FlatRows, Rows, TextSource
 from trainers.data.sampling import TaskSampling
 from trainers.files import find_inner, named_errors, takes_task
 from trainers.methods.base import Method

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import EvalPrediction, ProgressCallback
 from transformers.trainer_callback import CallbackHandler
 
-from trainers.data.masking import IGNORED_LABEL
+from trainers.data.rows import IGNORED_LABEL
 from trainers.files import find_inner
 from trainers.methods.base import Batch
 from trainers.problems.base import AnyProblem

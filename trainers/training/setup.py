@@ -2,32 +2,33 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 from transformers import TrainingArguments
 
 from modeling_minbert import TASKS
 from trainers.data.collate import TaskCollator
-from trainers.data.masking import TextTask
 from trainers.data.rows import count_tokens, read_lengths
 from trainers.data.sampling import StepsPerEpoch, TaskBatchSampler, TaskSampling
 from trainers.files import find_inner
 from trainers.task import Task, find_rows
 
+if TYPE_CHECKING:
+    from trainers.data.masking import TextTask
 
-def find_texts(tasks: Mapping[str, Task]) -> dict[str, TextTask]:
+
+def find_texts(tasks: Mapping[str, Task]) -> dict[str, "TextTask"]:
     """List the tasks that train on text without labels."""
-    kinds = [TASKS[task.problem_type] for task in tasks.values()]
-    return {
-        name: TextTask(
-            task.masking if kind.predicts_masked_tokens else None,
-            kind.predicts_next_sentence,
-            position,
-        )
-        for position, ((name, task), kind) in enumerate(zip(tasks.items(), kinds, strict=True))
-        if kind.is_pretraining
-    }
+    texts = {}
+    for position, (name, task) in enumerate(tasks.items()):
+        kind = TASKS[task.problem_type]
+        if kind.is_pretraining:
+            from trainers.data.masking import TextTask  # few runs have text
+
+            masking = task.masking if kind.predicts_masked_tokens else None
+            texts[name] = TextTask(masking, kind.predicts_next_sentence, position)
+    return texts
 
 
 def make_sampler(

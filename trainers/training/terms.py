@@ -10,7 +10,7 @@ from transformers import TrainingArguments
 from transformers.trainer_pt_utils import LabelSmoother
 
 from trainers.data.collate import Batch, list_batches
-from trainers.data.masking import IGNORED_LABEL
+from trainers.data.rows import IGNORED_LABEL
 from trainers.files import find_inner
 from trainers.methods.base import Method, StepLoss, Terms
 from trainers.problems import PROBLEMS

@@ -1,0 +1,658 @@
+"""The documents of a corpus: found, read, split into sentences, tokenized on disk, and held out.
+
+Plain text is read by this module and not by `datasets`, which fails at the first byte that is not
+UTF-8, does not take a line of white space for a blank one, and reads a document of any size at
+once. Here an invalid document has a place and a reason, the others are used, and memory is bounded.
+"""
+
+import codecs
+import glob
+import hashlib
+import logging
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import chain, count, islice
+from math import ceil, inf
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from datasets.exceptions import DatasetGenerationError
+from numpy.typing import NDArray
+from sentencex import segment
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerBase
+
+from datasets_scripts.catalog import read_sample
+from datasets_scripts.encoding import (
+    digest_text,
+    hash_sources,
+    make_features,
+    progress_bars,
+    show_progress,
+)
+from datasets_scripts.hub import find_builder, find_commit, readable_hub
+from datasets_scripts.loading import (
+    InvalidRow,
+    check_invalid_fraction,
+    load_task,
+    log_invalid_rows,
+)
+from datasets_scripts.readers import (
+    HUB_NAMES,
+    FileFormat,
+    Record,
+    check_file,
+    find_suffix,
+    open_bytes,
+    read_lines,
+    read_records,
+    shorten,
+)
+
+from .corpus_data import SAMPLE_TEXT, CorpusData
+
+logger = logging.getLogger(__name__)
+
+PLAIN_SUFFIXES = (".txt", "")
+TEXT_SUFFIXES = (*PLAIN_SUFFIXES, ".jsonl", ".json", ".csv", ".tsv", ".parquet")
+OWN_LINES = FileFormat(quoting=True)  # a document has many lines, also with tables
+LARGEST_DOCUMENT = 100_000_000  # bytes; a document is read at once
+HELD_OUT_SEED = 20181011
+BATCH_DOCUMENTS = 1000
+BATCH_CHARACTERS = 1_000_000
+MAX_SMALL_VOCABULARY = 65_535  # tokens whose ids fit into two bytes
+
+Numbers = NDArray[np.int64]
+
+
+# Documents of files
+
+
+class Document(NamedTuple):
+    """A document."""
+
+    file: str  # or the dataset and its split
+    line: int  # its first one, or its row, from 1
+    text: str  # empty if it is invalid
+    problem: str = ""  # why it is invalid, else empty
+
+
+@dataclass(frozen=True)
+class Source:
+    """The documents of one split of a corpus."""
+
+    data: CorpusData
+    name: str  # for messages
+    key: str  # identifies them in the cache
+    files: tuple[str, ...] = ()
+    rows: Any = None  # of a dataset without files: mappings that can be read repeatedly
+    commit: str | None = None  # of a dataset on the Hub
+
+    def read(self) -> Iterator[Document]:
+        """Read the documents in order, including invalid ones."""
+        return islice(self._read(), self.data.max_documents)
+
+    def _read(self) -> Iterator[Document]:
+        if self.rows is not None:
+            yield from self._convert(self.name, map(Record, count(1), self.rows))
+        for file in self.files:
+            if find_suffix(file) in PLAIN_SUFFIXES:
+                yield from read_text(file, self.data.documents)
+            else:
+                columns = (self.data.text_column,)
+                yield from self._convert(file, read_records(file, columns, file_format=OWN_LINES))
+
+    def _convert(self, file: str, records: Iterable[Record]) -> Iterator[Document]:
+        column = self.data.text_column
+        for record in records:
+            text, problem = record.values.get(column), record.problem
+            if not problem and column not in record.values:
+                problem = f"no column {column!r}"
+            elif not problem and not isinstance(text, str):
+                problem = f"column {column!r} holds {shorten(repr(text))}, not text"
+            yield Document(file, record.line, "" if problem else str(text), problem)
+
+
+def read_text(path: str, documents: str) -> Iterator[Document]:
+    """Read the documents of a plain text: its lines, parts between blank lines, or the file."""
+
+    def decode() -> Document:
+        try:
+            return Document(path, first, b"".join(lines).decode("utf-8"))
+        except UnicodeDecodeError as error:
+            problem = f"not UTF-8 ({error.reason}); save the file with that encoding"
+            return Document(path, first, "", problem)
+
+    lines: list[bytes] = []  # of a document that is not complete
+    first, size = 1, 0
+    with open_bytes(path) as file:
+        for number, raw in read_lines(file, path, LARGEST_DOCUMENT):
+            line = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
+            is_blank = not line.decode("utf-8", "replace").strip()
+            if documents == "file" or not is_blank:
+                first, size = (first, size + len(line)) if lines else (number, len(line))
+                lines.append(line)
+            if size > LARGEST_DOCUMENT:
+                raise ValueError(
+                    f"{path}:{first}: the document that starts here is larger than "
+                    f"{LARGEST_DOCUMENT // 1_000_000} MB, the limit; separate documents by blank "
+                    "lines and give documents: blank_line, or line if every line is one"
+                )
+            if lines and (documents == "line" or (documents == "blank_line" and is_blank)):
+                yield decode()
+                lines = []
+    if lines:
+        yield decode()
+
+
+def split_sentences(text: str, language: str | None) -> list[str]:
+    """Split a document into sentences with normalized white space; language None: lines."""
+    sentences = []
+    for line in text.split("\n"):
+        if line.strip():
+            # the library panics on some non-ASCII white space
+            squeezed_line = " ".join(line.split())
+            parts = [line] if language is None else segment(language, squeezed_line)
+            sentences += [squeezed for part in parts if (squeezed := " ".join(part.split()))]
+    return sentences
+
+
+# Where documents are
+
+
+def find_sources(
+    corpora: Sequence[CorpusData], cache_dir: str | Path | None
+) -> list[dict[str, Source]]:
+    """Locate the documents of corpora by split; text of files and streams is not read yet.
+
+    Raises:
+        ValueError: If a corpus cannot be read, or a file is used for training and held out.
+        OSError: If a file or a dataset does not exist.
+    """
+    located = []
+    for data in corpora:
+        if data.hub_id is not None:
+            located.append(_find_hub_sources(data, cache_dir))
+        elif data.dataset is not None:
+            located.append(_find_built_in_sources(data, data.dataset, cache_dir))
+        else:
+            located.append(_find_file_sources(data))
+    held: dict[Path, str] = {}
+    for sources in located:
+        if "validation" in sources:
+            source = sources["validation"]
+            held |= dict.fromkeys(map(Path.resolve, map(Path, source.files)), source.data.where)
+    for sources in located:
+        for file in map(Path, sources["train"].files):
+            if owner := held.get(file.resolve()):
+                raise ValueError(
+                    f"{sources['train'].data.where}: {file.resolve()} is in train_file and in "
+                    f"validation_file (of {owner}); do not train on held-out text"
+                )
+    return located
+
+
+def _find_built_in_sources(
+    data: CorpusData, dataset: str, cache_dir: str | Path | None
+) -> dict[str, Source]:
+    if dataset == SAMPLE_TEXT:
+        texts = read_sample(SAMPLE_TEXT)
+    else:  # the distinct sentences of a task, none in both splits
+        task = load_task(data.to_task(), cache_dir)
+        train, validation = (
+            dict.fromkeys(task.row_format.texts(task.splits[split]))
+            for split in ("train", "validation")
+        )
+        unseen = [sentence for sentence in validation if sentence not in train]
+        texts = {"train": list(train), "validation": unseen}
+    return {
+        split: Source(
+            data,
+            name=f"{dataset}:{split}",
+            key=hashlib.sha256("\0".join(sentences).encode()).hexdigest(),
+            rows=[{data.text_column: sentence} for sentence in sentences],
+        )
+        for split, sentences in texts.items()
+    }
+
+
+def _find_file_sources(data: CorpusData) -> dict[str, Source]:
+    sources: dict[str, Source] = {}
+    are_plain: list[bool] = []
+    for split, patterns in (("train", data.train_file), ("validation", data.validation_file)):
+        if patterns is None:
+            continue
+        found: dict[Path, str] = {}  # without duplicates
+        for pattern in patterns:
+            matching = [pattern]
+            if glob.has_magic(pattern) and not Path(pattern).is_file():
+                # Path.glob rejects absolute patterns
+                matches = glob.glob(pattern, recursive=True)  # noqa: PTH207
+                matching = sorted(match for match in matches if Path(match).is_file())
+            if not matching:
+                raise FileNotFoundError(
+                    f"{data.where}: no file matches {pattern!r}; check the pattern and data_dir "
+                    f"(formats: {', '.join(filter(None, TEXT_SUFFIXES))})"
+                )
+            for file in matching:
+                path = str(Path(file).absolute())
+                check_file(path, TEXT_SUFFIXES)
+                found.setdefault(Path(file).resolve(), path)
+        paths = list(found.values())
+        are_plain += [find_suffix(path) in PLAIN_SUFFIXES for path in paths]
+        stats = [Path(path).stat() for path in paths]
+        stamps = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
+        sources[split] = Source(
+            data,
+            name=paths[0] if len(paths) == 1 else ", ".join(patterns),
+            key=repr((paths, stamps, data.documents, data.text_column)),
+            files=tuple(paths),
+        )
+    for key, is_used in (("text_column", not all(are_plain)), ("documents", any(are_plain))):
+        value = getattr(data, key)
+        if not is_used and value != getattr(CorpusData, key):
+            raise ValueError(
+                f"{data.where}: {key}={value!r} has no effect on {sources['train'].files[0]}; text "
+                "has no columns, and a row of a table or of JSON is a document"
+            )
+    return sources
+
+
+def _find_hub_sources(data: CorpusData, cache_dir: str | Path | None) -> dict[str, Source]:
+    hub_id, column = str(data.hub_id), data.text_column
+    where = f"{data.where}: dataset {hub_id!r}"
+    with readable_hub(where):
+        builder = find_builder(hub_id, data.revision, cache_dir)
+        if data.streaming:
+            splits = builder.as_streaming_dataset()
+        else:
+            builder.download_and_prepare()
+            splits = builder.as_dataset()
+    sources = {}
+    for split in ("train", "validation"):
+        hub_split = next((name for name in HUB_NAMES[split] if name in splits), None)
+        if hub_split is None:
+            if split == "train":
+                raise ValueError(f"{where} has no split 'train'; its splits: {', '.join(splits)}")
+            continue
+        rows = splits[hub_split]
+        # the columns of a stream may be unknown, but its first row has them
+        columns = rows.column_names or [name for row in rows.take(1) for name in row]
+        if column not in columns:
+            raise ValueError(
+                f"{where}: split {hub_split!r} has no column {column!r}; its columns: {columns}; "
+                "choose one as text_column"
+            )
+        sources[split] = Source(
+            data,
+            name=f"{hub_id}:{hub_split}",
+            key=f"{builder.cache_dir} {hub_split} {column}",
+            rows=rows.select_columns([column]),
+            commit=find_commit(hub_id, builder),
+        )
+    return sources
+
+
+# Held-out documents, and texts for a vocabulary
+
+
+def held_out(share: float, total: float = inf) -> Iterator[int]:
+    """Yield the number of one of every ``1 / share`` consecutive documents, below ``total``."""
+    if share == 0:
+        return
+    rng = random.Random(HELD_OUT_SEED)
+    for window in count():
+        first, last = ceil(window / share), ceil((window + 1) / share)
+        number = first + int(rng.random() * (last - first))
+        if number >= total:
+            return
+        yield number
+
+
+class TrainingTexts:
+    """The training documents of corpora as texts, without held-out and invalid ones.
+
+    Every iteration reads them again, one document at a time.
+
+    Args:
+        corpora: The corpora.
+        cache_dir: Folder for rows of the Hub and of tasks; None uses the cache of `datasets`.
+        others: Further texts, which come first.
+
+    Raises:
+        ValueError: If a file or a dataset cannot be read or lacks the column.
+        OSError: If a file or a dataset does not exist.
+    """
+
+    def __init__(
+        self,
+        corpora: Sequence[CorpusData],
+        cache_dir: str | Path | None = None,
+        *,
+        others: Sequence[str] = (),
+    ) -> None:
+        self.others = others
+        self.sources = find_sources(corpora, cache_dir)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.others
+        for sources in self.sources:
+            train = sources["train"]
+            skipped = held_out(0 if "validation" in sources else train.data.validation_share)
+            skip = next(skipped, -1)
+            for number, document in enumerate(train.read()):
+                if number == skip:
+                    skip = next(skipped)
+                elif not document.problem:
+                    yield document.text
+
+
+# Tables on disk
+
+
+class _Tables(datasets.ArrowBasedBuilder):  # type: ignore[misc]
+    """Tables of one kind, one after another."""
+
+    def __init__(self, tables: Iterable[pa.Table], **kwargs: Any) -> None:
+        self.tables = tables
+        super().__init__(**kwargs)
+
+    def _info(self) -> datasets.DatasetInfo:
+        return datasets.DatasetInfo()
+
+    def _split_generators(
+        self, dl_manager: datasets.DownloadManager
+    ) -> list[datasets.SplitGenerator]:
+        return [datasets.SplitGenerator(name="train")]
+
+    def _generate_tables(self) -> Iterator[tuple[int, pa.Table]]:
+        yield from enumerate(self.tables)
+
+
+def store_tables(
+    tables: Iterable[pa.Table],
+    features: datasets.Features,
+    name: str,
+    key: Any,
+    *,
+    cache_dir: str | Path | None = None,
+) -> datasets.Dataset:
+    """Write tables into the cache of `datasets`, or open those that are there.
+
+    Args:
+        tables: The tables; they are computed only if they are not in the cache. Processes that
+            want the same ones wait for the one that computes them.
+        features: Their columns.
+        name: What they are, a part of the name of the folder.
+        key: All that determines them, with a ``repr`` that is always the same.
+        cache_dir: The cache; None for the usual one.
+    """
+    digest = hashlib.sha256(f"{hash_sources()} {key!r}".encode()).hexdigest()
+    options = {"cache_dir": cache_dir, "dataset_name": f"minbert_{name}", "hash": digest}
+    builder = _Tables(tables, features=features, **options)
+    with progress_bars(shown=False):
+        try:
+            builder.download_and_prepare()
+        except DatasetGenerationError as error:
+            # the reader's own message is the useful one
+            if isinstance(error.__cause__, ValueError | OSError):
+                raise error.__cause__ from None
+            raise
+    return builder.as_dataset()["train"]
+
+
+# Tokens
+
+
+class TokenizedDocuments:
+    """The documents of a split as tokens, read from files, without special tokens.
+
+    Args:
+        dataset: The documents of all splits, with the columns ``sentences`` and ``digest``.
+        rows: Numbers of those of the split, ascending, (N,).
+        split: Its name.
+    """
+
+    def __init__(self, dataset: datasets.Dataset, rows: Numbers, split: str) -> None:
+        self.dataset = dataset
+        self.rows = rows
+        self.split = split
+        self._column = dataset.data.column("sentences")
+
+    def __reduce__(self) -> tuple[Any, ...]:  # another process opens the files again
+        return type(self), (self.dataset, self.rows, self.split)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def offsets(self, document: int) -> NDArray[np.int32]:
+        """Return the first token of each sentence of a document, and the end, (S + 1,)."""
+        offsets: NDArray[np.int32] = self._column[
+            int(self.rows[document])
+        ].values.offsets.to_numpy()
+        return offsets - offsets[0]
+
+    def tokens(self, document: int, first: int, last: int) -> NDArray[Any]:
+        """Return the tokens ``first`` to ``last - 1`` of a document, (T,), uint16 or int32."""
+        sentences = self._column[int(self.rows[document])].values
+        tokens: NDArray[Any] = sentences.values.to_numpy()  # of all documents nearby
+        start = sentences.offsets[0].as_py()
+        return tokens[start + first : start + last]
+
+    def count(self, longest: int) -> tuple[int, int, int]:
+        """Count sentences, tokens, and sentences of more than ``longest`` tokens."""
+        sentences = tokens = long_sentences = 0
+        for _, lengths in self._measure():
+            sentences += len(lengths)
+            tokens += int(lengths.sum(dtype=np.int64))
+            long_sentences += int((lengths > longest).sum())
+        return sentences, tokens, long_sentences
+
+    def fingerprint(self) -> str:
+        """Hash texts and lengths of sentences; with the tokenizer, they determine the tokens."""
+        digests = self.dataset.data.column("digest").to_numpy()[self.rows]
+        hashes = [hashlib.blake2b(part, digest_size=16) for part in (digests.tobytes(), b"", b"")]
+        for sizes, lengths in self._measure():
+            hashes[1].update(sizes.tobytes())
+            hashes[2].update(lengths.tobytes())
+        return "".join(part.hexdigest() for part in hashes)
+
+    def _measure(self) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
+        """Yield the sentences of each document, and the tokens of each sentence, by chunk."""
+        start = 0
+        for chunk in self._column.chunks:
+            first, last = self.rows.searchsorted((start, start + len(chunk)))
+            documents = chunk.take(pa.array(self.rows[first:last] - start))
+            yield tuple(
+                pc.list_value_length(part).to_numpy() for part in (documents, documents.flatten())
+            )
+            start += len(chunk)
+
+
+@dataclass(frozen=True)
+class EncodedCorpus:
+    """The documents of corpora.
+
+    Attributes:
+        splits: Documents by split: ``train`` and ``validation``.
+        problems: Skipped documents and why, other than held-out ones.
+        fingerprint: Hash of the texts of both splits.
+        commits: The commits of corpora on the Hub, by name.
+    """
+
+    splits: dict[str, TokenizedDocuments]
+    problems: list[str]
+    fingerprint: str
+    commits: dict[str, str]
+
+
+def encode_corpus(
+    corpora: Sequence[CorpusData],
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    cache_dir: str | Path | None = None,
+) -> EncodedCorpus:
+    """Tokenize corpora, or load their tokens from the cache.
+
+    Training documents that equal a held-out one, in any of the corpora, are skipped with a warning.
+    If there are too few documents for the share that is held out, one is.
+
+    Args:
+        corpora: The corpora, from ``CorpusData.from_recipe``, in order.
+        tokenizer: Tokenizer of the model.
+        cache_dir: Folder for the tokens; None uses the cache of `datasets`.
+
+    Raises:
+        ValueError: If a file or a dataset cannot be read, lacks the column, or has too many invalid
+            documents, a split is empty, or a file is used for training and held out.
+        OSError: If a file or a dataset does not exist.
+    """
+    names = ", ".join(repr(data.name) for data in corpora)
+    copy = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    copy.no_padding()
+    copy.no_truncation()
+    copy.encode_special_tokens = True  # [MASK] in a text is plain text
+    parts: list[datasets.Dataset] = []
+    bad_rows: list[InvalidRow] = []
+    commits: dict[str, str] = {}
+    # numbers of the documents with a token, ascending
+    chosen: dict[str, list[Numbers]] = {"train": [], "validation": []}
+    candidates: list[int] = []  # of which one is held out if no other is
+    start = 0
+    for data, sources in zip(corpora, find_sources(corpora, cache_dir), strict=True):
+        if (commit := sources["train"].commit) is not None:
+            commits[data.name] = commit
+        share = 0.0 if "validation" in sources else data.validation_share
+        for split, source in sources.items():
+            documents = _tokenize_source(source, copy, cache_dir)
+            bad_rows += _find_invalid(source, documents)
+            sentences = pc.list_value_length(documents.data.column("sentences")).to_numpy()
+            rows = np.flatnonzero(sentences)
+            is_held = np.isin(rows, list(held_out(share, len(documents))))
+            chosen[split].append(start + rows[~is_held])
+            chosen["validation"].append(start + rows[is_held])
+            candidates += (start + rows).tolist() if share else []
+            parts.append(documents.select_columns(["sentences", "digest"]))
+            start += len(documents)
+    train, validation = (np.concatenate(chosen[split]) for split in ("train", "validation"))
+    empty = start - len(train) - len(validation) - len(bad_rows)
+    if not len(validation) and len(train) > 1 and candidates:
+        validation = np.array([random.Random(HELD_OUT_SEED).choice(candidates)])
+        train = train[train != validation]
+
+    problems = [*map(str, bad_rows)]
+    if empty:
+        problems.append(f"{empty} documents without a token")
+    dataset = datasets.concatenate_datasets(parts)
+    digests = dataset.data.column("digest").to_numpy()
+    is_repeated = np.isin(digests[train], digests[validation])
+    train = train[~is_repeated]
+    repeated = int(is_repeated.sum())
+    if repeated:
+        problems.append(f"{repeated} training documents that equal held-out ones")
+        logger.warning("corpus %s: skipped %s", names, problems[-1])
+    if not len(train):
+        equal = f", since {repeated} equal held-out ones" if repeated else ""
+        raise ValueError(f"corpus {names}: no training document is left{equal}; add documents")
+    if not len(validation):
+        raise ValueError(
+            f"corpus {names}: no document of {len(train)} is held out; give validation_file, or a "
+            "validation_share with more documents: check what the key 'documents' takes for one "
+            "(blank_line, file or line)"
+        )
+    splits = {
+        split: TokenizedDocuments(dataset, rows, split)
+        for split, rows in (("train", train), ("validation", validation))
+    }
+    fingerprint = " ".join(documents.fingerprint() for documents in splits.values())
+    return EncodedCorpus(splits, problems, fingerprint, commits)
+
+
+def _find_invalid(source: Source, documents: datasets.Dataset) -> list[InvalidRow]:
+    numbers = np.flatnonzero(documents.data.column("problem").is_valid())
+    rows = documents.select_columns(["file", "line", "problem"]).select(numbers)
+    bad_rows = [InvalidRow(row["file"], row["line"], row["problem"]) for row in rows]
+    allowed = source.data.max_invalid_fraction
+    check_invalid_fraction(source.name, bad_rows, len(documents), allowed)
+    log_invalid_rows(source.data.where, bad_rows)
+    return bad_rows
+
+
+def _tokenize_source(
+    source: Source, tokenizer: Tokenizer, cache_dir: str | Path | None
+) -> datasets.Dataset:
+    """Tokenize the documents of a source, or load their tokens from the cache."""
+    data = source.data
+    language = data.language if data.sentences == "split" else None
+    is_small = tokenizer.get_vocab_size() <= MAX_SMALL_VOCABULARY
+    features = make_features(
+        sentences=[["uint16" if is_small else "int32"]],
+        digest="uint64",
+        file="string",
+        line="int64",
+        problem="string",
+    )
+    documents = show_progress(source.read(), f"tokenize {source.name}")
+    where = f"{data.where}: dataset {data.hub_id!r}"
+    with readable_hub(where) if data.hub_id else nullcontext():
+        return store_tables(
+            _tokenize(source.name, documents, tokenizer, language, features.arrow_schema),
+            features,
+            "text",
+            (source.key, tokenizer.to_str(), language, data.max_documents, version("sentencex")),
+            cache_dir=cache_dir,
+        )
+
+
+def _tokenize(
+    name: str,
+    documents: Iterator[Document],
+    tokenizer: Tokenizer,
+    language: str | None,
+    schema: pa.Schema,
+) -> Iterator[pa.Table]:
+    """Yield the documents of a source as tables.
+
+    ``sentences`` has their tokens, without sentences that have none. ``digest`` ignores white
+    space. ``file``, ``line`` and ``problem`` are those of invalid documents.
+    """
+    is_empty = True
+    for batch in _batch(documents):
+        is_empty = False
+        texts = [split_sentences(document.text, language) for document in batch]
+        sentences = list(chain.from_iterable(texts))
+        # in parallel: reading and splitting take little time beside it
+        encodings = iter(tokenizer.encode_batch_fast(sentences, add_special_tokens=False))
+        tokens = [[next(encodings).ids for _ in text] for text in texts]
+        columns = {
+            "sentences": [list(filter(None, sentences)) for sentences in tokens],
+            "digest": np.array([digest_text("".join(text)) for text in texts], np.uint64),
+            "file": [document.file if document.problem else None for document in batch],
+            "line": [document.line if document.problem else None for document in batch],
+            "problem": [document.problem or None for document in batch],
+        }
+        yield pa.table(columns, schema=schema)
+    if is_empty:
+        raise ValueError(f"{name}: there are no documents; add some")
+
+
+def _batch(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    """Split documents into batches of two or more: `datasets` keeps tables of one in memory."""
+    batch: list[Document] = []
+    size = 0
+    for document in documents:
+        batch.append(document)
+        size += len(document.text)
+        is_full = len(batch) == BATCH_DOCUMENTS or size >= BATCH_CHARACTERS
+        if is_full and len(batch) > 1:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
