@@ -153,11 +153,12 @@ def read_recipe(path: Path) -> dict[str, Any]:
 def path_keys() -> frozenset[str]:
     """Return the keys whose values are paths, at any level of a recipe."""
     # imported here, since they know all options of training
-    from datasets_scripts import CorpusData, TaskData
+    from datasets_scripts import TaskData
 
     from .arguments import FinetuneArguments, PretrainArguments, ProgramTrainingArguments
 
-    kinds = (TaskData, CorpusData, FinetuneArguments, PretrainArguments, ProgramTrainingArguments)
+    # those of a corpus are among those of a task
+    kinds = (TaskData, FinetuneArguments, PretrainArguments, ProgramTrainingArguments)
     names = {name for kind in kinds for name in keys_with(kind, "path")}
     # of transformers, and of experiments
     return frozenset({*names, "output_dir", "resume_from_checkpoint", "base"})

@@ -4,14 +4,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from datasets import Dataset
 
 from datasets_scripts import (
     DATASETS,
-    CorpusData,
     TaskData,
     TaskRows,
     check_files,
@@ -35,6 +34,9 @@ from trainers import (
     list_metrics,
     make_problems,
 )
+
+if TYPE_CHECKING:
+    from datasets_scripts import CorpusData
 
 # `complete` refuses keys of the wrong problem type.
 HEAD_KEYS = {
@@ -137,7 +139,7 @@ class RecipeText:
     """A task of a recipe that learns from text without labels."""
 
     problem_type: str
-    corpora: dict[str, CorpusData]
+    corpora: "dict[str, CorpusData]"
     arguments: TextArguments
     training: TaskTraining
     metrics: ClassVar[tuple[str, ...]] = ()
@@ -146,6 +148,8 @@ class RecipeText:
     @classmethod
     def from_recipe(cls, name: str, keys: dict[str, Any], data_dir: str | None) -> "RecipeText":
         """Check the keys of a task."""
+        from datasets_scripts import CorpusData  # few recipes have text
+
         where, kind = f"task {name!r}", keys["problem_type"]
         own = {key: value for key, value in keys.items() if key != "problem_type"}
         text, training = split_keys(where, own, (TextArguments, TaskTraining))

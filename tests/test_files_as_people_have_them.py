@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from datasets_scripts import CorpusData, TaskData, load_task
-from datasets_scripts.corpus.sources import find_sources
+from datasets_scripts.corpus.documents import find_sources
 from minbert_cli import __main__ as minbert
 
 ROWS = [(f"the film number {number} is long", str(number % 2)) for number in range(60)]
@@ -237,7 +237,7 @@ def test_new_says_if_the_first_line_may_be_a_row(tmp_path, capsys, header, is_do
 
 def read_corpus(path):
     data = CorpusData.from_recipe("mine", {"train_file": str(path)})
-    return list(find_sources(data, None)["train"].read())
+    return list(find_sources([data], None)[0]["train"].read())
 
 
 def test_a_corpus_may_begin_with_an_object_without_text(tmp_path):

@@ -196,7 +196,6 @@ def test_a_text_that_changed_is_noticed(run, folder, tmp_path, capsys, flags):
             "balanced_pairs=True has no effect without packing",
         ),
         ({"objective": "nsp", "whole_word_mask": True}, "whole_word_mask=True has no effect"),
-        ({"objective": "mlm", "short_seq_prob": 0.5}, "short_seq_prob=0.5 has no effect without"),
         ({"vocab_size": 9}, "vocab_size=9 is too small"),
         ({"vocab_size": 10**12}, "GiB of memory; reduce the sizes: vocab_size=1000000000000"),
         ({"max_tokens_per_batch": 9}, "max_tokens_per_batch is 9; make it at least"),
@@ -215,25 +214,6 @@ def test_what_is_wrong_is_one_line_and_nothing_is_written(tmp_path, capsys, chan
     assert "Traceback" not in "".join(lines)
     assert re.search(message, lines[-1]), lines[-1]
     assert not (tmp_path / "run").exists()
-
-
-def test_one_document_without_validation_text_holds_out_passages(tmp_path):
-    path = tmp_path / "book.txt"
-    path.write_text("\n".join(f"the {a} saw {b} ." for a in WORDS for b in WORDS))
-    corpus = {"own": {"train_file": str(path), "sentences": "line", "validation_share": 0.1}}
-    recipe = write_pretraining(tmp_path, corpus=corpus)
-
-    printed = train(recipe, tmp_path / "run")
-
-    metrics = json.loads((tmp_path / "run/metrics.json").read_text())
-    (note,) = metrics["notes"]["text"]
-    assert "passages of consecutive sentences" in note
-    assert note.endswith("since whole documents are too few (1)")
-    assert f"text: {note}" in printed
-    assert note in (tmp_path / "run/report.html").read_text()
-    assert metrics["text"]["validation"]["documents"] >= 2
-    sentences = [metrics["text"][split]["sentences"] for split in ("train", "validation")]
-    assert sum(sentences) == len(WORDS) ** 2
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ LAB = (
     "minbert_cli.pretrain",
     "minbert_cli.corpora",
     "minbert_cli.exporting",
-    "datasets_scripts.corpus.sources",
+    "datasets_scripts.corpus",
+    "trainers.data.masking",
     "sentence_vectors",
 )
 # What a prediction needs besides: no library of training, data or pictures.

@@ -138,30 +138,3 @@ def test_a_few_accents_go_with_the_case(text):
     tokenizer = train_wordpiece([text + " and so on without any accents, as in most texts"] * 9, 99)
 
     assert tokenizer.tokenize("Café") == tokenizer.tokenize("cafe")
-
-
-def write_pretraining(folder, text, **keys):
-    """Write a recipe of a pre-training on a text, of which every document repeats a part."""
-    documents = [text + text[: number % len(text)] for number in range(30)]
-    (folder / "text.txt").write_text("\n\n".join(documents), encoding="utf-8")
-    recipe = small_run.make_recipe(folder)
-    del recipe["tasks"], recipe["steps_per_epoch"]
-    corpus = {"train_file": str(folder / "text.txt"), "sentences": "line"}
-    recipe |= {"corpus": {"own": corpus | {"validation_share": 0.2}}, "train_tokenizer": True}
-    sizes = {key: value for key, value in recipe["model_config"].items() if key != "vocab_size"}
-    recipe |= {"vocab_size": 150, "model_config": sizes, "num_train_epochs": 1}
-    recipe |= {"objective": "mlm"} | keys
-    return small_run.write_recipe(folder, recipe)
-
-
-@pytest.mark.parametrize(
-    ("text", "has_effect"),
-    [("今天天气很好。我们去公园。", False), ("gardens and rivers windows", True)],
-)
-def test_whole_words_without_any_pieces_are_noticed(text, has_effect, tmp_path, capsys):
-    size = 40 if has_effect else 150
-    check.main([write_pretraining(tmp_path, text, whole_word_mask=True, vocab_size=size)])
-
-    printed = capsys.readouterr().out
-    assert ("warning: whole_word_mask has hardly an effect: 0 %" in printed) is not has_effect
-    assert "[UNK]" not in printed

@@ -12,7 +12,7 @@ from tests.golden.google_bert import create_instances
 CLS, SEP = 2, 3
 WORDS = 400
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(WORDS))]
-ROW, SHORT, SEED = 24, 0.3, 3
+ROW, SHORT, SEED = 24, 0.1, 3
 
 
 @pytest.fixture
@@ -53,7 +53,6 @@ def rows(corpus, tmp_path):
         packing="segment_pairs",
         max_length=ROW,
         seed=SEED,
-        short_seq_prob=SHORT,
         name="text",
     )
 

@@ -7,7 +7,7 @@ import datasets
 import numpy as np
 
 from datasets_scripts import CorpusData, TextRows, encode_corpus
-from datasets_scripts.corpus.tokens import TokenizedDocuments
+from datasets_scripts.corpus.documents import TokenizedDocuments
 
 FEATURES = datasets.Features(
     {

@@ -1,6 +1,5 @@
 """`encode_corpus`: tokens on disk, held-out documents, skipped documents, and the cache."""
 
-import itertools
 import json
 import logging
 import os
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 from datasets_scripts import CorpusData, TrainingTexts, encode_corpus, train_wordpiece
-from datasets_scripts.corpus.sources import held_out
+from datasets_scripts.corpus.documents import held_out
 from tests.datasets_scripts.corpus.corpora import decode, encode, write
 
 WORDS = ["sea", "ship", "port", "crane", "sails", "waits", "loads", "the", "a", "old"]
@@ -87,7 +86,7 @@ def test_ids_take_as_few_bytes_as_the_vocabulary_allows(tmp_path, tokenizer, siz
 # Held-out documents
 
 
-@pytest.mark.parametrize("share", [0.05, 0.3, 0.77])
+@pytest.mark.parametrize("share", [0.05, 0.77])
 def test_the_share_of_held_out_documents_is_exact(share):
     numbers = held_out(share)
     first = [next(numbers) for _ in range(300)]
@@ -118,47 +117,18 @@ def test_held_out_documents_are_not_learnt(tmp_path, tokenizer):
     assert list(texts) == list(texts)
 
 
-def test_too_few_documents_to_hold_one_out_are_refused(tmp_path, tokenizer):
-    write(tmp_path, train_txt="sea\n\nship")
+def test_of_few_documents_one_is_held_out(tmp_path, tokenizer):
+    write(tmp_path, train_txt="sea\n\nship\n\nport", one_txt="crane", dev_txt="port")
 
-    with pytest.raises(
-        ValueError,
-        match=r"corpus 'mine': no document of 2 is held out; .* validation_share=0\.05 to 0\.5",
-    ):
-        encode(tmp_path, tokenizer, train_file="train.txt")
-
-
-@pytest.mark.parametrize("shape", ["one document", "three documents"])
-def test_passages_of_few_documents_are_held_out(tmp_path, tokenizer, shape):
-    sentences = [f"{text}." for text in dict.fromkeys(PARTS)]
-    cuts = [0, len(sentences)] if shape == "one document" else [0, 11, 50, len(sentences)]
-    documents = [sentences[first:last] for first, last in itertools.pairwise(cuts)]
-    write(tmp_path, train_txt="\n\n".join(map("\n".join, documents)))
-
-    encoded = encode(tmp_path, tokenizer, train_file="train.txt")
-
-    train, held = (decode(encoded.splits[name], tokenizer) for name in ("train", "validation"))
-    assert len(held) >= 2
-    assert sorted(itertools.chain(*train, *held)) == sorted(sentences)
-    assert 0.03 <= sum(map(len, held)) / len(sentences) <= 0.08
-    joined = "\0".join(sentences)
-    assert all("\0".join(passage) in joined for passage in [*train, *held])
-    assert encoded.notes == [
-        f"validation: {len(held)} of the {len(train) + len(held)} passages of consecutive "
-        f"sentences that the text was split into, chosen at random, since whole documents are too "
-        f"few ({len(documents)})"
-    ]
-
-
-def test_enough_documents_of_one_corpus_are_held_out_whole(tmp_path, tokenizer):
-    write(tmp_path, train_txt=TEXT, one_txt="\n".join(PARTS))
-
-    encoded = encode_two(
-        tmp_path, tokenizer, {"train_file": "train.txt"}, {"train_file": "one.txt"}
-    )
-
-    assert encoded.notes == []
-    assert decode(encoded.splits["validation"], tokenizer)[0] in DOCUMENTS
+    train, held = encode_both(tmp_path, tokenizer, train_file="train.txt")
+    assert (len(train), len(held)) == (2, 1)
+    # not of a corpus without a share
+    second = {"train_file": "train.txt", "validation_share": 0}
+    splits = encode_two(tmp_path, tokenizer, {"train_file": "one.txt"}, second).splits
+    assert decode(splits["validation"], tokenizer) == [["crane"]]
+    for file, share in (("one.txt", 0.1), ("train.txt", 0)):
+        with pytest.raises(ValueError, match=r"corpus 'mine': no document of . is held out; give"):
+            encode(tmp_path, tokenizer, train_file=file, validation_share=share)
 
 
 # Several sources
@@ -218,9 +188,7 @@ def stamp(folder):
     return sorted(path.stat().st_mtime_ns for path in folder.rglob("*.arrow"))
 
 
-@pytest.mark.parametrize(
-    "changed", [None, "share", "file", "tokenizer", "sentences", "documents", "max"]
-)
+@pytest.mark.parametrize("changed", [None, "share", "file", "tokenizer", "sentences", "max"])
 def test_tokens_are_made_once_and_anew_after_a_change(tmp_path, tokenizer, changed):
     write(tmp_path, train_txt=TEXT)
     keys = {"train_file": "train.txt", "validation_share": 0.2}
@@ -235,7 +203,6 @@ def test_tokens_are_made_once_and_anew_after_a_change(tmp_path, tokenizer, chang
     keys |= {
         "share": {"validation_share": 0.4},
         "sentences": {"sentences": "line"},
-        "documents": {"documents": "line"},
         "max": {"max_documents": 20},
     }.get(changed, {})
     encode(tmp_path, tokenizer, **keys)
@@ -327,11 +294,10 @@ def test_documents_that_are_held_out_elsewhere_are_not_learnt(tmp_path, tokenize
     assert encoded.problems[0] in caplog.text
 
 
-@pytest.mark.parametrize("by_link", [False, True])
-def test_a_file_that_another_corpus_holds_out_is_refused(tmp_path, tokenizer, by_link):
+def test_a_file_that_another_corpus_holds_out_is_refused(tmp_path, tokenizer):
     write(tmp_path, a_txt=TEXT, b_txt="port")
     (tmp_path / "link.txt").symlink_to(tmp_path / "a.txt")
-    held = {"train_file": "b.txt", "validation_file": "link.txt" if by_link else "a.txt"}
+    held = {"train_file": "b.txt", "validation_file": "link.txt"}
 
     with pytest.raises(
         ValueError,
@@ -367,17 +333,6 @@ def test_rows_of_the_hub_are_documents(tmp_path, tokenizer, streaming):
     write_hub(hub, train=["port", "crane"], dev=["ship"])
     train, _ = encode_both(tmp_path, tokenizer, streaming=streaming, **keys)
     assert train == [["port"], ["crane"]]
-
-
-def test_a_stream_is_read_no_further_than_asked(tmp_path, tokenizer):
-    write_hub(tmp_path / "hub", train=[*PARTS[:20], None])
-    keys = {"hub_id": str(tmp_path / "hub"), "text_column": "body", "streaming": True}
-
-    splits = encode(
-        tmp_path, tokenizer, max_documents=20, validation_share=0.2, max_invalid_fraction=0, **keys
-    ).splits
-
-    assert (len(splits["train"]), len(splits["validation"])) == (16, 4)
 
 
 @pytest.mark.parametrize("streaming", [False, True])

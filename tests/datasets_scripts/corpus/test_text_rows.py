@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import pickle
 import random
-import shutil
 import signal
 from collections import Counter
 from itertools import accumulate, pairwise, product
@@ -57,9 +56,9 @@ def size_of(row):
 
 
 @pytest.mark.parametrize("is_across", [True, False])
-@pytest.mark.parametrize("max_tokens", [1, 2, 5, 17, 300])
+@pytest.mark.parametrize("max_tokens", [1, 5, 300])
 def test_every_token_is_in_one_row_and_in_order(max_tokens, is_across):
-    for seed in range(5):
+    for seed in range(3):
         documents = draw_documents(seed)
         order = random.Random(seed).sample(range(30), 30)
 
@@ -76,9 +75,8 @@ def test_every_token_is_in_one_row_and_in_order(max_tokens, is_across):
 
 
 @pytest.mark.parametrize("is_across", [True, False])
-@pytest.mark.parametrize("seed", range(5))
-def test_rows_are_full_and_never_too_long(seed, is_across):
-    documents = draw_documents(seed)
+def test_rows_are_full_and_never_too_long(is_across):
+    documents = draw_documents(0)
 
     rows = pack(documents, 20, is_across=is_across)
 
@@ -110,7 +108,7 @@ def test_a_sentence_longer_than_a_row_is_cut_into_pieces():
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
-@pytest.mark.parametrize("max_length", [5, 16, 64])
+@pytest.mark.parametrize("max_length", [5, 64])
 def test_rows_have_special_tokens_and_known_lengths(packing, max_length):
     rows = to_rows(draw_documents(0, tokens=(1, 40)), packing, max_length)
 
@@ -143,21 +141,6 @@ def test_segments_have_types_and_labels():
         a, b = ({home[token] for token in part} for part in (ids[1 : border - 1], ids[border:-1]))
         assert len(a) == len(b) == 1
         assert row["next_sentence_label"].tolist() == [int(a != b)]
-
-
-def test_packed_rows_have_one_type_no_label_and_separated_documents():
-    documents = draw_documents(0)
-    home = find_homes(documents)
-    rows = to_rows(documents, "full_sentences")
-
-    found = rows.read(0, np.arange(5))
-
-    assert set(found) == {"lengths", "input_ids", "token_type_ids"}
-    assert not found["token_type_ids"].any()
-    for row in read_all(rows):
-        for token, after in pairwise(row[1:]):
-            if SEP not in (token, after):
-                assert home[token] == home[after]
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
@@ -206,15 +189,13 @@ def test_every_pass_has_as_many_rows(packing):
 @pytest.mark.parametrize(
     "shape",
     [
-        {"documents": 300},
         {"documents": 300, "sentences": (1, 4)},
         {"documents": 2, "sentences": (600, 600)},
         {"documents": 40, "sentences": (40, 60), "tokens": (10, 40)},
     ],
 )
-@pytest.mark.parametrize("seed", range(3))
-def test_half_of_balanced_pairs_are_random(seed, shape):
-    rows = to_rows(draw_documents(seed, **shape), seed=seed, balanced_pairs=True)
+def test_half_of_balanced_pairs_are_random(shape):
+    rows = to_rows(draw_documents(0, **shape), balanced_pairs=True)
 
     assert abs(rows.describe()["random_share"] - 0.5) < 3 * 0.5 / sqrt(len(rows))
 
@@ -265,15 +246,6 @@ def test_a_pass_is_planned_once_for_all_processes(folder):
     assert len(stored) == 4
     to_rows(draw_documents(1))
     assert len(list_plans(folder)) == 5
-
-
-def test_a_plan_that_vanished_is_made_again(folder):
-    rows = to_rows(draw_documents(0))
-    expected = read_all(rows, 1)
-    copy = pickle.loads(pickle.dumps(rows))  # noqa: S301  (our own object)
-    shutil.rmtree(folder / "minbert_plan")
-
-    assert read_all(copy, 1) == expected
 
 
 def read_in_worker(rows, number, queue):
