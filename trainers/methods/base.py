@@ -138,11 +138,6 @@ class Method:
     def before_evaluation(self, task: str) -> None:
         """Run before a task is evaluated during training."""
 
-    def fact_names(self, task: str) -> tuple[str, ...]:
-        """List the facts that ``loss`` adds for a task."""
-        del task
-        return ()
-
     def log(self, logs: dict[str, float]) -> None:
         """Add to the logs of training."""
 

@@ -210,9 +210,6 @@ class Distillation(Method):
     def replaces_loss(self, task: str) -> bool:
         return self.alphas.get(task) == 1
 
-    def fact_names(self, task: str) -> tuple[str, ...]:
-        return ("distillation",) if task in self.alphas else ()
-
 
 def _is_known(teacher: Tensor, dims: int) -> Tensor:
     """Return which elements of the first dimensions have outputs of a teacher."""

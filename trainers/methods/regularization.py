@@ -4,7 +4,6 @@ Both compare predictions by the model's ``divergence``.
 """
 
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Regularizer(Method, ABC):
+class Regularizer(Method):
     """A method that adds a divergence between predictions to the loss of some tasks."""
 
     key: ClassVar[str]
@@ -65,13 +64,6 @@ class Regularizer(Method, ABC):
 
     def count_terms(self, task: str, inputs: Batch) -> dict[str, int | Tensor]:
         return {"rows": len(inputs["labels"])} if task in self.tasks else {}
-
-    def loss(self, compute: ComputeLoss, task: str, inputs: Batch) -> StepLoss:
-        return self.regularized(compute, inputs) if task in self.tasks else compute()
-
-    @abstractmethod
-    def regularized(self, compute: ComputeLoss, inputs: Batch) -> StepLoss:
-        """Compute the loss of a batch with the terms of this method."""
 
 
 # Keeps the gradient of a tiny divergence away from zero in half precision.
@@ -125,22 +117,17 @@ def unlabeled(inputs: Batch) -> dict[str, Any]:
     return {name: value for name, value in inputs.items() if name != "labels"}
 
 
-def _autocast_forward(model: Any) -> Any:
-    """Return the forward that accelerate has wrapped in autocast; None if it has not."""
-    return vars(model).get("_original_forward")
-
-
 @contextmanager
 def whole_precision(model: Any) -> Iterator[None]:
     """Compute in the precision of the weights, without the autocast of mixed precision.
 
     bfloat16 rounds a change of 1e-5 away: for many rows divergence and gradient would be 0.
     """
-    original = _autocast_forward(model)
+    # the forward that accelerate has wrapped in autocast, if it has
+    original, wrapped = vars(model).get("_original_forward"), model.forward
     if original is None:
         yield
         return
-    wrapped = model.forward
     model.forward = original
     try:
         with torch.autocast(next(model.parameters()).device.type, enabled=False):
@@ -267,16 +254,9 @@ class Smart(Regularizer):
         if self.config.bregman_weight > 0:
             self.average = WeightAverage(self.model, from_start=True)
 
-    def fact_names(self, task: str) -> tuple[str, ...]:
+    def loss(self, compute: ComputeLoss, task: str, inputs: Batch) -> StepLoss:
         if task not in self.tasks:
-            return ()
-        weights = {
-            "smart_divergence": self.config.weight,
-            "bregman_divergence": self.config.bregman_weight,
-        }
-        return tuple(name for name, weight in weights.items() if weight)
-
-    def regularized(self, compute: ComputeLoss, inputs: Batch) -> StepLoss:
+            return compute()
         self.batches += 1  # distinguishes the batches of one optimizer step
         embeddings: list[Tensor] = []
         replay = DropoutReplay(inputs["input_ids"].device)
@@ -290,7 +270,7 @@ class Smart(Regularizer):
         if self.average is not None:
             with torch.no_grad(), replay.again():
                 averaged = functional_call(self.model, self.average.averages, (), unlabeled(inputs))
-            divergence = self.model.divergence(inputs["task"], logits, averaged.logits)
+            divergence = self.model.divergence(task, logits, averaged.logits)
             loss = loss + self.config.bregman_weight * divergence * step.weigh("rows")
             facts["bregman_divergence"] = divergence.detach()
         return replace(step, loss=loss, facts=facts)
@@ -304,7 +284,7 @@ class Smart(Regularizer):
         """
         model, shape = self.model, embeddings.shape
         given, target = unlabeled(inputs), logits.detach()
-        if _autocast_forward(model) is not None:
+        if "_original_forward" in vars(model):
             with torch.no_grad(), replay.again(), whole_precision(model):
                 target = model(**given).logits
         sequences = number_sequences(inputs).flatten()
@@ -367,13 +347,12 @@ class RDrop(Regularizer):
     def __post_init__(self) -> None:
         check_value("r_drop", "alpha", self.alpha, Positive)
 
-    def fact_names(self, task: str) -> tuple[str, ...]:
-        return ("rdrop_divergence",) if task in self.tasks else ()
-
-    def regularized(self, compute: ComputeLoss, inputs: Batch) -> StepLoss:
+    def loss(self, compute: ComputeLoss, task: str, inputs: Batch) -> StepLoss:
+        if task not in self.tasks:
+            return compute()
         first, second = compute(), compute()
         logits = (first.outputs.logits, second.outputs.logits)
-        divergence = self.model.divergence(inputs["task"], *logits)
+        divergence = self.model.divergence(task, *logits)
         weighted = divergence * first.weigh("rows")
         loss = (first.loss + second.loss) / 2 + self.alpha / 2 * weighted
         facts = first.facts | {"rdrop_divergence": divergence.detach()}

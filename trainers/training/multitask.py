@@ -159,7 +159,7 @@ class MultiTaskTrainer(Trainer):
         for method in self.methods:
             method.attach(self)
         check_comparisons(self)
-        self._losses = LossLog(self.problems, self.methods, self.args.device)
+        self._losses = LossLog(self.problems)
         self._terms = TermCounter(model, self.problems, self.methods)
         self._evaluated = LossMean()
         self._weights: list[float] = []  # of the losses of this optimizer step

@@ -18,50 +18,34 @@ from trainers.problems.base import AnyProblem
 
 
 class LossLog:
-    """Adds up, on the device, the unweighted losses of each task, their parts, and facts."""
+    """Adds up, on the device, the unweighted losses of each task, their parts, and facts.
 
-    def __init__(
-        self, problems: Mapping[str, AnyProblem], methods: Sequence[Method], device: torch.device
-    ) -> None:
-        self._parts = {
-            task: {part: (f"loss_{task}_{part}", key) for part, key in problem.part_losses.items()}
-            for task, problem in problems.items()
-        }
-        self._names = {
-            task: [
-                f"loss_{task}",
-                *(name for name, _ in parts.values()),
-                *(f"{name}_{task}" for method in methods for name in method.fact_names(task)),
-            ]
-            for task, parts in self._parts.items()
-        }
-        names = [name for task_names in self._names.values() for name in task_names]
-        self._sums = dict.fromkeys(names, torch.zeros((), device=device))
-        self._counts = dict.fromkeys(problems, 0)
+    All processes train on the same tasks, so they have the same names in the same order.
+    """
+
+    def __init__(self, problems: Mapping[str, AnyProblem]) -> None:
+        self._problems = problems
+        self._sums: dict[str, Tensor] = {}
+        self._counts: dict[str, int] = {}
 
     def add(self, task: str, step: StepLoss) -> None:
         """Add the loss of a batch."""
-        self._counts[task] += 1
         values = {f"loss_{task}": step.plain}
-        for part, (name, key) in self._parts[task].items():
-            values[name] = step.outputs[key] * step.weigh(part)
+        for part, key in self._problems[task].part_losses.items():
+            values[f"loss_{task}_{part}"] = step.outputs[key] * step.weigh(part)
         values |= {f"{name}_{task}": fact for name, fact in step.facts.items()}
         for name, value in values.items():
-            self._sums[name] = self._sums[name] + value.detach().mean()
+            self._sums[name] = self._sums.get(name, 0.0) + value.detach().mean().float()
+            self._counts[name] = self._counts.get(name, 0) + 1
 
     def flush(self, reduce: Callable[[Tensor], Tensor]) -> dict[str, float]:
         """Return the mean of each loss since the last call, over batches and (``reduce``) ranks."""
-        sums = torch.stack(list(self._sums.values()))
-        totals = dict(zip(self._sums, reduce(sums).tolist(), strict=True))
-        means = {
-            name: totals[name] / count
-            for task, count in self._counts.items()
-            if count
-            for name in self._names[task]
-        }
-        self._sums = dict.fromkeys(self._sums, torch.zeros_like(sums[0]))
-        self._counts = dict.fromkeys(self._counts, 0)
-        return means
+        if not self._sums:
+            return {}
+        totals = reduce(torch.stack(list(self._sums.values()))).tolist()
+        means = zip(self._counts.items(), totals, strict=True)
+        self._sums, self._counts = {}, {}
+        return {name: total / count for (name, count), total in means}
 
 
 TERMS = "terms"  # key of a batch: its terms by part
