@@ -354,21 +354,6 @@ def test_rows_of_every_type_note_their_length(tmp_path, tokenizer, kind):
     assert {split.info.description for split in encoded.values()} == {NOTE.format(24)}
 
 
-def test_rows_that_were_cut_again_have_no_length_by_the_loaders(tmp_path, tokenizer, caplog):
-    whole = encode_by_loaders(tokenizer, 70)
-    sizes = [min(16, 5 + number % 40) for number in range(len(whole))]
-    names = ("input_ids", "token_type_ids")
-    cut = whole.map(
-        lambda row, number: (
-            {name: row[name][: sizes[number]] for name in names} | {"length": sizes[number]}
-        ),
-        with_indices=True,
-    )
-
-    assert train_on(cut, tmp_path, tokenizer) is None
-    assert "as if texts were cut" in caplog.text
-
-
 def test_rows_of_several_lengths_have_none(tmp_path, tokenizer):
     data = [encode_by_loaders(tokenizer, max_length) for max_length in (60, 70)]
 
@@ -383,25 +368,12 @@ def test_a_length_that_was_given_stays(tmp_path, tokenizer):
     assert trainer.model.config.task("good").max_length == 30
 
 
-def test_whole_rows_have_no_length(tmp_path, tokenizer, caplog):
+def test_whole_rows_have_no_length(tmp_path, tokenizer):
     trainer = make_trainer(tmp_path, tokenizer)
 
     trainer.train()
 
     assert trainer.model.config.task("good").max_length is None
-    assert "as if texts were cut" not in caplog.text
-
-
-def test_rows_that_look_cut_are_reported(tmp_path, tokenizer, caplog):
-    rows = [row["a"].split()[: 3 + number % 30] for number, row in enumerate(make_rows("train"))]
-    cut = tokenizer([" ".join(words) for words in rows], truncation=True, max_length=16)
-    data = Dataset.from_dict({**cut, "labels": [number % 2 for number in range(len(rows))]})
-    trainer = make_trainer(tmp_path, tokenizer)  # the tokenizer has read whole texts since
-
-    trainer.tasks["good"] = Task.from_dataset("good", "classification", data)
-    trainer.train()
-
-    assert "task 'good': many of its training rows have exactly 16 tokens" in caplog.text
 
 
 # Keys that change the tokens of a text, each with a task whose tokens it changes.

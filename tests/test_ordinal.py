@@ -10,10 +10,9 @@ from transformers import TrainingArguments
 from datasets_scripts import TaskData, load_task
 from minbert_cli.experiments.compare import ScoredRows, compare_runs
 from modeling_minbert.tasks import parse_task
-from trainers import PROBLEMS
+from trainers import PROBLEMS, check_arguments
 from trainers.problems import metrics as scores
 from trainers.problems.metrics import aggregates
-from trainers.training.terms import check_smoothing
 
 GRADES = ["poor", "fair", "good"]
 
@@ -116,7 +115,7 @@ def test_labels_of_an_order_are_not_smoothed():
     spec = parse_task("stars", {"problem_type": "ordinal", "labels": ["bad", "good"]})
 
     with pytest.raises(ValueError, match=r"which none is: 'stars' \(ordinal\)"):
-        check_smoothing(arguments, {"stars": PROBLEMS["ordinal"]("stars", spec)})
+        check_arguments(arguments, {"stars": PROBLEMS["ordinal"]("stars", spec)})
 
 
 def test_a_model_that_cannot_decode_predicts_the_median():

@@ -207,14 +207,6 @@ def test_rows_of_no_task_are_refused(two, given):
         trainer.evaluate(some)
 
 
-@pytest.mark.parametrize("name", ["train_dataset", "eval_dataset"])
-def test_rows_beside_the_tasks_are_refused(tmp_path, tokenizer, name):
-    rows = encode(tokenizer, "classification")
-
-    with pytest.raises(ValueError, match=f"{name}: rows belong to a task"):
-        make_trainer(tmp_path, "classification", rows, tokenizer, **{name: rows})
-
-
 def test_rows_that_cannot_be_measured_are_refused(trainer, tokenizer):
     rows = encode(tokenizer, "classification")
 

@@ -74,13 +74,6 @@ def test_a_loss_weight_scales_the_gradient_and_not_the_logged_loss(
     assert weighted_log["loss"] == pytest.approx(3 * plain_log["loss"])
 
 
-def test_a_task_has_its_own_batch_size(make_trainer):
-    trainer = make_trainer(own={"tasks": make_tasks(pairs={"batch_size": 7})})
-
-    counts = {"moods": 4, "pairs": 7, "scores": 4}
-    assert {task: trainer.train_sampler.count_batch_rows(task)[0] for task in counts} == counts
-
-
 def test_the_batch_size_of_a_task_defaults_to_the_run(make_trainer):
     own = {
         "tasks": make_tasks(moods={"batch_size": 7}, pairs={"max_tokens_per_batch": 50}),
@@ -97,11 +90,6 @@ def test_the_batch_size_of_a_task_defaults_to_the_run(make_trainer):
     assert len(moods["labels"]) == 7
     assert 35 < pairs["input_ids"].numel() <= 50
     assert 45 < scores["input_ids"].numel() <= 60
-
-
-def test_a_row_above_the_budget_is_refused_before_training(make_trainer):
-    with pytest.raises(ValueError, match="'scores' has a row of 14 tokens, but max_tokens_per_ba"):
-        make_trainer(own={"max_tokens_per_batch": 12})
 
 
 def test_the_log_has_the_mean_loss_of_each_task_since_the_last_log(make_trainer):
@@ -177,11 +165,6 @@ def test_evaluation_leaves_the_random_state_as_it_was(make_trainer):
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_an_unknown_task_cannot_be_evaluated(make_trainer):
-    with pytest.raises(ValueError, match=r"needs a mapping from task to rows; known tasks: moods"):
-        make_trainer().evaluate(make_rows("moods", 3))
-
-
 @pytest.mark.parametrize("task", list(PROBLEM_TYPES))
 @pytest.mark.parametrize("labelled", [True, False])
 def test_logits_come_in_the_order_of_the_rows(make_trainer, task, labelled):
@@ -196,18 +179,6 @@ def test_logits_come_in_the_order_of_the_rows(make_trainer, task, labelled):
         for row in range(11)
     ]
     torch.testing.assert_close(torch.from_numpy(logits), torch.stack(single).detach())
-
-
-@pytest.mark.parametrize(
-    ("task", "count", "message"),
-    [
-        ("moods", 0, "no rows to predict for task 'moods'"),
-        ("x", 1, "unknown task 'x'; known"),
-    ],
-)
-def test_predictions_need_a_known_task_and_rows(make_trainer, task, count, message):
-    with pytest.raises(ValueError, match=message):
-        make_trainer().predict_task(task, make_rows("moods", 3).select(range(count)))
 
 
 class TaskBlind(torch.nn.Module):
@@ -294,32 +265,23 @@ RESUMABLE = {
     ("options", "checkpoints"),
     [
         # within the first epoch, at its end, within the second
-        ({}, (2, 6, 8)),
-        ({"gradient_accumulation_steps": 4, "save_steps": 1}, (1, 2, 3)),
-        ({"dataloader_num_workers": 1}, (8,)),
-        ({"train_sampling_strategy": "group_by_length"}, (8,)),
-        ({"own": {"steps_per_epoch": 6, "max_tokens_per_batch": 60}}, (2, 6, 8)),
+        ({"eval_strategy": "epoch", "label_smoothing_factor": 0.1}, (2, 6, 8)),
+        ({"gradient_accumulation_steps": 4, "save_steps": 1}, (1, 2)),
         (
             {
-                "own": {
-                    "steps_per_epoch": 9,
-                    "max_tokens_per_batch": 400,
-                },  # several passes an epoch
+                # several passes an epoch
+                "own": {"steps_per_epoch": 9, "max_tokens_per_batch": 400},
                 "train_sampling_strategy": "group_by_length",
+                "dataloader_num_workers": 1,
             },
-            (8, 10, 18),
+            (8, 18),
         ),
-        ({"eval_strategy": "epoch"}, (2, 6, 8)),
-        ({"label_smoothing_factor": 0.1}, (2, 8)),
-        ({"own": MIXED}, (2, 4, 6)),
+        ({"own": MIXED | {"max_tokens_per_batch": 60}, "max_steps": 7}, (4, 6)),
         ({"own": MIXED, "gradient_accumulation_steps": 3}, (2,)),
-        ({"own": MIXED, "max_steps": 11}, (10,)),
-        ({"own": MIXED | {"max_tokens_per_batch": 60}, "dataloader_num_workers": 1}, (6,)),
         ({"own": MIXED | {"methods": {"r_drop": 1.0, "smart": {}}}}, (4,)),
-        ({"own": {"sampling": TaskSampling("annealed"), "steps_per_epoch": 5}}, (4, 8)),
         (
             {
-                "own": {"sampling": TaskSampling("proportional"), "steps_per_epoch": 5},
+                "own": {"sampling": TaskSampling("annealed"), "steps_per_epoch": 5},
                 "gradient_accumulation_steps": 2,
                 "max_steps": 9,
             },
@@ -332,27 +294,10 @@ RESUMABLE = {
                 "metric_for_best_model": "mean",
                 "load_best_model_at_end": True,
             },
-            (2, 8),
+            (2,),
         ),
     ],
-    ids=[
-        "plain",
-        "accumulation",
-        "worker",
-        "grouped",
-        "tokens",
-        "passes",
-        "evaluation",
-        "noise",
-        "mixed",
-        "mixed, accumulation",
-        "mixed, steps",
-        "mixed, tokens",
-        "mixed, regularized",
-        "annealed",
-        "proportional",
-        "best",
-    ],
+    ids=["rows", "accumulation", "tokens", "mixed", "mixed steps", "regularized", "drawn", "best"],
 )
 def test_a_resumed_run_ends_as_the_one_that_was_not_stopped(
     make_trainer, tmp_path, options, checkpoints
@@ -454,7 +399,10 @@ def test_tasks_and_settings_must_fit(make_trainer, own, message):
         ),
         ({"train_sampling_strategy": "sequential"}, "'sequential' is not supported"),
         ({"auto_find_batch_size": True}, "auto_find_batch_size=True"),
-        ({"torch_compile": True}, "torch_compile=True: every batch has another number of tokens"),
+        (
+            {"torch_compile": True},
+            "torch_compile=True is not supported.*: every batch has another number of tokens",
+        ),
         ({"accelerator_config": {"dispatch_batches": True}}, "would mix tasks"),
     ],
 )
@@ -475,17 +423,6 @@ def test_training_rows_are_needed(make_trainer, train_rows, change, message):
 
     with pytest.raises(ValueError, match=message):
         make_trainer(own={"tasks": change_task("pairs", train=rows)})
-
-
-@pytest.mark.parametrize("name", ["train_dataset", "eval_dataset", "model_init"])
-def test_what_a_task_or_the_user_does_is_refused(make_trainer, name):
-    with pytest.raises(ValueError, match=f"{name}: "):
-        make_trainer(own={name: make_rows("moods", 3)})
-
-
-def test_a_search_is_refused(make_trainer):
-    with pytest.raises(NotImplementedError, match="minbert experiments"):
-        make_trainer().hyperparameter_search(n_trials=2)
 
 
 def test_training_without_training_data_is_refused(make_trainer):

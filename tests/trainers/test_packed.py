@@ -6,7 +6,6 @@ from transformers import DataCollatorWithFlattening, TrainingArguments
 
 from tests.trainers.tiny import PROBLEM_TYPES, make_model, make_rows
 from trainers import TaskCollator
-from trainers.training.setup import make_collator
 
 
 @pytest.fixture
@@ -65,35 +64,21 @@ def test_training_equals_padded_batches(make_pair, own):
     )
 
 
-def choose(tmp_path, model=None, devices=0, **options):
-    """Let the run choose its collator."""
-    args = TrainingArguments(str(tmp_path), use_cpu=True, **options)
-    args._n_gpu = devices
-    return make_collator(model or make_model(), args, None, {})
-
-
-def test_a_model_that_takes_packed_batches_gets_them(make_trainer):
-    trainer = make_trainer()
-
-    assert trainer.data_collator.packed
-
-
-def test_other_models_and_data_parallel_get_padded_batches(tmp_path):
-    assert choose(tmp_path).packed
-    assert not choose(tmp_path, torch.nn.Linear(1, 1)).packed
-    assert not choose(tmp_path, devices=2).packed
-
-
 @pytest.mark.parametrize("collator", [list, DataCollatorWithFlattening()])
 def test_batches_of_others_are_refused(make_trainer, collator):
     with pytest.raises(TypeError, match="batches are made by a TaskCollator"):
         make_trainer(own={"data_collator": collator})
 
 
-@pytest.mark.parametrize(("attention", "packed"), [("sdpa", True), ("eager", False)])
-def test_batches_are_packed_where_that_needs_no_mask_of_all_tokens(tmp_path, attention, packed):
+@pytest.mark.parametrize(
+    ("attention", "devices", "packed"),
+    [("sdpa", 1, True), ("eager", 1, False), ("sdpa", 2, False)],
+)
+def test_batches_are_packed_where_that_needs_no_mask_of_all_tokens(
+    make_trainer, monkeypatch, attention, devices, packed
+):
     model = make_model()
     model.set_attn_implementation(attention)
-    args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+    monkeypatch.setattr(TrainingArguments, "n_gpu", devices)
 
-    assert make_collator(model, args, None, {}).packed is packed
+    assert make_trainer(model=model).data_collator.packed is packed

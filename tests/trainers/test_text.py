@@ -24,7 +24,7 @@ from trainers import (
     TaskCollator,
     TaskDataset,
 )
-from trainers.training.setup import find_texts
+from trainers.training.multitask import find_texts
 
 MODELS = {
     "masked_lm": MinBertForMaskedLM,

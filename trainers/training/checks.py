@@ -17,17 +17,19 @@ from datasets_scripts.checking import NotNegative, Positive, check_value, number
 from datasets_scripts.encoding import ENCODED_WITH
 from modeling_minbert import unknown
 from modeling_minbert.tasks import parse_tasks
-from trainers.data.rows import IGNORED_LABEL, LABELS, FlatRows, Rows, TextSource
+from trainers.data.rows import IGNORED_LABEL, LABELS, FlatRows
 from trainers.data.sampling import TaskSampling
 from trainers.files import find_inner, named_errors, takes_task
 from trainers.methods.base import Method
+from trainers.problems import PROBLEMS
 from trainers.problems.base import AnyProblem
 from trainers.problems.metrics import AGGREGATES, Metric
 from trainers.task import MAX_ROWS, Task, find_rows
-from trainers.training.terms import check_smoothing
 
 if TYPE_CHECKING:
     from trainers.training.multitask import MultiTaskTrainer
+
+logger = logging.getLogger(__name__)
 
 MAX_STEPS = 10**9  # of a run and between two evaluations
 MAX_WORKERS = 256  # of a data loader
@@ -135,6 +137,13 @@ def check_libraries(args: TrainingArguments, model: nn.Module) -> None:
             )
 
 
+# What helps instead of an argument that is refused.
+HINTS = {
+    "train_sampling_strategy": " or use 'random' or 'group_by_length'",
+    "torch_compile": ": every batch has another number of tokens, for each of which the model "
+    "would be compiled",
+    "accelerator_config": ": split_batches and dispatch_batches would mix tasks",
+}
 # Names that Trainer adds to the metrics of an evaluation.
 MEASURED_TIMES = (
     "runtime",
@@ -157,17 +166,7 @@ def check_tasks(tasks: Sequence[Task], model: Any) -> tuple[dict[str, Task], dic
         )
     specs = parse_tasks(getattr(getattr(find_inner(model), "config", None), "tasks", None))
     problems = {name: task.make_problem(specs.get(name)) for name, task in by_name.items()}
-    _check_names(problems)
-    for split, title in (("train", "training"), ("evaluation", "evaluation")):
-        _check_rows(by_name, problems, find_rows(tasks, split), title)
-    if all(task.training.auxiliary for task in tasks):
-        raise ValueError(f"auxiliary: all tasks are ({names}); leave it out of those that count")
-    return by_name, problems
-
-
-def _check_names(problems: Mapping[str, AnyProblem]) -> None:
-    """Check that no two tasks have a metric, a logged loss or a file of the same name."""
-    owners: dict[str, str] = {}
+    owners: dict[str, str] = {}  # of names of metrics, logged losses and files
     for task, problem in problems.items():
         metrics = ("loss", *MEASURED_TIMES, *(metric.name for metric in problem.reported))
         used = {task.casefold(), *(f"eval_{task}_{metric}" for metric in metrics)}
@@ -178,30 +177,26 @@ def _check_names(problems: Mapping[str, AnyProblem]) -> None:
                     f"tasks {owners[name]!r} and {task!r} would both have {name!r}; rename one"
                 )
             owners[name] = task
-
-
-def _check_rows(
-    tasks: Mapping[str, Task],
-    problems: Mapping[str, AnyProblem],
-    rows_by_task: Mapping[str, Rows],
-    title: str,
-) -> None:
-    """Check that all tasks have usable rows, or none has any."""
-    if rows_by_task and (lacking := tasks.keys() - rows_by_task.keys()):
-        raise ValueError(
-            f"{', '.join(sorted(lacking))} without {title} rows: give them to all of "
-            f"{', '.join(tasks)}, or to none"
-        )
-    for name, rows in rows_by_task.items():
-        where = f"the {title} set of task {name!r}"
-        if not len(rows):
-            raise ValueError(f"{where} is empty; give it rows")
-        problems[name].check(where, rows)
-        if problems[name].calibrates and tasks[name].evaluation is None:
+    for split, title in (("train", "training"), ("evaluation", "evaluation")):
+        rows_by_task = find_rows(tasks, split)
+        if rows_by_task and (lacking := by_name.keys() - rows_by_task.keys()):
             raise ValueError(
-                f"task {name!r}: its temperature must be fitted to validation rows, and there are "
-                "none; give it some, or leave calibrate out and set temperature to None"
+                f"{', '.join(sorted(lacking))} without {title} rows: give them to all of {names}, "
+                "or to none"
             )
+        for task, rows in rows_by_task.items():
+            where = f"the {title} set of task {task!r}"
+            if not len(rows):
+                raise ValueError(f"{where} is empty; give it rows")
+            problems[task].check(where, rows)
+            if problems[task].calibrates and by_name[task].evaluation is None:
+                raise ValueError(
+                    f"task {task!r}: its temperature must be fitted to validation rows, and there "
+                    "are none; give it some, or leave calibrate out and set temperature to None"
+                )
+    if all(task.training.auxiliary for task in tasks):
+        raise ValueError(f"auxiliary: all tasks are ({names}); leave it out of those that count")
+    return by_name, problems
 
 
 def check_compute_metrics(
@@ -239,6 +234,7 @@ def check_arguments(
     """
     check_numbers(args)
     check_schedules(args)
+    config: Any = args.accelerator_config
     refused = {
         "train_sampling_strategy": args.train_sampling_strategy
         not in ("random", "group_by_length"),
@@ -250,25 +246,26 @@ def check_arguments(
         "prediction_loss_only": args.prediction_loss_only,
         # its noise depends on the padding of a batch, and packed batches have none
         "neftune_noise_alpha": args.neftune_noise_alpha is not None,
+        "torch_compile": args.torch_compile,
+        "accelerator_config": config.split_batches or config.dispatch_batches,
     }
     for name, is_refused in refused.items():
         if is_refused:
             raise ValueError(
                 f"{name}={getattr(args, name)!r} is not supported with several tasks; leave it out"
-                + (" or use 'random' or 'group_by_length'" if "strategy" in name else "")
+                + HINTS.get(name, "")
             )
-    if args.torch_compile:
+    smooths = any(problem.smooths_labels for problem in problems.values())
+    if args.label_smoothing_factor and not smooths:
+        types = [name for name, kind in PROBLEMS.items() if kind("any").smooths_labels]
+        given = ", ".join(f"{name!r} ({kind.problem_type})" for name, kind in problems.items())
         raise ValueError(
-            "torch_compile=True: every batch has another number of tokens, for each of which the "
-            "model would be compiled; leave the arguments torch_compile... out"
+            f"label_smoothing_factor={args.label_smoothing_factor!r} spreads labels over classes, "
+            f"in tasks of the types {', '.join(types)} with the loss cross_entropy or bce, which "
+            f"none is: {given}; leave it out"
         )
-    config: Any = args.accelerator_config
-    if config.split_batches or config.dispatch_batches:
-        raise ValueError(
-            "accelerator_config: split_batches and dispatch_batches would mix tasks; leave them out"
-        )
-    check_smoothing(args, problems)
-    _check_best(args, problems, glue_tasks, extended)
+    if args.metric_for_best_model is not None:
+        _check_best(args, problems, glue_tasks, extended)
 
 
 def _check_best(
@@ -278,10 +275,8 @@ def _check_best(
     extended: Collection[str],
 ) -> None:
     """Check the metric that chooses the best checkpoint, and its direction."""
-    if args.metric_for_best_model is None:
-        return
     known = list_metrics(problems, glue_tasks)
-    name = args.metric_for_best_model.removeprefix("eval_")
+    name = str(args.metric_for_best_model).removeprefix("eval_")
     if name not in known and name.startswith(tuple(f"{task}_" for task in extended)):
         return  # it may be one of the user's, whose names are known after an evaluation
     if name not in known:
@@ -338,9 +333,11 @@ def check_sampling(
 
     With several backward passes before an optimizer step, gradients must outlive each of them.
     """
-    optimizer = str(getattr(args.optim, "value", args.optim))
+    optimizer = str(getattr(args.optim, "value", args.optim)).lower()
     refused = {
-        f"optim={optimizer!r}, which steps within the backward pass": steps_in_backward(args),
+        f"optim={optimizer!r}, which steps within the backward pass": any(
+            name in optimizer for name in ("layerwise", "lomo")
+        ),
         "DeepSpeed, which steps after each backward pass": args.deepspeed_plugin is not None,
     }
     for reason, is_refused in refused.items():
@@ -351,14 +348,6 @@ def check_sampling(
             )
     for method in methods:
         method.check_sampling(sampling)
-
-
-def steps_in_backward(args: TrainingArguments) -> bool:
-    """Tell whether the optimizer takes gradients while they are computed, layer by layer."""
-    return any(name in str(args.optim).lower() for name in ("layerwise", "lomo"))
-
-
-logger = logging.getLogger(__name__)
 
 
 def compares_rows(model: Any, task: str) -> bool:
@@ -385,15 +374,26 @@ def check_comparisons(trainer: "MultiTaskTrainer") -> None:
         is_replaced = any(method.replaces_loss(name) for method in trainer.methods)
         if is_replaced or not compares_rows(model, name):
             continue
-        loss = model.config.task(name).loss
-        where = f"task {name!r}: its loss, {loss}, compares the rows of"
-        if task.train is not None:
-            if len(task.train) < 2:
+        spec = model.config.task(name)
+        where = f"task {name!r}: its loss, {spec.loss}, compares the rows of"
+        rows: Any = task.train
+        if rows is not None and len(rows) < 2:
+            raise ValueError(f"{where} a batch, but there is only one training row; give it more")
+        if rows is not None and LABELS in rows.column_names:
+            labels = torch.as_tensor(rows.with_format(None)[LABELS][:])
+            labels = labels[labels != IGNORED_LABEL]
+            if spec.loss != "cosent" and not model.heads[name].is_positive(labels).any():
                 raise ValueError(
-                    f"{where} a batch, but there is only one training row; give it more"
+                    f"{where} positive pairs with others, but no training row is positive; give "
+                    "rows that are, or another loss"
                 )
-            _check_labels(where, model, name, task.train)
-            _check_batches(where, trainer, name)
+            if spec.loss == "cosent" and len(labels.unique()) < 2:
+                raise ValueError(
+                    f"{where} different scores, but all training rows have the score "
+                    f"{labels[0]:g}; give rows with other scores, or another loss"
+                )
+        if rows is not None:
+            _check_batches(f"{where} a batch with each other", trainer, name)
         if task.evaluation is not None and trainer.args.per_device_eval_batch_size < 2:
             raise ValueError(
                 f"{where} a batch with each other, and would be 0 in every evaluation; give "
@@ -401,12 +401,12 @@ def check_comparisons(trainer: "MultiTaskTrainer") -> None:
             )
         # the two vectors of a text differ in training by dropout
         others = tuple(f"heads.{task}." for task in model.heads if task != name)
-        rates = [
-            getattr(module, "p", 0)
+        has_dropout = any(
+            isinstance(module, nn.Dropout) and module.p
             for path, module in model.named_modules()
-            if isinstance(module, nn.Dropout) and not path.startswith((*others, "cls."))
-        ]
-        if getattr(model.config.task(name), "num_sentences", None) == 1 and not any(rates):
+            if not path.startswith((*others, "cls."))
+        )
+        if getattr(spec, "num_sentences", None) == 1 and not has_dropout:
             raise ValueError(
                 f"task {name!r}: SimCSE learns from two vectors of a text, which differ by "
                 "dropout, but the model has none (hidden_dropout_prob=0, "
@@ -415,45 +415,25 @@ def check_comparisons(trainer: "MultiTaskTrainer") -> None:
             )
 
 
-def _check_labels(where: str, model: Any, name: str, rows: Rows) -> None:
-    """Check that some training rows differ in what the loss compares."""
-    if isinstance(rows, TextSource) or LABELS not in rows.column_names:
-        return
-    labels = torch.as_tensor(rows.with_format(None)[LABELS][:])
-    labels = labels[labels != IGNORED_LABEL]
-    if model.config.task(name).loss != "cosent":
-        if not model.heads[name].is_positive(labels).any():
-            raise ValueError(
-                f"{where} positive pairs with others, but no training row is positive; give rows "
-                "that are, or another loss"
-            )
-    elif len(labels.unique()) < 2:
-        raise ValueError(
-            f"{where} different scores, but all training rows have the score {labels[0]:g}; give "
-            "rows with other scores, or another loss"
-        )
-
-
 def _check_batches(where: str, trainer: "MultiTaskTrainer", task: str) -> None:
     """Check that the batches of a task have two rows, over all processes."""
     sampler: Any = trainer.train_sampler
     counts = sampler.count_batch_rows(task) // max(1, trainer.args.n_gpu)
     single = int((counts < 2).sum())
-    if not single:
-        return
     remedy = "give a larger batch_size (per_device_train_batch_size for all tasks)"
     if task in sampler.token_budgets:
         remedy = "give a larger max_tokens_per_batch, or batch_size"
     if single == len(counts):
         raise ValueError(
-            f"{where} a batch with each other, but every batch has a single row, and the loss "
-            f"would be 0; {remedy}. Gradient accumulation does not help: it adds batches up"
+            f"{where}, but every batch has a single row, and the loss would be 0; {remedy}. "
+            "Gradient accumulation does not help: it adds batches up"
         )
-    logger.warning(
-        "%s a batch with each other, but %d of the %d batches of a pass over the rows have a "
-        "single one, whose loss is 0; %s",
-        *(where, single, len(counts), remedy),
-    )
+    if single:
+        logger.warning(
+            "%s, but %d of the %d batches of a pass over the rows have a single one, whose loss is "
+            "0; %s",
+            *(where, single, len(counts), remedy),
+        )
 
 
 def avoid_single_rows(rows: int, count: int) -> int:
@@ -462,16 +442,11 @@ def avoid_single_rows(rows: int, count: int) -> int:
     return next(fitting, rows + 1)
 
 
-# The fewest rows, and the least share of all rows, that are as long as the longest if texts were
-# cut there; natural lengths have no such peak at their end.
-FEWEST_CUT, LEAST_SHARE = 5, 0.05
-
-
 def keep_row_lengths(model: Any, tasks: Mapping[str, Task], tokenizer: Any) -> None:
     """Store the length at which rows were cut as the ``max_length`` of tasks that have none.
 
     It is known if minBERT encoded the rows, or if the tokenizer last cut texts to the tokens of the
-    longest training row. If rows only look as if they were cut, a warning says so.
+    longest training row.
 
     Args:
         model: A model with named heads; others are left alone.
@@ -491,18 +466,7 @@ def keep_row_lengths(model: Any, tasks: Mapping[str, Task], tokenizer: Any) -> N
         description = getattr(getattr(rows, "info", None), "description", None) or ""
         if noted := re.fullmatch(rf"{ENCODED_WITH}(\d+)", description):
             length = int(noted[1])
-        # far more rows have the greatest length than the one below
-        last, before = (int((lengths == size).sum()) for size in (longest, longest - 1))
-        looks_cut = len(lengths) > last >= max(FEWEST_CUT, LEAST_SHARE * len(lengths), 2 * before)
-        was_cut_again = looks_cut and longest < length  # after they were encoded
-        if length >= 8 and not was_cut_again:  # fewer tokens are refused
+        if length >= 8:  # fewer tokens are refused
             spec.max_length = length
             fields = {**model.config.tasks[name], "max_length": length}
             model.config.tasks = {**model.config.tasks, name: fields}
-        elif looks_cut:
-            logger.warning(
-                "task %r: many of its training rows have exactly %d tokens, as if texts were cut "
-                "there, but it has no max_length, so that predict reads as many as there are "
-                "positions; give config.tasks[%r] a max_length",
-                *(name, longest, name),
-            )

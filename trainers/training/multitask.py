@@ -1,27 +1,46 @@
 """The Trainer for several tasks: what differs from the loop of transformers' Trainer."""
 
+import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
-from transformers import EvalPrediction, Trainer, TrainingArguments
+from transformers import (
+    EvalPrediction,
+    ProgressCallback,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+from transformers.trainer_callback import CallbackHandler
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from modeling_minbert import unknown
+from modeling_minbert import TASKS, unknown
 from trainers.data.collate import TaskCollator, list_batches
-from trainers.data.rows import TEACHER, Ids, Rows, TaskDataset, longest_first
-from trainers.data.sampling import StepsPerEpoch, TaskSampling
+from trainers.data.rows import (
+    IGNORED_LABEL,
+    TEACHER,
+    Ids,
+    Rows,
+    TaskDataset,
+    count_tokens,
+    longest_first,
+    read_lengths,
+)
+from trainers.data.sampling import StepsPerEpoch, TaskBatchSampler, TaskSampling
 from trainers.files import HubToken, WriteError, find_inner, named_writes, takes_task
 from trainers.methods.base import Batch, ComputeLoss, Method, MethodCallback, StepLoss
-from trainers.problems.base import Decode
+from trainers.problems.base import AnyProblem, Decode
 from trainers.problems.metrics import aggregates, glue_score
 from trainers.task import Task, find_rows
 
@@ -37,18 +56,13 @@ from .checks import (
     follows_metric,
     keep_row_lengths,
 )
-from .evaluation import ComputeMetrics, add_metrics, hide_duplicates, told_to_bars
 from .resuming import find_best_checkpoint, write_checksums
-from .setup import make_collator, make_sampler
 from .terms import TERMS, LossLog, LossMean, TermCounter, smooth_labels, split_loss, weigh_loss
 
-# Arguments of Trainer that are refused, and why.
-OF_TASKS = "rows belong to a task; give them to Task.from_dataset"
-REFUSED = {
-    "train_dataset": OF_TASKS,
-    "eval_dataset": OF_TASKS,
-    "model_init": "give the model itself; a new training needs a new trainer",
-}
+if TYPE_CHECKING:
+    from trainers.data.masking import TextTask
+
+ComputeMetrics: TypeAlias = Callable[[EvalPrediction], Mapping[str, float]]
 
 
 class MultiTaskTrainer(Trainer):
@@ -75,7 +89,9 @@ class MultiTaskTrainer(Trainer):
             the rows. Its metrics join those of the task as ``eval_<task>_<name>``, and may choose
             the best model.
         data_collator: Makes the batches; None takes one that packs if the model supports it.
-        kwargs: Other arguments of ``Trainer``.
+        processing_class: As in ``Trainer``, like the next two.
+        callbacks: Callbacks.
+        optimizers: Optimizer and schedule; None for those of ``args``.
 
     Attributes:
         tasks: The tasks by name.
@@ -105,11 +121,10 @@ class MultiTaskTrainer(Trainer):
         max_tokens_per_batch: int | None = None,
         compute_metrics: ComputeMetrics | Mapping[str, ComputeMetrics] | None = None,
         data_collator: TaskCollator | None = None,
-        **kwargs: Any,
+        processing_class: Any = None,
+        callbacks: list[TrainerCallback] | None = None,
+        optimizers: tuple[Optimizer | None, LambdaLR | None] = (None, None),
     ) -> None:
-        for name, reason in REFUSED.items():
-            if kwargs.get(name) is not None:
-                raise ValueError(f"{name}: {reason}")
         if not isinstance(data_collator, TaskCollator | None):
             raise TypeError(
                 f"data_collator={data_collator!r}: batches are made by a TaskCollator, which pads "
@@ -137,15 +152,30 @@ class MultiTaskTrainer(Trainer):
             ends = (steps_per_epoch, max_tokens_per_batch)
             self.train_sampler = make_sampler(self.tasks, args, sampling, *ends)
         if data_collator is None:
-            tokenizer = kwargs.get("processing_class")
-            data_collator = make_collator(model, args, tokenizer, self.tasks)
+            padding = getattr(processing_class, "pad_token_id", None)
+            if padding is None:
+                padding = getattr(getattr(find_inner(model), "config", None), "pad_token_id", None)
+            # DataParallel would split the single row of a packed batch
+            supports = getattr(model, "supports_packed_input", lambda _: False)
+            packed = args.n_gpu <= 1 and supports(args.device)
+            texts = find_texts(self.tasks)
+            data_collator = TaskCollator(padding or 0, packed=packed, texts=texts)
         for method in self.methods:
             method.prepare(model, args)
         # Trainer would smooth the labels of all tasks, and expects a config
         factor, args.label_smoothing_factor = args.label_smoothing_factor, 0.0
         try:
             dataset: Any = TaskDataset(rows, self.train_sampler) if rows else None
-            super().__init__(model, args, data_collator, dataset, held_out or None, **kwargs)
+            super().__init__(
+                model,
+                args,
+                data_collator,
+                dataset,
+                held_out or None,
+                processing_class,
+                callbacks=callbacks,
+                optimizers=optimizers,
+            )
         finally:
             args.label_smoothing_factor = factor
         self.add_callback(MethodCallback(self.methods))
@@ -228,17 +258,6 @@ class MultiTaskTrainer(Trainer):
         for method in self.methods:
             method.finish()
         return output
-
-    def hyperparameter_search(self, *_: object, **__: object) -> Any:
-        """Refuse to search.
-
-        Raises:
-            NotImplementedError: Always; it names what searches.
-        """
-        raise NotImplementedError(
-            "hyperparameter_search: search with `minbert experiments`, or with Optuna around "
-            "`minbert.finetune`"
-        )
 
     def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
         keep_row_lengths(self._inner, self.tasks, self.processing_class)
@@ -517,8 +536,18 @@ class MultiTaskTrainer(Trainer):
             if task not in self._user_metrics:
                 return metrics
             known: Any = None if labels is None else labels[places]
-            compute = self._user_metrics[task]
-            return add_metrics(task, metrics, compute(EvalPrediction(ordered, known)))
+            others = self._user_metrics[task](EvalPrediction(ordered, known))
+            if not isinstance(others, Mapping):
+                raise TypeError(
+                    f"compute_metrics of task {task!r} returned a {type(others).__name__}; "
+                    "expected a mapping from names to numbers"
+                )
+            if both := sorted(metrics.keys() & others.keys()):
+                raise ValueError(
+                    f"compute_metrics of task {task!r} returned {both[0]!r}, which is a metric of "
+                    "the task already; rename it"
+                )
+            return metrics | dict(others)
 
         self.compute_metrics = measure
         try:
@@ -601,3 +630,113 @@ class MultiTaskTrainer(Trainer):
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         if not (Path(str(self.args.output_dir)) / "README.md").is_file():  # that of the run stays
             super().create_model_card(*args, **kwargs)
+
+
+def find_texts(tasks: Mapping[str, Task]) -> dict[str, "TextTask"]:
+    """List the tasks that train on text without labels."""
+    texts = {}
+    for position, (name, task) in enumerate(tasks.items()):
+        kind = TASKS[task.problem_type]
+        if kind.is_pretraining:
+            from trainers.data.masking import TextTask  # few runs have text
+
+            masking = task.masking if kind.predicts_masked_tokens else None
+            texts[name] = TextTask(masking, kind.predicts_next_sentence, position)
+    return texts
+
+
+def make_sampler(
+    tasks: Mapping[str, Task],
+    args: TrainingArguments,
+    sampling: TaskSampling,
+    steps_per_epoch: StepsPerEpoch,
+    max_tokens_per_batch: int | None,
+) -> TaskBatchSampler:
+    """Build the sampler of tasks with training rows; see ``MultiTaskTrainer``."""
+    devices = max(1, args.n_gpu)
+    rows = find_rows(tasks.values())
+    batch_sizes, budgets = {}, {}
+    for name, task in tasks.items():
+        budget = task.training.max_tokens_per_batch
+        if budget is None and task.training.batch_size is None:
+            budget = max_tokens_per_batch
+        if budget is None:
+            size = task.training.batch_size or args.per_device_train_batch_size
+            batch_sizes[name] = size * devices
+        else:
+            budgets[name] = budget * devices
+    lengths = None
+    if args.train_sampling_strategy == "group_by_length":
+        lengths = {name: read_lengths(name, rows[name], args.length_column_name) for name in rows}
+    sampler = TaskBatchSampler(
+        {name: len(rows[name]) for name in tasks},
+        batch_sizes,
+        num_replicas=args.world_size,
+        seed=args.seed if args.data_seed is None else args.data_seed,
+        steps_per_epoch=steps_per_epoch,
+        sampling=sampling,
+        lengths=lengths,
+        token_budgets=budgets,
+        tokens={name: count_tokens(rows[name]) for name in budgets},
+        changing=find_texts(tasks),
+    )
+    # including a partial last one
+    sampler.epochs = math.ceil(args.num_train_epochs)
+    if args.max_steps > 0:
+        steps = math.ceil(sampler.steps / args.gradient_accumulation_steps)
+        sampler.epochs = math.ceil(args.max_steps / steps)
+    return sampler
+
+
+@contextmanager
+def told_to_bars(handler: CallbackHandler) -> Iterator[None]:
+    """Keep evaluations and predictions of one task from all callbacks but progress bars.
+
+    Callbacks count evaluations of all tasks. Services for logs would log the loss of a prediction
+    without the name of its task, and Trackio, which ends its run with the training, begin another.
+    """
+    if "on_evaluate" in vars(handler):  # a prediction within an evaluation
+        yield
+        return
+
+    def tell(event: str, args: object, state: object, control: object, metrics: object) -> object:
+        for callback in handler.callbacks:
+            if isinstance(callback, ProgressCallback):
+                getattr(callback, event)(args, state, control, metrics=metrics)
+        return control
+
+    vars(handler).update({event: partial(tell, event) for event in ("on_evaluate", "on_predict")})
+    try:
+        yield
+    finally:
+        del handler.on_evaluate, handler.on_predict
+
+
+def hide_duplicates(
+    model: nn.Module, accelerator: Any, problem: AnyProblem, inputs: Batch
+) -> tuple[Batch, int | None]:
+    """Take the labels from the rows that only fill the last batches of several processes.
+
+    The predictions for these rows, which were evaluated before, are left out later. An unlabelled
+    row becomes one of padding alone, which the model ignores. Also returns how many rows are
+    real, if that cannot be told from their labels.
+    """
+    state, processes = accelerator.gradient_state, accelerator.num_processes
+    if processes == 1 or not state.end_of_dataloader or state.remainder <= 0:
+        return inputs, None
+    rows = state.active_dataloader.total_batch_size // processes
+    real = min(max(state.remainder - accelerator.process_index * rows, 0), rows)
+    names: list[str] = [name for name in ("labels", "next_sentence_label") if name in inputs]
+    changed: Batch = {}
+    config: Any = find_inner(model).config
+    for name in names or ["input_ids"]:
+        values, offsets = inputs[name], inputs.get("cu_seq_lens_q")
+        filler = IGNORED_LABEL if names else config.pad_token_id
+        if offsets is None or values.shape != inputs["input_ids"].shape:
+            is_real = torch.arange(len(values), device=values.device) < real
+            is_real = is_real.view(-1, *[1] * (values.dim() - 1))
+        else:
+            end = offsets[real * getattr(problem.spec, "num_sentences", 1)]
+            is_real = torch.arange(values.shape[1], device=values.device) < end
+        changed[name] = values.masked_fill(~is_real, filler)
+    return {**inputs, **changed}, None if names else real

@@ -13,8 +13,9 @@ from trainers.data.collate import Batch, list_batches
 from trainers.data.rows import IGNORED_LABEL
 from trainers.files import find_inner
 from trainers.methods.base import Method, StepLoss, Terms
-from trainers.problems import PROBLEMS
 from trainers.problems.base import AnyProblem
+
+logger = logging.getLogger(__name__)
 
 
 class LossLog:
@@ -183,23 +184,6 @@ class LossMean:
         return float((sums[:, 0] / sums[:, 1].clamp(min=FEWEST)).sum())
 
 
-logger = logging.getLogger(__name__)
-
-KEY = "label_smoothing_factor"
-
-
-def check_smoothing(args: TrainingArguments, problems: Mapping[str, AnyProblem]) -> None:
-    """Raise ValueError if no task has labels to be smoothed."""
-    if args.label_smoothing_factor and not any(each.smooths_labels for each in problems.values()):
-        types = [name for name, kind in PROBLEMS.items() if kind("any").smooths_labels]
-        given = ", ".join(f"{name!r} ({each.problem_type})" for name, each in problems.items())
-        raise ValueError(
-            f"{KEY}={args.label_smoothing_factor!r} spreads labels over classes, in tasks of the "
-            f"types {', '.join(types)} with the loss cross_entropy or bce, which none is: "
-            f"{given}; leave it out"
-        )
-
-
 def smooth_labels(
     model: Any, args: TrainingArguments, problems: Mapping[str, AnyProblem]
 ) -> LabelSmoother | None:
@@ -210,13 +194,13 @@ def smooth_labels(
         config = getattr(find_inner(model), "config", None)
         if factor and getattr(config, "num_labels", 2) < 2:
             raise ValueError(
-                f"{KEY}={factor!r} spreads labels over classes, but the model has num_labels=1; "
-                "leave it out"
+                f"label_smoothing_factor={factor!r} spreads labels over classes, but the model has "
+                "num_labels=1; leave it out"
             )
         return LabelSmoother(epsilon=factor) if factor else None
     smoothed = [task for task, problem in problems.items() if problem.smooths_labels]
     for task in smoothed:
         own(task, factor)
     if factor and (others := [task for task in problems if task not in smoothed]):
-        logger.warning("%s: trained without %s", ", ".join(others), KEY)
+        logger.warning("%s: trained without label_smoothing_factor", ", ".join(others))
     return None
