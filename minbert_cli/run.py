@@ -39,17 +39,10 @@ from trainers import (
     Task,
     TrainingDivergedError,
     WriteError,
-    evaluate_run,
     last_complete_checkpoint,
     merge_lora,
-    missing_files,
     named_errors,
     readable_errors,
-    report_run,
-    write_card,
-    write_results,
-    write_submission,
-    write_tables,
 )
 from trainers.files import filled_when_done, find_inner, hide_token
 
@@ -328,6 +321,17 @@ def report(
         glue_files: Files for the server of GLUE, by task and split.
         quoted_errors: Most rows of each task that the report quotes.
     """
+    # what writes the results is not needed before
+    from trainers import (
+        evaluate_run,
+        missing_files,
+        report_run,
+        write_card,
+        write_results,
+        write_submission,
+        write_tables,
+    )
+
     trainer, encoded = run.trainer, run.encoded
     results, outputs = evaluate_run(trainer, run.rows_to_evaluate())
     if not trainer.is_world_process_zero():

@@ -25,7 +25,7 @@ from trainers.data.rows import spread_numbers
 from trainers.files import write_text
 
 from .base import Decode, Evaluated, Problem, quote
-from .blocks import Block, Cell, Example, Examples, Table, calibrate, draw_reliability
+from .blocks import Block, Example, Examples, calibrate, draw_reliability
 from .metrics import Array, Metric
 
 
@@ -265,24 +265,16 @@ class QuestionAnswering(Problem[Answered]):
         texts = [answer.text for answer in answers]
         exact, f1 = score_answers(texts, right, some_impossible=self.is_v2)
         confidences = np.asarray([answer.probability for answer in answers])
-        outcomes = Counter(map(_name_outcome, texts, right, exact, f1))
-        columns = [("answer", ""), ("questions", ","), ("share", ".1%")]
-        rows: list[list[Cell]] = [
-            [name, count, count / len(answers)] for name, count in outcomes.most_common()
-        ]
-        note = "By the text comparison of the official evaluation."
         confidence = "the probability among all spans, and an exact match is correct"
-        blocks: list[Block] = [
-            Table("Outcomes", columns, rows, note),
-            *draw_reliability({"validation": calibrate(confidences, exact > 0)}, confidence),
-        ]
+        calibration = {"validation": calibrate(confidences, exact > 0)}
+        blocks = draw_reliability(calibration, confidence)
         worst = [row for row in np.lexsort((-confidences, f1)).tolist() if not exact[row]]
         quoted = evaluated.texts
         known_ids = {} if quoted is None else {name: n for n, name in enumerate(quoted["id"][:])}
         errors = [
             Example(
                 answers[row].id,
-                quote(quoted, known_ids.get(answers[row].id, 0)),
+                quote(quoted, known_ids[answers[row].id]) if known_ids else [],
                 " / ".join(dict.fromkeys(right[row])) or NO_ANSWER,
                 texts[row] or NO_ANSWER,
                 float(confidences[row]),
@@ -296,11 +288,3 @@ class QuestionAnswering(Problem[Answered]):
             )
             blocks.append(Examples("Worst errors", errors, "probability", ".1%", note))
         return blocks
-
-
-def _name_outcome(text: str, right: Sequence[str], exact: float, f1: float) -> str:
-    if not right:
-        return "rightly no answer" if exact else "an answer, though there is none"
-    if not text:
-        return "no answer, though there is one"
-    return "exact match" if exact else "some of the words" if f1 else "other words"

@@ -16,7 +16,8 @@ from trainers.data.rows import spread_numbers
 from trainers.problems.base import AnyProblem
 from trainers.problems.blocks import Figure, Points
 
-# By the name of the variable in the style sheet: ``dev`` is held out, ``train`` is training.
+# By the name of the variable in the style sheet, which also has those of a dark page: ``dev`` is
+# held out, ``train`` is training.
 LIGHT = {
     "page": "#ffffff",
     "panel": "#f5f6f8",
@@ -29,20 +30,6 @@ LIGHT = {
     "fourth": "#a8487f",
     "link": "#0059a8",
 }
-DARK = {
-    "page": "#15171b",
-    "panel": "#1f2228",
-    "ink": "#e8eaed",
-    "quiet": "#b2b8c1",
-    "line": "#454b55",
-    "dev": "#56b4e9",
-    "train": "#e69f00",
-    "third": "#009e73",
-    "fourth": "#cc79a7",
-    "link": "#8cc8ff",
-}
-
-
 MOST_POINTS = 200
 
 

@@ -31,7 +31,7 @@ from trainers.problems.blocks import (
 from trainers.problems.metrics import AGGREGATES
 from trainers.training.multitask import MultiTaskTrainer
 
-from .figures import DARK, LIGHT, draw_curves, draw_figure
+from .figures import LIGHT, draw_curves, draw_figure
 from .results import Results, RunFacts, name_run
 from .texts import count, printable
 
@@ -191,7 +191,7 @@ def write_page(
         figure = Figure(**block)
         return draw_figure(figure, next(numbers), f"{figure.title} of {section}")
 
-    values = {"light": LIGHT, "dark": DARK, "title": title, "name": name, "subtitle": subtitle}
+    values = {"light": LIGHT, "title": title, "name": name, "subtitle": subtitle}
     values |= {"sections": printable(list(map(asdict, sections)))}
     template = environment.get_template("page.html")
     write_text(path, template.render(**values, draw=draw, show=_show_cell, first=FIRST_EXAMPLES))

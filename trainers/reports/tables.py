@@ -7,7 +7,7 @@ import logging
 import os
 import zipfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,38 +79,6 @@ class GlueFile:
     num_rows: int | None = None  # of the official file, valid or not; None derives it from the ids
 
 
-def write_glue_file(
-    path: str | os.PathLike[str], ids: Sequence[str], predictions: Sequence[float], file: GlueFile
-) -> None:
-    """Write ``index<TAB>prediction`` of every row, below a header; the whole file or nothing.
-
-    The server rejects a file with missing rows: skipped ones get the most frequent prediction.
-    """
-    if not len(ids) or len(ids) != len(predictions):
-        raise ValueError(
-            f"{path}: {len(ids)} ids and {len(predictions)} predictions; expected one each, and "
-            "at least one"
-        )
-    text_of: dict[str, str] = {}
-    for name, prediction in zip(ids, predictions, strict=True):
-        if file.name == "STS-B":  # the only scores, from 0 to 5
-            text_of[name] = f"{min(max(float(prediction), 0.0), 5.0):.3f}"
-        else:
-            number = int(prediction)
-            text_of[name] = str(number) if file.labels is None else file.labels[number]
-    if all(name.isdecimal() for name in ids):
-        most = Counter(text_of.values()).most_common(1)[0][0]
-        order = [str(row) for row in range(max(file.num_rows or 0, max(map(int, ids)) + 1))]
-        if missing := [name for name in order if name not in text_of]:
-            logger.warning(
-                "%s: %d rows could not be read and are written as %s: %s",
-                *(path, len(missing), most, ", ".join(missing[:10])),
-            )
-        text_of = {name: text_of.get(name, most) for name in order}
-    lines = ["index\tprediction", *(f"{name}\t{text}" for name, text in text_of.items())]
-    write_text(path, "\n".join(lines) + "\n")
-
-
 def write_submission(
     output_dir: str | os.PathLike[str],
     files: Mapping[tuple[str, str], GlueFile],
@@ -118,6 +86,9 @@ def write_submission(
     outputs: Mapping[tuple[str, str], Any],
 ) -> Path | None:
     """Write the predictions of a run as ``glue/CoLA.tsv`` etc., and one archive of them.
+
+    A file has ``index<TAB>prediction`` of every row, below a header. The server rejects one with
+    missing rows: those that could not be read get the most frequent prediction.
 
     Args:
         output_dir: Folder of the run.
@@ -129,7 +100,7 @@ def write_submission(
         The archive; None if none of the files was predicted.
     """
     folder = Path(output_dir) / GLUE_FOLDER
-    written: dict[str, Path] = {}
+    written: dict[str, str] = {}  # by name of the file
     for (task, split), file in files.items():
         if (task, split) not in outputs:
             continue
@@ -137,9 +108,25 @@ def write_submission(
             logger.warning("task %r: %s is already that of another task", task, file.name)
             continue
         rows: Any = encoded[task][split]
-        path = folder / f"{file.name}.tsv"
-        write_glue_file(path, rows["id"][:], outputs[task, split].predictions.tolist(), file)
-        written[file.name] = path
+        texts: dict[str, str] = {}
+        for name, prediction in zip(rows["id"][:], outputs[task, split].predictions, strict=True):
+            if file.name == "STS-B":  # the only scores, from 0 to 5
+                texts[name] = f"{min(max(float(prediction), 0.0), 5.0):.3f}"
+            else:
+                number = int(prediction)
+                texts[name] = str(number) if file.labels is None else file.labels[number]
+        if all(name.isdecimal() for name in texts):
+            most = Counter(texts.values()).most_common(1)[0][0]
+            order = [str(row) for row in range(max(file.num_rows or 0, max(map(int, texts)) + 1))]
+            if missing := [name for name in order if name not in texts]:
+                logger.warning(
+                    "%s: %d rows could not be read and are written as %s: %s",
+                    *(file.name, len(missing), most, ", ".join(missing[:10])),
+                )
+            texts = {name: texts.get(name, most) for name in order}
+        lines = ["index\tprediction", *(f"{name}\t{text}" for name, text in texts.items())]
+        written[file.name] = "\n".join(lines) + "\n"
+        write_text(folder / f"{file.name}.tsv", written[file.name])
     if not written:
         return None
     with (
@@ -148,7 +135,7 @@ def write_submission(
     ):
         for name in sorted(written):
             entry = zipfile.ZipInfo(f"{name}.tsv", NO_DATE)
-            archive.writestr(entry, written[name].read_bytes(), zipfile.ZIP_DEFLATED)
+            archive.writestr(entry, written[name], zipfile.ZIP_DEFLATED)
     return folder / ZIP_FILE
 
 
