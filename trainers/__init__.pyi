@@ -41,13 +41,11 @@ from .reports.cards import write_card as write_card
 from .reports.page import report_run as report_run
 from .reports.results import (
     Choice as Choice,
+    GlueFile as GlueFile,
     RunFacts as RunFacts,
     evaluate_run as evaluate_run,
-    write_results as write_results,
-)
-from .reports.tables import (
-    GlueFile as GlueFile,
     missing_files as missing_files,
+    write_results as write_results,
     write_submission as write_submission,
     write_tables as write_tables,
 )

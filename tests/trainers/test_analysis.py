@@ -10,7 +10,7 @@ from sklearn.metrics import confusion_matrix
 from modeling_minbert.tasks import parse_task
 from trainers import PROBLEMS, Evaluated, Predicted
 from trainers.problems.blocks import MOST_CLASSES, MOST_POINTS, calibrate
-from trainers.reports.figures import draw_figure
+from trainers.reports.page import draw_figure
 
 ROWS = datasets.Dataset.from_dict({"id": list(map(str, range(9)))})
 

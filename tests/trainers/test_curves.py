@@ -6,7 +6,7 @@ import pytest
 
 from trainers import PROBLEMS
 from trainers.problems.blocks import Figure
-from trainers.reports.figures import MOST_POINTS, draw_curves, draw_figure
+from trainers.reports.page import MOST_POINTS, draw_curves, draw_figure
 
 HISTORY = [
     {"step": 1, "loss": 1.0, "loss_moods": 1.2},
