@@ -11,6 +11,7 @@ import torch
 from modeling_minbert import MinBertForMultiTask
 from tests import loss_cases
 from tests.frozen.outcomes import (
+    CASES,
     Case,
     Workshop,
     describe_weights,
@@ -117,78 +118,7 @@ LOSSES: dict[str, Case] = {name: compute_loss(name) for name in loss_cases.CASES
 # What training sets in the description of a task.
 LEARNED = {"temperature", "threshold", "thresholds", "class_weights"}
 QUICK = {"eval_strategy": "no", "save_strategy": "no", "evaluate_train": False}
-# Changes of a recipe of three tasks, and of one of its tasks; TEACHER is the folder of a run.
-METHODS: dict[str, dict[str, Any]] = {
-    "none": {},
-    "r_drop": {"r_drop": 1.0},
-    "smart": {"smart": {"weight": 1.0}},
-    "mixed": {"task_sampling": "mixed"},
-    "pcgrad": {"task_sampling": "mixed", "gradient_surgery": "pcgrad"},
-    "ema": {"weight_averaging": "ema", "averaging_decay": 0.5},
-    "swa": {"weight_averaging": "swa"},
-    "layerwise_lr_decay": {"layerwise_lr_decay": 0.5},
-    "head_learning_rate": {"head_learning_rate": 0.1},
-    "lora": {"lora": {"r": 2}},
-    "freeze_layers": {"freeze_layers": 1},
-    "freeze_encoder": {"freeze_encoder": True, "tasks.scores.head": "concat"},
-    "teacher": {"teacher": "TEACHER"},
-    "teacher of vectors": {
-        "tasks.scores.problem_type": "contrastive",
-        "tasks.scores.score_range": None,
-        "tasks.scores.label_column": None,
-        "tasks.scores.teacher": {"path": "TEACHER", "task": "scores"},
-    },
-    "distillation options": {
-        "teacher": "TEACHER",
-        "distillation_alpha": 0.8,
-        "distillation_temperature": 3.0,
-        "tasks.pairs.teacher": None,
-    },
-    "calibrate": {"calibrate": True},
-    "threshold of a cosine": {
-        "tasks.pairs.pair_encoding": "separate",
-        "tasks.pairs.head": "cosine",
-        "tasks.pairs.loss": "multiple_negatives_ranking",
-    },
-    "threshold_for": {"tasks.pairs.threshold_for": {"precision": 0.5}},
-    "label_smoothing_factor": {"label_smoothing_factor": 0.1},
-    "class_weights": {"tasks.moods.class_weights": "balanced"},
-    "loss_weight": {"tasks.moods.loss_weight": 3.0},
-    "proportional": {"task_sampling": "proportional"},
-    "uniform": {"task_sampling": "uniform"},
-    "square_root": {"task_sampling": "square_root"},
-    "temperature": {"task_sampling": "temperature", "sampling_temperature": 2.0},
-    "annealed": {"task_sampling": "annealed"},
-    "weighted": {
-        "task_sampling": "weighted",
-        "sampling_weights": {"moods": 1, "pairs": 2, "scores": 3},
-    },
-    "gradient_accumulation_steps": {"gradient_accumulation_steps": 2},
-    "max_tokens_per_batch": {
-        "max_tokens_per_batch": 40,
-        "per_device_train_batch_size": None,
-        "tasks.moods.batch_size": None,
-    },
-    "group_by_length": {"train_sampling_strategy": "group_by_length"},
-    "max_grad_norm": {"max_grad_norm": 0.1, "weight_decay": 0.5},
-    "from a checkpoint": {"model_name_or_path": "TEACHER", "model_config": None},
-    "rows drawn": {
-        "tasks.moods.max_train_samples": 10,
-        "tasks.moods.max_eval_samples": 5,
-        "tasks.pairs.max_train_samples_per_class": "balanced",
-        "tasks.scores.validation_file": None,
-        "tasks.scores.validation_share": 0.25,
-    },
-    "windows": {
-        "tasks.moods.max_length": 8,
-        "tasks.moods.truncation": "windows",
-        "tasks.moods.window_overlap": 2,
-    },
-    "tail": {"tasks.moods.max_length": 8, "tasks.moods.truncation": "tail"},
-    "head_tail": {"tasks.moods.max_length": 8, "tasks.moods.truncation": "head_tail"},
-    "mlp": {"tasks.pairs.head": "mlp", "tasks.pairs.pooling": "max"},
-    "projection": {"tasks.scores.projection": "always", "tasks.scores.pooling_layer": 1},
-}
+METHODS: dict[str, dict[str, Any]] = CASES["methods"]
 # The others are compared by the slow tests.
 FAST = {"r_drop", "smart", "pcgrad", "ema", "lora", "teacher", "calibrate"}
 

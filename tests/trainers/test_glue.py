@@ -48,14 +48,6 @@ def test_rows_that_could_not_be_read_get_the_most_frequent_prediction(tmp_path, 
     assert "2 rows could not be read and are written as not_entailment: 2, 4" in caplog.text
 
 
-@pytest.mark.parametrize("ids", [[], ["0", "1"]])
-def test_rows_and_predictions_must_go_together(tmp_path, ids):
-    with pytest.raises(ValueError, match=r"ids and [01] predictions; expected one each"):
-        submit(tmp_path, ids, [1] * (len(ids) // 2))
-
-    assert not list(tmp_path.iterdir())
-
-
 def test_an_archive_has_no_folders_and_names_missing_files(tmp_path, caplog):
     rows = {"test": Dataset.from_dict({"id": ["0", "1"]})}
     encoded = dict.fromkeys(("q", "again", "c"), rows)

@@ -94,7 +94,11 @@ class Problem(ABC, Generic[Outputs]):
         self.spec = spec
         known = {metric.name: metric for metric in (*self.metrics, *(self.optional_metrics or ()))}
         self._check_metrics(metrics, list(known))
-        first = [known[name] if name in known else self._find_module(name) for name in metrics]
+        if modules := [name for name in metrics if name not in known]:
+            from .modules import make_module_metric
+
+            known |= {name: make_module_metric(name) for name in modules}
+        first = [known[name] for name in metrics]
         first = first or [self.metrics[0]]
         self.headline = tuple(dict.fromkeys(metric.name for metric in first))
         self.reported = tuple(dict.fromkeys((*first, *self.metrics)))
@@ -122,12 +126,6 @@ class Problem(ABC, Generic[Outputs]):
             if name not in known and not name.startswith(EVALUATE):
                 metric = f"{self.problem_type} metric"
                 raise ValueError(f"task {self.task!r}: {unknown(metric, name, known)}")
-
-    @staticmethod
-    def _find_module(name: str) -> Metric:
-        from .modules import make_module_metric
-
-        return make_module_metric(name)
 
     def is_labelled(self, rows: Rows) -> bool:
         """Return whether rows have labels."""

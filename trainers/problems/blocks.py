@@ -1,4 +1,4 @@
-"""What a page shows, small and ready for JSON: tables, figures, examples, numbers and code.
+"""What a page shows, small and ready for JSON: tables, figures, examples and code.
 
 A problem returns blocks of its predictions, and the page shows them one after the other. Below
 are those that several types share.
@@ -73,26 +73,6 @@ class Examples:
 
 
 @dataclass(frozen=True)
-class Number:
-    """A number with what it means."""
-
-    name: str
-    value: str
-    unit: str
-    note: str
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """A few numbers in large type."""
-
-    rows: list[Number]
-    note: str = ""
-    title: str = ""
-    kind: Literal["numbers"] = "numbers"
-
-
-@dataclass(frozen=True)
 class Code:
     """A text that is shown as it is."""
 
@@ -102,7 +82,7 @@ class Code:
     kind: Literal["code"] = "code"
 
 
-Block: TypeAlias = Table | Figure | Examples | Numbers | Code
+Block: TypeAlias = Table | Figure | Examples | Code
 
 
 CALIBRATION_BINS = 10

@@ -5,7 +5,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
@@ -40,12 +39,6 @@ def write_card(
     folder, training = Path(str(trainer.args.output_dir)), describe_training(trainer)
     problems, measured, name = trainer.problems, results["validation"], name_run(folder)
     scores = _list_scores(problems, measured, facts.data)
-    headlines = []
-    for task, problem in problems.items():
-        value, error = measured.find_score(problem, problem.headline[0])
-        if value is not None:
-            row = {"task": task, "metric": problem.headline[0], "value": value, "error": error}
-            headlines.append(row | {"rows": measured.rows[task]})
     values = {
         "model_name": name,
         **asdict(facts),
@@ -55,7 +48,6 @@ def write_card(
         "path": getattr(trainer, "hub_model_id", None)
         or trainer.args.hub_model_id
         or trainer.args.output_dir,
-        "headlines": headlines,
         "results": "\n\n".join(
             f"{split}:\n\n{found.table(problems)}"
             for split, found in sorted(results.items(), key=lambda pair: pair[0] == "train")
@@ -71,10 +63,22 @@ def write_card(
         # a text as a string of Python
         "quoted": lambda text: json.dumps(printable(text), ensure_ascii=False),
     }
-    metadata = _collect_metadata(problems, facts, is_multi_task=bool(training["tasks"]))
+    pipelines = {problem.pipeline_tag for problem in problems.values()}
+    served = pipelines.pop() if len(pipelines) == 1 else Problem.pipeline_tag  # of all tasks
+    start, tags = facts.model_name_or_path, facts.card.get("tags") or []
+    kind = "multi-task" if training["tasks"] else "pre-training"
+    tags = ["minbert", kind, *([tags] if isinstance(tags, str) else tags)]
+    metadata = {
+        "model_name": name,
+        "library_name": "transformers",
+        "pipeline_tag": served if training["tasks"] else "fill-mask",
+        # a folder of this machine is not on the Hub
+        "base_model": start if start is not None and not Path(start).exists() else None,
+        **facts.card,
+        "tags": list(dict.fromkeys(tags)),
+    }
     metrics = sorted({score.metric_type for score in scores}) or None
-    metadata = printable({"model_name": name, **metadata})
-    metadata |= {"eval_results": scores, "metrics": metrics}
+    metadata = printable(metadata) | {"eval_results": scores, "metrics": metrics}
     card = ModelCard.from_template(ModelCardData(**metadata), str(template_path), **values)
     write_text(folder / "README.md", str(card))
 
@@ -107,23 +111,3 @@ def _list_scores(
                     )
                 )
     return scores
-
-
-def _collect_metadata(
-    problems: Mapping[str, AnyProblem], facts: RunFacts, *, is_multi_task: bool
-) -> dict[str, Any]:
-    """Collect what the Hub shows of a model."""
-    pipelines = {problem.pipeline_tag for problem in problems.values()}
-    served = pipelines.pop() if len(pipelines) == 1 else Problem.pipeline_tag  # of all tasks
-    start, tags = facts.model_name_or_path, facts.card.get("tags") or []
-    kind = "multi-task" if is_multi_task else "pre-training"
-    return {
-        "library_name": "transformers",
-        "pipeline_tag": served if is_multi_task else "fill-mask",
-        # a folder of this machine is not on the Hub
-        "base_model": start if start is not None and not Path(start).exists() else None,
-        **facts.card,
-        "tags": list(
-            dict.fromkeys(["minbert", kind, *([tags] if isinstance(tags, str) else tags)])
-        ),
-    }

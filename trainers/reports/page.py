@@ -33,8 +33,6 @@ from trainers.problems.blocks import (
     Cell,
     Code,
     Figure,
-    Number,
-    Numbers,
     Points,
     Table,
 )
@@ -386,33 +384,14 @@ def _show_cell(value: Cell, number_format: str) -> str:
     return str(value) if isinstance(value, str) else format(value, number_format)
 
 
-def _show_score(value: float | None, error: float | None, digits: int = 4) -> str | None:
+def _show_score(value: float | None, error: float | None) -> str | None:
     if value is None:
         return None
-    return f"{value:.{digits}f}" + ("" if error is None else f" ± {error:.{digits}f}")
-
-
-def _show_headline(problem: AnyProblem, results: Mapping[str, Results]) -> Number | None:
-    """Show the headline metric of a task on validation rows, and how far training rows are off."""
-    task, name = problem.task, problem.headline[0]
-    scores = {
-        split: (*result.find_score(problem, name), result.rows.get(task, 0))
-        for split, result in results.items()
-    }
-    value, error, rows = scores.get("validation", (None, None, 0))
-    if value is None:
-        return None
-    note = f"on {count(rows, 'validation row')}"
-    trained, trained_error, rows = scores.get("train", (None, None, 0))
-    if trained is not None:
-        shown = _show_score(trained, trained_error, 3)
-        note += f"; {shown} on {count(rows, 'training row')}: gap {trained - value:+.3f}"
-    unit = name if error is None else f"± {error:.3f} {name}"
-    return Number(task, f"{value:.3f}", unit, note)
+    return f"{value:.4f}" + ("" if error is None else f" ± {error:.4f}")
 
 
 def _make_results(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> Section:
-    """Show the headline metric of each task in large type, and all metrics in a table."""
+    """Show all metrics, with how far training rows are off."""
     splits = sorted(results, key=lambda name: (list(SPLITS).index(name.partition("_")[0]), name))
     shown = {split: results[split] for split in splits}
     rows: list[list[Cell]] = []
@@ -426,7 +405,6 @@ def _make_results(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> 
         values = [result.metrics.get(name) for result in shown.values()]
         if any(value is not None for value in values):
             rows.append(["all tasks", name, *(_show_score(value, None) for value in values)])
-    numbers = list(filter(None, (_show_headline(x, shown) for x in trainer.problems.values())))
     note = (
         "After ± is the standard error over the choice of rows, for one run with one seed; it does "
         "not cover the variation between seeds."
@@ -448,8 +426,7 @@ def _make_results(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> 
     for split in splits:
         kind, _, name = split.partition("_")
         titles.append((f"{SPLITS[kind]} ({name})" if name else SPLITS[kind], ".4f"))
-    blocks: list[Block] = [Numbers(numbers, note), Table("All metrics", titles, rows, best)]
-    return Section("Results", blocks=blocks)
+    return Section("Results", [note], [Table("All metrics", titles, rows, best)])
 
 
 def _find_kept(trainer: MultiTaskTrainer) -> int | None:
