@@ -25,6 +25,7 @@ from minbert_cli.command_line import expand_path
 from minbert_cli.recipe_tasks import RecipeTask
 from minbert_cli.run_folder import fingerprint_start
 from modeling_minbert import MinBertConfig, MinBertTask, __version__, unknown
+from modeling_minbert.distillation import align_outputs
 from modeling_minbert.inference import batches, choose_tokens, predicting, windows_of
 from modeling_minbert.texts import Encoded
 from trainers import PROBLEMS, Distillation
@@ -138,7 +139,7 @@ class Teaching:
                 lessons[teacher] = Lesson(teacher.path, teacher.task, lambda vectors: vectors)
             elif is_learned:
                 try:
-                    align = spec.align(config.task(task))
+                    align = align_outputs(spec, config.task(task))
                 except ValueError as error:
                     raise ValueError(
                         f"task {name!r} cannot learn from task {task!r} of teacher="

@@ -8,103 +8,33 @@ section 4.2). A threshold is the probability from which a row has a label.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
-from huggingface_hub.dataclasses import strict
 from torch import Tensor
 from torch.nn import functional as F
-
-from .heads import RECIPE, TRAINING, HeadTask
-from .losses import LOSSES
 
 # A temperature outside of these limits stands for none: see `find_temperature`.
 LOWEST, HIGHEST = 0.01, 100.0
 STEPS = 60  # of the bisection, which leave an error of 1e-17
 
 
-@strict
-@dataclass(kw_only=True)
-class CalibratedTask(HeadTask):
-    """A task that predicts probabilities, which a temperature can calibrate.
-
-    Args:
-        calibrate: Whether training ends with a fit of the temperature to the validation rows.
-        temperature: Divisor of the logits in probabilities, above 0; None means 1. The logits and
-            the loss of the model are without it.
-    """
-
-    calibrate: bool = field(default=False, metadata=RECIPE)
-    temperature: float | int | None = field(default=None, metadata=TRAINING)
-
-    @property
-    def is_likelihood(self) -> bool:
-        loss = LOSSES.get(getattr(self, "loss", "cross_entropy"))  # tags have no other
-        return loss is not None and loss.is_likelihood
-
-    def check_likelihood(self, key: str) -> None:
-        """Refuse a key that needs probabilities if the loss trains none."""
-        if not self.is_likelihood:
-            fitting = [name for name in getattr(self, "losses", ()) if LOSSES[name].is_likelihood]
-            raise ValueError(
-                f"{key} needs probabilities, which loss {getattr(self, 'loss', None)!r} does not "
-                f"train: use loss {' or '.join(fitting)}, or leave it out"
-            )
-
-    def validate_calibration(self) -> None:
-        if self.temperature is not None and not 0 < self.temperature < math.inf:
-            raise ValueError(f"temperature={self.temperature} must be above 0")
-        if self.calibrate:
-            self.check_likelihood("calibrate=True")
-
-
-class CalibratedHead:
-    """What heads with probabilities share: mixed into one of them.
-
-    Attributes:
-        is_binary: Whether every logit has its own probability, its sigmoid.
-    """
-
-    task: Any
-    is_binary: ClassVar[bool] = False
-
-    @property
-    def temperature(self) -> float:
-        """Divisor of the logits; 1 before a fit."""
-        return float(self.task.temperature or 1)
-
-    def likelihoods(self, logits: Tensor) -> Tensor:
-        """Convert logits (n, K) to probabilities without a temperature."""
-        return logits.float().sigmoid() if self.is_binary else logits.softmax(dim=-1)
-
-    def probabilities(self, logits: Tensor) -> Tensor:
-        """Convert logits (n, K) to probabilities of the labels."""
-        if self.task.temperature is not None:
-            logits = logits.float() / self.temperature
-        return self.likelihoods(logits)
-
-    def pipeline_logits(self, logits: Tensor) -> Tensor:
-        """See `PooledHead`."""
-        return logits if self.task.temperature is None else logits / self.temperature
-
-    def fit_temperature(self, logits: Tensor, labels: Tensor) -> float | None:
-        """Fit the temperature; see `MinBertForMultiTask.fit_temperature`."""
-        if not self.is_binary:
-            logits, labels = logits.flatten(0, -2), labels.flatten()
-        counted = (labels != -100).reshape(len(labels), -1).any(dim=1)
-        if not counted.any():
-            raise ValueError("no labeled rows to fit a temperature to")
-        counted &= logits.isfinite().all(dim=-1)
-        before = self.temperature
-        self.task.temperature = find_temperature(
-            logits[counted].double(), labels[counted], is_binary=self.is_binary
-        )
-        self.move_thresholds(before / self.temperature)
-        return self.task.temperature
-
-    def move_thresholds(self, factor: float) -> None:
-        """Keep all decisions after a change of the temperature, which multiplies logits."""
+def fit_temperature(head: Any, logits: Tensor, labels: Tensor) -> float | None:
+    """Fit the temperature of a head; see `MinBertForMultiTask.fit_temperature`."""
+    if not head.is_binary:
+        logits, labels = logits.flatten(0, -2), labels.flatten()
+    counted = (labels != -100).reshape(len(labels), -1).any(dim=1)
+    if not counted.any():
+        raise ValueError("no labeled rows to fit a temperature to")
+    counted &= logits.isfinite().all(dim=-1)
+    before, task = head.temperature, head.task
+    task.temperature = find_temperature(
+        logits[counted].double(), labels[counted], is_binary=head.is_binary
+    )
+    if getattr(task, "thresholds", None) is not None:  # all decisions stay
+        factor = before / head.temperature
+        task.thresholds = [rescale(threshold, factor) for threshold in task.thresholds]
+    return task.temperature
 
 
 def find_temperature(logits: Tensor, labels: Tensor, *, is_binary: bool) -> float | None:
@@ -153,107 +83,61 @@ def rescale(probability: float, factor: float) -> float:
     return (1 if logit >= 0 else odds) / (1 + odds)
 
 
-GOALS = ("precision", "recall")
 # Rows with a label that the threshold of its best F1 needs: that of fewer is chance, and may give
 # the label to most rows.
 FEWEST_POSITIVES = 5
 
 
-@strict
-@dataclass(kw_only=True)
-class ThresholdTask(CalibratedTask):
-    """A task with yes-or-no decisions, whose thresholds training can choose for a purpose.
+def fit_thresholds(head: Any, logits: Tensor, labels: Tensor) -> list[float]:
+    """Choose for each logit the threshold with the best F1, or that of `threshold_for`.
 
-    Args:
-        threshold_for: What decision thresholds must reach on the validation rows:
-            `{"precision": 0.9}` for the highest recall with a precision of at least 0.9,
-            `{"recall": 0.9}` for the highest precision with such a recall; None for the default of
-            the type. If no threshold reaches it, the one that comes nearest is taken.
-        thresholds: Probability, in [0, 1], above which each decision is yes: one for every logit;
-            None means 0.5 for all. Training chooses them on the validation rows, whose metrics are
-            optimistic from then on: measure on a test set.
+    Ties of F1 go to the nearest to 0.5. Logits and labels, -100 for rows that do not count, are
+    (n, K). A threshold stays if no row with a finite logit is labelled, and without `threshold_for`
+    also if fewer than `FEWEST_POSITIVES` have the label; `head.rare` lists these.
     """
-
-    threshold_for: dict[str, float | int] | None = field(default=None, metadata=RECIPE)
-    thresholds: list[float | int] | None = field(default=None, metadata=TRAINING)
-
-    def validate_threshold_for(self) -> None:
-        wanted = self.threshold_for
-        if wanted is None:
-            return
-        fits = [name in GOALS and 0 < value <= 1 for name, value in wanted.items()]
-        if fits != [True]:
-            raise ValueError(
-                f"threshold_for={wanted} must be one goal above 0 and at most 1, as in "
-                "{precision: 0.9} or {recall: 0.9}"
-            )
-        self.check_likelihood(f"threshold_for={wanted}")
-
-    def validate_thresholds(self) -> None:
-        chosen, count = self.thresholds, self.num_logits
-        if chosen is not None and (len(chosen) != count or not all(0 <= x <= 1 for x in chosen)):
-            numbers = "one number" if count == 1 else f"{count} numbers"
-            raise ValueError(f"thresholds={chosen} must be {numbers} in [0, 1]")
+    if not (labels != -100).any():
+        raise ValueError("no labelled rows to choose thresholds by")
+    chosen, head.rare = list(head.thresholds), {}
+    columns = zip(logits.float().unbind(dim=1), labels.unbind(dim=1), strict=True)
+    for number, (values, given) in enumerate(columns):
+        counted = (given != -100) & values.isfinite()
+        if not counted.any():
+            continue
+        above = given[counted] > 0.5
+        if head.task.threshold_for is None and above.sum() < FEWEST_POSITIVES:
+            head.rare[number] = int(above.sum())
+            continue
+        best = choose_threshold(values[counted].sigmoid(), above, head.task.threshold_for)
+        if best is not None:
+            chosen[number] = rescale(best, 1 / head.temperature)
+    head.task.thresholds = chosen
+    return chosen
 
 
-class ThresholdHead(CalibratedHead):
-    """What heads with a yes-or-no decision for each logit share.
+def fit_cosine_threshold(head: Any, logits: Tensor, labels: Tensor) -> float:
+    """Choose the cosine that separates most pairs, (n, 1) and (n,); see `best_threshold`."""
+    is_labelled = labels != -100
+    if not is_labelled.any():
+        raise ValueError("no labeled pairs to choose a threshold by")
+    real = is_labelled & logits.squeeze(-1).isfinite()
+    if real.any():  # a model that has diverged has none, and keeps its threshold
+        cosines = logits[real].squeeze(-1).double() / head.cosine_scale + head.threshold
+        head.task.threshold = best_threshold(cosines, labels[real] > 0)
+        head.task.threshold_fitted = head.task.needs_threshold_fit
+    return head.threshold
 
-    Attributes:
-        rare: Rows with a label, by its number, where they were too few for a threshold.
-    """
 
-    is_binary = True
-    rare: dict[int, int]
-
-    @property
-    def has_threshold(self) -> bool:
-        """Whether there are thresholds to fit."""
-        return True
-
-    @property
-    def thresholds(self) -> list[float]:
-        """Probability above which a decision is yes, (K,)."""
-        return self.task.thresholds or [0.5] * self.task.num_logits
-
-    def decide(self, logits: Tensor) -> Tensor:
-        """Return 1 for yes, else 0, (n, K)."""
-        if self.task.thresholds is None:
-            return (logits > 0).long()
-        # float64, so that a threshold lies between two neighboring probabilities; compared without
-        # the temperature, whose rounding could otherwise change a decision
-        plain = [rescale(threshold, self.temperature) for threshold in self.thresholds]
-        thresholds = torch.tensor(plain, dtype=torch.float64, device=logits.device)
-        return (logits.float().sigmoid() > thresholds).long()
-
-    def fit_threshold(self, logits: Tensor, labels: Tensor) -> list[float]:
-        """Choose for each logit the threshold with the best F1, or that of `threshold_for`.
-
-        Ties of F1 go to the nearest to 0.5. Logits and labels, -100 for rows that do not count, are
-        (n, K). A threshold stays if no row with a finite logit is labelled, and without
-        `threshold_for` also if fewer than `FEWEST_POSITIVES` have the label; `rare` lists these.
-        """
-        if not (labels != -100).any():
-            raise ValueError("no labelled rows to choose thresholds by")
-        chosen, self.rare = list(self.thresholds), {}
-        columns = zip(logits.float().unbind(dim=1), labels.unbind(dim=1), strict=True)
-        for number, (values, given) in enumerate(columns):
-            counted = (given != -100) & values.isfinite()
-            if not counted.any():
-                continue
-            above = given[counted] > 0.5
-            if self.task.threshold_for is None and above.sum() < FEWEST_POSITIVES:
-                self.rare[number] = int(above.sum())
-                continue
-            best = choose_threshold(values[counted].sigmoid(), above, self.task.threshold_for)
-            if best is not None:
-                chosen[number] = rescale(best, 1 / self.temperature)
-        self.task.thresholds = chosen
-        return chosen
-
-    def move_thresholds(self, factor: float) -> None:
-        if self.task.thresholds is not None:
-            self.task.thresholds = [rescale(each, factor) for each in self.task.thresholds]
+def best_threshold(values: Tensor, is_above: Tensor) -> float:
+    """Return the lowest of the midpoints that separate most cosines, (N,), correctly."""
+    ordered, order = values.clamp(-1, 1).sort()
+    above = is_above[order].long()
+    # correct if the first n lie below: the ones of them that belong there, and the rest above
+    right = F.pad((1 - above).cumsum(0), (1, 0)) + above.sum() - F.pad(above.cumsum(0), (1, 0))
+    edges = F.pad(F.pad(ordered, (1, 0), value=-1.0), (0, 1), value=1.0)
+    equal = edges[1:] == edges[:-1]  # no threshold lies between equal cosines
+    equal[-1] = False  # a cosine of 1 is not above 1
+    best = int(right.masked_fill(equal, -1).argmax())
+    return float(edges[best : best + 2].mean())
 
 
 def list_candidates(values: Tensor, is_above: Tensor) -> tuple[Tensor, Tensor, Tensor]:

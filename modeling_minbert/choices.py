@@ -1,7 +1,7 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """Multiple choice: contexts with any number of choices."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -13,10 +13,9 @@ from torch.nn import functional as F
 from transformers import PreTrainedConfig
 from transformers.modeling_outputs import MultipleChoiceModelOutput
 
-from .calibration import CalibratedHead, CalibratedTask
-from .heads import DATA, Fields, Inputs, MinBertTask, RowKind, TaskBatch, ids_of
+from .heads import DATA, Fields, Inputs, Outputs, RowKind, TaskBatch, Types, ids_of
 from .inference import PooledPredictor, check_unicode, put_in_order, stream
-from .losses import Target
+from .losses import CalibratedHead, CalibratedTask, Target
 from .pooled import PairEncoding, PooledHead, PooledTask
 from .texts import Encoded, Encoding, Row, pair_choices, tokenize
 
@@ -108,7 +107,6 @@ class MultipleChoiceTask(CalibratedTask, PooledTask):
     allows_windows: ClassVar[bool] = False
     offers_choices: ClassVar[bool] = True
     row_kind: ClassVar[RowKind] = "contexts with choices"
-    single_task_model: ClassVar[str | None] = "MinBertForMultipleChoice"
 
     @classmethod
     def complete(cls, given: Fields, facts: Fields) -> Fields:
@@ -137,20 +135,6 @@ class MultipleChoiceTask(CalibratedTask, PooledTask):
     def encoding(self, max_length: int) -> Encoding:
         return replace(super().encoding(max_length), num_choices=self.num_choices)
 
-    def align(self, teacher: MinBertTask) -> Callable[[Tensor], Tensor]:
-        super().align(teacher)
-        if getattr(teacher, "has_question", None) != self.has_question:
-            kinds = ("contexts with a question", "contexts without a question")
-            own, other = kinds if self.has_question else reversed(kinds)
-            raise ValueError(f"it has {other}, but the task to learn has {own}")
-        return self.fit_choices
-
-    def fit_choices(self, values: Tensor) -> Tensor:
-        """Bring the outputs of a teacher, (..., K), to the choices of this task, (..., S)."""
-        count = int(self.num_choices or 0)
-        kept = values[..., :count]
-        return F.pad(kept, (0, count - kept.shape[-1]), value=lowest(values))
-
     def validate_num_choices(self) -> None:
         if self.num_choices is None or self.num_choices < 2:
             raise ValueError(f"num_choices={self.num_choices} must be 2 or more")
@@ -165,6 +149,8 @@ class MultipleChoiceTask(CalibratedTask, PooledTask):
 
 class MultipleChoiceHead(CalibratedHead, PooledHead):
     """A logit per choice, the lowest number where a row has none."""
+
+    outputs: ClassVar[Outputs] = "choices"
 
     def __init__(self, config: PreTrainedConfig, task: MultipleChoiceTask) -> None:
         super().__init__(config, task)
@@ -203,13 +189,6 @@ class MultipleChoiceHead(CalibratedHead, PooledHead):
         is_labelled = labels != -100
         mean = spread.masked_fill(~is_labelled, 0).sum() / is_labelled.sum().clamp(min=1)
         return (1 - share) * plain + share * mean
-
-    def match(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-        from .distillation import IMPOSSIBLE, match_classes
-
-        # a low temperature would make the logits of missing choices infinite
-        own, other = (values.float().clamp(min=IMPOSSIBLE) for values in (logits, teacher))
-        return match_classes(own, other, temperature)
 
     def teach(
         self, model: Any, name: str, rows: Iterable[object], **options: Any
@@ -276,3 +255,6 @@ def choose(outputs: Any, scores: Tensor, count: int, labels: Tensor | None) -> A
     logits = scores.view(-1, count)
     loss = None if labels is None else F.cross_entropy(logits, labels)
     return MultipleChoiceModelOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+
+
+TYPES: Types = {"multiple_choice": (MultipleChoiceTask, MultipleChoiceHead)}

@@ -114,9 +114,6 @@ class MinBertConfig(PreTrainedConfig):
             raise ValueError(f"num_labels={labels} must be at most {MAX_LABELS:,}")
         self.complete_tasks()
         super().__post_init__(**kwargs)
-        # what a caller changes from now on is a choice: see `adopt_labels`
-        names = self._label_names
-        self._first_labels = None if _are_numbers(names) and labels is not None else names
         if self.architectures is None:
             # an Auto class with two models looks here for the one to build
             self.architectures = ["MinBertForMultiTask"] if self.tasks else []
@@ -168,52 +165,28 @@ class MinBertConfig(PreTrainedConfig):
             config_dict = {**config_dict, **new}
             if new["tasks"]:  # the labels of the checkpoint are those of its own tasks
                 config_dict = {k: v for k, v in config_dict.items() if k not in LABEL_KEYS}
-        # `task` is for models that adopt its head; here it would hide the method of that name
-        named = {name: kwargs.pop(name) for name in ("task",) if name in kwargs}
         loaded: Any = super().from_dict(config_dict, **kwargs)
-        config = loaded[0] if isinstance(loaded, tuple) else loaded
-        # a file may contradict itself, which matters to models that have these tasks
-        stored = {int(place): label for place, label in (config_dict.get("id2label") or {}).items()}
-        names = [label for _, label in sorted(stored.items())]
-        described = [config.task(name).describe_outputs()[1] for name in config.tasks or {}]
-        config._contradicts = bool(described) and not _are_numbers(names) and names not in described
-        return (config, loaded[1] | named) if isinstance(loaded, tuple) else config
+        return loaded
 
-    @property
-    def _label_names(self) -> list[str]:
-        return [label for _, label in sorted((self.id2label or {}).items())]
-
-    def adopt_labels(self) -> None:
-        """Give the default task the names in `id2label`, if a caller has changed them.
+    def check_labels(self) -> None:
+        """Refuse other names in `id2label` than those of the tasks, which are the ones predicted.
 
         Raises:
-            ValueError: If they cannot be the names of its labels, or a file has other names there
-                than in `tasks`.
+            ValueError: If a caller or a file has given others; it tells where to change them.
         """
-        names = self._label_names
-        is_new = names != self._first_labels
-        contradicts = getattr(self, "_contradicts", False)
-        if not self.tasks or self.default_task is None or not (is_new or contradicts):
+        names = [label for _, label in sorted((self.id2label or {}).items())]
+        described = {name: self.task(name).describe_outputs()[1] for name in self.tasks or {}}
+        # names that transformers makes up, two by default, are no choice of anyone
+        made_up = [f"LABEL_{number}" for number in range(len(names))]
+        counts = {2, *map(len, described.values())}
+        if names in described.values() or (names == made_up and len(names) in counts):
             return
-        described = {name: self.task(name).describe_outputs()[1] for name in self.tasks}
-        fields, own = self.tasks[self.default_task], described[self.default_task]
-        known = fields.get("labels") or []
-        if names in described.values() or (_are_numbers(names) and len(names) == len(own)):
-            return
-        if names == known[1:]:  # a paraphrase of an earlier version named its only output
-            return
-        if not is_new:
-            raise ValueError(
-                f"the configuration names the labels of its default task {self.default_task!r} "
-                f"{', '.join(names)} in id2label, but {', '.join(own)} in tasks: make them equal"
-            )
-        if len(names) != len(known) or _are_numbers(names):
-            raise ValueError(
-                f"id2label={self.id2label} does not fit the default task {self.default_task!r}, "
-                f"whose outputs are {', '.join(own)}: pass as many names as it has labels, other "
-                "tasks, or neither id2label nor num_labels"
-            )
-        self.tasks = {**self.tasks, self.default_task: {**fields, "labels": names}}
+        labels = "; ".join(f"{name}: {', '.join(outputs)}" for name, outputs in described.items())
+        raise ValueError(
+            f"id2label names the labels {', '.join(names)}, but the outputs of the tasks are "
+            f"{labels}. Leave id2label and num_labels out; to change names, give others in the "
+            "labels of the task, as in tasks={**config.tasks, name: {**fields, 'labels': [...]}}"
+        )
 
     def describe_default_task(self) -> None:
         """Set problem type and labels, which pipelines use, from the default task."""
@@ -228,6 +201,7 @@ class MinBertConfig(PreTrainedConfig):
                 "config.tasks is empty: describe at least one task, "
                 "as in tasks={'sst': {'problem_type': 'classification', 'labels': ['bad', 'good']}}"
             )
+        self.check_labels()
         self.problem_type, labels = self.task(self.default_task).describe_outputs()
         self.id2label = dict(enumerate(labels))
         self.label2id = {label: index for index, label in enumerate(labels)}
@@ -242,10 +216,7 @@ class MinBertConfig(PreTrainedConfig):
         for mapping in list(vars(sys.modules.get("peft.utils.constants", object)).values()):
             if isinstance(mapping, dict) and "bert" in mapping:
                 mapping.setdefault(self.model_type, mapping["bert"])
-        fields = super().to_dict()
-        for name in ("_first_labels", "_contradicts"):
-            fields.pop(name, None)
-        return fields
+        return super().to_dict()
 
     @property
     def has_default_labels(self) -> bool:
@@ -351,11 +322,6 @@ class MinBertConfig(PreTrainedConfig):
         for name in ("is_decoder", "add_cross_attention"):
             if getattr(self, name, False):
                 raise ValueError(f"{name}=true: minBERT is an encoder only")
-
-
-def _are_numbers(labels: list[str]) -> bool:
-    """Return whether labels are the names that transformers gives to labels without a name."""
-    return labels == [f"LABEL_{number}" for number in range(len(labels))]
 
 
 def _choose_embedding(values: Mapping[str, Any]) -> MinBertEmbedding:

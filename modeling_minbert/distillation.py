@@ -1,8 +1,11 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Losses of a student that learns from the outputs of teachers.
+"""How much predictions differ: from those of teachers, and from those of another pass.
 
 Shapes: B rows, L tokens, M teachers, K logits, S sequences of a row, D size of a vector.
 """
+
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -71,14 +74,6 @@ def match_positions(logits: Tensor, teacher: Tensor, temperature: float) -> Tens
     return match_classes(*swapped, temperature).mean(dim=-1)
 
 
-def mean_taught(each: Tensor, teacher: Tensor, counted: Tensor | None = None) -> Tensor:
-    """Average over the rows or tokens whose teacher's values are finite, and that are counted."""
-    is_taught = teacher.isfinite().flatten(each.dim()).all(dim=-1)
-    if counted is not None:
-        is_taught = is_taught & counted
-    return each.masked_fill(~is_taught, 0).sum() / is_taught.sum().clamp(min=1)
-
-
 def check_teacher(logits: Tensor, teacher: Tensor, place: int) -> None:
     """Check that values of teachers fit logits; their dimension M is at `place`."""
     shape = (*teacher.shape[:place], *teacher.shape[place + 1 :])
@@ -89,3 +84,120 @@ def check_teacher(logits: Tensor, teacher: Tensor, place: int) -> None:
             f"values of teachers of shape {tuple(teacher.shape)}, but logits of "
             f"{tuple(logits.shape)} need ({', '.join(wanted)})"
         )
+
+
+def align_outputs(task: Any, teacher: Any) -> Callable[[Tensor], Tensor]:
+    """Return what brings the outputs of a teacher, (..., K), to the order of a task's labels.
+
+    Raises:
+        ValueError: If the task of the teacher is another one.
+    """
+    if (task.kind, task.num_texts) != (teacher.kind, teacher.num_texts):
+        raise ValueError(
+            f"it is {teacher.kind} with {teacher.num_texts} text(s) a row, but the task to learn "
+            f"is {task.kind} with {task.num_texts}"
+        )
+    if task.offers_choices:
+        if teacher.has_question != task.has_question:
+            kinds = ("contexts with a question", "contexts without a question")
+            own, other = kinds if task.has_question else reversed(kinds)
+            raise ValueError(f"it has {other}, but the task to learn has {own}")
+
+        from .choices import lowest
+
+        def fit_choices(values: Tensor) -> Tensor:
+            kept = values[..., : task.num_choices]
+            missing = task.num_choices - kept.shape[-1]
+            return F.pad(kept, (0, missing), value=lowest(values))
+
+        return fit_choices
+    # the outputs of a regression are named by its targets
+    labels, others = (
+        list(getattr(described, "labels", None) or getattr(described, "targets", None) or ())
+        for described in (task, teacher)
+    )
+    if sorted(labels) != sorted(others):
+        raise ValueError(f"it has the labels {others}, but the task to learn has {labels}")
+    order = [others.index(label) for label in labels]
+    if order == sorted(order):
+        return lambda values: values
+    if task.num_logits == 1:  # the logit of the other label
+        return torch.neg
+    return lambda values: values[..., order]
+
+
+def distill(
+    head: Any, logits: Tensor, teacher: Tensor, temperature: float, labels: Tensor | None
+) -> Tensor:
+    """Compare the outputs of a head with those of teachers; see `MinBertForMultiTask`."""
+    kind = head.outputs
+    values = head.to_targets(logits)
+    if kind == "vectors" and head.task.num_sentences == 1:  # encoded twice in training
+        teacher = teacher.expand(-1, -1, logits.shape[1], -1)
+    place = 2 if kind in ("tags", "spans") else 1
+    check_teacher(values, teacher, place)
+    is_taught = teacher.isfinite().flatten(place).all(dim=-1)  # (B,), or (B, L) of tokens
+    known = teacher.nan_to_num()
+    if kind == "spans":
+        is_taught = is_taught.any(dim=-1)
+        losses = match_positions(logits, teacher, temperature)
+    elif kind == "vectors":
+        losses = match_vectors(logits, known)
+    elif kind == "numbers":
+        losses = head.standardize(logits - known.mean(dim=-2)).square().mean(dim=0)
+    elif kind == "scores":
+        if head.task.loss_function.is_likelihood:
+            losses = match_probabilities(logits, known)
+        else:
+            losses = match_scores(values, known)
+    elif kind == "outcomes":
+        losses = match_outcomes(logits, known, temperature).mean(dim=-1)
+    elif kind == "choices":
+        # a low temperature would make the logits of missing choices infinite
+        own, others = (values.float().clamp(min=IMPOSSIBLE) for values in (logits, known))
+        losses = match_classes(own, others, temperature)
+    else:
+        losses = match_classes(logits, known, temperature)
+    if kind == "tags" and labels is not None:
+        is_taught = is_taught & (labels != -100)
+    return losses.masked_fill(~is_taught, 0).sum() / is_taught.sum().clamp(min=1)
+
+
+def symmetric_kl(logits: Tensor, other: Tensor) -> Tensor:
+    """Compute `KL(P || Q) + KL(Q || P)` of logits, (B, K) -> (B,); one logit is a probability's."""
+    logits, other = logits.float(), other.float()
+    if logits.shape[-1] == 1:
+        return ((logits.sigmoid() - other.sigmoid()) * (logits - other)).squeeze(-1)
+    p, q = logits.log_softmax(dim=-1), other.log_softmax(dim=-1)
+    return ((p.exp() - q.exp()) * (p - q)).sum(dim=-1)
+
+
+def diverge(head: Any, logits: Tensor, other: Tensor, labels: Tensor | None) -> Tensor:
+    """Compare two predictions of a head for the same rows; see `MinBertForMultiTask.divergence`."""
+    kind = head.outputs
+    if kind == "spans":
+        raise ValueError(
+            "there is no divergence for a question_answering task, whose scores are of positions: "
+            "train it without r_drop and smart"
+        )
+    if logits.shape != other.shape:
+        raise ValueError(
+            f"logits of {tuple(logits.shape)} and {tuple(other.shape)}: a divergence needs two "
+            f"predictions for the same {'tokens' if kind == 'tags' else 'rows'}"
+        )
+    if kind == "numbers":
+        return head.standardize(logits - other).square().mean()
+    if kind == "tags":
+        losses = symmetric_kl(logits, other)
+        if labels is None:
+            return losses.mean()
+        counted = labels != -100
+        return losses.masked_fill(~counted, 0).sum() / counted.sum().clamp(min=1)
+    if head.task.loss_function.is_likelihood:
+        if kind == "outcomes":  # each logit is a question of its own
+            logits, other = logits.unsqueeze(-1), other.unsqueeze(-1)
+        return symmetric_kl(logits, other).mean()
+    difference = logits.float() - other.float()
+    if head.scales:
+        difference = difference / head.cosine_scale
+    return difference.square().sum(dim=-1).mean()

@@ -18,8 +18,15 @@ from torch.nn import functional as F
 from transformers.utils import logging
 
 from .configuration_minbert import MinBertConfig
-from .inference import Batch, Batching, MinBertTokenizing, check_container, check_rows, stream
-from .pooled import VectorPlan, default_overlap, stream_documents
+from .inference import (
+    Batch,
+    Batching,
+    MinBertTokenizing,
+    VectorPlan,
+    check_container,
+    check_rows,
+    stream,
+)
 from .sharing import POOLINGS, parse_embedding, write_modules
 from .texts import HEAD_SHARES, WINDOWS, Encoding, Row, own_tokenizer, tokenize
 
@@ -221,6 +228,8 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
             if truncation not in (*HEAD_SHARES, WINDOWS):
                 known = ", ".join((*HEAD_SHARES, WINDOWS))
                 raise ValueError(f"truncation={truncation!r} must be one of {known}")
+            from .windows import default_overlap
+
             overlap = default_overlap(vectors.encoding.max_length)
             encoding = Encoding(
                 vectors.encoding.max_length,
@@ -256,6 +265,8 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
             return finish(vectors.encode(self.base_model, batch))
 
         if vectors.encoding.truncation == WINDOWS:
+            from .windows import stream_documents
+
             return stream_documents(model, rows, vectors, finish, **batching)
         encode = partial(tokenize, self.tokenizer, encoding=vectors.encoding)
         return stream(model, rows, encode, compute, **batching)

@@ -1,27 +1,29 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """`MinBertTask`, what a task is, and `MinBertHead`, what its head does: the bases of all types."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
-from torch.nn import functional as F
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, initialization as init
 from transformers.utils.generic import ModelOutput
 
 from .cpu import MinBertDropout
 from .inference import Predictor, predict_rows
-from .packing import MinBertSequences, Read
+from .packing import Read
 from .sharing import MinBertEmbedding
 from .texts import Encoding
 
 # What rows of `predict` are.
 RowKind = Literal["single texts", "pairs", "contexts with choices"]
 SetBy = Literal["recipe", "data", "training"]
+# What the logits of a head are, for divergences and distillation: those of the classes of a row
+# or of its choices, one for each yes or no, a score, numbers, vectors, those of the classes of a
+# token, or of the first and the last token of an answer.
+Outputs = Literal["classes", "choices", "outcomes", "scores", "numbers", "vectors", "tags", "spans"]
 HubType = Literal["regression", "single_label_classification", "multi_label_classification"]
 # The keys of `TASKS`, for type checkers.
 ProblemType = Literal[
@@ -47,6 +49,8 @@ DATA: dict[str, SetBy] = {"set_by": "data"}
 TRAINING: dict[str, SetBy] = {"set_by": "training"}
 # Fields of a task, as in a recipe.
 Fields = Mapping[str, Any]
+# The classes of problem types by their names, tasks and heads.
+Types = dict[str, tuple[type[Any], Any]]
 
 
 class Pretrained(NamedTuple):
@@ -84,7 +88,6 @@ class MinBertTask:
         has_classes: Whether every row has one class, by which rows can be drawn.
         hub_type: What transformers' pipelines call the type; None if there is no pipeline.
         extra_targets: Keyword arguments of `forward` that only this type of task takes.
-        single_task_model: Name of the model class with this head alone; None if there is none.
     """
 
     problem_type: ProblemType = field(metadata=DATA)
@@ -98,7 +101,6 @@ class MinBertTask:
     has_classes: ClassVar[bool] = False
     hub_type: ClassVar[HubType | None] = None
     extra_targets: ClassVar[tuple[str, ...]] = ()
-    single_task_model: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:
         """Fill in what the other fields determine."""
@@ -226,30 +228,6 @@ class MinBertTask:
         """
         return None
 
-    def align(self, teacher: "MinBertTask") -> Callable[[Tensor], Tensor]:
-        """Return what brings the outputs of a teacher to the order of the labels of this task.
-
-        Raises:
-            ValueError: If the task of the teacher is another one, or has other labels.
-        """
-        if (self.kind, self.num_texts) != (teacher.kind, teacher.num_texts):
-            raise ValueError(
-                f"it is {teacher.kind} with {teacher.num_texts} text(s) a row, but the task to "
-                f"learn is {self.kind} with {self.num_texts}"
-            )
-        # the outputs of a regression are named by its targets
-        labels, others = (
-            list(getattr(task, "labels", None) or getattr(task, "targets", None) or ())
-            for task in (self, teacher)
-        )
-        if sorted(labels) != sorted(others):
-            raise ValueError(f"it has the labels {others}, but the task to learn has {labels}")
-        return partial(self.reorder, order=[others.index(label) for label in labels])
-
-    def reorder(self, values: Tensor, order: list[int]) -> Tensor:
-        """Bring the outputs of a teacher, (..., K), to another order of the labels."""
-        return values[..., order] if order else values
-
 
 @strict
 @dataclass(kw_only=True)
@@ -307,29 +285,6 @@ class HeadTask(MinBertTask):
             raise ValueError(f"dropout={self.dropout} must be in [0, 1]")
 
 
-@strict
-@dataclass(kw_only=True)
-class LabelledTask(HeadTask):
-    """A task that predicts labels.
-
-    Args:
-        labels: Their names, in the order of their ids.
-    """
-
-    labels: list[str] | None = field(default=None, metadata=DATA)
-
-    @property
-    def num_logits(self) -> int:
-        return len(self.labels or [])
-
-    def validate_labels(self) -> None:
-        names = self.labels or []
-        if len(names) < 2 or len(set(names)) < len(names):
-            raise ValueError(f"labels={self.labels} must be at least two different names")
-
-
-# The increment and the factors of splitmix64, as signed numbers (Steele et al. 2014).
-GAMMA, FIRST, SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 # The first arguments of the encoder.
 Inputs = tuple[Tensor | None, ...]
 
@@ -407,64 +362,20 @@ def check_token_labels(batch: TaskBatch) -> None:
         )
 
 
-def mark_rows(batch: TaskBatch, padding: int | None) -> Tensor:
-    """Label the rows of an unlabeled task: 1, and -100 for those that only fill the batch."""
-    inputs, offsets, sentences = batch.inputs, batch.offsets, batch.num_sequences
-    ids: Any = ids_of(inputs)
-    first = ids[..., 0].flatten() if offsets is None else ids[0, offsets[:-1].long()]
-    labels = torch.ones_like(first[::sentences], dtype=torch.long)
-    if inputs[0] is None or padding is None:
-        return labels
-    if offsets is None:  # padding may also be on the left
-        is_filler = (ids == padding).all(dim=-1).flatten()[::sentences]
-    else:
-        is_filler = first[::sentences] == padding
-    return labels.masked_fill(is_filler, -100)
-
-
-def sequence_keys(ids: Tensor, mask: Tensor | None, offsets: Tensor | None) -> Tensor:
-    """Hash the ids of sequences, (N, L) or packed (1, T) with `offsets`, to 64 bits, (N,)."""
-    if offsets is not None:
-        sequences = MinBertSequences(offsets.int(), 0, None, (1, ids.shape[1]))
-        values = _scramble(ids[0], sequences.positions())
-        # sums of integers wrap around and stay exact, and so do their differences
-        return F.pad(values.cumsum(0), (1, 0))[offsets.long()].diff()
-    real = torch.ones_like(ids) if mask is None else mask.ne(0).long()
-    return (_scramble(ids, real.cumsum(1) - 1) * real).sum(dim=1)
-
-
-def _scramble(ids: Tensor, positions: Tensor) -> Tensor:
-    """Hash each token with its position to 64 bits: the finalizer of splitmix64."""
-    bits = ((ids.long() << 24) + positions + 1) * GAMMA
-    for shift, factor in ((30, FIRST), (27, SECOND), (31, 1)):
-        # the shift of a signed number repeats the sign
-        bits = (bits ^ ((bits >> shift) & ((1 << (64 - shift)) - 1))) * factor
-    return bits
-
-
-def repeat(inputs: Inputs, options: dict[str, Any]) -> tuple[Inputs, dict[str, Any]]:
-    """Append a copy of all sequences to a batch, padded or packed."""
-    offsets = options.get("cu_seq_lens_q")
-    dim = 0 if offsets is None else 1
-    inputs = tuple(None if x is None else torch.cat([x, x], dim=dim) for x in inputs)
-    if offsets is not None:
-        options = options | {"cu_seq_lens_q": torch.cat([offsets, offsets[1:] + offsets[-1]])}
-    return inputs, options
-
-
 class MinBertHead(nn.Module):
     """The head of one task of `MinBertForMultiTask`.
 
     For a batch, the model calls `prepare`, `arrange` and `read`, then the encoder, and `forward`
-    with its output. Without `prepare` there is no loss. Subclasses also have `divergence` and
-    `distillation`, as `MinBertForMultiTask` documents them.
+    with its output. Without `prepare` there is no loss.
 
     Attributes:
+        outputs: What the logits are.
         task: The description of the task.
         gathers: Whether a loss that compares rows uses the rows of all processes in training.
         label_smoothing: Share of a label that is spread over all classes in training.
     """
 
+    outputs: ClassVar[Outputs] = "classes"
     gathers = False
     label_smoothing = 0.0
     task: Any
@@ -473,6 +384,12 @@ class MinBertHead(nn.Module):
     def smoothing(self) -> float:
         """The label smoothing of this pass: evaluation has the plain loss."""
         return self.label_smoothing if self.training else 0.0
+
+    def fill(self) -> None:
+        """Compute the buffers, factors of labels, again: what is not saved is not loaded."""
+        for key, buffer in self._buffers.items():
+            if buffer is not None:
+                init.copy_(buffer, torch.tensor(getattr(self.task, key), dtype=torch.float32))
 
     def prepare(self, batch: TaskBatch) -> None:
         """Check the targets of a batch and complete them in place."""
@@ -569,12 +486,3 @@ class TokenHead(MinBertHead):
     def score(self, hidden: Tensor) -> Tensor:
         """Score states, (..., D) -> (..., K)."""
         return self.out(self.dropout(hidden))
-
-
-def check_shapes(logits: Tensor, other: Tensor, unit: str) -> None:
-    """Check that two predictions have the same shape."""
-    if logits.shape != other.shape:
-        raise ValueError(
-            f"logits of {tuple(logits.shape)} and {tuple(other.shape)}: a divergence needs two "
-            f"predictions for the same {unit}"
-        )

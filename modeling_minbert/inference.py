@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypedDict
+from typing import Any, ClassVar, NamedTuple, Self, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from transformers.utils.hub import cached_file
 
 from .cpu import walk
 from .int8 import MinBertCalls, check_precision, using_precision
+from .packing import pool_outputs, reads
 from .texts import Encoded, Encoding, Row, own_tokenizer, tokenize
 
 logger = logging.get_logger(__name__)
@@ -481,6 +482,21 @@ class Predictor:
     def describe(self) -> list[Any]:
         """Return the predictions of the window, one per row, and forget it."""
         raise NotImplementedError
+
+
+class VectorPlan(NamedTuple):
+    """How texts become sequences, and these vectors."""
+
+    encoding: Encoding
+    pooling: str | None  # of the states of a sequence
+    num_layers: int
+
+    def encode(self, encoder: Any, batch: dict[str, Any]) -> Tensor:
+        """Encode a batch of sequences, (n, D)."""
+        outputs = encoder(
+            **batch, return_dict=True, read=reads(self.pooling), num_layers=self.num_layers
+        )
+        return pool_outputs(outputs, batch.get("attention_mask"), self.pooling)
 
 
 class PooledPredictor(Predictor):

@@ -11,11 +11,10 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from huggingface_hub.dataclasses import strict
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import initialization as init
 
-from .heads import RECIPE, Fields, HeadTask, LabelledTask
+from .heads import DATA, RECIPE, TRAINING, Fields, HeadTask
 
 
 def conditional_log_probabilities(logits: Tensor) -> Tensor:
@@ -82,90 +81,6 @@ def binary_losses(
     return weights[0] * (1 - targets) * of_no + weights[1] * targets * of_yes
 
 
-def multiple_negatives_ranking(
-    anchors: Tensor,
-    candidates: Tensor,
-    *,
-    scale: float,
-    is_anchor: Tensor | None = None,
-    is_candidate: Tensor | None = None,
-    keys: tuple[Tensor, Tensor] | None = None,
-) -> Tensor:
-    """Compute the cross-entropy of choosing each anchor's positive among all candidates, by cosine.
-
-    Anchors are (B, D); candidates, (C, D), begin with their positives; the masks tell which count.
-    With hashes as `keys`, (B,) and (C,), texts equal to an anchor or a positive of it are kept out.
-    Source: Henderson et al. 2017; van den Oord et al. 2018.
-    """
-    count = len(anchors)
-    is_anchor = anchors.new_ones(count, dtype=torch.bool) if is_anchor is None else is_anchor
-    if is_candidate is None:
-        is_candidate = candidates.new_ones(len(candidates), dtype=torch.bool)
-    with torch.autocast(anchors.device.type, enabled=False):
-        # half precision would distinguish few cosines
-        anchors, candidates = (F.normalize(x.float(), dim=-1) for x in (anchors, candidates))
-        scores = scale * anchors @ candidates.T
-    ignored = ~is_candidate.expand(scores.shape)
-    if keys is not None:
-        ignored = ignored | _related(*keys, is_anchor)
-    target = torch.eye(*scores.shape, dtype=torch.bool, device=scores.device)
-    rest = scores.masked_fill(ignored & ~target, -torch.inf)
-    losses = rest.logsumexp(dim=1) - scores.diagonal()
-    return losses.where(is_anchor, 0).sum() / is_anchor.sum().clamp(min=1)
-
-
-def _related(anchors: Tensor, candidates: Tensor, is_anchor: Tensor) -> Tensor:
-    """Return which candidates equal an anchor, its positive, or an equal anchor's one, (B, C)."""
-    positives = candidates[: len(anchors)]
-    equal = (candidates == anchors[:, None]) | (candidates == positives[:, None])
-    shared = (anchors == anchors[:, None]) & is_anchor
-    count = shared.float() @ (candidates == positives[:, None]).float()
-    return equal | (count > 0)
-
-
-def count_processes() -> int:
-    """Return the number of processes that train together."""
-    is_parallel = distributed.is_available() and distributed.is_initialized()
-    return distributed.get_world_size() if is_parallel else 1
-
-
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # the number of rows is dynamic
-def gather_rows(rows: Tensor) -> Tensor:
-    """Concatenate rows, (B, ...), of all processes; only the own ones keep their gradient."""
-    own = rows.new_tensor([len(rows)], dtype=torch.int64)
-    sizes = [torch.zeros_like(own) for _ in range(count_processes())]
-    distributed.all_gather(sizes, own)
-    counts = [int(size) for size in sizes]
-    filled = rows.new_zeros(max(counts), *rows.shape[1:])
-    filled[: len(rows)] = rows.detach()
-    parts = [torch.empty_like(filled) for _ in counts]
-    distributed.all_gather(parts, filled)
-    parts = [part[:count] for part, count in zip(parts, counts, strict=True)]
-    parts[distributed.get_rank()] = rows
-    return torch.cat(parts)
-
-
-def cosent(cosines: Tensor, labels: Tensor, *, scale: float) -> Tensor:
-    """Compute `log(1 + sum exp(scale * (s_j - s_i)))` over all i, j with `y_i > y_j`.
-
-    Cosines and labels, -100 for none, are (B,). Source: Su 2022, https://kexue.fm/archives/8847
-    """
-    scores = scale * cosines.float()
-    real = labels != -100
-    higher = (labels[:, None] > labels) & real[:, None] & real
-    differences = (scores - scores[:, None]).masked_fill(~higher, -torch.inf)
-    return F.pad(differences.flatten(), (1, 0)).logsumexp(dim=0)
-
-
-def symmetric_kl(logits: Tensor, other: Tensor) -> Tensor:
-    """Compute `KL(P || Q) + KL(Q || P)` of logits, (B, K) -> (B,); one logit is a probability's."""
-    logits, other = logits.float(), other.float()
-    if logits.shape[-1] == 1:
-        return ((logits.sigmoid() - other.sigmoid()) * (logits - other)).squeeze(-1)
-    p, q = logits.log_softmax(dim=-1), other.log_softmax(dim=-1)
-    return ((p.exp() - q.exp()) * (p - q)).sum(dim=-1)
-
-
 # The label of a row: a class id, that of an ordered class, 0 or 1, a score within a range, any
 # numbers, or none.
 Target = Literal["class", "ordinal", "binary", "score", "number", "unlabelled"]
@@ -221,17 +136,11 @@ class MinBertLoss:
         return (labels != -100).sum()
 
     def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
-        """Compute the loss of each row, (B,), for targets in [0, 1]."""
-        raise NotImplementedError
+        """Compute the loss of each row from its score and its label in units of the head, (B,).
 
-    def divergence(self, head: Any, logits: Tensor, other: Tensor) -> Tensor:
-        """Compare predictions: a symmetric divergence of probabilities, or the squared distance."""
-        if self.is_likelihood:
-            return symmetric_kl(logits, other).mean()
-        difference = logits.float() - other.float()
-        if head.scales:
-            difference = difference / head.cosine_scale
-        return difference.square().sum(dim=-1).mean()
+        These are in [0, 1], or standardized for a regression; (B, K) for several outputs.
+        """
+        raise NotImplementedError
 
     def to_unit(self, logits: Tensor) -> Tensor:
         """Map logits to scores, in [0, 1] or a little beyond: the gradient is never cut."""
@@ -334,6 +243,8 @@ class CoSENT(MinBertLoss):
     scale = 20.0
 
     def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
+        from .ranking import cosent
+
         cosines = inputs.scores.float().squeeze(-1)
         return cosent(cosines, inputs.labels, scale=head.cosine_scale)
 
@@ -352,24 +263,20 @@ class MultipleNegativesRanking(MinBertLoss):
 
     def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
         """Compare each first sentence with all others, including negative pairs."""
+        from .ranking import list_candidates, multiple_negatives_ranking
+
         vectors, _, labels, keys = inputs
         return multiple_negatives_ranking(
             vectors[:, 0],
-            _candidates(vectors),
+            list_candidates(vectors),
             scale=head.cosine_scale,
             is_anchor=head.is_positive(labels),
             is_candidate=(labels != -100).repeat(max(1, vectors.shape[1] - 1)),
-            keys=None if keys is None else (keys[:, 0], _candidates(keys)),
+            keys=None if keys is None else (keys[:, 0], list_candidates(keys)),
         )
 
     def count_terms(self, head: Any, labels: Tensor) -> Tensor:
         return head.is_positive(labels).sum()  # each with all candidates of its batch
-
-
-def _candidates(values: Tensor) -> Tensor:
-    """List the second sequences of all rows, then the third ones, (B, S, ...) -> (C, ...)."""
-    others = values[:, 1:] if values.shape[1] > 1 else values  # a single one is its own candidate
-    return others.transpose(0, 1).flatten(0, 1)
 
 
 LOSSES: dict[str, MinBertLoss] = {
@@ -391,8 +298,14 @@ BALANCED = "balanced"
 
 @strict
 @dataclass(kw_only=True)
-class BalancedTask(LabelledTask):
-    """A task whose labels may have factors in the loss, under one of `WEIGHTS`."""
+class LabelledTask(HeadTask):
+    """A task that predicts labels, which may have factors in the loss, under one of `WEIGHTS`.
+
+    Args:
+        labels: Their names, in the order of their ids.
+    """
+
+    labels: list[str] | None = field(default=None, metadata=DATA)
 
     @classmethod
     def complete(cls, given: Fields, facts: Fields) -> Fields:
@@ -402,11 +315,20 @@ class BalancedTask(LabelledTask):
                 given = {**given, key: weights}
         return super().complete(given, facts)
 
+    @property
+    def num_logits(self) -> int:
+        return len(self.labels or [])
+
+    def validate_labels(self) -> None:
+        names = self.labels or []
+        if len(names) < 2 or len(set(names)) < len(names):
+            raise ValueError(f"labels={self.labels} must be at least two different names")
+
     def validate_weights(self) -> None:
-        key = next(key for key in WEIGHTS if hasattr(self, key))
-        weights, labels = getattr(self, key), self.labels or []
-        if weights is None:
+        key = next((key for key in WEIGHTS if getattr(self, key, None) is not None), None)
+        if key is None:
             return
+        weights, labels = getattr(self, key), self.labels or []
         if len(weights) != len(labels):
             raise ValueError(
                 f"{key}={weights} must be {len(labels)} numbers, one for each of the labels "
@@ -425,7 +347,7 @@ class BalancedTask(LabelledTask):
 
 @strict
 @dataclass(kw_only=True)
-class WeightedTask(BalancedTask):
+class WeightedTask(LabelledTask):
     """A task whose classes may weigh differently in the loss; see also `LabelledTask`.
 
     Args:
@@ -435,6 +357,66 @@ class WeightedTask(BalancedTask):
     """
 
     class_weights: list[float | int] | None = field(default=None, metadata=RECIPE)
+
+
+@strict
+@dataclass(kw_only=True)
+class CalibratedTask(HeadTask):
+    """A task that predicts probabilities, which a temperature can calibrate.
+
+    Args:
+        calibrate: Whether training ends with a fit of the temperature to the validation rows.
+        temperature: Divisor of the logits in probabilities, above 0; None means 1. The logits and
+            the loss of the model are without it.
+    """
+
+    calibrate: bool = field(default=False, metadata=RECIPE)
+    temperature: float | int | None = field(default=None, metadata=TRAINING)
+
+    def check_likelihood(self, key: str) -> None:
+        """Refuse a key that needs probabilities if the loss trains none."""
+        if not self.is_likelihood:
+            fitting = [name for name in getattr(self, "losses", ()) if LOSSES[name].is_likelihood]
+            raise ValueError(
+                f"{key} needs probabilities, which loss {getattr(self, 'loss', None)!r} does not "
+                f"train: use loss {' or '.join(fitting)}, or leave it out"
+            )
+
+    def validate_calibration(self) -> None:
+        if self.temperature is not None and not 0 < self.temperature < math.inf:
+            raise ValueError(f"temperature={self.temperature} must be above 0")
+        if self.calibrate:
+            self.check_likelihood("calibrate=True")
+
+
+class CalibratedHead:
+    """What heads with probabilities share: mixed into one of them.
+
+    Attributes:
+        is_binary: Whether every logit has its own probability, its sigmoid.
+    """
+
+    task: Any
+    is_binary: ClassVar[bool] = False
+
+    @property
+    def temperature(self) -> float:
+        """Divisor of the logits; 1 before a fit."""
+        return float(self.task.temperature or 1)
+
+    def likelihoods(self, logits: Tensor) -> Tensor:
+        """Convert logits (n, K) to probabilities without a temperature."""
+        return logits.float().sigmoid() if self.is_binary else logits.softmax(dim=-1)
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Convert logits (n, K) to probabilities of the labels."""
+        if self.task.temperature is not None:
+            logits = logits.float() / self.temperature
+        return self.likelihoods(logits)
+
+    def pipeline_logits(self, logits: Tensor) -> Tensor:
+        """See `PooledHead`."""
+        return logits if self.task.temperature is None else logits / self.temperature
 
 
 def balance(
@@ -464,11 +446,3 @@ def add_weights(head: nn.Module, task: HeadTask) -> None:
         given = getattr(task, key, None)
         weights = None if given is None else torch.tensor(given, dtype=torch.float32)
         head.register_buffer(key, weights, persistent=False)
-
-
-def fill_weights(module: nn.Module) -> None:
-    """Compute the factors of a head again: buffers that are not saved are not loaded."""
-    for key in WEIGHTS:
-        buffer = getattr(module, key, None)
-        if isinstance(buffer, Tensor):
-            init.copy_(buffer, torch.tensor(getattr(module.task, key), dtype=torch.float32))

@@ -38,6 +38,7 @@ whose state is read, D hidden size, H attention heads, d size of a head, V vocab
 """
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack
@@ -65,24 +66,19 @@ from transformers.utils.generic import (
 )
 from transformers.utils.output_capturing import capture_outputs
 
-from .adoption import MinBertAdoptedHead, check_loaded
 from .attention import attend, can_attend
-from .choices import choose, flatten_choices
 from .configuration_minbert import MinBertConfig
 from .cpu import MinBertDropout, check_memory, walk_parameters
 from .embedding import MinBertEmbeddingMixin
+from .inference import HUB_KEYS, Batching, MinBertTokenizing
 from .int8 import MinBertCalls, MinBertPrecision
-from .packed_encoder import MinBertModelOutput, MinBertPackedMixin
-from .packing import MinBertSequences, Read, Reading, Stop, run_layers, strictest
-from .pretraining import (
+from .packed_encoder import (
     MinBertForPreTrainingOutput,
-    MinBertLMHead,
-    MinBertPreTrainingHeads,
-    pretrain,
+    MinBertModelOutput,
+    MinBertPackedMixin,
 )
-from .questions import MinBertAnswering, find_answers, read_columns
+from .packing import MinBertSequences, Read, Reading, Stop, run_layers, strictest
 from .sharing import MinBertSharingMixin, save_modules
-from .tokens import label_tokens, read_tokens
 
 # Encoder
 
@@ -121,6 +117,11 @@ class MinBertEmbeddings(nn.Module):
         segments = self.token_type_embeddings(token_type_ids)
         embeddings = inputs_embeds + segments + self.position_embeddings(position_ids)
         return self.dropout(self.LayerNorm(embeddings))
+
+    def fill(self) -> None:
+        """Compute the buffers, which are not loaded."""
+        positions = torch.arange(self.position_ids.shape[-1]).expand((1, -1))
+        init.copy_(self.position_ids, positions)
 
     def check_length(self, length: int) -> None:
         if length > self.position_ids.shape[1]:
@@ -300,6 +301,58 @@ def _classifier(
 # Models
 
 
+def check_loaded(model: Any, info: Any, path: Any, options: dict[str, Any]) -> None:
+    """Refuse a model of which parts that the checkpoint should have are random.
+
+    These are all of the encoder, and the heads of the tasks of its configuration. Other heads are
+    new, and so may be those of `tasks` that the caller passes.
+
+    Args:
+        model: The model.
+        info: Of transformers, which weights were missing or unexpected.
+        path: Folder or Hub id.
+        options: Keyword arguments of `from_pretrained`.
+
+    Raises:
+        ValueError: If there are any; the message names one, and what to do.
+    """
+    missing = sorted(info["missing_keys"])
+    lost = [name for name in missing if re.match(r"(bert\.)?(embeddings|encoder)\.", name)]
+    if lost:
+        advice = (
+            "give a checkpoint of a 'bert' or 'minbert' of these sizes (see its config.json); for "
+            "a model without trained weights, pass a configuration to the class"
+        )
+        if any("lora_" in name for name in info["unexpected_keys"]):
+            advice = (
+                "these are weights of a run with LoRA: load the folder of the finished run, into "
+                "whose weights LoRA is merged, or resume the run"
+            )
+        raise ValueError(
+            f"{str(path)!r} has no weights for {len(lost)} tensors of the encoder, such as "
+            f"{lost[0]}: {advice}"
+        )
+    config = model.config
+    is_new_head = bool(missing) and missing[0].startswith(("classifier.", "qa_outputs."))
+    if is_new_head and config.tasks and config.has_default_labels:
+        raise ValueError(
+            f"{str(path)!r} has heads of the tasks {', '.join(config.tasks)}, and none of a "
+            f"{type(model).__name__}: load it as MinBertForMultiTask, or pass tasks=None to train "
+            "a new head"
+        )
+    heads = sorted({name.split(".")[1] for name in missing if name.startswith("heads.")})
+    if not heads or "tasks" in options:
+        return
+    where = {name: options[name] for name in HUB_KEYS if name in options}
+    stored = MinBertConfig.get_config_dict(path, **where)[0].get("tasks") or {}
+    if lost := [name for name in heads if stored.get(name) == config.tasks[name]]:
+        raise ValueError(
+            f"{str(path)!r} has no weights for the heads of its tasks {', '.join(lost)}: give the "
+            "checkpoint of the whole model, load the encoder alone with MinBertModel, or pass "
+            "tasks to train new heads"
+        )
+
+
 class MinBertPreTrainedModel(MinBertPrecision, MinBertSharingMixin, PreTrainedModel):
     """Base class of all minBERT models: loading, saving and initializing.
 
@@ -344,11 +397,9 @@ class MinBertPreTrainedModel(MinBertPrecision, MinBertSharingMixin, PreTrainedMo
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, MinBertLMHead):
-            init.zeros_(module.bias)
-        elif isinstance(module, MinBertEmbeddings):
-            positions = torch.arange(module.position_ids.shape[-1]).expand((1, -1))
-            init.copy_(module.position_ids, positions)
+        fill: Any = getattr(module, "fill", None)  # of modules with more than torch's weights
+        if fill is not None:
+            fill()
 
     def get_output_embeddings(self) -> nn.Linear | None:
         """Return the layer that scores the vocabulary; None if there is none."""
@@ -496,6 +547,8 @@ class MinBertForMaskedLM(MinBertPreTrainedModel):
     def __init__(self, config: MinBertConfig) -> None:
         super().__init__(config)
         self.bert = MinBertModel(config, add_pooling_layer=False)
+        from .pretraining import MinBertPreTrainingHeads
+
         self.cls = MinBertPreTrainingHeads(config, next_sentence=False)
         self.post_init()
 
@@ -524,6 +577,8 @@ class MinBertForMaskedLM(MinBertPreTrainedModel):
             (M, V), in the order of the positions, and None in training.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        from .pretraining import pretrain
+
         outputs = pretrain(self, inputs, labels, None, kwargs)
         return MaskedLMOutput(
             outputs.loss, outputs.prediction_logits, outputs.hidden_states, outputs.attentions
@@ -540,6 +595,8 @@ class MinBertForNSP(MinBertPreTrainedModel):
     def __init__(self, config: MinBertConfig) -> None:
         super().__init__(config)
         self.bert = MinBertModel(config)
+        from .pretraining import MinBertPreTrainingHeads
+
         self.cls = MinBertPreTrainingHeads(config, masked_lm=False)
         self.post_init()
 
@@ -560,6 +617,8 @@ class MinBertForNSP(MinBertPreTrainedModel):
             `logits` (B, 2) and, with labels, the mean `loss` over the rows whose label is not -100.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        from .pretraining import pretrain
+
         outputs = pretrain(self, inputs, None, labels, kwargs)
         return NextSentencePredictorOutput(
             outputs.loss, outputs.seq_relationship_logits, outputs.hidden_states, outputs.attentions
@@ -579,6 +638,8 @@ class MinBertForPreTraining(MinBertPreTrainedModel):
     def __init__(self, config: MinBertConfig) -> None:
         super().__init__(config)
         self.bert = MinBertModel(config)
+        from .pretraining import MinBertPreTrainingHeads
+
         self.cls = MinBertPreTrainingHeads(config)
         self.post_init()
 
@@ -604,6 +665,8 @@ class MinBertForPreTraining(MinBertPreTrainedModel):
             labels as `mlm_loss` and `nsp_loss`, and their sum as `loss`.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        from .pretraining import pretrain
+
         return pretrain(self, inputs, labels, next_sentence_label, kwargs)
 
 
@@ -655,11 +718,10 @@ class MinBertForSequenceClassification(MinBertPreTrainedModel):
         return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
-class MinBertForTokenClassification(MinBertAdoptedHead, MinBertPreTrainedModel):
+class MinBertForTokenClassification(MinBertPreTrainedModel):
     """BERT with a linear classifier on every token."""
 
     _auto_class = "AutoModelForTokenClassification"
-    _head_layer = "classifier"
 
     def __init__(self, config: MinBertConfig) -> None:
         super().__init__(config)
@@ -684,6 +746,8 @@ class MinBertForTokenClassification(MinBertAdoptedHead, MinBertPreTrainedModel):
             `logits` (B, L, K) and, with labels, the mean `loss` over the labeled tokens.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        from .tokens import label_tokens, read_tokens
+
         read = read_tokens(labels, attention_mask)
         outputs = self.bert(*inputs, return_dict=True, read=read, **kwargs)
         return label_tokens(outputs, self._score, labels, kwargs.get("num_items_in_batch"))
@@ -692,11 +756,10 @@ class MinBertForTokenClassification(MinBertAdoptedHead, MinBertPreTrainedModel):
         return self.classifier(self.dropout(hidden))
 
 
-class MinBertForQuestionAnswering(MinBertAnswering, MinBertAdoptedHead, MinBertPreTrainedModel):
+class MinBertForQuestionAnswering(MinBertTokenizing, MinBertPreTrainedModel):
     """BERT with the start and end scores of an answer span (Devlin et al. 2019, section 4.2)."""
 
     _auto_class = "AutoModelForQuestionAnswering"
-    _head_layer = "qa_outputs"
     accepts_loss_kwargs = False
 
     def __init__(self, config: MinBertConfig) -> None:
@@ -728,15 +791,59 @@ class MinBertForQuestionAnswering(MinBertAnswering, MinBertAdoptedHead, MinBertP
             with positions, their mean cross-entropy.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        from .questions import find_answers, read_columns
+
         outputs = self.bert(*inputs, return_dict=True, read=read_columns(kwargs), **kwargs)
         return find_answers(outputs, self.qa_outputs, start_positions, end_positions)
 
+    def answer(
+        self,
+        question: str | Sequence[str],
+        context: str | Sequence[str],
+        *,
+        top_k: int = 1,
+        max_answer_length: int | None = None,
+        handle_impossible_answer: bool = False,
+        **batching: Unpack[Batching],
+    ) -> Any:
+        """Answer questions about texts of any length, as transformers' pipeline did up to 4.57.
 
-class MinBertForMultipleChoice(MinBertAdoptedHead, MinBertPreTrainedModel):
+        Texts are read in windows of BERT for SQuAD, see `QuestionAnsweringTask`.
+
+        Args:
+            question: A question, or several.
+            context: The text with the answer; several, one for each question, or one for all.
+            top_k: Maximum number of answers per question.
+            max_answer_length: Maximum tokens of an answer; None for 30.
+            handle_impossible_answer: Whether "no answer" is allowed.
+            **batching: See `Batching`.
+
+        Returns:
+            For one question with a `top_k` of 1 a dictionary: `score`, the probability; `start` and
+            `end`, in characters of the text; `answer`, the text between them, empty for no answer.
+            With more, a list of such dictionaries, best first; for several questions, one entry for
+            each.
+
+        Raises:
+            ValueError: If the numbers of texts and questions differ, or an input is not a string.
+        """
+        from .questions import answer
+
+        return answer(
+            self,
+            question,
+            context,
+            top_k=top_k,
+            max_answer_length=max_answer_length,
+            handle_impossible_answer=handle_impossible_answer,
+            **batching,
+        )
+
+
+class MinBertForMultipleChoice(MinBertPreTrainedModel):
     """BERT with a score of each of several choices (Devlin et al. 2019, section 4.4)."""
 
     _auto_class = "AutoModelForMultipleChoice"
-    _head_layer = "classifier"
     accepts_loss_kwargs = False
     takes_choices = True
 
@@ -769,6 +876,8 @@ class MinBertForMultipleChoice(MinBertAdoptedHead, MinBertPreTrainedModel):
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         offsets: Any = kwargs.get("cu_seq_lens_q")
+        from .choices import choose, flatten_choices
+
         flat, count = flatten_choices(inputs, num_choices, labels, offsets)
         outputs = self.bert(*flat, return_dict=True, read="first", **kwargs)
         scores = self.classifier(self.dropout(outputs.pooler_output))

@@ -19,20 +19,15 @@ from .configuration_minbert import MinBertConfig
 from .embedding import MinBertEmbeddingMixin
 from .heads import Inputs, MinBertHead, MinBertHeads, TaskBatch, check_inputs
 from .inference import HUB_KEYS
-from .losses import fill_weights
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .packing import Options, Reading, encode_readings
 from .prediction import MinBertPredicting, check_row_of_pipeline
-from .pretraining import MinBertPreTrainingHeads, SharedHead
-from .questions import MinBertAnswering
-from .tasks import HEADS
+from .tasks import load_types
 
 logger = logging.get_logger(__name__)
 
 
-class MinBertForMultiTask(
-    MinBertPredicting, MinBertAnswering, MinBertEmbeddingMixin, MinBertPreTrainedModel
-):
+class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTrainedModel):
     """One encoder with any number of named heads, described in `config.tasks`.
 
     A step computes one task. Sentences of a separate pair come as (B, 2, L), like the choices of a
@@ -41,7 +36,6 @@ class MinBertForMultiTask(
     `from_pretrained(folder_of_a_bert, tasks={...})` puts new heads on a checkpoint;
     `from_pretrained(folder)` restores a saved model with its tasks, label names and score ranges,
     and `from_pretrained(folder, tasks={**tasks_of_the_folder, ...})` gives it more.
-    `id2label` renames the labels of the default task.
     Tasks of pre-training have BERT's heads under BERT's names: they load from a checkpoint of BERT,
     and `AutoModelForMaskedLM` loads them from a saved folder.
     """
@@ -51,13 +45,12 @@ class MinBertForMultiTask(
 
     def __init__(self, config: MinBertConfig) -> None:
         super().__init__(config)
-        config.adopt_labels()
         config.describe_default_task()
         self.bert = MinBertModel(config)
         # Sorted, as in the file of the configuration; see `MinBertHeads`.
         self._tasks = {name: config.task(name) for name in sorted(config.tasks or {})}
         heads = {
-            name: HEADS[spec.problem_type](config, spec)
+            name: load_types(spec.problem_type)[spec.problem_type][1](config, spec)
             for name, spec in self._tasks.items()
             if not spec.is_pretraining
         }
@@ -67,6 +60,8 @@ class MinBertForMultiTask(
         if masked_lm:
             self._tied_weights_keys = MinBertForMaskedLM._tied_weights_keys
         if masked_lm or next_sentence:
+            from .pretraining import MinBertPreTrainingHeads
+
             self.cls = MinBertPreTrainingHeads(
                 config, masked_lm=masked_lm, next_sentence=next_sentence
             )
@@ -102,7 +97,7 @@ class MinBertForMultiTask(
         self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any
     ) -> None:
         """Save weights, configuration, code and tokenizer; see `MinBertModel`."""
-        self.config.adopt_labels()  # of a caller who has changed `config.id2label`
+        self.config.check_labels()
         super().save_pretrained(save_directory, *args, **kwargs)
 
     @can_return_tuple
@@ -230,7 +225,12 @@ class MinBertForMultiTask(
         }
 
     def _find_head(self, name: str) -> Any:
-        return self.heads.get(name) or SharedHead(self, self._tasks[name])
+        head = self.heads.get(name)
+        if head is not None:
+            return head
+        from .pretraining import SharedHead
+
+        return SharedHead(self, self._tasks[name])
 
     def _head(self, task: str) -> Any:
         """Return the head of a task that predicts texts."""
@@ -242,12 +242,6 @@ class MinBertForMultiTask(
                 f"texts: save the model and load its folder with {spec.auto_class}"
             )
         return head
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, MinBertHead):
-            fill_weights(module)
 
     def save_as_bert(
         self, save_directory: str | os.PathLike[str], *, num_layers: int | None = None
@@ -336,7 +330,9 @@ class MinBertForMultiTask(
                 f"task {task!r}, a {spec.problem_type} with loss {getattr(spec, 'loss', None)!r}, "
                 "predicts no probabilities to calibrate"
             )
-        value = head.fit_temperature(torch.as_tensor(logits), torch.as_tensor(labels))
+        from .calibration import fit_temperature
+
+        value = fit_temperature(head, torch.as_tensor(logits), torch.as_tensor(labels))
         self.config.tasks = {**(self.config.tasks or {}), task: asdict(spec)}
         return value
 
@@ -398,7 +394,9 @@ class MinBertForMultiTask(
 
         Source: Wu et al. 2021, section 2.1 (half of this sum); Jiang et al. 2020, section 3.1.
         """
-        return self._head(task).divergence(logits, other, labels)
+        from .distillation import diverge
+
+        return diverge(self._head(task), logits, other, labels)
 
     def distillation(
         self,
@@ -435,16 +433,9 @@ class MinBertForMultiTask(
 
         Source: Hinton et al. 2015, section 2; for vectors Reimers and Gurevych 2020, section 2.
         """
-        return self._head(task).distillation(logits, teacher, temperature, labels)
+        from .distillation import distill
 
-    def _answering_task(self, task: str | None) -> tuple[str, Any]:
-        """Return the question_answering task: the named one, or the first by name."""
-        names = [name for name, spec in self._tasks.items() if spec.answers_questions]
-        name = task or next(iter(names), None)
-        if name is None or not (spec := self.config.task(name)).answers_questions:
-            known = ", ".join(names) or "none"
-            raise ValueError(f"task {name!r} answers no questions; those that do: {known}")
-        return name, spec
+        return distill(self._head(task), logits, teacher, temperature, labels)
 
 
 def _unwrap(module: nn.Module) -> Iterator[MinBertHead]:

@@ -1,11 +1,15 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Tasks with one vector, (D,), per sequence: B rows of S, N = B * S sequences, K logits a row."""
+"""Tasks with one vector, (D,), per sequence, and the types that score it alone.
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+Shapes: B rows of S, N = B * S sequences, K logits of a row.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -14,50 +18,50 @@ from torch.nn import functional as F
 from transformers import PreTrainedConfig
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from .cpu import MinBertDropout, is_followed
+from .cpu import MinBertDropout
 from .heads import (
+    DATA,
     READING,
     RECIPE,
     Fields,
     HeadTask,
+    HubType,
+    Inputs,
     MinBertHead,
+    Outputs,
     Pretrained,
     Suggestion,
     TaskBatch,
-    check_shapes,
-    ids_of,
-    repeat,
-    sequence_keys,
+    Types,
 )
 from .inference import (
     PooledPredictor,
     Predictor,
+    VectorPlan,
     check_request,
-    choose_tokens,
-    compute_in_order,
-    predicting,
     stream,
-    windows_of,
 )
-from .int8 import check_precision
 from .losses import (
     LOSSES,
+    CalibratedHead,
+    CalibratedTask,
+    LabelledTask,
     LossInputs,
     MinBertLoss,
     Output,
     Target,
+    WeightedTask,
     add_weights,
-    count_processes,
-    gather_rows,
+    conditional_log_probabilities,
 )
 from .names import suggest, unknown
 from .packing import Pooling, Read, pool_outputs, reads
 from .sharing import POOLINGS, MinBertEmbedding
-from .texts import Encoded, Encoding, Row, check_overlap, tokenize
+from .texts import Encoding, check_overlap, tokenize
 
 PairEncoding = Literal["joint", "separate"]
 Truncation = Literal["head", "tail", "head_tail", "windows"]
-OVERLAP, MOST_WINDOWS = 64, 16
+MOST_WINDOWS = 16
 
 # pair encoding -> heads that fit, the default first; `PooledHead` computes them
 HEADS: dict[PairEncoding | None, tuple[str, ...]] = {
@@ -113,6 +117,8 @@ class PooledTask(HeadTask):
             self.dropout = 0.0 if self.head == "cosine" else 0.3
         if self.has_windows:
             if self.window_overlap is None:
+                from .windows import default_overlap
+
                 self.window_overlap = default_overlap(self.max_length)
             if self.max_windows is None:
                 self.max_windows = MOST_WINDOWS
@@ -137,6 +143,10 @@ class PooledTask(HeadTask):
     def loss_function(self) -> MinBertLoss:
         """The loss, one of `LOSSES`."""
         return LOSSES[str(self.loss)]
+
+    @property
+    def is_likelihood(self) -> bool:
+        return self.loss in LOSSES and self.loss_function.is_likelihood
 
     @property
     def keeps_projection(self) -> bool:
@@ -185,7 +195,7 @@ class PooledTask(HeadTask):
         own = {name: getattr(self, name) for name in names}
         return replace(super().encoding(max_length), **own)
 
-    def plan_vectors(self, config: PreTrainedConfig) -> "VectorPlan":
+    def plan_vectors(self, config: PreTrainedConfig) -> VectorPlan:
         """Return how a model makes the vectors of texts in predictions."""
         positions = config.max_position_embeddings
         encoding = replace(self.encoding(positions), max_length=self.limit_length(positions))
@@ -231,191 +241,14 @@ class PooledTask(HeadTask):
             )
 
 
-@strict
-@dataclass(kw_only=True)
-class CosineTask(PooledTask):
-    """A task that may compare the vectors of two texts by their cosine.
-
-    Args:
-        cosine_scale: Factor from cosine to logit: `logit = cosine_scale * (cosine - threshold)`;
-            10, and 20 for losses that compare rows, for which it is 1 / temperature.
-        projection: A dense layer with tanh between vectors and cosine: `training` omits it in
-            evaluation, as unsupervised SimCSE does, `always` keeps it, as the supervised one does
-            (Gao et al. 2021, section 6.3); None for none.
-    """
-
-    cosine_scale: float | int | None = field(default=None, metadata=RECIPE)
-    projection: Literal["training", "always"] | None = field(default=None, metadata=RECIPE)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.cosine_scale is None:
-            self.cosine_scale = LOSSES[self.loss].scale if self.loss in LOSSES else 10.0
-
-    @property
-    def keeps_projection(self) -> bool:
-        return self.projection == "always"
-
-    def validate_cosine(self) -> None:
-        if self.projection is not None and self.head != "cosine":
-            raise ValueError(
-                f"projection={self.projection!r} is only for head cosine: leave it out"
-            )
-        if self.cosine_scale is not None and self.cosine_scale <= 0:
-            raise ValueError(f"cosine_scale={self.cosine_scale} must be above 0")
-        for name in ("margin", "threshold"):
-            value = getattr(self, name, None)
-            if value is not None and not -1 <= value <= 1:
-                raise ValueError(f"{name}={value} is a cosine, it must be in [-1, 1]")
-
-
-def default_overlap(max_length: int | None) -> int:
-    """Return the `window_overlap` of a task that leaves it out."""
-    return OVERLAP if max_length is None else min(OVERLAP, max_length // 4)
-
-
-# Windows of long texts
-
-
-class Windows(NamedTuple):
-    """The windows of a batch; what belongs to no text has the text P."""
-
-    texts: Tensor  # the text of each window, ascending but for windows of padding, (N,)
-    num_texts: int  # P
-    tokens: Tensor  # tokens of each window, special ones included, (N,)
-
-    def pool(self, vectors: Tensor) -> Tensor:
-        """Average the vectors of windows, weighted by their tokens, (N, D) -> (P, D).
-
-        The vector of a text in one window is that of the window, to the last bit.
-        """
-        dtype = torch.promote_types(vectors.dtype, torch.float32)
-        weights = self.tokens.to(dtype)
-        sums = weights.new_zeros(self.num_texts + 1).index_add(0, self.texts, weights)
-        weights = (weights / sums[self.texts]).unsqueeze(1)
-        pooled = vectors.new_zeros(self.num_texts + 1, vectors.shape[1], dtype=dtype)
-        pooled = pooled.index_add(0, self.texts, vectors.to(dtype) * weights)
-        return pooled[: self.num_texts].to(vectors.dtype)
-
-
-def find_windows(batch: TaskBatch) -> Windows:
-    """Find the text of each window of a batch whose rows are windows, before it is arranged.
-
-    Raises:
-        ValueError: If `num_windows` does not fit the batch.
-    """
-    if batch.offsets is None:
-        ids: Any = ids_of(batch.inputs)
-        mask, shape = batch.inputs[1], ids.shape[:-1]
-        tokens = torch.full(shape, ids.shape[-1], device=ids.device)
-        tokens = (tokens if mask is None else mask.ne(0).sum(dim=-1)).flatten()
-        most = shape[-1] if batch.has_window_axis else 1
-        texts = torch.arange(len(tokens), device=ids.device) // most
-        if batch.has_window_axis:
-            texts = texts.masked_fill(tokens == 0, len(tokens) // most)
-        return Windows(texts, len(tokens) // most, tokens.clamp(min=1))
-    tokens = batch.offsets.diff()
-    total, device = len(tokens), tokens.device
-    if batch.num_windows is None:  # each text is one window
-        return Windows(torch.arange(total, device=device), total, tokens)
-    counts = batch.num_windows.flatten()
-    # elsewhere checking the values would synchronize the device
-    if counts.device.type == "cpu" and not is_followed(counts) and int(counts.sum()) != total:
-        raise ValueError(
-            f"task {batch.name!r}: num_windows adds up to {int(counts.sum())} windows, but the "
-            f"batch has {total} sequences"
-        )
-    texts = torch.arange(len(counts), device=device).repeat_interleave(counts, output_size=total)
-    return Windows(texts, len(counts), tokens)
-
-
-def flatten_windows(batch: TaskBatch) -> TaskBatch:
-    """Make every window of a padded batch a sequence, (N, L)."""
-    if batch.offsets is not None:
-        return batch
-    ids, mask, *others = (
-        None if x is None else x.flatten(0, -3 if place == 4 else -2)
-        for place, x in enumerate(batch.inputs)
-    )
-    if mask is not None:
-        # attention of a window of padding would be 0 / 0
-        first = mask[:, :1] + (mask.ne(0).sum(dim=-1, keepdim=True) == 0).to(mask.dtype)
-        mask = torch.cat([first, mask[:, 1:]], dim=1)
-    batch.inputs = (ids, mask, *others)
-    return batch
-
-
-def text_keys(batch: TaskBatch, windows: Windows | None) -> Tensor | None:
-    """Hash the texts of a batch, (B, S), by the sums over their windows; None without ids."""
-    ids, mask = (None if x is None else x.flatten(0, -2) for x in batch.inputs[:2])
-    if ids is None:
-        return None
-    keys = sequence_keys(ids, mask, batch.offsets)
-    if windows is not None:
-        sums = keys.new_zeros(windows.num_texts + 1).index_add(0, windows.texts, keys)
-        keys = sums[:-1]
-    return keys.unflatten(0, (-1, batch.num_sequences or 1))
-
-
-# Rows that are tokenized together; each may have many windows.
-ROWS = 512
-
-
-class VectorPlan(NamedTuple):
-    """How texts become sequences, and these vectors."""
-
-    encoding: Encoding
-    pooling: str | None  # of the states of a sequence
-    num_layers: int
-
-    def encode(self, encoder: Any, batch: dict[str, Any]) -> Tensor:
-        """Encode a batch of sequences, (n, D)."""
-        outputs = encoder(
-            **batch, return_dict=True, read=reads(self.pooling), num_layers=self.num_layers
-        )
-        return pool_outputs(outputs, batch.get("attention_mask"), self.pooling)
-
-
-def stream_documents(
-    model: Any,
-    rows: Iterable[Row],
-    plan: VectorPlan,
-    finish: Callable[[Tensor], Tensor],
-    *,
-    max_tokens_per_batch: int | None = None,
-    show_progress: bool | None = None,
-    precision: str | None = None,
-) -> Iterator[Tensor]:
-    """Yield (n, K) in float32 on the CPU for some hundred rows; `finish` maps (P, D) to (n, K)."""
-    tokens = choose_tokens(model, max_tokens_per_batch)
-    check_precision(precision)
-
-    def run() -> Iterator[Tensor]:
-        for some, bar in windows_of(rows, show_progress, ROWS):
-            flat = [text for row in some for text in row]
-            texts = plan.encoding.split_documents(model.tokenizer, flat)
-            encoded = [window for windows in texts for window in windows]
-            with predicting(model, precision):
-                vectors = compute_in_order(
-                    model, encoded, tokens, lambda batch: plan.encode(model.base_model, batch)
-                )
-                values = finish(list_windows(texts, vectors.device).pool(vectors))
-            bar.update(len(some))
-            yield values.float().cpu()
-
-    return run()
-
-
-def list_windows(texts: Sequence[Sequence[Encoded]], device: torch.device) -> Windows:
-    """Describe the windows of texts, text by text."""
-    places = [place for place, windows in enumerate(texts) for _ in windows]
-    tokens = [window.tokens for windows in texts for window in windows]
-    return Windows(
-        torch.tensor(places, device=device), len(texts), torch.tensor(tokens, device=device)
-    )
-
-
-# The head
+def repeat(inputs: Inputs, options: dict[str, Any]) -> tuple[Inputs, dict[str, Any]]:
+    """Append a copy of all sequences to a batch, padded or packed."""
+    offsets = options.get("cu_seq_lens_q")
+    dim = 0 if offsets is None else 1
+    inputs = tuple(None if x is None else torch.cat([x, x], dim=dim) for x in inputs)
+    if offsets is not None:
+        options = options | {"cu_seq_lens_q": torch.cat([offsets, offsets[1:] + offsets[-1]])}
+    return inputs, options
 
 
 class PooledHead(MinBertHead):
@@ -439,13 +272,23 @@ class PooledHead(MinBertHead):
 
     def prepare(self, batch: TaskBatch) -> None:
         if batch.labels is not None and self.task.loss_function.reads_vectors:
-            windows = find_windows(batch) if self.task.has_windows else None
-            batch.keys = text_keys(batch, windows)
+            from .ranking import text_keys
+
+            batch.keys = text_keys(batch, self._find_windows(batch))
+
+    def _find_windows(self, batch: TaskBatch) -> Any:
+        if not self.task.has_windows:
+            return None
+        from .windows import find_windows
+
+        return find_windows(batch)
 
     def arrange(self, batch: TaskBatch) -> TaskBatch:
         """Flatten rows to sequences; in training a single sequence is encoded twice."""
-        if self.task.has_windows:
-            batch.windows = find_windows(batch)
+        batch.windows = self._find_windows(batch)
+        if batch.windows is not None:
+            from .windows import flatten_windows
+
             return flatten_windows(batch)
         if batch.num_sequences is not None and batch.offsets is None:
             batch.inputs = tuple(None if x is None else x.flatten(0, 1) for x in batch.inputs)
@@ -536,14 +379,11 @@ class PooledHead(MinBertHead):
             )
         loss_function: MinBertLoss = self.task.loss_function
         inputs = LossInputs(vectors, scores, labels, keys)
-        is_shared = self.gathers and self.training and loss_function.compares_rows
-        processes = count_processes() if is_shared else 1
-        if processes == 1:
+        if not (self.gathers and self.training and loss_function.compares_rows):
             return loss_function(self, inputs)
-        gathered = LossInputs(*(None if x is None else gather_rows(x) for x in inputs))  # type: ignore[arg-type]
-        loss = loss_function(self, gathered)
-        # each process has the gradient of its own rows, and gradients are averaged
-        return loss.detach() + processes * (loss - loss.detach())
+        from .ranking import compute_together
+
+        return compute_together(loss_function, self, inputs)
 
     def label_shape(self, scores: Tensor) -> torch.Size:
         """Return the shape that labels must have."""
@@ -553,33 +393,16 @@ class PooledHead(MinBertHead):
         terms: Tensor = self.task.loss_function.count_terms(self, labels)
         return terms
 
-    def divergence(self, logits: Tensor, other: Tensor, labels: Tensor | None = None) -> Tensor:
-        check_shapes(logits, other, "rows")
-        return self.task.loss_function.divergence(self, logits, other)
-
-    def distillation(
-        self, logits: Tensor, teacher: Tensor, temperature: float, labels: Tensor | None = None
-    ) -> Tensor:
-        from .distillation import check_teacher, mean_taught
-
-        check_teacher(logits, teacher, 1)
-        return mean_taught(self.match(logits, teacher.nan_to_num(), temperature), teacher)
-
-    def match(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-        """Compare logits (B, K) with those of M teachers, (B, M, K): a loss for each row, (B,)."""
-        from .distillation import match_classes
-
-        return match_classes(logits, teacher, temperature)
-
     def predict(
         self, model: Any, name: str, rows: Iterable[object], *, top_k: int | None, **options: Any
     ) -> Iterator[Any]:
         if not self.task.has_windows:
             return super().predict(model, name, rows, top_k=top_k, **options)
+        from .windows import stream_documents
+
         checked = check_request(rows, name, self.task.num_texts, top_k)
-        logits = stream_documents(
-            model, checked, self.task.plan_vectors(model.config), self._score, **options
-        )
+        plan = self.task.plan_vectors(model.config)
+        logits = stream_documents(model, checked, plan, self._score, **options)
         return chain.from_iterable(self.describe(each, top_k) for each in logits)
 
     def teach(
@@ -596,6 +419,8 @@ class PooledHead(MinBertHead):
         checked = check_request(rows, name, self.task.num_texts)
         plan = self.task.plan_vectors(model.config)
         if self.task.has_windows:
+            from .windows import stream_documents
+
             return stream_documents(model, checked, plan, finish, **options)
         encode = partial(tokenize, model.tokenizer, encoding=plan.encoding)
         return stream(model, checked, encode, compute, **options)
@@ -642,3 +467,177 @@ def describe_scores(scores: Tensor, top_k: int | None) -> list[Any]:
     """Describe rows by their scores, (n,)."""
     rows = [{"score": score} for score in scores.tolist()]
     return rows if top_k is None else [[row] for row in rows]
+
+
+@strict
+@dataclass(kw_only=True)
+class ClassificationTask(WeightedTask, CalibratedTask, PooledTask):
+    """One of `labels` for a text or a pair of texts.
+
+    See also `WeightedTask`, `CalibratedTask` and `PooledTask`.
+    """
+
+    problem_type: Literal["classification"] = field(default="classification", metadata=DATA)
+    target: ClassVar[Target] = "class"
+    has_classes: ClassVar[bool] = True
+    hub_type: ClassVar[HubType] = "single_label_classification"
+    default_pair_encoding: ClassVar[None] = None
+
+
+class ClassificationHead(CalibratedHead, PooledHead):
+    """A logit per class."""
+
+    def decode(self, logits: Tensor) -> Tensor:
+        return logits.argmax(dim=-1)
+
+
+@strict
+@dataclass(kw_only=True)
+class OrdinalTask(LabelledTask, PooledTask):
+    """One of ordered `labels`, the lowest first, for a text or a pair of texts.
+
+    See also `LabelledTask` and `PooledTask`. The logits are log probabilities, so that the softmax
+    of a pipeline gives the probabilities.
+    """
+
+    problem_type: Literal["ordinal"] = field(default="ordinal", metadata=DATA)
+    target: ClassVar[Target] = "ordinal"
+    hub_type: ClassVar[HubType] = "single_label_classification"
+    default_pair_encoding: ClassVar[None] = None
+    has_classes: ClassVar[bool] = True
+
+    @property
+    def num_logits(self) -> int:
+        return len(self.labels or []) - 1  # a question whether it is higher, for each but the last
+
+    @property
+    def pipeline_problem(self) -> str | None:
+        has_median = self.num_logits > 1  # of two classes it is the most probable one
+        reason = "predicts the median, which need not be the most probable label"
+        return super().pipeline_problem or (reason if has_median else None)
+
+
+class OrdinalHead(PooledHead):
+    """Log probabilities of the classes, from conditional logits."""
+
+    def to_logits(self, scores: Tensor) -> Tensor:
+        """Convert the outputs of the linear layer to log probabilities of the classes, (B, K)."""
+        return conditional_log_probabilities(scores)
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        return logits.softmax(dim=-1)
+
+    def decode(self, logits: Tensor) -> Tensor:
+        """Return the median class: the number of classes k with P(y > k) > 0.5, (B,).
+
+        This is the rule of CORN (Shi, Cao and Raschka 2021). It minimizes the expected absolute
+        error.
+        """
+        above = self.probabilities(logits.float()).flip(-1).cumsum(dim=-1).flip(-1)[..., 1:]
+        return (above > 0.5).sum(dim=-1)
+
+
+@strict
+@dataclass(kw_only=True)
+class RegressionTask(PooledTask):
+    """K numbers in their own units for a text or a pair of texts; see also `PooledTask`.
+
+    The head is trained on `(target - mean) / std`, so that its first predictions are near the mean
+    and losses of all targets have the same scale. Labels, logits and predictions are in the units
+    of the data. A label of -100 is missing and does not count.
+
+    Args:
+        targets: Names of the targets, in the order of the logits; None for a single one.
+        mean: Mean of each target over the training rows; 0 by default.
+        std: Standard deviation of each target over the training rows; 1 by default.
+    """
+
+    problem_type: Literal["regression"] = field(default="regression", metadata=DATA)
+    targets: list[str] | None = field(default=None, metadata=DATA)
+    mean: list[float | int] | None = field(default=None, metadata=DATA)
+    std: list[float | int] | None = field(default=None, metadata=DATA)
+    target: ClassVar[Target] = "number"
+    hub_type: ClassVar[HubType] = "regression"
+    default_pair_encoding: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.mean = [0.0] * self.num_logits if self.mean is None else self.mean
+        self.std = [1.0] * self.num_logits if self.std is None else self.std
+
+    @property
+    def num_logits(self) -> int:
+        return 1 if self.targets is None else len(self.targets)
+
+    @property
+    def pipeline_problem(self) -> str | None:
+        several = "predicts several numbers" if self.num_logits > 1 else None
+        return super().pipeline_problem or several
+
+    def validate_scaling(self) -> None:
+        names = self.targets
+        if names is not None and (not all(names) or not 0 < len(set(names)) == len(names)):
+            raise ValueError(f"targets={names} must be different names, at least one")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            numbers, count = values or [], self.num_logits
+            if len(numbers) != count or not all(map(math.isfinite, numbers)):
+                raise ValueError(f"{name}={values} must have a finite number for each target")
+        if not all(number > 0 for number in self.std or []):
+            raise ValueError(f"std={self.std} must be above 0")
+
+
+class RegressionHead(PooledHead):
+    """A linear output for each target, whose logits are in the units of the data."""
+
+    outputs: ClassVar[Outputs] = "numbers"
+    row_label = "a number for each target of a row, -100 for none"
+
+    def to_logits(self, scores: Tensor) -> Tensor:
+        columns = self._columns(scores)
+        return torch.stack([column * std + mean for column, mean, std in columns], dim=-1)
+
+    def unit_labels(self, labels: Tensor) -> Tensor:
+        """Standardize labels, (B,) or (B, K); missing ones become 0."""
+        columns = self._columns(labels if labels.dim() == 2 else labels.unsqueeze(-1))
+        standardized = torch.stack([(column - mean) / std for column, mean, std in columns], dim=-1)
+        return standardized.view_as(labels).masked_fill(labels == -100, 0)
+
+    def _columns(self, values: Tensor) -> Iterator[tuple[Tensor, float, float]]:
+        """Yield values, (B, K), of each target in at least float32, with its mean and deviation."""
+        # Numbers instead of buffers: a model that is cast to bfloat16, which has no digits for
+        # values that are far from 0, would round these.
+        wide = values.to(torch.promote_types(values.dtype, torch.float32))
+        return zip(wide.unbind(dim=-1), self.task.mean, self.task.std, strict=True)
+
+    def prepare(self, batch: TaskBatch) -> None:
+        labels = batch.labels
+        if labels is not None and labels.dim() == 2 and self.task.num_logits == 1:
+            batch.labels = labels.squeeze(-1)
+
+    def label_shape(self, scores: Tensor) -> torch.Size:
+        return scores.shape[:1] if self.task.num_logits == 1 else scores.shape
+
+    def standardize(self, differences: Tensor) -> Tensor:
+        """Divide differences of numbers, (B, K), by the standard deviations: (K, B)."""
+        columns = self._columns(differences)
+        return torch.stack([column / std for column, _, std in columns])
+
+    def decode(self, logits: Tensor) -> Tensor:
+        """Return predictions in the units of the data, (B, K), or (B,) for K = 1."""
+        return logits.squeeze(-1) if self.task.num_logits == 1 else logits
+
+    def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
+        """Describe logits (n, K): a dictionary a row with `score`, or `scores` by target."""
+        if self.task.num_logits == 1:
+            return describe_scores(self.decode(logits), top_k)
+        rows = [
+            {"scores": dict(zip(self.task.targets, row, strict=True))} for row in logits.tolist()
+        ]
+        return rows if top_k is None else [[row] for row in rows]
+
+
+TYPES: Types = {
+    "classification": (ClassificationTask, ClassificationHead),
+    "ordinal": (OrdinalTask, OrdinalHead),
+    "regression": (RegressionTask, RegressionHead),
+}

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from .heads import RowKind, ids_of
 from .inference import Batching, check_container, predict_rows
-from .pooled import PooledHead
 
 # One row of a kind.
 ONE: dict[RowKind, str] = {
@@ -61,7 +60,7 @@ class MinBertPredicting:
             regression, where several targets have `scores` by name. For a token_classification
             `words`, `tags`, `scores`, and `entities` with `label`, `text`, `start`, `end` and
             `score` if the tags mark any. For a question `answer`, empty for none, its `score`, and
-            `start` and `end` in characters of the text; see `answer`.
+            `start` and `end` in characters of the text.
 
         Raises:
             TypeError: If `sentences` is one string.
@@ -227,7 +226,7 @@ class MinBertPredicting:
             ValueError: If there is no such task, or it has another type; else as for `predict`.
         """
         head = self._head(task)
-        if not isinstance(head, PooledHead) or head.task.is_unlabelled:
+        if not hasattr(head, "teach") or head.task.is_unlabelled:
             raise ValueError(f"task {task!r} is {head.task.kind}, which does not score texts")
         check_container(sentences, task)
         options = Batching(precision="float32") | batching

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Literal
 import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, initialization as init
 from transformers.activations import ACT2FN
-from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 
 from .cpu import summed_loss, vocabulary_loss
-from .heads import DATA, MinBertTask, TaskBatch, check_token_labels
+from .heads import DATA, MinBertTask, TaskBatch, Types, check_token_labels
+from .packed_encoder import MinBertForPreTrainingOutput
 from .packing import Read, labels_at, read_labeled
 
 
@@ -38,6 +38,10 @@ class MinBertLMHead(nn.Module):
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size, bias=True)
         # BERT's checkpoints store the bias here; the decoder's is tied to it.
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def fill(self) -> None:
+        """Set the bias of a new head."""
+        init.zeros_(self.bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
         return self.decoder(self.transform(hidden))
@@ -76,14 +80,6 @@ class MinBertPreTrainingHeads(nn.Module):
 
 def _count(labels: Tensor) -> Tensor:
     return (labels != -100).sum()
-
-
-@dataclass
-class MinBertForPreTrainingOutput(BertForPreTrainingOutput):
-    """Outputs of pre-training, with the two losses whose sum is `loss`."""
-
-    mlm_loss: Tensor | None = None
-    nsp_loss: Tensor | None = None
 
 
 def score_pretraining(
@@ -218,3 +214,10 @@ class SharedHead:
             masked_lm=self.task.predicts_masked_tokens,
             next_sentence=self.task.predicts_next_sentence,
         )
+
+
+TYPES: Types = {
+    "masked_lm": (MaskedLMTask, None),
+    "next_sentence": (NextSentenceTask, None),
+    "pretraining": (PreTrainingTask, None),
+}

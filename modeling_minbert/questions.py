@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import itemgetter
-from typing import Any, ClassVar, Literal, NamedTuple, Unpack
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -15,15 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
-from .heads import DATA, RECIPE, Fields, HeadTask, TaskBatch, TokenHead
-from .inference import (
-    Batching,
-    MinBertTokenizing,
-    check_container,
-    check_request,
-    check_rows,
-    stream,
-)
+from .heads import DATA, RECIPE, Fields, HeadTask, Outputs, TaskBatch, TokenHead, Types
+from .inference import check_container, check_request, check_rows, stream
 from .packing import Read
 from .texts import Encoded, Encoding, QuestionWindow, Row
 
@@ -62,7 +55,6 @@ class QuestionAnsweringTask(HeadTask):
     example_row: ClassVar[tuple[str, ...]] = ("A question?", "A text.")
     answers_questions: ClassVar[bool] = True
     extra_targets: ClassVar[tuple[str, ...]] = ("start_positions", "end_positions")
-    single_task_model: ClassVar[str | None] = "MinBertForQuestionAnswering"
 
     def __post_init__(self) -> None:
         if self.max_length is not None:
@@ -98,6 +90,8 @@ class QuestionAnsweringTask(HeadTask):
 class QuestionAnsweringHead(TokenHead):
     """Scores of every token as the first and the last one of the answer."""
 
+    outputs: ClassVar[Outputs] = "spans"
+
     def prepare(self, batch: TaskBatch) -> None:
         if batch.labels is None:
             return
@@ -116,22 +110,6 @@ class QuestionAnsweringHead(TokenHead):
         start, end = (batch.targets.get(name) for name in self.task.extra_targets)
         return find_answers(outputs, self.score, start, end)
 
-    def divergence(self, logits: Tensor, other: Tensor, labels: Tensor | None = None) -> Tensor:
-        raise ValueError(
-            "there is no divergence for a question_answering task, whose scores are of positions: "
-            "train it without r_drop and smart"
-        )
-
-    def distillation(
-        self, logits: Tensor, teacher: Tensor, temperature: float, labels: Tensor | None = None
-    ) -> Tensor:
-        from .distillation import check_teacher, match_positions
-
-        check_teacher(logits, teacher, 2)
-        is_taught = teacher.isfinite().flatten(2).all(dim=-1).any(dim=-1)
-        each = match_positions(logits, teacher, temperature).masked_fill(~is_taught, 0)
-        return each.sum() / is_taught.sum().clamp(min=1)
-
     def decode(self, logits: Tensor) -> Tensor:
         raise ValueError(
             "start and end of an answer are decoded together, with the text: use predict"
@@ -141,8 +119,8 @@ class QuestionAnsweringHead(TokenHead):
         self, model: Any, name: str, rows: Iterable[object], *, top_k: int | None, **options: Any
     ) -> Iterator[Any]:
         checked = check_request(rows, name, 2, top_k)
-        search = model.answer_options(self.task, top_k)
-        answers = model.answer_rows(checked, name, search, **options)
+        search = answer_options(model.config, self.task, 1 if top_k is None else top_k)
+        answers = answer_rows(model, checked, name, search, **options)
         return (best[0] if top_k is None else best for best in answers)
 
 
@@ -308,120 +286,69 @@ def find_best(
     return answers or [{"score": 0.0, "start": 0, "end": 0, "answer": ""}]
 
 
-class MinBertAnswering(MinBertTokenizing):
-    """Mixin of models that answer questions."""
+def answer_options(config: Any, task: QuestionAnsweringTask, top_k: int) -> AnswerOptions:
+    """Return how a model answers by a task."""
+    encoding = task.encoding(min(config.max_position_embeddings, LONGEST_WINDOW))
+    return AnswerOptions(encoding, task.max_answer_length, task.null_score_diff_threshold, top_k)
 
-    def answer(
-        self,
-        question: str | Sequence[str],
-        context: str | Sequence[str],
-        *,
-        task: str | None = None,
-        top_k: int = 1,
-        max_answer_length: int | None = None,
-        handle_impossible_answer: bool | None = None,
-        max_question_length: int | None = None,
-        doc_stride: int | None = None,
-        **batching: Unpack[Batching],
-    ) -> Any:
-        """Answer questions about texts of any length, as transformers' pipeline did up to 4.57.
 
-        Args:
-            question: A question, or several.
-            context: The text with the answer; several, one for each question, or one for all.
-            task: Name of the task of a multi-task model; None for its first one of this type.
-            top_k: Maximum number of answers per question.
-            max_answer_length: Maximum tokens of an answer; None for the value of the task, or 30.
-            handle_impossible_answer: Whether "no answer" is allowed; None for yes if the task was
-                trained on unanswerable questions.
-            max_question_length: Maximum tokens of a question; None for the value of the task.
-            doc_stride: Tokens from one window of a text to the next; None for the value of the
-                task.
-            **batching: See `Batching`.
+def answer_rows(
+    model: Any, rows: Iterable[Row], task: str | None, options: AnswerOptions, **progress: Any
+) -> Iterator[list[dict[str, Any]]]:
+    """Answer pairs of a question and its text, a few hundred at a time; see `find_best`."""
+    named = {} if task is None else {"task": task}
 
-        Returns:
-            For one question with a `top_k` of 1 a dictionary: `score`, the probability; `start` and
-            `end`, in characters of the text; `answer`, the text between them, empty for no answer.
-            With more, a list of such dictionaries, best first; for several questions, one entry for
-            each.
+    def score(batch: dict[str, Any]) -> Tensor:
+        outputs = model(**batch, **named)
+        return keep_scores(batch, outputs.start_logits, outputs.end_logits)
 
-        Raises:
-            ValueError: If the numbers of texts and questions differ, an input is not a string, or
-                there is no such task.
-        """
-        is_one = isinstance(question, str)
-        if not is_one:
-            check_container(question, "question")
-        questions = [question] if isinstance(question, str) else list(question)
-        if not isinstance(context, str):
-            check_container(context, "context")
-        texts = [context] * len(questions) if isinstance(context, str) else list(context)
-        if len(texts) != len(questions):
-            raise ValueError(
-                f"{len(questions)} questions but {len(texts)} contexts: give one context for each "
-                "question, or one for all"
-            )
-        rows = list(check_rows(zip(questions, texts, strict=True), "answer", 2))
-        name, spec = self._answering_task(task)
-        sizes = {"max_question_length": max_question_length, "doc_stride": doc_stride}
-        options = self.answer_options(spec, top_k, max_answer_length, sizes)
-        if handle_impossible_answer is not None:
-            least = options.null_score_diff_threshold or 0.0
-            threshold = least if handle_impossible_answer else None
-            options = replace(options, null_score_diff_threshold=threshold)
-        answers = list(self.answer_rows(rows, name, options, **batching))
-        predictions = [best[0] if top_k == 1 else best for best in answers]
-        return predictions[0] if is_one else predictions
+    def encode(windows: Sequence[Any]) -> list[Encoded]:
+        return [window.encoded for window in windows]
 
-    def _answering_task(self, task: str | None) -> tuple[str | None, Any]:
-        """Return the task of the single head; None for BERT's defaults."""
-        if task is not None:
-            raise ValueError(f"task={task!r}: this model has one head and no tasks, leave it out")
-        config: Any = self.config
-        spec = None if config.default_task is None else config.task(config.default_task)
-        return None, spec if spec is not None and spec.answers_questions else None
+    source = iter(rows)
+    progress["show_progress"] = bool(progress.get("show_progress"))
+    while some := list(islice(source, QUESTIONS)):
+        windows: Any = options.encoding.split_questions(model.tokenizer, some)
+        scores = torch.cat(list(stream(model, windows, encode, score, **progress)))
+        counts = Counter(window.question for window in windows)
+        first = 0
+        for number, (_, text) in enumerate(some):
+            end = first + counts[number]
+            yield find_best(text, windows[first:end], scores[first:end], options)
+            first = end
 
-    def answer_options(
-        self,
-        task: QuestionAnsweringTask | None,
-        top_k: int | None = None,
-        max_answer_length: int | None = None,
-        sizes: Fields | None = None,
-    ) -> AnswerOptions:
-        """Return the options of a task (None: BERT's), except those given and not None."""
-        spec = task or QuestionAnsweringTask()
-        encoding = spec.encoding(min(self.config.max_position_embeddings, LONGEST_WINDOW))
-        chosen: Any = {name: size for name, size in (sizes or {}).items() if size is not None}
-        longest = spec.max_answer_length if max_answer_length is None else max_answer_length
-        return AnswerOptions(
-            replace(encoding, **chosen),
-            longest,
-            spec.null_score_diff_threshold,
-            1 if top_k is None else top_k,
+
+def answer(
+    model: Any,
+    question: str | Sequence[str],
+    context: str | Sequence[str],
+    *,
+    top_k: int,
+    max_answer_length: int | None,
+    handle_impossible_answer: bool,
+    **batching: Any,
+) -> Any:
+    """Answer questions by a model with one head; see `MinBertForQuestionAnswering.answer`."""
+    for given, where in ((question, "question"), (context, "context")):
+        if not isinstance(given, str):
+            check_container(given, where)
+    questions = [question] if isinstance(question, str) else list(question)
+    texts = [context] * len(questions) if isinstance(context, str) else list(context)
+    if len(texts) != len(questions):
+        raise ValueError(
+            f"{len(questions)} questions but {len(texts)} contexts: give one context for each "
+            "question, or one for all"
         )
+    rows = list(check_rows(zip(questions, texts, strict=True), "answer", 2))
+    task = QuestionAnsweringTask(
+        null_score_diff_threshold=0.0 if handle_impossible_answer else None
+    )
+    if max_answer_length is not None:
+        task = replace(task, max_answer_length=max_answer_length)
+    options = answer_options(model.config, task, top_k)
+    answers = list(answer_rows(model, rows, None, options, **batching))
+    predictions = [best[0] if top_k == 1 else best for best in answers]
+    return predictions[0] if isinstance(question, str) else predictions
 
-    def answer_rows(
-        self, rows: Iterable[Row], task: str | None, options: AnswerOptions, **progress: Any
-    ) -> Iterator[list[dict[str, Any]]]:
-        """Answer pairs of a question and its text, a few hundred at a time; see `find_best`."""
-        model: Any = self
-        named = {} if task is None else {"task": task}
 
-        def score(batch: dict[str, Any]) -> Tensor:
-            outputs = model(**batch, **named)
-            return keep_scores(batch, outputs.start_logits, outputs.end_logits)
-
-        def encode(windows: Sequence[Any]) -> list[Encoded]:
-            return [window.encoded for window in windows]
-
-        source = iter(rows)
-        progress["show_progress"] = bool(progress.get("show_progress"))
-        while some := list(islice(source, QUESTIONS)):
-            windows: Any = options.encoding.split_questions(model.tokenizer, some)
-            scores = torch.cat(list(stream(model, windows, encode, score, **progress)))
-            counts = Counter(window.question for window in windows)
-            first = 0
-            for number, (_, text) in enumerate(some):
-                end = first + counts[number]
-                yield find_best(text, windows[first:end], scores[first:end], options)
-                first = end
+TYPES: Types = {"question_answering": (QuestionAnsweringTask, QuestionAnsweringHead)}

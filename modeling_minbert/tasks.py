@@ -2,63 +2,61 @@
 """All problem types by name. To add one, add its module and its lines here."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from huggingface_hub.errors import StrictDataclassError
 
-from .choices import MultipleChoiceHead, MultipleChoiceTask
-from .heads import MinBertHeads, MinBertTask
+from .heads import MinBertHeads, MinBertTask, ProblemType
 from .names import suggest, unknown
-from .pooled_types import (
-    ClassificationHead,
-    ClassificationTask,
-    ContrastiveHead,
-    ContrastiveTask,
-    MultiLabelClassificationTask,
-    MultiLabelHead,
-    OrdinalHead,
-    OrdinalTask,
-    ParaphraseHead,
-    ParaphraseTask,
-    RegressionHead,
-    RegressionTask,
-    SimilarityHead,
-    SimilarityTask,
-)
-from .pretraining import MaskedLMTask, NextSentenceTask, PreTrainingTask
-from .questions import QuestionAnsweringHead, QuestionAnsweringTask
-from .tokens import TokenClassificationHead, TokenClassificationTask
 
-TASKS: dict[str, type[MinBertTask]] = {
-    "classification": ClassificationTask,
-    "multi_label_classification": MultiLabelClassificationTask,
-    "ordinal": OrdinalTask,
-    "paraphrase": ParaphraseTask,
-    "similarity": SimilarityTask,
-    "regression": RegressionTask,
-    "multiple_choice": MultipleChoiceTask,
-    "contrastive": ContrastiveTask,
-    "token_classification": TokenClassificationTask,
-    "question_answering": QuestionAnsweringTask,
-    "masked_lm": MaskedLMTask,
-    "next_sentence": NextSentenceTask,
-    "pretraining": PreTrainingTask,
-}
-# Their heads; tasks of pre-training share those of the model.
-HEADS: dict[str, Any] = {
-    "classification": ClassificationHead,
-    "multi_label_classification": MultiLabelHead,
-    "ordinal": OrdinalHead,
-    "paraphrase": ParaphraseHead,
-    "similarity": SimilarityHead,
-    "regression": RegressionHead,
-    "multiple_choice": MultipleChoiceHead,
-    "contrastive": ContrastiveHead,
-    "token_classification": TokenClassificationHead,
-    "question_answering": QuestionAnsweringHead,
-}
+
+def load_types(name: str) -> dict[str, tuple[type[MinBertTask], Any]]:
+    """Import the module of a problem type: the tasks and the heads that are in it, by type.
+
+    Tasks of pre-training share the heads of the model, and have none.
+
+    Raises:
+        KeyError: If there is no such type.
+    """
+    match name:
+        case "classification" | "ordinal" | "regression":
+            from .pooled import TYPES
+        case "multi_label_classification" | "paraphrase":
+            from .decisions import TYPES
+        case "similarity" | "contrastive":
+            from .pairs import TYPES
+        case "multiple_choice":
+            from .choices import TYPES
+        case "token_classification":
+            from .tokens import TYPES
+        case "question_answering":
+            from .questions import TYPES
+        case "masked_lm" | "next_sentence" | "pretraining":
+            from .pretraining import TYPES
+        case _:
+            raise KeyError(name)
+    return TYPES
+
+
+class ProblemTypes(Mapping[str, type[MinBertTask]]):
+    """The classes of tasks by problem type; a look-up imports the module of a type."""
+
+    def __getitem__(self, name: str) -> type[MinBertTask]:
+        return load_types(name)[name][0]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(get_args(ProblemType))
+
+    def __len__(self) -> int:
+        return len(get_args(ProblemType))
+
+    def __contains__(self, name: object) -> bool:
+        return name in get_args(ProblemType)
+
+
+TASKS = ProblemTypes()
 
 
 def parse_task(name: str, values: Mapping[str, Any]) -> MinBertTask:
@@ -93,14 +91,18 @@ def parse_tasks(values: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Min
 
 def _check_fields(name: str, kind: str, values: Mapping[str, Any]) -> None:
     """Refuse keys that the type does not have, and texts that are no choice of their field."""
-    names = {each: [field.name for field in fields(task)] for each, task in TASKS.items()}
+    names = [field.name for field in fields(TASKS[kind])]
     hints = get_type_hints(TASKS[kind])
     for key, value in values.items():
-        if key not in names[kind]:
-            owners = [each for each in TASKS if key in names[each]]
+        if key not in names:
+            owners = [
+                each
+                for each, task in TASKS.items()
+                if key in [field.name for field in fields(task)]
+            ]
             hint = f" (it is for {', '.join(owners)} tasks)" if owners else ""
             raise ValueError(
-                f"task {name!r}: a {kind} task has no key {key!r}{hint}{suggest(key, names[kind])}"
+                f"task {name!r}: a {kind} task has no key {key!r}{hint}{suggest(key, names)}"
             )
         # a text must be one of the choices of its field
         options = get_args(hints[key]) if get_origin(hints[key]) is not Literal else (hints[key],)

@@ -16,18 +16,18 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 from transformers.modeling_outputs import TokenClassifierOutput
 
-from .calibration import CalibratedHead, CalibratedTask
 from .heads import (
     DATA,
     RECIPE,
     Fields,
+    Outputs,
     TaskBatch,
     TokenHead,
-    check_shapes,
+    Types,
     check_token_labels,
 )
 from .inference import Predictor, check_unicode
-from .losses import WeightedTask, add_weights, sum_class_losses, symmetric_kl
+from .losses import CalibratedHead, CalibratedTask, WeightedTask, add_weights, sum_class_losses
 from .packing import Read, any_at_padding
 from .texts import Encoded, WordRule, choose_rule, cut_word_windows, find_words, tokenize_words
 
@@ -200,7 +200,7 @@ class TokenClassificationTask(WeightedTask, CalibratedTask):
     dropout: float | int = field(default=0.1, metadata=RECIPE)
     words: WordRule = field(default="pattern", metadata=RECIPE)
     is_token_level: ClassVar[bool] = True
-    single_task_model: ClassVar[str | None] = "MinBertForTokenClassification"
+    is_likelihood: ClassVar[bool] = True
 
     @classmethod
     def complete(cls, given: Fields, facts: Fields) -> Fields:
@@ -212,6 +212,7 @@ class TokenClassificationTask(WeightedTask, CalibratedTask):
 class TokenClassificationHead(CalibratedHead, TokenHead):
     """K logits of every token."""
 
+    outputs: ClassVar[Outputs] = "tags"
     class_weights: Tensor | None  # (K,); None for equal ones
 
     def __init__(self, config: PreTrainedConfig, task: TokenClassificationTask) -> None:
@@ -231,23 +232,6 @@ class TokenClassificationHead(CalibratedHead, TokenHead):
             number = self.count_terms(batch.labels).clamp(min=1)
         options = {"weight": self.class_weights, "smoothing": self.smoothing}
         return label_tokens(outputs, self.score, batch.labels, number, **options)
-
-    def divergence(self, logits: Tensor, other: Tensor, labels: Tensor | None = None) -> Tensor:
-        check_shapes(logits, other, "tokens")
-        each = symmetric_kl(logits, other)
-        if labels is None:
-            return each.mean()
-        counted = labels != -100
-        return each.masked_fill(~counted, 0).sum() / counted.sum().clamp(min=1)
-
-    def distillation(
-        self, logits: Tensor, teacher: Tensor, temperature: float, labels: Tensor | None = None
-    ) -> Tensor:
-        from .distillation import check_teacher, match_classes, mean_taught
-
-        check_teacher(logits, teacher, 2)
-        each = match_classes(logits, teacher.nan_to_num(), temperature)
-        return mean_taught(each, teacher, None if labels is None else labels != -100)
 
     def decode(self, logits: Tensor) -> Tensor:
         return logits.argmax(dim=-1)
@@ -287,3 +271,6 @@ def label_tokens(
         loss = sum_class_losses(logits.flatten(0, -2).to(dtype), labels.flatten(), **options)
         loss = loss / ((labels != -100).sum() if number is None else number)
     return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+
+
+TYPES: Types = {"token_classification": (TokenClassificationTask, TokenClassificationHead)}

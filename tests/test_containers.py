@@ -74,8 +74,6 @@ def test_single_texts_come_in_any_container(model, kind, task):
 @pytest.mark.parametrize("task", ["near", "answers"])
 def test_pairs_are_lists_or_tuples(model, task):
     assert model.predict(task, [list(pair) for pair in PAIRS]) == model.predict(task, PAIRS)
-    found = model.answer(pd.Series(TEXTS), np.array(OTHERS))
-    assert found == model.answer(TEXTS, OTHERS)
 
 
 @pytest.mark.parametrize(

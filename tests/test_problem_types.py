@@ -24,7 +24,6 @@ from minbert_cli import __main__ as minbert, finetune
 from minbert_cli.experiments.compare import compare
 from modeling_minbert import TASKS, MinBertForMultiTask, heads
 from modeling_minbert.calibration import best_f1_threshold
-from modeling_minbert.tasks import HEADS
 from tests import small_run
 from tests.problem_examples import EXAMPLES
 from tests.trainers.pages import read_blocks, read_rows as read_table
@@ -42,7 +41,6 @@ HALF = 3  # steps of the first of two epochs
 def test_the_three_packages_have_the_same_problem_types():
     assert list(TASKS) == list(PROBLEMS)
     assert [name for name, task in TASKS.items() if not task.is_pretraining] == list(ROW_KINDS)
-    assert list(HEADS) == [name for name in TASKS if not TASKS[name].is_pretraining]
     assert get_args(ProblemType) == get_args(heads.ProblemType) == tuple(TASKS)
     assert TASKS.keys() == EXAMPLES.keys()
     for name, problem in PROBLEMS.items():

@@ -211,16 +211,6 @@ def test_the_default_task_is_one_of_pre_training_only_if_all_are(tiny_sizes):
         MinBertConfig(**tiny_sizes, tasks=beside.tasks, default_task="text")
 
 
-def test_a_task_of_pre_training_takes_no_label_names_over(tiny_sizes):
-    config = MinBertForMultiTask(MinBertConfig(**tiny_sizes, tasks={"tone": CLASSES})).config
-    config.tasks, config.default_task = {"text": MLM}, None
-
-    config = MinBertForMultiTask(config).config
-
-    assert config.problem_type is None
-    assert config.id2label == {0: "LABEL_0", 1: "LABEL_1"}
-
-
 def test_tasks_given_while_loading_replace_saved_ones(tiny_sizes, tasks, tmp_path):
     MinBertConfig(**tiny_sizes, tasks=tasks).save_pretrained(tmp_path)
 

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from modeling_minbert import MinBertForMultiTask
-from modeling_minbert.losses import multiple_negatives_ranking
+from modeling_minbert.ranking import multiple_negatives_ranking
 from tests.modeling_minbert import test_packed
 
 PAIR = {"pair_encoding": "separate", "head": "cosine"}

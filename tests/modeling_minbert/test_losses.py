@@ -8,8 +8,8 @@ from scipy.special import rel_entr, softmax as scipy_softmax
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from modeling_minbert.heads import sequence_keys
-from modeling_minbert.losses import cosent, multiple_negatives_ranking, symmetric_kl
+from modeling_minbert.distillation import symmetric_kl
+from modeling_minbert.ranking import cosent, multiple_negatives_ranking, sequence_keys
 
 EXACT = {"atol": 1e-6, "rtol": 1e-5}
 

@@ -374,7 +374,7 @@ def test_every_task_is_predicted_in_every_precision(build_multitask, tokenizer, 
             if task in ("tone", "ask"):  # the chosen one may differ
                 continue
             assert_close(torch.tensor(first[key]), torch.tensor(second[key]), **near)
-    answer = model.answer(TEXTS[0], TEXTS[3], precision=precision)
+    (answer,) = model.predict("ask", [(TEXTS[0], TEXTS[3])], precision=precision)
     assert answer.keys() == {"score", "start", "end", "answer"}
 
 

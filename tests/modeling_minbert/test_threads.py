@@ -51,7 +51,7 @@ def list_calls(model):
         lambda: model.predict("tags", TEXTS),
         lambda: model.predict("near", PAIRS, precision="float32"),
         lambda: model.predict_all(PAIRS, ["same", "near", "echo"]),
-        lambda: model.answer("the cat?", TEXTS[3]),
+        lambda: model.predict("ask", [("the cat?", TEXTS[3])]),
     ]
 
 
@@ -218,7 +218,7 @@ def test_the_code_of_a_checkpoint_predicts_in_a_precision(model, tmp_path):
     other = model_class.from_pretrained(tmp_path, config=config).eval()
     other.tokenizer = other.base_model.tokenizer = model.tokenizer
 
-    own_code = f"{type(other).__module__.rpartition('.')[0]}.pooled_types"
+    own_code = f"{type(other).__module__.rpartition('.')[0]}.pooled"
     assert type(other.heads.get("tone")).__module__ == own_code
     assert type(other.config.task("tone")).__module__ not in ("modeling_minbert", own_code)
     for call, own in zip(list_calls(other), list_calls(model), strict=True):

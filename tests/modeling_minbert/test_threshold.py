@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from modeling_minbert.pooled_types import best_threshold
+from modeling_minbert.calibration import best_threshold
 
 RANKED = {
     "problem_type": "paraphrase",

@@ -1,12 +1,12 @@
 """Token tasks equal the classes with one head, which equal BERT, padded and packed."""
 
+import copy
 import re
 
 import pytest
 import torch
 from torch.testing import assert_close
 from transformers import (
-    AutoModelForQuestionAnswering,
     AutoModelForTokenClassification,
 )
 
@@ -50,13 +50,17 @@ STARTS, ENDS = torch.tensor([1, 0, 5, 1, 90]), torch.tensor([6, 2, 5, -7, 90])
 @every_attention
 @every_layout
 @pytest.mark.parametrize("task", CLASSES)
-def test_a_task_equals_the_class_with_one_head(
-    model, tiny_batch, tmp_path, task, layout, attention
-):
+def test_a_task_equals_the_class_with_one_head(model, tiny_batch, task, layout, attention):
     """That class equals BERT."""
-    model.save_pretrained(tmp_path)
-    options = {"task": task, "attn_implementation": attention}
-    one = CLASSES[task].from_pretrained(tmp_path, **options).double().train()
+    config = copy.deepcopy(model.config)
+    config.id2label = dict(enumerate(TAGS))
+    one = CLASSES[task](config).double().train()
+    weights = {
+        re.sub(rf"heads\.{task}\.out", "qa_outputs" if task == "answers" else "classifier", key): w
+        for key, w in model.state_dict().items()
+    }
+    one.load_state_dict({key: weights[key] for key in one.state_dict()})
+    one.set_attn_implementation(attention)
     model.set_attn_implementation(attention)
     tags = make_tags(mask := tiny_batch["attention_mask"])
     batch = pack(tiny_batch) if layout == "packed" else tiny_batch
@@ -117,22 +121,13 @@ def test_only_labelled_tokens_count_in_a_divergence(build_multitask, tiny_batch)
     assert_close(model.divergence("tags", *flat), expected)
 
 
-def test_auto_classes_find_the_head_of_their_kind(build_multitask, tiny_batch, tmp_path):
-    model = build_multitask(TASKS | {"more": TASKS["tags"] | {"labels": ["X", "Y"]}})
-    model.save_pretrained(tmp_path)
+def test_a_model_with_one_head_does_not_take_the_weights_of_tasks(build_multitask, tmp_path):
+    build_multitask(TASKS).save_pretrained(tmp_path)
 
-    tagger = AutoModelForTokenClassification.from_pretrained(tmp_path)
-    answerer = AutoModelForQuestionAnswering.from_pretrained(tmp_path, dtype=torch.float32)
-
-    assert model.config.default_task == "tone"  # the task of whole texts
-    assert isinstance(tagger, MinBertForTokenClassification)
-    assert isinstance(answerer, MinBertForQuestionAnswering)
-    assert tagger.config.id2label == {0: "X", 1: "Y"}  # more, the first of its kind by name
-    real = tiny_batch["attention_mask"] == 1
-    for found, task in ((tagger, "more"), (answerer, "answers")):
-        actual, expected = found.eval()(**tiny_batch), model(**tiny_batch, task=task)
-        for key in expected:
-            assert_close(actual[key][real], expected[key][real])
+    for loader in (AutoModelForTokenClassification, MinBertForQuestionAnswering):
+        with pytest.raises(ValueError, match=r"none of a MinBertFor.*: load it as MinBertForMulti"):
+            loader.from_pretrained(tmp_path)
+        assert loader.from_pretrained(tmp_path, tasks=None).config.tasks is None
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from modeling_minbert import MinBertForMultiTask
-from modeling_minbert.pooled_types import best_threshold
+from modeling_minbert.calibration import best_threshold
 from tests.trainers import tiny
 from trainers import Task
 from trainers.methods import fits as fitting

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from modeling_minbert.pooled_types import ParaphraseTask
+from modeling_minbert.decisions import ParaphraseTask
 from trainers.data.rows import IGNORED_LABEL
 
 from .base import Evaluated, LabelledProblem, Predicted
