@@ -73,11 +73,18 @@ from .embedding import MinBertEmbeddingMixin
 from .inference import HUB_KEYS, Batching, MinBertTokenizing
 from .int8 import MinBertCalls, MinBertPrecision
 from .packed_encoder import (
-    MinBertForPreTrainingOutput,
     MinBertModelOutput,
     MinBertPackedMixin,
 )
-from .packing import MinBertSequences, Read, Reading, Stop, run_layers, strictest
+from .packing import (
+    MinBertForPreTrainingOutput,
+    MinBertSequences,
+    Read,
+    Reading,
+    Stop,
+    run_layers,
+    strictest,
+)
 from .sharing import MinBertSharingMixin, save_modules
 
 # Encoder

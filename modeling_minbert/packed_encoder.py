@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.modeling_outputs import BaseModelOutputWithPooling
-from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 
 from .attention import attend, can_attend, make_block_mask
 from .cpu import is_followed, runs_other_code, walk, walk_parameters
@@ -171,14 +170,6 @@ class MinBertModelOutput(BaseModelOutputWithPooling):
 
     sequences: MinBertSequences | None = None
     readings: tuple[Any, ...] | None = None  # outputs for each of several readings of one pass
-
-
-@dataclass
-class MinBertForPreTrainingOutput(BertForPreTrainingOutput):
-    """Outputs of pre-training, with the two losses whose sum is `loss`."""
-
-    mlm_loss: Tensor | None = None
-    nsp_loss: Tensor | None = None
 
 
 class MinBertPackedMixin(nn.Module):

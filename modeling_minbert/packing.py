@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 
 from .cpu import changes_output, is_followed
 
@@ -322,3 +323,11 @@ def encode_readings(
         }
     outputs = encoder(*inputs, return_dict=True, readings=readings, **options)
     return dict(zip(readings, outputs.readings, strict=True))
+
+
+@dataclass
+class MinBertForPreTrainingOutput(BertForPreTrainingOutput):
+    """Outputs of pre-training, with the two losses whose sum is `loss`."""
+
+    mlm_loss: Tensor | None = None
+    nsp_loss: Tensor | None = None

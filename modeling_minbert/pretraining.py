@@ -12,8 +12,7 @@ from transformers.activations import ACT2FN
 
 from .cpu import summed_loss, vocabulary_loss
 from .heads import DATA, MinBertTask, TaskBatch, Types, check_token_labels
-from .packed_encoder import MinBertForPreTrainingOutput
-from .packing import Read, labels_at, read_labeled
+from .packing import MinBertForPreTrainingOutput, Read, labels_at, read_labeled
 
 
 class MinBertPredictionTransform(nn.Module):
