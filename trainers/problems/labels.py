@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from modeling_minbert.choices import MultipleChoiceTask
-from modeling_minbert.pooled_types import MultiLabelClassificationTask
+from modeling_minbert.decisions import MultiLabelClassificationTask
 from trainers.data.rows import IGNORED_LABEL, FlatRows, Rows
 
 from .base import Evaluated, LabelledProblem, Predicted

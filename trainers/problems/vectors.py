@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from modeling_minbert.pooled_types import ContrastiveTask
+from modeling_minbert.pairs import ContrastiveTask
 from trainers.data.collate import Batch
 from trainers.data.rows import FlatRows, Rows, TextSource
 
