@@ -185,12 +185,11 @@ def guess_task(
     return guess
 
 
-def guess_choices(table: Table, texts: list[str] | None, label: str | None) -> Guess | None:
-    """Recognize choices by the names of their columns, beside that of the right one."""
-    lists: list[str] = []  # columns with lists of choices
+def find_choices(table: Table, others: Sequence[str | None]) -> list[str]:
+    """Return a column for each choice, or the one with lists of them."""
     groups: dict[str, list[str]] = {}  # columns with a choice each
     for name in table.columns:
-        if name in (label, *(texts or ())):
+        if name in others:
             continue
         values = [
             value.get("text") if isinstance(value, dict) and "label" in value else value
@@ -198,18 +197,24 @@ def guess_choices(table: Table, texts: list[str] | None, label: str | None) -> G
         ]
         have_several = all(isinstance(value, list) and len(value) > 1 for value in values)
         if name.lower() in LIST_NAMES and values and have_several:
-            lists.append(name)
+            return [name]
         matched = NUMBERED.fullmatch(name.lower())
         if matched and table.count_words(name):
             groups.setdefault(matched[1], []).append(name)
-    choices = lists[:1] or max(groups.values(), key=len, default=[])
+    largest = max(groups.values(), key=len, default=[])
+    return largest if len(largest) > 1 else []
+
+
+def guess_choices(table: Table, texts: list[str] | None, label: str | None) -> Guess | None:
+    """Recognize choices by the names of their columns, beside that of the right one."""
+    choices = find_choices(table, [label, *(texts or ())])
     names = {name.lower(): name for name in table.columns if name not in choices}
     label = label or next((names[name] for name in ANSWER_NAMES if name in names), None)
-    if label is None or not (lists or len(choices) > 1):
+    if label is None or not choices:
         return None
     guess = Guess("multiple_choice")
     what = f"{', '.join(map(repr, choices))} are choices, by their names"
-    if lists:
+    if len(choices) == 1:
         what = f"{choices[0]!r} has lists of choices"
     guess.reasons.append(f"problem_type: {what}")
     pairs = (*CONTEXT_PAIRS, *TEXT_PAIRS)
@@ -256,16 +261,7 @@ def guess_sentences(
     guess.keys["text_columns"] = texts or table.find_texts(guess, [label] if label else [])
     values = [] if label is None else table.values(label)
     if table.suffix in (".csv", ".tsv"):
-        # the first line of a file without names of columns would be lost
-        names = [name for name in table.columns if name]
-        if (
-            any(len(name.split()) > LONGEST_NAME or to_number(name) is not None for name in names)
-            or label in [*map(str, values)]
-        ):  # fmt: skip
-            guess.doubts.append(
-                f"are {', '.join(map(repr, names))} the names of the columns? if this line is a "
-                "row, which is not read now, write a line with names before it"
-            )
+        doubt_header(table, label, values, guess)
     if label is None:
         return guess
     guess.keys["label_column"] = label
@@ -274,8 +270,24 @@ def guess_sentences(
     if kind is None:
         guess.problem_type, reason = guess_type(table, label, values, guess)
         guess.reasons.append(f"problem_type: {reason}")
+    add_keys(label, values, guess)
+    return guess
 
-    # what the type needs to know of its labels
+
+def doubt_header(table: Table, label: str | None, values: Sequence[object], guess: Guess) -> None:
+    """Note that the first line of a file without names of columns would be lost."""
+    names = [name for name in table.columns if name]
+    has_sentences = any(len(name.split()) > LONGEST_NAME for name in names)
+    has_numbers = any(to_number(name) is not None for name in names)
+    if has_sentences or has_numbers or label in [*map(str, values)]:
+        guess.doubts.append(
+            f"are {', '.join(map(repr, names))} the names of the columns? if this line is a row, "
+            "which is not read now, write a line with names before it"
+        )
+
+
+def add_keys(label: str, values: Sequence[object], guess: Guess) -> None:
+    """Add what a type needs to know of its labels: their separator, order or range."""
     if guess.problem_type == "multi_label_classification":
         separator = find_separator(values)
         if separator not in (None, SEPARATORS[0]):  # the first is the default
@@ -295,7 +307,6 @@ def guess_sentences(
         guess.doubts.append(
             f"score_range: the scores are from {low:g} to {high:g}; write the range of their scale"
         )
-    return guess
 
 
 def find_label(table: Table, texts: Sequence[str], guess: Guess) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +22,23 @@ def make_name(path: str) -> str:
         stem = Path(path).absolute().parent.name
     name = re.sub(r"[^A-Za-z0-9_]+", "_", stem).strip("_")
     return name if re.match("[A-Za-z]", name) else f"task_{name}".strip("_")
+
+
+def find_splits(paths: Sequence[str]) -> dict[str, str]:
+    """Tell by their names which files have validation and test rows; the first has others."""
+    files = {"train_file": paths[0]}
+    for path in paths[1:]:
+        words = {"validation": ("valid", "dev"), "test": ("test",), "train": ("",)}
+        stem = Path(path).name.lower()
+        split = next(key for key in words if any(word in stem for word in words[key]))
+        if f"{split}_file" in files:
+            raise ValueError(
+                f"{path}: is it validation or test data? {files[f'{split}_file']!r} is the "
+                f"{split}_file already; let its name have 'dev' or 'test', or add it to the "
+                "recipe"
+            )
+        files[f"{split}_file"] = path
+    return files
 
 
 def format_value(value: object) -> str:
@@ -77,18 +95,7 @@ def new(
     from .guesses import guess_task
 
     with readable_errors("minbert new"):
-        files = {"train_file": data[0]}
-        for path in data[1:]:
-            words = {"validation": ("valid", "dev"), "test": ("test",), "train": ("",)}
-            stem = Path(path).name.lower()
-            split = next(key for key in words if any(word in stem for word in words[key]))
-            if f"{split}_file" in files:
-                raise ValueError(
-                    f"{path}: is it validation or test data? {files[f'{split}_file']!r} is the "
-                    f"{split}_file already; let its name have 'dev' or 'test', or add it to the "
-                    "recipe"
-                )
-            files[f"{split}_file"] = path
+        files = find_splits(data)
         name = name or make_name(data[0])
         output = output or Path(f"{name}.yaml")
         if output.exists():

@@ -144,24 +144,7 @@ def compare_runs(
     differences, changes, rescaled = [], [], []
     for number, task in enumerate(shared):
         left, right = first[task], second[task]
-        kinds = type(left.problem), type(right.problem)
-        # a type that refines the other one predicts the same labels
-        if not (issubclass(*kinds) or issubclass(*kinds[::-1])) or left.ids != right.ids:
-            raise ValueError(
-                f"task {task!r}: the runs were evaluated on different rows ({len(left.ids)} and "
-                f"{len(right.ids)}); compare runs with the same validation rows"
-            )
-        if left.metric_name != right.metric_name:
-            raise ValueError(
-                f"task {task!r}: the headline metric is {left.metric_name} in one run and "
-                f"{right.metric_name} in the other; repeat one with the metric of the other"
-            )
-        if not np.array_equal(left.labels, right.labels):
-            raise ValueError(
-                f"task {task!r}: the labels of the runs differ; compare runs with the same labels"
-            )
-        if len(left.ids) < 2:
-            raise ValueError(f"task {task!r}: a bootstrap needs at least two rows")
+        _check_same_rows(task, left, right)
         name, count = left.metric_name, len(left.ids)
         generator, drawn = np.random.default_rng([SEED, number]), np.empty(resamples)
         for place in range(resamples):
@@ -186,6 +169,27 @@ def compare_runs(
             drawn = np.mean(tasks, axis=0)
             differences.append(_judge(ALL, name, count, old[name], new[name], drawn))
     return differences
+
+
+def _check_same_rows(task: str, left: ScoredRows, right: ScoredRows) -> None:
+    kinds = type(left.problem), type(right.problem)
+    # a type that refines the other one predicts the same labels
+    if not (issubclass(*kinds) or issubclass(*kinds[::-1])) or left.ids != right.ids:
+        raise ValueError(
+            f"task {task!r}: the runs were evaluated on different rows ({len(left.ids)} and "
+            f"{len(right.ids)}); compare runs with the same validation rows"
+        )
+    if left.metric_name != right.metric_name:
+        raise ValueError(
+            f"task {task!r}: the headline metric is {left.metric_name} in one run and "
+            f"{right.metric_name} in the other; repeat one with the metric of the other"
+        )
+    if not np.array_equal(left.labels, right.labels):
+        raise ValueError(
+            f"task {task!r}: the labels of the runs differ; compare runs with the same labels"
+        )
+    if len(left.ids) < 2:
+        raise ValueError(f"task {task!r}: a bootstrap needs at least two rows")
 
 
 def _judge(
