@@ -12,7 +12,6 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 
 from datasets_scripts import train_wordpiece
-from minbert_cli import finetune
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 from tests import loopback_hub, small_run
 from tests.same_predictions import assert_same_predictions
@@ -145,14 +144,6 @@ def test_a_pushed_report_quotes_no_text(pushed):
 
 
 @pytest.mark.slow
-def test_the_pushed_configuration_names_the_code_of_every_head(pushed):
-    auto_map = json.loads(pushed["config.json"])["auto_map"]
-
-    assert auto_map["AutoModel"] == "modeling_minbert.MinBertModel"
-    assert auto_map["AutoModelForSequenceClassification"].endswith("MinBertForMultiTask")
-
-
-@pytest.mark.slow
 def test_the_pushed_card_is_ours(pushed):
     text = pushed["README.md"].decode()
 
@@ -204,16 +195,6 @@ def test_a_model_pushes_itself_with_code_tokenizer_and_the_card_of_its_run(hub, 
     assert [x.metric_value for x in card.eval_results] == [
         x.metric_value for x in of_run.eval_results
     ]
-
-
-@pytest.mark.slow
-def test_a_pushed_classifier_leaves_no_settings_of_vectors_of_a_model_before(hub, own):
-    files = hub.repos["user/tone"]
-
-    assert own
-    assert files["notes.txt"] == b"mine"
-    assert "config.json" in files
-    assert "modules.json" not in files
 
 
 @pytest.mark.slow
@@ -357,20 +338,3 @@ def test_an_unknown_revision_is_one_line(hub, versions, tmp_path):
     assert "error: model_name_or_path='user/encoder' is not a folder and cannot be loaded" in model
     assert "error: task 'moods': dataset 'user/rows' cannot be " in data
     assert not (tmp_path / "out").exists()
-
-
-def test_a_folder_laid_out_as_on_the_hub_is_a_dataset(tmp_path):
-    small_run.write_files(tmp_path)
-    data = tmp_path / "dataset"
-    data.mkdir()
-    for split, name in {"train": "train", "dev": "validation", "test": "test"}.items():
-        (tmp_path / f"scores-{split}.jsonl").rename(data / f"{name}.jsonl")
-    recipe = small_run.make_recipe(tmp_path)
-    scores = recipe["tasks"]["scores"]
-    own = {key: value for key, value in scores.items() if not key.endswith("_file")}
-    recipe["tasks"] = {"scores": own | {"hub_id": str(data)}}
-
-    finetune.main([small_run.write_recipe(tmp_path, recipe), "--max_steps", "2"])
-
-    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
-    assert metrics["validation"]["rows"] == {"scores": 9}

@@ -23,7 +23,6 @@ from tests.loss_cases import (
     PLAIN,
     logged,
     make_model,
-    make_task,
     make_trainer,
 )
 from trainers import (
@@ -32,7 +31,6 @@ from trainers import (
     RDrop,
     Smart,
     SmartConfig,
-    Task,
 )
 
 ROOT = Path(__file__).parents[1]
@@ -127,30 +125,6 @@ def test_so_are_they_with_what_a_method_adds(tmp_path, method):
     )
 
     assert_equal(one, four)
-
-
-def test_batches_of_a_token_budget_weigh_by_their_rows(tmp_path):
-    name = "classification-0-cross_entropy"
-    task = make_task(*CASES[name])
-    labels = [max(label, 0) for label in task.train["labels"]]  # none is missing
-    rows = task.train.remove_columns("labels").add_column("labels", labels)
-    tasks = [Task("it", "classification", rows)]
-    options = {"max_steps": 1, "gradient_accumulation_steps": 3}
-    trainer = make_trainer(tmp_path, name, tasks=tasks, **options)
-    trainer = type(trainer)(
-        trainer.model, trainer.args, tasks=tasks, steps_per_epoch="longest", max_tokens_per_batch=20
-    )
-    batches = list(trainer.get_train_dataloader())[:3]
-    sizes = [len(batch["labels"]) for batch in batches]
-    assert len(set(sizes)) > 1
-    model = make_model(*CASES[name]).train()
-    loss = sum(model(**batch).loss * size for batch, size in zip(batches, sizes, strict=True))
-    (loss / sum(sizes)).backward()
-    torch.optim.SGD(model.parameters(), lr=0.1).step()
-
-    trainer.train()
-
-    assert_close(trainer.model.state_dict(), model.state_dict(), **CLOSE)
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in PLAIN])

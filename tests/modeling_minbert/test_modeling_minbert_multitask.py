@@ -1,7 +1,6 @@
 """Every legal head computes its formula, on the encoder that all tasks share."""
 
 import copy
-import io
 import itertools
 
 import pytest
@@ -14,7 +13,6 @@ from transformers.utils import find_labels
 from modeling_minbert import TASKS as KINDS, MinBertForMultiTask
 from modeling_minbert.losses import LOSSES
 from modeling_minbert.pooled import HEADS
-from tests.same_predictions import assert_same_predictions
 
 LABELS = ["down", "level", "up"]
 LOW, HIGH = 1, 5
@@ -215,20 +213,6 @@ def test_sixteen_rows_can_be_learnt_by_heart(build_multitask, tiny_sizes, task):
 
 
 @every_task
-def test_a_batch_of_one_is_a_row_of_a_larger_batch(build_multitask, tiny_batch, task):
-    model = build_multitask({"mine": task})
-    batch, labels = make_batch(tiny_batch, task)
-
-    together = model(**batch).logits
-    alone = model(**{key: value[:1] for key, value in batch.items()}, labels=labels[:1])
-
-    assert together.shape == (4, model.config.task("mine").num_logits)
-    assert_close(alone.logits, together[:1], atol=1e-5, rtol=1e-5)
-    assert alone.loss.isfinite()
-    assert model.decode("mine", alone.logits).shape == (1,)
-
-
-@every_task
 def test_decoding_stays_in_range(build_multitask, task):
     model = build_multitask({"mine": task})
     width = model.config.task("mine").num_logits
@@ -268,23 +252,6 @@ def test_a_step_calls_the_encoder_once(build_multitask, tiny_batch, tasks, name)
     assert len(calls) == 1
 
 
-@pytest.mark.parametrize("name", ["near", "echo"])
-def test_separate_pairs_do_not_see_each_other(build_multitask, tiny_batch, tasks, name):
-    model = build_multitask({"mine": tasks[name]})
-    batch, _ = make_batch(tiny_batch, tasks[name])
-    first, second = ({key: value[:, i] for key, value in batch.items()} for i in (0, 1))
-
-    joined = model(**batch).logits
-
-    u, v = (model.bert(**side).last_hidden_state for side in (first, second))
-    masks = (first["attention_mask"][..., None], second["attention_mask"][..., None])
-    u, v = ((x * m).sum(dim=1) / m.sum(dim=1) for x, m in zip((u, v), masks, strict=True))
-    head = model.heads["mine"]
-    assert_close(
-        joined, head.to_logits(head.score(torch.stack([u, v], dim=1))), atol=1e-5, rtol=1e-5
-    )
-
-
 def test_a_joint_task_is_bert_s_sequence_classification(build_multitask, tiny_sizes, tiny_batch):
     model = build_multitask({"mine": {"problem_type": "classification", "labels": LABELS}})
     bert = BertForSequenceClassification(BertConfig(**tiny_sizes, num_labels=3)).eval()
@@ -296,14 +263,6 @@ def test_a_joint_task_is_bert_s_sequence_classification(build_multitask, tiny_si
 
     assert_close(actual.logits, expected.logits, atol=1e-5, rtol=1e-5)
     assert_close(actual.loss, expected.loss, atol=1e-5, rtol=1e-5)
-
-
-def test_the_order_of_the_tasks_does_not_change_the_weights(build_multitask, tasks):
-    forwards = build_multitask(tasks)
-    backwards = build_multitask(dict(reversed(tasks.items())), default_task="tone")
-
-    assert list(forwards.state_dict()) == list(backwards.state_dict())
-    assert_close(forwards.state_dict(), backwards.state_dict(), rtol=0, atol=0)
 
 
 def test_inputs_of_a_wrong_shape_are_refused(build_multitask, tasks):
@@ -322,17 +281,6 @@ def test_inputs_of_a_wrong_shape_are_refused(build_multitask, tasks):
         model(one, task="nli")
     with pytest.raises(ValueError, match="exactly one of input_ids and inputs_embeds"):
         model()
-
-
-@pytest.mark.parametrize("name", ["tone", "near"])
-def test_embeddings_may_replace_ids(build_multitask, tiny_batch, tasks, name):
-    model = build_multitask({"mine": tasks[name]})
-    batch, _ = make_batch(tiny_batch, tasks[name])
-
-    expected = model(**batch).logits
-    embeds = model.get_input_embeddings()(batch.pop("input_ids"))
-
-    assert_close(model(**batch, inputs_embeds=embeds).logits, expected)
 
 
 def test_dropout_before_the_head_is_on_in_training_only(build_multitask, tiny_batch, tasks):
@@ -368,42 +316,6 @@ def test_activation_checkpointing_changes_no_gradient(build_multitask, tiny_batc
             assert_close(actual.grad, expected.grad, msg=f"gradient of {key}")
 
 
-def torch_roundtrip(model):
-    """Pickle a whole model, as ``torch.save`` does."""
-    file = io.BytesIO()
-    torch.save(model, file)
-    file.seek(0)
-    return torch.load(file, weights_only=False)
-
-
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, torch_roundtrip])
-def test_a_copy_computes_the_same(build_multitask, tiny_batch, tasks, tokenizer, duplicate):
-    model = build_multitask(tasks)
-    model.tokenizer = tokenizer
-    twin = duplicate(model)
-
-    assert_close(twin(**tiny_batch).logits, model(**tiny_batch).logits)
-    assert_same_predictions(twin.predict("tone", ["the cat"]), model.predict("tone", ["the cat"]))
-    assert twin.heads["tone"].out.weight is not model.heads["tone"].out.weight
-
-
-@pytest.mark.parametrize("weights", [None, [1.0, 0.5, 2.0]])
-@pytest.mark.parametrize("kind", ["classification", "paraphrase", "similarity"])
-def test_a_batch_without_a_label_costs_nothing(build_multitask, tiny_batch, kind, weights):
-    if weights and kind != "classification":
-        pytest.skip("only classes have weights")
-    own = {"classification": {"labels": LABELS}, "similarity": {"score_range": [LOW, HIGH]}}
-    more = {"class_weights": weights} if weights else {}
-    model = build_multitask({"only": {"problem_type": kind, **own.get(kind, {}), **more}})
-    nobody = torch.full((len(tiny_batch["input_ids"]),), -100)
-
-    loss = model(**tiny_batch, labels=nobody).loss
-    loss.backward()
-
-    assert loss == 0
-    assert all(bool(x.grad.isfinite().all()) for x in model.parameters() if x.grad is not None)
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_weights_of_classes_go_with_a_model_that_is_cast(build_multitask, tiny_batch, dtype):
     task = {"problem_type": "classification", "labels": ["a", "b"], "class_weights": [1.0, 3.0]}
@@ -417,14 +329,3 @@ def test_weights_of_classes_go_with_a_model_that_is_cast(build_multitask, tiny_b
 def test_the_plain_trainer_waits_for_labels_alone():
     """It evaluates no batch that lacks an argument which is called a label."""
     assert find_labels(MinBertForMultiTask) == ["labels"]
-
-
-def test_recorded_states_cover_all_tokens(build_multitask, tiny_batch):
-    task = {"problem_type": "classification", "labels": LABELS, "pooling": "cls"}
-    model = build_multitask({"only": task}).eval()
-
-    found = model(**tiny_batch, output_hidden_states=True).hidden_states
-
-    expected = model.bert(**tiny_batch, output_hidden_states=True).hidden_states
-    assert_close(found, expected)
-    assert found[-1].shape[:2] == tiny_batch["input_ids"].shape

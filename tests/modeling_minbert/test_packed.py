@@ -26,7 +26,6 @@ PAIRS = {
 }
 TOKEN_LABELS = ["MinBertForMaskedLM", "MinBertForPreTraining", "MinBertForTokenClassification"]
 EXACT = {"atol": 1e-10, "rtol": 1e-10}  # float64, two layers
-NEAR = {"atol": 2e-5, "rtol": 1e-4}  # float32
 
 every_head = pytest.mark.parametrize("name", PAIRS)
 every_attention = pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -159,34 +158,6 @@ def test_packed_gradients_and_losses_equal_bert(build_pair, tiny_batch, name, at
     assert_equal_gradients(ours, bert, **EXACT)
 
 
-@pytest.mark.slow  # transformers compiles the mask
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the libraries' own code
-def test_flex_attention_takes_a_packed_batch(build_pair, tiny_batch):
-    sizes = {"hidden_size": 48, "intermediate_size": 32}  # flex takes heads of 16, 32, ...
-    ours, bert = build_pair("MinBertModel", "flex_attention", **sizes)
-    bert.set_attn_implementation("eager")
-
-    with torch.no_grad():  # on the CPU flex has no gradients
-        actual = ours.float()(**pack(tiny_batch)).last_hidden_state
-        expected = bert.float()(**tiny_batch).last_hidden_state
-
-    assert_close(actual[0], expected[tiny_batch["attention_mask"] == 1], atol=1e-5, rtol=1e-5)
-
-
-def test_the_loss_of_an_answer_is_over_the_real_tokens(build_pair, tiny_batch):
-    ours, bert = build_pair("MinBertForQuestionAnswering")
-    mask = tiny_batch["attention_mask"]
-    starts, ends = torch.tensor([1, 0, 5, 1, 2]), torch.tensor([6, 2, 5, 1, 90])  # 90 is ignored
-
-    actual = ours(**pack(tiny_batch), start_positions=starts, end_positions=ends).loss
-
-    expected = bert(**tiny_batch)
-    scores = (expected.start_logits, expected.end_logits)
-    first, last = (each.masked_fill(mask == 0, -torch.inf) for each in scores)
-    ignored = F.cross_entropy(last, ends.masked_fill(ends == 90, -100))
-    assert_close(actual, (F.cross_entropy(first, starts) + ignored) / 2, **EXACT)
-
-
 @pytest.mark.parametrize(
     "name", ["MinBertModel", "MinBertForMaskedLM", "MinBertForTokenClassification"]
 )
@@ -212,16 +183,6 @@ def test_the_collator_of_transformers_packs_for_us(build_pair, name):
     labels = torch.tensor([label for x in features for label in [-100, *x["labels"][1:]]])
     logits = torch.cat([each.logits[0] for each in states])
     assert_close(actual.loss.double(), F.cross_entropy(logits, labels), atol=1e-6, rtol=1e-6)
-
-
-def test_positions_of_a_packed_batch_begin_anew_if_none_are_given(build_pair, tiny_batch):
-    ours, _ = build_pair("MinBertModel")
-    batch = pack(tiny_batch)
-
-    expected = ours(**batch).last_hidden_state
-    del batch["position_ids"]
-
-    assert_close(ours(**batch).last_hidden_state, expected, rtol=0, atol=0)
 
 
 @every_attention
@@ -412,21 +373,6 @@ def test_unread_tokens_do_not_change_read_ones(build_pair, tiny_batch, attention
     assert_close(first.pooler_output, every.pooler_output, **EXACT)
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("pooler", [True, False])
-def test_positions_may_come_in_any_order_and_twice(build_pair, tiny_batch, attention, pooler):
-    ours, _ = build_pair("MinBertModel", attention)
-    batch = pack(tiny_batch)
-    states = ours(**batch).last_hidden_state[0]
-    if not pooler:
-        ours.pooler = None
-    positions = torch.tensor([22, 0, 7, 7, 3, 22, 0])
-
-    read = ours(**batch, read=positions)
-
-    assert_close(read.last_hidden_state, states[positions], **EXACT)
-
-
 # Sparse prediction
 
 
@@ -614,16 +560,6 @@ def test_a_batch_without_any_label_breaks_no_weight(build_pair, tiny_batch, name
         assert_close(*grads, **EXACT)
 
 
-@pytest.mark.parametrize("name", TOKEN_LABELS)
-@pytest.mark.parametrize("training", [True, False])
-def test_labels_fit_a_mask_of_every_pair_of_tokens(build_pair, tiny_batch, name, training):
-    ours, bert = (x.train(training) for x in build_pair(name))
-    labels, _ = make_labels(name, tiny_batch["attention_mask"])
-    mask = torch.eye(7, dtype=torch.bool).logical_not().expand(5, 1, 7, 7)
-    batch = tiny_batch | labels | {"attention_mask": mask}
-    assert_close(ours(**batch).loss.double(), bert(**batch).loss.double(), atol=1e-6, rtol=1e-6)
-
-
 def test_a_mask_of_another_shape_is_refused(build_pair, tiny_batch):
     ours, _ = build_pair("MinBertModel")
     with pytest.raises(ValueError, match="attention_mask"):
@@ -641,25 +577,6 @@ def test_tied_maxima_share_the_gradient(build_multitask):
         same = {"position_ids": torch.zeros(1, 5, dtype=torch.long), "labels": torch.ones(1)}
         model(torch.full((1, 5), 3), **same).loss.backward()
     assert_equal_gradients(*models, atol=1e-7, rtol=1e-6)
-
-
-def test_a_model_of_tuples_returns_tuples(build_pair, tiny_batch):
-    ours, bert = build_pair("MinBertForSequenceClassification")
-    ours.config.return_dict = bert.config.return_dict = False
-    assert_close(ours(**tiny_batch), bert(**tiny_batch), **EXACT)
-
-
-def test_functional_gradients_exist(build_pair, tiny_batch):
-    ours, bert = build_pair("MinBertForSequenceClassification")
-    batch = tiny_batch | {"labels": torch.arange(5)}
-
-    def gradients(model):
-        def loss(weights):
-            return torch.func.functional_call(model, weights, kwargs=batch).loss
-
-        return torch.func.grad(loss)(dict(model.named_parameters()))
-
-    assert_close(gradients(ours), gradients(bert), **EXACT)
 
 
 def test_a_compiled_packed_step_equals_an_eager_one_and_compiles_once(build_pair, tiny_batch):
@@ -682,18 +599,6 @@ def test_a_compiled_packed_step_equals_an_eager_one_and_compiles_once(build_pair
         assert_close(*gradients, atol=1e-5, rtol=1e-4)
 
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
-
-
-@pytest.mark.parametrize("name", TOKEN_LABELS)
-def test_padded_training_with_labels_compiles_in_one_graph(build_pair, tiny_batch, name):
-    ours, _ = build_pair(name)
-    ours = ours.float().train()
-    labels, _ = make_labels(name, tiny_batch["attention_mask"])
-    batch = tiny_batch | labels
-
-    loss = torch.compile(ours, backend="aot_eager", fullgraph=True, dynamic=False)(**batch).loss
-
-    assert_close(loss, ours(**batch).loss, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])

@@ -19,7 +19,6 @@ TONE = {"problem_type": "classification", "labels": ["down", "level", "up"]}
 KINDS = {name: {"problem_type": name} for name in ("masked_lm", "next_sentence", "pretraining")}
 EXACT = {"atol": 1e-10, "rtol": 1e-10}  # float64, two layers
 NEXT = torch.tensor([0, 1, 1, 0, 1])  # of the rows of tiny_batch
-LABEL = "next_sentence_label"
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -105,32 +104,6 @@ def test_losses_and_gradients_equal_bert(
             assert_close(weight.grad, other, **EXACT, msg=f"gradient of {key} differs")
 
 
-@every_kind
-@every_layout
-def test_a_task_scores_its_predictions_and_nothing_else(
-    build, tiny_sizes, tiny_batch, kind, layout
-):
-    model = build(*KINDS)
-    expected = make_bert(model, tiny_sizes)(**tiny_batch)
-    batch = tiny_batch if layout == "padded" else pack(tiny_batch)
-
-    actual = model(**batch, task=kind)
-
-    real = tiny_batch["attention_mask"] == 1
-    keys = {
-        "masked_lm": ["prediction_logits"],
-        "next_sentence": ["seq_relationship_logits"],
-        "pretraining": ["prediction_logits", "seq_relationship_logits"],
-    }[kind]
-    assert list(actual) == keys
-    if "prediction_logits" in keys:
-        scores = actual.prediction_logits
-        scores = scores[real] if layout == "padded" else scores[0]
-        assert_close(scores, expected.prediction_logits[real], **EXACT)
-    if "seq_relationship_logits" in keys:
-        assert_close(actual.seq_relationship_logits, expected.seq_relationship_logits, **EXACT)
-
-
 @pytest.mark.parametrize("name", ["MinBertForMultiTask", "MinBertForPreTraining"])
 @every_layout
 @every_mode
@@ -153,32 +126,6 @@ def test_the_number_of_items_divides_the_loss_of_words_alone(
     assert_close(scaled.nsp_loss, mean.nsp_loss, **EXACT)
     for outputs in (mean, scaled):
         assert_close(outputs.loss, outputs.mlm_loss + outputs.nsp_loss, **EXACT)
-
-
-@pytest.mark.parametrize("kind", ["next_sentence", "pretraining"])
-@every_layout
-def test_a_row_that_fills_the_batch_up_is_not_compared(build, tiny_batch, words, kind, layout):
-    model = build(kind)
-    key = "labels" if kind == "next_sentence" else LABEL
-    batch = make_batch(kind, tiny_batch, words, layout)
-
-    outputs = model(**batch | {key: torch.tensor([0, -100, 1, 0, -100])}, task=kind)
-
-    kept = torch.tensor([0, 2, 3])
-    expected = F.cross_entropy(outputs.seq_relationship_logits[kept], torch.tensor([0, 1, 0]))
-    assert_close(outputs.nsp_loss, expected, **EXACT)
-
-
-def test_training_scores_no_word_but_those_with_a_label(build, tiny_batch, words):
-    model = build("masked_lm").train()
-    rows = []
-    decoder = model.cls.predictions.transform
-    decoder.register_forward_hook(lambda _, given, __: rows.append(given[0].shape))
-
-    outputs = model(**make_batch("masked_lm", tiny_batch, words), task="masked_lm")
-
-    assert outputs.prediction_logits is None
-    assert rows == [((words != -100).sum(), 33)]
 
 
 # Weights and folders

@@ -251,18 +251,6 @@ def test_fields_are_checked(build, fields, message):
         build(**fields)
 
 
-def test_tasks_without_probabilities_have_no_temperature(build_multitask):
-    cosine = {"problem_type": "paraphrase", "pair_encoding": "separate", "head": "cosine"}
-    score = {"problem_type": "similarity", "score_range": [0, 5]}
-    model = build_multitask({"same": cosine | {"loss": "mse"}, "near": score})
-
-    for task in ("same", "near"):
-        with pytest.raises(ValueError, match="predicts no probabilities to calibrate"):
-            model.fit_temperature(task, torch.ones(2, 1), torch.ones(2))
-    with pytest.raises(ValueError, match="no key 'calibrate'"):
-        build_multitask({"near": score | {"calibrate": True}})
-
-
 def test_a_fit_needs_labels(build):
     with pytest.raises(ValueError, match="no labeled rows"):
         build().fit_temperature("tone", torch.ones(2, 3), torch.full((2,), -100))
