@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain
+from itertools import chain
 from typing import Any, ClassVar, Self
 
 import datasets
@@ -278,8 +278,7 @@ class TagFormat(RowFormat):
     def encode(
         self, rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
     ) -> datasets.Dataset:
-        has_context = self.data.document_context
-        return encode_tagged(rows, tokenizer, encoding, document_context=has_context)
+        return encode_tagged(rows, tokenizer, encoding)
 
     def _columns(self, word: str, tag: str) -> tuple[str, str]:
         return (self.data.text_columns or (word,))[0], self.data.label_column or tag
@@ -333,17 +332,12 @@ Pieces = list[list[int]]
 
 
 def encode_tagged(
-    rows: datasets.Dataset,
-    tokenizer: PreTrainedTokenizerBase,
-    encoding: Encoding,
-    *,
-    document_context: bool = False,
+    rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
 ) -> datasets.Dataset:
     """Encode sentences with tags; a long sentence becomes several rows.
 
     The first token of a word has its label, all others have -100. A word without any token, such as
-    a control character, becomes the unknown token. ``document_context`` fills the rest of a row
-    with unlabeled words before and after the sentence in its document, evenly on both sides.
+    a control character, becomes the unknown token.
 
     Returns:
         Rows with id and number (``sentence``) of the sentence, the labeled words, input_ids,
@@ -354,7 +348,6 @@ def encode_tagged(
     for batch in rows.select_columns(["words"]).iter(TOKENIZED_SENTENCES):
         pieces += tokenize_words(tokenizer, batch["words"], encoding.max_length)
     tags = rows["tags"][:] if "tags" in rows.column_names else None
-    documents = rows["document"][:]
     names, words = rows["id"][:], rows["words"][:]
     encoded: list[Row] = []
     for number, sentence in enumerate(pieces):
@@ -367,11 +360,7 @@ def encode_tagged(
                 is_here = window.first <= word < window.last
                 labels += [known[word] if is_here else IGNORED_LABEL]
                 labels += [IGNORED_LABEL] * (len(sentence[word]) - 1)
-            is_whole = window.end - window.start == len(sentence)
-            free = room - len(ids) if document_context and is_whole else 0
-            before, after = _find_context(pieces, documents, number, free)
-            ids = [tokenizer.cls_token_id, *before, *ids, *after, tokenizer.sep_token_id]
-            left, right = [IGNORED_LABEL] * (1 + len(before)), [IGNORED_LABEL] * (1 + len(after))
+            ids = [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]
             encoded.append(
                 {
                     "id": names[number],
@@ -380,7 +369,7 @@ def encode_tagged(
                     "input_ids": ids,
                     "token_type_ids": [0] * len(ids),
                     "length": len(ids),
-                    "labels": [*left, *labels, *right],
+                    "labels": [IGNORED_LABEL, *labels, IGNORED_LABEL],
                 }
             )
     features = make_features(
@@ -393,28 +382,3 @@ def encode_tagged(
         labels=["int16"],
     )
     return note_length(datasets.Dataset.from_list(encoded, features), encoding.max_length)
-
-
-def _find_context(
-    pieces: Sequence[Pieces], documents: Sequence[int], number: int, room: int
-) -> tuple[list[int], list[int]]:
-    """Return tokens of whole words before and after a sentence in its document."""
-    sides = []
-    for step in (-1, 1):  # words of the neighbors on each side, the nearest first
-        nearest: Pieces = []
-        used, other = 0, number + step
-        while 0 <= other < len(pieces) and documents[other] == documents[number] and used < room:
-            nearest += pieces[other][::step]
-            used += sum(map(len, pieces[other]))
-            other += step
-        sides.append(_take(nearest, room))
-    before, after = sides
-    kept = _take(before, max(room // 2, room - sum(map(len, after))))
-    rest = _take(after, room - sum(map(len, kept)))
-    return list(chain.from_iterable(reversed(kept))), list(chain.from_iterable(rest))
-
-
-def _take(words: Pieces, room: int) -> Pieces:
-    """Return the first words, up to one that does not fit; every word has a token."""
-    ends = accumulate(map(len, words))
-    return [word for word, end in zip(words, ends, strict=True) if end <= room]

@@ -112,7 +112,7 @@ ROW_KINDS: dict[str, RowKind] = {
         "tagging",
         "TagFormat",
         (0, 1),
-        (*NAMED, "scheme", "document_column", "document_context"),
+        (*NAMED, "scheme", "document_column"),
         required=(),
         hub_required=("text_columns", "label_column"),
         suffixes=None,
@@ -176,7 +176,6 @@ class TaskData:
     sample_seed: Seed = option(0, built_in=True)
     scheme: Literal["spans", "plain"] | None = option(None)
     document_column: Text | None = option(None)
-    document_context: bool = option(False, built_in=True)
 
     @classmethod
     def from_recipe(

@@ -55,7 +55,6 @@ FRAME = pd.DataFrame({"text": TEXTS, "label": [0, 1, 0]}, index=[7, 8, 9])
 SINGLES = {
     "series": FRAME["text"],
     "array": np.array(TEXTS),
-    "tuple": tuple(TEXTS),
     "iterable": Records(TEXTS),
     "column": Dataset.from_dict({"text": TEXTS, "label": [0, 1, 0]})["text"],
 }

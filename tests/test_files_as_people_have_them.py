@@ -7,8 +7,7 @@ import random
 import pytest
 import yaml
 
-from datasets_scripts import CorpusData, TaskData, load_task
-from datasets_scripts.corpus.documents import find_sources
+from datasets_scripts import TaskData, load_task
 from minbert_cli import __main__ as minbert
 
 ROWS = [(f"the film number {number} is long", str(number % 2)) for number in range(60)]
@@ -42,9 +41,8 @@ def find_mistake(folder, name, content, **keys):
     return str(caught.value)
 
 
-@pytest.mark.parametrize("delimiter", [",", "\t", ";", "|"])
-@pytest.mark.parametrize(("first", "last"), [(0, 56), (10, 40), (3, 4), (58, 59)])
-@pytest.mark.parametrize("column", [0, 1, 2])
+@pytest.mark.parametrize("delimiter", [",", "\t"])
+@pytest.mark.parametrize(("first", "last", "column"), [(0, 56, 0), (10, 40, 1), (3, 4, 2)])
 def test_quotes_that_swallow_rows_are_named(tmp_path, delimiter, first, last, column):
     rows = [[f"t{number}", text, label] for number, (text, label) in enumerate(ROWS)]
     rows[first][column] = f'"{rows[first][column]}'
@@ -61,7 +59,7 @@ def test_quotes_that_swallow_rows_are_named(tmp_path, delimiter, first, last, co
     assert len(texts_of(task)) == 60
 
 
-@pytest.mark.parametrize("delimiter", [",", "\t", ";"])
+@pytest.mark.parametrize("delimiter", [",", "\t"])
 def test_texts_of_several_lines_are_read_as_they_were_written(tmp_path, delimiter):
     generator = random.Random(delimiter)
     words = ["good", "long", "1,000", "said", '"so"', "well", "and", "Bad", "x;y"]
@@ -92,9 +90,7 @@ def test_a_table_within_a_text_is_read_if_a_key_says_so(tmp_path):
     ("name", "delimiter", "title"),
     [
         ("films.csv", ";", "semicolon"),
-        ("films.csv", "\t", "tab"),
         ("films.tsv", ",", "comma"),
-        ("films.csv", "|", "bar"),
     ],
 )
 def test_another_delimiter_is_found_in_the_header_and_named(
@@ -142,31 +138,9 @@ def test_the_order_of_json_lines_does_not_matter(tmp_path, missing):
     assert (row.line, missing in row.reason) == (1, True)
 
 
-def test_a_question_may_lack_what_other_questions_have(tmp_path):
-    entry = {
-        "question": "Who?",
-        "context": "It was Ann.",
-        "answers": {"text": ["Ann"], "answer_start": [7]},
-    }
-    questions = [{"question": "Who?", "note": ""}, *[entry | {"id": f"q{n}"} for n in range(9)]]
-    (tmp_path / "films.json").write_text(json.dumps({"data": questions}))
-    keys = {
-        "problem_type": "question_answering",
-        "train_file": str(tmp_path / "films.json"),
-        "max_invalid_fraction": 0.2,
-        "validation_file": str(tmp_path / "films.json"),
-    }
-
-    task = load_task(TaskData.from_recipe("films", keys), cache_dir=tmp_path)
-
-    assert len(texts_of(task)) == 9
-
-
 LISTS = {
     "python": "['joy', 'anger']",
     "json": '["joy", "anger"]',
-    "tuple": "('joy', 'anger')",
-    "set": "{'joy', 'anger'}",
     "names": "joy, anger",
 }
 
@@ -188,7 +162,6 @@ def test_lists_in_cells_are_lists_of_labels(tmp_path, kind):
     ("cell", "message"),
     [
         ("['joy' 'anger']", "is no list that can be read; write it as JSON"),  # as NumPy writes it
-        ("[joy, anger]", "is no list that can be read; write it as JSON"),
         ("[1, 0, 0, 1]", "are not names, but 0 or 1 for each label"),
     ],
 )
@@ -225,26 +198,9 @@ def new(folder, name, content, capsys):
     [
         (("text", "label"), False),
         (ROWS[0], True),
-        (("0", "1"), True),
-        (("the best film", "1"), True),
     ],
 )
 def test_new_says_if_the_first_line_may_be_a_row(tmp_path, capsys, header, is_doubted):
     _, output = new(tmp_path, "films.csv", join(ROWS, ",", header), capsys)
 
     assert ("if this line is a row, which is not read now" in output) == is_doubted
-
-
-def read_corpus(path):
-    data = CorpusData.from_recipe("mine", {"train_file": str(path)})
-    return list(find_sources([data], None)[0]["train"].read())
-
-
-def test_a_corpus_may_begin_with_an_object_without_text(tmp_path):
-    lines = [{"title": "x"}, *[{"text": f"The film number {n} is long."} for n in range(300)]]
-    path = tmp_path / "corpus.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-    found = read_corpus(path)
-
-    assert [bool(document.problem) for document in found] == [True] + 300 * [False]

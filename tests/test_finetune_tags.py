@@ -42,14 +42,14 @@ def write_files(folder):
     )
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["alone", "context"])
-def run(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
     """Run a recipe with tags beside a classification; return its folder and its output."""
     folder = tmp_path_factory.mktemp("tags")
     write_files(folder)
     small_run.write_files(folder)
     recipe = small_run.make_recipe(folder)
-    task = {"dataset": "conll2003", "data_dir": str(folder), "document_context": request.param}
+    task = {"dataset": "conll2003", "data_dir": str(folder)}
     recipe["tasks"] = {"moods": recipe["tasks"]["moods"], "ner": task}
     recipe |= {
         "steps_per_epoch": "40",

@@ -16,9 +16,6 @@ KEYS = {
     "classification": {"text_columns": ["a"], "label_column": "label"},
     "token_classification": {"text_columns": ["words"], "label_column": "tags"},
     "paraphrase": {"text_columns": ["a", "b"], "label_column": "label"},
-    "similarity": {"text_columns": ["a", "b"], "label_column": "label", "score_range": [0, 1]},
-    "contrastive": {"text_columns": ["a", "b"]},
-    "classification of pairs": {"text_columns": ["a", "b"], "label_column": "label"},
     "multiple_choice": {
         "text_columns": ["a"],
         "choice_columns": "choices",
@@ -26,7 +23,7 @@ KEYS = {
     },
     "question_answering": {},
 }
-PAIRS = ("paraphrase", "similarity", "contrastive", "classification of pairs")
+PAIRS = ("paraphrase",)
 
 
 def swap(row):
@@ -101,7 +98,7 @@ def write(path, kind, rows):
 
 
 def load(folder, kind, **files):
-    keys = {"problem_type": kind.partition(" ")[0], **KEYS[kind], **files}
+    keys = {"problem_type": kind, **KEYS[kind], **files}
     return load_task(TaskData.from_recipe("own", keys), folder / ".cache")
 
 

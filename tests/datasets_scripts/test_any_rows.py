@@ -108,14 +108,14 @@ SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".conll", ".csv.gz", 
 SUFFIXES += (".tsv.bz2", ".json.xz")
 
 
-@check(60, st.tuples(KINDS, st.sampled_from(SUFFIXES), st.binary(max_size=40)))
+@check(40, st.tuples(KINDS, st.sampled_from(SUFFIXES), st.binary(max_size=40)))
 def test_any_bytes_are_rows_or_an_error(tmp_path, drawn):
     problem_type, suffix, content = drawn
 
     assert_rows_or_error(tmp_path, problem_type, f"rows{suffix}", content)
 
 
-@check(80, st.tuples(KINDS, st.sampled_from(",\t"), TABLES))
+@check(25, st.tuples(KINDS, st.sampled_from(",\t"), TABLES))
 def test_any_table_is_rows_or_an_error(tmp_path, drawn):
     problem_type, delimiter, rows = drawn
     suffix = {",": "csv", "\t": "tsv"}[delimiter]
@@ -127,14 +127,14 @@ def test_any_table_is_rows_or_an_error(tmp_path, drawn):
     )
 
 
-@check(60, st.tuples(KINDS, ROWS))
+@check(40, st.tuples(KINDS, ROWS))
 def test_any_json_lines_are_rows_or_an_error(tmp_path, drawn):
     problem_type, rows = drawn
 
     assert_rows_or_error(tmp_path, problem_type, "rows.jsonl", write_jsonl(rows))
 
 
-@check(60, ROWS | st.fixed_dictionaries({"data": ROWS | VALUES}) | VALUES)
+@check(30, ROWS | st.fixed_dictionaries({"data": ROWS | VALUES}) | VALUES)
 def test_any_json_is_questions_or_an_error(tmp_path, content):
     assert_rows_or_error(tmp_path, "question_answering", "rows.json", json.dumps(content).encode())
 
@@ -145,7 +145,7 @@ def test_a_long_value_is_not_quoted_in_full(tmp_path):
     assert_rows_or_error(tmp_path, "question_answering", "rows.json", content)
 
 
-@check(60, CONLL)
+@check(30, CONLL)
 def test_any_columns_are_sentences_or_an_error(tmp_path, content):
     assert_rows_or_error(tmp_path, "token_classification", "rows.conll", content.encode())
 

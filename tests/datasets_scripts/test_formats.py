@@ -108,7 +108,7 @@ def test_a_task_of_every_type_can_be_used_without_knowing_it(tmp_path, problem_t
     ("problem_type", "changes", "message"),
     [
         ("classification", {"label_separator": ";"}, "tasks have no label_separator"),
-        ("classification", {"document_context": True}, "tasks have no document_context; remove it"),
+        ("classification", {"document_column": "a"}, "tasks have no document_column; remove it"),
         ("multi_label_classification", {"label_column": None}, "give either label_column"),
         ("multi_label_classification", {"label_columns": ["y"]}, "give either label_column"),
         (
@@ -116,17 +116,13 @@ def test_a_task_of_every_type_can_be_used_without_knowing_it(tmp_path, problem_t
             {"label_column": None, "label_columns": ["y", "z"], "labels": ["y", "z"]},
             "remove labels",
         ),
-        ("multi_label_classification", {"labels": ["up"]}, "at least two"),
         ("regression", {"label_columns": None}, "give either label_column"),
         ("regression", {"label_column": "y"}, "give either label_column"),
         ("regression", {"score_range": [0, 1]}, "tasks have no score_range"),
-        ("regression", {"label_separator": ";"}, "tasks have no label_separator"),
         ("multiple_choice", {"choice_columns": None}, "choice_columns is missing; give a column"),
         ("multiple_choice", {"choice_columns": "a"}, "column 'a' holds .*, not a list of choices"),
         ("multiple_choice", {"choice_columns": ["a", "chioces"]}, "chioces"),
         ("multiple_choice", {"labels": ["1", "A"]}, "must name all of the 3 choices of a row"),
-        ("multiple_choice", {"text_columns": ["a", "b", "d"]}, "takes 1 or 2 text_columns"),
-        ("multiple_choice", {"label_column": None}, "label_column is missing"),
         ("contrastive", {"label_column": "y"}, "contrastive tasks have no label_column; remove it"),
         ("question_answering", {"train_file": "a.csv"}, "cannot be read from 'a.csv'; known suf"),
     ],
@@ -191,14 +187,14 @@ def test_as_many_labels_rename_those_of_a_dataset_and_fewer_do_not(tmp_path, lab
     assert loaded.splits["train"]["label"][:] == expected
 
 
-@pytest.mark.parametrize("blank", ["\u200b\u200d", "\u00a0\ufeff", "\u3164"])
 @pytest.mark.parametrize("problem_type", TASKS)
-def test_a_row_that_shows_nothing_is_invalid_in_every_type(tmp_path, problem_type, blank):
+def test_a_row_that_shows_nothing_is_invalid_in_every_type(tmp_path, problem_type):
     keys, rows, _ = TASKS[problem_type]
     column = {"token_classification": "tokens", "question_answering": "question"}.get(
         problem_type, "a"
     )
     words = rows[0][column]
+    blank = "\u00a0\ufeff\u3164\u200d"
     nothing = [blank] * len(words) if isinstance(words, list) else blank
     path = tmp_path / "rows.jsonl"
     lines = [*rows, {**rows[0], "id": "blank", column: nothing}]
@@ -220,7 +216,6 @@ NAMED = [{"label": name, "text": name} for name in "xyz"]
 INVALID = {
     "classification": [
         ({"y": ""}, "no label (id 7)"),
-        ({"y": float("nan")}, "no label"),
         ({"a": 5}, "column 'a' holds 5, not text"),
         ({"a": "", "y": ""}, "empty text in column 'a', no label"),
         ({"y": "x"}, "label 'x' is not among the labels 'down', 'up' or their numbers 0 to 1"),
@@ -239,7 +234,6 @@ INVALID = {
     ],
     "regression": [
         ({"y": "cheap"}, "column 'y': label 'cheap' is not a number"),
-        ({"y": "inf"}, "'inf' is not a number"),
         ({"y": "1e39"}, "too large for float32"),
         ({"y": None, "z": None}, "no label"),
     ],
@@ -251,7 +245,6 @@ INVALID = {
         ({"y": "C"}, "label 'C' names no choice; the 2 choices are named '0', '1', 'A', 'B'"),
         ({"c": ["a"]}, "column 'c' has 1 choice(s), at least two are needed"),
         ({"c": ["a", " ", "c"]}, "empty text in choice 1 of column 'c'"),
-        ({"c": ["a", 7]}, "choice 1 of column 'c' holds 7, not text"),
         ({"c": "a, b"}, "column 'c' holds 'a, b', not a list of choices"),
         ({"c": {"text": ["a", "b"], "label": ["x"]}}, "not a list of choices"),
         ({"c": NAMED, "y": "A"}, "'A' names no choice; the 3 choices are named 'x', 'y', 'z'"),
@@ -261,7 +254,6 @@ INVALID = {
         (answers("a dyke", 4), "at 4 there is 'mill s'"),
         (answers("dyke", 99), "99 is beyond its 28 characters"),
         (answers(" ", 3), "an answer without text"),
-        (answers("mill"), "answers are neither a list"),
         ({"answers": "mill"}, "answers are neither a list"),
         ({"answers": None}, "no answers, which only test questions may lack"),
         ({"is_impossible": True}, "is_impossible, although it has answers"),

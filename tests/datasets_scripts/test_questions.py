@@ -4,7 +4,6 @@ import json
 
 import datasets
 import pytest
-from transformers import BertTokenizer
 
 from datasets_scripts import Encoding, TaskData, encode_questions, load_task, train_wordpiece
 
@@ -64,27 +63,12 @@ def test_the_official_files_are_questions_with_their_passage(tmp_path):
         tmp_path.joinpath(f"{split}-v1.1.json").write_text(nest(QUESTIONS), encoding="utf-8")
     data = TaskData.from_recipe("squad", {"dataset": "squad"}, tmp_path)
 
-    task = load_task(data, cache_dir=tmp_path / "cache")
+    rows = load_task(data, cache_dir=tmp_path / "cache").splits["train"]
 
-    assert task.problem_type == "question_answering"
-    assert task.splits["train"].to_list() == [
-        {
-            "id": "a",
-            "sentence1": "Who lived there?",
-            "sentence2": PASSAGE,
-            "answers": ["A miller"],
-            "answer_starts": [29],
-            "label": 1,
-        },
-        {
-            "id": "b",
-            "sentence1": "Where?",
-            "sentence2": PASSAGE,
-            "answers": ["the mill", "mill"],
-            "answer_starts": [47, 4],
-            "label": 1,
-        },
-    ]
+    texts = {"sentence1": "Where?", "sentence2": PASSAGE}
+    answers = {"answers": ["the mill", "mill"], "answer_starts": [47, 4], "label": 1}
+    assert rows[1] == {"id": "b", **texts, **answers}
+    assert rows["answers"][0] == ["A miller"]
 
 
 @pytest.mark.parametrize(
@@ -104,32 +88,11 @@ def test_other_forms_hold_the_same_questions(tmp_path, content, suffix):
     assert rows["train"].to_list() == rows["validation"].to_list()
 
 
-def test_rows_of_the_hub_hold_the_same_questions(tmp_path):
-    folder = tmp_path / "hub"
-    for split in ("train", "validation"):
-        none = {"id": "c", "question": "Who built it?", "answers": []}
-        rows = datasets.Dataset.from_list(flatten([*QUESTIONS, none]))
-        rows.to_parquet(folder / f"{split}.parquet")
-    recipe = {"problem_type": "question_answering", "hub_id": str(folder)}
-
-    task = load_task(TaskData.from_recipe("qa", recipe), cache_dir=tmp_path / "cache")
-
-    assert task.splits["train"]["label"][:] == [1, 1, 0]
-    assert task.splits["train"]["answers"][:] == [["A miller"], ["the mill", "mill"], []]
-
-
 def test_an_answer_that_is_not_at_its_place_is_invalid(tmp_path):
     train = edited(answers=[{"text": "mill", "answer_start": 40}])
 
     with pytest.raises(ValueError, match=r"not at its place .*; at 40 .*, but it is at 4: correct"):
         load(tmp_path, nest(train))
-
-
-def test_too_many_bad_questions_are_refused(tmp_path):
-    train = nest(edited(answers=[{"text": "dyke", "answer_start": 4}]))
-
-    with pytest.raises(ValueError, match=r"train.json: 1 of 2 rows .*line 1: the answer 'dyke'"):
-        load(tmp_path, train)
 
 
 @pytest.mark.parametrize("answers", [{}, {"answers": []}])
@@ -147,14 +110,12 @@ def test_a_file_without_answers_is_refused(tmp_path, answers):
     [
         ('{"data": 3}', "'data' is not a list"),
         ('{"data": [3]}', "entry 1 of 'data' is not a JSON object"),
-        ('{"data": [{"paragraphs": [{"qas": []}]}]}', "the file has no questions"),
+        ('{"data": [{"paragraphs": []}]}', "the file has no questions"),
         (
             '{"data": [{"paragraphs": [{"qas": [{"id": 3}]}]}]}',
             r"article 1 is not in SQuAD's format",
         ),
-        ('{"data": [{"paragraphs": 3}]}', "article 1 is not in SQuAD's format"),
         ('{"data": [', r"train.json:1: not valid JSON"),
-        ('{"data": []}', "the file has no questions"),
         ('{"data": [{"id": "a", "text": "b"}]}', r"no column \['question', 'context'\]"),
     ],
 )
@@ -218,13 +179,3 @@ def test_emoji_accents_and_control_characters_keep_their_places(tokenizer):
 def test_sizes_that_cannot_be_are_refused(keys, message, tokenizer):
     with pytest.raises(ValueError, match=message):
         Encoding(**keys).split_questions(tokenizer, [])
-
-
-def test_a_tokenizer_without_offsets_is_refused(tokenizer):
-    class SlowTokenizer(BertTokenizer):
-        is_fast = False
-
-    slow = SlowTokenizer(vocab=tokenizer.get_vocab())
-
-    with pytest.raises(ValueError, match="SlowTokenizer does not report the characters"):
-        encode(slow, PASSAGE, "mill")

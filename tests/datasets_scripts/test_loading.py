@@ -1,0 +1,153 @@
+"""`load_task`: invalid rows, test rows, more held-out sets, folders of the Hub, and the cache."""
+
+import json
+import tracemalloc
+
+import pytest
+
+from datasets_scripts import Encoding, InvalidRow, TaskData, load_task, train_wordpiece
+
+GOOD = [("good film", "up"), ("bad film", "down"), ("fine film", "up")]
+
+
+def delimited(rows=GOOD):
+    return "".join("\t".join(row) + "\n" for row in [("text", "label"), *rows])
+
+
+def load(folder, train=GOOD, dev=GOOD, test=None, **keys):
+    recipe = {"problem_type": "classification", "text_columns": ["text"], "label_column": "label"}
+    for split, rows in {"train": train, "validation": dev, "test": test}.items():
+        if rows is not None:
+            path = folder / f"{split}.tsv"
+            path.write_text(delimited(rows), encoding="utf-8")
+            recipe[f"{split}_file"] = str(path)
+    return load_task(TaskData.from_recipe("mine", recipe | keys), cache_dir=folder / "cache")
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels", "bad"),
+    [
+        (GOOD, [1, 0, 1], []),
+        ([("a", "-1"), ("b", "-1")], None, []),  # secret labels
+        ([("a", "up"), ("b", "")], [1], ["no label, though other rows have one"]),
+    ],
+)
+def test_test_rows_keep_their_labels_or_have_none(tmp_path, rows, labels, bad):
+    task = load(tmp_path, test=rows, max_invalid_fraction=0.5)
+
+    found = task.splits["test"]
+    assert (found["label"][:] if labels else None) == labels
+    assert found.column_names == ["id", "sentence1", *(["label"] if labels else [])]
+    assert [row.reason for row in task.bad_rows] == bad
+
+
+def test_a_row_that_cannot_be_used_is_named_and_left_out(tmp_path, caplog):
+    long = "a long sentence of somebody that stands in the wrong column"
+    keys = {"max_invalid_fraction": 0.4, "labels": ["up", "down"]}
+    task = load(tmp_path, [*GOOD, ("text", ""), ("text", long)], **keys)
+
+    place = str(tmp_path / "train.tsv")
+    assert len(task.splits["train"]) == 3
+    assert task.bad_rows[0] == InvalidRow(place, 5, "no label")
+    assert f"{place}:5: no label" in caplog.text
+    bad = task.bad_rows[1]
+    assert "label 'a long sentence of somebody that stands ...' is not among" in str(bad)
+    assert bad.describe(quotes=True) == str(bad)
+    assert bad.describe(quotes=False) == f"{place}:6: see the log of the run for the reason"
+
+
+def test_own_files_can_have_more_held_out_sets(tmp_path):
+    (tmp_path / "hard.tsv").write_text(delimited())
+    keys = {"problem_type": "classification", "text_columns": "text", "label_column": "label"}
+    keys |= {"data_dir": str(tmp_path), "train_file": "hard.tsv", "validation_file": "hard.tsv"}
+    keys |= {"extra_files": {"validation_hard": "hard.tsv", "test_web": "hard.tsv"}}
+
+    task = load_task(TaskData.from_recipe("mine", keys), cache_dir=tmp_path / "cache")
+
+    assert list(task.splits) == ["train", "validation", "validation_hard", "test_web"]
+    with pytest.raises(ValueError, match="extra_files: 'hard' is not a split; names start with"):
+        TaskData.from_recipe("mine", keys | {"extra_files": {"hard": "train.tsv"}})
+    with pytest.raises(ValueError, match="extra_files=3; expected names and paths, as in"):
+        TaskData.from_recipe("mine", keys | {"extra_files": 3})
+
+
+def test_a_folder_in_the_layout_of_the_hub(tmp_path):
+    for split, labels in {"train": [0, 1], "validation": [1, 0], "test": [-1, -1]}.items():
+        rows = [{"a": f"q {n}", "b": "r", "label": y, "idx": n} for n, y in enumerate(labels)]
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / f"{split}.jsonl").write_text(lines, encoding="utf-8")
+    keys = {"problem_type": "paraphrase", "text_columns": ["a", "b"], "label_column": "label"}
+    keys |= {"hub_id": str(tmp_path), "id_column": "idx"}
+
+    task = load_task(TaskData.from_recipe("pairs", keys), cache_dir=tmp_path / ".cache")
+
+    assert task.splits["train"].to_dict() == {
+        "id": ["0", "1"],
+        "sentence1": ["q 0", "q 1"],
+        "sentence2": ["r", "r"],
+        "label": [0, 1],
+    }
+    assert "label" not in task.splits["test"].column_names
+    (tmp_path / "validation.jsonl").unlink()
+    data = TaskData.from_recipe("pairs", keys | {"validation_share": 0})
+    with pytest.raises(ValueError, match="has no split 'validation'; its splits: "):
+        load_task(data, cache_dir=tmp_path / ".cache")
+
+
+@pytest.mark.parametrize("columns", [["a"], ["c", "a", "b"]])
+def test_contrastive_rows_are_texts_alone(tmp_path, columns):
+    path = tmp_path / "rows.tsv"
+    path.write_text("a\tb\tc\nx\ty\tz\nu\tv\tw\n")
+    keys = {"problem_type": "contrastive", "text_columns": columns}
+    files = {"train_file": str(path), "validation_file": str(path)}
+
+    task = load_task(TaskData.from_recipe("mine", keys | files), cache_dir=tmp_path / "cache")
+
+    first = {"a": "x", "b": "y", "c": "z"}
+    names = {f"sentence{place}": first[name] for place, name in enumerate(columns, start=1)}
+    assert task.splits["train"][0] == {"id": "0", **names}
+    assert (len(task.splits["validation"]), task.labels, task.bad_rows) == (2, None, [])
+
+
+def test_only_encoded_rows_are_cached_and_known_by_their_rows(tmp_path):
+    def encode(rows):
+        task = load(tmp_path, rows, max_invalid_fraction=0.5)
+        encoded = task.encode(tokenizer, Encoding(8))
+        return task.bad_rows, [file["filename"] for file in encoded["train"].cache_files]
+
+    rows = [*GOOD, ("text", "")]
+    tokenizer = train_wordpiece([text for text, _ in GOOD], 40)
+    (bad, first), (bad_again, again) = encode(rows), encode(rows)  # written anew
+    _, changed = encode([*GOOD[:2], ("fine film", "down")])
+
+    assert bad == bad_again
+    assert first == again != changed
+
+
+def test_the_fingerprint_depends_on_the_rows(tmp_path):
+    first, again = load(tmp_path).fingerprint, load(tmp_path).fingerprint  # written anew
+    changed = load(tmp_path, [*GOOD[:2], ("fine film", "down")]).fingerprint
+    held = load(tmp_path, dev=GOOD[:2]).fingerprint
+    drawn = load(tmp_path, max_train_samples=2).fingerprint
+
+    assert again == first
+    assert len({first, changed, held, drawn}) == 4
+
+
+def test_a_task_of_long_rows_is_loaded_in_pieces(tmp_path):
+    rows = [("a" * 2_000_000 + str(number), str(number)) for number in range(12)]
+    for split, some in {"train": rows, "dev": rows[:2]}.items():
+        (tmp_path / f"{split}.tsv").write_text(delimited(some))
+    size = sum(len(text) for text, _ in rows)
+    del rows
+    keys = {"problem_type": "classification", "text_columns": ["text"], "label_column": "label"}
+    keys |= {"train_file": str(tmp_path / "train.tsv")}
+    data = TaskData.from_recipe("own", keys | {"validation_file": str(tmp_path / "dev.tsv")})
+    tracemalloc.start()
+
+    task = load_task(data, cache_dir=tmp_path / "cache")
+
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(task.splits["train"]) == 12
+    assert peak < 2 * size  # all of it at once takes three times as much
