@@ -313,8 +313,8 @@ def check_vectors(model: Model, args: SimpleNamespace) -> None:
         task: Any = config.task(name)
         if task.is_separate:
             made[name] = [getattr(task, key) for key in OF_VECTORS]
-            # a projection or a pooling of windows belongs to its task alone
-            made[name] += [name] if task.keeps_projection or task.has_windows else []
+            # a pooling of windows belongs to its task alone
+            made[name] += [name] if task.has_windows else []
     if any(how != next(iter(made.values())) for how in made.values()):
         raise ValueError(
             f"checkpoint={args.checkpoint!r} has several tasks that make different vectors, "

@@ -6,7 +6,7 @@ Shapes: N and M sentences, D size of a vector.
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -41,7 +41,6 @@ class _Plan(NamedTuple):
 
     vectors: VectorPlan
     normalize: bool
-    project: Callable[[Tensor], Tensor] | None  # maps a pooled state to the vector
     prompt: str  # written before every sentence
     truncate_dim: int | None  # components that are kept; None for all
     rescale: bool  # whether what is kept is scaled to length 1
@@ -76,8 +75,8 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
         Args:
             sentences: The sentences, or one: a list, an array, a column of a frame or a dataset, or
                 any iterable.
-            task: Name of a task, to use its pooling, layer, truncation and permanent projection;
-                vectors of a contrastive task have length 1.
+            task: Name of a task, to use its pooling, layer and truncation; vectors of a contrastive
+                task have length 1.
             pooling: `cls`, `pooler`, `mean` or `max`, instead of both.
             truncation: What remains of a sentence that is too long: its `head`, its `tail`, or
                 `head_tail`, a quarter of the tokens from the start and the rest from the end; or
@@ -142,8 +141,8 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
                 f"sentence-transformers cuts vectors to truncate_dim={plan.truncate_dim} after "
                 "scaling them: leave normalize out, and let its encode normalize_embeddings"
             )
-        if vectors.pooling not in POOLINGS or plan.project is not None or not vectors.num_layers:
-            what = "a projection" if plan.project else "the layer of the embeddings"
+        if vectors.pooling not in POOLINGS or not vectors.num_layers:
+            what = "the layer of the embeddings"
             what = what if vectors.pooling in POOLINGS else f"pooling={vectors.pooling!r}"
             raise ValueError(
                 f"sentence-transformers does not support {what}: set pooling, one of "
@@ -193,20 +192,12 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
         maker = task
         if maker is None and pooling is None and config.sentence_embedding is None:
             maker = config.embedding_task
-        project, kept = None, own.truncate_dim if task is None else None
+        kept = own.truncate_dim if task is None else None
         if maker is not None:
             spec: Any = config.task(maker)
             if spec.is_pretraining or spec.is_token_level:
                 raise ValueError(f"task {maker!r} is {spec.kind}, which has no vectors")
-            heads: Any = getattr(self, "heads", None)
-            if heads is None and spec.keeps_projection:
-                raise ValueError(
-                    f"task {maker!r} projects its vectors, and the projection is in its head: load "
-                    "the checkpoint with MinBertForMultiTask, or give pooling for vectors of the "
-                    "encoder"
-                )
             vectors = spec.plan_vectors(config)
-            project = heads.get(maker).embed if spec.keeps_projection else None
             is_unit = spec.normalizes_vectors
             is_unit = is_unit or parse_embedding(config.sentence_embedding).normalize
         else:
@@ -244,7 +235,6 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
         return _Plan(
             vectors,
             normalize is None and is_unit,
-            project,
             prompt or "",
             truncate_dim or kept,
             bool(normalize),
@@ -256,7 +246,6 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
             rows = [(plan.prompt + text,) for (text,) in rows]
 
         def finish(values: Tensor) -> Tensor:
-            values = values if plan.project is None else plan.project(values)
             values = F.normalize(values.float(), dim=-1) if plan.normalize else values
             values = values[:, : plan.truncate_dim]
             return F.normalize(values.float(), dim=-1) if plan.rescale else values

@@ -70,7 +70,7 @@ from .attention import attend, can_attend
 from .configuration_minbert import MinBertConfig
 from .cpu import MinBertDropout, check_memory, walk_parameters
 from .embedding import MinBertEmbeddingMixin
-from .inference import HUB_KEYS, Batching, MinBertTokenizing
+from .inference import HUB_KEYS
 from .int8 import MinBertCalls, MinBertPrecision
 from .packed_encoder import (
     MinBertModelOutput,
@@ -763,7 +763,7 @@ class MinBertForTokenClassification(MinBertPreTrainedModel):
         return self.classifier(self.dropout(hidden))
 
 
-class MinBertForQuestionAnswering(MinBertTokenizing, MinBertPreTrainedModel):
+class MinBertForQuestionAnswering(MinBertPreTrainedModel):
     """BERT with the start and end scores of an answer span (Devlin et al. 2019, section 4.2)."""
 
     _auto_class = "AutoModelForQuestionAnswering"
@@ -802,49 +802,6 @@ class MinBertForQuestionAnswering(MinBertTokenizing, MinBertPreTrainedModel):
 
         outputs = self.bert(*inputs, return_dict=True, read=read_columns(kwargs), **kwargs)
         return find_answers(outputs, self.qa_outputs, start_positions, end_positions)
-
-    def answer(
-        self,
-        question: str | Sequence[str],
-        context: str | Sequence[str],
-        *,
-        top_k: int = 1,
-        max_answer_length: int | None = None,
-        handle_impossible_answer: bool = False,
-        **batching: Unpack[Batching],
-    ) -> Any:
-        """Answer questions about texts of any length, as transformers' pipeline did up to 4.57.
-
-        Texts are read in windows of BERT for SQuAD, see `QuestionAnsweringTask`.
-
-        Args:
-            question: A question, or several.
-            context: The text with the answer; several, one for each question, or one for all.
-            top_k: Maximum number of answers per question.
-            max_answer_length: Maximum tokens of an answer; None for 30.
-            handle_impossible_answer: Whether "no answer" is allowed.
-            **batching: See `Batching`.
-
-        Returns:
-            For one question with a `top_k` of 1 a dictionary: `score`, the probability; `start` and
-            `end`, in characters of the text; `answer`, the text between them, empty for no answer.
-            With more, a list of such dictionaries, best first; for several questions, one entry for
-            each.
-
-        Raises:
-            ValueError: If the numbers of texts and questions differ, or an input is not a string.
-        """
-        from .questions import answer
-
-        return answer(
-            self,
-            question,
-            context,
-            top_k=top_k,
-            max_answer_length=max_answer_length,
-            handle_impossible_answer=handle_impossible_answer,
-            **batching,
-        )
 
 
 class MinBertForMultipleChoice(MinBertPreTrainedModel):

@@ -39,22 +39,18 @@ class CosineTask(PooledTask):
     Args:
         cosine_scale: Factor from cosine to logit: `logit = cosine_scale * (cosine - threshold)`;
             10, and 20 for losses that compare rows, for which it is 1 / temperature.
-        projection: A dense layer with tanh between vectors and cosine: `training` omits it in
-            evaluation, as unsupervised SimCSE does, `always` keeps it, as the supervised one does
-            (Gao et al. 2021, section 6.3); None for none.
+        projection: `training` puts a dense layer with tanh between vectors and cosine, which is
+            left out in evaluation, as in unsupervised SimCSE (Gao et al. 2021, section 6.3); None
+            for none.
     """
 
     cosine_scale: float | int | None = field(default=None, metadata=RECIPE)
-    projection: Literal["training", "always"] | None = field(default=None, metadata=RECIPE)
+    projection: Literal["training"] | None = field(default=None, metadata=RECIPE)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.cosine_scale is None:
             self.cosine_scale = LOSSES[self.loss].scale if self.loss in LOSSES else 10.0
-
-    @property
-    def keeps_projection(self) -> bool:
-        return self.projection == "always"
 
     def validate_cosine(self) -> None:
         if self.projection is not None and self.head != "cosine":

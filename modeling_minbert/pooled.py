@@ -148,11 +148,6 @@ class PooledTask(HeadTask):
     def is_likelihood(self) -> bool:
         return self.loss in LOSSES and self.loss_function.is_likelihood
 
-    @property
-    def keeps_projection(self) -> bool:
-        """Whether vectors are also projected in evaluation."""
-        return False
-
     @classmethod
     def complete(cls, given: Fields, facts: Fields) -> Fields:
         defaults = {"pair_encoding": "joint" if facts["num_texts"] > 1 else None}
@@ -183,7 +178,7 @@ class PooledTask(HeadTask):
 
     def describe_embedding(self) -> MinBertEmbedding | None:
         is_plain = self.pooling in POOLINGS and self.pooling_layer == -1
-        if not (self.is_separate and is_plain) or self.keeps_projection or self.has_windows:
+        if not (self.is_separate and is_plain) or self.has_windows:
             return None
         pooling: Any = self.pooling
         return MinBertEmbedding(
@@ -324,7 +319,7 @@ class PooledHead(MinBertHead):
         """Map pooled vectors to those that are compared, of the same shape."""
         # equal u and v would differ after different dropout: `concat` drops from all three together
         vectors = pooled if self.task.head == "concat" else self.dropout(pooled)
-        if self.projection is None or not (self.training or self.task.keeps_projection):
+        if self.projection is None or not self.training:
             return vectors
         return torch.tanh(self.projection(vectors))
 

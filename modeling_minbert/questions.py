@@ -4,7 +4,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 from .heads import DATA, RECIPE, Fields, HeadTask, Outputs, TaskBatch, TokenHead, Types
-from .inference import check_container, check_request, check_rows, stream
+from .inference import check_request, stream
 from .packing import Read
 from .texts import Encoded, Encoding, QuestionWindow, Row
 
@@ -119,7 +119,14 @@ class QuestionAnsweringHead(TokenHead):
         self, model: Any, name: str, rows: Iterable[object], *, top_k: int | None, **options: Any
     ) -> Iterator[Any]:
         checked = check_request(rows, name, 2, top_k)
-        search = answer_options(model.config, self.task, 1 if top_k is None else top_k)
+        task = self.task
+        longest = min(model.config.max_position_embeddings, LONGEST_WINDOW)
+        search = AnswerOptions(
+            task.encoding(longest),
+            task.max_answer_length,
+            task.null_score_diff_threshold,
+            1 if top_k is None else top_k,
+        )
         answers = answer_rows(model, checked, name, search, **options)
         return (best[0] if top_k is None else best for best in answers)
 
@@ -173,14 +180,9 @@ class AnswerOptions:
     """How texts are split and answers chosen; see `QuestionAnsweringTask`."""
 
     encoding: Encoding
-    max_answer_length: int = 30
-    null_score_diff_threshold: float | int | None = None
-    top_k: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("max_answer_length", "top_k"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+    max_answer_length: int
+    null_score_diff_threshold: float | int | None
+    top_k: int
 
 
 # Number of best starts and ends of a window that are combined.
@@ -286,20 +288,13 @@ def find_best(
     return answers or [{"score": 0.0, "start": 0, "end": 0, "answer": ""}]
 
 
-def answer_options(config: Any, task: QuestionAnsweringTask, top_k: int) -> AnswerOptions:
-    """Return how a model answers by a task."""
-    encoding = task.encoding(min(config.max_position_embeddings, LONGEST_WINDOW))
-    return AnswerOptions(encoding, task.max_answer_length, task.null_score_diff_threshold, top_k)
-
-
 def answer_rows(
-    model: Any, rows: Iterable[Row], task: str | None, options: AnswerOptions, **progress: Any
+    model: Any, rows: Iterable[Row], task: str, options: AnswerOptions, **progress: Any
 ) -> Iterator[list[dict[str, Any]]]:
     """Answer pairs of a question and its text, a few hundred at a time; see `find_best`."""
-    named = {} if task is None else {"task": task}
 
     def score(batch: dict[str, Any]) -> Tensor:
-        outputs = model(**batch, **named)
+        outputs = model(**batch, task=task)
         return keep_scores(batch, outputs.start_logits, outputs.end_logits)
 
     def encode(windows: Sequence[Any]) -> list[Encoded]:
@@ -316,39 +311,6 @@ def answer_rows(
             end = first + counts[number]
             yield find_best(text, windows[first:end], scores[first:end], options)
             first = end
-
-
-def answer(
-    model: Any,
-    question: str | Sequence[str],
-    context: str | Sequence[str],
-    *,
-    top_k: int,
-    max_answer_length: int | None,
-    handle_impossible_answer: bool,
-    **batching: Any,
-) -> Any:
-    """Answer questions by a model with one head; see `MinBertForQuestionAnswering.answer`."""
-    for given, where in ((question, "question"), (context, "context")):
-        if not isinstance(given, str):
-            check_container(given, where)
-    questions = [question] if isinstance(question, str) else list(question)
-    texts = [context] * len(questions) if isinstance(context, str) else list(context)
-    if len(texts) != len(questions):
-        raise ValueError(
-            f"{len(questions)} questions but {len(texts)} contexts: give one context for each "
-            "question, or one for all"
-        )
-    rows = list(check_rows(zip(questions, texts, strict=True), "answer", 2))
-    task = QuestionAnsweringTask(
-        null_score_diff_threshold=0.0 if handle_impossible_answer else None
-    )
-    if max_answer_length is not None:
-        task = replace(task, max_answer_length=max_answer_length)
-    options = answer_options(model.config, task, top_k)
-    answers = list(answer_rows(model, rows, None, options, **batching))
-    predictions = [best[0] if top_k == 1 else best for best in answers]
-    return predictions[0] if isinstance(question, str) else predictions
 
 
 TYPES: Types = {"question_answering": (QuestionAnsweringTask, QuestionAnsweringHead)}

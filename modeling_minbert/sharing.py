@@ -260,7 +260,7 @@ class MinBertRefusal:
         """
         raise ValueError(
             f"{path}: sentence-transformers does not have what the vectors of this checkpoint "
-            "need: a pooler, a projection, windows, the end of a long text, a lower layer, or a "
+            "need: a pooler, windows, the end of a long text, a lower layer, or a "
             "module of another folder. Load it with MinBertForMultiTask or MinBertModel of minBERT "
             "and call encode, or write other vectors of it with "
             "save_as_sentence_transformers(folder, pooling='mean')"

@@ -327,7 +327,6 @@ def test_what_a_folder_has_beyond_minbert_stays_where_it_is_saved_back(write_fol
         {"pooling_layer": 1},
         {"truncation": "tail"},
         {"truncation": "windows", "max_length": 8},
-        {"projection": "always", "max_length": 9},
     ],
     ids=str,
 )
@@ -380,7 +379,6 @@ def test_the_task_of_the_vectors_can_be_chosen():
         {"tasks": {"near": NEAR | {"pooling": "pooler"}}},
         {"tasks": {"near": NEAR | {"pooling_layer": 1}}},
         {"tasks": {"near": NEAR | {"truncation": "tail"}}},
-        {"tasks": {"near": NEAR | {"projection": "always"}}},
     ],
     ids=str,
 )

@@ -96,7 +96,10 @@ def test_tasks_of_tokens_have_the_defaults_of_bert():
         (CONTRASTIVE | {"num_sentences": 4}, "num_sentences=4 must be 1, 2 or 3"),
         (CONTRASTIVE | {"projection": "never"}, "projection"),
         (SAME | {"num_sentences": 2}, r"'num_sentences' \(it is for contrastive tasks\)"),
-        (SAME | SEPARATE | {"projection": "always"}, "projection='always' is only for head cosine"),
+        (
+            SAME | SEPARATE | {"projection": "training"},
+            "only for head cosine",
+        ),
         (SCORES | {"class_weights": [1, 2]}, "it is for classification, paraphrase, token_class"),
         (SAME | {"class_weights": [1]}, "must be 2 numbers, one for each of the labels"),
         (SAME | SEPARATE | {"head": "cosine", "loss": "mse", "class_weights": [1, 2]}, "no effect"),

@@ -13,7 +13,7 @@ PAIR = {"pair_encoding": "separate", "head": "cosine"}
 TASKS = {
     "alone": {"problem_type": "contrastive", "num_sentences": 1, "pooling": "cls"},
     "two": {"problem_type": "contrastive", "pooling": "max"},
-    "three": {"problem_type": "contrastive", "num_sentences": 3, "projection": "always"},
+    "three": {"problem_type": "contrastive", "num_sentences": 3},
     "same": PAIR | {"problem_type": "paraphrase", "loss": "multiple_negatives_ranking"},
     "order": PAIR | {"problem_type": "similarity", "score_range": [0, 5], "loss": "cosent"},
     "below": {"problem_type": "classification", "labels": ["a", "b"], "pooling_layer": 1},
@@ -131,9 +131,8 @@ def test_both_views_of_a_sentence_have_other_dropout(build_multitask):
         model.bert.train()
 
 
-@pytest.mark.parametrize(("projection", "kept"), [("training", False), ("always", True)])
-def test_a_projection_is_there_in_training_and_maybe_later(build_multitask, projection, kept):
-    task = {"problem_type": "contrastive", "projection": projection}
+def test_a_projection_is_there_in_training_alone(build_multitask):
+    task = {"problem_type": "contrastive", "projection": "training"}
     model = build_multitask({"mine": task}, **NO_DROPOUT)
     batch = make_batch("two")
     head = model.heads["mine"]
@@ -146,7 +145,7 @@ def test_a_projection_is_there_in_training_and_maybe_later(build_multitask, proj
     pooled = captured[0]
     projected = F.normalize(torch.tanh(head.projection(pooled)), dim=-1)
     assert_close(trained, projected)
-    assert_close(evaluated, projected if kept else F.normalize(pooled, dim=-1))
+    assert_close(evaluated, F.normalize(pooled, dim=-1))
 
 
 @pytest.mark.parametrize("name", CONTRASTIVE)
@@ -172,9 +171,6 @@ def test_a_prediction_is_the_cosine_of_a_pair(model, tokenizer, name):
 
     pooling = model.config.task(name).pooling
     u, v = (model.encode(list(side), pooling=pooling) for side in zip(*pairs, strict=True))
-    if name == "three":
-        project = model.heads[name].projection
-        u, v = (torch.tanh(project(each)) for each in (u, v))
     assert found == pytest.approx(F.cosine_similarity(u, v).tolist(), abs=1e-5)
     assert found[1] == pytest.approx(1)
     with pytest.raises(ValueError, match="row 0 must be a pair of sentences"):

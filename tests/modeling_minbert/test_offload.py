@@ -31,8 +31,7 @@ def model(build_multitask, tasks, tokenizer, tmp_path):
     tags = {"problem_type": "token_classification", "labels": ["O", "B-X"]}
     facts = {"problem_type": "question_answering", "max_question_length": 5}
     weighed = {**tasks["tone"], "class_weights": [1, 2, 3]}
-    projected = {**tasks["near"], "projection": "always"}
-    tasks = {**tasks, "tone": weighed, "near": projected, "tags": tags, "facts": facts}
+    tasks = {**tasks, "tone": weighed, "tags": tags, "facts": facts}
     model = build_multitask(tasks)
     model.tokenizer = tokenizer
     model.save_pretrained(tmp_path / "model")

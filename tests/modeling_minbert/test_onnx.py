@@ -29,7 +29,7 @@ MORE = {
     "deep": {"problem_type": "paraphrase", "head": "mlp", "pooling": "mean", "pooling_layer": 1},
     "close": {"problem_type": "paraphrase", "pair_encoding": "separate", "head": "cosine"},
     "ends": {"problem_type": "multiple_choice", "num_choices": 3},
-    "triples": {"problem_type": "contrastive", "num_sentences": 3, "projection": "always"},
+    "triples": {"problem_type": "contrastive", "num_sentences": 3},
     "tags": {"problem_type": "multi_label_classification", "labels": ["a", "b", "c"]},
     "sizes": {
         "problem_type": "regression",

@@ -29,7 +29,6 @@ def model(build_multitask, tasks, tokenizer):
         "low": NEAR | {"pooling": "max", "pooling_layer": -2},
         "bottom": NEAR | {"pooling_layer": 0},
         "tail": NEAR | {"truncation": "tail"},
-        "projected": NEAR | {"projection": "always"},
         "unprojected": NEAR | {"projection": "training"},
         "contrast": {"problem_type": "contrastive"},
         "words": {"problem_type": "masked_lm"},
@@ -217,7 +216,6 @@ def test_a_broken_file_is_named(model, tmp_path):
     [
         ({"pooling": "pooler"}, "does not support pooling='pooler'"),
         ({"task": "tone"}, "does not support pooling='pooler'"),
-        ({"task": "projected"}, "does not support a projection"),
         ({"task": "bottom"}, "does not support the layer of the embeddings"),
         ({"max_length": 2}, "max_length=2 must be 3 or more"),
         ({"task": "words"}, "'words' is a masked_lm task, which has no vectors"),
@@ -240,7 +238,7 @@ def test_a_checkpoint_is_not_overwritten(model, tmp_path):
 def test_vectors_of_a_task_are_those_that_it_compares(model):
     pairs = list(pairwise(SENTENCES))
 
-    for task in ("near", "low", "bottom", "projected", "unprojected", "contrast"):
+    for task in ("near", "low", "bottom", "unprojected", "contrast"):
         vectors = model.encode(SENTENCES, task=task, normalize=True)
 
         cosines = (vectors[:-1] * vectors[1:]).sum(dim=1)
@@ -266,8 +264,6 @@ def test_the_encoder_alone_embeds_as_the_whole_model_does(model, tmp_path):
 
     for options in ({}, {"task": "low"}, {"task": "contrast"}, {"pooling": "pooler"}):
         assert_close(encoder.encode(SENTENCES, **options), model.encode(SENTENCES, **options))
-    with pytest.raises(ValueError, match="load the checkpoint with MinBertForMultiTask"):
-        encoder.encode(SENTENCES, task="projected")
 
 
 def test_a_task_and_a_pooling_contradict_each_other(model):

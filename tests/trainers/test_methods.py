@@ -252,7 +252,7 @@ COSINE = {
         ({"freeze_layers": 2}, {}, True),
         ({"freeze_layers": 2}, {"head": "concat"}, False),
         ({"freeze_layers": 2}, {"pooling": "pooler"}, False),
-        ({"freeze_layers": 2}, {"projection": "always", "loss": "cosent"}, False),
+        ({"freeze_layers": 2}, {"projection": "training", "loss": "cosent"}, False),
         ({"freeze_layers": 1}, {}, False),
         ({"freeze_layers": 1}, {"pooling_layer": 1}, True),
         ({"freeze_layers": 1}, {"pooling_layer": -2}, True),

@@ -73,7 +73,7 @@ class FreezeLayers(Method):
             if self.layers >= (above if above >= 0 else count + 1 + above):
                 raise ValueError(
                     f"task {task!r} has nothing to learn under freeze_layers: a cosine has no "
-                    "weights; give it head: concat or projection: always, or leave the key out"
+                    "weights; give it head: concat or a projection, or leave the key out"
                 )
         for name, value in model.named_parameters():
             value.requires_grad = layer_of(name, count) >= self.layers
