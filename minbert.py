@@ -17,10 +17,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from modeling_minbert import (
-        MinBertForMultiTask,
-        MinBertModel,
+        MinBertConfig as MinBertConfig,
+        MinBertForMaskedLM as MinBertForMaskedLM,
+        MinBertForMultiTask as MinBertForMultiTask,
+        MinBertModel as MinBertModel,
     )
-    from trainers import MultiTaskTrainer
+    from sentence_vectors import (
+        paraphrase_mining as paraphrase_mining,
+        semantic_search as semantic_search,
+    )
+    from trainers import (
+        FastTrainingArguments as FastTrainingArguments,
+        MultiTaskTrainer as MultiTaskTrainer,
+        Task as Task,
+        TrainingDivergedError as TrainingDivergedError,
+    )
 
 # What comes from other packages, and from which.
 SOURCES = {

@@ -206,31 +206,6 @@ def as_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"recipe: {error}") from error
 
 
-def split_dotted(flags: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Split the flags of a command line from those with dotted names, which give one value.
-
-    Args:
-        flags: Such as ``["--seed", "1", "--tasks.sts.loss", "mse"]``.
-
-    Returns:
-        The other flags, and a value by path, ``{"tasks.sts.loss": "mse"}``.
-
-    Raises:
-        UsageError: If a dotted flag has several values, is given twice, or its value is not YAML.
-    """
-    plain: list[str] = []
-    dotted: dict[str, Any] = {}
-    for words in group_flags(flags):
-        name = words[0].partition("=")[0].removeprefix("--")
-        if not words[0].startswith("--") or "." not in name:
-            plain += words
-        elif name in dotted:
-            raise UsageError(f"--{name} is given twice")
-        else:
-            dotted[name] = read_flag(words)
-    return plain, dotted
-
-
 def group_flags(flags: Sequence[str]) -> list[list[str]]:
     """Group a command line into flags with their values."""
     groups: list[list[str]] = []
@@ -297,35 +272,6 @@ def check_disjoint(where: str, left: Iterable[str], right: Iterable[str], how: s
             raise ValueError(f"{where}: {named} is set {how}; leave one out")
 
 
-def parse_recipe(
-    argument_classes: Sequence[type],
-    argv: Sequence[str],
-    *,
-    default_recipe: Path | None = None,
-) -> tuple[Any, ...]:
-    """Fill dataclasses from a recipe file and from flags, which override it.
-
-    Args:
-        argument_classes: Dataclasses; their fields are the keys of the recipe and the flags.
-        argv: ``[recipe.yaml] [--flag value ...]``. A flag for a mapping takes YAML, or names of
-            its keys in the recipe, such as ``--tasks sst,sts``, which drops the others. A flag with
-            a dotted name changes one key of a mapping, as in ``--tasks.sts.loss mse``; null
-            removes it.
-        default_recipe: Recipe to use if ``argv`` does not begin with one.
-
-    Returns:
-        An instance of every class.
-
-    Raises:
-        FileNotFoundError: If the recipe does not exist.
-        ValueError: If the recipe is not YAML, has a duplicate or unknown key or a value of the
-            wrong type, or if a flag is invalid.
-    """
-    path, flags = split_argv(argv, default_recipe)
-    recipe = {} if path is None else read_recipe(path)
-    return fill_arguments(argument_classes, recipe, flags, where=path)
-
-
 def fill_arguments(
     argument_classes: Sequence[type],
     recipe: Mapping[str, Any],
@@ -335,14 +281,36 @@ def fill_arguments(
 ) -> tuple[Any, ...]:
     """Fill dataclasses from the keys of a recipe and from flags, which override them.
 
-    ``where`` is the prefix of errors about the recipe; else as in ``parse_recipe``.
+    Args:
+        argument_classes: Dataclasses; their fields are the keys of the recipe and the flags.
+        recipe: The keys.
+        flags: ``[--flag value ...]``. A flag for a mapping takes YAML, or names of its keys in the
+            recipe, such as ``--tasks sst,sts``, which drops the others. A flag with a dotted name
+            changes one key of a mapping, as in ``--tasks.sts.loss mse``; null removes it.
+        where: Prefix of errors about the recipe.
+
+    Returns:
+        An instance of every class.
+
+    Raises:
+        ValueError: If the recipe has an unknown key or a value of the wrong type, or if a flag is
+            invalid.
     """
     known: dict[str, Any] = {}
     for kind in argument_classes:
         known |= key_types(kind)
-    flags, dotted = split_dotted(flags)
+    plain: list[list[str]] = []
+    dotted: dict[str, Any] = {}
+    for words in group_flags(flags):
+        name = words[0].partition("=")[0].removeprefix("--")
+        if not words[0].startswith("--") or "." not in name:
+            plain.append(words)
+        elif name in dotted:
+            raise UsageError(f"--{name} is given twice")
+        else:
+            dotted[name] = read_flag(words)
     recipe = override("command line", recipe, expand_paths(dotted))
-    given = _read_flags(flags, known, recipe)
+    given = _read_flags(plain, known, recipe)
     replaced: set[str] = set()
     for kind in argument_classes:
         for flag, keys in getattr(kind, "replaced_keys", {}).items():
@@ -364,11 +332,11 @@ def fill_arguments(
 
 
 def _read_flags(
-    flags: Sequence[str], known: Mapping[str, Any], recipe: Mapping[str, Any]
+    flags: Sequence[Sequence[str]], known: Mapping[str, Any], recipe: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Read the flags of a command line; that of a mapping may name keys of it in the recipe."""
     values: dict[str, Any] = {}
-    for words in group_flags(flags):
+    for words in flags:
         flag, equals, text = words[0].partition("=")
         name = flag.removeprefix("--").replace("-", "_")
         texts = [text, *words[1:]] if equals else list(words[1:])

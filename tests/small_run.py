@@ -6,6 +6,8 @@ from pathlib import Path
 
 import yaml
 
+from minbert_cli.recipe import fill_arguments, read_recipe, split_argv
+
 GOOD, BAD = ("fine", "lovely", "warm"), ("dull", "bleak", "cold")
 THINGS = ("garden", "river", "story", "window", "song")
 SPLITS = {"train": 24, "dev": 9, "test": 5}
@@ -117,3 +119,10 @@ def write_recipe(folder, recipe):
     path = Path(folder) / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe, sort_keys=False), encoding="utf-8")
     return str(path)
+
+
+def parse_recipe(argument_classes, argv, default_recipe=None):
+    """Fill dataclasses from ``[recipe.yaml] [--flag value ...]``, as the programs do."""
+    path, flags = split_argv([*map(str, argv)], default_recipe)
+    recipe = {} if path is None else read_recipe(path)
+    return fill_arguments(argument_classes, recipe, flags, where=path)

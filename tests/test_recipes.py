@@ -9,10 +9,10 @@ from transformers import TrainingArguments
 from datasets_scripts import DATASETS, CorpusData, load_task
 from minbert_cli import finetune, pretrain, recipe_tasks
 from minbert_cli.arguments import FinetuneArguments, PretrainArguments
-from minbert_cli.recipe import parse_recipe
 from modeling_minbert import MinBertConfig
 from tests.glue_files import write_glue
 from tests.nli_files import write_snli
+from tests.small_run import parse_recipe
 from tests.test_finetune_questions import make_questions
 from trainers import PROBLEMS, check_arguments, make_problems
 

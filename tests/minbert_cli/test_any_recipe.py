@@ -5,8 +5,9 @@ import yaml
 from hypothesis import strategies as st
 
 from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
-from minbert_cli.recipe import fill_arguments, parse_recipe, read_recipe, read_value
+from minbert_cli.recipe import fill_arguments, read_recipe, read_value
 from tests.any_input import attempt, check
+from tests.small_run import parse_recipe
 from trainers import INPUT_ERRORS
 
 # of transformers, about old names of its arguments

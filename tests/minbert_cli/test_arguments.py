@@ -1,47 +1,193 @@
-"""The precision that the programs choose."""
+"""Keys of a recipe and flags: what cannot be is refused, and what is left out fits the run."""
 
 import pytest
 import torch
+from transformers import TrainingArguments
+from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
-from minbert_cli.arguments import KINDS
-from minbert_cli.recipe import parse_recipe
+from minbert_cli.arguments import BEST, PROVISIONAL, FinetuneArguments, ProgramTrainingArguments
 from minbert_cli.run_folder import check_output_dir, describe_settings, read_settings, start_run
 from modeling_minbert.int8 import bfloat16_is_fast
+from tests.small_run import parse_recipe
+from trainers import AggregateEarlyStopping, FastTrainingArguments
 
-pytestmark = pytest.mark.usefixtures("default_precision")
+TASKS = {"sst": {"dataset": "sst"}}
+BEST_OF_EPOCHS = {"load_best_model_at_end": True, "eval_strategy": "epoch"}
+BEST_OF_EPOCHS |= {"save_strategy": "epoch", "metric_for_best_model": "mean"}
 
 
-def parse(tmp_path, *flags, program="finetune", recipe="use_cpu: true"):
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"tasks": {}}, "tasks is empty"),
+        ({"tasks": {1: {}}}, "tasks: 1 is not a name; put it in quotes"),
+        (
+            {"model_name_or_path": "a/b", "model_config": {"hidden_size": 12}},
+            "model_name_or_path='a/b' determines the sizes",
+        ),
+        ({"max_tokens_per_batch": 0}, "max_tokens_per_batch=0; expected a whole number from 1 to"),
+        ({"sampling_cap": 9}, "sampling_cap=9 has no effect with task_sampling="),
+        ({"revision": "v1"}, "revision='v1' has no effect without a model_name_or_path on"),
+        ({"revision": "v1", "model_name_or_path": "."}, "revision='v1' has no effect without"),
+        ({"early_stopping_patience": 0}, "patience=0; expected a whole number of at least 1"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        FinetuneArguments(**{"tasks": TASKS} | arguments)
+
+
+def test_early_stopping_needs_something_to_watch(tmp_path):
+    arguments = FinetuneArguments(tasks=TASKS, early_stopping_patience=3)
+
+    args = TrainingArguments(str(tmp_path), use_cpu=True, **BEST_OF_EPOCHS)
+    (callback,) = arguments.make_callbacks(args)
+
+    assert isinstance(callback, AggregateEarlyStopping)
+    assert callback.early_stopping_patience == 3
+    with pytest.raises(ValueError, match="patience=3 needs load_best_model_at_end: true"):
+        arguments.make_callbacks(TrainingArguments(str(tmp_path), use_cpu=True))
+
+
+def parse(tmp_path, recipe, *flags, kind=FastTrainingArguments):
     path = tmp_path / "recipe.yaml"
     path.write_text(f"output_dir: {tmp_path / 'run'}\n{recipe}\n", encoding="utf-8")
-    (args,) = parse_recipe(KINDS[program][1:], [str(path), *flags])
-    return args
+    (arguments,) = parse_recipe([kind], [path, *flags])
+    return arguments
 
 
-@pytest.mark.parametrize("program", KINDS)
-def test_bfloat16_is_on_where_it_is_fast(tmp_path, program):
-    fast = bfloat16_is_fast(torch.device("cpu"))
+def test_without_cuda_only_the_logs_differ_from_transformers(tmp_path):
+    fast = parse(tmp_path, "use_cpu: true")
+    plain = TrainingArguments(str(tmp_path / "run"), use_cpu=True)
 
-    assert parse(tmp_path, program=program).bf16 is fast
-    assert parse(tmp_path, "--bf16", "true", program=program).bf16 is True
-    assert parse(tmp_path, "--bf16", "false", program=program).bf16 is False
+    ours, theirs = (describe_settings(arguments, {}) for arguments in (fast, plain))
+    assert fast.bf16 is False
+    assert fast.logging_steps == 0.05
+    differing = {name for name in ours if ours[name] != theirs[name]}
+    assert differing == {"logging_nan_inf_filter", "logging_steps"}
+
+
+@pytest.mark.usefixtures("default_precision")
+def test_bfloat16_is_on_where_it_is_fast_and_stays_in_a_resumed_run(tmp_path):
+    made = {
+        flags: parse(tmp_path, "use_cpu: true", *flags, kind=ProgramTrainingArguments)
+        for flags in ((), ("--bf16",), ("--bf16", "false"))
+    }
+
+    assert [args.bf16 for args in made.values()] == [
+        bfloat16_is_fast(torch.device("cpu")),
+        True,
+        False,
+    ]
+    fast, slow = (describe_settings(made[flags], {}) for flags in list(made)[1:])
+    start_run(tmp_path / "run", fast, {}, resume=False)
+    assert read_settings(tmp_path / "run")["bf16"] is True
+    with pytest.raises(ValueError, match="resumes with another bf16"):
+        check_output_dir(tmp_path / "run", slow, resume=True, overwrite=False)
+    check_output_dir(tmp_path / "run", fast, resume=True, overwrite=False)
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="chooses the accelerator")
+@pytest.mark.usefixtures("default_precision")
 def test_without_an_accelerator_bfloat16_needs_no_other_flag(tmp_path):
-    args = parse(tmp_path, "--bf16", "true", recipe="seed: 1")
+    args = parse(tmp_path, "seed: 1", "--bf16", "true", kind=ProgramTrainingArguments)
 
     assert args.bf16 is True
     assert args.device == torch.device("cpu")
 
 
-def test_a_resumed_run_keeps_its_precision(tmp_path):
-    fast, slow = (
-        describe_settings(parse(tmp_path, "--bf16", value), {}) for value in ("true", "false")
-    )
-    start_run(tmp_path / "run", fast, {}, resume=False)
+@pytest.mark.cuda
+def test_on_cuda_the_device_is_not_waited_for(tmp_path):
+    fast = parse(tmp_path, "accelerator_config: {even_batches: false}")
+    told = parse(tmp_path, "bf16: false", "--accelerator_config", "{non_blocking: false}")
 
-    assert read_settings(tmp_path / "run")["bf16"] is True
-    with pytest.raises(ValueError, match="resumes with another bf16"):
-        check_output_dir(tmp_path / "run", slow, resume=True, overwrite=False)
-    check_output_dir(tmp_path / "run", fast, resume=True, overwrite=False)
+    assert fast.bf16 is torch.cuda.is_bf16_supported(including_emulation=False)
+    assert fast.accelerator_config.non_blocking is True
+    assert fast.accelerator_config.even_batches is False
+    assert told.bf16 is False
+    assert told.accelerator_config.non_blocking is False
+    assert parse(tmp_path, "fp16: true").bf16 is False
+
+
+def test_refused_arguments_leave_no_deepspeed_behind(tmp_path):
+    """transformers keeps the configuration in a global, by which models are loaded."""
+    with pytest.raises(ValueError, match="deepspeed=") as caught:
+        FastTrainingArguments(str(tmp_path), deepspeed={"train_batch_size": "?"}, use_cpu=True)
+
+    assert not is_deepspeed_zero3_enabled()
+    del caught  # the error keeps the refused arguments until here
+
+
+def make(tmp_path, **given):
+    return ProgramTrainingArguments(str(tmp_path), use_cpu=True, **given)
+
+
+def plan_of(args):
+    strategies = args.eval_strategy.value, args.save_strategy.value
+    return *strategies, args.load_best_model_at_end, args.metric_for_best_model
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, ("steps", "steps", True, "mean")),
+        ({"eval_strategy": "epoch"}, ("epoch", "epoch", True, "mean")),
+        ({"save_strategy": "epoch"}, ("epoch", "epoch", True, "mean")),
+        ({"eval_strategy": "no"}, ("no", "steps", False, None)),
+        ({"save_strategy": "no"}, ("steps", "no", False, None)),
+        ({"save_strategy": "best"}, ("steps", "best", False, "mean")),
+        ({"eval_steps": 10, "save_steps": 20}, ("steps", "steps", False, None)),
+        ({"load_best_model_at_end": False}, ("steps", "steps", False, None)),
+        ({"metric_for_best_model": "a_loss"}, ("steps", "steps", True, "a_loss")),
+        (BEST_OF_EPOCHS, ("epoch", "epoch", True, "mean")),
+    ],
+)
+def test_evaluation_and_saving_go_together(tmp_path, given, expected):
+    assert plan_of(make(tmp_path, **given)) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "steps"),
+    [
+        ({"eval_steps": 30}, (30, 30)),
+        ({"save_steps": 40, "save_strategy": "steps"}, (40, 40)),
+        ({"eval_strategy": "no", "save_steps": 40}, (None, 40)),
+    ],
+)
+def test_one_interval_is_that_of_both(tmp_path, given, steps):
+    args = make(tmp_path, **given)
+
+    assert (args.eval_steps if steps[0] else None, args.save_steps) == steps
+    assert not args.undecided & {"eval_steps", "save_steps"}
+
+
+@pytest.mark.parametrize("name", sorted(PROVISIONAL))
+def test_what_a_recipe_gives_is_decided(tmp_path, name):
+    value = {"learning_rate": 2e-3, "num_train_epochs": 2}.get(name, 7)
+
+    args = make(tmp_path, **{name: value})
+
+    assert getattr(args, name) == value
+    others = {"save_steps", "eval_steps"} if name.endswith("_steps") else {name}
+    assert args.undecided == {*PROVISIONAL, *BEST} - others
+
+
+def test_settings_leave_open_what_the_rows_decide(tmp_path):
+    """A run that resumes has not read its rows when its settings are compared."""
+    before, after = make(tmp_path), make(tmp_path)
+    after.decide({"learning_rate": 1e-3, "num_train_epochs": 9.0})
+
+    assert describe_settings(after, {}) == describe_settings(before, {})
+    assert describe_settings(after, {})["learning_rate"] is None
+    assert describe_settings(make(tmp_path, learning_rate=1e-3), {})["learning_rate"] == 1e-3
+
+
+def test_the_last_weights_stay_if_no_metric_says_which_are_best(tmp_path):
+    chosen, given = make(tmp_path), make(tmp_path, load_best_model_at_end=True)
+
+    for args in (chosen, given):
+        args.keep_last_without(["a_loss"])
+
+    assert plan_of(chosen) == ("steps", "steps", False, None)
+    assert chosen.greater_is_better is None
+    assert plan_of(given) == ("steps", "steps", True, "mean")

@@ -1,4 +1,4 @@
-"""The command ``minbert``, and recipes by name."""
+"""The command ``minbert``: its help, the statuses of its errors, and recipes by name."""
 
 import json
 import os
@@ -15,6 +15,55 @@ from minbert_cli import __main__ as minbert, help as program_help, recipes
 ROOT = Path(__file__).parents[2]
 PAGES = json.loads(program_help.FILE.read_text(encoding="utf-8"))
 COMMANDS = [command.name for command in minbert.app.registered_commands]
+WRONG_FLAGS = [
+    "finetune --no_such_flag 1",
+    "finetune --learning_rate fast",
+    "finetune --learning_rate",
+    "finetune quickstart another",
+    "finetune --tasks no_such_task",
+    "finetune --model_config {a",
+    "pretrain --objective next_word",
+    "predict",
+    "predict folder --no_such_flag",
+    "predict folder --top_k 0",
+    "predict folder --query a",
+    "predict folder --embed a.npy --corpus a.txt",
+    "embeddings folder",
+    "export folder",
+    "export folder --format pdf --output_dir out",
+    "experiments --seeds many",
+    "experiments compare one",
+    "check",
+    "check quickstart --no_such_flag 1",
+    "recipes sst sts",
+]
+REFUSED_INPUT = [
+    "finetune no_such_recipe",
+    "finetune --learning_rate -1",
+    "finetune --model_name_or_path no/such/folder",
+    "pretrain --mlm_probability 2",
+    "predict no/such/folder text",
+    "embeddings no/such/folder --sts no_such_dataset",
+    "export no/such/folder --format bert --output_dir out",
+    "experiments no_such_file",
+    "experiments --seeds -1",
+    "experiments compare one one",
+    "check no_such_recipe",
+    "recipes no_such_recipe",
+]
+
+
+def run_python(*words, **environment):
+    """Run Python; return what it printed."""
+    done = subprocess.run(
+        [sys.executable, *map(str, words)],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
 
 
 def test_the_help_lists_the_commands(capsys):
@@ -26,46 +75,31 @@ def test_the_help_lists_the_commands(capsys):
     assert all(f"  {name} " in first for name in COMMANDS)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_help_does_not_wait_for_torch(name):
+def test_help_does_not_wait_for_torch():
     code = f"""
 import sys
 from minbert_cli.__main__ import main
-try:
-    main([{name!r}, "--help"])
-except SystemExit as stopped:
-    assert stopped.code == 0
-assert "torch" not in sys.modules
+for name in {COMMANDS}:
+    try:
+        main([name, "--help"])
+    except SystemExit as stopped:
+        assert stopped.code == 0
+    assert "torch" not in sys.modules, name
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    printed = run_python("-c", code).lower()
 
-    assert done.stdout.lower().startswith(f"usage: minbert {name}")
+    assert all(f"usage: minbert {name}" in printed for name in COMMANDS)
 
 
 def test_the_shell_completes_commands():
     words = {"_MINBERT_COMPLETE": "complete_bash", "COMP_WORDS": "minbert pre", "COMP_CWORD": "1"}
-    command = [sys.executable, "-m", "minbert_cli"]
-    done = subprocess.run(
-        command, cwd=ROOT, env=os.environ | words, capture_output=True, text=True, check=True
-    )
 
-    assert done.stdout.split() == ["pretrain", "predict"]
+    assert run_python("-m", "minbert_cli", **words).split() == ["pretrain", "predict"]
 
 
 @pytest.mark.parametrize("name", ["finetune.py", "pretrain.py"])
 def test_a_program_at_the_top_level_shows_the_help_of_its_command(name):
-    done = subprocess.run(
-        [sys.executable, ROOT / name, "--help"],
-        cwd=ROOT.parent,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    assert done.stdout.startswith("usage: minbert ")
-    assert done.stderr == ""
+    assert run_python(ROOT / name, "--help").startswith("usage: minbert ")
 
 
 def test_the_version_is_that_of_the_package(capsys):
@@ -74,14 +108,23 @@ def test_the_version_is_that_of_the_package(capsys):
     assert capsys.readouterr().out == f"minbert {modeling_minbert.__version__}\n"
 
 
-def test_the_common_flags_are_those_of_the_dataclasses():
-    for program, page in PAGES.items():
-        declared = program_help.list_flags(program)
-        common = [name for flags in page["groups"].values() for name in flags]
-        assert len(set(common)) == len(common)
-        for flags in page["groups"].values():
-            current = {name: declared[name] for name in flags}
-            assert flags == current, "run `python -m minbert_cli.help`"
+@pytest.mark.parametrize("program", PAGES)
+def test_the_help_is_that_of_the_dataclasses_and_its_examples_run(program):
+    declared = program_help.list_flags(program)
+    groups = PAGES[program]["groups"].values()
+
+    for flags in groups:
+        current = {name: declared[name] for name in flags}
+        assert flags == current, "run `python -m minbert_cli.help`"
+    common = [name for flags in groups for name in flags]
+    assert len(set(common)) == len(common)
+    declared |= program_help.list_flags("finetune")
+    examples = "\n".join(PAGES[program]["text"]).partition("examples:")[2]
+    for line in re.findall(r"^  minbert .*", examples, re.MULTILINE):
+        words = line.split("  ")[1].split()
+        assert {*words[2:3]} <= {*recipes.list_recipes()}, line
+        flags = [word[2:].partition(".")[0] for word in words if word.startswith("--")]
+        assert {*flags} <= declared.keys(), line
 
 
 def test_the_help_is_short_and_names_defaults_in_plain_words(capsys, monkeypatch):
@@ -96,17 +139,21 @@ def test_the_help_is_short_and_names_defaults_in_plain_words(capsys, monkeypatch
     assert not re.search(r" \| None|dict\[|Literal|None\b|True\b", text)
 
 
-@pytest.mark.parametrize("program", PAGES)
-def test_the_examples_of_the_help_name_recipes_and_flags(program):
-    declared = program_help.list_flags(program) | program_help.list_flags("finetune")
-    examples = "\n".join(PAGES[program]["text"]).partition("examples:")[2]
-    for line in re.findall(r"^  minbert .*", examples, re.MULTILINE):
-        words = line.split("  ")[1].split()
-        for word in words[2:3]:
-            assert word in recipes.list_recipes(), line
-        for word in words:
-            if word.startswith("--"):
-                assert word[2:].partition(".")[0] in declared, line
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [(words, 2) for words in WRONG_FLAGS] + [(words, 1) for words in REFUSED_INPUT],
+)
+def test_a_mistake_is_one_line_with_a_status(capsys, monkeypatch, tmp_path, words, expected):
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(SystemExit) as stopped:
+        minbert.main(words.split())
+
+    text = capsys.readouterr().err
+    assert stopped.value.code == expected
+    assert text.startswith(f"minbert {words.split()[0]}: error: ")
+    assert text.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -127,20 +174,13 @@ def test_an_unknown_command_is_one_line(capsys, name, message):
 def test_a_recipe_is_found_by_name_unless_there_is_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert recipes.find_recipe("glue/cola") == ROOT / "recipes/glue/cola.yaml"
-
-    Path("sst").write_text("tasks: {}")
-    assert recipes.find_recipe("sst") == Path("sst")
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
+    for name, message in (
         ("glue/colla", r"did you mean 'glue/cola'"),
         ("recipes/cs224n.yml", r"did you mean 'cs224n'"),
         ("?", r"known: cfimdb, "),
-    ],
-)
-def test_a_misspelt_recipe_is_refused(tmp_path, monkeypatch, name, message):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(FileNotFoundError, match=message):
-        recipes.find_recipe(name)
+    ):
+        with pytest.raises(FileNotFoundError, match=message):
+            recipes.find_recipe(name)
+
+    Path("sst").write_text("tasks: {}")
+    assert recipes.find_recipe("sst") == Path("sst")

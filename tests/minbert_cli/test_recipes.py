@@ -7,14 +7,8 @@ import pytest
 from transformers import TrainingArguments
 
 from minbert_cli.arguments import FinetuneArguments
-from minbert_cli.recipe import (
-    check_disjoint,
-    format_recipe,
-    override,
-    parse_recipe,
-    read_recipe,
-    split_dotted,
-)
+from minbert_cli.recipe import check_disjoint, format_recipe, override, read_recipe
+from tests.small_run import parse_recipe
 from trainers import UsageError
 
 
@@ -86,20 +80,9 @@ def test_a_flag_can_replace_keys_of_the_recipe(parse, monkeypatch, flags):
     assert parse("gamma: 0.5", "--stop", "null")[0].gamma == 0.5
 
 
-def test_a_number_in_the_place_of_text_becomes_text(parse):
-    own, _ = parse("stop: 300\n")
-
-    assert own.stop == "300"
-
-
 @pytest.mark.parametrize(
     ("flags", "expected"),
-    [
-        (["--full_determinism"], True),
-        (["--full_determinism", "true"], True),
-        (["--full_determinism", "false"], False),
-        ([], False),
-    ],
+    [(["--full_determinism"], True), (["--full_determinism", "false"], False), ([], False)],
 )
 def test_booleans_need_no_value(parse, flags, expected):
     _, args = parse("{max_steps: 1}", *flags)
@@ -107,28 +90,15 @@ def test_booleans_need_no_value(parse, flags, expected):
     assert args.full_determinism is expected
 
 
-def test_tasks_can_be_given_as_a_flag(parse):
-    own, _ = parse("{max_steps: 1}", "--tasks", "{sst: {batch_size: 8}}", "--only", "sst", "sts")
+def test_lists_mappings_numbers_as_texts_anchors_and_merges(parse):
+    recipe = "stop: 300\ntasks:\n  a: &a {dataset: sst}\n  b: {<<: *a, batch_size: 4}\n"
+    own, _ = parse(recipe, "--only", "sst", "sts")
+    flag, _ = parse(recipe, "--tasks", "{sst: {batch_size: 8}}")
 
-    assert own.tasks == {"sst": {"batch_size": 8}}
-    assert own.only == ["sst", "sts"]
-
-
-def test_anchors_and_merges_work(parse):
-    own, _ = parse("tasks:\n  a: &a {dataset: sst}\n  b: {<<: *a, batch_size: 4}\n")
-
+    assert own.stop == "300"
     assert own.tasks["b"] == {"dataset": "sst", "batch_size": 4}
-
-
-def test_no_recipe_takes_the_default_one(tmp_path):
-    path = tmp_path / "quickstart.yaml"
-    path.write_text("stop: longest\n")
-
-    (own,) = parse_recipe([OwnArguments], ["--gamma", "0.9"], default_recipe=path)
-    (plain,) = parse_recipe([OwnArguments], [])
-
-    assert (own.stop, own.gamma) == ("longest", 0.9)
-    assert plain == OwnArguments()
+    assert own.only == ["sst", "sts"]
+    assert flag.tasks == {"sst": {"batch_size": 8}}
 
 
 @pytest.mark.parametrize(
@@ -137,24 +107,18 @@ def test_no_recipe_takes_the_default_one(tmp_path):
         ("lerning_rate: 1", r"recipe.yaml: unknown key 'lerning_rate'; did you mean 'learning"),
         ("1: 2", "unknown key 1"),
         ("learning_rate: fast", "learning_rate='fast'; expected a number"),
-        ("learning_rate: [1]", r"learning_rate=\[1\]; expected a number"),
         ("max_steps: 1.5", "max_steps=1.5; expected a whole number"),
-        ("max_steps: true", "max_steps=True; expected a whole number"),
         ("bf16: maybe", "bf16='maybe'; expected true or false"),
-        ("bf16: 3", "bf16=3; expected true or false"),
         ("use_cpu: null", "use_cpu=None; expected true or false"),
         ("mode: frosen", "mode='frosen'; did you mean 'frozen'"),
         ("only: sst", "only='sst'; expected .*list"),
-        ("only: [[sst]]", "only="),
         ("tasks: [sst]", "tasks="),
         ("eval_strategy: never", "eval_strategy='never'; known: no, steps, epoch"),
         ("tasks:\n  sst: {}\n  sst: {}\n", r"recipe.yaml:3: duplicate key 'sst'"),
-        ("stop: a\nmode: frozen\nstop: b\n", r"recipe.yaml:3: duplicate key 'stop'"),
         ("tasks:\n  sst: {]\n", r"recipe.yaml:2: "),
         ("a: b: c", r"recipe.yaml:1: mapping values are not allowed here"),
         ("- a", "expected a mapping from keys to values, got a list"),
         ("", "got nothing"),
-        ("tasks: !!python/object:os.system {}", "could not determine a constructor"),
     ],
 )
 def test_mistakes_in_a_recipe_are_named(parse, text, message):
@@ -166,7 +130,6 @@ def test_mistakes_in_a_recipe_are_named(parse, text, message):
     ("flags", "message"),
     [
         (["--lerning_rate", "1"], "unknown flag --lerning_rate; did you mean '--learning_rate'"),
-        (["--learn", "1"], "unknown flag --learn"),
         (["--learning_rate", "fast"], "--learning_rate='fast'; expected a number"),
         (["--max_steps"], "--max_steps: expected a value"),
         (["--tasks", "sst"], "'sst' is not a mapping; write it as '{key: value}'"),
@@ -179,21 +142,10 @@ def test_mistakes_in_flags_are_named(parse, flags, message):
         parse("{max_steps: 1}", *flags)
 
 
-def test_a_flag_with_dots_changes_one_key_of_a_mapping(tmp_path):
-    path = tmp_path / "recipe.yaml"
-    path.write_text("output_dir: x\ntasks:\n  a: {dataset: sst, loss: mse}\n  b: {dataset: sts}\n")
-    flags = ["--tasks.a.batch_size", "8", "--tasks.a.loss=null", "--tasks.b.max_length", "64"]
+def test_a_flag_selects_tasks_and_changes_one_of_them(parse):
+    flags = ["--tasks.sts.loss=null", "--tasks", "sts"]
 
-    arguments, _ = parse_recipe((FinetuneArguments, TrainingArguments), [str(path), *flags])
-
-    assert arguments.tasks == {
-        "a": {"dataset": "sst", "batch_size": 8},
-        "b": {"dataset": "sts", "max_length": 64},
-    }
-    chosen, _ = parse_recipe(
-        (FinetuneArguments, TrainingArguments), [str(path), *flags, "--tasks", "a"]
-    )
-    assert chosen.tasks == {"a": {"dataset": "sst", "batch_size": 8}}
+    assert parse(format_recipe(RECIPE), *flags)[0].tasks == {"sts": {"dataset": "sts"}}
 
 
 def test_a_flag_for_another_model_leaves_the_revision_of_the_recipe_out(tmp_path):
@@ -211,19 +163,7 @@ def test_a_flag_for_another_model_leaves_the_revision_of_the_recipe_out(tmp_path
 @pytest.mark.parametrize(
     "value",
     [
-        1e-5,
-        3.0,
-        7,
-        True,
-        None,
-        "no",
-        "2e-5",
-        "1e5",
-        "true",
-        "null",
-        "",
-        "a: b # c",
-        "über",
+        *(1e-5, 3.0, 7, True, None, "no", "2e-5", "1e5", "true", "null", "", "a: b # c", "über"),
         [1, "no", None],
         {"sst": {"dataset": "sst", "labels": ["no", "yes"], "score_range": [0, 5.0]}},
         {},
@@ -249,13 +189,10 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     [
         ("a: !!bool maybe", "a tag does not fit its value"),
         ('a: !!int ""', "a tag does not fit its value"),
-        ("a: !!float x", "a tag does not fit its value"),
-        ("a: !!timestamp x", "a tag does not fit its value"),
         ("a: !!python/object:os.system x", "could not determine a constructor"),
         ("[" * 3000, "nested deeper than 50"),
         ("a: " + "[" * 60 + "]" * 60, "nested deeper than 50"),
         ("a: &a [*a]", "nested deeper than 50"),
-        ("a: &a {b: *a}", "nested deeper than 50"),
         (BOMB, "more than 100,000 values"),
         ("a: " + "x" * 1_000_001, "longer than 1,000,000 characters"),
         ("a: \x00", "not a YAML file in UTF-8"),
@@ -321,36 +258,25 @@ RECIPE = {
 }
 
 
+TASKS, SST = RECIPE["tasks"], {"sst": {"dataset": "sst"}}
+
+
 @pytest.mark.parametrize(
     ("path", "value", "expected"),
     [
-        ("learning_rate", 2e-5, RECIPE | {"learning_rate": 2e-5}),
-        ("warmup_steps", 0.1, RECIPE | {"warmup_steps": 0.1}),
-        (
-            "tasks.sts.loss",
-            "mse",
-            RECIPE | {"tasks": RECIPE["tasks"] | {"sts": {"dataset": "sts", "loss": "mse"}}},
-        ),
-        (
-            "tasks.sts.loss",
-            None,
-            RECIPE | {"tasks": RECIPE["tasks"] | {"sts": {"dataset": "sts"}}},
-        ),
-        ("tasks.sts", None, RECIPE | {"tasks": {"sst": {"dataset": "sst"}}}),
-        (
-            "tasks.sst",
-            {"dataset": "x"},
-            RECIPE | {"tasks": RECIPE["tasks"] | {"sst": {"dataset": "x"}}},
-        ),
-        ("tasks", {}, RECIPE | {"tasks": {}}),
-        ("report_to", ["a", "b"], RECIPE | {"report_to": ["a", "b"]}),
-        ("learning_rate", None, {key: RECIPE[key] for key in ("tasks", "report_to")}),
-        ("max_steps", None, RECIPE),
-        ("model_config.hidden_size", 8, RECIPE | {"model_config": {"hidden_size": 8}}),
+        ("learning_rate", 2e-5, {"learning_rate": 2e-5}),
+        ("tasks.sts.loss", "mse", {"tasks": SST | {"sts": {"dataset": "sts", "loss": "mse"}}}),
+        ("tasks.sts.loss", None, {"tasks": SST | {"sts": {"dataset": "sts"}}}),
+        ("tasks.sts", None, {"tasks": SST}),
+        ("tasks.sst", {"dataset": "x"}, {"tasks": TASKS | {"sst": {"dataset": "x"}}}),
+        ("tasks", {}, {"tasks": {}}),
+        ("report_to", ["a", "b"], {"report_to": ["a", "b"]}),
+        ("max_steps", None, {}),
+        ("model_config.hidden_size", 8, {"model_config": {"hidden_size": 8}}),
     ],
 )
 def test_a_path_changes_one_field(path, value, expected):
-    assert override("row", RECIPE, {path: value}) == expected
+    assert override("row", RECIPE, {path: value}) == RECIPE | expected
 
 
 def test_the_recipe_and_the_value_stay_as_they_are():
@@ -402,23 +328,20 @@ def test_a_field_has_one_value(left, right, clash):
 
 
 @pytest.mark.parametrize(
-    ("flags", "plain", "dotted"),
+    ("flags", "changes"),
     [
-        (["--seed", "1"], ["--seed", "1"], {}),
-        (["--tasks.sts.loss", "mse", "--seed", "1"], ["--seed", "1"], {"tasks.sts.loss": "mse"}),
-        (["--tasks.sts.loss=mse"], [], {"tasks.sts.loss": "mse"}),
-        (["--tasks.sts.dropout", "1e-1"], [], {"tasks.sts.dropout": 0.1}),
-        (["--tasks.sts.auxiliary"], [], {"tasks.sts.auxiliary": True}),
-        (["--tasks.sts.loss", "null"], [], {"tasks.sts.loss": None}),
-        (
-            ["--output_dir", "runs/a.b", "--seed=1.5"],
-            ["--output_dir", "runs/a.b", "--seed=1.5"],
-            {},
-        ),
+        (["--tasks.sts.loss", "mse", "--seed", "1"], {"loss": "mse"}),
+        (["--seed", "1", "--tasks.sts.loss=mse"], {"loss": "mse"}),
+        (["--tasks.sts.dropout", "1e-1"], {"loss": "bce", "dropout": 0.1}),
+        (["--tasks.sts.auxiliary"], {"loss": "bce", "auxiliary": True}),
+        (["--tasks.sts.loss", "null"], {}),
+        (["--output_dir", "runs/a.b", "--warmup_steps=1.5"], {"loss": "bce"}),
     ],
 )
-def test_flags_with_dots_are_split_from_the_others(flags, plain, dotted):
-    assert split_dotted(flags) == (plain, dotted)
+def test_flags_with_dots_change_one_key(parse, flags, changes):
+    own, _ = parse(format_recipe(RECIPE), *flags)
+
+    assert own.tasks == SST | {"sts": {"dataset": "sts", **changes}}
 
 
 @pytest.mark.parametrize(
@@ -429,6 +352,6 @@ def test_flags_with_dots_are_split_from_the_others(flags, plain, dotted):
         (["--a.b", "1", "--a.b=2"], "--a.b is given twice"),
     ],
 )
-def test_a_wrong_flag_with_dots_is_a_usage_error(flags, message):
+def test_a_wrong_flag_with_dots_is_a_usage_error(parse, flags, message):
     with pytest.raises(UsageError, match=message):
-        split_dotted(flags)
+        parse(format_recipe(RECIPE), *flags)

@@ -30,19 +30,19 @@ from minbert_cli import finetune, pretrain, recipes
 from minbert_cli.experiments.plan import read_file
 from minbert_cli.recipes import find_program
 from minbert_cli.arguments import KINDS, ProgramTrainingArguments
-from minbert_cli.recipe import parse_recipe
+from minbert_cli.recipe import fill_arguments, read_recipe
 
 runs = 0
 for name in recipes.list_recipes():
-    argv = [*recipes.with_recipe([name]), "--use_cpu", "true"]
-    text = recipes.find_recipe(name).read_text(encoding="utf-8")
-    kind = find_program(argv[0])
+    path, flags = recipes.find_recipe(name), ["--use_cpu", "true"]
+    text, recipe = path.read_text(encoding="utf-8"), read_recipe(path)
+    kind = find_program(recipe)
     if kind == "experiments":
-        runs += sum(len(row.runs) for row in read_file(argv[:1])[1])
+        runs += sum(len(row.runs) for row in read_file([str(path)])[1])
         continue
     if "--model_name_or_path" in text:
-        argv += ["--model_name_or_path", "weights"]
-    parse_recipe((KINDS[kind][0], ProgramTrainingArguments), argv)
+        flags += ["--model_name_or_path", "weights"]
+    fill_arguments((KINDS[kind][0], ProgramTrainingArguments), recipe, flags, where=path)
 found = {
     "file": recipes.__file__,
     "recipes": recipes.list_recipes(),
