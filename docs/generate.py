@@ -13,8 +13,9 @@ from huggingface_hub.errors import StrictDataclassError
 
 from datasets_scripts.catalog import DATASETS
 from minbert_cli.__main__ import app, main
-from minbert_cli.arguments import FinetuneArguments, PretrainArguments
+from minbert_cli.arguments import FinetuneArguments
 from minbert_cli.recipes import RECIPES
+from minbert_cli.text_tasks import PretrainArguments
 from modeling_minbert import TASKS
 from modeling_minbert.pooled import HEADS, PooledTask
 from trainers.problems import PROBLEMS

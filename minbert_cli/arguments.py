@@ -3,22 +3,20 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from transformers import TrainingArguments
 
 from datasets_scripts.checking import Count, check_fields, option, whole_number
-from modeling_minbert import TASKS, unknown
-from modeling_minbert.heads import ProblemType
+from modeling_minbert import unknown
 from modeling_minbert.int8 import bfloat16_is_fast
 from trainers.arguments import FastTrainingArguments
 from trainers.data.sampling import StepsPerEpoch, TaskOrder, TaskSampling
 from trainers.methods.method_arguments import MethodArguments
 from trainers.task import MAX_TOKENS
 from trainers.training.callbacks import AggregateEarlyStopping
-from trainers.training.checks import BelowOne
 
 CARD_KEYS = ("language", "license", "datasets", "tags")
 
@@ -289,124 +287,3 @@ class ProgramTrainingArguments(FastTrainingArguments):
         """Keep the last weights instead of those of the best evaluation."""
         self.load_best_model_at_end = False
         self.metric_for_best_model = self.greater_is_better = None
-
-
-PROBLEM_TYPES: dict[str, ProblemType] = {
-    "mlm": "masked_lm",
-    "nsp": "next_sentence",
-    "mlm_nsp": "pretraining",
-}
-
-
-@dataclass(kw_only=True)
-class TextArguments:
-    """Keys of a task that learns from unlabeled text."""
-
-    corpus: dict[str, Any] = field(
-        metadata={"help": "Keys of each text by name; as a flag also names of texts of the recipe."}
-    )
-    packing: Literal["segment_pairs", "full_sentences", "doc_sentences"] | None = option(
-        None,
-        "How text becomes rows; by default segment_pairs with next sentences, else full_sentences.",
-    )
-    mlm_probability: float = option(0.15, "Share of predicted tokens.")
-    mask_replace_prob: float = option(0.8, "Share of the predicted tokens replaced by [MASK].")
-    random_replace_prob: float = option(0.1, "Share of them replaced by a random token.")
-    whole_word_mask: bool = option(False, "Whether to mask whole words.")
-    balanced_pairs: bool = option(False, "Whether exactly half of the pairs are random, not more.")
-    max_eval_samples: Count = option(4096, "Maximum rows of held-out text to evaluate.")
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        check_names("corpus", self.corpus, "{mine: {train_file: my.txt}}")
-        from trainers.data.masking import check_shares  # few runs have text
-
-        check_shares(self.mlm_probability, self.mask_replace_prob, self.random_replace_prob)
-
-    def check_unused(self, problem_type: str) -> None:
-        """Check that no key is set that has no effect for the problem type."""
-        pairs = self.choose_packing(problem_type) == "segment_pairs"
-        masked = TASKS[problem_type].predicts_masked_tokens
-        masks = ("whole_word_mask", "mlm_probability", "mask_replace_prob", "random_replace_prob")
-        for names, is_used, what in (
-            (("balanced_pairs",), pairs, "packing segment_pairs"),
-            (masks, masked, "masked tokens"),
-        ):
-            for name in names:
-                value = getattr(self, name)
-                if not is_used and value != getattr(TextArguments, name):
-                    raise ValueError(f"{name}={value} has no effect without {what}; leave it out")
-
-    def choose_packing(self, problem_type: str) -> str:
-        """Return how text becomes rows; next sentences need segment pairs."""
-        paired = TASKS[problem_type].predicts_next_sentence
-        packing = self.packing or ("segment_pairs" if paired else "full_sentences")
-        if paired and packing != "segment_pairs":
-            raise ValueError(
-                f"packing={packing!r} has no next sentences, which problem_type {problem_type!r} "
-                "needs; use segment_pairs, or masked_lm alone"
-            )
-        return packing
-
-
-@dataclass(kw_only=True)
-class PretrainArguments(TextArguments, RunArguments):
-    """Flags and recipe keys of pretraining."""
-
-    replaced_keys: ClassVar[dict[str, tuple[str, ...]]] = {
-        "model_name_or_path": (
-            *("model_config", "revision", "model_size", "tokenizer_name_or_path"),
-            *("train_tokenizer", "vocab_size", "cased"),
-        )
-    }
-
-    objective: Literal["mlm", "nsp", "mlm_nsp"] = option(
-        "mlm_nsp", "Masked tokens, next sentences, or both in one forward pass."
-    )
-    model_size: Literal["tiny", "mini", "small", "medium", "base", "large"] | None = option(
-        None, "Size of a new model; model_config overrides it."
-    )
-    dropout: BelowOne | None = option(
-        None, "Dropout of hidden states and attention; by default that of the model."
-    )
-    tokenizer_name_or_path: str | None = option(None, "Tokenizer of a new model.", path=True)
-    train_tokenizer: bool = option(False, "Train the WordPiece vocabulary of a new model.")
-    vocab_size: int | None = option(None, "Size of that vocabulary; by default 30,522.")
-    cased: bool = option(False, "Whether the vocabulary is cased.")
-
-    def __post_init__(self) -> None:
-        TextArguments.__post_init__(self)
-        RunArguments.__post_init__(self)
-        self.check_unused(self.problem_type)
-        start = self.model_name_or_path
-        owned = ("model_size", "train_tokenizer", "tokenizer_name_or_path")
-        if start is not None and (given := [name for name in owned if getattr(self, name)]):
-            raise ValueError(
-                f"model_name_or_path={start!r} has its own sizes and tokenizer; leave it out "
-                f"for a new model, or leave {' and '.join(given)} out"
-            )
-        if start is None and self.train_tokenizer == (self.tokenizer_name_or_path is not None):
-            raise ValueError(
-                "a new model needs one vocabulary: give train_tokenizer: true, or "
-                "tokenizer_name_or_path, the folder or Hub id of one; or start from a checkpoint "
-                "with model_name_or_path"
-            )
-        for name in ("vocab_size", "cased"):
-            if (value := getattr(self, name)) and not self.train_tokenizer:
-                raise ValueError(
-                    f"{name}={value} has no effect without train_tokenizer; leave it out"
-                )
-        if "vocab_size" in (self.model_config or {}):
-            raise ValueError("model_config: leave vocab_size out; the tokenizer determines it")
-
-    @property
-    def problem_type(self) -> ProblemType:
-        """Problem type of the only task."""
-        return PROBLEM_TYPES[self.objective]
-
-
-# The dataclasses that read the keys of a recipe, by program.
-KINDS: dict[str, tuple[type[RunArguments], type[ProgramTrainingArguments]]] = {
-    "finetune": (FinetuneArguments, ProgramTrainingArguments),
-    "pretrain": (PretrainArguments, ProgramTrainingArguments),
-}

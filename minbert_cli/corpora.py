@@ -8,8 +8,8 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from datasets_scripts import CorpusData, TextRows, encode_corpus
-from minbert_cli.arguments import TextArguments
 from minbert_cli.data_notes import describe_unknown
+from minbert_cli.text_tasks import TextArguments
 from modeling_minbert import TASKS
 from trainers import Masking, TextSource, spread
 

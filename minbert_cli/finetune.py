@@ -33,7 +33,6 @@ from minbert_cli.data_notes import describe_data
 from minbert_cli.defaults import choose_for_finetuning
 from minbert_cli.recipe_tasks import (
     RecipeTask,
-    RecipeText,
     check_recipe,
     choose_heads,
     find_glue_files,
@@ -49,6 +48,7 @@ from trainers import RunFacts, Task
 if TYPE_CHECKING:  # only recipes that need them load what reads a corpus or teaches
     from minbert_cli.corpora import Text
     from minbert_cli.teachers import Teaching
+    from minbert_cli.text_tasks import RecipeText
 
 QUICKSTART = RECIPES / "quickstart.yaml"
 
@@ -171,7 +171,7 @@ def find_teaching(
 def find_tokenizer(
     arguments: FinetuneArguments,
     rows: Mapping[str, TaskRows],
-    texts: Mapping[str, RecipeText],
+    texts: Mapping[str, "RecipeText"],
     checkpoint: str | None,
 ) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a checkpoint (to start or resume from), or train one on the texts."""
@@ -247,7 +247,7 @@ def encode_rows(
 
 def describe_sources(
     run: Run,
-    described: Mapping[str, RecipeTask | RecipeText],
+    described: "Mapping[str, RecipeTask | RecipeText]",
     rows: Mapping[str, TaskRows],
     corpora: Mapping[str, "Text"],
     teaching: "Teaching | None",

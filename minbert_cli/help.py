@@ -13,6 +13,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from minbert_cli import recipes
+
 FILE = Path(__file__).with_suffix(".json")
 ALL = "all"  # after ``--help``
 # What stands for a type of Python; other types are texts.
@@ -77,9 +79,7 @@ def load_kinds(program: str) -> tuple[type, ...]:
         from minbert_cli.experiments.plan import ExperimentArguments
 
         return (ExperimentArguments,)
-    from minbert_cli.arguments import KINDS
-
-    return KINDS[program]
+    return recipes.load_kinds(program)
 
 
 def list_flags(program: str) -> dict[str, list[str]]:

@@ -18,7 +18,6 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 from transformers.utils import logging
 
 from datasets_scripts import CorpusData, TrainingTexts, train_wordpiece
-from minbert_cli.arguments import PretrainArguments
 from minbert_cli.checkpoints import (
     at_revision,
     check_rows,
@@ -38,6 +37,7 @@ from minbert_cli.defaults import (
 )
 from minbert_cli.recipes import RECIPES
 from minbert_cli.run import Given, Run, open_run, report, share
+from minbert_cli.text_tasks import PretrainArguments
 from modeling_minbert import (
     MinBertConfig,
     MinBertForMaskedLM,

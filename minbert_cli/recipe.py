@@ -4,8 +4,8 @@ import copy
 import json
 import re
 import types
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, fields
 from functools import cache
 from itertools import product
@@ -155,13 +155,12 @@ def path_keys() -> frozenset[str]:
     # imported here, since they know all options of training
     from datasets_scripts import TaskData
 
-    from .arguments import FinetuneArguments, PretrainArguments, ProgramTrainingArguments
+    from .arguments import FinetuneArguments
 
-    # those of a corpus are among those of a task
-    kinds = (TaskData, FinetuneArguments, PretrainArguments, ProgramTrainingArguments)
-    names = {name for kind in kinds for name in keys_with(kind, "path")}
-    # of transformers, and of experiments
-    return frozenset({*names, "output_dir", "resume_from_checkpoint", "base"})
+    ours = (*keys_with(TaskData, "path"), *keys_with(FinetuneArguments, "path"))
+    # of pretraining, of experiments, and of transformers
+    others = ("tokenizer_name_or_path", "base", "output_dir", "resume_from_checkpoint")
+    return frozenset({*ours, *others})
 
 
 def expand_paths(keys: Mapping[Any, Any], *, all_paths: bool = False) -> dict[Any, Any]:
@@ -432,6 +431,15 @@ def split_argv(
     if argv and not argv[0].startswith("-"):
         return Path(argv[0]), list(argv[1:])
     return default_recipe, list(argv)
+
+
+@contextmanager
+def name_task(name: str) -> Iterator[None]:
+    """Name the task in errors."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"task {name!r}: {error}") from None
 
 
 def split_keys(

@@ -1,10 +1,9 @@
 """The tasks of a recipe: where data, head and training of a problem type meet."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from datasets import Dataset
@@ -15,9 +14,9 @@ from datasets_scripts import (
     TaskRows,
     check_files,
 )
-from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments, TextArguments
+from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
 from minbert_cli.checkpoints import check_rows, choose_length
-from minbert_cli.recipe import check_types, split_keys
+from minbert_cli.recipe import name_task, split_keys
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertTask
 from modeling_minbert.heads import Pretrained
 from modeling_minbert.losses import WEIGHTS
@@ -35,8 +34,8 @@ from trainers import (
     make_problems,
 )
 
-if TYPE_CHECKING:
-    from datasets_scripts import CorpusData
+if TYPE_CHECKING:  # few recipes have text
+    from minbert_cli.text_tasks import RecipeText
 
 # `complete` refuses keys of the wrong problem type.
 HEAD_KEYS = {
@@ -44,15 +43,6 @@ HEAD_KEYS = {
     for task in TASKS.values()
     for key in (*task.fields_set_by("recipe"), *task.fields_set_by("data"))
 }
-
-
-@contextmanager
-def _name_task(name: str) -> Iterator[None]:
-    """Name the task in errors."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"task {name!r}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -69,7 +59,7 @@ class RecipeTask:
         """Check the keys of a task."""
         readers = (TaskData, HEAD_KEYS, TaskTraining, {"teacher"})
         data, head, training, taught = split_keys(f"task {name!r}", keys, readers)
-        with _name_task(name):
+        with name_task(name):
             task_training = TaskTraining(**training)
         # keys that data and head share come from the data
         own = {key: value for key, value in head.items() if key not in data}
@@ -128,51 +118,10 @@ class RecipeTask:
 
     def describe_head(self, rows: TaskRows, max_length: int = 384) -> dict[str, Any]:
         """Describe the head, with the fields that follow from the rows."""
-        with _name_task(rows.name):
+        with name_task(rows.name):
             facts = {**rows.head_facts(), "max_length": max_length}
             facts["data_keys"] = self.data.reading_keys
             return dict(TASKS[rows.problem_type].complete(self.head, facts))
-
-
-@dataclass(frozen=True)
-class RecipeText:
-    """A task of a recipe that learns from text without labels."""
-
-    problem_type: str
-    corpora: "dict[str, CorpusData]"
-    arguments: TextArguments
-    training: TaskTraining
-    metrics: ClassVar[tuple[str, ...]] = ()
-    in_glue: ClassVar[bool] = False
-
-    @classmethod
-    def from_recipe(cls, name: str, keys: dict[str, Any], data_dir: str | None) -> "RecipeText":
-        """Check the keys of a task."""
-        from datasets_scripts import CorpusData  # few recipes have text
-
-        where, kind = f"task {name!r}", keys["problem_type"]
-        own = {key: value for key, value in keys.items() if key != "problem_type"}
-        text, training = split_keys(where, own, (TextArguments, TaskTraining))
-        check_types(where, TextArguments, text)
-        with _name_task(name):
-            arguments = TextArguments(**{"corpus": {}, **text})
-            arguments.check_unused(kind)
-            task_training = TaskTraining(**training)
-        corpora = {
-            corpus: CorpusData.from_recipe(corpus, keys, data_dir)
-            for corpus, keys in arguments.corpus.items()
-        }
-        return cls(kind, corpora, arguments, task_training)
-
-    @property
-    def source(self) -> str:
-        """Name of the data."""
-        return " + ".join(self.corpora)
-
-    @property
-    def hub_datasets(self) -> list[str | None]:
-        """Hub names of the texts; None for local texts."""
-        return [data.hub_dataset for data in self.corpora.values()]
 
 
 def learns_from_text(keys: Any) -> bool:
@@ -213,12 +162,14 @@ def keep_calibrated(
 
 def parse_tasks(
     arguments: FinetuneArguments,
-) -> tuple[dict[str, RecipeTask], dict[str, RecipeText]]:
+) -> tuple[dict[str, RecipeTask], dict[str, "RecipeText"]]:
     """Check the keys of all tasks; return labeled tasks, and tasks that learn from text."""
     tasks: dict[str, RecipeTask] = {}
-    texts: dict[str, RecipeText] = {}
+    texts: dict[str, Any] = {}
     for name, keys in arguments.tasks.items():
         if learns_from_text(keys):
+            from .text_tasks import RecipeText
+
             texts[name] = RecipeText.from_recipe(name, keys, arguments.data_dir)
         else:
             tasks[name] = RecipeTask.from_recipe(name, keys, arguments.data_dir)
@@ -240,7 +191,7 @@ def parse_tasks(
 
 def check_recipe(
     arguments: FinetuneArguments, args: ProgramTrainingArguments, start: MinBertConfig | None
-) -> tuple[dict[str, RecipeTask], dict[str, RecipeText]]:
+) -> tuple[dict[str, RecipeTask], dict[str, "RecipeText"]]:
     """Check all that does not depend on rows; return labeled tasks, and tasks that learn from text.
 
     Rows may take long to read, so an error that needs none of them comes first. ``start`` is the
@@ -308,7 +259,7 @@ def prepare_weights(arguments: FinetuneArguments, model: MinBertForMultiTask) ->
     has_pairs = any(task.num_texts == 2 and not task.is_separate for task in described.values())
     check_rows(model.config, length, has_pairs=has_pairs)
     for name, task in described.items():
-        with _name_task(name):
+        with name_task(name):
             own = task.encoding(length).max_length
             check_rows(model.config, own, has_pairs=has_pairs)
     if arguments.freeze_encoder:

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -27,6 +27,17 @@ def check_program(recipe: Mapping[str, object], where: Path, program: str) -> No
         raise ValueError(
             f"{where} is not a recipe for minbert {program}; use it with minbert {right}"
         )
+
+
+def load_kinds(program: str) -> tuple[Any, ...]:
+    """Import the dataclasses that read the keys of a fine-tuning or a pre-training."""
+    from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
+
+    if program == "finetune":
+        return FinetuneArguments, ProgramTrainingArguments
+    from minbert_cli.text_tasks import PretrainArguments
+
+    return PretrainArguments, ProgramTrainingArguments
 
 
 PACKAGE = Path(__file__).resolve().parent

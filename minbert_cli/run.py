@@ -14,11 +14,11 @@ from accelerate.utils import broadcast_object_list
 from datasets import Dataset
 from transformers import TrainingArguments
 
-from minbert_cli.arguments import KINDS, ProgramTrainingArguments
+from minbert_cli.arguments import ProgramTrainingArguments
 from minbert_cli.checkpoints import find_commit
 from minbert_cli.console import describe_training, quiet_libraries, show_progress
 from minbert_cli.recipe import as_recipe, fill_arguments, format_recipe, read_recipe, split_argv
-from minbert_cli.recipes import MODEL_CARD, check_program, with_recipe, with_recipe_name
+from minbert_cli.recipes import MODEL_CARD, check_program, load_kinds, with_recipe, with_recipe_name
 from minbert_cli.run_folder import (
     asks_to_resume,
     check_data,
@@ -235,7 +235,7 @@ def open_run(
             words = ["accelerate", "launch", "-m", f"minbert_cli.{program}"]
             command = shlex.join([*words, *with_recipe_name(given)])
             published = path.read_text(encoding="utf-8")
-        arguments, args = fill_arguments(KINDS[program], recipe, flags, where=where)
+        arguments, args = fill_arguments(load_kinds(program), recipe, flags, where=where)
         cleanup.enter_context(quiet_libraries(args, verbose=arguments.verbose))
         output_dir, overwrite = str(args.output_dir), arguments.overwrite_output_dir
         asked = args.resume_from_checkpoint

@@ -26,7 +26,7 @@ from trainers.training.resuming import (
     last_complete_checkpoint,
 )
 
-from .arguments import FinetuneArguments, PretrainArguments
+from .arguments import FinetuneArguments
 
 # Packages whose sources identify the code of a run.
 PACKAGES = ("datasets_scripts", "minbert_cli", "modeling_minbert", "trainers")
@@ -87,7 +87,6 @@ SHOWN = 6  # names of files in a message
 # Settings that do not affect the results of a run: the options that say so, and of transformers.
 FREE_SETTINGS = {
     *keys_with(FinetuneArguments, "free"),
-    *keys_with(PretrainArguments, "free"),
     *("resume_from_checkpoint", "output_dir", "run_name", "save_total_limit", "local_rank"),
     *("logging_steps", "logging_first_step", "log_level", "log_level_replica", "report_to"),
     *("disable_tqdm", "push_to_hub", "hub_model_id", "hub_strategy", "hub_token"),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from minbert_cli.arguments import PretrainArguments, check_names
+from minbert_cli.arguments import check_names
 from minbert_cli.recipe import (
     check_disjoint,
     check_types,
@@ -28,6 +28,7 @@ from minbert_cli.recipe import (
 )
 from minbert_cli.recipes import check_program, find_recipe
 from minbert_cli.run_folder import LOCK_FILE
+from minbert_cli.text_tasks import PretrainArguments
 from trainers import UsageError
 
 EXAMPLE = "{plain: {base: sst}}"

@@ -26,11 +26,10 @@ from pathlib import Path
 
 from datasets_scripts import load_task
 from minbert_cli import pretrain, recipe_tasks
-from minbert_cli.arguments import KINDS
 from minbert_cli.checkpoints import load_config
 from minbert_cli.command_line import expand_path
 from minbert_cli.recipe import fill_arguments, format_recipe
-from minbert_cli.recipes import HOME, IS_INSTALLED, RECIPES, with_recipe
+from minbert_cli.recipes import HOME, IS_INSTALLED, RECIPES, load_kinds, with_recipe
 from minbert_cli.run_folder import (
     check_data,
     check_same_run,
@@ -113,7 +112,7 @@ def find_states(runs: Sequence[PlannedRun], *, overwrite: bool) -> States:
 
 def check_run(run: PlannedRun) -> tuple[Keys, dict[str, recipe_tasks.RecipeTask]]:
     """Check all of a run that needs no rows; return its settings and its labeled tasks."""
-    arguments, args = fill_arguments(KINDS[run.program], run.recipe, where=run.name)
+    arguments, args = fill_arguments(load_kinds(run.program), run.recipe, where=run.name)
     if pushed := [name for name in ("push_to_hub", "hub_model_id") if getattr(args, name)]:
         raise ValueError(
             f"{pushed[0]} would send every row and seed to one repository; turn it off with "

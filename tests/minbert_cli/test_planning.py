@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from minbert_cli.arguments import KINDS
 from minbert_cli.experiments.plan import read_file
 from minbert_cli.recipe import fill_arguments
+from minbert_cli.recipes import load_kinds
 
 FINETUNING = {
     "tasks": {"sst": {"dataset": "sst"}, "sts": {"dataset": "sts", "loss": "bce"}},
@@ -42,7 +42,7 @@ def plan(tmp_path, monkeypatch):
 
 def read(run):
     """Read the recipe of a run as its program does."""
-    arguments, args = fill_arguments(KINDS[run.program], run.recipe, where=run.name)
+    arguments, args = fill_arguments(load_kinds(run.program), run.recipe, where=run.name)
     return vars(args) | vars(arguments)
 
 

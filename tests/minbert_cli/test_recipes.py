@@ -6,8 +6,11 @@ from typing import Any, Literal
 import pytest
 from transformers import TrainingArguments
 
+from datasets_scripts import CorpusData, TaskData
+from datasets_scripts.checking import keys_with
 from minbert_cli.arguments import FinetuneArguments
-from minbert_cli.recipe import check_disjoint, format_recipe, override, read_recipe
+from minbert_cli.recipe import check_disjoint, format_recipe, override, path_keys, read_recipe
+from minbert_cli.text_tasks import PretrainArguments
 from tests.small_run import parse_recipe
 from trainers import UsageError
 
@@ -249,6 +252,11 @@ resume_from_checkpoint: $NO_SUCH/x
         "unknown_variable": "$NO_SUCH/x",
         "resume_from_checkpoint": "$NO_SUCH/x",
     }
+
+
+@pytest.mark.parametrize("kind", [TaskData, CorpusData, FinetuneArguments, PretrainArguments])
+def test_every_key_of_a_path_is_expanded(kind):
+    assert {*keys_with(kind, "path")} <= path_keys()
 
 
 RECIPE = {

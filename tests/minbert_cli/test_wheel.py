@@ -28,8 +28,7 @@ PARSE = """
 import json
 from minbert_cli import finetune, pretrain, recipes
 from minbert_cli.experiments.plan import read_file
-from minbert_cli.recipes import find_program
-from minbert_cli.arguments import KINDS, ProgramTrainingArguments
+from minbert_cli.recipes import find_program, load_kinds
 from minbert_cli.recipe import fill_arguments, read_recipe
 
 runs = 0
@@ -42,7 +41,7 @@ for name in recipes.list_recipes():
         continue
     if "--model_name_or_path" in text:
         flags += ["--model_name_or_path", "weights"]
-    fill_arguments((KINDS[kind][0], ProgramTrainingArguments), recipe, flags, where=path)
+    fill_arguments(load_kinds(kind), recipe, flags, where=path)
 found = {
     "file": recipes.__file__,
     "recipes": recipes.list_recipes(),

@@ -1,0 +1,165 @@
+"""Tasks that learn from text without labels: the keys of recipes, of one task or of pretraining."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from datasets_scripts import CorpusData
+from datasets_scripts.checking import Count, check_fields, option
+from modeling_minbert import TASKS
+from modeling_minbert.heads import ProblemType
+from trainers import TaskTraining
+from trainers.data.masking import check_shares
+from trainers.training.checks import BelowOne
+
+from .arguments import RunArguments, check_names
+from .recipe import check_types, name_task, split_keys
+
+PROBLEM_TYPES: dict[str, ProblemType] = {
+    "mlm": "masked_lm",
+    "nsp": "next_sentence",
+    "mlm_nsp": "pretraining",
+}
+
+
+@dataclass(kw_only=True)
+class TextArguments:
+    """Keys of a task that learns from unlabeled text."""
+
+    corpus: dict[str, Any] = field(
+        metadata={"help": "Keys of each text by name; as a flag also names of texts of the recipe."}
+    )
+    packing: Literal["segment_pairs", "full_sentences", "doc_sentences"] | None = option(
+        None,
+        "How text becomes rows; by default segment_pairs with next sentences, else full_sentences.",
+    )
+    mlm_probability: float = option(0.15, "Share of predicted tokens.")
+    mask_replace_prob: float = option(0.8, "Share of the predicted tokens replaced by [MASK].")
+    random_replace_prob: float = option(0.1, "Share of them replaced by a random token.")
+    whole_word_mask: bool = option(False, "Whether to mask whole words.")
+    balanced_pairs: bool = option(False, "Whether exactly half of the pairs are random, not more.")
+    max_eval_samples: Count = option(4096, "Maximum rows of held-out text to evaluate.")
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_names("corpus", self.corpus, "{mine: {train_file: my.txt}}")
+        check_shares(self.mlm_probability, self.mask_replace_prob, self.random_replace_prob)
+
+    def check_unused(self, problem_type: str) -> None:
+        """Check that no key is set that has no effect for the problem type."""
+        pairs = self.choose_packing(problem_type) == "segment_pairs"
+        masked = TASKS[problem_type].predicts_masked_tokens
+        masks = ("whole_word_mask", "mlm_probability", "mask_replace_prob", "random_replace_prob")
+        for names, is_used, what in (
+            (("balanced_pairs",), pairs, "packing segment_pairs"),
+            (masks, masked, "masked tokens"),
+        ):
+            for name in names:
+                value = getattr(self, name)
+                if not is_used and value != getattr(TextArguments, name):
+                    raise ValueError(f"{name}={value} has no effect without {what}; leave it out")
+
+    def choose_packing(self, problem_type: str) -> str:
+        """Return how text becomes rows; next sentences need segment pairs."""
+        paired = TASKS[problem_type].predicts_next_sentence
+        packing = self.packing or ("segment_pairs" if paired else "full_sentences")
+        if paired and packing != "segment_pairs":
+            raise ValueError(
+                f"packing={packing!r} has no next sentences, which problem_type {problem_type!r} "
+                "needs; use segment_pairs, or masked_lm alone"
+            )
+        return packing
+
+
+@dataclass(kw_only=True)
+class PretrainArguments(TextArguments, RunArguments):
+    """Flags and recipe keys of pretraining."""
+
+    replaced_keys: ClassVar[dict[str, tuple[str, ...]]] = {
+        "model_name_or_path": (
+            *("model_config", "revision", "model_size", "tokenizer_name_or_path"),
+            *("train_tokenizer", "vocab_size", "cased"),
+        )
+    }
+
+    objective: Literal["mlm", "nsp", "mlm_nsp"] = option(
+        "mlm_nsp", "Masked tokens, next sentences, or both in one forward pass."
+    )
+    model_size: Literal["tiny", "mini", "small", "medium", "base", "large"] | None = option(
+        None, "Size of a new model; model_config overrides it."
+    )
+    dropout: BelowOne | None = option(
+        None, "Dropout of hidden states and attention; by default that of the model."
+    )
+    tokenizer_name_or_path: str | None = option(None, "Tokenizer of a new model.", path=True)
+    train_tokenizer: bool = option(False, "Train the WordPiece vocabulary of a new model.")
+    vocab_size: int | None = option(None, "Size of that vocabulary; by default 30,522.")
+    cased: bool = option(False, "Whether the vocabulary is cased.")
+
+    def __post_init__(self) -> None:
+        TextArguments.__post_init__(self)
+        RunArguments.__post_init__(self)
+        self.check_unused(self.problem_type)
+        start = self.model_name_or_path
+        owned = ("model_size", "train_tokenizer", "tokenizer_name_or_path")
+        if start is not None and (given := [name for name in owned if getattr(self, name)]):
+            raise ValueError(
+                f"model_name_or_path={start!r} has its own sizes and tokenizer; leave it out "
+                f"for a new model, or leave {' and '.join(given)} out"
+            )
+        if start is None and self.train_tokenizer == (self.tokenizer_name_or_path is not None):
+            raise ValueError(
+                "a new model needs one vocabulary: give train_tokenizer: true, or "
+                "tokenizer_name_or_path, the folder or Hub id of one; or start from a checkpoint "
+                "with model_name_or_path"
+            )
+        for name in ("vocab_size", "cased"):
+            if (value := getattr(self, name)) and not self.train_tokenizer:
+                raise ValueError(
+                    f"{name}={value} has no effect without train_tokenizer; leave it out"
+                )
+        if "vocab_size" in (self.model_config or {}):
+            raise ValueError("model_config: leave vocab_size out; the tokenizer determines it")
+
+    @property
+    def problem_type(self) -> ProblemType:
+        """Problem type of the only task."""
+        return PROBLEM_TYPES[self.objective]
+
+
+@dataclass(frozen=True)
+class RecipeText:
+    """A task of a recipe that learns from text without labels."""
+
+    problem_type: str
+    corpora: dict[str, CorpusData]
+    arguments: TextArguments
+    training: TaskTraining
+    metrics: ClassVar[tuple[str, ...]] = ()
+    in_glue: ClassVar[bool] = False
+
+    @classmethod
+    def from_recipe(cls, name: str, keys: dict[str, Any], data_dir: str | None) -> "RecipeText":
+        """Check the keys of a task."""
+        where, kind = f"task {name!r}", keys["problem_type"]
+        own = {key: value for key, value in keys.items() if key != "problem_type"}
+        text, training = split_keys(where, own, (TextArguments, TaskTraining))
+        check_types(where, TextArguments, text)
+        with name_task(name):
+            arguments = TextArguments(**{"corpus": {}, **text})
+            arguments.check_unused(kind)
+            task_training = TaskTraining(**training)
+        corpora = {
+            corpus: CorpusData.from_recipe(corpus, keys, data_dir)
+            for corpus, keys in arguments.corpus.items()
+        }
+        return cls(kind, corpora, arguments, task_training)
+
+    @property
+    def source(self) -> str:
+        """Name of the data."""
+        return " + ".join(self.corpora)
+
+    @property
+    def hub_datasets(self) -> list[str | None]:
+        """Hub names of the texts; None for local texts."""
+        return [data.hub_dataset for data in self.corpora.values()]
