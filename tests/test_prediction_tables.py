@@ -8,7 +8,6 @@ from io import StringIO
 import numpy as np
 import pytest
 
-from datasets_scripts import DATASETS
 from minbert_cli import finetune
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
@@ -54,13 +53,6 @@ def test_classes_have_their_names_and_the_probability_of_the_model(run):
         assert float(row["probability"]) == pytest.approx(found["score"], abs=1e-3)
 
 
-def test_test_rows_without_labels_have_no_column_of_labels(run):
-    rows = read(run, "moods-test")
-
-    assert list(rows[0]) == ["id", "text", "prediction", "probability"]
-    assert {row["prediction"] for row in rows} <= {"good", "bad"}
-
-
 def test_pairs_have_two_texts_which_are_quoted(run):
     rows = read(run, "scores-dev")
 
@@ -77,14 +69,3 @@ def test_no_text_is_shown_if_none_may_be_quoted(tmp_path):
     folder = train(tmp_path, report_examples=0)
 
     assert list(read(folder, "pairs-dev")[0]) == ["id", "label", "prediction", "probability"]
-
-
-@pytest.mark.parametrize(
-    ("dataset", "is_official"),
-    [
-        *(("sst", True), ("quora", True), ("sts", True), ("cfimdb", True), ("mrpc", True)),
-        *(("snli", False), ("sample_sst", False)),
-    ],
-)
-def test_official_formats_stand_alone(dataset, is_official):
-    assert DATASETS[dataset].has_official_predictions is is_official

@@ -54,17 +54,3 @@ def test_what_is_printable_to_somebody_is_kept(checkpoint, tmp_path, suffix):
     texts = [*ODD.values()]
 
     assert run(checkpoint, texts, tmp_path / f"found.{suffix}") == texts
-
-
-def test_line_breaks_and_tabs_are_kept_where_the_format_has_them(checkpoint, tmp_path):
-    texts = ["two\nlines", "a\ttab", 'a "quote", a comma', "a\x0bb\x85c"]
-
-    assert run(checkpoint, texts, tmp_path / "found.jsonl") == texts
-    assert run(checkpoint, texts, tmp_path / "found.csv")[:3] == texts[:3]
-    assert run(checkpoint, [*texts, "a\rb\u2028c"], tmp_path / "found.tsv") == [
-        "two lines",
-        "a tab",
-        'a "quote", a comma',
-        "a b c",
-        "a b c",
-    ]

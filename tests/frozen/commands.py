@@ -25,7 +25,6 @@ TRAINING = ("finetune", "pretrain")
 
 
 def join_entries(text: str) -> Iterator[str]:
-    """Yield paragraphs and entries of a help text, each in a line: where it wraps is no matter."""
     entry: list[str] = []
     indent = 0
     for line in [*text.splitlines(), ""]:
@@ -41,8 +40,6 @@ def join_entries(text: str) -> Iterator[str]:
 
 
 def show_help(command: str) -> Case:
-    """Make a case of the help of a command."""
-
     def case(workshop: Workshop) -> Iterator[tuple[str, Any]]:
         text = workshop.succeed(*command.split(), "--help").out
         text = re.sub(r"lists \d+ more", "lists more", text)
@@ -67,8 +64,6 @@ def list_keys(program: str) -> Case:
 
 
 def list_settings(program: str) -> Case:
-    """Make a case of the settings that a run writes down: names and defaults of all keys."""
-
     def case(workshop: Workshop) -> Iterator[tuple[str, Any]]:
         text = workshop.succeed(program, "--help", "all").out.partition("all TrainingArgum")[0]
         folder = workshop.three_tasks if program == "finetune" else workshop.pretrained
@@ -80,7 +75,6 @@ def list_settings(program: str) -> Case:
 
 
 def list_task_keys(workshop: Workshop) -> Iterator[tuple[str, Any]]:
-    """Yield the keys of a task of each problem type, which a message lists."""
     for kind in EXAMPLES:
         folder = workshop.new(f"keys-{kind}")
         recipe = make_three_tasks(folder)
@@ -103,7 +97,6 @@ KEYS: dict[str, Case] = {
 
 
 def list_run(workshop: Workshop) -> Iterator[tuple[str, Any]]:
-    """Yield the files of a fine-tuning run, with its checkpoints, and what it says."""
     folder = workshop.three_tasks
     yield from ((path, "file") for path in list_files(folder / "out"))
     yield "has its code", (folder / "out" / "modeling_minbert.py").is_file()
@@ -111,22 +104,18 @@ def list_run(workshop: Workshop) -> Iterator[tuple[str, Any]]:
 
 
 def list_pretraining(workshop: Workshop) -> Iterator[tuple[str, Any]]:
-    """Yield the files of a pre-training run, and what it says."""
     folder = workshop.pretrained
     yield from ((path, "file") for path in list_files(folder / "out"))
     yield from list_printed(folder)
 
 
 def list_printed(folder: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the lines that a run printed."""
     for name in ("out", "err", "warnings"):
         text = hide_times((folder / f"{name}.txt").read_text(encoding="utf-8"))
         yield from ((f"{name} {key}", line) for key, line in name_lines(text.splitlines()))
 
 
 def export(name: str, *flags: str) -> Case:
-    """Make a case of the files of an export."""
-
     def case(workshop: Workshop) -> Iterator[tuple[str, Any]]:
         output = workshop.new(f"export-{name}") / "export"
         argv = ("export", workshop.three_tasks / "out", *flags, "--output_dir", output)
@@ -160,7 +149,6 @@ def describe_config(path: Path) -> Any:
 
 
 def list_checkpoint(workshop: Workshop) -> Iterator[tuple[str, Any]]:
-    """Yield names and shapes of the weights of a model of several tasks, and its configuration."""
     folder = workshop.three_tasks / "out"
     yield from describe_tensors(folder).items()
     yield "config", describe_config(folder / "config.json")
@@ -168,7 +156,6 @@ def list_checkpoint(workshop: Workshop) -> Iterator[tuple[str, Any]]:
 
 
 def check(workshop: Workshop) -> Iterator[tuple[str, Any]]:
-    """Yield what ``check`` says about a recipe."""
     for name, folder in (("finetune", workshop.three_tasks), ("pretrain", workshop.pretrained)):
         argv = ("check", folder / "recipe.yaml", "--output_dir", folder / "other")
         lines = workshop.succeed(*argv).out.splitlines()
@@ -176,7 +163,6 @@ def check(workshop: Workshop) -> Iterator[tuple[str, Any]]:
 
 
 def new(workshop: Workshop) -> Iterator[tuple[str, Any]]:
-    """Yield the recipe that ``new`` writes for a table of each kind, and its reasons."""
     files = {kind: workshop.problem(kind) for kind in EXAMPLES if EXAMPLES[kind].rows}
     for kind, folder in files.items():
         recipe = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
@@ -190,7 +176,6 @@ def new(workshop: Workshop) -> Iterator[tuple[str, Any]]:
 
 
 def list_recipes(workshop: Workshop) -> Iterator[tuple[str, Any]]:
-    """Yield the packaged recipes with what they are for."""
     yield from name_lines(join_entries(workshop.succeed("recipes").out))
 
 

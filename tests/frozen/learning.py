@@ -43,8 +43,6 @@ ROWS: dict[str, list[Any]] = {
 
 
 def run_problem(kind: str) -> Case:
-    """Make a case of a run of a problem type: metrics, logs, weights and predictions."""
-
     def case(workshop: Workshop) -> Iterator[tuple[str, Any]]:
         output = workshop.problem(kind) / "out"
         yield "metrics", read_metrics(output)
@@ -70,14 +68,12 @@ def run_problem(kind: str) -> Case:
 
 
 def list_texts(row: Any) -> list[str]:
-    """List the texts of a row as words of a command line."""
     if isinstance(row, str):
         return [row]
     return [text for part in row for text in ([part] if isinstance(part, str) else part)]
 
 
 def run_pretraining(workshop: Workshop) -> Iterator[tuple[str, Any]]:
-    """Yield metrics, logs, weights and vocabulary of a pre-training run."""
     output = workshop.pretrained / "out"
     yield "metrics", read_metrics(output)
     yield "log", read_log(output)
@@ -96,8 +92,6 @@ PROBLEMS: dict[str, Case] = {
 
 
 def compute_loss(name: str) -> Case:
-    """Make a case of a loss: its values in two steps, that of held-out rows, and the weights."""
-
     def case(workshop: Workshop) -> Iterator[tuple[str, Any]]:
         options = {"per_device_train_batch_size": 4, "per_device_eval_batch_size": 3}
         trainer = loss_cases.make_trainer(workshop.folder / "loss", name, **options)
@@ -124,8 +118,6 @@ FAST = {"r_drop", "smart", "pcgrad", "ema", "lora", "teacher", "calibrate"}
 
 
 def apply_method(name: str) -> Case:
-    """Make a case of a method: metrics and weights after a few steps."""
-
     def case(workshop: Workshop) -> Iterator[tuple[str, Any]]:
         changes = METHODS[name]
         if "TEACHER" in json.dumps(changes):
@@ -145,7 +137,6 @@ def apply_method(name: str) -> Case:
 
 
 def change(folder: Path, changes: dict[str, Any]) -> dict[str, Any]:
-    """Return the recipe of three tasks with changes, by dotted keys; None removes a key."""
     recipe = make_three_tasks(folder) | QUICK
     for path, value in changes.items():
         *parents, key = path.split(".")
@@ -159,8 +150,6 @@ def change(folder: Path, changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def resume(workshop: Workshop) -> Iterator[tuple[str, Any]]:
-    """Yield whether a run that was resumed in its middle equals a whole one, byte for byte."""
-
     def make(folder: Path) -> dict[str, Any]:
         recipe = make_problem(folder, "classification") | {"num_train_epochs": 2}
         recipe["tasks"] |= {"scores": make_three_tasks(folder)["tasks"]["scores"]}

@@ -13,7 +13,6 @@ from tests.problem_examples import EXAMPLES
 
 
 def tell_recipes(workshop: Workshop) -> Iterator[tuple[str, Any]]:
-    """Yield what is said about recipes of three tasks with a bad value."""
     for changes in CASES["recipes"]:
         folder = workshop.new("bad-recipe")
         moods = str(folder / "moods-train.tsv")
@@ -48,8 +47,6 @@ def tell(ran: Any) -> str:
 
 
 def tell_flags(program: str) -> Case:
-    """Make a case of what a program says about bad flags."""
-
     def case(workshop: Workshop) -> Iterator[tuple[str, Any]]:
         folder = workshop.new("bad-flags")
         words = {
@@ -68,8 +65,6 @@ def tell_flags(program: str) -> Case:
 
 
 def tell_rows(kind: str) -> Case:
-    """Make a case of what is said about training rows of a problem type."""
-
     def case(workshop: Workshop) -> Iterator[tuple[str, Any]]:
         for text in CASES["rows"][kind]:
             folder = workshop.new("bad-rows")
@@ -91,7 +86,6 @@ DAMAGES = {
 
 
 def damage(name: str, folder: Path) -> None:
-    """Damage a checkpoint."""
     for file in DAMAGES[name][1] if name in DAMAGES else ():
         if (text := DAMAGES[name][0]) is None:
             (folder / file).unlink()
@@ -110,7 +104,6 @@ def damage(name: str, folder: Path) -> None:
 
 
 def tell_checkpoints(workshop: Workshop) -> Iterator[tuple[str, Any]]:
-    """Yield what is said about a checkpoint that is damaged."""
     for name in ("no layer", "another class", "weights cut", *DAMAGES):
         folder = workshop.new("bad-checkpoint")
         checkpoint = folder / "checkpoint"
@@ -127,7 +120,6 @@ def tell_checkpoints(workshop: Workshop) -> Iterator[tuple[str, Any]]:
 
 
 def tell_folders(workshop: Workshop) -> Iterator[tuple[str, Any]]:
-    """Yield what is said about a folder that has other files, or another run."""
     folder = workshop.new("bad-folder")
     path = small_run.write_recipe(folder, change(folder, {}))
     (folder / "out").mkdir()

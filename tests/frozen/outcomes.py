@@ -47,7 +47,6 @@ class Warnings(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a message."""
         self.lines.append(record.getMessage())
 
 
@@ -87,7 +86,6 @@ class Workshop:
         return Ran(status, *map(self.hide_paths, texts))
 
     def succeed(self, *argv: object) -> Ran:
-        """Run a command that must not fail."""
         ran = self.run(*argv)
         assert ran.status == 0, ran.err
         return ran
@@ -97,7 +95,6 @@ class Workshop:
         return text.replace(str(self.folder), "FOLDER").replace(str(ROOT), "ROOT")
 
     def new(self, name: str) -> Path:
-        """Make an empty folder."""
         folder = self.folder / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -116,16 +113,13 @@ class Workshop:
 
     @cached_property
     def three_tasks(self) -> Path:
-        """The folder of a run of three tasks."""
         return self.finetune("three", make_three_tasks)
 
     @cached_property
     def pretrained(self) -> Path:
-        """The folder of a run of pre-training."""
         return self.finetune("pretrained", make_pretraining)
 
     def problem(self, kind: str) -> Path:
-        """Return the folder of a run of this problem type."""
         return self.finetune(kind, lambda folder: make_problem(folder, kind))
 
 
@@ -175,7 +169,6 @@ def lines_of(name: str, case: Case, workshop: Workshop) -> list[str]:
 
 
 def flatten(key: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield the leaves of nested values by their path, keys in order."""
     if isinstance(value, dict) and value:
         for name in sorted(value, key=str):
             yield from flatten(f"{key}.{name}", value[name])
@@ -187,7 +180,6 @@ def flatten(key: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def write_value(value: Any) -> str:
-    """Write a value in one line; a float with six digits."""
     if isinstance(value, float):
         return f"~{value:#.4g}" if isinstance(value, Rough) else f"{value:#.6g}"
     if isinstance(value, (list, tuple)):
@@ -238,7 +230,6 @@ def compare(expected: list[str], found: list[str]) -> list[str]:
 
 
 def read_frozen(section: str, case: str | None = None) -> list[str]:
-    """Read the lines of a section, or of one of its cases."""
     path = DATA / f"{section}.txt"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     lines = [line for line in lines if line and not line.startswith("#")]
@@ -249,7 +240,6 @@ def read_frozen(section: str, case: str | None = None) -> list[str]:
 
 
 def name_lines(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield lines by their beginnings, so that a line more or less does not change other keys."""
     seen: dict[str, int] = {}
     for line in filter(str.strip, lines):
         name = re.sub(r"\d+(\.\d+)?", "#", " ".join(line.split()))[:70].strip()
@@ -264,13 +254,11 @@ def hide_times(text: str) -> str:
 
 
 def list_files(folder: Path) -> list[str]:
-    """List the files below a folder, without code."""
     paths = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
     return [path for path in paths if (folder / path).is_file() and not path.endswith(".py")]
 
 
 def describe_weights(folder: Path) -> dict[str, list[float]]:
-    """Return norm, and product with a fixed vector, of the weights of each part of a model."""
     sums: dict[str, list[float]] = {}
     tasks = (read_json(folder / "config.json").get("tasks") or {}).items()
     biases = [name for name, task in tasks if task["problem_type"] in COMPARING]
@@ -287,12 +275,10 @@ def describe_weights(folder: Path) -> dict[str, list[float]]:
 
 
 def read_json(path: Path) -> Any:
-    """Read a file of JSON."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """Read the logs of the last checkpoint of a run, without times."""
     (path,) = folder.glob("checkpoint-*/trainer_state.json")
     untimed = ("_runtime", "_per_second", "total_flos")
     return [
@@ -302,14 +288,12 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:
-    """Read the metrics of a run, without what differs between machines."""
     left_out = ("command", "recipe", "versions", "fingerprints", "tasks")
     metrics = read_json(folder / "metrics.json")
     return {key: value for key, value in metrics.items() if key not in left_out}
 
 
 def read_predictions(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield the lines of all files of predictions."""
     for path in sorted((folder / "predictions").rglob("*")):
         if path.suffix == ".npz":  # the same predictions, as numbers
             continue

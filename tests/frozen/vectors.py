@@ -21,7 +21,6 @@ HAS_BYTES = torch.cpu._is_vnni_supported() or torch.cpu._is_amx_tile_supported()
 
 
 def describe(vectors: Any, number: Callable[[float], float] = float) -> dict[str, list[float]]:
-    """Return norm and first numbers of each vector."""
     rows = np.asarray(vectors, dtype=np.float64).reshape(len(vectors), -1)
     return {
         str(place): [number(float(value)) for value in (np.linalg.norm(row), *row[:4])]
@@ -30,12 +29,10 @@ def describe(vectors: Any, number: Callable[[float], float] = float) -> dict[str
 
 
 def load(folder: Path, **options: Any) -> MinBertForMultiTask:
-    """Load a model, as its user does."""
     return MinBertForMultiTask.from_pretrained(folder, **options)
 
 
 def encode(workshop: Workshop) -> Iterator[tuple[str, Any]]:
-    """Yield vectors of texts, by the options of ``encode``."""
     model = load(workshop.three_tasks / "out")
     yield "default", describe(model.encode(TEXTS))
     for pooling in ("cls", "mean", "max"):
@@ -48,8 +45,6 @@ def encode(workshop: Workshop) -> Iterator[tuple[str, Any]]:
 
 
 def encode_roughly(precision: str) -> Case:
-    """Make a case of vectors in another precision, which differs between processors."""
-
     def case(workshop: Workshop) -> Iterator[tuple[str, Any]]:
         model = load(workshop.three_tasks / "out")
         yield "vectors", describe(model.encode(TEXTS, precision=precision), Rough)
@@ -60,7 +55,6 @@ def encode_roughly(precision: str) -> Case:
 
 
 def load_int8(workshop: Workshop) -> Iterator[tuple[str, Any]]:
-    """Yield vectors of weights in int8: quantized while loading, or loaded from an export."""
     output = workshop.new("int8-vectors") / "export"
     argv = ("--format", "minbert", "--precision", "int8", "--output_dir", output)
     workshop.succeed("export", workshop.three_tasks / "out", *argv)
@@ -71,8 +65,6 @@ def load_int8(workshop: Workshop) -> Iterator[tuple[str, Any]]:
 
 
 def run_onnx(precision: str) -> Case:
-    """Make a case of the outputs of exported ONNX files."""
-
     def case(workshop: Workshop) -> Iterator[tuple[str, Any]]:
         import onnxruntime
 
@@ -94,7 +86,6 @@ def run_onnx(precision: str) -> Case:
 
 
 def search(workshop: Workshop) -> Iterator[tuple[str, Any]]:
-    """Yield what ``predict`` prints for vectors: searches, pairs, clusters, several tasks."""
     run = workshop.three_tasks
     texts = workshop.new("search") / "texts.txt"
     rows = (run / "moods-train.tsv").read_text(encoding="utf-8").splitlines()[1:]

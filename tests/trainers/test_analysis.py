@@ -3,14 +3,12 @@
 import datasets
 import numpy as np
 import pytest
-import torch
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix
 
 from modeling_minbert.tasks import parse_task
 from trainers import PROBLEMS, Evaluated, Predicted
 from trainers.problems.blocks import MOST_CLASSES, MOST_POINTS, calibrate
-from trainers.reports.page import draw_figure
 
 ROWS = datasets.Dataset.from_dict({"id": list(map(str, range(9)))})
 
@@ -51,17 +49,6 @@ def test_the_bins_equal_scikit_learn():
     assert [part["confidence"] for part in found["bins"]] == pytest.approx(confidence)
 
 
-def test_probabilities_are_softmax_and_sigmoid():
-    logits = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
-
-    many = PROBLEMS["classification"]("t").probabilities(logits.numpy())
-    two = PROBLEMS["paraphrase"]("t").probabilities(logits[:, :1].numpy())
-
-    np.testing.assert_allclose(many, logits.softmax(-1), rtol=1e-6)
-    np.testing.assert_allclose(two[:, 1], logits[:, 0].sigmoid(), rtol=1e-6)
-    np.testing.assert_allclose(two.sum(axis=1), 1)
-
-
 def test_the_confusion_matrix_equals_scikit_learn():
     generator = np.random.default_rng(0)
     logits = generator.normal(scale=2, size=(200, 3)).astype(np.float32)
@@ -79,13 +66,6 @@ def test_the_confusion_matrix_equals_scikit_learn():
     said = PROBLEMS["classification"]("t").probabilities(logits).max(axis=1)
     note = f"mean confidence {said.mean():.3f}, accuracy {(predictions == labels).mean():.3f}"
     assert note in found["Reliability"].note
-
-
-def test_a_class_that_nobody_saw_has_its_row():
-    found = analyse("paraphrase", np.array([[2.0], [1.0]]), np.array([1, 1]), np.array([1.0, 1.0]))
-
-    rows = found["Confusion matrix"].rows
-    assert [row[1:] for row in rows] == [[0, 0, 0], [0, 2, 2], [0, 2, 2]]
 
 
 def test_many_classes_have_the_most_frequent_confusions():
@@ -122,14 +102,6 @@ def test_scores_are_spread():
     assert points[0] == pytest.approx([labels[0], scores[0]], abs=1e-4)
     assert points[-1] == pytest.approx([labels[-1], scores[-1]], abs=1e-4)
     assert "1,000 of 20,000 rows, evenly spread" in found["Predictions and labels"].note
-
-
-@pytest.mark.parametrize("score", [2.0, np.nan])
-def test_scores_that_are_all_the_same_are_drawn(score):
-    found = analyse("similarity", np.full((3, 1), score), np.full(3, score), np.full(3, 2.0))
-
-    picture = draw_figure(found["Predictions and labels"], 1)
-    assert picture.startswith("<p>No finite value" if np.isnan(score) else "<svg")
 
 
 def test_the_worst_errors_are_those_with_the_least_probable_label():

@@ -3,7 +3,6 @@
 import json
 
 import datasets
-import numpy as np
 import pytest
 import torch
 
@@ -13,7 +12,6 @@ from trainers.problems.blocks import Example
 from trainers.problems.questions import (
     Answer,
     Answered,
-    find_threshold,
     normalize_answer,
     squad_metrics,
     token_f1,
@@ -90,12 +88,6 @@ def test_questions_without_answers_are_scored_as_in_version_2():
     )
 
 
-def test_the_threshold_is_0_if_no_answer_is_best():
-    found = find_threshold(np.zeros(2), np.array([-1.0, 1.0]), np.array([False, True]))
-
-    assert found == (0.5, 0.0)
-
-
 def test_questions_without_answers_are_refused_where_none_may_be():
     with pytest.raises(ValueError, match="1 questions have no answer; give the task a null_score"):
         squad_metrics(answer("a", "b"), [["a"], []], some_impossible=False)
@@ -119,16 +111,6 @@ def windows():
         "labels": [[1, 2], [0, 0], [3, 5], [2, 2]],
     }
     return datasets.Dataset.from_dict(columns, features=features)
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_a_batch_has_the_places_of_its_answers(windows, packed):
-    rows = TaskDataset({"qa": windows.select([3, 1, 2])}).__getitems__([0, 2, 1])
-
-    batch = TaskCollator(0, packed=packed)(rows)
-
-    assert batch["labels"].tolist() == [[2, 2], [3, 5], [0, 0]]
-    assert batch["labels"].dtype == torch.int64
 
 
 @pytest.mark.parametrize("packed", [False, True])

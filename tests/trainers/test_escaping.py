@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 
 from tests.trainers import tiny
 from trainers import RunFacts, evaluate_run, spread, write_card
-from trainers.reports.texts import code_block, code_span, markdown_table, plain, printable
+from trainers.reports.texts import code_block, code_span, plain, printable
 
 TEMPLATE = Path(__file__).parents[2] / "model_card.md"
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -112,23 +112,6 @@ def test_the_metadata_of_a_card_has_hostile_names(write):
     assert data.tags == ["minbert", "multi-task", printable(HOSTILE)]
     names = {result.dataset_name for result in data.eval_results}
     assert names == {f"{printable(HOSTILE)} ({task})" for task in tiny.SIZES}
-
-
-def test_names_of_files_and_tasks_stay_readable():
-    for name in ("my_scores", "moods-train.tsv", "owner/bert-base_uncased:qqp", "r_drop (a=1)"):
-        assert plain(name) == name
-
-
-def test_cells_of_a_table_are_texts():
-    table = markdown_table([("task", "metric"), ("a|b", "`x` <b>"), ("c\nd", "_e_")])
-    tokens = MARKDOWN.parse(table)
-
-    shown = [
-        "".join(child.content for child in token.children)
-        for token in tokens
-        if token.type == "inline"
-    ]
-    assert shown == ["task", "metric", "a|b", "`x` <b>", "c d", "_e_"]
 
 
 @pytest.mark.parametrize("count", [200, pytest.param(5000, marks=pytest.mark.slow)])

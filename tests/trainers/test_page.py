@@ -12,8 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from tests.trainers import tiny
 from tests.trainers.pages import PageReader, read_blocks, read_sections
-from trainers import RunFacts, TaskSampling, evaluate_run, report_run, spread
-from trainers.problems.base import MAX_QUOTED_CHARACTERS
+from trainers import RunFacts, evaluate_run, report_run, spread
 from trainers.problems.blocks import Code, Example, Examples, Figure, Table
 from trainers.reports.page import Section, write_page
 from trainers.reports.texts import printable
@@ -160,25 +159,6 @@ def test_without_examples_no_text_leaves_the_data(write):
     assert read(folder).faults == []
 
 
-def test_a_long_text_is_folded_and_a_very_long_one_cut(write):
-    folder = write(" and on" * 1000)
-
-    page = read(folder)
-
-    assert page.faults == []
-    errors = read_blocks(folder, "moods")["Worst errors"]["rows"]
-    assert len(errors[0]["texts"][0]) < MAX_QUOTED_CHARACTERS + 10
-    folded = page.find("details", **{"class": "text", "dir": "auto"})
-    assert len(folded) == sum(
-        len(row["texts"])
-        for task in tiny.SIZES
-        for block in read_blocks(folder, task).values()
-        if block["kind"] == "examples"
-        for row in block["rows"]
-    )
-    assert (folder / "report.html").stat().st_size < 300_000
-
-
 @pytest.mark.parametrize("examples", [15, pytest.param(60, marks=pytest.mark.slow)])
 def test_any_text_is_text_and_nothing_else(tmp_path, examples):
     def write(text):
@@ -215,14 +195,6 @@ def test_any_text_is_text_and_nothing_else(tmp_path, examples):
     assert any(shown in svg.get("aria-label", "") for svg in page.find("svg"))
 
 
-def test_a_run_with_tasks_alone_in_its_log_is_drawn_by_its_steps(write, found):
-    labels = [svg.get("aria-label", "") for svg in read(write()).find("svg")]
-    assert "Loss of moods: training" in labels
-
-    found[0].state.log_history = [{"step": 1, "loss_moods": float("nan")}]
-    assert "No finite value was logged." in (write() / "report.html").read_text()
-
-
 def test_the_step_whose_weights_were_kept_is_marked_if_it_is_not_the_last(
     write, found, monkeypatch
 ):
@@ -236,20 +208,6 @@ def test_the_step_whose_weights_were_kept_is_marked_if_it_is_not_the_last(
     assert text.count("The vertical line marks step 1, whose weights were evaluated.") == 3
     assert "Evaluated at step 1, whose weights were the best. That was after 0.75 of 1.5" in text
     assert "2 optimizer steps, 1.5 epochs, seed" in text
-
-
-def test_changing_shares_are_of_the_whole_run_which_is_named_after_its_row(tmp_path, encoded):
-    folder = tmp_path / "base" / "seed-1"
-    trainer = tiny.make_trainer(
-        folder, own={"sampling": TaskSampling("annealed"), "steps_per_epoch": 30}
-    )
-    trainer.state.epoch = 3.0
-
-    report_run(trainer, encoded, {}, {}, RunFacts("", "", None, {}, {}))
-
-    shares = read_blocks(folder, "Training")["Share of each task in 3 epochs"]
-    assert sum(row[1] for row in shares["rows"]) == 90
-    assert read(folder).texts["h1"] == ["base, seed 1"]
 
 
 def test_the_sections_of_a_run_have_its_facts(write):

@@ -42,51 +42,6 @@ def standard_error(kind, logits, labels, metrics=()):
     return problem.measure(outputs).standard_error
 
 
-def test_classification_equals_scikit_learn():
-    logits = RANDOM.normal(size=(53, 5)).astype(np.float32)
-    labels = RANDOM.integers(0, 5, size=53)
-
-    metrics = measure("classification", logits, labels)
-
-    decided = logits.argmax(1)
-    assert metrics == {
-        "accuracy": accuracy_score(labels, decided),
-        "macro_f1": f1_score(labels, decided, average="macro"),
-    }
-
-
-def test_paraphrase_equals_scikit_learn():
-    logits = RANDOM.normal(size=(53, 1)).astype(np.float32)
-    labels = RANDOM.integers(0, 2, size=53).astype(np.float32)
-
-    metrics = measure("paraphrase", logits, labels)
-
-    decided = logits[:, 0] > 0
-    assert metrics == {
-        "accuracy": accuracy_score(labels, decided),
-        "f1": f1_score(labels, decided),
-        "macro_f1": f1_score(labels, decided, average="macro"),
-    }
-
-
-def test_similarity_equals_scipy():
-    logits = RANDOM.normal(size=(53, 1)).astype(np.float32)
-    labels = (logits[:, 0] + RANDOM.normal(size=53)).astype(np.float32)
-
-    metrics = measure("similarity", logits, labels)
-
-    assert metrics["pearson"] == pytest.approx(pearsonr(logits[:, 0], labels).statistic, abs=1e-6)
-    assert metrics["spearman"] == pytest.approx(spearmanr(logits[:, 0], labels).statistic)
-
-
-def test_a_metric_can_be_computed_again():
-    right, wrong = np.arange(3), np.arange(3)[::-1]
-
-    found = [measure("classification", np.eye(3), one) for one in (right, wrong, right)]
-
-    assert [one["accuracy"] for one in found] == [1, pytest.approx(1 / 3), 1]
-
-
 @pytest.mark.parametrize("logits", [np.ones((7, 1)), np.full((7, 1), np.nan), np.ones((1, 1))])
 def test_an_undefined_correlation_is_zero_with_a_warning(logits, caplog):
     with caplog.at_level(logging.WARNING):
@@ -94,15 +49,6 @@ def test_an_undefined_correlation_is_zero_with_a_warning(logits, caplog):
 
     assert metrics == {"pearson": 0.0, "spearman": 0.0}
     assert "pearson is undefined" in caplog.text
-
-
-@pytest.mark.parametrize("logit", [-1.0, 1.0])
-def test_constant_decisions_give_numbers(logit):
-    labels = np.zeros(4)
-
-    metrics = measure("paraphrase", np.full((4, 1), logit), labels)
-
-    assert np.isfinite(list(metrics.values())).all()
 
 
 def test_every_problem_type_reports_its_headline_metric():
@@ -120,6 +66,9 @@ def test_every_problem_type_reports_its_headline_metric():
         kind: np.ones((2, len(SCORES))) for kind, task in TASKS.items() if task.is_pretraining
     }
 
+    assert {kind: problem.problem_type for kind, problem in PROBLEMS.items()} == {
+        kind: kind for kind in TASKS
+    }
     for kind, values in logits.items():
         labels = np.eye(2) if kind == "multi_label_classification" else np.arange(2)
         problem, outputs = collect(kind, values, labels)
@@ -127,12 +76,6 @@ def test_every_problem_type_reports_its_headline_metric():
     # these are measured in sentences and questions, which several rows can share
     others = {kind for kind, problem in PROBLEMS.items() if problem.joins_rows}
     assert PROBLEMS.keys() == logits.keys() | others
-
-
-def test_every_problem_has_the_name_of_its_key():
-    assert {kind: problem.problem_type for kind, problem in PROBLEMS.items()} == {
-        kind: kind for kind in PROBLEMS
-    }
 
 
 def test_aggregates_follow_their_formulas():
@@ -148,14 +91,6 @@ def test_aggregates_follow_their_formulas():
         "mean": pytest.approx((0.5 + 0.8 + 0.6) / 3),
         "leaderboard": pytest.approx((0.5 + 0.8 + (0.6 + 1) / 2) / 3),
     }
-
-
-def test_the_standard_error_of_an_accuracy_is_the_binomial_one():
-    logits = np.asarray([[1.0], [1.0], [1.0], [-1.0]])
-
-    assert standard_error("paraphrase", logits, np.ones(4)) == pytest.approx(
-        (0.75 * 0.25 / 4) ** 0.5
-    )
 
 
 def test_the_standard_error_of_a_correlation_is_close_to_theory_and_reproducible():
@@ -179,24 +114,6 @@ def test_unknown_problem_types_are_refused():
         make_problems({"t": "tagging"})
 
 
-def test_no_tasks_cannot_be_summed_up():
-    with pytest.raises(ValueError, match="no tasks to aggregate"):
-        aggregates({})
-
-
-def test_the_model_s_own_predictions_are_measured():
-    logits = np.array([[-4.0], [0.0], [1.0], [6.0]])
-    labels = np.array([0.1, 0.4, 0.9, 1.0])
-
-    def decode(values):
-        return 1 / (1 + np.exp(-values[:, 0]))
-
-    metrics = measure("similarity", logits, labels, decode=decode)
-
-    assert metrics["pearson"] == pytest.approx(pearsonr(decode(logits), labels).statistic)
-    assert metrics["pearson"] != pytest.approx(pearsonr(logits[:, 0], labels).statistic)
-
-
 def test_a_metric_that_was_chosen_comes_first():
     logits = RANDOM.normal(size=(53, 2)).astype(np.float32)
     labels = RANDOM.integers(0, 2, size=53)
@@ -206,14 +123,6 @@ def test_a_metric_that_was_chosen_comes_first():
     assert list(metrics) == ["matthews_correlation", "accuracy", "macro_f1"]
     expected = matthews_corrcoef(labels, logits.argmax(1))
     assert metrics["matthews_correlation"] == pytest.approx(expected)
-
-
-def test_a_constant_prediction_has_no_matthews_correlation():
-    logits, labels = np.eye(2)[[0, 0, 0]], np.array([0, 1, 0])
-
-    metrics = measure("classification", logits, labels, ("matthews_correlation",))
-
-    assert metrics["matthews_correlation"] == pytest.approx(0)
 
 
 @pytest.mark.parametrize(
@@ -246,10 +155,6 @@ REFERENCES = {
 }
 
 
-def test_every_metric_has_a_reference():
-    assert set(METRICS) == set(REFERENCES)
-
-
 @pytest.mark.parametrize("name", REFERENCES)
 @pytest.mark.parametrize("classes", [2, 4])
 def test_scores_equal_scikit_learn_and_scipy(name, classes):
@@ -257,20 +162,12 @@ def test_scores_equal_scikit_learn_and_scipy(name, classes):
     if classes > 2:
         found[0, found[0] == 0] = labels[0, labels[0] == 0] = 1  # a draw that lacks a class
 
+    assert set(METRICS) == set(REFERENCES)
+    found[1] = 1.0 if name in ("f1", "matthews_correlation") else found[1]  # one side is constant
     scores = [METRICS[name].score(*draw) for draw in zip(found, labels, strict=True)]
 
     expected = [REFERENCES[name](*draw) for draw in zip(labels, found, strict=True)]
     np.testing.assert_allclose(scores, expected, atol=1e-12)
-
-
-def test_a_matthews_correlation_has_the_standard_error_of_a_correlation():
-    labels = RANDOM.integers(0, 2, size=2000)
-    logits = np.eye(2)[np.where(RANDOM.random(2000) < 0.8, labels, 1 - labels)]
-    error = standard_error("classification", logits, labels, ("matthews_correlation",))
-
-    # for balanced classes it is 2 accuracy - 1
-    accuracy = standard_error("classification", logits, labels)
-    assert error == pytest.approx(2 * accuracy, rel=0.1)
 
 
 def test_the_score_of_glue_averages_the_numbers_of_a_task_first():

@@ -9,7 +9,6 @@ from modeling_minbert import MinBertForMultiTask
 from modeling_minbert.calibration import best_threshold
 from tests.trainers import tiny
 from trainers import Task
-from trainers.methods import fits as fitting
 
 RANKED = {
     "problem_type": "paraphrase",
@@ -73,21 +72,8 @@ def test_training_rows_choose_the_border(tmp_path):
     assert trainer.model.config.task("pairs").threshold == threshold  # no held-out row moves it
 
 
-def test_only_some_rows_are_asked(tmp_path, monkeypatch):
-    monkeypatch.setattr(fitting, "THRESHOLD_ROWS", 4)
-    trainer = make_trainer(tmp_path)
-    rows = make_pairs(24, seed=0).select([0, 7, 15, 23])
-
-    trainer.train()
-
-    values, labels = torch.tensor(cosines(trainer, rows)), torch.tensor(rows["labels"]) > 0
-    threshold = trainer.model.config.task("pairs").threshold
-    assert threshold == pytest.approx(best_threshold(values, labels), abs=1e-5)
-
-
-@pytest.mark.parametrize("averaging", [None, "ema"])
-def test_an_evaluation_in_training_has_the_border_of_then(tmp_path, averaging):
-    methods = {"weight_averaging": averaging}
+def test_an_evaluation_in_training_has_the_border_of_then(tmp_path):
+    methods = {"weight_averaging": "ema"}
     trainer = make_trainer(tmp_path, eval_strategy="steps", eval_steps=2, methods=methods)
 
     trainer.train()
@@ -116,14 +102,6 @@ def test_training_on_chooses_it_anew(tmp_path):
     values, labels = torch.tensor(cosines(trainer, rows)), torch.tensor(rows["labels"]) > 0
     assert threshold == pytest.approx(best_threshold(values, labels), abs=1e-5)
     assert abs(threshold - before) > 1e-3
-
-
-def test_a_border_that_was_given_stays(tmp_path):
-    trainer = make_trainer(tmp_path, threshold=0.3)
-
-    trainer.train()
-
-    assert trainer.model.config.task("pairs").threshold == 0.3
 
 
 def test_choosing_it_leaves_the_weights_as_they_are(tmp_path):
