@@ -92,21 +92,6 @@ def test_a_plateau_is_one_of_the_metric_that_chooses_the_best_model(tmp_path, si
     assert trainer.optimizer.param_groups[0]["lr"] == 0.01
 
 
-def test_a_plateau_lowers_the_learning_rate_once_for_its_patience(tmp_path):
-    trainer = make_trainer(
-        tmp_path, lr_scheduler_type="reduce_lr_on_plateau", lr_scheduler_kwargs={"patience": 3},
-        metric_for_best_model="moods_own", greater_is_better=True,
-        **EVERY_EPOCH | {"learning_rate": 0.01} | {
-            "own": {"steps_per_epoch": 3, "compute_metrics": {"moods": Rising(-1)}}
-        },
-    )  # fmt: skip
-
-    trainer.train()
-
-    # of nine evaluations the first is the best, and the fifth and the ninth are the fourth without
-    assert trainer.optimizer.param_groups[0]["lr"] == pytest.approx(0.01 * 0.1**2)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from minbert_cli.experiments import program as experiments
 from tests import small_run
-from trainers import WriteError, replaced_when_done, write_text
+from trainers import WriteError, write_text
 from trainers.training.resuming import checkpoint_problem
 
 FULL = Path("/dev/full")
@@ -140,37 +139,3 @@ def test_wherever_the_disk_is_full(tmp_path, whole, case, part):
 def test_a_file_that_cannot_be_written_is_named():
     with pytest.raises(WriteError, match="'/dev/full' cannot be written: No space left on device"):
         write_text(FULL, "text")
-
-
-def test_another_file_is_not_blamed(tmp_path):
-    with pytest.raises(FileNotFoundError, match="gone"), replaced_when_done(tmp_path / "a"):
-        Path("/gone").read_text()
-
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_errors_that_are_none_of_writing_stay(tmp_path):
-    with pytest.raises(RuntimeError, match="shapes"), replaced_when_done(tmp_path / "a"):
-        raise RuntimeError("shapes do not match")
-
-
-@pytest.mark.slow
-def test_a_table_that_cannot_be_written_is_one_line(tmp_path, capsys):
-    write_recipe(tmp_path)
-    file = tmp_path / "experiments.yaml"
-    keys = {"rows": {"a": {"base": str(tmp_path / "recipe.yaml")}}}
-    file.write_text(json.dumps(keys | {"output_dir": str(tmp_path / "experiments")}))
-    with pytest.raises(SystemExit) as exited:
-        experiments.main([str(file)])
-    assert not exited.value.code
-    (tmp_path / "experiments" / "table.md").unlink()
-    (tmp_path / "experiments" / "table.md").mkdir()
-    capsys.readouterr()
-
-    with pytest.raises(SystemExit) as exited:
-        experiments.main([str(file)])
-
-    assert exited.value.code == 1
-    error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert error.startswith("minbert experiments: error: ")
-    assert "table.md' is a folder; name a file" in error

@@ -288,7 +288,7 @@ def make_trainer(folder, tokenizer, fields=None, **cut):
     arguments = TrainingArguments(
         str(folder / "out"), max_steps=1, report_to="none", disable_tqdm=True, use_cpu=True
     )
-    task = Task.from_dataset("good", "classification", data, data)
+    task = Task("good", "classification", data, data)
     model = MinBertForMultiTask(config)
     return MultiTaskTrainer(model, arguments, [task], processing_class=tokenizer)
 

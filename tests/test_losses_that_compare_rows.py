@@ -49,7 +49,7 @@ def make_trainer(folder, head, *, dropout=0.1, rows=None, held_out=None, own=Non
     }  # fmt: skip
     kind = HEADS[head]["problem_type"]
     rows = make_rows(head) if rows is None else rows
-    task = Task.from_dataset("own", kind, rows, held_out, **training)
+    task = Task("own", kind, rows, held_out, **training)
     args = TrainingArguments(str(folder), **(defaults | arguments))
     return MultiTaskTrainer(model, args, [task], **given)
 

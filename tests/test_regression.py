@@ -352,7 +352,7 @@ def test_training_fits_a_linear_function_in_the_units_of_its_targets(tmp_path):
     trainer = tiny.make_trainer(
         tmp_path,
         model=model,
-        own={"tasks": [Task.from_dataset("size", KIND, train, held)]},
+        own={"tasks": [Task("size", KIND, train, held)]},
         num_train_epochs=15,
         per_device_train_batch_size=32,
         learning_rate=0.03,

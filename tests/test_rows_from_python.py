@@ -80,7 +80,7 @@ def make_trainer(folder, kind, rows, tokenizer, *, held_out=True, **options):
         str(folder), use_cpu=True, disable_tqdm=True, save_strategy="no", learning_rate=0.01,
         per_device_train_batch_size=8, max_steps=4, report_to="none",
     )  # fmt: skip
-    task = Task.from_dataset("own", kind, rows, rows if held_out else None, masking=masking)
+    task = Task("own", kind, rows, rows if held_out else None, masking=masking)
     return MultiTaskTrainer(MinBertForMultiTask(config), args, tasks=[task], **options)
 
 
@@ -136,7 +136,7 @@ def test_a_mask_that_is_no_padding_is_refused(tokenizer, kind, side, change, mes
         rows = [{**listed[0], "attention_mask": change}, *listed[1:]]
 
     with pytest.raises(ValueError, match=f"training set of task 'own'.*{message}"):
-        Task.from_dataset("own", kind, rows)
+        Task("own", kind, rows)
 
 
 def contain(kind, rows):
@@ -192,7 +192,7 @@ def two(tmp_path, tokenizer):
     }
     kinds = {"spam": "classification", "same": "paraphrase"}
     heads = {name: {"problem_type": kind, **HEADS[kind]} for name, kind in kinds.items()}
-    tasks = [Task.from_dataset(name, kinds[name], own, own) for name, own in rows.items()]
+    tasks = [Task(name, kinds[name], own, own) for name, own in rows.items()]
     args = TrainingArguments(str(tmp_path), use_cpu=True, disable_tqdm=True, report_to="none")
     return MultiTaskTrainer(MinBertForMultiTask(make_config(heads)), args, tasks=tasks), rows
 

@@ -24,8 +24,8 @@ assert_type(m.MinBertForQuestionAnswering.from_pretrained("f"), m.MinBertForQues
 assert_type(m.MinBertForMultipleChoice.from_pretrained("f"), m.MinBertForMultipleChoice)
 assert_type(m.MinBertConfig.from_pretrained("folder"), m.MinBertConfig)
 model.config.hidden_size.bit_length()
-Task.from_dataset("spam", "classification", [])
-Task.from_dataset("spam", "clasification", [])  # type: ignore[arg-type]
+Task("spam", "classification", [])
+Task("spam", "clasification", [])  # type: ignore[arg-type]
 """
 
 

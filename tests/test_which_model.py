@@ -188,7 +188,7 @@ def test_a_model_that_a_trainer_saved_predicts(save, tmp_path, start):
         given = {"processing_class": tokenizer}
     rows = [{**tokenizer(text), "label": label} for label, text in enumerate(["a cat", "a dog"])]
     args = TrainingArguments(str(tmp_path / "output"), report_to=[], use_cpu=True)
-    task = Task.from_dataset("tone", "classification", rows)
+    task = Task("tone", "classification", rows)
     trainer = MultiTaskTrainer(model, args, [task], **given)
     trainer.save_model(str(tmp_path / "saved"))
 

@@ -42,7 +42,18 @@ class FastTrainingArguments(TrainingArguments):
 
     def __post_init__(self) -> None:
         check_numbers(self)
-        self._set_defaults_of_device()
+        cuda = torch.cuda.is_available() and not self.use_cpu
+        if self.bf16 is None:
+            device = torch.device("cuda" if cuda else "cpu")
+            launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+            is_free = not self.fp16 and launched in ("no", "bf16")
+            is_known = cuda or self.use_cpu or not torch.accelerator.is_available()
+            self.bf16 = is_free and is_known and self.is_fast_in_bfloat16(device)
+        if self.bf16 and not torch.accelerator.is_available():
+            self.use_cpu = True  # otherwise bfloat16 would be refused
+        config = self.accelerator_config
+        if cuda and isinstance(config, dict | None):
+            self.accelerator_config = {"non_blocking": True, **(config or {})}
         is_default = self.logging_steps is None
         if is_default:
             self.logging_steps = TrainingArguments.logging_steps  # also that of eval_steps
@@ -63,20 +74,3 @@ class FastTrainingArguments(TrainingArguments):
         # emulated bfloat16 would be slower than float32
         cuda = device.type == "cuda"
         return cuda and torch.cuda.is_bf16_supported(including_emulation=False)
-
-    def _set_defaults_of_device(self) -> None:
-        cuda = torch.cuda.is_available() and not self.use_cpu
-        if self.bf16 is None:
-            self.bf16 = self._chooses_bfloat16(torch.device("cuda" if cuda else "cpu"))
-        if self.bf16 and not torch.accelerator.is_available():
-            self.use_cpu = True  # otherwise bfloat16 would be refused
-        config = self.accelerator_config
-        if cuda and isinstance(config, dict | None):
-            self.accelerator_config = {"non_blocking": True, **(config or {})}
-
-    def _chooses_bfloat16(self, device: torch.device) -> bool:
-        launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
-        if self.fp16 or launched not in ("no", "bf16"):
-            return False
-        is_known = device.type == "cuda" or self.use_cpu or not torch.accelerator.is_available()
-        return is_known and self.is_fast_in_bfloat16(device)  # of others nothing is known

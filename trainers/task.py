@@ -61,14 +61,16 @@ class TaskTraining:
 
 @dataclass(frozen=True)
 class Task:
-    """A task of a ``MultiTaskTrainer``; see ``from_dataset`` for rows that you tokenized yourself.
+    """A task of a ``MultiTaskTrainer``.
 
-    Rows are a ``datasets.Dataset`` with the columns ``input_ids`` and ``token_type_ids`` (lists of
-    numbers; for separate sentences a list of such lists), ``labels``, and if they are to be sorted
-    by length ``length``. If texts are split into windows, these are lists of all windows of a row,
-    and ``num_windows`` lists how many each text has. Tokens whose ``attention_mask`` is 0 are
-    padding, and left out. Other columns are ignored. Rows of other kinds, and without segment ids,
-    are converted as by ``from_dataset``. Which labels there are depends on the type:
+    Rows are a ``datasets.Dataset``, as ``dataset.map(lambda row: tokenizer(row["text"]))`` returns
+    it, a list of such rows, a frame of pandas, the columns that a tokenizer returns, or a torch
+    dataset. They have ``input_ids`` (a list of numbers; for separate sentences a list of such
+    lists), ``labels`` or ``label``, and if they are to be sorted by length ``length``. Without
+    ``token_type_ids`` these are 0. If texts are split into windows, these are lists of all windows
+    of a row, and ``num_windows`` lists how many each text has. Tokens whose ``attention_mask`` is 0
+    are padding, and left out. Other columns are ignored. Which labels there are depends on the
+    type:
 
     - ``classification`` and ``ordinal``: the number of the class; ``paraphrase``: 0 or 1;
       ``similarity``: a score; ``multi_label_classification``: a list of 0.0 or 1.0 for each label;
@@ -96,13 +98,15 @@ class Task:
         in_glue: Whether the task counts in the GLUE score.
 
     Raises:
-        ValueError: If the problem type or a metric is unknown, or the masking is missing.
+        TypeError: If rows are of another kind, or are a mapping of splits.
+        ValueError: If the problem type or a metric is unknown, the masking or a column is missing,
+            or a value is refused.
     """
 
     name: str
     problem_type: ProblemType
-    train: Rows | None = None
-    evaluation: Rows | None = None
+    train: Any = None  # of any kind that is named above; then `Rows`, or None
+    evaluation: Any = None
     training: TaskTraining = field(default_factory=TaskTraining)
     metrics: Sequence[str] = ()
     masking: "Masking | None" = None
@@ -119,42 +123,8 @@ class Task:
                 "give masking=Masking.from_tokenizer(tokenizer)"
             )
 
-    @classmethod
-    def from_dataset(
-        cls,
-        name: str,
-        problem_type: ProblemType,
-        train: Any = None,
-        validation: Any = None,
-        *,
-        metrics: Sequence[str] = (),
-        masking: "Masking | None" = None,
-        **training: Any,
-    ) -> "Task":
-        """Build a task from rows that a tokenizer has encoded.
-
-        Args:
-            name: Name of the task.
-            problem_type: Its type.
-            train: Training rows, as ``dataset.map(lambda row: tokenizer(row["text"]))`` returns
-                them, a list of such rows, a frame of pandas, the columns that a tokenizer returns,
-                or a torch dataset. A column ``label`` is used as ``labels``; without
-                ``token_type_ids`` they are 0; tokens whose ``attention_mask`` is 0 are padding, and
-                left out.
-            validation: Rows to evaluate, of the same kinds.
-            metrics: Headline metrics.
-            masking: Chooses the tokens to predict.
-            **training: Fields of ``TaskTraining``, such as ``batch_size=16``.
-
-        Raises:
-            TypeError: If they are not rows, or are a mapping of splits.
-            ValueError: If a column is missing, or a value is refused; see ``Task``.
-        """
-        settings = TaskTraining(**training)
-        return cls(name, problem_type, train, validation, settings, metrics, masking)
-
     def read_rows(self, title: str, rows: Any) -> Any:
-        """Convert rows of any kind, such as a list, to those of this task; see ``from_dataset``.
+        """Convert rows of any kind, such as a list, to those of this task.
 
         Args:
             title: Of their set, for errors.

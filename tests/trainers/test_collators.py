@@ -3,7 +3,6 @@
 import pytest
 import torch
 from transformers import DataCollatorWithFlattening
-from transformers.trainer_pt_utils import find_batch_size
 
 from tests.trainers.tiny import collate, make_rows
 from trainers import Task
@@ -53,15 +52,6 @@ def test_packed_sequences_stand_in_one_row():
     assert "attention_mask" not in batch
 
 
-def test_both_sentences_of_a_packed_pair_follow_each_other():
-    batch = collate("b", SEPARATE, packed=True)
-
-    assert batch["input_ids"].tolist() == [[5, 6, 7, 8, 9, 4, 3]]
-    assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 0, 0, 1]]
-    assert batch["cu_seq_lens_q"].tolist() == [0, 3, 4, 5, 7]
-    assert batch["labels"].tolist() == [2.5, 1.0]
-
-
 def test_packed_batches_have_the_names_and_values_of_transformers():
     rows = make_rows("moods", 9)
     theirs = DataCollatorWithFlattening(return_flash_attn_kwargs=True)(
@@ -74,12 +64,6 @@ def test_packed_batches_have_the_names_and_values_of_transformers():
         assert torch.equal(ours[name], theirs[name])
         assert ours[name].dtype == theirs[name].dtype
     assert ours["max_length_q"] == theirs["max_length_q"]
-
-
-@pytest.mark.parametrize("options", [{}, {"packed": True}])
-@pytest.mark.parametrize("rows", [SINGLE, SEPARATE])
-def test_the_size_of_a_batch_is_its_number_of_rows(options, rows):
-    assert find_batch_size(collate("a", rows, **options)) == 2
 
 
 @pytest.mark.parametrize("rows", [SINGLE[:1], SEPARATE[:1]])

@@ -50,16 +50,6 @@ def share_of_first(prediction):
     return {"share_of_first": float(np.mean(prediction.predictions[:, 0] > 0))}
 
 
-def test_one_function_measures_the_task_that_it_is_given_for(make_trainer):
-    trainer = make_trainer(own={"compute_metrics": {"moods": share_of_first}})
-
-    metrics = trainer.evaluate()
-
-    assert 0 <= metrics["eval_moods_share_of_first"] <= 1
-    assert "eval_moods_accuracy" in metrics
-    assert not any("share_of_first" in name for name in metrics if "moods" not in name)
-
-
 def test_a_function_for_all_tasks_measures_each(make_trainer):
     count = {"compute_metrics": lambda prediction: {"rows": len(prediction.predictions)}}
 
@@ -178,14 +168,6 @@ def test_a_module_is_loaded_and_computes_without_a_random_number(write_module):
     assert metrics == {"misses": 1.0, "accuracy": 0.5, "macro_f1": pytest.approx(1 / 3)}
 
 
-def test_an_error_rate_counts_negatively():
-    names = ("evaluate/somewhere/wer", "evaluate/somewhere/chrf.py")
-    problem = PROBLEMS["classification"]("t", metrics=names)
-
-    assert problem.headline == ("wer", "chrf")
-    assert [metric.lower_is_better for metric in problem.reported[:2]] == [True, False]
-
-
 @pytest.mark.parametrize(
     ("kind", "names", "message"),
     [
@@ -201,29 +183,3 @@ def test_a_module_that_cannot_be_a_metric_is_refused(kind, names, message):
 
     with pytest.raises(ValueError, match=message):
         PROBLEMS[kind]("t", metrics=names).check("here", rows)
-
-
-def test_a_module_with_several_numbers_names_them(write_module):
-    folder = write_module("many", "{'first': wrong, 'second': wrong}")
-    problem = PROBLEMS["classification"]("t", metrics=(f"evaluate/{folder}",))
-
-    with pytest.raises(ValueError, match="returns first, second; expected 'many', or one number"):
-        problem.compute_metrics(problem.collect(np.eye(3), None, np.arange(3)))
-
-
-def test_missing_labels_of_a_row_are_not_measured_in_silence(write_module):
-    names = (f"evaluate/{write_module('slips')}",)
-    problem = PROBLEMS["multi_label_classification"]("t", metrics=names)
-    outputs = problem.collect(np.ones((2, 2)), None, np.array([[1, -100], [0, 1]]))
-
-    with pytest.raises(ValueError, match="cannot leave out single labels of a row"):
-        problem.compute_metrics(outputs)
-
-
-def test_a_loaded_module_needs_a_function_around_it(write_module, make_trainer):
-    import evaluate
-
-    module = evaluate.load(str(write_module("wrong")))
-
-    with pytest.raises(TypeError, match="compute_metrics of task 'moods' is not callable"):
-        make_trainer(own={"compute_metrics": {"moods": module}})

@@ -35,20 +35,6 @@ def test_a_mistake_of_a_user_is_one_line_and_status_1(capsys, error, line):
     assert capsys.readouterr().err == line
 
 
-def test_further_processes_of_the_machine_are_silent(capsys, monkeypatch):
-    monkeypatch.setenv("LOCAL_RANK", "1")
-
-    with pytest.raises(SystemExit), readable_errors("run.py"):
-        raise ValueError
-
-    assert capsys.readouterr().err == ""
-
-
-def test_a_bug_keeps_its_traceback():
-    with pytest.raises(KeyError), readable_errors("run.py"):
-        raise KeyError
-
-
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
@@ -65,18 +51,6 @@ def test_an_error_of_a_library_is_put_in_its_place(error, reason):
         named_errors("here", "do that", CHECKPOINT_ERRORS),
     ):
         raise error
-
-
-def test_errors_of_our_code_pass():
-    with pytest.raises(ValueError, match=r"^ours$"), named_errors("here", "do that"):
-        raise ValueError("ours")
-
-
-@pytest.mark.parametrize("name", ["missing.txt", "out.tsv.txt", "other/out.tsv"])
-def test_a_file_that_cannot_be_read_is_not_one_that_cannot_be_written(tmp_path, name):
-    with pytest.raises(FileNotFoundError) as caught, named_writes(tmp_path / "out.tsv"):
-        (tmp_path / name).read_text()
-    assert not isinstance(caught.value, WriteError)
 
 
 @pytest.mark.parametrize("name", ["out.tsv", "out.tsv/part", ".out-17.partial.tsv"])

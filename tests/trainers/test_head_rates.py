@@ -5,10 +5,10 @@ import re
 import peft
 import pytest
 import torch
-from transformers import BertConfig, BertForSequenceClassification, BertModel, get_scheduler
+from transformers import BertConfig, BertModel, get_scheduler
 
-from tests.trainers.tiny import make_model, make_rows, weights
-from trainers import LayerwiseLearningRates, MethodArguments, Task, add_lora
+from tests.trainers.tiny import make_model, weights
+from trainers import LayerwiseLearningRates, add_lora
 
 BASE, HEADS = 0.01, 0.05
 DECAYED = {"0": 0.5, "1": 1.0}  # of two layers, with a factor of 0.5
@@ -70,29 +70,6 @@ def test_a_run_equals_one_with_an_optimizer_made_by_hand(make_trainer, decay, ch
     torch.testing.assert_close(weights(found), weights(expected), atol=1e-6, rtol=1e-5)
     logged = [entry["learning_rate"] for entry in found.state.log_history if "loss" in entry]
     assert logged == pytest.approx([BASE * (6 - step) / 6 for step in range(6)])
-
-
-def test_the_head_of_a_stock_model_has_its_rate(make_trainer):
-    sizes = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3}
-    config = BertConfig(vocab_size=50, intermediate_size=8, num_labels=3, **sizes)
-    rows = make_rows("moods", 12)
-    own = {
-        "tasks": [Task("moods", "classification", rows)],
-        "methods": [LayerwiseLearningRates(head_learning_rate=HEADS)],
-    }
-    trainer = make_trainer(model=BertForSequenceClassification(config), own=own)
-
-    groups = trainer.create_optimizer().param_groups
-
-    rates = {id(value): group["lr"] for group in groups for value in group["params"]}
-    for name, value in trainer.model.named_parameters():
-        assert rates[id(value)] == (HEADS if name.startswith("classifier") else BASE)
-
-
-@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), True])
-def test_a_rate_is_a_number_above_0(value):
-    with pytest.raises(ValueError, match=r"head_learning_rate=.*; expected a number > 0"):
-        MethodArguments(head_learning_rate=value)
 
 
 def test_a_model_without_heads_is_refused():

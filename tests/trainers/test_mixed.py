@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.trainers.tiny import SIZES, Spy, make_model, make_tasks
+from tests.trainers.tiny import SIZES, Spy, make_tasks
 from trainers import TaskSampling, list_batches
 
 MIXED = {"sampling": TaskSampling("mixed"), "steps_per_epoch": 4}
@@ -50,21 +50,6 @@ def test_two_micro_batches_give_the_gradient_of_a_batch_twice_as_large(make_trai
     _, small = run(make_trainer, own=WEIGHTS, gradient_accumulation_steps=2)
 
     torch.testing.assert_close(small, big)
-
-
-def test_one_task_is_in_memory_at_a_time(make_trainer):
-    seen = []
-    model = make_model()
-    model.register_forward_pre_hook(
-        lambda _, __, inputs: seen.append(f"in {inputs['task']}"), with_kwargs=True
-    )
-    for name, head in model.heads.items():
-        parameter = next(head.parameters())
-        parameter.register_post_accumulate_grad_hook(lambda _, name=name: seen.append(f"of {name}"))
-
-    run(make_trainer, model=model)
-
-    assert seen == [f"{what} {task}" for task in SIZES for what in ("in", "of")]
 
 
 def test_tokens_of_all_tasks_are_counted(make_trainer):

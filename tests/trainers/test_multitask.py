@@ -1,19 +1,14 @@
 """The trainer: gradients, losses, evaluation, and runs that go on as if nothing had happened."""
 
-from dataclasses import replace
-
-import numpy as np
 import pytest
 import torch
 
 from tests.trainers.tiny import (
-    CHECKPOINTING,
     PROBLEM_TYPES,
     SIZES,
     Spy,
     change_task,
     collate,
-    make_model,
     make_rows,
     make_tasks,
     weights,
@@ -148,13 +143,6 @@ def test_labels_out_of_range_are_named(make_trainer, task, label, allowed):
         make_trainer(own={"tasks": change_task(task, train=bad)})
 
 
-def test_not_all_tasks_are_auxiliary(make_trainer):
-    own = {"tasks": make_tasks(**{task: {"auxiliary": True} for task in PROBLEM_TYPES})}
-
-    with pytest.raises(ValueError, match="auxiliary: all tasks are"):
-        make_trainer(own=own)
-
-
 def test_evaluation_leaves_the_random_state_as_it_was(make_trainer):
     trainer = make_trainer()
     before = torch.get_rng_state()
@@ -179,30 +167,6 @@ def test_logits_come_in_the_order_of_the_rows(make_trainer, task, labelled):
         for row in range(11)
     ]
     torch.testing.assert_close(torch.from_numpy(logits), torch.stack(single).detach())
-
-
-class TaskBlind(torch.nn.Module):
-    """A model without tasks that wraps a model with tasks."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.inner = model
-
-    def forward(self, input_ids, attention_mask, token_type_ids=None, labels=None):
-        task = "moods"
-        return self.inner(input_ids, attention_mask, token_type_ids, labels=labels, task=task)
-
-
-@pytest.mark.parametrize("labelled", [True, False])
-def test_a_model_without_tasks_predicts(make_trainer, labelled):
-    rows = make_rows("moods", 5)
-    own = {"tasks": [Task("moods", "classification", rows, rows)]}
-    plain = make_trainer(own=own)
-    blind = make_trainer(own=own, model=TaskBlind(plain.model))
-
-    found = blind.predict_task("moods", rows if labelled else rows.remove_columns("labels"))
-
-    np.testing.assert_allclose(found, plain.predict_task("moods", rows), atol=1e-6)
 
 
 class Plateau(AggregateEarlyStopping):
@@ -234,22 +198,6 @@ def test_early_stopping_follows_an_aggregate(make_trainer, caplog):
     assert trainer.state.global_step == 9
     assert trainer.state.best_global_step == 3
     assert "early stopping" not in caplog.text
-
-
-def test_the_best_model_is_loaded_at_the_end(make_trainer):
-    trainer = make_trainer(
-        own={"steps_per_epoch": 6},
-        num_train_epochs=4,
-        eval_strategy="epoch",
-        save_strategy="epoch",
-        metric_for_best_model="mean",
-        load_best_model_at_end=True,
-    )
-
-    trainer.train()
-
-    means = [entry["eval_mean"] for entry in trainer.state.log_history if "eval_mean" in entry]
-    assert trainer.evaluate()["eval_mean"] == pytest.approx(max(means))
 
 
 MIXED = {"sampling": TaskSampling("mixed"), "steps_per_epoch": 4}
@@ -351,24 +299,6 @@ def test_early_stopping_remembers_over_a_restart(make_trainer, tmp_path):
     assert steps == [9, 9]
 
 
-def test_same_seed_same_run_and_another_seed_another_run(make_trainer):
-    def run(seed):
-        trainer = make_trainer(dropout=0.2, seed=seed, max_steps=4)
-        trainer.train()
-        return weights(trainer)["bert.pooler.dense.weight"]
-
-    assert torch.equal(run(1), run(1))
-    assert not torch.equal(run(1), run(2))
-
-
-def test_unused_heads_are_searched_unless_disabled(make_trainer):
-    automatic = make_trainer(**{CHECKPOINTING: True})
-    told = make_trainer(ddp_find_unused_parameters=False)
-
-    assert automatic.args.ddp_find_unused_parameters is True
-    assert told.args.ddp_find_unused_parameters is False
-
-
 @pytest.mark.parametrize(
     ("own", "message"),
     [
@@ -423,17 +353,3 @@ def test_training_rows_are_needed(make_trainer, train_rows, change, message):
 
     with pytest.raises(ValueError, match=message):
         make_trainer(own={"tasks": change_task("pairs", train=rows)})
-
-
-def test_training_without_training_data_is_refused(make_trainer):
-    trainer = make_trainer(own={"tasks": [replace(task, train=None) for task in make_tasks()]})
-
-    with pytest.raises(ValueError, match="training needs tasks with training rows"):
-        trainer.train()
-
-
-def test_a_model_that_takes_loss_keywords_is_still_scaled(make_trainer):
-    model = make_model()
-    model.accepts_loss_kwargs = True
-
-    assert make_trainer(model=model).model_accepts_loss_kwargs is False

@@ -22,10 +22,6 @@ def cut(path, size):
     path.write_bytes(path.read_bytes()[:size])
 
 
-def test_the_newest_checkpoint_is_found(run):
-    assert last_complete_checkpoint(run, 1) == str(run / "checkpoint-4")
-
-
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
@@ -54,23 +50,12 @@ def test_a_damaged_checkpoint_is_skipped_with_its_reason(run, damage, reason, ca
     assert reason in caplog.text
 
 
-def test_steps_are_compared_as_numbers(run):
-    (run / "checkpoint-4").rename(run / "checkpoint-10")
-    (run / "checkpoint-x").mkdir()
-
-    assert last_complete_checkpoint(run, 1) == str(run / "checkpoint-10")
-
-
 def test_every_rank_needs_its_random_state(run, caplog):
     with caplog.at_level(logging.WARNING):
         found = last_complete_checkpoint(run, 2)
 
     assert found is None
     assert "rng_state_0.pth is missing" in caplog.text
-
-
-def test_a_folder_without_checkpoints_has_none(tmp_path):
-    assert last_complete_checkpoint(tmp_path / "none", 1) is None
 
 
 def flip(path, position):
@@ -80,12 +65,11 @@ def flip(path, position):
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("position", [1, 50, 99])
 @pytest.mark.parametrize(
     "name", ["model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "config.json"]
 )
-def test_a_flipped_bit_is_named_and_the_checkpoint_before_is_taken(run, caplog, name, position):
-    flip(run / "checkpoint-4" / name, position)
+def test_a_flipped_bit_is_named_and_the_checkpoint_before_is_taken(run, caplog, name):
+    flip(run / "checkpoint-4" / name, 50)
 
     with caplog.at_level(logging.WARNING):
         found = last_complete_checkpoint(run, 1)

@@ -75,15 +75,6 @@ def test_a_dataset_in_one_piece_is_not_copied(rows_of, choice):
     assert np.shares_memory(flat.columns["input_ids"][0], first_tokens(rows))
 
 
-def test_a_dataset_in_pieces_is_joined_once():
-    rows = datasets.concatenate_datasets([make_rows("moods", 32), make_rows("moods", 9)])
-
-    values, _ = FlatRows(rows).columns["input_ids"]
-
-    assert not np.shares_memory(values, first_tokens(rows))
-    assert len(values) == count_tokens(rows).sum()
-
-
 def test_a_copy_for_another_process_holds_no_tokens_of_a_mapped_file(tmp_path):
     path = str(tmp_path / "rows.arrow")
     make_rows("moods", 5000).map(lambda row: row, cache_file_name=path)
@@ -123,28 +114,6 @@ def test_other_rows_are_refused(change, message):
         FlatRows(change(make_rows("moods", 9)))
 
 
-def test_a_format_changes_nothing():
-    rows = make_rows("scores", 9)
-
-    plain, formatted = (
-        TaskDataset({"scores": part}).__getitems__([3, 1])
-        for part in (rows, rows.with_format("torch"))
-    )
-
-    assert plain.input_ids.tolist() == formatted.input_ids.tolist()
-    assert plain.labels.tolist() == formatted.labels.tolist()
-
-
-def test_rows_carry_their_task_and_only_model_inputs(train_rows):
-    dataset = TaskDataset(train_rows)
-
-    joined = dataset[40 + 3]
-
-    assert len(dataset) == 170
-    assert joined.task == "pairs"
-    assert joined.input_ids.tolist() == train_rows["pairs"][3]["input_ids"]
-
-
 def test_a_mixed_step_has_the_rows_of_each_task(train_rows):
     dataset = TaskDataset(train_rows)
 
@@ -170,15 +139,6 @@ def test_longest_first_returns_the_original_places():
 
     assert order.tolist() == [2, 1, 3, 0]
     assert [rows[index].input_ids[0] for index in range(4)] == [3, 2, 4, 1]
-
-
-def test_without_a_length_the_order_stays():
-    columns = {"input_ids": [[1], [2, 2]], "token_type_ids": [[0], [0, 0]]}
-    dataset = datasets.Dataset.from_dict(columns)
-
-    _, order = longest_first("a", dataset, "length")
-
-    assert order.tolist() == [0, 1]
 
 
 def test_grouping_by_a_missing_column_is_refused():

@@ -41,13 +41,8 @@ def check(trainer, output):
 @pytest.mark.parametrize(
     ("own", "arguments"),
     [
-        ({}, {}),
-        ({}, {"max_steps": 7}),
-        ({}, {"max_steps": 7, "gradient_accumulation_steps": 3}),
-        ({}, {"gradient_accumulation_steps": 4}),
-        ({"steps_per_epoch": 5}, {"num_train_epochs": 3}),
-        ({"steps_per_epoch": "longest"}, {"train_sampling_strategy": "group_by_length"}),
-        ({"tasks": {"moods": {"batch_size": 2}, "pairs": {"batch_size": 7}}}, {}),
+        ({"steps_per_epoch": "longest"}, {"gradient_accumulation_steps": 4}),
+        ({"tasks": {"moods": {"batch_size": 2}, "pairs": {"batch_size": 7}}}, {"max_steps": 7}),
         ({"tasks": {"moods": {"max_tokens_per_batch": 40}}}, {"max_steps": 11}),
         ({"sampling": "proportional", "steps_per_epoch": 5}, {"max_steps": 8}),
         ({"sampling": "mixed"}, {"max_steps": 3}),

@@ -1,6 +1,5 @@
 """The order of rows by rank, by epoch and after a restart."""
 
-import numpy as np
 import pytest
 from accelerate import skip_first_batches
 from accelerate.data_loader import prepare_data_loader
@@ -10,26 +9,6 @@ from trainers import TaskBatchSampler, TaskDataset
 
 SIZES = {"a": 13, "b": 29, "c": 7}
 BATCHES = {"a": 2, "b": 3, "c": 1}
-
-
-def test_epochs_and_seeds_differ_and_are_reproducible():
-    def order(seed, epoch):
-        sampler = TaskBatchSampler(SIZES, BATCHES, seed=seed)
-        sampler.set_epoch(epoch)
-        return list(sampler)
-
-    assert order(0, 1) == order(0, 1)
-    assert order(0, 0) != order(0, 1)
-    assert order(0, 0) != order(1, 0)
-
-
-def test_a_set_smaller_than_one_batch_still_gives_a_round():
-    sampler = TaskBatchSampler({"a": 3, "b": 50}, {"a": 8, "b": 8})
-
-    batches = list(sampler)
-
-    assert [len(batch) for batch in batches] == [8, 8]
-    assert set(batches[0]) == {0, 1, 2}
 
 
 def test_describe_shows_a_line_per_task():
@@ -42,19 +21,6 @@ def test_describe_shows_a_line_per_task():
     ]  # fmt: skip
     assert lines[1].split()[2] == "0"
     assert lines[2].split() == ["bee", "2,900", "1,200", "2", "x", "3", "3", "18", "0.006", "50.0%"]
-
-
-def test_length_groups_keep_padding_low_and_order_random():
-    lengths = np.random.default_rng(0).integers(5, 60, size=1000)
-    grouped = TaskBatchSampler({"a": 1000}, {"a": 8}, lengths={"a": lengths}, steps_per_epoch=400)
-    plain = TaskBatchSampler({"a": 1000}, {"a": 8}, steps_per_epoch=400)
-
-    def padding(batches):
-        return sum(lengths[batch].max() * len(batch) - lengths[batch].sum() for batch in batches)
-
-    longest = [lengths[batch].max() for batch in grouped]
-    assert padding(grouped) < 0.15 * padding(plain)
-    assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.15
 
 
 class Recorder(TaskBatchSampler):

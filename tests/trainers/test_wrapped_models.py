@@ -83,10 +83,3 @@ def test_several_tasks_need_a_model_that_takes_task(make_trainer):
     message = "BertForSequenceClassification.forward has no argument task, so all of a, b would"
     with pytest.raises(ValueError, match=message):
         make_trainer(model=stock, own={"tasks": [classify("a"), classify("b")]})
-
-
-def test_a_head_of_another_type_is_refused(make_trainer):
-    rows = make_rows("scores", 6)
-
-    with pytest.raises(ValueError, match="the model has a head for 'classification'"):
-        make_trainer(own={"tasks": [Task("moods", "similarity", rows, rows)]})

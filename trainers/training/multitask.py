@@ -396,7 +396,7 @@ class MultiTaskTrainer(Trainer):
 
         Args:
             eval_dataset: Encoded, labelled rows by task, or of the only task, of any kind that
-                ``Task.from_dataset`` takes; None for the evaluation rows of the tasks.
+                ``Task`` takes; None for the evaluation rows of the tasks.
             ignore_keys: Not used: a problem selects outputs by name.
             metric_key_prefix: Prefix of every name.
 

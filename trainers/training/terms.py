@@ -131,9 +131,7 @@ def count_sequences(inputs: Batch) -> float | Tensor:
     """Count the sequences of a batch, padded or packed."""
     if (offsets := inputs.get("cu_seq_lens_q")) is not None:
         return len(offsets) - 1
-    mask: Tensor | None = inputs.get("attention_mask")
-    if mask is None:
-        mask = next(value for value in inputs.values() if isinstance(value, Tensor))
+    mask: Tensor = inputs["attention_mask"]
     return mask.ne(0).any(dim=-1).sum()
 
 
