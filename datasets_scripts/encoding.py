@@ -14,8 +14,9 @@ from typing import Any, TypeAlias
 
 import datasets
 import numpy as np
+from datasets import Dataset
 from datasets.utils import tqdm
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from modeling_minbert import texts, unknown
 from modeling_minbert.texts import (
@@ -53,7 +54,7 @@ def make_features(**types: Feature) -> datasets.Features:
     return datasets.Features({name: make(kind) for name, kind in types.items()})
 
 
-def note_length(rows: datasets.Dataset, max_length: int) -> datasets.Dataset:
+def note_length(rows: Dataset, max_length: int) -> Dataset:
     """Note in the description of encoded rows at which length texts were cut or split."""
     rows.info.description = f"{ENCODED_WITH}{max_length}"
     return rows
@@ -83,7 +84,7 @@ def digest_text(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(letters.encode(), digest_size=8).digest(), "little")
 
 
-def count_batch(rows: datasets.Dataset) -> int:
+def count_batch(rows: Dataset) -> int:
     """Return how many rows to process together: fewer if they are long."""
     return max(1, min(MOST_ROWS, MOST_CHARACTERS * len(rows.data) // (rows.data.nbytes + 1)))
 
@@ -110,13 +111,13 @@ def progress_bars(*, shown: bool) -> Iterator[None]:
 
 
 def encode_rows(
-    rows: datasets.Dataset,
-    tokenizer: PreTrainedTokenizerBase,
+    rows: Dataset,
+    tokenizer: Tokenizer,
     encoding: Encoding,
     *,
     label_type: Feature = "int64",
     is_contrastive: bool = False,
-) -> datasets.Dataset:
+) -> Dataset:
     """Tokenize rows with id, sentences, and label if labeled; padding is left to the collator.
 
     The labels get the type that the loss needs. Each text of a contrastive row is a sequence.
@@ -154,13 +155,13 @@ def encode_rows(
 
 
 def map_rows(
-    rows: datasets.Dataset,
+    rows: Dataset,
     encode: Callable[..., Batch],
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
     encoding: Encoding,
     token_types: Types,
     label_type: Feature,
-) -> datasets.Dataset:
+) -> Dataset:
     """Encode rows, with their ids and labels."""
     labels: Types = {}
     if "label" in rows.column_names:
@@ -178,7 +179,7 @@ def map_rows(
     return note_length(encoded, encoding.max_length)
 
 
-def _encode_texts(batch: Batch, *, tokenizer: PreTrainedTokenizerBase, encoding: Encoding) -> Batch:
+def _encode_texts(batch: Batch, *, tokenizer: Tokenizer, encoding: Encoding) -> Batch:
     rows = list_texts(batch)
     if encoding.truncation == WINDOWS:
         split = iter(encoding.split_documents(tokenizer, list(chain.from_iterable(rows))))

@@ -9,8 +9,9 @@ from typing import Any, Self
 
 import datasets
 import numpy as np
+from datasets import Dataset
 from numpy.typing import NDArray
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from modeling_minbert.texts import pair_choices, tokenize
 
@@ -93,13 +94,13 @@ class RegressionFormat(SentenceFormat):
             )
         return NEAR_MISSING if number == MISSING else number
 
-    def strata(self, rows: datasets.Dataset) -> NDArray[np.int64]:
+    def strata(self, rows: Dataset) -> NDArray[np.int64]:
         # rows are spread by the mean of their targets, each standardized
         labels = self._read_labels(rows)
         scaled: Any = (labels - labels.mean(axis=0)) / labels.std(axis=0)
         return number_strata(scaled.mean(axis=1).filled(0))
 
-    def head_facts(self, train: datasets.Dataset | None) -> HeadFacts:
+    def head_facts(self, train: Dataset | None) -> HeadFacts:
         """Add the names of the targets, and their mean and deviation over the training rows.
 
         Raises:
@@ -123,7 +124,7 @@ class RegressionFormat(SentenceFormat):
             "std": [float(column.std()) for column in columns],
         }
 
-    def _read_labels(self, rows: datasets.Dataset) -> Any:
+    def _read_labels(self, rows: Dataset) -> Any:
         """Return the labels, (N, K), with a mask of the missing ones."""
         labels = np.asarray(rows["label"], dtype=np.float64).reshape(len(rows), -1)
         return np.ma.masked_equal(labels, MISSING)
@@ -154,7 +155,7 @@ class MultiLabelFormat(ClassificationFormat):
         kind = datasets.List(datasets.Value("float32"), length=len(self.labels or ()))
         return kind, kind
 
-    def resolve(self, where: str, splits: Mapping[str, datasets.Dataset]) -> Self:
+    def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
         labels = self.labels or self.data.label_columns or self.declared
         if labels is None:
             labels = self._infer_labels(where, list_written(splits["train"], "label"))
@@ -220,13 +221,13 @@ class MultiLabelFormat(ClassificationFormat):
         present = {self.find_class(name) for name in written}
         return [float(number in present) for number, _ in enumerate(self.labels or ())]
 
-    def strata(self, rows: datasets.Dataset) -> NDArray[np.int64]:
+    def strata(self, rows: Dataset) -> NDArray[np.int64]:
         # a row is drawn by its rarest label, since frequent ones reach their share by themselves
         labels = np.asarray(rows["label"], np.int64)
         rarest = np.where(labels, labels.sum(axis=0), len(rows) + 1).argmin(axis=1)
         return np.where(labels.any(axis=1), rarest, labels.shape[1])
 
-    def count_labels(self, rows: datasets.Dataset) -> list[int]:
+    def count_labels(self, rows: Dataset) -> list[int]:
         labels = np.asarray(rows["label"], np.int64).reshape(len(rows), -1)
         return labels.sum(axis=0).tolist()
 
@@ -238,9 +239,7 @@ class MultiLabelFormat(ClassificationFormat):
 class ContrastiveFormat(SentenceFormat):
     """Rows without a label; each text is a sequence."""
 
-    def encode(
-        self, rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
-    ) -> datasets.Dataset:
+    def encode(self, rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Dataset:
         return encode_rows(rows, tokenizer, encoding, is_contrastive=True)
 
 
@@ -283,7 +282,7 @@ class ChoiceFormat(SentenceFormat):
         """Names of the choices, from the recipe or the dataset."""
         return self.labels or self.declared or ()
 
-    def resolve(self, where: str, splits: Mapping[str, datasets.Dataset]) -> Self:
+    def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
         count = len(self.choice_columns)
         if count == 1:
             choices = [row for rows in splits.values() for row in list_written(rows, "choices")]
@@ -341,16 +340,14 @@ class ChoiceFormat(SentenceFormat):
             f"{list_names(names)}"
         )
 
-    def encode(
-        self, rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
-    ) -> datasets.Dataset:
+    def encode(self, rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Dataset:
         """Tokenize the pairs of a context and each of its choices; a missing one is padding."""
         if encoding.num_choices is None:
             count = self.num_choices or len(self.choice_columns)
             encoding = replace(encoding, num_choices=count)
         return map_rows(rows, _encode_choices, tokenizer, encoding, SEVERAL_SEQUENCES, "int64")
 
-    def head_facts(self, train: datasets.Dataset | None) -> HeadFacts:
+    def head_facts(self, train: Dataset | None) -> HeadFacts:
         columns = len(self.choice_columns)
         count = self.num_choices or (columns if columns > 1 else EXPECTED_CHOICES)
         return super().head_facts(train) | {"num_choices": count}
@@ -374,9 +371,7 @@ def _list_choices(value: object) -> tuple[list[Any], Sequence[str]] | None:
     return texts, list(map(normalize_value, names))
 
 
-def _encode_choices(
-    batch: Batch, *, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
-) -> Batch:
+def _encode_choices(batch: Batch, *, tokenizer: Tokenizer, encoding: Encoding) -> Batch:
     sizes = list(map(len, batch["choices"]))
     num_choices = encoding.num_choices or max(sizes)
     if max(sizes) > num_choices:

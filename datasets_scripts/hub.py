@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import datasets
+from datasets import Dataset
 from datasets.exceptions import DatasetsError
 
 from .readers import HUB_NAMES
@@ -13,11 +14,11 @@ from .row_format import RowFormat
 
 def fetch_splits(
     row_format: RowFormat, cache_dir: str | Path | None
-) -> tuple[dict[str, datasets.Dataset], str | None]:
+) -> tuple[dict[str, Dataset], str | None]:
     """Fetch the splits of a dataset on the Hub, and its commit; None for a local folder."""
     data = row_format.data
     hub_id = str(data.hub_id)
-    splits: dict[str, datasets.Dataset] = {}
+    splits: dict[str, Dataset] = {}
     wanted = {hub_id: HUB_NAMES}
     if data.built_in is not None:
         for split, other_id in data.built_in.hub_tests.items():

@@ -15,9 +15,10 @@ from typing import Any
 import datasets
 import numpy as np
 import pyarrow as pa
+from datasets import Dataset
 from numpy.typing import NDArray
 from tokenizers.normalizers import BertNormalizer
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from .encoding import (
     MOST_CHARACTERS,
@@ -129,12 +130,12 @@ class TaskRows:
     """
 
     row_format: RowFormat
-    splits: dict[str, datasets.Dataset]
+    splits: dict[str, Dataset]
     bad_rows: list[InvalidRow]
     facts: dict[str, Facts]
     fingerprint: str = ""  # none until rows are drawn
     commit: str | None = None
-    unlabeled: datasets.Dataset | None = None
+    unlabeled: Dataset | None = None
 
     @classmethod
     def placeholder(cls, data: TaskData, num_labels: int = 2) -> "TaskRows":
@@ -173,9 +174,7 @@ class TaskRows:
         """
         return self.row_format.head_facts(self.splits.get("train"))
 
-    def encode(
-        self, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
-    ) -> dict[str, datasets.Dataset]:
+    def encode(self, tokenizer: Tokenizer, encoding: Encoding) -> dict[str, Dataset]:
         """Tokenize all splits.
 
         Raises:
@@ -187,9 +186,7 @@ class TaskRows:
                 for split, rows in self.splits.items()
             }
 
-    def add_unlabeled(
-        self, encoded: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
-    ) -> datasets.Dataset:
+    def add_unlabeled(self, encoded: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Dataset:
         """Append the encoded rows without labels, with -100 for it, to those of training."""
         if self.unlabeled is None or not len(self.unlabeled):
             return encoded
@@ -212,7 +209,7 @@ class TaskRows:
         """List the texts of some training rows, evenly spread, by which a vocabulary is judged."""
         return list(self.row_format.texts(self._measured_rows))
 
-    def cut_share(self, tokenizer: PreTrainedTokenizerBase, encoding: Encoding) -> float | None:
+    def cut_share(self, tokenizer: Tokenizer, encoding: Encoding) -> float | None:
         """Estimate the share of the training tokens that `encode` cuts; None if it keeps all.
 
         Rows without labels count, too.
@@ -222,11 +219,11 @@ class TaskRows:
             return self.row_format.cut_share(rows, tokenizer, encoding)
 
     @property
-    def _training_rows(self) -> list[datasets.Dataset]:
+    def _training_rows(self) -> list[Dataset]:
         return [self.splits["train"], *([] if self.unlabeled is None else [self.unlabeled])]
 
     @property
-    def _measured_rows(self) -> datasets.Dataset:
+    def _measured_rows(self) -> Dataset:
         rows = self.splits["train"]
         if self.unlabeled is not None:
             columns = ["id", *self.row_format.text_names]
@@ -260,7 +257,7 @@ def read_splits(data: TaskData, cache_dir: str | Path | None) -> TaskRows:
     """Read all valid rows of a task; their facts are the numbers of those that were skipped."""
     row_format = load_format(data)
     commit, name = None, data.hub_id or data.dataset
-    files, fetched = data.files, dict[str, datasets.Dataset]()
+    files, fetched = data.files, dict[str, Dataset]()
     if files:
         check_files(data)
     elif data.hub_id is not None:
@@ -274,8 +271,8 @@ def read_splits(data: TaskData, cache_dir: str | Path | None) -> TaskRows:
         from .catalog import read_sample
 
         samples = read_sample(str(data.dataset)).items()
-        fetched = {split: datasets.Dataset.from_list(rows) for split, rows in samples}
-    written: dict[str, datasets.Dataset] = {}
+        fetched = {split: Dataset.from_list(rows) for split, rows in samples}
+    written: dict[str, Dataset] = {}
     for split in files or fetched:
         if files:
             records = row_format.read(files[split], split)
@@ -297,7 +294,7 @@ def read_splits(data: TaskData, cache_dir: str | Path | None) -> TaskRows:
 
 def _store_rows(
     records: Iterable[Record], row_format: RowFormat, split: str, cache_dir: str | Path | None
-) -> datasets.Dataset:
+) -> Dataset:
     """Build the rows of a split, invalid ones marked, mapped from a temporary file."""
     folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE) / "minbert_rows"
     folder.mkdir(parents=True, exist_ok=True)
@@ -323,12 +320,12 @@ def _store_rows(
         finally:
             with suppress(PermissionError):  # Windows keeps a file in use
                 Path(file.name).unlink()
-    return datasets.Dataset(table, fingerprint=digest.hexdigest()[:32])
+    return Dataset(table, fingerprint=digest.hexdigest()[:32])
 
 
 def _select_valid(
-    rows: datasets.Dataset, row_format: RowFormat, file: str, split: str
-) -> tuple[datasets.Dataset, int, list[InvalidRow]]:
+    rows: Dataset, row_format: RowFormat, file: str, split: str
+) -> tuple[Dataset, int, list[InvalidRow]]:
     """Return the valid rows of a split, the number of undecided ones, and the invalid ones.
 
     Labels become numbers.
@@ -366,13 +363,13 @@ def _select_valid(
 
 
 def _number_labels(
-    rows: datasets.Dataset,
+    rows: Dataset,
     row_format: RowFormat,
     file: str,
     split: str,
     lines: list[int],
     problems: list[str],
-) -> datasets.Dataset:
+) -> Dataset:
     """Replace the labels as they are written; marks those that are invalid."""
     name, place = row_format.label_name, 0
     features = make_features(**{name: row_format.columns[name]})
@@ -394,7 +391,7 @@ def _number_labels(
         digest.update(repr(labels).encode())
         parts.append(pa.Table.from_pylist(labels, features.arrow_schema))
     table = datasets.table.InMemoryTable(pa.concat_tables(parts))
-    column = datasets.Dataset(table, fingerprint=digest.hexdigest()[:32])
+    column = Dataset(table, fingerprint=digest.hexdigest()[:32])
     return datasets.concatenate_datasets([rows.remove_columns(name), column], axis=1)
 
 
@@ -454,7 +451,7 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> TaskRows:
 
 def _read_unlabeled(
     path: str, row_format: RowFormat, cache_dir: str | Path | None
-) -> tuple[datasets.Dataset, list[InvalidRow]]:
+) -> tuple[Dataset, list[InvalidRow]]:
     """Read training texts whose labels are not read, and draw some of them."""
     data = row_format.data
     unread = replace(data, id_column=None, label_column=None, label_columns=None)
@@ -469,7 +466,7 @@ def _read_unlabeled(
     return rows, invalid
 
 
-def _fingerprint(splits: dict[str, datasets.Dataset]) -> str:
+def _fingerprint(splits: dict[str, Dataset]) -> str:
     """Hash the rows: the fingerprints of `datasets` depend on the date of a file."""
     digest = hashlib.blake2b(digest_size=16)
     for split, rows in splits.items():
@@ -482,9 +479,7 @@ def _fingerprint(splits: dict[str, datasets.Dataset]) -> str:
 # Draws
 
 
-def sample_rows(
-    rows: datasets.Dataset, data: TaskData, split: str, labels: Sequence[str] | None
-) -> datasets.Dataset:
+def sample_rows(rows: Dataset, data: TaskData, split: str, labels: Sequence[str] | None) -> Dataset:
     """Draw rows so that a split, or each of its classes, does not exceed its maximum."""
     # Draws depend on seed, split and position alone: a larger sample contains a smaller one.
     part = "train" if split == "train" else "test" if is_test(split) else "eval"
@@ -527,7 +522,7 @@ UNCASED = BertNormalizer(handle_chinese_chars=False, strip_accents=True)
 
 
 def count_repeated(
-    where: str, row_format: RowFormat, splits: Mapping[str, datasets.Dataset]
+    where: str, row_format: RowFormat, splits: Mapping[str, Dataset]
 ) -> dict[str, int]:
     """Count the rows of each held-out split whose texts are those of a training row.
 
@@ -555,13 +550,13 @@ def count_repeated(
     return counts
 
 
-def digest_rows(rows: datasets.Dataset, columns: Sequence[str]) -> Iterator[int]:
+def digest_rows(rows: Dataset, columns: Sequence[str]) -> Iterator[int]:
     """Hash some columns of every row, such as its texts, without their white space."""
     for values in _read(rows, columns):
         yield digest_text("\0".join(map(_join, values)))
 
 
-def digest_alike(rows: datasets.Dataset, columns: Sequence[str]) -> Iterator[int]:
+def digest_alike(rows: Dataset, columns: Sequence[str]) -> Iterator[int]:
     """Hash some columns of every row, equally if many models cannot tell the rows apart.
 
     That is so if they differ in case, accents, white space and invisible characters alone, which
@@ -577,7 +572,7 @@ def digest_alike(rows: datasets.Dataset, columns: Sequence[str]) -> Iterator[int
         yield digest_text("\0\0".join(sorted(texts)))
 
 
-def _read(rows: datasets.Dataset, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+def _read(rows: Dataset, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     for batch in rows.select_columns(list(columns)).iter(count_batch(rows)):
         yield from zip(*batch.values(), strict=True)
 
@@ -599,7 +594,7 @@ MOST_HELD_OUT = 10_000  # more make evaluations slow and metrics hardly more pre
 
 
 def hold_out(
-    where: str, rows: datasets.Dataset, row_format: RowFormat, share: float, seed: int
+    where: str, rows: Dataset, row_format: RowFormat, share: float, seed: int
 ) -> NDArray[np.bool_]:
     """Choose the training rows that become validation rows.
 

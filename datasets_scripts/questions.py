@@ -8,7 +8,8 @@ from operator import itemgetter
 from typing import Any, ClassVar
 
 import datasets
-from transformers import PreTrainedTokenizerBase
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from modeling_minbert.texts import QuestionWindow, Span, own_tokenizer
 
@@ -25,7 +26,7 @@ from .encoding import (
 from .readers import (
     Record,
     check_file,
-    check_keys,
+    check_json_columns,
     check_unicode,
     find_suffix,
     is_blank,
@@ -53,7 +54,7 @@ def read_squad(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
     record = None
     # a question need not have answers
     needed = tuple(column for column in columns if column != "answers")
-    for record in check_keys(path, records, needed):
+    for record in check_json_columns(path, records, needed):
         yield record
     if record is None:
         raise ValueError(f"{path}: the file has no questions")
@@ -144,9 +145,7 @@ class QuestionFormat(RowFormat):
             "label": None if answers is None else int(bool(answers)),
         }
 
-    def check_split(
-        self, rows: datasets.Dataset, problems: list[str], where: str, split: str
-    ) -> datasets.Dataset:
+    def check_split(self, rows: Dataset, problems: list[str], where: str, split: str) -> Dataset:
         seen: set[str] = set()
         for place, row_id in enumerate(rows["id"][:]):
             if not problems[place] and row_id in seen:
@@ -164,15 +163,13 @@ class QuestionFormat(RowFormat):
         feature = rows.features["label"]
         return rows.remove_columns("label").add_column("label", unknown, feature=feature)
 
-    def unit_columns(self, rows: datasets.Dataset) -> tuple[str, ...]:
+    def unit_columns(self, rows: Dataset) -> tuple[str, ...]:
         return ("sentence2",)  # questions of one passage are learned together
 
-    def encode(
-        self, rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
-    ) -> datasets.Dataset:
+    def encode(self, rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Dataset:
         return encode_questions(rows, tokenizer, encoding)
 
-    def head_facts(self, train: datasets.Dataset | None) -> HeadFacts:
+    def head_facts(self, train: Dataset | None) -> HeadFacts:
         is_partial = train is not None and 0 in train.unique("label")
         return super().head_facts(train) | {"has_unanswerable": is_partial}
 
@@ -218,9 +215,7 @@ LONG_QUESTIONS = 5_000  # questions; fewer are encoded before a progress bar is 
 BATCH = 200  # questions tokenized together, so that a shared passage is tokenized once
 
 
-def encode_questions(
-    rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
-) -> datasets.Dataset:
+def encode_questions(rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Dataset:
     """Encode questions as ``[CLS] question [SEP] window [SEP]``, one row for each window.
 
     By default a question has 64 tokens at most, and a window begins every 128.
@@ -270,9 +265,7 @@ def encode_questions(
     return note_length(encoded, encoding.max_length)
 
 
-def _encode_questions(
-    batch: Batch, *, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
-) -> Batch:
+def _encode_questions(batch: Batch, *, tokenizer: Tokenizer, encoding: Encoding) -> Batch:
     encoded: list[Row] = []
     for window in encoding.split_questions(tokenizer, list_texts(batch)):
         question = {name: values[window.question] for name, values in batch.items()}

@@ -313,7 +313,7 @@ def read_records(
     elif suffix in {".csv", ".tsv"}:
         records = _read_delimited(path, columns, file_format)
     else:
-        records = check_keys(path, _read_json_lines(path), columns)
+        records = check_json_columns(path, _read_json_lines(path), columns)
     record = None
     for record in records:
         yield record
@@ -442,7 +442,9 @@ def check_header(path: str, header: list[str], columns: tuple[str, ...]) -> None
         )
 
 
-def check_keys(path: str, records: Iterable[Record], columns: tuple[str, ...]) -> Iterator[Record]:
+def check_json_columns(
+    path: str, records: Iterable[Record], columns: tuple[str, ...]
+) -> Iterator[Record]:
     """Yield records of JSON, which need not all have the same keys.
 
     Raises:

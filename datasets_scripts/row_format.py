@@ -17,8 +17,9 @@ from typing import Any, ClassVar, Self
 
 import datasets
 import numpy as np
+from datasets import Dataset
 from numpy.typing import NDArray
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from modeling_minbert import TASKS
 from modeling_minbert.texts import WINDOWS
@@ -95,9 +96,7 @@ class RowFormat(ABC):
         """Return the columns of a row but its texts; a ValueError says why it is invalid."""
 
     @abstractmethod
-    def encode(
-        self, rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
-    ) -> datasets.Dataset:
+    def encode(self, rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Dataset:
         """Tokenize rows; padding and masks are left to the collator."""
 
     def read(self, path: str, split: str) -> Iterator[Record]:
@@ -169,7 +168,7 @@ class RowFormat(ABC):
             label = by_number.get(label, label)  # type: ignore[arg-type]
         return replace(record, values={**record.values, column: label})
 
-    def resolve(self, where: str, splits: Mapping[str, datasets.Dataset]) -> Self:
+    def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
         """Complete the format from the rows of `to_row`, for example with the names of the classes.
 
         Args:
@@ -185,9 +184,7 @@ class RowFormat(ABC):
         """Return a label as rows have it; the message of a ValueError is the problem of the row."""
         return written
 
-    def check_split(
-        self, rows: datasets.Dataset, problems: list[str], where: str, split: str
-    ) -> datasets.Dataset:
+    def check_split(self, rows: Dataset, problems: list[str], where: str, split: str) -> Dataset:
         """Check all rows of a split, and mark further problems; may change their labels.
 
         Raises:
@@ -199,16 +196,14 @@ class RowFormat(ABC):
         """Return whether each item of a label is on a line of its own."""
         return False
 
-    def texts(self, rows: datasets.Dataset) -> Iterator[str]:
+    def texts(self, rows: Dataset) -> Iterator[str]:
         """Yield the texts of all rows, row by row."""
         columns = [rows[name][:] for name in self.text_names]
         for row in zip(*columns, strict=True):
             for value in row:
                 yield from value if isinstance(value, list) else (value,)
 
-    def cut_share(
-        self, rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
-    ) -> float | None:
+    def cut_share(self, rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> float | None:
         """Return the share of the tokens of rows that `encode` cuts; None if it keeps all."""
         return None
 
@@ -219,13 +214,13 @@ class RowFormat(ABC):
         columns = (*(data.text_columns or ()), *labels, data.id_column)
         return tuple(column for column in (*columns, *(data.choice_columns or ())) if column)
 
-    def strata(self, rows: datasets.Dataset) -> NDArray[np.int64]:
+    def strata(self, rows: Dataset) -> NDArray[np.int64]:
         """Number the strata that training and validation rows are drawn from, (N,)."""
         if not self.has_classes:
             return np.zeros(len(rows), np.int64)
         return np.asarray(rows[self.label_name], np.int64)
 
-    def unit_columns(self, rows: datasets.Dataset) -> tuple[str, ...]:
+    def unit_columns(self, rows: Dataset) -> tuple[str, ...]:
         """Return the columns in which rows are equal that are held out together or not at all."""
         return self.text_names
 
@@ -248,14 +243,14 @@ class RowFormat(ABC):
         """Stand in for the labels of a task whose rows have not been read."""
         return self.labels
 
-    def count_labels(self, rows: datasets.Dataset) -> list[int] | None:
+    def count_labels(self, rows: Dataset) -> list[int] | None:
         """Count the rows of each class, or how often labels or tags occur; None without any."""
         if not self.class_names:
             return None
         labels = np.asarray(rows[self.label_name], np.int64)
         return np.bincount(labels, minlength=len(self.class_names)).tolist()
 
-    def head_facts(self, train: datasets.Dataset | None) -> HeadFacts:
+    def head_facts(self, train: Dataset | None) -> HeadFacts:
         """Describe the training rows as far as a head depends on them; None for unread ones."""
         names = self.class_names or self.label_names or ()
         if train is None:
@@ -329,7 +324,7 @@ def find_text_problem(values: Sequence[object], places: Sequence[str]) -> str:
     return ""
 
 
-def list_written(rows: datasets.Dataset, column: str) -> list[Any]:
+def list_written(rows: Dataset, column: str) -> list[Any]:
     """List the labels of the valid rows, as they are written."""
     pairs = zip(rows[column][:], rows["problem"][:], strict=True)
     return [label for label, problem in pairs if label is not None and not problem]
@@ -391,14 +386,10 @@ class SentenceFormat(RowFormat):
         """Labels of rows on which the annotators did not agree."""
         return () if self.data.built_in is None else self.data.built_in.undecided
 
-    def encode(
-        self, rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
-    ) -> datasets.Dataset:
+    def encode(self, rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Dataset:
         return encode_rows(rows, tokenizer, encoding, label_type=self.label_types()[1])
 
-    def cut_share(
-        self, rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
-    ) -> float | None:
+    def cut_share(self, rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> float | None:
         texts = rows.select_columns(["id", *self.text_names])
         whole = self.encode(texts, tokenizer, replace(encoding, max_length=UNLIMITED))
         lengths = [
@@ -426,7 +417,7 @@ class ClassificationFormat(SentenceFormat):
     def expected_labels(self, count: int) -> tuple[str, ...] | None:
         return self.labels or tuple(map(str, range(count)))
 
-    def resolve(self, where: str, splits: Mapping[str, datasets.Dataset]) -> Self:
+    def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
         column = f"label_column={self.data.label_column!r}"
         labels = self.labels or self.declared
         if labels is None:
@@ -483,7 +474,7 @@ class OrdinalFormat(ClassificationFormat):
     size.
     """
 
-    def resolve(self, where: str, splits: Mapping[str, datasets.Dataset]) -> Self:
+    def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
         resolved = super().resolve(where, splits)
         labels = resolved.labels or ()
         if not all(map(is_numeral, labels)):
@@ -531,7 +522,7 @@ class SimilarityFormat(SentenceFormat):
     def label_types(self) -> tuple[Feature, Feature]:
         return "float32", "float32"
 
-    def strata(self, rows: datasets.Dataset) -> NDArray[np.int64]:
+    def strata(self, rows: Dataset) -> NDArray[np.int64]:
         return number_strata(np.asarray(rows["label"]))
 
     def parse_label(self, text: str) -> float:

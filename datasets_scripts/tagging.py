@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, ClassVar, Self
 
-import datasets
 import numpy as np
-from transformers import PreTrainedTokenizerBase
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from modeling_minbert.texts import cut_word_windows, tokenize_words
 
@@ -169,7 +169,7 @@ class TagFormat(RowFormat):
     def expected_labels(self, count: int) -> tuple[str, ...] | None:
         return self.labels or ("O", *(f"B-X{number or ''}" for number in range(count - 1)))
 
-    def count_labels(self, rows: datasets.Dataset) -> list[int]:
+    def count_labels(self, rows: Dataset) -> list[int]:
         tags = np.fromiter(chain.from_iterable(rows["tags"][:]), np.int64)
         return np.bincount(tags, minlength=len(self.labels or ())).tolist()
 
@@ -200,7 +200,7 @@ class TagFormat(RowFormat):
     def from_hub(self, record: Record) -> Record:
         return self._check_lists(super().from_hub(record))
 
-    def resolve(self, where: str, splits: Mapping[str, datasets.Dataset]) -> Self:
+    def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
         tags = set(chain.from_iterable(list_written(splits["train"], "tags")))
         scheme = self._find_scheme(splits["train"], tags)
         names = self.labels or list_tags(tags, scheme)
@@ -220,7 +220,7 @@ class TagFormat(RowFormat):
             )
         return replace(self, scheme=scheme, labels=names)
 
-    def _find_scheme(self, train: datasets.Dataset, tags: set[str]) -> str:
+    def _find_scheme(self, train: Dataset, tags: set[str]) -> str:
         """Tell whether the tags of the training rows are of spans."""
         scheme = self.data.scheme
         plain = {tag for tag in tags if tag != OUTSIDE and not SPAN_TAG.match(tag)}
@@ -263,21 +263,19 @@ class TagFormat(RowFormat):
             numbers.append(names.index(tag))
         return numbers
 
-    def head_facts(self, train: datasets.Dataset | None) -> HeadFacts:
+    def head_facts(self, train: Dataset | None) -> HeadFacts:
         step = max(1, len(train or ()) // MEASURED_SENTENCES)
         sentences = [] if train is None else train[::step]["words"]
         return super().head_facts(train) | {"sentences": sentences}
 
-    def unit_columns(self, rows: datasets.Dataset) -> tuple[str, ...]:
+    def unit_columns(self, rows: Dataset) -> tuple[str, ...]:
         is_by_document = FEWEST_DOCUMENTS <= len(rows.unique("document")) < len(rows)
         return ("document",) if is_by_document else self.text_names
 
-    def texts(self, rows: datasets.Dataset) -> Iterator[str]:
+    def texts(self, rows: Dataset) -> Iterator[str]:
         return (" ".join(words) for words in rows["words"][:])
 
-    def encode(
-        self, rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
-    ) -> datasets.Dataset:
+    def encode(self, rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Dataset:
         return encode_tagged(rows, tokenizer, encoding)
 
     def _columns(self, word: str, tag: str) -> tuple[str, str]:
@@ -331,9 +329,7 @@ TOKENIZED_SENTENCES = 1000
 Pieces = list[list[int]]
 
 
-def encode_tagged(
-    rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, encoding: Encoding
-) -> datasets.Dataset:
+def encode_tagged(rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Dataset:
     """Encode sentences with tags; a long sentence becomes several rows.
 
     The first token of a word has its label, all others have -100. A word without any token, such as
@@ -381,4 +377,4 @@ def encode_tagged(
         length="int32",
         labels=["int16"],
     )
-    return note_length(datasets.Dataset.from_list(encoded, features), encoding.max_length)
+    return note_length(Dataset.from_list(encoded, features), encoding.max_length)

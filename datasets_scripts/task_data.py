@@ -357,25 +357,30 @@ def _check_type(data: TaskData) -> None:
     for key in sorted({key for other in ROW_KINDS.values() for key in other.keys} - {*kind.keys}):
         if getattr(data, key):
             raise ValueError(f"{where}: {data.problem_type} tasks have no {key}; remove it")
-    is_local = data.hub_id is None or kind.hub_required is None
-    for key in kind.required if is_local else kind.hub_required or ():
+    for key in kind.required if data.hub_id is None else kind.hub_required or kind.required:
         if getattr(data, key) is None:
             raise ValueError(
                 f"{where}: {key} is missing; give {HINTS.get(key, 'the columns of your rows')}"
             )
-    if "label_columns" in kind.keys and bool(data.label_columns) == (data.label_column is not None):
-        one, several = "with the labels of a row", "with 0 or 1 for one label each"
-        if "labels" not in kind.keys:
-            one, several = "the column of the number to predict", "a list of several"
-        raise ValueError(f"{where}: give either label_column, {one}, or label_columns, {several}")
-    if data.labels and data.label_columns:
-        raise ValueError(f"{where}: the label_columns are the labels; remove labels")
     columns = data.text_columns or ()
     if len(columns) not in kind.text_counts:
         raise ValueError(
             f"{where}: problem_type {data.problem_type!r} takes "
             f"{' or '.join(map(str, kind.text_counts))} text_columns, got {list(columns)}"
         )
+    _check_labels(data)
+
+
+def _check_labels(data: TaskData) -> None:
+    """Check the columns of the labels, and their names."""
+    where, keys = data.where, data.kind.keys
+    if "label_columns" in keys and bool(data.label_columns) == (data.label_column is not None):
+        one, several = "with the labels of a row", "with 0 or 1 for one label each"
+        if "labels" not in keys:
+            one, several = "the column of the number to predict", "a list of several"
+        raise ValueError(f"{where}: give either label_column, {one}, or label_columns, {several}")
+    if data.labels and data.label_columns:
+        raise ValueError(f"{where}: the label_columns are the labels; remove labels")
     if data.labels is not None and len(data.labels) < 2:
         raise ValueError(
             f"{where}: problem_type {data.problem_type!r} needs at least two labels, got "

@@ -95,7 +95,7 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
         model = load_model(arguments, heads, tokenizer)
 
         with args.main_process_first(desc="encode the data"):
-            encoded, trained, notes = encode_rows(tasks, rows, model.config, tokenizer, length)
+            encoded, trained, notes = encode_tasks(tasks, rows, model.config, tokenizer, length)
             corpora: dict[str, Text] = {}
             for name, text in texts.items():
                 from minbert_cli.corpora import load_text
@@ -215,7 +215,7 @@ def load_model(
     return model
 
 
-def encode_rows(
+def encode_tasks(
     tasks: Mapping[str, RecipeTask],
     rows: Mapping[str, TaskRows],
     config: MinBertConfig,

@@ -9,7 +9,6 @@ import torch
 from datasets import Dataset
 
 from datasets_scripts import (
-    DATASETS,
     TaskData,
     TaskRows,
     check_files,
@@ -88,8 +87,8 @@ class RecipeTask:
     @property
     def hub_datasets(self) -> list[str | None]:
         """Hub name of the data or of a copy; None without one."""
-        row = DATASETS.get(str(self.data.dataset))
-        name = self.data.hub_id or (row.hub_id if row else None)
+        copied = self.data.built_in
+        name = self.data.hub_id or (copied.hub_id if copied else None)
         return [None if name is None or Path(name).exists() else name.partition(":")[0]]
 
     @property
@@ -263,22 +262,17 @@ def prepare_weights(arguments: FinetuneArguments, model: MinBertForMultiTask) ->
             own = task.encoding(length).max_length
             check_rows(model.config, own, has_pairs=has_pairs)
     if arguments.freeze_encoder:
-        freeze_encoder(model)
+        model.bert.requires_grad_(requires_grad=False)
+        for name, head in model.heads.items():
+            if not list(head.parameters()):
+                raise ValueError(
+                    f"task {name!r}: freeze_encoder trains only the heads, and a cosine head has "
+                    "no weights; use head: concat"
+                )
     if arguments.lora is not None:
         # peft computes some initial values from weights, which a model on `meta` does not have
         values = {"init_lora_weights": False} if model.device.type == "meta" else {}
         add_lora(model, arguments.lora | values, trained=("heads.", "cls.", "bert.pooler."))
-
-
-def freeze_encoder(model: MinBertForMultiTask) -> None:
-    """Freeze everything but the heads, which must have weights to train."""
-    model.bert.requires_grad_(requires_grad=False)
-    for name, head in model.heads.items():
-        if not list(head.parameters()):
-            raise ValueError(
-                f"task {name!r}: freeze_encoder trains only the heads, and a cosine head has no "
-                "weights; use head: concat"
-            )
 
 
 def find_glue_files(
