@@ -6,25 +6,23 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 from torch.testing import assert_close
-from transformers import TrainingArguments
 
 from minbert_cli import finetune
 from minbert_cli.arguments import ProgramTrainingArguments
 from tests import small_run
 from tests.problem_examples import EXAMPLES
 from tests.simulated_cuda import use_cuda
-from tests.test_simulated_cuda import SIZES, CudaArguments, cuda, values_of  # noqa: F401  a fixture
+from tests.test_simulated_cuda import SIZES, CudaArguments, cuda  # noqa: F401  a fixture
 from tests.trainers import tiny
 from trainers import Distillation, MultiTaskTrainer
 
 pytestmark = pytest.mark.usefixtures("cuda")
 
 
-def train(folder, arguments, **options):
+def train(folder, **options):
     defaults = {
         "output_dir": str(folder),
         "per_device_train_batch_size": 4,
-        "max_steps": 4,
         "learning_rate": 0.01,
         "logging_steps": 100,
         "save_strategy": "no",
@@ -35,33 +33,23 @@ def train(folder, arguments, **options):
     outputs = {task: np.random.default_rng(0).uniform(size=size) for task, size in sizes.items()}
     trainer = MultiTaskTrainer(
         tiny.make_model(**SIZES),
-        arguments(**(defaults | options)),
+        CudaArguments(**(defaults | options)),
         tiny.make_tasks(),
         methods=[Distillation(outputs)],
     )
     trainer.train()
-    return trainer
-
-
-def test_training_equals_the_cpu(tmp_path):
-    cpu = train(tmp_path / "cpu", TrainingArguments, use_cpu=True)
-    gpu = train(tmp_path / "gpu", CudaArguments)
-
-    assert gpu.model.device.type == "cuda"
-    assert_close(values_of(gpu.model.state_dict()), cpu.model.state_dict(), atol=1e-4, rtol=1e-3)
 
 
 def test_a_step_waits_for_nothing(cuda, tmp_path):  # noqa: F811  the fixture
     counts = []
     for steps in (3, 9):
         cuda.clear()
-        trainer = train(tmp_path / str(steps), CudaArguments, max_steps=steps)
-        del trainer
+        train(tmp_path / str(steps), max_steps=steps)
         counts.append(dict(cuda))
     assert counts[0] == counts[1]
 
 
-@pytest.mark.parametrize("kind", ["classification", "contrastive", "question_answering"])
+@pytest.mark.parametrize("kind", ["contrastive", "question_answering"])
 def test_teachers_predict_on_the_device_of_the_run(tmp_path, monkeypatch, kind):
     task = {"problem_type": kind, "batch_size": 4} | EXAMPLES[kind].write(tmp_path)
     recipe = small_run.make_recipe(tmp_path) | {"tasks": {"own": task | {"dropout": 0.0}}}

@@ -9,10 +9,7 @@ from torch.testing import assert_close
 
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers import tiny
-from tests.trainers.test_contrastive import (
-    make_rows as make_texts,
-    make_trainer as make_contrastive,
-)
+from tests.trainers.test_contrastive import make_trainer as make_contrastive
 from trainers import (
     Distillation,
     MethodArguments,
@@ -62,42 +59,6 @@ def test_a_teacher_without_weight_leaves_the_bits_of_the_plain_run(make_trainer)
     assert logs_of(taught)["distillation_moods"] > 0
 
 
-def test_the_loss_mixes_labels_and_teacher(make_trainer):
-    plain, half, soft = (
-        train(make_trainer, teach(alpha=alpha, temperature=3), max_steps=1).state.log_history[0]
-        for alpha in (0.0, 0.5, 1.0)
-    )
-    assert plain["loss"] == plain["loss_moods"] == soft["loss_moods"]
-    assert soft["loss"] == pytest.approx(soft["distillation_moods"], rel=1e-4)
-    assert half["loss"] == pytest.approx((plain["loss"] + soft["loss"]) / 2, rel=1e-4)
-
-
-def test_every_row_meets_its_own_teacher(make_trainer):
-    seen = {}
-
-    class Spy(Distillation):
-        def loss(self, compute, task, inputs):
-            step = super().loss(compute, task, inputs)
-            for label, values in zip(inputs["labels"], step.teacher, strict=True):
-                seen.setdefault(task, []).append((float(label), values.flatten().tolist()))
-            return step
-
-    teachers = {}
-    for task, size in tiny.SIZES.items():
-        labels = np.asarray(tiny.make_rows(task, size)["labels"], dtype=np.float32)
-        columns = np.stack([labels + shift for shift in range(SHAPES[task][0])], axis=1)
-        teachers[task] = [columns, columns + 10]
-    own = {"max_tokens_per_batch": 40}
-    train(make_trainer, Spy(teachers), own=own, max_steps=12, train_sampling_strategy="random")
-
-    assert seen.keys() == tiny.SIZES.keys()
-    for task, pairs in seen.items():
-        shifts = np.arange(SHAPES[task][0])
-        for label, values in pairs:
-            expected = np.concatenate([label + shifts, label + 10 + shifts])
-            assert values == pytest.approx(expected.tolist(), rel=1e-5)
-
-
 def test_several_teachers_count_as_the_mean_of_their_probabilities(make_trainer):
     first, second = (torch.tensor(draw("moods", seed)) for seed in (1, 2))
     mean = ((first / 2).softmax(-1) + (second / 2).softmax(-1)) / 2
@@ -107,17 +68,6 @@ def test_several_teachers_count_as_the_mean_of_their_probabilities(make_trainer)
         for given in ([first, second], one)
     ]
     assert_close(*(trainer.model.state_dict() for trainer in found))
-
-
-def test_rows_without_a_label_learn_from_the_teacher_alone(make_trainer):
-    rows = tiny.make_rows("moods", 40).remove_columns("labels").add_column("labels", [-100] * 40)
-    tasks = [Task("moods", "classification", rows, tiny.make_rows("moods", 11, seed=1))]
-    method = Distillation({"moods": np.tile(np.float32([2, 0, -2]), (40, 1))}, alpha=0.5)
-    trainer = train(make_trainer, method, own={"tasks": tasks}, max_steps=20, dropout=0.0)
-
-    history = [entry for entry in trainer.state.log_history if "loss" in entry]
-    assert all(entry["loss_moods"] == 0 for entry in history)
-    assert history[-1]["distillation_moods"] < history[0]["distillation_moods"] / 2
 
 
 @pytest.mark.parametrize("batch_size", [8, 32])
@@ -212,20 +162,6 @@ def test_values_of_tokens_lie_where_their_logits_are():
     assert_close(packed[TEACHER], padded[TEACHER], equal_nan=True)
 
 
-@pytest.mark.parametrize(("sentences", "width"), [(1, 12), (2, 20), (2, 7)])
-def test_vectors_move_towards_those_of_the_teacher(tmp_path, sentences, width):
-    rows = make_texts(sentences)
-    vectors = np.random.default_rng(0).normal(size=(len(rows), sentences, width))
-    vectors = (vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)).astype(np.float32)
-    method = Distillation({"near": vectors})
-    trainer = make_contrastive(tmp_path, sentences, train=rows, methods=[method], max_steps=30)
-    trainer.train()
-
-    history = [entry for entry in trainer.state.log_history if "loss" in entry]
-    assert history[0]["loss"] == pytest.approx(history[0]["distillation_near"], rel=1e-3)
-    assert history[-1]["loss"] < 0.9 * history[0]["loss"]
-
-
 def test_a_projection_of_training_has_no_teacher(tmp_path):
     trainer = make_contrastive(tmp_path, 2)
     tasks = {"near": {"problem_type": "contrastive", "num_sentences": 2, "projection": "training"}}
@@ -262,8 +198,3 @@ def test_narrower_vectors_keep_the_scalar_products_best():
 def test_outputs_and_options_are_checked(make_trainer, given, options, message):
     with pytest.raises(ValueError, match=message):
         train(make_trainer, Distillation(given, **options))
-
-
-def test_tasks_without_a_teacher_are_named(make_trainer, caplog):
-    make_trainer(own={"methods": [Distillation({"moods": draw("moods")})]})
-    assert "pairs, scores: trained without a teacher" in caplog.text
