@@ -13,9 +13,9 @@ from benchmarks import check, run
 from benchmarks.block import Job, find, output_file, run_block
 from benchmarks.contenders import WORKLOADS
 from benchmarks.report import summarize, write_report
-from benchmarks.rounds import Campaign, Log, Race, Settings, TimeIsUpError, run_here
+from benchmarks.rounds import Campaign, Log, Race, Settings, TimeIsUpError
 from benchmarks.training import Work
-from benchmarks.workloads import CLS, MASK, SEP, Rows, Sources, prepare
+from benchmarks.workloads import Rows, Sources, prepare
 
 # warnings of transformers and sentence-transformers in their own trainers
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -90,51 +90,6 @@ def test_workloads_are_the_same_for_the_same_seed_only(tmp_path):
     assert not np.array_equal(first.starts, other.starts)
 
 
-def test_a_folder_of_other_workloads_is_refused(folder):
-    with pytest.raises(ValueError, match="delete it or give another --work_dir"):
-        prepare(folder, [], [], dataclasses.replace(SMALL, batches=3))
-
-
-def test_real_texts_are_read_from_the_files_of_the_course(tmp_path):
-    data = tmp_path / "data"
-    data.mkdir()
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "good", "bad", "film"]
-    (data / "vocab.txt").write_text("\n".join(words) + "\n")
-    (data / "ids-sst-train.csv").write_text("\tsentence\tsentiment\n0\tA good film\t4\n1\tBad\t\n")
-    pairs = "\tsentence1\tsentence2\t{}\n0\tA film\tA bad film\t1\n"
-    (data / "quora-train.csv").write_text(pairs.format("is_duplicate"))
-    for split in ("train", "dev"):
-        (data / f"sts-{split}.csv").write_text(pairs.format("similarity"))
-
-    prepare(tmp_path / "work", ["sst", "quora"], [], dataclasses.replace(SMALL, data_dir=data))
-
-    rows = Rows.load(tmp_path / "work" / "sst.npz")
-    assert rows.sequence(rows.ids, 0) == [CLS, 5, 6, 8, SEP]
-    assert set(rows.labels) == {4}
-    sentences = (tmp_path / "work" / "sentences.txt").read_text().splitlines()
-    assert sorted(sentences) == ["A bad film", "A film", "A good film"]
-    assert json.loads((tmp_path / "work" / "sts.json").read_text()) == [
-        [1.0, ["A film", "A bad film"]]
-    ]
-    with pytest.raises(ValueError, match=r"has no wiki-train\.txt; leave it out to draw lengths"):
-        prepare(tmp_path / "work", ["mlm128"], [], dataclasses.replace(SMALL, data_dir=data))
-
-
-def test_grouped_batches_hold_distinct_rows_and_less_padding(folder):
-    random, grouped = (Rows.load(folder / f"{name}.npz") for name in ("sst", "sst_grouped"))
-    assert len(set(grouped.batches.flat)) == grouped.batches.size
-    assert grouped.fill() > random.fill() + 0.05
-
-
-def test_masks_spare_special_tokens_and_keep_the_originals_as_labels(folder):
-    rows = Rows.load(folder / "mlm128.npz")
-    chosen = rows.labels >= 0
-    assert 0.12 < chosen.mean() < 0.18
-    assert not np.isin(rows.labels[chosen], [CLS, SEP]).any()
-    assert 0.7 < (rows.ids[chosen] == MASK).mean() < 0.9
-    assert (rows.ids[rows.starts[:-1]] == CLS).all()
-
-
 def record(job):
     """Run a check, and return its arrays."""
     run_block(job)
@@ -185,28 +140,6 @@ def test_every_contender_exists_and_every_suite_is_one_of_known_contenders():
     assert {race.workload for race in races} == {*WORKLOADS}
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--workloads", "sts2"], "unknown workload 'sts2'; known: sst"),
-        (["training", "--contenders", "hf"], "unknown contender 'hf' of sst; known: minbert"),
-    ],
-)
-def test_unknown_names_are_refused(argv, message):
-    with pytest.raises(ValueError, match=message):
-        run.plan(run.parse(argv))
-
-
-def test_contenders_that_cannot_run_are_left_out_with_the_reason(monkeypatch):
-    monkeypatch.setattr("benchmarks.contenders.find_spec", lambda _: None)
-
-    races, skipped = run.plan(run.parse(["encode"]))
-
-    assert "sentence-transformers in encode: sentence_transformers is not installed" in skipped
-    assert "openvino int8 in encode_one: needs --peer_python" in skipped
-    assert races[0].contenders[0] == "transformers"
-
-
 def test_rounds_alternate_their_order(settings):
     blocks = Blocks()
     run_campaign(settings, blocks)
@@ -222,21 +155,6 @@ def test_a_round_with_other_load_is_repeated_and_does_not_count(settings):
     assert counted == [1, 2, 3]
 
 
-def test_a_baseline_that_does_not_run_leaves_its_place_to_the_next(settings):
-    class Small(Blocks):
-        def __call__(self, do, job, deadline):
-            if job.contender == "trainer" and not job.is_check:
-                return {"error": "OutOfMemoryError: too large"}
-            return super().__call__(do, job, deadline)
-
-    rows = summarize(run_campaign(settings, Small()), RACE, settings)
-
-    assert [row.contender for row in rows] == [*RACE.contenders]
-    assert rows[0].reason == "OutOfMemoryError: too large"
-    assert all(row.reason is None and row.rounds == settings.rounds for row in rows[1:])
-    assert rows[1].speed.median == 1
-
-
 def test_resuming_does_only_missing_runs(settings):
     run_campaign(settings, Blocks())
     file = settings.folder / "blocks.jsonl"
@@ -248,13 +166,6 @@ def test_resuming_does_only_missing_runs(settings):
     assert len(file.read_text().splitlines()) == len(lines)
     run_campaign(settings, Blocks())  # a new one keeps the old one aside
     assert len(file.with_suffix(".old.jsonl").read_text().splitlines()) == len(lines)
-
-
-def test_no_block_starts_after_the_deadline(settings):
-    with pytest.raises(TimeIsUpError):
-        run_campaign(settings, Blocks(), deadline=0)
-    with pytest.raises(TimeIsUpError):
-        run_here("run", make_job(settings.folder), 0)
 
 
 def test_a_report_has_ratios_of_rounds_reasons_of_void_rows_and_raw_numbers(settings, tmp_path):
@@ -275,14 +186,6 @@ def test_a_report_has_ratios_of_rounds_reasons_of_void_rows_and_raw_numbers(sett
     assert len(raw["records"]) == len(log.records)
 
 
-def test_a_failed_block_makes_its_row_void(settings):
-    log = run_campaign(settings, Blocks())
-    log.find(kind="block", contender="minbert")[1]["error"] = "out of memory"
-    rows = {row.contender: row for row in summarize(log, RACE, settings)}
-    assert rows["minbert"].reason == "minbert: out of memory"
-    assert rows["minbert again"].speed == (2, 2, 2)
-
-
 def run_tiny(suite, tmp_path, *flags):
     """Run a suite in its tiny mode; return the report."""
     argv = [suite, "--tiny", "--threads", str(torch.get_num_threads()), *flags]
@@ -292,7 +195,17 @@ def run_tiny(suite, tmp_path, *flags):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "suite",
-    ["training", "pretraining", "bfloat16", "encode", "predict", "pairs", "corpus", "parts"],
+    [
+        "training",
+        "pretraining",
+        "bfloat16",
+        "encode",
+        "predict",
+        "pairs",
+        "corpus",
+        "parts",
+        "methods",
+    ],
 )
 def test_all_contenders_of_a_suite_run_and_pass_the_check(tmp_path, suite):
     text = run_tiny(suite, tmp_path, "--here")
@@ -305,11 +218,6 @@ def test_all_contenders_of_a_suite_run_and_pass_the_check(tmp_path, suite):
     )
     if suite == "parts":
         assert re.search(r"\| attention \| [\d.]+ % \| (?!0\.0)", text)
-
-
-@pytest.mark.slow
-def test_all_methods_run(tmp_path):
-    assert "void" not in run_tiny("methods", tmp_path, "--here")
 
 
 @pytest.mark.slow

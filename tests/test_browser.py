@@ -1,7 +1,6 @@
 """The report in a real browser: it opens without a complaint, on every screen."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -115,13 +114,3 @@ def test_the_plots_have_something_in_them(page, folder):
 
     assert len(sizes) >= 9
     assert all(width > 250 and marks for width, marks in sizes)
-
-
-def test_a_page_that_complains_is_found_out(page, tmp_path: Path):
-    bad = tmp_path / "bad.html"
-    bad.write_text("<script>console.error('no'); nothing.here</script><img src='missing.png'>")
-
-    page.open(bad)
-
-    assert len(page.problems) >= 3
-    page.problems.clear()

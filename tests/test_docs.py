@@ -86,38 +86,6 @@ def run_page(path):
             yaml.safe_load(block.content)
 
 
-# Terms that people search for, and a page that must mention them.
-TERMS = {
-    "head": "guides/choosing",
-    "loss": "guides/choosing",
-    "pooling": "guides/choosing",
-    "MNRL": "guides/choosing",
-    "padding": "background/padding",
-    "resume": "guides/reproducing",
-    "DDP": "guides/distributed",
-    "FSDP": "guides/distributed",
-    "SST-5": "reference/recipes",
-    "NER": "guides/tags-and-questions",
-    "ONNX": "tutorials/sharing",
-    "push_to_hub": "tutorials/sharing",
-    "seed": "guides/reproducing",
-    "early stopping": "guides/few-and-imbalanced",
-    "learning rate": "reference/recipes",
-    "class imbalance": "guides/few-and-imbalanced",
-    "max_length": "reference/recipes",
-    "multi-label": "guides/choosing",
-    "ordinal": "guides/choosing",
-    "embeddings": "tutorials/embeddings",
-    "distillation": "guides/distillation",
-    "calibration": "reference/files",
-}
-
-
-@pytest.mark.parametrize(("term", "page"), list(TERMS.items()))
-def test_a_search_finds_the_page_of_a_term(term, page):
-    assert term.lower() in (DOCS / f"{page}.md").read_text(encoding="utf-8").lower()
-
-
 FILES = sorted(
     {*PAGES, *ROOT.glob("*.md"), *(ROOT / "benchmarks").glob("*.md")} - {ROOT / "model_card.md"}
 )

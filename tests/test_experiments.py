@@ -1,20 +1,14 @@
 """``minbert experiments``: checks before a run starts, runs that are skipped, resumed or failed."""
 
 import json
-import os
-import shutil
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from minbert_cli.experiments import program as experiments
-from minbert_cli.experiments.compare import differing_settings
 from minbert_cli.experiments.plan import read_file
-from minbert_cli.experiments.program import find_states, order_runs, remaining_runs
-from minbert_cli.run_folder import RUN_FILE
+from minbert_cli.experiments.program import find_states, order_runs
 from tests import small_run
 from tests.glue_files import write_glue
 
@@ -101,17 +95,6 @@ def test_a_comparison_needs_two_runs(tmp_path, capsys):
         with pytest.raises(SystemExit):
             experiments.run(["compare", str(tmp_path), *folders])
         assert message in capsys.readouterr().err
-
-
-def test_settings_are_compared_by_their_dotted_keys():
-    first = {"tasks": {"a": {"loss": "mse", "head": "linear"}}, "seed": 1, "output_dir": "x"}
-    second = {"tasks": {"a": {"loss": "bce", "head": "linear"}, "b": {"loss": "mse"}}, "seed": 1}
-
-    assert differing_settings(first, second) == [
-        ("tasks.a.loss", "mse", "bce"),
-        ("tasks.b.loss", None, "mse"),
-    ]
-    assert differing_settings(first, first) == []
 
 
 # Replaces the programs: records its call, and follows its recipe.
@@ -294,62 +277,6 @@ def test_shared_pre_training_runs_once_and_right_before_it_is_needed(folder):
 
     starts = [call[0].split("/")[1] for call in calls(folder)]
     assert starts == ["plain", "pretrained", "a", "b", "plain", "a", "b"]
-
-
-def test_rows_of_a_failed_pre_training_are_not_started(folder):
-    step = {"base": "text.yaml", "overrides": {"refuse": "no text"}}
-
-    first, second = Stubs({"a": {"pretrain": step}, "b": {}}, seeds=[1]).do()
-
-    name = first.partition(" failed")[0]
-    assert name.startswith("pre-training text-")
-    assert second == f"a, seed 1 not started: {name} failed"
-    assert len(calls(folder)) == 2
-
-
-@pytest.mark.usefixtures("folder")
-def test_a_pre_training_that_no_run_needs_is_not_repeated():
-    rows = {"a": {"pretrain": {"base": "text.yaml"}}}
-    stubs = Stubs(rows, seeds=[1])
-    stubs.do()
-    first, second = stubs.runs
-    shutil.rmtree(first.folder)
-
-    again, more = (Stubs(rows, seeds=seeds) for seeds in ([1], [1, 2]))
-
-    assert again.describe() == [f"done     {second.name}"]
-    left = [run.folder for run in remaining_runs(more.runs, more.states)]
-    assert left == [first.folder, Path("out/a/seed-2")]
-
-
-def test_checkpoints_are_kept_on_request(folder):
-    Stubs({"a": {}}, seeds=[1]).do()
-    Stubs({"b": {}}, "--keep_checkpoints", "false", seeds=[1]).do()
-
-    assert (folder / "out/a/seed-1/checkpoint-1").exists()
-    assert not (folder / "out/b/seed-1/checkpoint-1").exists()
-    assert (folder / "out/b/seed-1" / RUN_FILE).is_file()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("folder")
-def test_ctrl_c_ends_the_run_and_all_others():
-    text = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from tests.test_experiments import Stubs, use_stub\n"
-        "use_stub()\n"
-        "Stubs({'a': {'overrides': {'hang': True}}}, seeds=[1]).do()\n"
-    )
-    os.mkfifo("begun")
-    command = [sys.executable, "-c", text, str(ROOT)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
-        Path("begun").open().close()  # waits for the run
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate()
-
-    assert errors.rstrip().endswith(b"KeyboardInterrupt")
-    stubs = Stubs({"a": {"overrides": {"hang": True}}}, seeds=[1])
-    assert stubs.describe() == ["resumes  a, seed 1"]
 
 
 @pytest.mark.slow

@@ -59,20 +59,6 @@ def test_draws_of_a_row_do_not_depend_on_the_batch_around_it():
         np.testing.assert_array_equal(parts[place], draws)
 
 
-def test_rows_of_different_passes_have_the_same_draws_together_as_apart():
-    rows, lengths, passes = np.array([5, 5, 8]), np.array([9, 9, 4]), np.array([0, 1, 1])
-    masking = make_masking()
-
-    together = masking.draw(0, passes, rows, lengths)
-
-    apart = [
-        masking.draw(0, int(number), rows[[place]], lengths[[place]])
-        for place, number in enumerate(passes)
-    ]
-    for draw, *parts in zip(together, *apart, strict=True):
-        np.testing.assert_array_equal(draw, np.concatenate(parts))
-
-
 def test_every_seed_task_pass_and_row_has_distinct_numbers():
     rows, lengths = np.arange(6), np.full(6, 20)
 
@@ -85,23 +71,3 @@ def test_every_seed_task_pass_and_row_has_distinct_numbers():
     assert len(np.unique(everything)) == everything.size == 64 * 6 * 20 * 3
     assert everything.min() >= 0
     assert everything.max() < 1
-
-
-def test_neighbouring_rows_passes_and_the_three_draws_are_not_correlated():
-    rows, lengths = np.arange(200), np.full(200, 50)
-    masking = make_masking()
-    first = [draw.reshape(200, 50) for draw in masking.draw(0, 0, rows, lengths)]
-    second = [draw.reshape(200, 50) for draw in masking.draw(0, 1, rows, lengths)]
-    order, action, token = first
-    pairs = [
-        (order, action),
-        (order, token),
-        (action, token),
-        *zip(first, second, strict=True),
-        *((draw[1:], draw[:-1]) for draw in first),
-        *((draw[:, 1:], draw[:, :-1]) for draw in first),
-    ]
-
-    for left, right in pairs:
-        correlation = np.corrcoef(left.ravel(), right.ravel())[0, 1]
-        assert abs(correlation) < 4 / math.sqrt(left.size)

@@ -17,7 +17,6 @@ from minbert_cli.experiments.compare import (
 )
 from modeling_minbert.tasks import parse_task
 from trainers import PROBLEMS, Predicted
-from trainers.problems.questions import Answer, Answered
 from trainers.problems.tags import Tagged
 from trainers.reports.results import write_sample
 
@@ -89,15 +88,6 @@ def test_a_correlation_is_resampled_with_its_labels():
     assert found.p_value < 0.01
 
 
-def test_p_is_never_zero_and_the_order_only_turns_the_sign():
-    runs = make_classes(0.5, 1), make_classes(0.9, 2)
-
-    there, back = compare_task(*runs, resamples=999), compare_task(*runs[::-1], resamples=999)
-
-    assert there.p_value == back.p_value == pytest.approx(2 / 1000)
-    assert (there.low, there.high) == pytest.approx((-back.high, -back.low))
-
-
 def test_aggregates_are_compared_with_halved_correlations():
     first = {"a": make_classes(0.7, 1), "b": make_scores(2.0, 3)}
     second = {"a": make_classes(0.8, 2), "b": make_scores(1.0, 4)}
@@ -158,42 +148,7 @@ def test_the_sample_of_a_run_is_read_with_its_labelled_rows(tmp_path):
     assert scored.metric == pytest.approx(expected)
 
 
-def test_a_run_without_results_is_named(tmp_path):
-    (tmp_path / "metrics.json").write_text(json.dumps({"tasks": {}}))
-
-    with pytest.raises(ValueError, match="has no predictions of a task with labels"):
-        read_scored_rows(tmp_path)
-    with pytest.raises(ValueError, match=r"has no metrics.json; expected a finished run"):
-        read_scored_rows(tmp_path / "nothing")
-
-
-# Questions and tags
-
-ANSWERS = [["the red fox", "fox"], ["in 1887"], ["Vienna"], ["two dogs"]]
-
-
-def write_questions(folder, texts, answers, **head):
-    found = [Answer(f"q{place}", text) for place, text in enumerate(texts)]
-    head = {"problem_type": "question_answering", **head}
-    return write_run(folder, "qa", head, Answered(found, answers), None)
-
-
-def test_answers_of_two_runs_are_compared_by_their_f1(tmp_path):
-    # 1, 2/3 (1887 of two words), 0 and 1; the second run has all but the last right
-    first = write_questions(tmp_path / "a", ["A Fox!", "1887", "Graz", "two dogs"], ANSWERS)
-    second = write_questions(tmp_path / "b", ["fox", "in 1887", "Vienna", "cats"], ANSWERS)
-
-    (found,) = compare_runs(first, second, resamples=500)
-
-    assert first["qa"].values == pytest.approx([1, 2 / 3, 0, 1])
-    assert second["qa"].values.tolist() == [1, 1, 1, 0]
-    assert (found.metric, found.rows) == ("f1", 4)
-    assert found.second - found.first == pytest.approx((1 / 3 + 1 - 1) / 4)
-    assert found.low < 0 < found.high
-    changed = write_questions(tmp_path / "c", ["fox"] * 4, [*ANSWERS[:3], ["cats"]])
-    with pytest.raises(ValueError, match="evaluated on different rows"):
-        compare_runs(first, changed)
-
+# Tags
 
 NAMES = ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
 

@@ -14,7 +14,6 @@ TEXTS = [f"This is the text with number {n} of all" for n in range(40)]
 SIZES = """{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 32,
  vocab_size: 200, max_position_embeddings: 384}"""
 CONTEXT = "The answer is blue"
-ANSWER = {"text": ["blue"], "answer_start": [14]}
 
 
 def delimited(header, rows, delimiter=","):
@@ -37,10 +36,6 @@ CASES = {
         delimited(("body", "topic"), [(x, "a|b" if n % 2 else "b") for n, x in enumerate(TEXTS)]
                   + [(x, "a") for x in TEXTS]),
         {"problem_type": "multi_label_classification", "label_separator": "|"},
-    ),
-    "lists.jsonl": (
-        lines({"text": x, "labels": ["a", "b"][: n % 3]} for n, x in enumerate(TEXTS)),
-        {"problem_type": "multi_label_classification", "label_column": "labels"},
     ),
     "stars.csv": (
         delimited(("text", "stars"), [(x, 1 + n % 5) for n, x in enumerate(TEXTS)]),
@@ -84,11 +79,6 @@ CASES = {
               for n, x in enumerate(TEXTS)),
         {"problem_type": "multiple_choice", "text_columns": ["question"],
          "choice_columns": ["choices"], "label_column": "answerKey"},
-    ),
-    "questions.jsonl": (
-        lines({"question": f"What is {n}?", "context": CONTEXT + "." * n, "answers": ANSWER}
-              for n in range(40)),
-        {"problem_type": "question_answering"},
     ),
 }  # fmt: skip
 

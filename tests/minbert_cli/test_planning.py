@@ -82,14 +82,6 @@ def test_row_and_flag_win_over_the_file(plan):
     assert (recipe["learning_rate"], recipe["warmup_steps"], recipe["use_cpu"]) == (1, 7, True)
 
 
-def test_a_row_changes_what_is_set_for_all_rows(plan):
-    rows = {"a": {"overrides": {"lora.r": 4}}, "b": {"overrides": {"lora": None}}}
-
-    first, second = read_all(plan(rows, overrides={"lora": {"r": 2, "lora_alpha": 3}}))
-
-    assert (first["lora"], second["lora"]) == ({"r": 4, "lora_alpha": 3}, None)
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [

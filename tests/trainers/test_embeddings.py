@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import label_ranking_average_precision_score
 
-from trainers import PROBLEMS
 from trainers.problems import vectors as embeddings
-from trainers.problems.metrics import aggregates
 from trainers.problems.vectors import embedding_metrics
 
 
@@ -70,32 +68,3 @@ def test_vectors_that_collapsed_or_are_no_numbers_find_nothing(broken):
 
     assert found["accuracy"] == 0
     assert found["mrr"] < 0.05
-
-
-def test_a_nan_row_comes_last():
-    vectors = make_vectors(5, 2, noise=0.01)
-    vectors[2, 0] = np.nan
-
-    found = embedding_metrics(vectors)
-
-    assert (found["accuracy"], found["mrr"]) == (0.8, pytest.approx((4 + 1 / 5) / 5))
-
-
-def test_a_standard_error_is_that_of_a_share():
-    vectors = make_vectors(23, 2)
-    share = embedding_metrics(vectors)["accuracy"]
-
-    error = PROBLEMS["contrastive"]("near").measure(vectors).standard_error
-
-    assert error == pytest.approx(math.sqrt(share * (1 - share) / 23))
-
-
-def test_tasks_without_labels_count_only_alone():
-    both = {
-        "moods": (PROBLEMS["classification"]("t"), 0.5),
-        "near": (PROBLEMS["contrastive"]("t"), 0.9),
-    }
-
-    assert aggregates(both)["mean"] == 0.5
-    assert aggregates({"near": both["near"]})["mean"] == 0.9
-    assert aggregates({"alone": (PROBLEMS["contrastive"]("t"), None)}) == {}

@@ -20,7 +20,6 @@ from trainers import (
     PROBLEMS,
     Masking,
     Task,
-    TaskBatchSampler,
     TaskCollator,
     TaskDataset,
 )
@@ -78,30 +77,6 @@ def test_an_index_names_row_and_pass():
     assert joined.places.tolist() == [[2, 2], [3, 4]]
 
 
-@pytest.mark.parametrize("budget", [None, 40])
-def test_the_sampler_yields_the_pass_of_changing_rows(budget):
-    source = Pairs(10)
-    sizes = {"batch_sizes": {"text": 4}}
-    if budget:
-        sizes = {
-            "batch_sizes": {},
-            "token_budgets": {"text": budget},
-            "tokens": {"text": source.count_tokens},
-        }
-    sampler = TaskBatchSampler({"text": 10}, **sizes, changing=["text"], steps_per_epoch="longest")
-    seen = []
-    for epoch in range(3):
-        sampler.set_epoch(epoch)
-        seen += [index for batch in sampler for index in batch]
-
-    passes = [sorted(index % 10 for index in seen if index // 10 == number) for number in range(2)]
-    assert passes == [list(range(10))] * 2
-    if budget:
-        for batch in sampler:
-            numbers, rows = np.divmod(batch, 10)
-            assert source.count_tokens(numbers[0])[rows].sum() <= budget
-
-
 def test_masks_change_from_pass_to_pass_and_not_with_the_batch(masking):
     first = make_batch(masking, packed=True)
     again = make_batch(masking, rows=(2, 3), packed=True)
@@ -125,15 +100,6 @@ def test_packed_and_padded_batches_have_the_same_loss(masking, kind):
         losses.append(model(**batch).loss)
 
     torch.testing.assert_close(*losses)
-
-
-def test_next_sentences_alone_have_no_masks():
-    batch = make_batch(None, "next_sentence", packed=True)
-
-    expected = Pairs(10).read(0, np.arange(4))
-    assert batch["labels"].tolist() == expected["next_sentence_label"].tolist()
-    assert np.array_equal(batch["input_ids"][0], expected["input_ids"])
-    assert not {"label_positions", "next_sentence_label"} & set(batch)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -174,15 +140,6 @@ def test_metrics_are_means_over_tokens_and_over_rows():
     )
 
 
-def test_the_standard_error_clusters_tokens_by_row():
-    alike = np.repeat([[0.0, 1, 1, 0, 0], [0.0, 0, 1, 0, 0]], 50, axis=0)
-    together = np.asarray([[0.0, 10, 10, 0, 0], [0.0, 0, 10, 0, 0]] * 5)
-
-    problem = PROBLEMS["masked_lm"]("text")
-    assert problem.measure(alike).standard_error == pytest.approx(0.05)
-    assert problem.measure(together).standard_error == pytest.approx(0.5 / math.sqrt(10))
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_resumed_run_sees_the_passes_that_it_would_have_seen(tmp_path, masking, workers):
     options = {
@@ -197,11 +154,6 @@ def test_a_resumed_run_sees_the_passes_that_it_would_have_seen(tmp_path, masking
         weights.append(trainer.model.state_dict())
 
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-
-
-def test_masks_need_something_that_draws_them():
-    with pytest.raises(ValueError, match=r"'text' of problem_type 'masked_lm' .* give masking="):
-        Task("text", "masked_lm")
 
 
 def test_the_tokenizer_determines_maskable_and_replacement_tokens():

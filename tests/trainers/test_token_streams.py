@@ -1,13 +1,10 @@
 """Batches by tokens: no rank has more than the budget, and every row comes once a pass."""
 
-from itertools import islice
-
 import numpy as np
 import pytest
 from accelerate.data_loader import BatchSamplerShard
 
 from trainers import TaskBatchSampler
-from trainers.data.sampling import cut_by_cost
 
 SIZES = {"a": 211, "b": 90, "c": 7}
 STARTS = {"a": 0, "b": 211, "c": 301}
@@ -98,54 +95,6 @@ def test_length_groups_keep_padding_low_and_order_random():
     longest = [lengths[batch].max() for batch in grouped]
     assert padding(grouped) < 0.15 * padding(plain)
     assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.15
-
-
-@RANKS
-def test_shares_equal_the_epoch(ranks):
-    sampler = make_sampler(ranks, steps_per_epoch=31)
-
-    for epoch in (0, 4):
-        batches = epochs(sampler, 1, first=epoch)
-        shares = sampler.shares()
-
-        rows = {task: [row for b in batches for row in b if task_of(row) == task] for task in SIZES}
-        assert {task: share.rows for task, share in shares.items()} == {
-            task: len(rows[task]) for task in SIZES
-        }
-        assert shares["a"].passes == pytest.approx(len(rows["a"]) / 211)
-        assert [share.steps for share in shares.values()] == [11, 10, 10]
-
-
-@pytest.mark.parametrize(
-    ("costs", "expected"),
-    [
-        ([4], [0, 1]),
-        ([4, 4], [0, 2]),
-        ([9, 9, 9], [0, 1, 2, 3]),
-        ([5, 5, 5, 5, 5], [0, 2, 4, 5]),  # nothing to share: a half would be too much
-        ([2, 2, 2, 2, 2, 2], [0, 3, 6]),
-        ([9, 2, 2, 2, 2], [0, 1, 5]),
-        ([10, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1], [0, 1, 7, 12]),
-    ],
-)
-def test_the_last_two_parts_share_the_rest(costs, expected):
-    assert cut_by_cost(np.array(costs), 10).tolist() == expected
-
-
-def test_fewer_rows_than_ranks_are_dealt_again():
-    sampler = TaskBatchSampler(
-        {"a": 2},
-        {},
-        num_replicas=5,
-        token_budgets={"a": 50},
-        tokens={"a": [4, 9]},
-        steps_per_epoch=3,
-    )
-
-    batches = list(islice(sampler, 15))
-
-    assert [len(batch) for batch in batches] == [1] * 15
-    assert {row for batch in batches[:5] for row in batch} == {0, 1}
 
 
 def test_a_row_above_the_budget_is_refused():

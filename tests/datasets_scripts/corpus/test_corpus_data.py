@@ -74,17 +74,6 @@ def test_values_of_another_kind_are_refused(key, value, message):
         parse(**{"train_file": "a.txt", key: value})
 
 
-def test_a_share_beside_held_out_files_is_refused():
-    with pytest.raises(ValueError, match=r"validation_share=0\.2 has no effect with"):
-        parse(train_file="a.txt", validation_file="b.txt", validation_share=0.2)
-
-
-def test_only_data_of_the_hub_have_a_name_there(tmp_path):
-    assert parse(hub_id="owner/name:config").hub_dataset == "owner/name"
-    assert parse(hub_id=str(tmp_path)).hub_dataset is None
-    assert parse(train_file="a.txt").hub_dataset is None
-
-
 @pytest.mark.parametrize(
     ("name", "keys", "message"),
     [

@@ -3,7 +3,6 @@
 import gzip
 import re
 
-import datasets
 import pyarrow as pa
 import pytest
 
@@ -42,17 +41,6 @@ def test_a_document_is_a_line_a_part_or_a_file(tmp_path, mark):
     assert texts(tmp_path / "a.txt", "line") == ["one", "three", "two"]
     assert texts(tmp_path / "a.txt") == ["one\nthree", "two"]
     assert texts(tmp_path / "a.txt", "file") == ["one\nthree\n\ntwo"]
-
-
-def test_parquet_rows_are_documents(tmp_path):
-    path = tmp_path / "a.parquet"
-    rows = [f"text {n}" for n in range(25)]
-    datasets.Dataset.from_dict({"id": range(25), "body": rows}).to_parquet(path, batch_size=10)
-
-    found = read(path, text_column="body")
-
-    assert [document.text for document in found] == rows
-    assert [document.line for document in found] == list(range(1, 26))
 
 
 @pytest.mark.parametrize(
@@ -173,7 +161,3 @@ def test_sentences_of_other_languages_are_split():
     assert split_sentences("今天很好。我们走吧。", "zh") == ["今天很好。", "我们走吧。"]
     assert split_sentences(text, "pt-br") == split_sentences(text, "pt")
     assert split_sentences(text, "fr") != split_sentences(text, "en")
-
-
-def test_a_line_can_be_a_sentence():
-    assert split_sentences(" One. Two.\r\n\n\u00a0\nThree ", None) == ["One. Two.", "Three"]

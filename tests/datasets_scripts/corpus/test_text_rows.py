@@ -91,19 +91,6 @@ def test_rows_are_full_and_never_too_long(is_across):
             assert size_of(row) + is_new + sentence > 20
 
 
-def test_a_sentence_longer_than_a_row_is_cut_into_pieces():
-    documents = [[list(range(3)), list(range(25)), list(range(4))]]
-
-    rows = pack(documents, 10)
-
-    assert [[tuple(piece) for piece in row] for row in rows] == [
-        [(0, 0, 3)],
-        [(0, 3, 13)],
-        [(0, 13, 23)],
-        [(0, 23, 32)],
-    ]
-
-
 # Rows
 
 
@@ -141,18 +128,6 @@ def test_segments_have_types_and_labels():
         a, b = ({home[token] for token in part} for part in (ids[1 : border - 1], ids[border:-1]))
         assert len(a) == len(b) == 1
         assert row["next_sentence_label"].tolist() == [int(a != b)]
-
-
-@pytest.mark.parametrize("packing", PACKINGS)
-def test_rows_can_be_read_in_any_order(packing):
-    rows = to_rows(draw_documents(0), packing)
-    whole = read_all(rows, 1)
-
-    for chosen in ([4], [7, 2, 2, 0], list(range(len(rows)))[::-1]):
-        found = rows.read(1, np.array(chosen))
-        ids = np.split(found["input_ids"], np.cumsum(found["lengths"])[:-1])
-        assert [row.tolist() for row in ids] == [whole[number] for number in chosen]
-        assert {array.dtype for array in found.values()} == {np.dtype("int64")}
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
@@ -200,18 +175,6 @@ def test_half_of_balanced_pairs_are_random(shape):
     assert abs(rows.describe()["random_share"] - 0.5) < 3 * 0.5 / sqrt(len(rows))
 
 
-def test_balanced_pairs_are_balanced_though_lonely_sentences_come_last():
-    documents = draw_documents(0, documents=200) + draw_documents(1, 200, sentences=(1, 1))
-
-    plain, balanced = (to_rows(documents, balanced_pairs=value) for value in (False, True))
-
-    assert plain.describe()["random_share"] > 0.6
-    share = balanced.describe()["random_share"]
-    assert abs(share - 0.5) < 3 * 0.5 / sqrt(len(balanced))
-    labels = balanced.read(0, np.arange(len(balanced)))["next_sentence_label"]
-    assert labels.mean() == pytest.approx(share)
-
-
 def test_rows_describe_the_text():
     documents = draw_documents(0, tokens=(1, 40))
     sentences = [sentence for document in documents for sentence in document]
@@ -246,25 +209,6 @@ def test_a_pass_is_planned_once_for_all_processes(folder):
     assert len(stored) == 4
     to_rows(draw_documents(1))
     assert len(list_plans(folder)) == 5
-
-
-def read_in_worker(rows, number, queue):
-    queue.put(read_all(rows, number))
-
-
-@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
-def test_a_worker_reads_the_same_rows(method):
-    context = multiprocessing.get_context(method)
-    rows = to_rows(draw_documents(0))
-    queue = context.Queue()
-
-    worker = context.Process(target=read_in_worker, args=(rows, 1, queue))
-    worker.start()
-    found = queue.get()
-    worker.join()
-
-    assert worker.exitcode == 0
-    assert found == read_all(rows, 1)
 
 
 def plan_and_die(documents):
