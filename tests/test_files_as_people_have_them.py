@@ -79,13 +79,6 @@ def test_texts_of_several_lines_are_read_as_they_were_written(tmp_path, delimite
     assert texts_of(task) == [text for text, _ in rows]
 
 
-def test_a_table_within_a_text_is_read_if_a_key_says_so(tmp_path):
-    content = 'text\tlabel\n"name\tage\nAnn\t7"\t0\nx\t1\ny\t0\n'
-
-    assert "lines 2 to 3" in find_mistake(tmp_path, "films.tsv", content)
-    assert texts_of(load(tmp_path, "films.tsv", content, quoting=True))[0] == "name\tage\nAnn\t7"
-
-
 @pytest.mark.parametrize(
     ("name", "delimiter", "title"),
     [
@@ -110,9 +103,7 @@ def test_another_delimiter_is_found_in_the_header_and_named(
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"delimiter": ";;"}, "expected one character, or comma, tab, semicolon, bar"),
         ({"delimiter": ","}, "no column ['text', 'label']; its columns are ['text;label']"),
-        ({"quoting": "no"}, "quoting='no'; expected true or false"),
         ({"problem_type": "question_answering", "quoting": False}, "quoting is for CSV and TSV"),
     ],
 )

@@ -61,12 +61,6 @@ def test_a_cased_vocabulary_alone_keeps_the_case(save, tmp_path, capsys):
     assert MinBertModel.from_pretrained(start).tokenizer.tokenize("The Film") == ["The", "Film"]
 
 
-def test_an_uncased_vocabulary_alone_ignores_the_case(save):
-    start = save(ENGLISH)
-
-    assert MinBertModel.from_pretrained(start).tokenizer.tokenize("The Film") == ["the", "film"]
-
-
 def test_pieces_that_can_never_occur_are_named(save, tmp_path, capsys):
     start = save([*CASED, "##S"], do_lower_case=True)
 
@@ -95,20 +89,6 @@ def test_texts_of_another_language_are_noticed(save, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "[UNK]" not in printed
     assert "films: warning: 77 % of the tokens are single letters within a word" in printed
-
-
-def test_tags_are_counted_as_texts_are(save, tmp_path, capsys):
-    path = tmp_path / "tags.conll"
-    path.write_text("The B-X\n中 O\n\nThe B-X\n文 O\n", encoding="utf-8")
-    recipe = small_run.make_recipe(tmp_path)
-    files = {"train_file": str(path), "validation_file": str(path)}
-    recipe["tasks"] = {"names": {"problem_type": "token_classification"} | files}
-    recipe["model_name_or_path"] = str(save(ENGLISH))
-    del recipe["model_config"]
-
-    check.main([small_run.write_recipe(tmp_path, recipe)])
-
-    assert "names: warning: unknown tokens ([UNK]): 50 % of the tokens" in capsys.readouterr().out
 
 
 DIFFERENT = {

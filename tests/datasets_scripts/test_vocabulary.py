@@ -46,13 +46,6 @@ def test_the_case_is_kept_if_asked_for_also_after_saving(tmp_path, lowercase):
     assert 1 in reloaded("The", "Paris")["token_type_ids"]
 
 
-def test_a_chinese_character_is_a_word():
-    tokenizer = train_wordpiece(["今天天气很好。", "我们去公园。"] * 5, 40)
-
-    assert tokenizer.tokenize("今天a") == ["今", "天", "[UNK]"]
-    assert not [piece for piece in tokenizer.get_vocab() if piece.startswith("##")][1:]
-
-
 def test_rare_characters_give_way_to_words():
     rng = random.Random(0)
     codes = [chr(0x1200 + number) for number in range(100)]  # one Ethiopic letter each

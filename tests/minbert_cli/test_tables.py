@@ -115,13 +115,6 @@ def test_rows_of_different_code_than_the_newest_run_are_named(make):
     assert f"{note}plain; better. To repeat" in table.markdown()
 
 
-def test_failures_are_under_the_table(make):
-    text = make(failed=[("better", 2)]).markdown()
-
-    assert "```\nbetter, seed 2 failed: exit status 1\n    ValueError: x\n```" in text
-    assert "Repeat the command to retry failed runs" in text
-
-
 @pytest.mark.parametrize("name", ["plain", "$x_{ <script>alert(1)</script> $"])
 def test_the_page_has_the_table_and_the_differences(make, tmp_path, name):
     table = make({"sst": 0.4})
@@ -147,19 +140,3 @@ def test_a_difference_has_the_interval_of_welch():
     half = stats.t.ppf(0.975, degrees) * (1e-4 / 3 + 2e-4 / 2) ** 0.5
     expected = [0.03 - half, 0.03, 0.03 + half]
     assert row.change_from(baseline) == pytest.approx(expected, abs=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("row", "baseline", "change"),
-    [
-        ([0.5], [0.4, 0.4], [0.1] * 3),
-        ([0.5, 0.5], [0.4, 0.4], [0.1] * 3),
-        ([0.5, 0.5], [], None),
-        # standard error sqrt(2e-4 / 2), one degree of freedom, whose 97.5 % quantile is 12.706
-        ([17 / 30, 17 / 30 + 0.02], [17 / 30] * 2, [-0.11706, 0.01, 0.13706]),
-    ],
-)
-def test_without_variance_there_is_no_interval(row, baseline, change):
-    assert Summary(row).change_from(Summary(baseline)) == (
-        change and pytest.approx(change, abs=1e-4)
-    )
