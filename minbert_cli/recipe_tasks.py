@@ -16,10 +16,9 @@ from datasets_scripts import (
 from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
 from minbert_cli.checkpoints import check_rows, choose_length
 from minbert_cli.recipe import name_task, split_keys
-from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertTask
+from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertTask, parse_task
 from modeling_minbert.heads import Pretrained
 from modeling_minbert.losses import WEIGHTS
-from modeling_minbert.tasks import parse_task
 from trainers import (
     PROBLEMS,
     Choice,

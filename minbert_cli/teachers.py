@@ -24,8 +24,7 @@ from minbert_cli.checkpoints import find_commit, load_encoder, load_pretrained, 
 from minbert_cli.command_line import expand_path
 from minbert_cli.recipe_tasks import RecipeTask
 from minbert_cli.run_folder import fingerprint_start
-from modeling_minbert import MinBertConfig, MinBertTask, __version__, unknown
-from modeling_minbert.distillation import align_outputs
+from modeling_minbert import MinBertConfig, MinBertTask, __version__, align_outputs, unknown
 from modeling_minbert.inference import batches, choose_tokens, predicting, windows_of
 from modeling_minbert.texts import Encoded
 from trainers import PROBLEMS, Distillation

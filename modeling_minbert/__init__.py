@@ -1,5 +1,6 @@
 """minBERT: configuration and models, which the import registers with the Auto classes."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import transformers
@@ -24,10 +25,14 @@ from .modeling_minbert import (
 )
 from .multitask import MinBertForMultiTask
 from .names import suggest, unknown
-from .tasks import TASKS
+from .tasks import TASKS, parse_task
 
 if TYPE_CHECKING:
+    from .calibration import best_f1_threshold, best_threshold, choose_threshold, find_temperature
+    from .distillation import align_outputs, symmetric_kl
     from .onnx_export import export_onnx
+    from .ranking import cosent, multiple_negatives_ranking
+    from .tokens import find_entities, split_words
 
 __version__ = "0.1.0"
 
@@ -38,12 +43,26 @@ PIPELINE_MODELS: dict[str, Any] = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name == "export_onnx":  # which predicting does not load
-        from .onnx_export import export_onnx
+# Modules of further names, which predicting does not load.
+MODULES = {
+    "align_outputs": "distillation",
+    "best_f1_threshold": "calibration",
+    "best_threshold": "calibration",
+    "choose_threshold": "calibration",
+    "cosent": "ranking",
+    "export_onnx": "onnx_export",
+    "find_entities": "tokens",
+    "find_temperature": "calibration",
+    "multiple_negatives_ranking": "ranking",
+    "split_words": "tokens",
+    "symmetric_kl": "distillation",
+}
 
-        return export_onnx
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:
+    if name not in MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{MODULES[name]}", __name__), name)
 
 
 def register() -> None:
@@ -81,7 +100,18 @@ __all__ = [
     "MinBertModel",
     "MinBertPreTrainedModel",
     "MinBertTask",
+    "align_outputs",
+    "best_f1_threshold",
+    "best_threshold",
+    "choose_threshold",
+    "cosent",
     "export_onnx",
+    "find_entities",
+    "find_temperature",
+    "multiple_negatives_ranking",
+    "parse_task",
+    "split_words",
     "suggest",
+    "symmetric_kl",
     "unknown",
 ]

@@ -1,6 +1,5 @@
 """Evenly spread evaluations, and thresholds of few rows."""
 
-import json
 import re
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 import torch
 
 from minbert_cli.check import main as check
-from minbert_cli.finetune import main as finetune
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 from tests.trainers.tiny import make_config
@@ -49,30 +47,3 @@ def test_a_label_of_few_rows_keeps_its_threshold():
     assert often < 0.5
     decided = model.decode("own", torch.from_numpy(logits))[:, 1].numpy()
     assert (decided == (logits[:, 1] > 0)).all()
-
-
-@pytest.mark.parametrize("goal", [None, {"recall": 0.9}])
-def test_a_run_says_which_thresholds_few_rows_chose(tmp_path, capsys, caplog, goal):
-    recipe = small_run.make_recipe(tmp_path)
-    task = {"problem_type": "multi_label_classification", "text_columns": ["a"]}
-    task |= {"label_column": "topics"} | ({} if goal is None else {"threshold_for": goal})
-    for split, key in (("train", "train_file"), ("dev", "validation_file")):
-        rows = [
-            {
-                "a": f"the river {number}",
-                "topics": ["often"] * (number % 2) + ["rare"] * (number == 3),
-            }
-            for number in range(24)
-        ]
-        path = tmp_path / f"{split}.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        task[key] = str(path)
-    recipe["tasks"] = {"own": task}
-
-    finetune([small_run.write_recipe(tmp_path, recipe), "--max_steps", "2"])
-
-    if goal is None:
-        line = "own: thresholds that are not fitted: 'rare' 0.5 (1 row); fewer than 5 of the rows"
-        assert line in capsys.readouterr().out
-    else:
-        assert "task 'own', label 'rare': only 1 of the rows have it" in caplog.text

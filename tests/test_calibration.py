@@ -12,13 +12,11 @@ from sklearn.metrics import precision_recall_curve
 
 import minbert
 from minbert_cli import finetune
-from modeling_minbert import MinBertForMultiTask
-from modeling_minbert.calibration import find_temperature
+from modeling_minbert import MinBertForMultiTask, find_temperature
 from tests import small_run
 from tests.trainers import tiny
 from tests.trainers.pages import read_sections
 from trainers import Task
-from trainers.problems.blocks import calibrate
 
 COUNTS = {"train": 60, "dev": 40}
 PAIRS = {"text_columns": ["a", "b"], "label_column": "same", "id_column": "id"}
@@ -114,30 +112,6 @@ def test_the_temperature_of_a_run_is_that_of_its_validation_rows(run, model):
     assert model.config.task("same").temperature == pytest.approx(expected, rel=1e-4)
 
 
-def test_the_temperature_of_tags_is_that_of_all_words(run, model):
-    rows = read_rows(run)
-    names = model.config.task("tags").labels
-    logits, labels = [], []
-    for row in rows:
-        encoded = model.tokenizer(row["tokens"], is_split_into_words=True, return_tensors="pt")
-        with torch.no_grad():
-            found = model(**encoded, task="tags").logits[0]
-        logits += [found[encoded.word_ids().index(word)] for word in range(len(row["tokens"]))]
-        labels += [names.index(tag) for tag in row["tags"]]
-
-    logits, labels = torch.stack(logits).double(), torch.tensor(labels)
-
-    temperature = model.config.task("tags").temperature
-    expected = find_temperature(logits, labels, is_binary=False)
-    assert temperature == pytest.approx(expected, rel=1e-4)
-    (note,) = [note for note in read_sections(run)["tags"]["notes"] if "temperature:" in note]
-    for kind, divisor in (("without", 1), ("with", temperature)):
-        confidences, tags = (logits / divisor).softmax(dim=-1).max(dim=-1)
-        expected = calibrate(confidences.numpy(), (tags == labels).numpy())
-        (error,) = re.findall(rf"([\d.]+) {kind} it", note)
-        assert float(error) == pytest.approx(expected["ece"], abs=1e-4)
-
-
 def test_a_recall_is_reached_with_the_best_precision(run, model):
     rows = read_rows(run)
     logits = compute_logits(model, "same", [(row["a"], row["b"]) for row in rows])[:, 0]
@@ -159,26 +133,6 @@ def test_a_recall_is_reached_with_the_best_precision(run, model):
         for row, yes in zip(predictions, is_yes, strict=True)
     ]
     assert [value > threshold for value in likely] == is_yes
-
-
-def test_a_run_prints_what_it_fitted_and_warns_of_a_goal_out_of_reach(tmp_path, capsys, caplog):
-    # one text with both labels: no threshold separates them
-    for split in ("train", "dev"):
-        rows = [(name, "the same", "text", name % 2) for name in range(8)]
-        small_run.write_tsv(tmp_path / f"{split}.tsv", ("id", "a", "b", "same"), rows)
-    files = {"train_file": "train.tsv", "validation_file": "dev.tsv"}
-    task = {"problem_type": "paraphrase", "text_columns": ["a", "b"], "label_column": "same"}
-    task |= {name: str(tmp_path / file) for name, file in files.items()}
-    recipe = small_run.make_recipe(tmp_path) | {"num_train_epochs": 1}
-    recipe["tasks"] = {"same": task | {"threshold_for": {"precision": 0.9}}}
-
-    finetune.main([small_run.write_recipe(tmp_path, recipe)])
-
-    warned = "task 'same', label 'paraphrase': no threshold reaches precision 0.9; the best one"
-    (line,) = [line for line in caplog.messages if line.startswith(warned)]
-    assert line.endswith("has precision 0.500 and recall 1.000 on the held-out rows")
-    assert "same: 'paraphrase' for precision 0.9: precision 0.500" in capsys.readouterr().out
-    assert "for precision 0.9: precision 0.500" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_a_resumed_run_has_the_same_fits(tmp_path):
@@ -250,38 +204,3 @@ def make_trainer(folder, fields, train=None, **arguments):
     return tiny.make_trainer(
         folder, model=model, own={"tasks": [Task("moods", "classification", *rows)]}, **arguments
     )
-
-
-def test_calibration_changes_no_weight_and_no_metric(tmp_path):
-    plain, calibrated = (
-        make_trainer(tmp_path, {"calibrate": x}, max_steps=6) for x in (False, True)
-    )
-    for trainer in (plain, calibrated):
-        trainer.train()
-
-    expected = plain.model.state_dict()
-    torch.testing.assert_close(calibrated.model.state_dict(), expected, rtol=0, atol=0)
-    found, before = calibrated.evaluate(), plain.evaluate()
-    for name in ("accuracy", "macro_f1", "loss"):
-        assert found[f"eval_moods_{name}"] == before[f"eval_moods_{name}"]
-    assert plain.model.config.task("moods").temperature is None
-    assert calibrated.model.config.task("moods").temperature is not None
-
-
-def test_without_validation_rows_nothing_can_be_fitted(tmp_path):
-    with pytest.raises(ValueError, match="must be fitted to validation rows, and there are none"):
-        make_trainer(tmp_path / "out", {"calibrate": True}, train="alone")
-    assert not (tmp_path / "out").exists()
-
-
-def test_training_that_goes_on_fits_the_temperature_again(run, tmp_path, capsys):
-    before = MinBertForMultiTask.from_pretrained(run).config.task("moods").temperature
-    recipe = make_recipe(tmp_path, "moods", model_name_or_path=str(run), learning_rate=1e-9)
-    del recipe["calibrate"], recipe["model_config"]
-
-    finetune.main([small_run.write_recipe(tmp_path, recipe)])
-
-    task = MinBertForMultiTask.from_pretrained(tmp_path / "out").config.task("moods")
-    assert task.temperature == pytest.approx(before, rel=0.02)
-    shown = capsys.readouterr().out
-    assert "the checkpoint has a temperature for it" in shown

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from minbert_cli import finetune, recipe_tasks
+from minbert_cli import finetune
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 from tests.trainers.pages import PageReader
@@ -91,13 +91,3 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
     assert message in error
     assert task in error
     assert not (tmp_path / "out").exists()
-
-
-def test_placeholders_have_as_many_tags_and_labels_as_there_are_weights(recipe):
-    for task, key in (("tags", "class_weights"), ("topics", "pos_weight")):
-        for weights in ([1.0, 2.0, 3.0, 4.0], "balanced"):
-            keys = recipe["tasks"][task] | {key: weights}
-
-            head = recipe_tasks.RecipeTask.from_recipe(task, keys, None).describe_placeholder()
-
-            assert len(head["labels"]) == len(head[key]) == (4 if weights != "balanced" else 2)

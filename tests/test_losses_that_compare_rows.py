@@ -78,28 +78,6 @@ def test_batches_of_one_row_are_refused(tmp_path, head, batches):
         make_trainer(tmp_path, head, **changes)
 
 
-@pytest.mark.parametrize("budget", [None, 2 * TOKENS])
-def test_two_rows_are_enough(tmp_path, budget):
-    training = {"batch_size": 2} if budget is None else {"max_tokens_per_batch": 2 * budget}
-    trainer = make_trainer(tmp_path, "pairs", training=training)
-
-    trainer.train()
-
-    assert trainer.state.log_history[0]["loss_own"] > 0
-
-
-def test_a_row_with_a_hard_negative_has_something_to_compare(tmp_path):
-    trainer = make_trainer(
-        tmp_path, "triples", per_device_train_batch_size=1, per_device_eval_batch_size=1,
-        held_out=make_rows("triples", 3),
-    )  # fmt: skip
-
-    trainer.train()
-
-    assert trainer.state.log_history[0]["loss_own"] > 0
-    assert trainer.evaluate()["eval_own_loss"] > 0
-
-
 def test_some_batches_of_one_row_are_said(tmp_path, caplog):
     rows = make_rows("pairs").to_list()
     for row in rows[:3]:
@@ -154,19 +132,6 @@ def test_labels_that_leave_nothing_to_compare_are_refused(tmp_path, head, labels
         make_trainer(tmp_path, head, rows=make_rows(head, labels=labels))
 
 
-def test_a_single_row_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="there is only one training row; give it more"):
-        make_trainer(tmp_path, "pairs", rows=make_rows("pairs", 1))
-
-
 def test_simcse_without_dropout_is_refused(tmp_path):
     with pytest.raises(ValueError, match="SimCSE learns from two vectors of a text, which differ"):
         make_trainer(tmp_path, "simcse", dropout=0.0)
-
-
-def test_simcse_with_dropout_of_its_own_trains(tmp_path):
-    trainer = make_trainer(tmp_path, "simcse", dropout=0.0, own={"dropout": 0.1})
-
-    trainer.train()
-
-    assert trainer.state.log_history[0]["loss_own"] > 0

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from datasets_scripts import TaskData, load_task
 from tests.loss_cases import CASES, NONE, make_rows, make_task, make_trainer
 from tests.trainers.pages import read_blocks
 from trainers import RunFacts, Task, evaluate_run, report_run
@@ -95,16 +94,3 @@ def test_rows_without_any_label_are_refused(tmp_path):
 
     with pytest.raises(ValueError, match="task 'it': none of the rows has a label, they are all"):
         make_trainer(tmp_path, name, tasks=tasks).evaluate()
-
-
-@pytest.mark.parametrize("problem_type", ["classification", "multi_label_classification"])
-def test_the_label_of_a_row_without_text_is_no_class(tmp_path, problem_type):
-    rows = [f"text {number}\t{'good' if number % 2 else 'bad'}\n" for number in range(200)]
-    (tmp_path / "rows.tsv").write_text("".join(["text\tlabel\n", *rows, "\tugly\n"]))
-    keys = {"problem_type": problem_type, "text_columns": ["text"], "label_column": "label"}
-    keys["train_file"] = str(tmp_path / "rows.tsv")
-
-    loaded = load_task(TaskData.from_recipe("mine", keys, None))
-
-    assert loaded.labels == ("bad", "good")
-    assert len(loaded.bad_rows) == 1

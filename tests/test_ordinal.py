@@ -5,14 +5,10 @@ import json
 import numpy as np
 import pytest
 from sklearn.metrics import cohen_kappa_score
-from transformers import TrainingArguments
 
 from datasets_scripts import TaskData, load_task
-from minbert_cli.experiments.compare import ScoredRows, compare_runs
-from modeling_minbert.tasks import parse_task
-from trainers import PROBLEMS, check_arguments
+from trainers import PROBLEMS
 from trainers.problems import metrics as scores
-from trainers.problems.metrics import aggregates
 
 GRADES = ["poor", "fair", "good"]
 
@@ -66,13 +62,6 @@ def test_an_unknown_order_is_refused(tmp_path, labels, keys, message):
         load(tmp_path, labels, **keys)
 
 
-@pytest.mark.parametrize(("labels", "warned"), [([1, 2, 5], True), ([1, 2, 3], False)])
-def test_a_gap_between_numbers_is_reported(tmp_path, caplog, labels, warned):
-    load(tmp_path, labels)
-
-    assert any("'1', '2', '5', without some numbers" in line for line in caplog.messages) == warned
-
-
 def test_a_built_in_dataset_is_read_as_another_type_that_fits(tmp_path):
     plain = TaskData.from_recipe("tone", {"dataset": "sample_sst"})
     ordered = TaskData.from_recipe("tone", {"dataset": "sample_sst", "problem_type": "ordinal"})
@@ -101,39 +90,7 @@ def test_a_class_that_no_row_has_keeps_its_distance():
     assert expected != pytest.approx(cohen_kappa_score(labels, predictions, weights="quadratic"))
 
 
-def test_a_metric_that_should_be_low_counts_negatively():
-    error = PROBLEMS["ordinal"]("stars", metrics=["mae", "accuracy"])
-    share = PROBLEMS["classification"]("tone")
-
-    assert [metric.name for metric in error.reported[:2]] == ["mae", "accuracy"]
-    assert aggregates({"stars": (error, 0.5), "tone": (share, 0.9)})["mean"] == pytest.approx(0.2)
-    assert aggregates({"stars": (error, 0.5)}) == {"mean": -0.5, "leaderboard": -0.5}
-
-
-def test_labels_of_an_order_are_not_smoothed():
-    arguments = TrainingArguments(label_smoothing_factor=0.1, report_to="none", use_cpu=True)
-    spec = parse_task("stars", {"problem_type": "ordinal", "labels": ["bad", "good"]})
-
-    with pytest.raises(ValueError, match=r"which none is: 'stars' \(ordinal\)"):
-        check_arguments(arguments, {"stars": PROBLEMS["ordinal"]("stars", spec)})
-
-
 def test_a_model_that_cannot_decode_predicts_the_median():
     probabilities = np.array([[0.4, 0.15, 0.45], [0.51, 0.0, 0.49], [0.2, 0.2, 0.6]])
 
     assert PROBLEMS["ordinal"]("stars").decide(np.log(probabilities + 1e-9)).tolist() == [1, 0, 2]
-
-
-def test_an_ordinal_run_is_compared_with_a_classification():
-    ids, labels = [str(number) for number in range(30)], np.arange(30) % 3
-    first, second = (
-        {"stars": ScoredRows(PROBLEMS[kind]("stars", metrics=["mae"]), ids, values, labels)}
-        for kind, values in (("classification", (labels + 1) % 3), ("ordinal", labels))
-    )
-    other = {"stars": ScoredRows(PROBLEMS["similarity"]("stars"), ids, labels, labels)}
-
-    (found,) = compare_runs(first, second, resamples=20)
-
-    assert (found.first, found.second) == (pytest.approx(4 / 3), 0)
-    with pytest.raises(ValueError, match="different rows"):
-        compare_runs(first, other)

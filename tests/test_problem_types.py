@@ -22,11 +22,9 @@ from sklearn.metrics import (
 from datasets_scripts import ROW_KINDS
 from minbert_cli import __main__ as minbert, finetune
 from minbert_cli.experiments.compare import compare
-from modeling_minbert import TASKS, MinBertForMultiTask, heads
-from modeling_minbert.calibration import best_f1_threshold
+from modeling_minbert import TASKS, MinBertForMultiTask, best_f1_threshold, heads
 from tests import small_run
 from tests.problem_examples import EXAMPLES
-from tests.trainers.pages import read_blocks, read_rows as read_table
 from trainers import PROBLEMS, ProblemType
 
 # Types for whose predictions no divergence is defined.
@@ -224,36 +222,6 @@ def test_predict_gives_the_predictions_of_the_files(run):
             assert str(prediction.get("label", prediction.get("index"))) == row["prediction"]
 
 
-@pytest.mark.parametrize("run", ["regression"], indirect=True)
-def test_pages_show_each_target(run):
-    _, folder = run
-    page = (folder / "out" / "report.html").read_text()
-    blocks = read_blocks(folder / "out", "own")
-    targets = read_table(blocks["Types"])
-
-    assert [row["name"] for row in targets] == ["price", "age"]
-    for row in targets:
-        figure = blocks[f"Predictions and labels of {row['name']}"]
-        assert len(figure["series"]["rows"]) == row["labelled"]
-        assert figure["title"] in page
-    errors = blocks["Worst errors"]["rows"]
-    assert all(error["size"] > 0 and "price" in error["prediction"] for error in errors)
-
-
-@pytest.mark.parametrize("run", ["multi_label_classification"], indirect=True)
-def test_page_and_card_name_the_rows_of_the_thresholds(run):
-    _, folder = run
-    page, card = ((folder / "out" / name).read_text() for name in ("report.html", "README.md"))
-    blocks = read_blocks(folder / "out", "own")
-
-    for text in (page, card):
-        assert "metrics on these rows are optimistic; judge the model by a test set" in text
-    labels = {row["name"] for row in read_table(blocks["Types"])}
-    assert labels == {"good", "same", "outside"}
-    assert "Reliability" in blocks
-    assert all(row["texts"] and row["label"] for row in blocks["Worst errors"]["rows"])
-
-
 @pytest.mark.parametrize("run", ["multi_label_classification"], indirect=True)
 def test_thresholds_are_fitted_to_the_validation_rows(run):
     _, folder = run
@@ -268,38 +236,6 @@ def test_thresholds_are_fitted_to_the_validation_rows(run):
         labels = torch.tensor([name in row["topics"] for row in rows])
         best = best_f1_threshold(torch.tensor(scores), labels) if labels.sum() >= 5 else 0.5
         assert best == pytest.approx(threshold, abs=1e-5)
-
-
-@pytest.mark.parametrize("run", ["multiple_choice"], indirect=True)
-def test_errors_and_the_card_show_choices(run):
-    _, folder = run
-    card = (folder / "out" / "README.md").read_text()
-    blocks = read_blocks(folder / "out", "own")
-    rows = {row["id"]: row for row in read_rows(folder)}
-
-    assert 'model.predict("own", [("A context.", ["A choice.", "Another choice."])])' in card
-    for error in blocks["Worst errors"]["rows"]:
-        row = rows[error["id"]]
-        choices = [f"{place}: {text}" for place, text in enumerate(row["ends"])]
-        assert error["texts"] == [row["text"], *choices]
-        assert error["label"] == str("ABC".index(row["right"]))
-
-
-@pytest.mark.parametrize("run", ["regression"], indirect=True)
-def test_a_table_has_a_column_for_each_target(run, capsys):
-    _, folder = run
-    rows, files = read_rows(folder), read_predictions(folder)
-    model, texts = str(folder / "out"), [row["a"] for row in rows]
-
-    flags = ("--task", "own", "--format", "csv", "--precision", "float32")
-    minbert.main(["predict", model, *texts, *flags])
-
-    table = list(csv.DictReader(capsys.readouterr().out.splitlines()))
-    assert list(table[0]) == ["price", "age", "text"]
-    for row, values in zip(table, files, strict=True):
-        numbers = [float(values[f"{name}_prediction"]) for name in ("price", "age")]
-        expected = pytest.approx(numbers, rel=1e-5)
-        assert [float(row["price"]), float(row["age"])] == expected
 
 
 @pytest.mark.parametrize("run", ["multiple_choice"], indirect=True)

@@ -8,16 +8,12 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 from sklearn.preprocessing import StandardScaler
 from torch.nn import functional as F
-from transformers import BertForSequenceClassification, BertTokenizer
+from transformers import BertForSequenceClassification
 
 from datasets_scripts import TaskData, load_task
-from minbert_cli.exporting import compare
-from minbert_cli.predicting import spread_scores
-from modeling_minbert import MinBertForMultiTask, export_onnx
-from modeling_minbert.tasks import parse_task
-from tests.modeling_minbert.test_onnx import needs_onnx
+from modeling_minbert import MinBertForMultiTask, parse_task
 from tests.trainers import tiny
-from trainers import PROBLEMS, Predicted, Task, TaskCollator, TaskDataset
+from trainers import PROBLEMS, Predicted, TaskCollator, TaskDataset
 
 KIND = "regression"
 TARGETS = ["price", "age", "weight"]
@@ -59,15 +55,6 @@ def load(folder, name, text, **keys):
 
 
 TABLE = "text,price,age\na,900,3\nb,,4\nc,1100.5,\nd,-7,1e3\n"
-
-
-@pytest.mark.parametrize("key", [{"label_column": "price"}, {"label_columns": ["price"]}])
-def test_one_target_is_a_number(tmp_path, key):
-    loaded = load(tmp_path, "a.csv", TABLE, **key, max_invalid_fraction=0.3)
-
-    assert loaded.splits["train"]["label"][:] == [900, 1100.5, -7]
-    assert [row.reason for row in loaded.bad_rows] == ["no label"] * 2
-    assert loaded.head_facts()["targets"] == ("price",)
 
 
 def test_mean_and_deviation_are_those_of_scikit_learn(tmp_path):
@@ -113,20 +100,6 @@ def test_a_target_that_cannot_be_learned_is_refused(tmp_path, second, message):
 
     with pytest.raises(ValueError, match=message):
         loaded.head_facts()
-
-
-def test_targets_are_spread_over_both_splits(tmp_path):
-    rows = "".join(f"text {n},{(n / 500) ** 4},{n if n % 2 else ''}\n" for n in range(500))
-    (tmp_path / "a.csv").write_text("text,price,age\n" + rows)
-    keys = {"problem_type": KIND, "text_columns": "text", "label_columns": ["price", "age"]}
-    keys |= {"train_file": str(tmp_path / "a.csv"), "validation_share": 0.2}
-
-    held = load_task(TaskData.from_recipe("size", keys), tmp_path / "cache").splits["validation"]
-
-    prices = np.asarray(held["label"])[:, 0]
-    counts, _ = np.histogram(prices, (np.arange(0, 501, 125) / 500) ** 4)
-    assert len(held) == 100
-    assert counts.min() >= 20
 
 
 # Model
@@ -189,55 +162,6 @@ def test_a_model_in_bfloat16_keeps_the_digits_of_the_mean():
     assert (logits[:, 0] - 1990.5).abs().max() < 0.5
 
 
-def test_one_target_takes_columns_and_vectors():
-    model, batch = make_model(targets=["age"]), make_batch(make_rows(targets=1))
-
-    expected = model(**batch).loss
-
-    torch.testing.assert_close(
-        model(**{**batch, "labels": batch["labels"][:, None]}).loss, expected
-    )
-    whole = batch["labels"].round()
-    torch.testing.assert_close(
-        model(**{**batch, "labels": whole.long()}).loss, model(**{**batch, "labels": whole}).loss
-    )
-    assert model.decode("size", torch.ones(4, 1)).shape == (4,)
-    with pytest.raises(ValueError, match=r"expected \(12,\)"):
-        model(**make_batch(make_rows()))
-    with pytest.raises(ValueError, match=r"expected \(12, 3\)"):
-        make_model()(**batch)
-
-
-def test_the_divergence_is_in_standard_deviations():
-    model = make_model(mean=MEAN, std=STD)
-    first, second = torch.tensor(MEAN) + torch.tensor(STD) * torch.randn(2, 5, 3)
-
-    found = model.divergence("size", first, second)
-
-    expected = F.mse_loss(scale(first), scale(second))
-    torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=0)
-
-
-def test_a_recipe_cannot_set_what_the_rows_tell():
-    with pytest.raises(ValueError, match="mean follows from the data; leave it out"):
-        make_model().config.task("size").complete({"mean": [0]}, {"num_texts": 1, "max_length": 8})
-
-
-@needs_onnx
-@pytest.mark.parametrize("mean", [[1e5, 3.0, -0.01], [-1e7, 0, 5]])
-def test_an_export_is_compared_in_standard_deviations(tmp_path, mean):
-    model = make_model(mean=mean, std=STD)
-    path = export_onnx(model, tmp_path, task="size")
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]
-    tokenizer = BertTokenizer(vocab={word: index for index, word in enumerate(words)})
-
-    assert "equals the model" in compare(path, model, "size", tokenizer)
-    with torch.no_grad():
-        model.heads.size.out.bias += 1e-3
-    with pytest.raises(ValueError, match=r"differs from the model by 1\.0e-03"):
-        compare(path, model, "size", tokenizer)
-
-
 # Metrics
 
 
@@ -288,21 +212,6 @@ def test_metrics_are_those_of_scikit_learn_and_scipy(targets):
     assert problem.headline == ("r2",)
 
 
-@pytest.mark.parametrize("changed", ["labels", "predictions", "rows"])
-def test_undefined_metrics_are_zero_with_a_warning(changed, caplog):
-    predictions, labels = draw(targets=1)
-    labels[:] = 5.0 if changed == "labels" else labels
-    predictions[:] = 0.1 + 0.2 if changed == "predictions" else predictions
-    count = 1 if changed == "rows" else 30
-
-    metrics, *_ = measure(predictions[:count], np.abs(labels[:count]))
-
-    assert metrics["pearson"] == metrics["spearman"] == 0.0
-    assert "pearson is undefined" in caplog.text
-    assert ("r2 is undefined" in caplog.text) == (changed != "predictions")
-    assert metrics["rmse"] > 0
-
-
 def test_a_target_without_labels_is_left_out():
     predictions, labels = draw()
     labels[:, 1] = MISSING
@@ -315,58 +224,7 @@ def test_a_target_without_labels_is_left_out():
     assert problem.describe_types(outputs)[1]["rmse"] is None
 
 
-def test_an_error_cannot_be_averaged_with_other_tasks():
-    PROBLEMS[KIND]("size", metrics=("pearson", "spearman"))
-    with pytest.raises(ValueError, match="metric_for_best_model: size_rmse and greater_is_better"):
-        PROBLEMS[KIND]("size", metrics=("rmse",))
-    with pytest.raises(ValueError, match="unknown regression metric 'r'"):
-        PROBLEMS[KIND]("size", metrics=("r",))
-
-
 # Training
-
-
-def test_a_target_with_the_name_of_a_column_needs_json():
-    with pytest.raises(ValueError, match=r"'text' has the name of another column .* jsonl"):
-        spread_scores({"scores": {"text": 1.0}, "text": "a text"})
-
-
-def make_linear_rows(count, seed):
-    """Make rows whose targets are linear in the mean of the values of their tokens."""
-    generator = np.random.default_rng(seed)
-    ids = generator.integers(1, tiny.VOCABULARY, size=(count, 6))
-    values = np.random.default_rng(9).normal(size=(tiny.VOCABULARY, 2))[ids].mean(axis=1)
-    labels = np.asarray([5e4, -3]) + np.asarray([2e4, 0.02]) * values
-    columns = {"input_ids": ids.tolist(), "token_type_ids": np.zeros_like(ids).tolist()}
-    return datasets.Dataset.from_dict({**columns, "labels": labels.tolist()}), labels
-
-
-def test_training_fits_a_linear_function_in_the_units_of_its_targets(tmp_path):
-    (train, labels), (held, expected) = make_linear_rows(256, 1), make_linear_rows(64, 2)
-    scaler = StandardScaler().fit(labels)
-    task = {"problem_type": KIND, "targets": ["price", "age"], "pooling_layer": 0}
-    task |= {"pooling": "mean", "dropout": 0.0}
-    task |= {"mean": scaler.mean_.tolist(), "std": scaler.scale_.tolist()}
-    torch.manual_seed(0)
-    model = MinBertForMultiTask(tiny.make_config({"size": task}))
-    trainer = tiny.make_trainer(
-        tmp_path,
-        model=model,
-        own={"tasks": [Task("size", KIND, train, held)]},
-        num_train_epochs=15,
-        per_device_train_batch_size=32,
-        learning_rate=0.03,
-        logging_steps=1,
-    )
-
-    trainer.train()
-    metrics = trainer.evaluate()
-
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    assert losses[0] == pytest.approx(1, abs=0.5)  # that of the mean
-    assert metrics["eval_size_r2"] > 0.97
-    found = trainer.predict_task("size", held)
-    assert r2_score(expected, found) == pytest.approx(metrics["eval_size_r2"], abs=1e-4)
 
 
 @pytest.mark.parametrize(

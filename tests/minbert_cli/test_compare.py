@@ -15,7 +15,7 @@ from minbert_cli.experiments.compare import (
     compare_runs,
     read_scored_rows,
 )
-from modeling_minbert.tasks import parse_task
+from modeling_minbert import parse_task
 from trainers import PROBLEMS, Predicted
 from trainers.problems.tags import Tagged
 from trainers.reports.results import write_sample

@@ -1,12 +1,11 @@
 """One more task for a model that has some, and the warning when tasks are replaced instead."""
 
-import copy
 import logging
 
 import pytest
 from torch.testing import assert_close
 
-from modeling_minbert import TASKS, MinBertForMultiTask, MinBertModel
+from modeling_minbert import TASKS, MinBertForMultiTask
 
 LABELS = {"labels": ["no", "yes"]}
 FIELDS = {
@@ -63,31 +62,3 @@ def test_replaced_tasks_are_named(build_multitask, tasks, tmp_path, warnings):
     (message,) = warnings()
     assert f"{tmp_path}: the heads of its tasks echo, same are not loaded" in message
     assert "tasks={**config.tasks, name: fields}" in message
-
-
-def test_no_warning_where_no_head_is_lost(build_multitask, tasks, tmp_path, warnings):
-    model = build_multitask(tasks)
-    model.save_pretrained(tmp_path / "model")
-    model.bert.save_pretrained(tmp_path / "encoder")  # its configuration lists the tasks
-    new = {"mine": NEW["paraphrase"]}
-
-    MinBertForMultiTask.from_pretrained(tmp_path / "model")
-    MinBertForMultiTask.from_pretrained(tmp_path / "model", tasks={**tasks, **new})
-    MinBertForMultiTask.from_pretrained(tmp_path / "encoder", tasks=new)
-    MinBertModel.from_pretrained(tmp_path / "model")
-
-    assert not warnings()
-
-
-def test_weights_may_come_without_a_configuration(build_multitask, tasks, tmp_path, warnings):
-    model = build_multitask(tasks)
-    model.save_pretrained(tmp_path)
-    (tmp_path / "config.json").unlink()
-
-    state = model.state_dict()
-    for path, weights in ((tmp_path, None), (None, state)):
-        options = {"config": copy.deepcopy(model.config), "state_dict": weights}
-        loaded = MinBertForMultiTask.from_pretrained(path, **options)
-        assert_close(loaded.state_dict(), state, rtol=0, atol=0)
-
-    assert not warnings()

@@ -7,9 +7,7 @@ import pytest
 import transformers
 from huggingface_hub.errors import StrictDataclassError
 
-from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertModel
-from modeling_minbert.tasks import parse_task
-from modeling_minbert.texts import Encoding
+from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertModel, parse_task
 
 CLASSES = {"problem_type": "classification", "labels": ["down", "up"]}
 SCORES = {"problem_type": "similarity", "score_range": [0, 5]}
@@ -183,18 +181,6 @@ def test_an_encoder_that_cannot_be_is_refused(tiny_sizes, field):
         MinBertConfig(**(tiny_sizes | field))
 
 
-def test_a_file_restores_tasks_whatever_their_order(tiny_sizes, tasks, tmp_path):
-    config = MinBertConfig(**tiny_sizes, tasks=tasks)
-
-    config.save_pretrained(tmp_path)
-    loaded = MinBertConfig.from_pretrained(tmp_path)
-
-    assert list(json.loads((tmp_path / "config.json").read_text())["tasks"]) != list(tasks)
-    assert loaded.tasks == config.tasks
-    assert loaded.default_task == config.default_task == "tone"
-    assert loaded.task("near") == config.task("near")
-
-
 def test_a_file_holds_every_default_of_its_tasks(tiny_sizes, tmp_path):
     MinBertConfig(**tiny_sizes, tasks={"same": SAME}).save_pretrained(tmp_path)
 
@@ -202,16 +188,6 @@ def test_a_file_holds_every_default_of_its_tasks(tiny_sizes, tmp_path):
 
     assert saved.keys() == {field.name for field in fields(TASKS["paraphrase"])}
     assert saved["loss"] == "bce"
-
-
-def test_the_default_task_is_one_of_pre_training_only_if_all_are(tiny_sizes):
-    alone = MinBertConfig(**tiny_sizes, tasks={"text": MLM, "more": MLM})
-    beside = MinBertConfig(**tiny_sizes, tasks={"text": MLM, "tone": CLASSES, "same": SAME})
-
-    assert alone.default_task == "text"
-    assert beside.default_task == "tone"
-    with pytest.raises(ValueError, match=r"'text' is a masked_lm.*: use one of tone, same"):
-        MinBertConfig(**tiny_sizes, tasks=beside.tasks, default_task="text")
 
 
 def test_tasks_given_while_loading_replace_saved_ones(tiny_sizes, tasks, tmp_path):
@@ -269,18 +245,6 @@ def test_a_layer_that_is_not_there_is_refused(tiny_sizes, layer):
         MinBertForMultiTask(config)
 
 
-def test_pipelines_get_a_task_with_labels(tiny_sizes):
-    config = MinBertConfig(**tiny_sizes, tasks={"near": CONTRASTIVE, "tone": CLASSES, "text": MLM})
-
-    assert config.default_task == "tone"
-    without = MinBertConfig(**tiny_sizes, tasks={"text": MLM, "near": CONTRASTIVE})
-    assert without.default_task == "near"
-    with pytest.raises(
-        ValueError, match=r"default_task='near' is a contrastive task, .* use one of tone"
-    ):
-        MinBertConfig(**tiny_sizes, tasks=config.tasks, default_task="near")
-
-
 def test_every_field_declares_who_sets_it():
     for task in TASKS.values():
         sources = [task.fields_set_by(source) for source in ("recipe", "data", "training")]
@@ -327,31 +291,3 @@ def test_the_data_complete_the_fields_of_a_recipe(kind, given, expected):
 
     assert found["problem_type"] == kind
     assert {name: found[name] for name in expected} == expected
-
-
-def test_a_key_that_a_recipe_cannot_set_is_refused():
-    with pytest.raises(ValueError, match="num_sentences follows from the data; leave it out"):
-        TASKS["contrastive"].complete({"num_sentences": 3}, FACTS)
-    with pytest.raises(ValueError, match="num_choices follows from the data"):
-        TASKS["multiple_choice"].complete({"num_choices": 3}, FACTS)
-    with pytest.raises(ValueError, match="no training row has the label 'up'"):
-        TASKS["classification"].complete(
-            {"class_weights": "balanced"}, FACTS | {"class_counts": [4, 0]}
-        )
-
-
-@pytest.mark.parametrize(
-    ("fields", "encoding"),
-    [
-        (CLASSES, Encoding(50)),
-        (CLASSES | {"max_length": 9}, Encoding(9)),
-        (TAGS, Encoding(50)),
-        (ANSWERS, Encoding(50, max_question_length=25, doc_stride=11)),
-        (
-            ANSWERS | {"max_length": 20, "doc_stride": 7},
-            Encoding(20, max_question_length=10, doc_stride=7),
-        ),
-    ],
-)
-def test_a_task_says_how_its_rows_are_encoded(fields, encoding):
-    assert parse_task("mine", fields).encoding(50) == encoding

@@ -5,8 +5,7 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from modeling_minbert import MinBertForMultiTask
-from modeling_minbert.ranking import multiple_negatives_ranking
+from modeling_minbert import MinBertForMultiTask, multiple_negatives_ranking
 from tests.modeling_minbert import test_packed
 
 PAIR = {"pair_encoding": "separate", "head": "cosine"}
@@ -98,24 +97,6 @@ def test_the_loss_masks_equal_texts_and_uses_further_negatives(model):
     )
 
 
-def test_rows_that_fill_a_packed_batch_up_are_no_negatives(model):
-    batch = make_batch("two")
-    packed = pack(batch)
-    expected = model(**packed, task="two")
-
-    filled = packed | {
-        "input_ids": F.pad(packed["input_ids"], (0, 5), value=model.config.pad_token_id),
-        "position_ids": torch.cat([packed["position_ids"], torch.tensor([[0, 1, 0, 1, 2]])], 1),
-        "cu_seq_lens_q": torch.cat(
-            [packed["cu_seq_lens_q"], packed["cu_seq_lens_q"][-1:] + torch.tensor([2, 5])]
-        ).int(),
-    }
-    actual = model(**filled, task="two")
-
-    assert_close(actual.loss, expected.loss)
-    assert_close(actual.logits[:6], expected.logits)
-
-
 def test_both_views_of_a_sentence_have_other_dropout(build_multitask):
     model = build_multitask({"alone": TASKS["alone"]}).train()
     batch = make_batch("alone")
@@ -162,80 +143,6 @@ def test_labels_and_other_numbers_of_sentences_are_refused(model, name):
             model(**packed, cu_seq_lens_q=torch.arange(8), task=name)
 
 
-@pytest.mark.parametrize("name", CONTRASTIVE)
-def test_a_prediction_is_the_cosine_of_a_pair(model, tokenizer, name):
-    model.tokenizer = tokenizer
-    pairs = [("the cat sat", "a dog"), ("a bird sang", "a bird sang"), ("the mat", "very far")]
-
-    found = [row["score"] for row in model.predict(name, pairs, max_tokens_per_batch=9)]
-
-    pooling = model.config.task(name).pooling
-    u, v = (model.encode(list(side), pooling=pooling) for side in zip(*pairs, strict=True))
-    assert found == pytest.approx(F.cosine_similarity(u, v).tolist(), abs=1e-5)
-    assert found[1] == pytest.approx(1)
-    with pytest.raises(ValueError, match="row 0 must be a pair of sentences"):
-        model.predict(name, ["alone"])
-
-
-@pytest.mark.parametrize("pooling", ["cls", "pooler", "mean", "max"])
-@pytest.mark.parametrize("layer", [0, 1, -2, -3])
-def test_a_task_may_pool_a_lower_layer_and_computes_no_more(build_multitask, pooling, layer):
-    task = {"problem_type": "classification", "labels": ["a", "b"]}
-    model = build_multitask({"mine": task | {"pooling": pooling, "pooling_layer": layer}})
-    batch = make_batch("below")
-    calls = []
-    for each in model.bert.encoder.layer:
-        each.register_forward_hook(lambda *_: calls.append(1))
-
-    logits = model(**batch).logits
-    packed = model(**pack(batch)).logits
-
-    assert len(calls) == 2 * (layer % 3)
-    mask = batch["attention_mask"]
-    inputs = {"input_ids": batch["input_ids"], "attention_mask": mask}
-    states = model.bert(**inputs, output_hidden_states=True).hidden_states[layer]
-    real = mask[..., None].bool()
-    pooled = {
-        "cls": states[:, 0],
-        "pooler": torch.tanh(model.bert.pooler.dense(states[:, 0])),
-        "mean": (states * real).sum(dim=1) / real.sum(dim=1),
-        "max": states.masked_fill(~real, -torch.inf).amax(dim=1),
-    }[pooling]
-    assert_close(logits, model.heads["mine"].out(pooled), **NEAR)
-    assert_close(packed, logits, **NEAR)
-
-
-@pytest.mark.parametrize("name", [*TASKS, "bce", "scores"])
-def test_divergence_is_zero_for_equal_predictions_and_has_a_gradient(build_multitask, name):
-    more = {
-        "bce": {"problem_type": "paraphrase"},
-        "scores": {"problem_type": "similarity", "score_range": [0, 5], "loss": "mse"},
-    }
-    model = build_multitask(TASKS | more)
-    shape = {"below": (6, 2)}.get(name, (6, 1))
-    shape = (6, SENTENCES[name], 33) if name in CONTRASTIVE else shape
-    generator = torch.Generator().manual_seed(0)
-    logits, other = (torch.randn(shape, generator=generator).requires_grad_() for _ in "ab")
-
-    actual = model.divergence(name, logits, other)
-
-    p, q = (logits.sigmoid(), other.sigmoid()) if name == "bce" else (logits, other)
-    if name == "below":
-        p, q = (F.log_softmax(each, dim=-1) for each in (logits, other))
-        expected = F.kl_div(p, q, log_target=True, reduction="batchmean")
-        expected += F.kl_div(q, p, log_target=True, reduction="batchmean")
-    elif name == "bce":
-        expected = F.binary_cross_entropy(p, q) - F.binary_cross_entropy(q, q)
-        expected += F.binary_cross_entropy(q, p) - F.binary_cross_entropy(p, p)
-    else:
-        scale = 20 if name == "same" else 1  # the logit of a paraphrase is a scaled cosine
-        expected = (((p - q) / scale) ** 2).sum(dim=-1).mean()
-    assert_close(actual, expected)
-    assert actual > 0
-    assert model.divergence(name, logits, logits).item() == 0
-    assert all(gradient.any() for gradient in torch.autograd.grad(actual, (logits, other)))
-
-
 def test_the_concat_head_is_the_softmax_classifier_of_sbert(build_multitask, tmp_path):
     losses = pytest.importorskip("sentence_transformers.sentence_transformer.losses")
     labels = {"labels": ["no", "maybe", "yes"], "pair_encoding": "separate"}
@@ -276,22 +183,3 @@ def test_the_cosine_head_has_the_loss_of_sentence_transformers(build_multitask):
 
     reference = losses.CosineSimilarityLoss(None).compute_loss_from_embeddings
     assert_close(actual, reference(list(vectors[0].unbind(dim=1)), batch["labels"] / 5))
-
-
-def test_padding_on_the_left_fills_no_row_up(model):
-    batch = make_batch("two")
-    turned = {
-        "input_ids": batch["input_ids"].flip(-1),
-        "attention_mask": batch["attention_mask"].flip(-1),
-    }
-    positions = (turned["attention_mask"].cumsum(-1) - 1).clamp(min=0)
-    right = {"input_ids": turned["input_ids"], "attention_mask": turned["attention_mask"]}
-
-    left = model.eval()(**right, position_ids=positions, task="two").loss
-
-    order = batch["attention_mask"].sum(-1, keepdim=True) - 1 - torch.arange(7)
-    again = batch["input_ids"].gather(-1, order.clamp(min=0)) * batch["attention_mask"]
-    assert left > 0
-    assert_close(
-        left, model(input_ids=again, attention_mask=batch["attention_mask"], task="two").loss
-    )

@@ -7,8 +7,7 @@ from torch.distributions import Bernoulli, kl_divergence
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from modeling_minbert.distillation import align_outputs
+from modeling_minbert import MinBertConfig, MinBertForMultiTask, align_outputs
 
 TASKS = {
     "moods": {"problem_type": "classification", "labels": ["bad", "good", "odd"]},

@@ -7,8 +7,12 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 from transformers import BertConfig, BertForMultipleChoice
 
-from modeling_minbert import MinBertConfig, MinBertForMultipleChoice, MinBertForMultiTask
-from modeling_minbert.distillation import align_outputs
+from modeling_minbert import (
+    MinBertConfig,
+    MinBertForMultipleChoice,
+    MinBertForMultiTask,
+    align_outputs,
+)
 from tests.modeling_minbert.test_packed import assert_equal_gradients, pack
 
 TASK = {"problem_type": "multiple_choice", "num_choices": 3, "dropout": 0.0, "pooling": "pooler"}
@@ -100,25 +104,6 @@ def test_a_row_with_fewer_choices_is_scored_alone(build, batch, packed):
     assert_close(actual.logits[1, :2], rows[1], **EXACT)
 
 
-def test_the_divergence_is_of_the_choices_that_there_are(build, batch):
-    ours, _ = build(MinBertForMultiTask)
-    short = shorten(batch, row=1)
-    other = {**short, "token_type_ids": 1 - short["token_type_ids"]}
-    first, second = (ours(**x).logits.detach().requires_grad_() for x in (short, other))
-
-    found = ours.divergence("swag", first, second)
-
-    expected = []
-    for x, y in zip(first, second, strict=True):
-        count = 2 if len(expected) == 1 else 3
-        p, q = (Categorical(logits=logits[:count]) for logits in (x, y))
-        expected.append(kl_divergence(p, q) + kl_divergence(q, p))
-    assert_close(found.double(), torch.stack(expected).mean(), atol=1e-6, rtol=1e-6)
-    found.backward()
-    assert first.grad.isfinite().all()
-    assert second.grad.isfinite().all()
-
-
 @pytest.mark.parametrize("temperature", [0.5, 2.0])
 def test_students_learn_the_choices_that_there_are(build, batch, temperature):
     ours, _ = build(MinBertForMultiTask)
@@ -184,44 +169,6 @@ def test_predictions_equal_bert(build, tokenizer, question):
         assert [one["index"] for one in found] == expected.argsort(descending=True).tolist()
         scores = torch.tensor([one["score"] for one in found], dtype=torch.float64)
         assert_close(scores, expected.sort(descending=True).values, atol=1e-6, rtol=1e-5)
-
-
-def test_choices_that_a_row_lacks_do_not_change_the_temperature(build):
-    ours, _ = build(MinBertForMultiTask)
-    logits = torch.tensor([[2.0, 0.0], [0.5, 1.0], [3.0, 1.0], [0.0, 1.5]])
-    labels = torch.tensor([0, 1, 1, 1])
-    lacking = F.pad(logits, (0, 1), value=torch.finfo(torch.float32).min)
-
-    found = [ours.fit_temperature("swag", values, labels) for values in (logits, lacking)]
-
-    assert found[0] == pytest.approx(found[1])
-    losses = [F.cross_entropy(logits / (found[0] * x), labels) for x in (1, 0.99, 1.01)]
-    assert losses[0] < min(losses[1:])
-
-
-def test_predict_all_predicts_tasks_with_choices_in_one_pass(build, tokenizer):
-    config = build(MinBertForMultiTask)[0].config
-    ends = TASK | {"pooling": "mean", "head": "mlp", "num_choices": 2}
-    tone = {"problem_type": "classification", "labels": ["low", "high"]}
-    config.tasks = {**config.tasks, "ends": ends, "tone": tone}
-    ours = MinBertForMultiTask(config).eval()
-    ours.tokenizer = tokenizer
-    expected = {name: ours.predict(name, ROWS) for name in ("ends", "swag")}
-    passes = []
-    ours.bert.register_forward_pre_hook(lambda *_: passes.append(1))
-
-    found = ours.predict_all(ROWS)
-
-    assert (found, len(passes)) == (expected, 1)
-    assert list(ours.predict_all(["a cat"])) == ["tone"]
-    streamed = ours.predict_all_stream(iter(ROWS), ["swag"])
-    assert [row["swag"] for row in streamed] == expected["swag"]
-    with pytest.raises(ValueError, match="a context with choices, but tone takes single texts"):
-        ours.predict_all(ROWS, ["swag", "tone"])
-    with pytest.raises(ValueError, match=r"is a pair, but .*tone takes single texts"):
-        ours.predict_all([("a cat", "sat")])
-    with pytest.raises(ValueError, match="swag: row 1 must be a context"):
-        ours.predict_all([ROWS[0], "a cat"], ["swag"])
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,10 @@
 """CORN against its formula, written out in float64, and numbers by hand."""
 
-import math
-
 import pytest
 import torch
-from torch.distributions import Categorical, kl_divergence
 from torch.testing import assert_close
 
-from modeling_minbert import MinBertForMultiTask, export_onnx
-from tests.modeling_minbert.test_onnx import assert_equal_everywhere, needs_onnx
+from modeling_minbert import MinBertForMultiTask
 from tests.trainers import tiny
 from trainers import TaskCollator, TaskDataset
 
@@ -58,16 +54,6 @@ def test_corn_equals_the_formula_of_the_paper(count):
     assert_close(*(torch.autograd.grad(each, logits)[0] for each in (loss, expected)), **EXACT)
 
 
-def test_corn_by_hand():
-    # log 3 is the logit of 3/4; the questions of three rows: one of label 0, two of 1, two of 2
-    logits = math.log(3) * torch.tensor([[1.0, 1.0], [1.0, -1.0], [1.0, 1.0]])
-
-    loss = make_model(3).heads["stars"].loss(None, logits, torch.tensor([0, 1, 2]))
-
-    quarter, rest = -math.log(1 / 4), -math.log(3 / 4)
-    assert loss.item() == pytest.approx((quarter + 4 * rest) / 5)
-
-
 def test_corn_decodes_the_published_example():
     # of the documentation of coral_pytorch, by one of the paper's authors
     logits = torch.tensor([[14.152, -6.1942, 0.47710, 0.96850], [65.667, 0.303, 11.500, -4.524]])
@@ -85,14 +71,6 @@ def test_far_scores_have_finite_losses_and_gradients():
     assert torch.autograd.grad(value, scores)[0].isfinite().all()
 
 
-def test_rows_without_a_label_do_not_count():
-    head, (scores, labels) = make_model().heads["stars"], make_scores()
-    filled = labels.where(torch.arange(40) < 30, -100)
-
-    assert_close(head.loss(None, scores, filled), head.loss(None, scores[:30], labels[:30]))
-    assert head.loss(None, scores, torch.full_like(labels, -100)).item() == 0
-
-
 def test_the_prediction_has_the_least_expected_absolute_error():
     head = make_model().heads["stars"]
     logits = head.to_logits(make_scores(rows=200)[0])
@@ -102,46 +80,3 @@ def test_the_prediction_has_the_least_expected_absolute_error():
     assert_close(probabilities.sum(dim=-1), torch.ones(200))
     assert torch.equal(head.decode(logits), (probabilities @ distances).argmin(dim=-1))
     assert not torch.equal(head.decode(logits), logits.argmax(dim=-1))
-
-
-def test_the_divergence_is_that_of_the_classes():
-    model, scores = make_model(), make_scores()[0]
-    first, second = (model.heads["stars"].to_logits(each) for each in (scores, 0.5 * scores))
-
-    p, q = Categorical(logits=first), Categorical(logits=second)
-    expected = (kl_divergence(p, q) + kl_divergence(q, p)).mean()
-    assert_close(model.divergence("stars", first, second), expected)
-
-
-@pytest.mark.parametrize("keys", [{"head": "mlp"}, {"pair_encoding": "separate"}])
-def test_packed_rows_and_pairs_give_the_same(keys):
-    model, separate = make_model(**keys), "pair_encoding" in keys
-
-    padded = model(**make_batch(separate))
-    packed = model(**make_batch(separate, packed=True))
-
-    assert padded.logits.shape == (12, CLASSES)
-    assert_close(packed.logits, padded.logits, **EXACT)
-    assert_close(packed.loss, padded.loss, **EXACT)
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"pair_encoding": "separate", "head": "cosine"}, "does not fit problem_type 'ordinal'"),
-        ({"loss": "cross_entropy"}, "known: corn"),
-        ({"labels": ["one"]}, "at least two"),
-        ({"class_weights": [1, 2]}, "no key 'class_weights'"),
-    ],
-)
-def test_a_task_is_checked(keys, message):
-    with pytest.raises(ValueError, match=message):
-        make_model(**keys)
-
-
-@needs_onnx
-def test_onnx_computes_the_same(tmp_path):
-    model = make_model()
-    path = export_onnx(model, tmp_path, task="stars")
-
-    assert_equal_everywhere(path, lambda **x: model(**x, task="stars"), None, tiny.VOCABULARY)

@@ -164,27 +164,6 @@ def test_twenty_optimizer_steps_equal_bert(build_pair, make_batch, name, device)
         assert_close(value, expected[key], atol=1e-7, rtol=1e-7, msg=partial("{}: {}".format, key))
 
 
-@every_head
-def test_the_states_that_a_head_records_equal_bert(build_pair, make_batch, name):
-    """Also those of the last layer, of which a head may read the first token alone."""
-    ours, bert = (model.eval() for model in build_pair(name))
-    batch = make_batch(name)
-
-    actual, expected = (model(**batch, output_hidden_states=True) for model in (ours, bert))
-
-    assert_close(actual.hidden_states, expected.hidden_states, **TOLERANCE)
-
-
-def test_without_dropout_in_its_modules_a_model_drops_nothing(build_pair, make_batch):
-    for model in build_pair("MinBertForMaskedLM", dropout=0.5):
-        for module in model.train().modules():
-            if isinstance(module, torch.nn.Dropout):
-                module.p = 0.0
-        first, second = (model(**make_batch("MinBertForMaskedLM")).loss for _ in range(2))
-
-        assert_close(first, second)
-
-
 def test_hidden_states_and_attentions_equal_bert(build_pair, make_batch):
     ours, bert = build_pair("MinBertModel", "eager")
     batch = make_batch("MinBertModel") | {"output_hidden_states": True, "output_attentions": True}

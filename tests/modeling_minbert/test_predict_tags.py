@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from modeling_minbert.tokens import find_entities, split_words
+from modeling_minbert import find_entities, split_words
 
 TAGS = {"problem_type": "token_classification", "labels": ["O", "B-PER", "I-PER"]}
 WORDS = ["the", "cat", "sat", "far", "in", "the", "tree"]
@@ -38,26 +38,6 @@ def test_a_long_text_is_tagged_to_its_end(model):
 
     assert found["words"] == WORDS * 500
     assert len(found["tags"]) == 3500
-
-
-def test_windows_have_the_length_of_the_task(model, build_multitask, tokenizer):
-    limited = build_multitask({"tags": TAGS | {"max_length": 8}})
-    limited.load_state_dict(model.state_dict())
-    limited.tokenizer = tokenizer
-    text = WORDS * 2
-
-    (found,) = limited.predict("tags", [text])
-
-    assert len(found["tags"]) == len(text)
-    (whole,) = model.predict("tags", [text])
-    assert found["scores"] != pytest.approx(whole["scores"])
-    assert found["scores"][:2] == pytest.approx(model.predict("tags", [text[:6]])[0]["scores"][:2])
-
-
-def test_words_without_tokens_keep_their_place(model):
-    (found,) = model.predict("tags", [["the", "\x07", "\U0001f600", "cat"]])
-
-    assert len(found["tags"]) == 4
 
 
 def test_entities_name_their_characters():

@@ -9,8 +9,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 
-from modeling_minbert import MinBertForMultiTask
-from modeling_minbert.calibration import find_temperature
+from modeling_minbert import MinBertForMultiTask, find_temperature
 
 PLAIN = {
     "tone": {"problem_type": "classification", "labels": ["bad", "so-so", "good"]},

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from modeling_minbert.calibration import best_threshold
+from modeling_minbert import MinBertConfig, MinBertForMultiTask, best_threshold
 
 RANKED = {
     "problem_type": "paraphrase",
@@ -34,24 +33,6 @@ def test_it_is_as_good_as_in_sentence_transformers(seed):
     )
     assert accuracy(cosines, is_above, threshold) == best
     assert best == accuracy(cosines, is_above, threshold)
-
-
-@pytest.mark.parametrize(
-    ("cosines", "is_above", "threshold"),
-    [
-        ([0.2, 0.6, 0.7], [False, True, True], 0.4),
-        ([0.7, 0.2, 0.6], [True, False, True], 0.4),
-        ([0.2, 0.6], [True, True], -0.4),
-        ([0.2, 0.6], [False, False], 0.8),
-        ([0.3, 0.3], [False, True], -0.35),
-        ([1.0, 1.0], [False, False], 1.0),
-        ([1.0, 1.0], [True, True], 0.0),
-    ],
-)
-def test_the_threshold_is_in_the_middle(cosines, is_above, threshold):
-    found = best_threshold(torch.tensor(cosines), torch.tensor(is_above))
-
-    assert found == pytest.approx(threshold)
 
 
 @pytest.mark.parametrize(
@@ -100,26 +81,3 @@ def test_a_threshold_needs_labels(build_multitask):
 
     with pytest.raises(ValueError, match="no labeled pairs to choose a threshold by"):
         model.fit_threshold("mine", torch.zeros(2, 1), torch.tensor([-100, -100]))
-
-
-def test_nan_does_not_count(build_multitask):
-    model = build_multitask({"mine": RANKED})
-    logits = model.heads["mine"].to_logits(torch.tensor([[0.2], [float("nan")], [0.6]]))
-
-    chosen = model.fit_threshold("mine", logits, torch.tensor([0, 0, 1]))
-    kept = model.fit_threshold("mine", logits * float("nan"), torch.tensor([1, 0, 1]))
-
-    assert chosen == pytest.approx(0.4)
-    assert kept == chosen
-
-
-def test_training_keeps_the_initial_threshold(build_multitask):
-    model = build_multitask({"mine": RANKED, "given": RANKED | {"loss": "bce", "threshold": 0.3}})
-    head = model.heads["mine"]
-    model.fit_threshold("mine", head.to_logits(torch.tensor([[0.6], [1.0]])), torch.tensor([0, 1]))
-
-    model.train()
-
-    assert_close(head.to_logits(torch.tensor([0.5])), torch.tensor([0.0]))
-    assert_close(model.heads["given"].to_logits(torch.tensor([0.3])), torch.tensor([0.0]))
-    assert_close(head.eval().to_logits(torch.tensor([0.8])), torch.tensor([0.0]))

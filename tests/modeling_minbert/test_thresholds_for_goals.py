@@ -4,8 +4,7 @@ import pytest
 import torch
 from sklearn.metrics import precision_recall_curve, precision_score, recall_score
 
-from modeling_minbert import MinBertForMultiTask
-from modeling_minbert.calibration import choose_threshold
+from modeling_minbert import MinBertForMultiTask, choose_threshold
 from tests.trainers import tiny
 
 
@@ -42,19 +41,6 @@ def test_no_other_threshold_of_scikit_learn_is_better(seed, least):
         assert precise[1] == recalls[precisions == precisions.max()].max()
     assert complete[1] >= least
     assert complete[0] == precisions[recalls >= least].max()
-
-
-def test_of_equally_good_thresholds_the_one_nearest_to_a_half_is_taken():
-    values, labels = torch.tensor([0.1, 0.3, 0.8, 0.9]), torch.tensor([0, 0, 1, 1]) > 0
-
-    assert choose_threshold(values, labels, {"precision": 0.9}) == 0.5
-    values = torch.tensor([0.1, 0.2, 0.3, 0.4])
-    assert choose_threshold(values, labels, {"recall": 1}) == pytest.approx(0.25)
-
-
-def test_without_a_positive_row_nothing_is_chosen():
-    assert choose_threshold(torch.rand(4), torch.zeros(4) > 0, {"precision": 0.9}) is None
-    assert choose_threshold(torch.rand(0), torch.zeros(0) > 0, {"recall": 0.9}) is None
 
 
 def make_model(**task):
@@ -101,21 +87,6 @@ def test_a_paraphrase_is_decided_by_its_probability(head):
     assert [chosen] == model.config.task("own").thresholds
     (row,) = model.heads["own"].describe(torch.logit(torch.tensor([[chosen + 0.01]])), None)
     assert row == {"label": "paraphrase", "score": pytest.approx(chosen + 0.01)}
-
-
-@pytest.mark.parametrize(
-    ("goal", "message"),
-    [
-        ({"precision": 0}, "above 0 and at most 1"),
-        ({"precision": 1.5}, "above 0 and at most 1"),
-        ({"f1": 0.5}, "precision: 0.9"),
-        ({}, "must be one goal"),
-        ({"precision": 0.5, "recall": 0.5}, "must be one goal"),
-    ],
-)
-def test_a_goal_is_checked(goal, message):
-    with pytest.raises(ValueError, match=message):
-        make_model(problem_type="paraphrase", threshold_for=goal)
 
 
 def test_a_goal_needs_probabilities():

@@ -83,18 +83,6 @@ def test_a_task_equals_the_class_with_one_head(model, tiny_batch, task, layout, 
         assert_close(twin.grad, weight.grad, **EXACT, msg=f"gradient of {key} differs")
 
 
-@every_layout
-def test_rows_that_fill_a_batch_up_have_no_answer(model, tiny_batch, layout):
-    labels = torch.tensor([[1, 6], [0, 2], [5, 5], [1, 1], [-100, -100]])
-
-    def loss(count):
-        batch = {key: value[:count] for key, value in tiny_batch.items()}
-        batch = pack(batch) if layout == "packed" else batch
-        return model(**batch, labels=labels[:count], task="answers").loss
-
-    assert_close(loss(5), loss(4), **EXACT)
-
-
 def test_the_number_of_items_divides_the_loss_of_tags(model, tiny_batch):
     tags = make_tags(tiny_batch["attention_mask"])
     count = int((tags != -100).sum())
@@ -103,22 +91,6 @@ def test_the_number_of_items_divides_the_loss_of_tags(model, tiny_batch):
     other = model(**tiny_batch, labels=tags, task="tags", num_items_in_batch=torch.tensor(3.0)).loss
 
     assert_close(other, mean * count / 3, **EXACT)
-
-
-def test_only_labelled_tokens_count_in_a_divergence(build_multitask, tiny_batch):
-    model = build_multitask({"tags": TASKS["tags"] | {"dropout": 0.5}}).train()
-    mask = tiny_batch["attention_mask"]
-    tags = make_tags(mask)
-    first, second = (model(**tiny_batch, task="tags").logits for _ in range(2))
-
-    found = model.divergence("tags", first, second, tags)
-    p, q = (x[tags != -100].softmax(dim=-1) for x in (first, second))
-    expected = ((p - q) * (p.log() - q.log())).sum(dim=-1).mean()
-
-    assert expected > 0
-    assert_close(found, expected)
-    flat = [x[mask == 1].unsqueeze(0) for x in (first, second, tags)]
-    assert_close(model.divergence("tags", *flat), expected)
 
 
 def test_a_model_with_one_head_does_not_take_the_weights_of_tasks(build_multitask, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix
 
-from modeling_minbert.tasks import parse_task
+from modeling_minbert import parse_task
 from trainers import PROBLEMS, Evaluated, Predicted
 from trainers.problems.blocks import MOST_CLASSES, MOST_POINTS, calibrate
 

@@ -6,7 +6,7 @@ import datasets
 import pytest
 import torch
 
-from modeling_minbert.tasks import parse_task
+from modeling_minbert import parse_task
 from trainers import PROBLEMS, Evaluated, TaskCollator, TaskDataset
 from trainers.problems.blocks import Example
 from trainers.problems.questions import (

@@ -8,9 +8,13 @@ from seqeval.metrics import classification_report, f1_score, precision_score, re
 from seqeval.metrics.sequence_labeling import get_entities
 from transformers import TrainingArguments
 
-from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from modeling_minbert.tasks import parse_task
-from modeling_minbert.tokens import find_entities as entities_of, split_words
+from modeling_minbert import (
+    MinBertConfig,
+    MinBertForMultiTask,
+    find_entities as entities_of,
+    parse_task,
+    split_words,
+)
 from tests.trainers.tiny import VOCABULARY
 from trainers import PROBLEMS, Evaluated, MultiTaskTrainer, Task, evaluate_run
 from trainers.problems.blocks import Example

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from modeling_minbert import MinBertForMultiTask
-from modeling_minbert.calibration import best_threshold
+from modeling_minbert import MinBertForMultiTask, best_threshold
 from tests.trainers import tiny
 from trainers import Task
 
