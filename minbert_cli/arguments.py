@@ -11,7 +11,7 @@ from transformers import TrainingArguments
 
 from datasets_scripts.checking import Count, check_fields, option, whole_number
 from modeling_minbert import unknown
-from modeling_minbert.int8 import bfloat16_is_fast
+from modeling_minbert.cpu import bfloat16_is_fast
 from trainers.arguments import FastTrainingArguments
 from trainers.data.sampling import StepsPerEpoch, TaskOrder, TaskSampling
 from trainers.methods.method_arguments import MethodArguments

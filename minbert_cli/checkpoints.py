@@ -29,7 +29,6 @@ from transformers.utils import (
 from transformers.utils.hub import cached_file
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel, suggest, unknown
-from modeling_minbert.cpu import check_memory
 from modeling_minbert.heads import Pretrained
 from modeling_minbert.inference import check_vocabulary, find_casing
 from trainers import named_errors, reason_of
@@ -234,9 +233,7 @@ def new_config(sizes: Mapping[str, Any] | None, **changes: Any) -> MinBertConfig
         MinBertConfig(**(sizes or {}))
     except StrictDataclassError as error:
         raise ValueError(f"model_config: {reason_of(error)}") from None
-    config = MinBertConfig(**given)
-    check_memory(config)
-    return config
+    return MinBertConfig(**given)
 
 
 def load_config(arguments: "RunArguments", sizes: Mapping[str, Any] | None) -> MinBertConfig:

@@ -9,7 +9,6 @@ from transformers.models.auto import modeling_auto
 
 from .configuration_minbert import MinBertConfig
 from .heads import MinBertTask
-from .int8 import MinBertInt8Config
 from .modeling_minbert import (
     AUTO_MODELS,
     MinBertForMaskedLM,
@@ -30,6 +29,7 @@ from .tasks import TASKS, parse_task
 if TYPE_CHECKING:
     from .calibration import best_f1_threshold, best_threshold, choose_threshold, find_temperature
     from .distillation import align_outputs, symmetric_kl
+    from .int8 import MinBertInt8Config
     from .onnx_export import export_onnx
     from .ranking import cosent, multiple_negatives_ranking
     from .tokens import find_entities, split_words
@@ -45,6 +45,7 @@ PIPELINE_MODELS: dict[str, Any] = {
 
 # Modules of further names, which predicting does not load.
 MODULES = {
+    "MinBertInt8Config": "int8",
     "align_outputs": "distillation",
     "best_f1_threshold": "calibration",
     "best_threshold": "calibration",

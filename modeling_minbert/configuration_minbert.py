@@ -24,10 +24,10 @@ from transformers import BertConfig
 from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
-from .cpu import MAX_LABELS
 from .heads import MinBertTask
+from .inference import find_file
 from .names import unknown
-from .sharing import MinBertEmbedding, parse_embedding, read_modules
+from .packing import MinBertEmbedding, parse_embedding
 from .tasks import TASKS, parse_tasks
 
 SIZES = (
@@ -41,6 +41,8 @@ SIZES = (
 )
 
 
+# What no model exceeds: a damaged file is refused before anything is built.
+MAX_LABELS, MAX_VOCABULARY, MAX_SIZE = 1_000_000, 100_000_000, 100_000
 # Keys of a file that name the labels of the default task.
 LABEL_KEYS = ("id2label", "label2id", "num_labels")
 
@@ -165,6 +167,10 @@ class MinBertConfig(PreTrainedConfig):
             config_dict = {**config_dict, **new}
             if new["tasks"]:  # the labels of the checkpoint are those of its own tasks
                 config_dict = {k: v for k, v in config_dict.items() if k not in LABEL_KEYS}
+        if "quantization_config" in config_dict:
+            from .int8 import register_int8
+
+            register_int8()
         loaded: Any = super().from_dict(config_dict, **kwargs)
         return loaded
 
@@ -277,11 +283,13 @@ class MinBertConfig(PreTrainedConfig):
         config_dict = {**config_dict, "model_type": cls.model_type}
         for key in ("attn_implementation", "_attn_implementation"):
             config_dict.pop(key, None)  # could name a kernel, which is code, on the Hub
-        modules = read_modules(pretrained_model_name_or_path, given)
-        if modules is not None:
+        if find_file(pretrained_model_name_or_path, "modules.json", **given) is not None:
+            from .folders import read_modules
+
+            modules = read_modules(pretrained_model_name_or_path, given)
             own = asdict(_choose_embedding(config_dict))
             # what follows from the tasks of a minBERT checkpoint is not frozen
-            if model_type != cls.model_type or modules != own:
+            if modules is not None and (model_type != cls.model_type or modules != own):
                 config_dict["sentence_embedding"] = modules
         return config_dict, kwargs
 
@@ -293,8 +301,9 @@ class MinBertConfig(PreTrainedConfig):
     def validate_heads(self) -> None:
         """Check that sizes are positive, and that the attention heads divide the width."""
         for name in SIZES:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be 1 or more")
+            most = MAX_VOCABULARY if name == "vocab_size" else MAX_SIZE
+            if not 1 <= getattr(self, name) <= most:
+                raise ValueError(f"{name}={getattr(self, name)} must be from 1 to {most:,}")
         if not 0 <= self.layer_norm_eps < float("inf"):
             raise ValueError(f"layer_norm_eps={self.layer_norm_eps} must be a finite number >= 0")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):

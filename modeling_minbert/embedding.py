@@ -27,7 +27,7 @@ from .inference import (
     check_rows,
     stream,
 )
-from .sharing import POOLINGS, parse_embedding, write_modules
+from .packing import POOLINGS, parse_embedding
 from .texts import HEAD_SHARES, WINDOWS, Encoding, Row, own_tokenizer, tokenize
 
 logger = logging.get_logger(__name__)
@@ -134,6 +134,8 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
             ValueError: If sentence-transformers has no such vectors, or the folder holds a minBERT
                 checkpoint, whose heads would be lost. Nothing is written then.
         """
+        from .folders import write_modules
+
         plan = self._plan(task, pooling, None, normalize)
         vectors = plan.vectors
         if plan.rescale and plan.truncate_dim:
@@ -181,7 +183,7 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
         truncate_dim: int | None = None,
     ) -> _Plan:
         """Decide how vectors are made."""
-        config, own = self.config, self.config.embedding
+        own = self.config.embedding
         if task is not None and (pooling is not None or truncation is not None):
             raise ValueError(
                 f"task {task!r} determines how its vectors are pooled, and what remains of long "
@@ -189,14 +191,42 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
             )
         if truncate_dim is not None and truncate_dim < 1:
             raise ValueError(f"encode: truncate_dim={truncate_dim} must be 1 or more")
-        maker = task
-        if maker is None and pooling is None and config.sentence_embedding is None:
-            maker = config.embedding_task
+        vectors, is_unit = self._find_vectors(task, pooling)
+        if truncation is not None:
+            if truncation not in (*HEAD_SHARES, WINDOWS):
+                known = ", ".join((*HEAD_SHARES, WINDOWS))
+                raise ValueError(f"truncation={truncation!r} must be one of {known}")
+            from .windows import default_overlap
+
+            overlap = default_overlap(vectors.encoding.max_length)
+            encoding = Encoding(
+                vectors.encoding.max_length,
+                truncation=truncation,
+                window_overlap=overlap if truncation == WINDOWS else None,
+            )
+            vectors = vectors._replace(encoding=encoding)
+        if prompt is None and (prompt_name is not None or task is None):
+            prompt = own.find_prompt(
+                own.default_prompt_name if prompt_name is None else prompt_name
+            )
         kept = own.truncate_dim if task is None else None
-        if maker is not None:
-            spec: Any = config.task(maker)
+        return _Plan(
+            vectors,
+            normalize is None and is_unit,
+            prompt or "",
+            truncate_dim or kept,
+            bool(normalize),
+        )
+
+    def _find_vectors(self, task: str | None, pooling: str | None) -> tuple[VectorPlan, bool]:
+        """Return how vectors are pooled, and whether they have length 1."""
+        config, own = self.config, self.config.embedding
+        if task is None and pooling is None and config.sentence_embedding is None:
+            task = config.embedding_task
+        if task is not None:
+            spec: Any = config.task(task)
             if spec.is_pretraining or spec.is_token_level:
-                raise ValueError(f"task {maker!r} is {spec.kind}, which has no vectors")
+                raise ValueError(f"task {task!r} is {spec.kind}, which has no vectors")
             vectors = spec.plan_vectors(config)
             is_unit = spec.normalizes_vectors
             is_unit = is_unit or parse_embedding(config.sentence_embedding).normalize
@@ -215,30 +245,7 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
             raise ValueError(f"pooling={pooling!r} must be one of cls, pooler, mean, max")
         if vectors.pooling == "pooler" and self.base_model.pooler is None:
             raise ValueError("pooling='pooler', but this model was made without a pooler")
-        if truncation is not None:
-            if truncation not in (*HEAD_SHARES, WINDOWS):
-                known = ", ".join((*HEAD_SHARES, WINDOWS))
-                raise ValueError(f"truncation={truncation!r} must be one of {known}")
-            from .windows import default_overlap
-
-            overlap = default_overlap(vectors.encoding.max_length)
-            encoding = Encoding(
-                vectors.encoding.max_length,
-                truncation=truncation,
-                window_overlap=overlap if truncation == WINDOWS else None,
-            )
-            vectors = vectors._replace(encoding=encoding)
-        if prompt is None and (prompt_name is not None or task is None):
-            prompt = own.find_prompt(
-                own.default_prompt_name if prompt_name is None else prompt_name
-            )
-        return _Plan(
-            vectors,
-            normalize is None and is_unit,
-            prompt or "",
-            truncate_dim or kept,
-            bool(normalize),
-        )
+        return vectors, is_unit
 
     def _encode(self, rows: Sequence[Row], plan: _Plan, batching: Batching) -> Iterator[Tensor]:
         vectors, model = plan.vectors, cast("torch.nn.Module", self)

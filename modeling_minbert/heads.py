@@ -13,8 +13,7 @@ from transformers.utils.generic import ModelOutput
 
 from .cpu import MinBertDropout
 from .inference import Predictor, predict_rows
-from .packing import Read
-from .sharing import MinBertEmbedding
+from .packing import MinBertEmbedding, Read
 from .texts import Encoding
 
 # What rows of `predict` are.

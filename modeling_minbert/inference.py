@@ -20,8 +20,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging
 from transformers.utils.hub import cached_file
 
-from .cpu import walk
-from .int8 import MinBertCalls, check_precision, using_precision
+from .cpu import MinBertCalls, check_precision, precision_for, using_precision, walk
 from .packing import pool_outputs, reads
 from .texts import Encoded, Encoding, Row, own_tokenizer, tokenize
 
@@ -56,6 +55,45 @@ class Batching(TypedDict, total=False):
     max_tokens_per_batch: int | None
     show_progress: bool | None
     precision: str | None
+
+
+class MinBertPrecision:
+    """Mixin of models: the precision of their predictions, and of their weights."""
+
+    base_model: Any
+
+    def set_precision(self, precision: str | None) -> None:
+        """Set in which precision predictions are computed, also by pipelines.
+
+        It concerns the layers of the encoder, in evaluation mode without gradients. Inputs, heads
+        and results stay in the precision of the weights, which do not change: they are converted
+        once, and again after they have changed, for which every call compares them with a copy.
+
+        Args:
+            precision: `float32`; `bfloat16`, whose results differ by about 0.1 %; `int8`, by about
+                1 % (see `quantize` for weights that are stored so); `auto` for bfloat16 where the
+                device is fast in it, else that of the weights; None for that of the weights.
+
+        Raises:
+            ValueError: If there is no such precision.
+        """
+        self.base_model.precision = precision_for(self.base_model, precision)
+
+    def quantize(self) -> None:
+        """Convert the weights of the encoder to int8, for inference; see `MinBertInt8Config`.
+
+        `save_pretrained` then writes a folder of about a quarter of the size, which loads as any
+        other. A model in int8 cannot be trained; `dequantize` makes it float32 again.
+
+        Raises:
+            ValueError: If it already is in int8, or an adapter wraps its layers.
+        """
+        from .int8 import quantize
+
+        quantize(self)
+
+
+# Tokenizers and weights
 
 
 class MinBertTokenizing:
@@ -153,6 +191,21 @@ def _load_tokenizer(path: str, config: object, where: Where) -> PreTrainedTokeni
     return tokenizer
 
 
+def find_file(path: str | os.PathLike[str], name: str, **where: Any) -> Path | None:
+    """Return a file of a folder or Hub id, None if it has none; `where` locates it."""
+    if Path(path).is_file():
+        return None
+    found = cached_file(
+        path,
+        name,
+        **{key: where[key] for key in (*HUB_KEYS, "proxies") if key in where},
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    return None if found is None else Path(found)
+
+
 def find_casing(path: str | os.PathLike[str], **where: Any) -> dict[str, Any]:
     """Return how to load the tokenizer of a cased vocabulary whose files do not say that it is one.
 
@@ -162,16 +215,12 @@ def find_casing(path: str | os.PathLike[str], **where: Any) -> dict[str, Any]:
         path: Folder or Hub id.
         **where: What locates its files, such as `revision`.
     """
-    options = {
-        f"_raise_exceptions_for_{kind}": False
-        for kind in ("missing_entries", "connection_errors", "gated_repo")
-    }
     try:
         files = [
-            cached_file(path, name, **where, **options)
+            find_file(path, name, **where)
             for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
         ]
-        tokenizer, settings, vocabulary = (file and Path(file).read_text("utf-8") for file in files)
+        tokenizer, settings, vocabulary = (file and file.read_text("utf-8") for file in files)
     except (OSError, ValueError):  # who loads the tokenizer says it better
         return {}
     if tokenizer or "do_lower_case" in (settings or "") or not vocabulary:

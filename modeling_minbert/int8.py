@@ -1,15 +1,14 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""In which precision predictions are computed: what this machine can do, and products in int8.
+"""Predictions in another precision than that of the weights, and weights in int8.
 
-Shapes: T tokens, K inputs and N outputs of a product.
+On the CPU, layers of the encoder are converted and arranged once, and again when their weights have
+changed. Every call compares them with a copy, since torch does not count changes through `.data`.
+
+Shapes: T tokens of all sequences, M tokens whose state is read, D hidden size; K inputs and N
+outputs of a product.
 """
 
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
-from threading import Lock, get_ident
+from collections.abc import Callable
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -21,198 +20,14 @@ from transformers.quantizers.auto import (
     AUTO_QUANTIZER_MAPPING,
 )
 from transformers.quantizers.base import HfQuantizer
-from transformers.utils import logging
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from .names import unknown
-
-logger = logging.get_logger(__name__)
-
-PRECISIONS = ("float32", "bfloat16", "int8", "auto")
-# Batches are rounded up to a multiple of this many tokens, or of more if they are large.
-LEAST_STEP = 32
-
-
-def check_precision(precision: str | None) -> None:
-    """Refuse a precision that does not exist.
-
-    Raises:
-        ValueError: If it is not None, and not one of `PRECISIONS`.
-    """
-    if precision is not None and precision not in PRECISIONS:
-        raise ValueError(
-            f"{unknown('precision', precision, PRECISIONS)} (the precision of the computation; "
-            "results are float32)"
-        )
-
-
-def bfloat16_is_fast(device: torch.device) -> bool:
-    """Return whether products in bfloat16 are clearly faster than in float32."""
-    if device.type == "cuda":
-        # emulated bfloat16 would be slower than float32
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
-        return False
-    features = _capabilities()
-    if features.get("bf16"):  # ARM
-        return True
-    # a user may keep oneDNN from instructions
-    allowed = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
-    if features.get("amx_bf16") and (allowed in ("ALL", "DEFAULT") or "AMX" in allowed):
-        return True
-    # Processors with AVX512-FP16 have AMX. Where that is hidden, their AVX512-BF16 takes longer
-    # than float32; that of others takes half the time.
-    return bool(features.get("avx512_bf16")) and not features.get("avx512_fp16")
-
-
-@cache
-def _capabilities() -> Mapping[str, object]:
-    """Return the instruction sets of the CPU by name; empty if torch does not list them."""
-    return getattr(torch.cpu, "get_capabilities", dict)()
-
-
-def count_extra(tokens: int) -> int:
-    """Return how many tokens to add to a batch, so that few numbers of tokens occur.
-
-    oneDNN compiles a product for each shape, which takes longer than the product. There are at
-    most 16 numbers between two powers of two.
-    """
-    step = max(LEAST_STEP, 2 ** (tokens.bit_length() - 5))
-    return -tokens % step
-
-
-def needs_few_shapes(weight: torch.Tensor) -> bool:
-    """Return whether a model trains in bfloat16 on the CPU, where oneDNN computes the products."""
-    if weight.device.type != "cpu" or not torch.is_grad_enabled():
-        return False
-    autocast = torch.is_autocast_enabled("cpu")
-    dtype = torch.get_autocast_dtype("cpu") if autocast else weight.dtype
-    return dtype == torch.bfloat16
-
-
-@cache
-def int8_is_exact() -> bool:
-    """Return whether this CPU multiplies bytes fast and without overflow.
-
-    Processors without instructions for it add two products of bytes in 16 bits, which overflow
-    (Intel's VNNI, AMX and later ones do not).
-    """
-    found = _capabilities()
-    if not any(found.get(name, False) for name in ("avx512_vnni", "avx_vnni", "amx_int8")):
-        return False
-    if not torch.backends.mkldnn.is_available():
-        return False
-    # the largest products there are: two of them exceed 16 bits
-    inputs = torch.full((2, 64), 255, dtype=torch.uint8)
-    weight = torch.full((16, 64), 127, dtype=torch.int8)
-    ones, zeros = torch.ones(16), torch.zeros(16, dtype=torch.int64)
-    try:
-        packed = torch.ops.onednn.qlinear_prepack(weight, None)
-        product = torch.ops.onednn.qlinear_pointwise(
-            inputs, 1.0, 0, packed, ones, zeros, None, 1.0, 0, torch.float32, "none", [], ""
-        )
-    except (AttributeError, RuntimeError):  # another version of torch
-        return False
-    return bool((product == 64 * 255 * 127).all())
-
-
-def choose_precision(precision: str, device: torch.device) -> str:
-    """Return the precision that a device computes for a requested one.
-
-    `auto` is bfloat16 where the device is fast in it, else float32. It is never int8, which
-    changes predictions more. What the device cannot do becomes float32, with a warning; on a GPU
-    int8 becomes bfloat16 or float32.
-
-    Raises:
-        ValueError: If there is no such precision.
-    """
-    check_precision(precision)
-    reduced = "bfloat16" if bfloat16_is_fast(device) else "float32"
-    if precision == "auto":
-        return reduced
-    is_cuda = device.type == "cuda"
-    if precision == "int8" and (device.type != "cpu" or not int8_is_exact()):
-        instead = reduced if is_cuda else "float32"
-        _warn_once(f"int8 needs a CPU with VNNI or AMX: computed in {instead} instead")
-        return instead
-    if precision == "bfloat16" and reduced == "float32":
-        _warn_once(
-            f"this {device.type} is not fast in bfloat16: float32 is not slower, and more exact"
-        )
-        return reduced if is_cuda else precision
-    return precision
-
-
-@cache
-def _warn_once(message: str) -> None:
-    logger.warning(message)
-
-
-def precision_for(encoder: Any, precision: str | None) -> str | None:
-    """Return the precision that an encoder computes; None for that of its weights."""
-    if precision is None or (precision == "auto" and encoder.is_int8):
-        return None
-    return choose_precision(precision, encoder.device)
-
-
-@dataclass
-class Predicting:
-    """What one call that predicts knows of an encoder."""
-
-    precision: str | None  # None for that of the weights
-    prepared: Any = None  # the `PreparedEncoder` of this call
-
-
-class MinBertCalls:
-    """The calls that predict with an encoder now, of all threads; a copy of the encoder has none.
-
-    An attribute of the encoder, since a checkpoint that brings its code has several copies of it.
-
-    Attributes:
-        running: By thread, what its call knows.
-        evaluated: The modules in training mode that are in evaluation mode for now, and how many
-            calls need them so.
-        lock: For these.
-    """
-
-    def __init__(self) -> None:
-        self.running: dict[int, Predicting] = {}
-        self.evaluated: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
-        self.lock = Lock()
-
-    def __reduce__(self) -> tuple[type["MinBertCalls"], tuple[()]]:
-        """Copy and pickle an object without calls."""
-        return type(self), ()
-
-
-@contextmanager
-def using_precision(model: Any, precision: str | None) -> Iterator[None]:
-    """Compute the encoder of a model in a precision in this thread; None for that of the model."""
-    encoder = model.base_model
-    chosen = encoder.precision if precision is None else precision_for(encoder, precision)
-    running, thread = encoder.calls.running, get_ident()
-    before = running.get(thread)
-    running[thread] = Predicting(chosen)
-    try:
-        yield
-    finally:
-        if before is None:
-            del running[thread]
-        else:
-            running[thread] = before
-
-
-def find_predicting(encoder: Any) -> Predicting:
-    """Return what the call knows in which an encoder computes, or what holds for a single batch."""
-    return encoder.calls.running.get(get_ident()) or Predicting(encoder.precision)
-
+from .cpu import count_extra, runs_other_code, walk, walk_parameters
 
 # Tokens of a batch that oneDNN expects when it arranges weights; any number works.
 EXPECTED_TOKENS = 1024
 # int8 weights are symmetric; inputs use all values of a byte.
 LARGEST_WEIGHT = 127
-# A row of quantized inputs ends with its scale and its least value, both in float32.
-SCALE_BYTES = 8
 
 
 class Weights(NamedTuple):
@@ -331,6 +146,143 @@ class Int8Product(Product):
 
 
 PRODUCTS = {"float32": Product, "bfloat16": Bfloat16Product, "int8": Int8Product}
+
+
+# Prepared layers
+
+# Freed memory up to this size stays with the process; see `PreparedEncoder`.
+KEPT_BYTES = 31 * 2**20
+
+
+def round_up(hidden: Tensor) -> Tensor:
+    """Add rows of zeros, so that few numbers of rows occur: see `count_extra`."""
+    extra = count_extra(len(hidden)) if len(hidden) else 0
+    return F.pad(hidden, (0, 0, 0, extra)) if extra else hidden
+
+
+def weights_of(module: Any) -> Weights:
+    """Return the weights of a dense layer."""
+    if is_int8(module):
+        weights: Weights = module.weights
+        return weights
+    return Weights(module.weight.detach(), None, module.bias.detach())
+
+
+class PreparedLayer:
+    """A layer of the encoder; query, key and value are one product."""
+
+    def __init__(self, layer: Any, precision: str) -> None:
+        product = PRODUCTS[precision]
+        own = layer.attention.self
+        self.heads: int = own.config.num_attention_heads
+        weight, scale, bias = zip(*map(weights_of, (own.query, own.key, own.value)), strict=True)
+        joined = None if scale[0] is None else torch.cat(scale)
+        self.projection = product(Weights(torch.cat(weight), joined, torch.cat(bias)), None)
+        self.attended = product(weights_of(layer.attention.output.dense), None)
+        activation = layer.intermediate.activation
+        self.inner = product(weights_of(layer.intermediate.dense), activation)
+        self.outer = product(weights_of(layer.output.dense), None)
+        norms = layer.attention.output.LayerNorm, layer.output.LayerNorm
+        self.norms = [
+            (*(x.detach().to(product.dtype) for x in (norm.weight, norm.bias)), norm.eps)
+            for norm in norms
+        ]
+
+    def __call__(self, hidden: Tensor, sequences: Any, select: Tensor | None) -> Tensor:
+        """(T, D) -> (T, D), or (M, D) of the selected tokens."""
+        tokens = int(sequences.offsets[-1])  # the rows after them are padding
+        query, key, value = self.projection(hidden)[:tokens].chunk(3, dim=1)
+        if select is not None:
+            query, hidden = query.index_select(0, select), round_up(hidden.index_select(0, select))
+        context = round_up(sequences.attend(query, key, value, self.heads, select=select))
+        attended = self.attended.add(context, hidden)
+        attended = F.layer_norm(attended, attended.shape[1:], *self.norms[0])
+        states = self.outer.add(self.inner(attended), attended)
+        return F.layer_norm(states, states.shape[1:], *self.norms[1])
+
+
+class PreparedEncoder:
+    """All layers of an encoder.
+
+    It lets the C library reuse freed memory: glibc returns blocks above a threshold to the system,
+    and getting them again costs more than many operations of a layer do. The threshold rises to the
+    size of a block that is freed (mallopt(3), M_MMAP_THRESHOLD), even of one that was never used.
+    """
+
+    def __init__(self, encoder: Any, precision: str) -> None:
+        torch.empty(KEPT_BYTES, dtype=torch.uint8)
+        self.layers = [PreparedLayer(layer, precision) for layer in encoder.layer]
+        self.dtype: torch.dtype = PRODUCTS[precision].dtype
+
+    def __call__(
+        self,
+        hidden: Tensor,
+        sequences: Any,
+        select: Tensor | None,
+        num_layers: int | None,
+    ) -> Tensor:
+        """(T, D) -> (T, D), or (M, D) of the selected tokens, in the same precision."""
+        states = round_up(hidden.to(self.dtype))
+        layers = self.layers[:num_layers]
+        for layer in layers[:-1]:
+            states = layer(states, sequences, None)
+        if layers:
+            states = layers[-1](states, sequences, select)
+        elif select is not None:
+            states = states.index_select(0, select)
+        return states[: len(hidden) if select is None else len(select)].to(hidden.dtype)
+
+
+class _Prepared(NamedTuple):
+    settings: list[tuple[object, ...]]  # what a prepared layer takes beside weights
+    weights: list[Tensor]  # copies of those that were prepared
+    encoders: dict[str, PreparedEncoder]  # by precision
+
+
+# Not attributes of the models: they are neither copied, pickled nor saved.
+_PREPARED: WeakKeyDictionary[nn.Module, _Prepared] = WeakKeyDictionary()
+
+
+def has_other_code(encoder: nn.Module) -> bool:
+    """Return whether other code than the classes of minBERT takes part in an encoder."""
+    for module in walk(encoder):
+        if module.training or runs_other_code(module):
+            return True
+        kind = type(module)
+        if kind is nn.Linear:
+            is_plain = module.bias is not None
+        else:  # adapters replace dense layers
+            is_plain = kind in (nn.LayerNorm, nn.ModuleList) or kind.__name__.startswith("MinBert")
+        if not is_plain and next(module.parameters(), None) is not None:
+            return True
+    return False
+
+
+def prepare(encoder: Any, precision: str) -> PreparedEncoder | None:
+    """Return the prepared layers; None if other code takes part in them, such as hooks."""
+    if has_other_code(encoder):
+        return None
+    settings = []
+    for layer in encoder.layer:
+        norms = layer.attention.output.LayerNorm, layer.output.LayerNorm
+        heads = layer.attention.self.config.num_attention_heads
+        settings.append((heads, layer.intermediate.activation, *(norm.eps for norm in norms)))
+    weights = [parameter.detach() for parameter in walk_parameters(encoder)]
+    known = _PREPARED.get(encoder)
+    if known is None or not (
+        known.settings == settings
+        and [old.dtype for old in known.weights] == [new.dtype for new in weights]
+        and all(map(torch.equal, known.weights, weights))
+    ):
+        # copied first: a change while they are prepared shows at the next call
+        known = _Prepared(settings, [weight.clone() for weight in weights], {})
+        _PREPARED[encoder] = known
+    if precision not in known.encoders:
+        known.encoders[precision] = PreparedEncoder(encoder, precision)
+    return known.encoders[precision]
+
+
+# Weights in int8
 
 METHOD = "minbert_int8"
 # Dense layers of a layer of the encoder.
@@ -493,55 +445,16 @@ class MinBertInt8Quantizer(HfQuantizer):
         return model
 
 
-def float_state(model: nn.Module) -> dict[str, Tensor]:
-    """Return the state of a model with float weights, under the names of BERT."""
-    state = dict(model.state_dict())
-    for name in [name for name in state if name.endswith(".weight_scale")]:
-        weight, scale = name.removesuffix("_scale"), state.pop(name)
-        state[weight] = state[weight].float() * scale.unsqueeze(1)
-    return state
-
-
-class MinBertPrecision:
-    """Mixin of models: the precision of their predictions, and of their weights."""
-
-    base_model: Any
-
-    def set_precision(self, precision: str | None) -> None:
-        """Set in which precision predictions are computed, also by pipelines.
-
-        It concerns the layers of the encoder, in evaluation mode without gradients. Inputs, heads
-        and results stay in the precision of the weights, which do not change: they are converted
-        once, and again after they have changed, for which every call compares them with a copy.
-
-        Args:
-            precision: `float32`; `bfloat16`, whose results differ by about 0.1 %; `int8`, by about
-                1 % (see `quantize` for weights that are stored so); `auto` for bfloat16 where the
-                device is fast in it, else that of the weights; None for that of the weights.
-
-        Raises:
-            ValueError: If there is no such precision.
-        """
-        self.base_model.precision = precision_for(self.base_model, precision)
-
-    def quantize(self) -> None:
-        """Convert the weights of the encoder to int8, for inference; see `MinBertInt8Config`.
-
-        `save_pretrained` then writes a folder of about a quarter of the size, which loads as any
-        other. A model in int8 cannot be trained; `dequantize` makes it float32 again.
-
-        Raises:
-            ValueError: If it already is in int8, or an adapter wraps its layers.
-        """
-        if getattr(self, "is_quantized", False):
-            raise ValueError("the weights are quantized already")
-        model: Any = self
-        if len(_dense_layers(model)) < PER_LAYER * len(model.base_model.encoder.layer):
-            raise ValueError("an adapter wraps layers of the encoder; merge or unload it first")
-        quantizer = MinBertInt8Quantizer(MinBertInt8Config(), pre_quantized=False)
-        quantizer.preprocess_model(model)
-        quantizer.postprocess_model(model)
-        model.hf_quantizer = quantizer
+def quantize(model: Any) -> None:
+    """Convert the weights of the encoder to int8; see `MinBertPrecision.quantize`."""
+    if getattr(model, "is_quantized", False):
+        raise ValueError("the weights are quantized already")
+    if len(_dense_layers(model)) < PER_LAYER * len(model.base_model.encoder.layer):
+        raise ValueError("an adapter wraps layers of the encoder; merge or unload it first")
+    quantizer = MinBertInt8Quantizer(MinBertInt8Config(), pre_quantized=False)
+    quantizer.preprocess_model(model)
+    quantizer.postprocess_model(model)
+    model.hf_quantizer = quantizer
 
 
 def _dense_layers(model: Any) -> list[tuple[nn.Module, str, Any]]:
@@ -556,6 +469,11 @@ def _dense_layers(model: Any) -> list[tuple[nn.Module, str, Any]]:
     return found
 
 
-# setdefault: code that came with a checkpoint may be a copy of this
-AUTO_QUANTIZATION_CONFIG_MAPPING.setdefault(METHOD, MinBertInt8Config)
-AUTO_QUANTIZER_MAPPING.setdefault(METHOD, MinBertInt8Quantizer)
+def register_int8() -> None:
+    """Register the format of the weights with transformers."""
+    # setdefault: code that came with a checkpoint may be a copy of this
+    AUTO_QUANTIZATION_CONFIG_MAPPING.setdefault(METHOD, MinBertInt8Config)
+    AUTO_QUANTIZER_MAPPING.setdefault(METHOD, MinBertInt8Quantizer)
+
+
+register_int8()

@@ -23,7 +23,7 @@ Read bottom-up, or begin at the end:
     MinBertForSequenceClassification, ...TokenClassification, ...QuestionAnswering,
     ...MultipleChoice
 
-Packed batches are computed in `packed_encoder.py`, pre-training heads are in `pretraining.py`,
+Packed batches are computed in `packing.py`, pre-training heads are in `pretraining.py`,
 token heads in `tokens.py` and `questions.py`, `MinBertForMultiTask`, with any number of named
 heads, in `multitask.py`.
 
@@ -39,7 +39,7 @@ whose state is read, D hidden size, H attention heads, d size of a head, V vocab
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack
 
@@ -66,26 +66,19 @@ from transformers.utils.generic import (
 )
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import attend, can_attend
 from .configuration_minbert import MinBertConfig
-from .cpu import MinBertDropout, check_memory, walk_parameters
+from .cpu import MinBertCalls, MinBertDropout, walk_parameters
 from .embedding import MinBertEmbeddingMixin
-from .inference import HUB_KEYS
-from .int8 import MinBertCalls, MinBertPrecision
-from .packed_encoder import (
-    MinBertModelOutput,
-    MinBertPackedMixin,
-)
+from .inference import HUB_KEYS, MinBertPrecision
 from .packing import (
     MinBertForPreTrainingOutput,
+    MinBertModelOutput,
+    MinBertPackedMixin,
     MinBertSequences,
     Read,
-    Reading,
-    Stop,
-    run_layers,
-    strictest,
+    can_attend,
 )
-from .sharing import MinBertSharingMixin, save_modules
+from .sharing import MinBertSharingMixin
 
 # Encoder
 
@@ -185,7 +178,7 @@ class MinBertSelfAttention(nn.Module):
         key, value = self.key(hidden), self.value(hidden)
         if sequences is not None:
             heads = self.config.num_attention_heads
-            context = attend(query, key, value, sequences, heads, select=select, dropout=dropout)
+            context = sequences.attend(query, key, value, heads, select=select, dropout=dropout)
             return context, None
         split = (*hidden.shape[:-1], -1, self.head_size)
         query, key, value = (states.view(split).transpose(1, 2) for states in (query, key, value))
@@ -260,7 +253,10 @@ class MinBertLayer(GradientCheckpointingLayer):
 
 
 class MinBertEncoder(nn.Module):
-    """The stack of layers; with `num_layers` only the lowest ones, with `stops` states of each."""
+    """The stack of layers; with `num_layers` only the lowest ones.
+
+    Of the last one only the states that are read are computed, those of `select`.
+    """
 
     def __init__(self, config: MinBertConfig) -> None:
         super().__init__()
@@ -272,14 +268,13 @@ class MinBertEncoder(nn.Module):
         attention_mask: Tensor | None,
         select: Tensor | None = None,
         num_layers: int | None = None,
-        stops: Sequence[Stop] | None = None,
         **kwargs: Any,
-    ) -> Any:
-        def run(layer: Any, hidden: Tensor, select: Tensor | None) -> Tensor:
-            return layer(hidden, attention_mask, select=select, **kwargs)
-
-        states = run_layers(self.layer, hidden, stops or [Stop(num_layers, select)], run)
-        return states[0] if stops is None else states
+    ) -> Tensor:
+        layers = list(self.layer)[:num_layers]
+        for number, layer in enumerate(layers, start=1):
+            chosen = select if number == len(layers) else None
+            hidden = layer(hidden, attention_mask, select=chosen, **kwargs)
+        return hidden if layers or select is None else hidden.index_select(0, select)
 
 
 class MinBertPooler(nn.Module):
@@ -434,6 +429,8 @@ class MinBertPreTrainedModel(MinBertPrecision, MinBertSharingMixin, PreTrainedMo
         # of old checkpoints (gamma, beta).
         kwargs.setdefault("save_original_format", False)
         if kwargs.get("is_main_process", True):
+            from .folders import save_modules
+
             save_modules(Path(save_directory), self)
         super().save_pretrained(save_directory, *args, **kwargs)
 
@@ -453,7 +450,6 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedM
 
     def __init__(self, config: MinBertConfig, add_pooling_layer: bool = True) -> None:
         super().__init__(config)
-        check_memory(config)
         self.calls = MinBertCalls()
         self.embeddings = MinBertEmbeddings(config)
         self.encoder = MinBertEncoder(config)
@@ -472,7 +468,6 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedM
         inputs_embeds: Tensor | None = None,
         read: Read = None,
         num_layers: int | None = None,
-        readings: Sequence[Reading] | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> MinBertModelOutput:
         """Encode a batch of sequences.
@@ -488,8 +483,6 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedM
                 positions in a packed batch, for these, (M, D); `tokens` for the real ones, (T, D),
                 if the output has `sequences`; `padded` for all that BERT computes.
             num_layers: Number of layers to compute, from the bottom; None for all.
-            readings: Several pairs of these two, for one pass; the output has `readings`, an output
-                for each, and itself contains the first one.
             **kwargs: Options of the attention, outputs to record (`output_hidden_states`, ...), and
                 the offsets `cu_seq_lens_q` (N + 1,) and `max_length_q` of a packed batch.
 
@@ -503,43 +496,27 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedM
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("pass exactly one of input_ids and inputs_embeds")
         inputs = (input_ids, token_type_ids, position_ids, inputs_embeds)
-        wanted = readings or [Reading(read, num_layers)]
-        sequences = self._find_sequences(inputs, attention_mask, strictest(wanted), kwargs)
+        sequences = self._find_sequences(inputs, attention_mask, read, kwargs)
         if sequences is not None:
-            outputs = self._forward_packed(inputs, sequences, wanted, kwargs)
-        else:
-            outputs = self._forward_padded(inputs, attention_mask, wanted, kwargs)
-        if readings is None:
-            return outputs[0]
-        return MinBertModelOutput(**outputs[0], readings=tuple(outputs))
-
-    def _forward_padded(
-        self,
-        inputs: tuple[Tensor | None, ...],
-        attention_mask: Tensor | None,
-        readings: Sequence[Reading],
-        kwargs: Any,
-    ) -> list[MinBertModelOutput]:
-        """Encode all tokens, with any attention implementation."""
+            return self._forward_packed(inputs, sequences, read, num_layers, kwargs)
+        # all tokens, with any attention implementation
         hidden = self.embeddings(*inputs)
         mask = create_bidirectional_mask(
             config=self.config, inputs_embeds=hidden, attention_mask=attention_mask
         )
-        stops = [Stop(reading.num_layers, None) for reading in readings]
         with self.autocast(hidden):
-            stopped = self.run_encoder(hidden, mask, stops, position_ids=inputs[2], **kwargs)
-        outputs = []
-        for states, (read, _) in zip(stopped, readings, strict=True):
-            hidden = states.to(hidden.dtype)
-            pooled = None if self.pooler is None else self.pooler(hidden)
-            if isinstance(read, Tensor):
-                hidden = hidden[read]
-            elif read == "first":
-                hidden = hidden[:, :1]
-            elif read is None and attention_mask is not None and attention_mask.dim() == 2:
-                hidden = hidden.masked_fill(attention_mask[..., None] == 0, 0.0)
-            outputs.append(MinBertModelOutput(hidden, pooled))
-        return outputs
+            states = self.encoder(
+                hidden, mask, num_layers=num_layers, position_ids=position_ids, **kwargs
+            )
+        hidden = states.to(hidden.dtype)
+        pooled = None if self.pooler is None else self.pooler(hidden)
+        if isinstance(read, Tensor):
+            hidden = hidden[read]
+        elif read == "first":
+            hidden = hidden[:, :1]
+        elif read is None and attention_mask is not None and attention_mask.dim() == 2:
+            hidden = hidden.masked_fill(attention_mask[..., None] == 0, 0.0)
+        return MinBertModelOutput(hidden, pooled)
 
 
 class MinBertForMaskedLM(MinBertPreTrainedModel):

@@ -20,7 +20,7 @@ from .embedding import MinBertEmbeddingMixin
 from .heads import Inputs, MinBertHead, MinBertHeads, TaskBatch, check_inputs
 from .inference import HUB_KEYS
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
-from .packing import Options, Reading, encode_readings
+from .packing import Options
 from .prediction import MinBertPredicting, check_row_of_pipeline
 from .tasks import load_types
 
@@ -199,7 +199,10 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
         return head(outputs, batch)
 
     def _compute_several(self, names: Sequence[str], inputs: Inputs, options: Options) -> Any:
-        """Run the encoder once, and the heads of several tasks, to predict: outputs by name."""
+        """Run the heads of several tasks, to predict: outputs by name.
+
+        The encoder runs once for all that read the same states.
+        """
         if not names:
             raise ValueError("task is an empty list: name at least one task")
         for name in names:
@@ -207,7 +210,8 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
                 self.config.task(name)  # refuses it
         heads = {name: self._find_head(name) for name in names}
         num_windows = options.pop("num_windows", None)
-        found: dict[str, tuple[TaskBatch, Reading]] = {}
+        encoded: dict[tuple[Any, int | None], Any] = {}
+        outputs = {}
         for name, head in heads.items():
             count = 2 if head.task.is_separate else None  # a contrastive task predicts pairs
             batch = TaskBatch(name, inputs, {**options}, count)
@@ -216,13 +220,16 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
             batch = head.arrange(batch)
             batch.read = head.read(batch)
             layers = head.task.count_layers(self.config.num_hidden_layers)
-            found[name] = batch, Reading(batch.read, layers)
-        readings = list(dict.fromkeys(reading for _, reading in found.values()))
-        first, _ = found[names[0]]
-        outputs = encode_readings(self.bert, first.inputs, readings, first.options)
-        return {
-            name: heads[name](outputs[reading], batch) for name, (batch, reading) in found.items()
-        }
+            if (batch.read, layers) not in encoded:
+                encoded[batch.read, layers] = self.bert(
+                    *batch.inputs,
+                    return_dict=True,
+                    read=batch.read,
+                    num_layers=layers,
+                    **batch.options,
+                )
+            outputs[name] = head(encoded[batch.read, layers], batch)
+        return outputs
 
     def _find_head(self, name: str) -> Any:
         head = self.heads.get(name)

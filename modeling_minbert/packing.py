@@ -1,17 +1,43 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Sequences without padding: N, of T tokens in all, from B rows and L columns; D hidden size."""
+"""Sequences without padding: attention within them, their path through the encoder, their vectors.
 
-from collections.abc import Callable, Sequence
+On the CPU, attention computes sequences of similar length together, padded to the longest of their
+bucket (with explicit matrix products where gradients are needed: torch has no fast kernel with
+dropout there). On CUDA the variable-length kernels of torch need no padding.
+
+Shapes: N sequences, of T tokens in all, from B rows and L columns; M queries (T, or only the tokens
+whose state is read), H heads, d size of a head, D = H d hidden size. A cell is one row of (T H, d)
+in a bucket, padding included.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache
+from itertools import accumulate, pairwise
 from typing import Any, Literal, NamedTuple
 
 import torch
+from huggingface_hub.dataclasses import strict
+from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+from transformers import PreTrainedConfig
+from transformers.masking_utils import create_bidirectional_mask, packed_sequence_mask_function
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 
-from .cpu import changes_output, is_followed
+from .cpu import (
+    MinBertCalls,
+    choose_precision,
+    count_extra,
+    draw,
+    find_predicting,
+    is_followed,
+    needs_few_shapes,
+)
+from .names import unknown
 
 # Which states are read, as `MinBertModel.forward` explains.
 Read = Tensor | Literal["first", "tokens", "padded"] | None
@@ -206,6 +232,30 @@ class MinBertSequences:
         sums = sums.index_add(0, self.segments, values.to(dtype))
         return (sums / self.offsets.diff().clamp(min=1).unsqueeze(1)).to(values.dtype)
 
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        heads: int,
+        *,
+        select: Tensor | None = None,
+        dropout: float = 0.0,
+    ) -> Tensor:
+        """Attend within each sequence, query (M, D), key and value (T, D) -> (M, D)."""
+        if not len(query):
+            # in the graph, as with queries: every rank of DDP needs a gradient, if only of zeros
+            return query + 0 * (key.sum() + value.sum())
+        if query.device.type == "cpu":
+            return _attend_cpu(query, key, value, self, heads, select, dropout)
+        offsets = query_offsets = self.offsets
+        if select is not None:
+            query_offsets = torch.searchsorted(select, offsets.long(), out_int32=True)
+        # positions are distinct, but the first token may be selected twice
+        lengths = (min(self.max_length + 1, len(query)), self.max_length)
+        q, k, v = (states.unflatten(1, (heads, -1)) for states in (query, key, value))
+        return _attend_cuda(q, k, v, dropout, (query_offsets, offsets, *lengths)).flatten(1)
+
     def ignore_beyond(self, positions: Tensor | None) -> Tensor | None:
         """Move positions beyond their sequence, (N,), to `max_length`, beyond all of them."""
         if positions is None:
@@ -220,7 +270,73 @@ class MinBertSequences:
         return rows.index_copy(0, places, values).unflatten(0, (count, self.max_length))
 
 
+# Vectors
+
 Pooling = Literal["cls", "pooler", "mean", "max"]
+
+
+# Poolings of both packages, by their keys in sentence-transformers before version 6.
+POOLINGS = {
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "mean": "pooling_mode_mean_tokens",
+}
+Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
+
+
+@strict
+@dataclass(kw_only=True)
+class MinBertEmbedding:
+    """How `encode` makes one vector of a sentence.
+
+    Args:
+        pooling: `cls`, `pooler`, `mean` or `max`.
+        normalize: Whether vectors are scaled to length 1.
+        max_length: Maximum tokens of a sentence, special ones included; None for the limit of the
+            encoder and its tokenizer.
+        similarity: How two vectors are compared: `cosine`, `dot`, or as the negated distance
+            `euclidean` or `manhattan`.
+        prompts: Texts that may be written before a sentence, by name. `encode_query` uses that of
+            the name `query`, `encode_document` that of `document`.
+        default_prompt_name: Name of the prompt that `encode` uses; None for no prompt.
+        truncate_dim: Number of components of a vector that are kept; None for all.
+        missing: Steps of sentence-transformers for this checkpoint that minBERT does not have.
+    """
+
+    pooling: Pooling = "mean"
+    normalize: bool = False
+    max_length: int | None = None
+    similarity: Similarity = "cosine"
+    prompts: dict[str, str] | None = None
+    default_prompt_name: str | None = None
+    truncate_dim: int | None = None
+    missing: list[str] | None = None
+
+    def validate_values(self) -> None:
+        """Check the sizes, and that there is a default prompt if it has a name."""
+        if self.max_length is not None and self.max_length < 3:
+            raise ValueError(f"max_length={self.max_length} must be 3 or more")
+        if self.truncate_dim is not None and self.truncate_dim < 1:
+            raise ValueError(f"truncate_dim={self.truncate_dim} must be 1 or more")
+        self.find_prompt(self.default_prompt_name)
+
+    def find_prompt(self, name: str | None) -> str:
+        """Return a prompt; that of `query` and `document` may be empty, and so is that of None."""
+        known = {"query": "", "document": "", **(self.prompts or {})}
+        if name is not None and name not in known:
+            raise ValueError(unknown("prompt_name", name, known))
+        return "" if name is None else known[name]
+
+
+def parse_embedding(values: dict[str, Any] | None) -> MinBertEmbedding:
+    """Check `sentence_embedding` of a configuration."""
+    try:
+        return MinBertEmbedding(**(values or {}))
+    except StrictDataclassError as error:
+        raise ValueError(f"sentence_embedding: {error.__cause__ or error}") from error
+    except TypeError as error:
+        known = ", ".join(MinBertEmbedding.__dataclass_fields__)
+        raise ValueError(f"sentence_embedding={values}: the known keys are {known}") from error
 
 
 def pool(hidden: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
@@ -251,78 +367,329 @@ def pool_outputs(outputs: Any, mask: Tensor | None, pooling: str | None) -> Tens
     return pool(outputs.last_hidden_state, mask, pooling)
 
 
-class Reading(NamedTuple):
-    """Which states to return, and after how many layers; see `MinBertModel.forward`."""
+# Attention
 
-    read: Read = None
-    num_layers: int | None = None
+# How much longer the longest sequence of a bucket may be: few products, little padding.
+BUCKET_RATIO = 1.2
+BUCKET_SLACK = 2
+# With this many adjacent sequences per length on average, every length is a separate bucket.
+RUN_SEQUENCES = 8
 
-
-class Stop(NamedTuple):
-    """Where states leave the stack of layers."""
-
-    num_layers: int | None  # from the bottom; None for all
-    select: Tensor | None  # tokens that are read, (M,); None for all
+# First token, end, and number of adjacent sequences of equal length.
+Run = tuple[int, int, int]
 
 
-def run_layers(
-    layers: Any,
-    hidden: Tensor,
-    stops: Sequence[Stop],
-    run: Callable[[Any, Tensor, Tensor | None], Tensor],
-) -> list[Tensor]:
-    """Run the layers once, and return the states of each stop, (T, D) or (M, D).
+class Bucket(NamedTuple):
+    """n sequences that are computed together."""
 
-    A layer from which only some tokens are read computes these alone. If other stops need more of
-    it, it runs for these, too: so the states are the same, bit for bit, as those of a single stop.
+    queries: tuple[int, int]  # range of its query cells, n H Lq of them
+    keys: tuple[int, int]  # range of its key and value cells, n H Lk of them
+    heads: int  # n H
+    mask: Tensor | None  # minus infinity at padded keys, (n H, 1, Lk); None without padding
 
-    Args:
-        layers: A sequence of all layers, from the bottom.
-        hidden: Input of the first layer.
-        stops: Where states are read.
-        run: Maps a layer, its input, and the selected tokens to the states.
+
+class Cells(NamedTuple):
+    """Maps tokens to the cells of all buckets and back."""
+
+    sources: Tensor  # for each cell a row of (T H, d), (C,); paddings repeat the last token
+    targets: Tensor  # for each row of (T H, d) its cell, (T H,); C for a token in no bucket
+    # C + 1 cells, of which the last is zero, are needed where a token is in no bucket
+
+    def gather(self, values: Tensor) -> Tensor:
+        """(T, D) -> (C, d)."""
+        size = values.numel() // len(self.targets)
+        return values.reshape(-1, size).index_select(0, self.sources)
+
+    def spread(self, values: Tensor) -> Tensor:
+        """(T, D) -> (C + 1, d), paddings zero."""
+        size = values.numel() // len(self.targets)
+        cells = values.new_zeros(len(self.sources) + 1, size)
+        return cells.index_copy_(0, self.targets, values.reshape(-1, size))
+
+    def collect(self, cells: Tensor, heads: int) -> Tensor:
+        """(C, d) -> (T, D)."""
+        return cells.index_select(0, self.targets).view(-1, heads * cells.shape[1])
+
+
+class Plan(NamedTuple):
+    """The buckets of a batch."""
+
+    queries: Cells
+    keys: Cells
+    buckets: list[Bucket]
+
+
+def plan_buckets(sequences: MinBertSequences, heads: int, select: Tensor | None = None) -> Plan:
+    """Group sequences of similar length into buckets; `select`, (M,), are the queries, sorted."""
+    offsets = starts = sequences.offsets.long()
+    if select is not None:
+        starts = torch.searchsorted(select, offsets)
+    groups = _group(offsets.diff().tolist(), starts.diff().nonzero().flatten().tolist())
+    keys, key_ranges, real = _arrange(offsets, groups, heads, sequences.extra)
+    queries, query_ranges = keys, key_ranges
+    if select is not None:
+        queries, query_ranges, _ = _arrange(starts, groups, heads)
+    buckets = []
+    for group, q, k, is_real in zip(groups, query_ranges, key_ranges, real, strict=True):
+        mask = None
+        if not is_real.all():
+            mask = torch.zeros(is_real.shape).masked_fill_(~is_real, -torch.inf)
+            mask = mask.repeat_interleave(heads, dim=0).unsqueeze(1)
+        buckets.append(Bucket(q, k, len(group) * heads, mask))
+    return Plan(queries, keys, buckets)
+
+
+def find_runs(lengths: Sequence[int], members: Sequence[int]) -> list[list[int]] | None:
+    """List runs of adjacent sequences of equal length; None if most are too short."""
+    runs: list[list[int]] = []
+    for index in members:
+        if runs and runs[-1][-1] == index - 1 and lengths[runs[-1][0]] == lengths[index]:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    return runs if len(runs) * RUN_SEQUENCES <= len(members) or len(runs) == 1 else None
+
+
+def _group(lengths: Sequence[int], members: list[int]) -> list[list[int]]:
+    """Group sequences of similar length, or adjacent ones of equal length if there are many."""
+    if (runs := find_runs(lengths, members)) is not None:
+        return runs
+    groups: list[list[int]] = []
+    for index in sorted(members, key=lambda index: -lengths[index]):
+        limit = lengths[groups[-1][0]] if groups else torch.inf
+        if lengths[index] * BUCKET_RATIO + BUCKET_SLACK < limit:
+            groups.append([index])
+        else:
+            groups[-1].append(index)
+    return groups
+
+
+def _find_runs(sequences: MinBertSequences) -> list[Run] | None:
+    """List the runs of a whole batch, without the arrangement that gradients need."""
+    if sequences.runs is None:
+        starts = sequences.offsets.tolist()
+        lengths = [end - start for start, end in pairwise(starts)]
+        found = find_runs(lengths, range(len(lengths))) or []
+        sequences.runs = [(starts[run[0]], starts[run[-1] + 1], len(run)) for run in found]
+    return sequences.runs or None
+
+
+def _arrange(
+    starts: Tensor, groups: list[list[int]], heads: int, extra: int = 0
+) -> tuple[Cells, list[tuple[int, int]], list[Tensor]]:
+    """Pad groups of sequences: their cells, range of cells, and which tokens are real, (n, L).
+
+    `extra` tokens after the last sequence are in no bucket.
     """
-    depths = [len(layers[: stop.num_layers]) for stop in stops]
-    found: list[Tensor] = [hidden] * len(stops)
-    for depth in range(max(depths) + 1):
-        compute = partial(run, layers[depth - 1]) if depth else _select
-        ending = [place for place, own in enumerate(depths) if own == depth]
-        before = hidden
-        if depth < max(depths) or any(stops[x].select is None for x in ending):
-            hidden = compute(before, None)
-        for place in ending:
-            select = stops[place].select
-            found[place] = hidden if select is None else compute(before, select)
-    return found
+    counts = starts.diff()
+    cells, real = [], []
+    for group in groups:
+        start, count = starts[group].unsqueeze(1), counts[group].unsqueeze(1)
+        steps = torch.arange(int(count.max()))
+        tokens = start + torch.minimum(steps, count - 1)
+        cells.append(tokens[:, None, :] * heads + torch.arange(heads)[None, :, None])
+        real.append(steps < count)
+    sources = torch.cat([bucket.flatten() for bucket in cells])
+    filled = [x[:, None].expand(y.shape).flatten() for x, y in zip(real, cells, strict=True)]
+    targets = torch.full(((int(starts[-1]) + extra) * heads,), len(sources))
+    places = torch.cat(filled).nonzero().squeeze(1)
+    targets[sources[places]] = places
+    ranges = list(pairwise(accumulate((bucket.numel() for bucket in cells), initial=0)))
+    return Cells(sources, targets), ranges, real
 
 
-def _select(hidden: Tensor, select: Tensor | None) -> Tensor:
-    """Return the selected states, or all: what a layer does that computes nothing."""
-    return hidden if select is None else hidden.index_select(0, select)
+class _BucketAttention(torch.autograd.Function):
+    """Attention with dropout, which sets the sign bit of weights (Vaswani et al. 2017, 3.2.1)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, plan: Plan, heads: int, dropout: float
+    ) -> Tensor:
+        queries = plan.queries.gather(query)
+        keys, values = plan.keys.gather(key), plan.keys.gather(value)
+        size = queries.shape[1]
+        context = _new_cells(queries)
+        saved = [queries, keys, values]
+        for bucket in plan.buckets:
+            q, k, v, out = _blocks(bucket, queries, keys, values, context)
+            mask = torch.zeros(()) if bucket.mask is None else bucket.mask
+            beta = 0 if bucket.mask is None else 1
+            scores = torch.baddbmm(mask.to(q.dtype), q, k.mT, beta=beta, alpha=size**-0.5)
+            probs = torch.softmax(scores, dim=-1)
+            if dropout:
+                lanes, threshold = draw(probs.shape, dropout)
+                probs = probs.copysign_(lanes.to(probs.dtype).sub_(threshold))
+            saved.append(probs)
+            kept = probs.relu() if dropout else probs
+            out.baddbmm_(kept, v, beta=0, alpha=_scale(dropout))
+        ctx.save_for_backward(*saved)
+        ctx.plan, ctx.heads, ctx.dropout = plan, heads, dropout
+        return plan.queries.collect(context, heads)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        queries, keys, values, *saved = ctx.saved_tensors
+        plan, scale = ctx.plan, _scale(ctx.dropout)
+        grad = plan.queries.spread(grads[0])
+        d_queries, d_keys, d_values = map(_new_cells, (queries, keys, values))
+        for bucket, probs in zip(plan.buckets, saved, strict=True):
+            q, k, v, g = _blocks(bucket, queries, keys, values, grad)
+            dq, dk, dv, _ = _blocks(bucket, d_queries, d_keys, d_values, grad)
+            d_probs, kept, weights = torch.bmm(g, v.mT), probs, probs
+            if ctx.dropout:
+                kept, weights = probs.relu(), probs.abs()
+                d_probs = torch.ops.aten.threshold_backward(d_probs, kept, 0)
+            dv.baddbmm_(kept.mT, g, beta=0, alpha=scale)
+            d_scores = torch._softmax_backward_data(d_probs, weights, -1, weights.dtype)
+            inner = scale * q.shape[2] ** -0.5
+            dq.baddbmm_(d_scores, k, beta=0, alpha=inner)
+            dk.baddbmm_(d_scores.mT, q, beta=0, alpha=inner)
+        gradients = (plan.keys.collect(cells, ctx.heads) for cells in (d_keys, d_values))
+        return plan.queries.collect(d_queries, ctx.heads), *gradients, None, None, None
 
 
-def strictest(readings: Sequence[Reading]) -> Read:
-    """Return a reading that decides for all whether a batch stays padded."""
-    reads = [reading.read for reading in readings]
-    return next((read for read in reads if isinstance(read, str) and read == "padded"), reads[0])
+def _new_cells(like: Tensor) -> Tensor:
+    """Allocate cells, and a zero one for tokens in no bucket, (C, d) -> (C + 1, d)."""
+    cells = like.new_empty(len(like) + 1, like.shape[1])
+    cells[-1] = 0
+    return cells
 
 
-def encode_readings(
-    encoder: nn.Module, inputs: Sequence[Any], readings: Sequence[Reading], options: Options
-) -> dict[Reading, Any]:
-    """Run the encoder once, and return its output for each of several readings.
+def _scale(dropout: float) -> float:
+    """Return the factor on the weights that are kept."""
+    return 1 / (1 - dropout) if dropout < 1 else 0.0
 
-    A hook may change what the encoder returns, which is a single output. With such a hook, or if
-    there is only one reading, the encoder runs once per reading.
-    """
-    inner: Any = encoder
-    if len(readings) == 1 or changes_output(encoder) or changes_output(inner.encoder):
-        return {
-            each: encoder(*inputs, return_dict=True, **each._asdict(), **options)
-            for each in readings
-        }
-    outputs = encoder(*inputs, return_dict=True, readings=readings, **options)
-    return dict(zip(readings, outputs.readings, strict=True))
+
+def _blocks(
+    bucket: Bucket, queries: Tensor, keys: Tensor, values: Tensor, context: Tensor
+) -> tuple[Tensor, ...]:
+    """Return the cells of a bucket as views, (n H, Lq or Lk, d)."""
+    shape = (bucket.heads, -1, queries.shape[1])
+    q, k = slice(*bucket.queries), slice(*bucket.keys)
+    views = ((queries, q), (keys, k), (values, k), (context, q))
+    return tuple(states[cells].view(shape) for states, cells in views)
+
+
+def _attend_runs(
+    query: Tensor, key: Tensor, value: Tensor, runs: Sequence[Run], heads: int
+) -> Tensor:
+    """Attend without gradients; every run is a view of its tokens."""
+    context = query.new_empty(query.shape)
+    for start, end, count in runs:
+        shape = (count, -1, heads, query.shape[1] // heads)
+        states = (states[start:end].view(shape) for states in (query, key, value, context))
+        q, k, v, out = (x.transpose(1, 2) for x in states)
+        out.copy_(F.scaled_dot_product_attention(q, k, v))
+    return context
+
+
+def _attend_buckets(query: Tensor, key: Tensor, value: Tensor, plan: Plan, heads: int) -> Tensor:
+    """Attend without gradients."""
+    queries = plan.queries.gather(query)
+    keys, values = plan.keys.gather(key), plan.keys.gather(value)
+    context = torch.empty_like(queries)
+    for bucket in plan.buckets:
+        q, k, v, out = (
+            x.unflatten(0, (-1, heads)) for x in _blocks(bucket, queries, keys, values, context)
+        )
+        mask = bucket.mask
+        if mask is not None:
+            mask = mask.view(-1, heads, 1, mask.shape[2])[:, :1].to(q.dtype)
+        out.copy_(F.scaled_dot_product_attention(q, k, v, mask))
+    return plan.queries.collect(context, heads)
+
+
+def _attend_cpu(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    sequences: MinBertSequences,
+    heads: int,
+    select: Tensor | None,
+    dropout: float,
+) -> Tensor:
+    wants_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
+    needs_cells = bool(dropout or wants_grad or sequences.extra)
+    if select is None and not needs_cells and (runs := _find_runs(sequences)) is not None:
+        return _attend_runs(query, key, value, runs, heads)
+    plan = _find_plan(sequences, heads, select)
+    if not needs_cells:
+        return _attend_buckets(query, key, value, plan, heads)
+    dtype = query.dtype
+    if dtype in (torch.float16, torch.bfloat16):  # few CPUs compute in them
+        query, key, value = query.float(), key.float(), value.float()
+    with torch.autocast("cpu", enabled=False):
+        context: Any = _BucketAttention.apply(query, key, value, plan, heads, dropout)
+    return context.to(dtype)
+
+
+def _find_plan(sequences: MinBertSequences, heads: int, select: Tensor | None) -> Plan:
+    """Return the plan of a batch, which is made once for all layers, or one for some queries."""
+    if select is not None:
+        return plan_buckets(sequences, heads, select)
+    if heads not in sequences.plans:
+        sequences.plans[heads] = plan_buckets(sequences, heads)
+    plan: Plan = sequences.plans[heads]
+    return plan
+
+
+@cache
+def has_flash_kernels(device: torch.device) -> bool:
+    """Return whether a GPU has flash attention, which needs Ampere or newer."""
+    return torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def _attend_cuda(
+    query: Tensor, key: Tensor, value: Tensor, dropout: float, offsets: Sequence[Any]
+) -> Tensor:
+    """Attend with the variable-length kernels of torch, (M, H, d) and (T, H, d) -> (M, H, d)."""
+    # The public function has no dropout; private ones have equal arguments in torch 2.11 to 2.13.
+    if query.dtype == torch.float32 or not has_flash_kernels(query.device):
+        batch = (states.unsqueeze(0) for states in (query, key, value))
+        efficient = torch.ops.aten._efficient_attention_forward
+        return efficient(*batch, None, *offsets, dropout, 0, True)[0].squeeze(0)
+    if dropout:
+        flash = torch.ops.aten._flash_attention_forward
+        return flash(query, key, value, *offsets, dropout, False, False)[0]
+    from torch.nn.attention.varlen import varlen_attn  # whose import registers operators
+
+    plain: Any = varlen_attn(query, key, value, *offsets)
+    return plain
+
+
+def can_attend(config: PreTrainedConfig, dtype: torch.dtype, device: torch.device) -> bool:
+    """Return whether `attend` has a kernel for a configuration, dtype and device."""
+    if config._attn_implementation != "sdpa":
+        return False
+    if device.type == "cuda":
+        head_size = config.hidden_size // config.num_attention_heads
+        known = dtype in (torch.float16, torch.bfloat16, torch.float32)
+        return known and head_size % 8 == 0 and head_size <= 256
+    return device.type == "cpu"
+
+
+def make_block_mask(config: PreTrainedConfig, hidden: Tensor, sequences: MinBertSequences) -> Any:
+    """Make the mask that keeps sequences apart where `attend` cannot; hidden is (1, T, D)."""
+    segments = sequences.segments.unsqueeze(0)
+    if config._attn_implementation == "sdpa":  # plain, so that it can be compiled
+        return (segments.unsqueeze(2) == segments.unsqueeze(1)).unsqueeze(1)
+    return create_bidirectional_mask(
+        config=config,
+        inputs_embeds=hidden,
+        attention_mask=None,
+        and_mask_function=packed_sequence_mask_function(segments),
+    )
+
+
+# Encoder
+
+
+@dataclass
+class MinBertModelOutput(BaseModelOutputWithPooling):
+    """States of the encoder; with `sequences`, of the real tokens only, (T, D)."""
+
+    sequences: MinBertSequences | None = None
 
 
 @dataclass
@@ -331,3 +698,133 @@ class MinBertForPreTrainingOutput(BertForPreTrainingOutput):
 
     mlm_loss: Tensor | None = None
     nsp_loss: Tensor | None = None
+
+
+class MinBertPackedMixin(nn.Module):
+    """The path of `MinBertModel` for batches without padding."""
+
+    config: Any
+    embeddings: Any
+    encoder: Any
+    pooler: Any
+    calls: MinBertCalls
+    # In which predictions are computed on the CPU or by autocast; None for that of the weights.
+    precision: str | None = None
+
+    def _find_sequences(
+        self, inputs: tuple[Tensor | None, ...], mask: Tensor | None, read: Read, kwargs: Options
+    ) -> MinBertSequences | None:
+        """Return the sequences of the batch; None for a padded one that stays padded."""
+        given: Any = inputs[3] if inputs[0] is None else inputs[0]
+        shape = (given.shape[0], given.shape[1])
+        if kwargs.get("cu_seq_lens_q") is not None:
+            if mask is not None:
+                raise ValueError("a packed batch has no padding: leave attention_mask out")
+            longest = kwargs.get("max_length_q")
+            return MinBertSequences.from_offsets(kwargs["cu_seq_lens_q"], longest, shape)
+        if read_padded(read, mask, shape) or is_followed(given) or kwargs.get("is_causal"):
+            return None
+        like = self.embeddings.LayerNorm.weight
+        if not given.numel() or not self._uses_kernels(like, kwargs):
+            return None
+        # hooks that move states between devices do not move the offsets of sequences
+        last: Any = self.encoder.layer[-1] if len(self.encoder.layer) else self.embeddings
+        if next(last.parameters()).device != like.device:
+            return None
+        return MinBertSequences.from_mask(mask, shape, given.device)
+
+    def _uses_kernels(self, like: Tensor, kwargs: Options) -> bool:
+        """Return whether `attend` computes the attention: for sdpa, if no layer is recorded."""
+        for name in ("output_hidden_states", "output_attentions"):
+            wanted = kwargs.get(name, getattr(self.config, name, False))
+            if wanted is not None and wanted is not False:
+                return False
+        followed = like.device.type == "cpu" and is_followed(like)
+        return not followed and can_attend(self.config, like.dtype, like.device)
+
+    def _forward_packed(
+        self,
+        inputs: tuple[Tensor | None, ...],
+        sequences: MinBertSequences,
+        read: Read,
+        num_layers: int | None,
+        kwargs: Options,
+    ) -> MinBertModelOutput:
+        """Encode the real tokens; of the last layer, only the states that are read."""
+        if inputs[2] is None:
+            self.embeddings.check_length(sequences.max_length)
+        hidden: Tensor = self.embeddings(*sequences.unpad_inputs(*inputs))
+        select, order = sequences.choose(read, with_first=self.pooler is not None)
+        if self._uses_kernels(hidden, kwargs):
+            if needs_few_shapes(hidden):  # zeros round up the number of tokens
+                sequences.extra = count_extra(hidden.shape[1])
+                hidden = F.pad(hidden, (0, 0, 0, sequences.extra))
+            states = self._encode_tokens(hidden[0], sequences, select, num_layers)
+        else:
+            mask = make_block_mask(self.config, hidden, sequences)
+            # the flash implementations use these instead of a mask
+            for side in ("q", "k"):
+                kwargs = {**kwargs, f"cu_seq_lens_{side}": sequences.offsets}
+                kwargs[f"max_length_{side}"] = sequences.max_length
+            with self.autocast(hidden):
+                states = self.encoder(hidden, mask, num_layers=num_layers, **kwargs)[0]
+            states = states if select is None else states.index_select(0, select)
+        states = states.to(hidden.dtype)
+        if order is not None:
+            states = states.index_select(0, order.argsort())
+        if isinstance(read, Tensor):
+            count = 0 if self.pooler is None else len(sequences.first)
+            first, states = states[:count], states[count:]
+        elif read == "tokens":
+            return MinBertModelOutput(states, sequences=sequences)
+        elif read == "first":
+            first = states = states.unsqueeze(1)
+        else:
+            first, states = states.index_select(0, sequences.first), sequences.pad(states)
+        pooled = None if self.pooler is None else self.pooler(first.view(-1, 1, first.shape[-1]))
+        return MinBertModelOutput(states, pooled)
+
+    def _encode_tokens(
+        self,
+        hidden: Tensor,
+        sequences: MinBertSequences,
+        select: Tensor | None,
+        num_layers: int | None,
+    ) -> Tensor:
+        """Encode a packed batch by `attend`, (T, D) -> (T, D) or (M, D)."""
+        prepares = hidden.device.type == "cpu" and not torch.is_grad_enabled()
+        if prepares and not self.training and not torch.is_autocast_enabled("cpu"):
+            call = find_predicting(self)
+            precision = call.precision
+            if self.is_int8:
+                precision = precision or choose_precision("int8", hidden.device)
+            elif precision == "float32" and hidden.dtype == torch.float32:
+                precision = None  # what the modules of the layers compute
+            if precision is not None:
+                from .int8 import prepare
+
+                # weights are compared once in a call that predicts many batches
+                call.prepared = call.prepared or prepare(self.encoder, precision)
+                if call.prepared is not None:
+                    states: Tensor = call.prepared(hidden, sequences, select, num_layers)
+                    return states
+        with self.autocast(hidden):
+            states = self.encoder(
+                hidden, None, select=select, num_layers=num_layers, sequences=sequences
+            )
+        return states if select is not None else states[: len(hidden) - sequences.extra]
+
+    @property
+    def is_int8(self) -> bool:
+        """Whether the weights are stored in int8."""
+        layers = self.encoder.layer
+        # the class may be a copy that came with a checkpoint
+        return bool(len(layers)) and hasattr(layers[0].output.dense, "weight_scale")
+
+    def autocast(self, hidden: Tensor) -> AbstractContextManager[object]:
+        """Compute the modules of the layers in the precision, where no prepared layers can."""
+        if torch.is_grad_enabled() or self.training or is_followed(hidden):
+            return nullcontext()
+        if find_predicting(self).precision != "bfloat16":
+            return nullcontext()
+        return torch.autocast(hidden.device.type, torch.bfloat16)

@@ -55,8 +55,7 @@ from .losses import (
     conditional_log_probabilities,
 )
 from .names import suggest, unknown
-from .packing import Pooling, Read, pool_outputs, reads
-from .sharing import POOLINGS, MinBertEmbedding
+from .packing import POOLINGS, MinBertEmbedding, Pooling, Read, pool_outputs, reads
 from .texts import Encoding, check_overlap, tokenize
 
 PairEncoding = Literal["joint", "separate"]

@@ -99,10 +99,11 @@ class MinBertPredicting:
         """Predict several tasks for the same sentences or pairs, in one pass where possible.
 
         The predictions are those of `predict`, but the encoder runs once for all tasks whose rows
-        have the same tokens: tasks on single texts with the same `max_length` and `truncation`,
-        and likewise joint pairs, separate pairs, and contexts with choices. Rows that no task
-        truncates have the same tokens in any case. Heads, pooling and `pooling_layer` may differ. A
-        question_answering task is predicted by itself.
+        have the same tokens and that read the same states. Tokens are the same for tasks on single
+        texts with equal `max_length` and `truncation`, and likewise for joint pairs, separate
+        pairs, and contexts with choices; rows that no task truncates have the same tokens in any
+        case. States are the same for a `pooling` of `cls` and `pooler`, and for one of `mean` and
+        `max` and tags, of one `pooling_layer`. A question_answering task is predicted by itself.
 
         Args:
             sentences: Sentences, pairs (first, second), or contexts with choices.

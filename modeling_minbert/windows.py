@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .cpu import is_followed
+from .cpu import check_precision, is_followed
 from .heads import TaskBatch, ids_of
 from .inference import VectorPlan, choose_tokens, compute_in_order, predicting, windows_of
-from .int8 import check_precision
 from .texts import Encoded, Row
 
 OVERLAP = 64

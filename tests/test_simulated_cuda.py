@@ -12,8 +12,7 @@ from transformers import TrainingArguments
 
 from minbert_cli import finetune
 from minbert_cli.arguments import ProgramTrainingArguments
-from modeling_minbert import MinBertForMultiTask, attention
-from modeling_minbert.attention import attend
+from modeling_minbert import MinBertForMultiTask, packing
 from modeling_minbert.packing import MinBertSequences
 from tests import small_run
 from tests.problem_examples import EXAMPLES
@@ -49,8 +48,8 @@ pytestmark = pytest.mark.usefixtures("cuda")
 @pytest.fixture
 def cuda(monkeypatch):
     """Simulate the device; what only a driver can answer is answered here."""
-    attention.has_flash_kernels.cache_clear()
-    monkeypatch.setattr(attention, "has_flash_kernels", lambda _: True)
+    packing.has_flash_kernels.cache_clear()
+    monkeypatch.setattr(packing, "has_flash_kernels", lambda _: True)
     monkeypatch.setattr(evidence, "name_device", lambda _: "simulated")
     monkeypatch.setattr(regularization, "DropoutReplay", NoDropout)
     with simulated_cuda() as waits:
@@ -113,7 +112,7 @@ def test_attention_equals_the_cpu(dtype, select):
         offsets = torch.tensor([0, 2, 3, 9, 11], dtype=torch.int32).to(device)
         given = [each.to(device).requires_grad_() for each in states]
         picked = None if chosen is None else chosen.to(device)
-        context = attend(*given, MinBertSequences(offsets, 6, None, (1, 11)), 3, select=picked)
+        context = MinBertSequences(offsets, 6, None, (1, 11)).attend(*given, 3, select=picked)
         results.append((context, *torch.autograd.grad(context.float().square().sum(), given)))
 
     expected, actual = results

@@ -6,8 +6,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from modeling_minbert import MinBertConfig, MinBertModel
-from modeling_minbert.attention import attend, plan_buckets
-from modeling_minbert.packing import MinBertSequences
+from modeling_minbert.packing import MinBertSequences, plan_buckets
 
 EXACT = {"atol": 1e-10, "rtol": 1e-10}
 
@@ -65,9 +64,9 @@ def test_attention_and_gradients_equal_those_under_a_block_diagonal_mask(seed, c
     ]
     upstream = torch.randn(rows[0], heads * size, generator=generator, dtype=torch.float64)
 
-    actual = attend(*states, sequences_of(lengths), heads, select=select)
+    actual = sequences_of(lengths).attend(*states, heads, select=select)
     with torch.no_grad():
-        without_gradient = attend(*states, sequences_of(lengths), heads, select=select)
+        without_gradient = sequences_of(lengths).attend(*states, heads, select=select)
 
     expected = reference(*states, lengths, heads, select)
     assert_close(actual, expected, **EXACT)
@@ -83,7 +82,7 @@ def test_narrow_dtypes_are_near(dtype, gradient):
     generator = torch.Generator().manual_seed(0)
     states = [torch.randn(45, 12, generator=generator, requires_grad=gradient) for _ in range(3)]
 
-    actual = attend(*(x.to(dtype) for x in states), sequences_of(lengths), 3)
+    actual = sequences_of(lengths).attend(*(x.to(dtype) for x in states), 3)
 
     assert actual.dtype == dtype
     near = 1e-5 if dtype == torch.float32 else 2e-2
@@ -102,9 +101,9 @@ def test_gradients_match_the_computed_dropout(chosen):
 
     def compute(*given):
         torch.manual_seed(3)
-        return attend(*given, sequences, 2, select=select, dropout=0.4)
+        return sequences.attend(*given, 2, select=select, dropout=0.4)
 
-    assert not torch.allclose(compute(*states), attend(*states, sequences, 2, select=select))
+    assert not torch.allclose(compute(*states), sequences.attend(*states, 2, select=select))
     assert torch.autograd.gradcheck(compute, states)
 
 
@@ -117,7 +116,7 @@ def test_dropout_zeroes_weights_and_scales_the_rest(rate):
     query = torch.zeros(total, size, requires_grad=True)
     torch.manual_seed(0)
 
-    weights = attend(query, query, torch.eye(size)[columns], sequences_of(lengths), 1, dropout=rate)
+    weights = sequences_of(lengths).attend(query, query, torch.eye(size)[columns], 1, dropout=rate)
 
     own = lengths.repeat_interleave(lengths)
     inside = torch.arange(size) < own[:, None]

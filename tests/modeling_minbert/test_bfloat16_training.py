@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from transformers import BertConfig, BertForSequenceClassification
 
 from modeling_minbert import MinBertConfig, MinBertForSequenceClassification, MinBertModel
-from modeling_minbert.int8 import bfloat16_is_fast, count_extra
+from modeling_minbert.cpu import bfloat16_is_fast, count_extra
 
 LENGTHS = torch.tensor([9, 30, 4, 17, 11])  # 71 tokens, rounded up to 96
 

@@ -13,7 +13,6 @@ from modeling_minbert import (
     MinBertForPreTraining,
     MinBertModel,
 )
-from modeling_minbert.attention import attend
 from modeling_minbert.packing import MinBertSequences
 
 pytestmark = [
@@ -105,7 +104,7 @@ def test_attention_is_that_under_a_block_diagonal_mask(dtype, chosen):
     sequences = MinBertSequences(offsets, 128, None, (1, TOKENS))
     given = [x.to(dtype).requires_grad_() for x in states]
 
-    actual = attend(*given, sequences, 4, select=None if select is None else select.cuda())
+    actual = sequences.attend(*given, 4, select=None if select is None else select.cuda())
     actual.float().square().sum().backward()
 
     reference = [x.detach().double().requires_grad_() for x in given]
@@ -131,7 +130,7 @@ def test_dropout_zeroes_weights_and_scales_the_rest(dtype):
     values = torch.eye(size, dtype=dtype, device="cuda").repeat(64, 1)
     torch.manual_seed(0)
 
-    weights = attend(query, query, values, sequences, 1, dropout=rate).float()
+    weights = sequences.attend(query, query, values, 1, dropout=rate).float()
 
     kept = weights != 0
     sigma = (rate * (1 - rate) / kept.numel()) ** 0.5

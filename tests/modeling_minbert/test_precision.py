@@ -23,9 +23,10 @@ from modeling_minbert import (
     MinBertForSequenceClassification,
     MinBertInt8Config,
     MinBertModel,
-    int8,
+    cpu,
 )
-from modeling_minbert.int8 import Int8Product, Weights, choose_precision, int8_is_exact
+from modeling_minbert.cpu import choose_precision, int8_is_exact
+from modeling_minbert.int8 import Int8Product, Weights
 
 CPU = torch.device("cpu")
 # A sum in another order can round a byte of int8, or a value of bfloat16, the other way.
@@ -46,7 +47,7 @@ needs_int8 = pytest.mark.skipif(not int8_is_exact(), reason="needs a CPU with VN
 @pytest.fixture(autouse=True)
 def forget_warnings():
     """Let every test warn anew."""
-    int8._warn_once.cache_clear()
+    cpu._warn_once.cache_clear()
 
 
 @pytest.fixture
@@ -229,22 +230,22 @@ def test_unknown_precisions_are_refused(model, precision):
 
 def test_what_the_cpu_cannot_do_is_float32_with_a_warning(model, monkeypatch, caplog):
     plain = model.encode(TEXTS)
-    monkeypatch.setattr(int8, "int8_is_exact", lambda: False)
+    monkeypatch.setattr(cpu, "int8_is_exact", lambda: False)
 
     assert torch.equal(model.encode(TEXTS, precision="int8"), plain)
     assert "int8 needs a CPU with VNNI or AMX: computed in float32 instead" in caplog.text
 
 
 def test_auto_is_bfloat16_where_it_is_fast(monkeypatch):
-    monkeypatch.setattr(int8, "bfloat16_is_fast", lambda _: True)
+    monkeypatch.setattr(cpu, "bfloat16_is_fast", lambda _: True)
     assert choose_precision("auto", CPU) == "bfloat16"
-    monkeypatch.setattr(int8, "bfloat16_is_fast", lambda _: False)
+    monkeypatch.setattr(cpu, "bfloat16_is_fast", lambda _: False)
     assert choose_precision("auto", CPU) == "float32"
 
 
 @pytest.mark.skipif(not int8_is_exact(), reason="there is nothing to take away")
 def test_products_that_overflow_are_noticed():
-    code = "from modeling_minbert.int8 import int8_is_exact; print(int8_is_exact())"
+    code = "from modeling_minbert.cpu import int8_is_exact; print(int8_is_exact())"
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}  # 16 bits for two products of bytes
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
@@ -300,7 +301,7 @@ def test_int8_becomes_float32_again(model):
 
 def test_int8_weights_on_a_cpu_without_int8_are_computed_in_float32(model, monkeypatch, caplog):
     model.quantize()
-    monkeypatch.setattr(int8, "int8_is_exact", lambda: False)
+    monkeypatch.setattr(cpu, "int8_is_exact", lambda: False)
     vectors = model.encode(TEXTS)
 
     assert "computed in float32" in caplog.text

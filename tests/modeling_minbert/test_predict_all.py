@@ -81,13 +81,18 @@ def test_all_predictions_equal_those_of_each_task(model, rows, attention, precis
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize(
-    ("tasks", "rows"), [(SINGLE, TEXTS), (JOINT, PAIRS), (SEPARATE, PAIRS)], ids=str
+    ("tasks", "rows", "passes"),
+    # by the layer and by whether all tokens are read or only the first ones
+    [(SINGLE, TEXTS, 4), (JOINT, PAIRS, 2), (SEPARATE, PAIRS, 1)],
+    ids=["texts", "pairs", "separate"],
 )
-def test_the_encoder_runs_once_for_all_tasks(model, count_passes, tasks, rows, attention):
+def test_the_encoder_runs_once_for_what_tasks_read(
+    model, count_passes, tasks, rows, passes, attention
+):
     model.set_attn_implementation(attention)
 
     model.predict_all(rows, [*tasks])
-    assert count_passes() == 1
+    assert count_passes() == passes
     predict_each(model, tasks, rows)
     assert count_passes() == len(tasks)
 
@@ -126,7 +131,7 @@ def test_tasks_that_truncate_otherwise_share_what_they_do_not_truncate(build_mul
         "long": CLASSES,
         "short": {**CLASSES, "max_length": 8},
         "end": {**CLASSES, "max_length": 8, "truncation": "tail"},
-        "tags": {**SINGLE["tags"], "max_length": 8},
+        "topics": {**SINGLE["topics"], "max_length": 8, "truncation": "head_tail"},
     }
     model = build_multitask(tasks)
     model.tokenizer = tokenizer

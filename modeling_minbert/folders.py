@@ -1,0 +1,255 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""Folders that others read and write: sentence-transformers' list of modules.
+
+A folder of sentence-transformers holds a plain BERT and a list of modules that make one vector of
+its states: a pooling and perhaps a normalization. Reading supports the format of version 6 and the
+one before; writing uses the latter, which all versions read. Where sentence-transformers does not
+have what the vectors of a checkpoint need, the list has one module, which refuses to load.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+import transformers
+
+from .inference import find_file, is_called_by
+from .packing import POOLINGS, MinBertEmbedding, Similarity, parse_embedding
+
+MODULES = "modules.json"
+SETTINGS = "config_sentence_transformers.json"
+TRANSFORMER_SETTINGS = "sentence_bert_config.json"
+# Files that tell sentence-transformers how vectors are made; without them it takes the mean.
+FILES = (MODULES, SETTINGS, TRANSFORMER_SETTINGS)
+OTHER_POOLINGS = {
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+# Of a file of JSON.
+Fields = dict[str, Any]
+
+
+def read_modules(checkpoint: str | os.PathLike[str], kwargs: Fields) -> Fields | None:
+    """Return the fields of `MinBertEmbedding` of a folder or Hub id; None if it has no modules."""
+    read = partial(_read_json, checkpoint, kwargs)
+    modules = read(MODULES, kind=list)
+    for module in modules:
+        path = module.get("path") or "" if isinstance(module, dict) else None
+        if not isinstance(path, str) or path.startswith(("/", "\\")) or ".." in Path(path).parts:
+            raise ValueError(
+                f"{MODULES}: {str(module)[:80]} must be an object whose path is a folder below it"
+            )
+    if not modules or modules[0].get("type") == REFUSAL:
+        return None
+    missing: list[str] = []
+    fields: Fields = {}
+    kinds = [_read_module(module, read, fields, missing) for module in modules]
+    if not missing and "Pooling" not in kinds:
+        missing.append("vectors without a pooling")
+    _read_settings(read(SETTINGS), fields, missing)
+    fields["missing"] = missing or None
+    return asdict(parse_embedding(fields))
+
+
+def _read_module(
+    module: Fields, read: Callable[..., Any], fields: Fields, missing: list[str]
+) -> str:
+    """Add what a module does to the fields, or to what is missing; returns its kind."""
+    package, _, kind = str(module.get("type")).rpartition(".")
+    folder = f"{module['path']}/" if module.get("path") else ""
+    if not package.startswith("sentence_transformers."):
+        missing.append(f"the module {kind}")
+    elif kind == "Transformer":
+        settings = read(f"{folder}{TRANSFORMER_SETTINGS}")
+        fields["max_length"] = settings.get("max_seq_length")
+        missing += _list_unusual(settings)
+    elif kind == "Pooling":
+        settings = read(f"{folder}config.json")
+        old = POOLINGS | OTHER_POOLINGS
+        modes = settings.get("pooling_mode") or [x for x in old if settings.get(old[x])]
+        modes = [modes] if isinstance(modes, str) else modes or ["mean"]
+        fields["include_prompt"] = settings.get("include_prompt", True) is True
+        if len(modes) == 1 and modes[0] in POOLINGS:
+            fields["pooling"] = modes[0]
+        else:
+            missing.append(f"the pooling {' + '.join(modes)}")
+    elif kind == "Normalize":
+        settings = read(f"{folder}config.json")
+        if settings.get("module_input_name") == "token_embeddings":
+            missing.append("the normalization of tokens")
+        else:
+            fields["normalize"] = True
+    elif kind != "Dropout":  # which has no effect outside of training
+        missing.append(f"the module {kind}")
+    return kind
+
+
+def _read_settings(settings: Fields, fields: Fields, missing: list[str]) -> None:
+    """Add what concerns a folder as a whole."""
+    pools_prompt = fields.pop("include_prompt", True)
+    name = settings.get("similarity_fn_name") or "cosine"
+    if name in get_args(Similarity):
+        fields["similarity"] = name
+    else:
+        missing.append(f"the similarity {name!r}")
+    # it writes these two names with empty prompts if there are none
+    prompts = {
+        key: text or ""
+        for key, text in _part_of(settings, "prompts", SETTINGS).items()
+        if text or key not in ("query", "document")
+    }
+    if prompts and not pools_prompt:
+        missing.append("prompts that are not pooled (include_prompt)")
+    default = settings.get("default_prompt_name")
+    if default is not None and default not in ("query", "document", *prompts):
+        missing.append(f"the prompt {default!r}, which is not among its prompts")
+        default = None
+    fields |= {"prompts": prompts or None, "default_prompt_name": default}
+    fields["truncate_dim"] = settings.get("truncate_dim")
+
+
+def _read_json(
+    checkpoint: str | os.PathLike[str], where: Fields, name: str, kind: type[Any] = dict
+) -> Any:
+    """Read a file of a checkpoint that holds a `kind`; an empty one if it does not exist."""
+    path = find_file(checkpoint, name, **where)
+    if path is None:
+        return kind()
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{checkpoint}: {name} is not JSON ({error})") from error
+    if not isinstance(values, kind):
+        wanted = "an object" if kind is dict else "a list"
+        raise ValueError(  # noqa: TRY004  the file is wrong, not a type in the code
+            f"{checkpoint}: {name} must hold {wanted}, not {str(values)[:50]}"
+        )
+    return values
+
+
+def _part_of(settings: Fields, key: str, file: str) -> Fields:
+    """Return an object within settings; empty if there is none."""
+    part = settings.get(key) or {}
+    if not isinstance(part, dict):
+        raise ValueError(  # noqa: TRY004  the file is wrong, not a type in the code
+            f"{file}: {key} must be an object, not {str(part)[:50]}"
+        )
+    return part
+
+
+def _list_unusual(settings: Fields) -> list[str]:
+    """Return the settings of a Transformer that minBERT does not have."""
+    modalities = _part_of(settings, "modality_config", TRANSFORMER_SETTINGS)
+    values = settings | _part_of(modalities, "text", TRANSFORMER_SETTINGS)
+    # what there is since version 6, with the values that are those of versions before
+    usual = {
+        "transformer_task": "feature-extraction",
+        "method_output_name": "last_hidden_state",
+        "module_output_name": "token_embeddings",
+    }
+    others = ("do_lower_case", "processing_kwargs", "query_length", "document_length")
+    return [
+        f"{key}={values[key]!r} of its Transformer"
+        for key, value in usual.items()
+        if (values.get(key) or value) != value
+    ] + [key for key in (*others, "query_expansion") if settings.get(key)]
+
+
+class MinBertRefusal:
+    """The module of a folder whose vectors sentence-transformers cannot make."""
+
+    @classmethod
+    def load(cls, path: str, **_: object) -> None:
+        """Refuse to load.
+
+        Raises:
+            ValueError: In any case.
+        """
+        raise ValueError(
+            f"{path}: sentence-transformers does not have what the vectors of this checkpoint "
+            "need: a pooler, windows, the end of a long text, a lower layer, or a module of "
+            "another folder. Load it with MinBertForMultiTask or MinBertModel of minBERT "
+            "and call encode, or write other vectors of it with "
+            "save_as_sentence_transformers(folder, pooling='mean')"
+        )
+
+
+REFUSAL = f"folders.{MinBertRefusal.__name__}"
+
+
+def save_modules(folder: Path, model: Any) -> None:
+    """Let sentence-transformers make the vectors of `encode`, or refuse to if it cannot.
+
+    A model that is not made for vectors, like a classifier, says nothing about them.
+    """
+    # it has written some of its files when it saves the model, and writes the others afterwards
+    if folder.is_file() or is_called_by("sentence_transformers"):
+        return
+    config, embedding = model.config, model.config.embedding
+    if config.sentence_embedding and folder.is_dir():
+        with suppress(ValueError):
+            if read_modules(folder, {}) == asdict(embedding):
+                return  # maybe with a module that minBERT does not have
+    remove_modules(folder)
+    if model.base_model is not model and not (config.sentence_embedding or config.embedding_task):
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    is_possible = embedding.pooling in POOLINGS and not embedding.missing
+    if config.embedding_task and not config.sentence_embedding:
+        task = config.task(config.embedding_task)
+        is_possible = task.describe_embedding() is not None and task.truncation == "head"
+    if is_possible:
+        write_modules(folder, embedding, config.hidden_size)
+    else:
+        _write(folder / MODULES, [{"idx": 0, "name": "0", "path": "", "type": REFUSAL}])
+
+
+def remove_modules(folder: Path) -> None:
+    """Remove the files of sentence-transformers that describe the model that was there before."""
+    for name in FILES:
+        (folder / name).unlink(missing_ok=True)
+
+
+def write_modules(folder: Path, embedding: MinBertEmbedding, hidden_size: int) -> None:
+    """Add the module files of sentence-transformers to a folder with a BERT and its tokenizer."""
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    modules += [("2_Normalize", "Normalize")] if embedding.normalize else []
+    names = POOLINGS | OTHER_POOLINGS
+    package = "sentence_transformers.models"
+    content: dict[str, object] = {
+        MODULES: [
+            {"idx": index, "name": str(index), "path": path, "type": f"{package}.{kind}"}
+            for index, (path, kind) in enumerate(modules)
+        ],
+        TRANSFORMER_SETTINGS: {
+            "max_seq_length": embedding.max_length,
+            "do_lower_case": False,
+        },
+        "1_Pooling/config.json": {
+            "word_embedding_dimension": hidden_size,
+            **{old: name == embedding.pooling for name, old in names.items()},
+            "include_prompt": True,
+        },
+        SETTINGS: {
+            "__version__": {"transformers": transformers.__version__, "pytorch": torch.__version__},
+            "prompts": embedding.prompts or {},
+            "default_prompt_name": embedding.default_prompt_name,
+            "similarity_fn_name": embedding.similarity,
+            "truncate_dim": embedding.truncate_dim,
+        },
+    }
+    for path, _ in modules[1:]:
+        (folder / path).mkdir(exist_ok=True)
+    for name, values in content.items():
+        _write(folder / name, values)
+
+
+def _write(path: Path, values: object) -> None:
+    path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
