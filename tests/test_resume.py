@@ -293,15 +293,3 @@ def test_another_setting_is_refused_and_nothing_is_touched(whole_run, output):
     assert "another learning_rate" in read_output(output)
     assert "Traceback" not in read_output(output)
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*")} == before
-
-
-@pytest.mark.slow
-def test_another_number_of_processes_is_refused(whole_run, output):
-    run = whole_run("plain")
-    kill(run, output, Moment(step=5))
-
-    status = finetune(run[0], output, *RESUME, processes=2)
-
-    assert status == 1
-    assert "process" in read_output(output)
-    assert "Traceback" not in read_output(output)

@@ -10,7 +10,7 @@ from transformers import BertTokenizer, TrainingArguments
 
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers.tiny import make_config, weights
-from trainers import Masking, MultiTaskTrainer, Task
+from trainers import Masking, MultiTaskTrainer, Task, TaskTraining
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "a", "the", "not"]
 TEXTS = ["a good film", "a bad film", "the film not bad", "not good", "good", "bad the film"] * 4
@@ -217,3 +217,56 @@ def test_rows_that_cannot_be_measured_are_refused(trainer, tokenizer):
         trainer.evaluate([{**row, "label": 7} for row in rows])
     with pytest.raises(ValueError, match="has no column 'input_ids'"):
         trainer.evaluate({"own": [{"text": "good", "label": 1}]})
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "message"),
+    [
+        (lambda rows: {"train": rows}, TypeError, "is a dict of train; give one of them"),
+        (lambda _: 7, TypeError, "task 'own' is a int; give a datasets.Dataset"),
+        (lambda _: "abc", TypeError, "task 'own' is a str; give a datasets.Dataset"),
+        (iter, TypeError, r"task 'own' is a generator; .* list\(rows\) reads what"),
+        (lambda rows: rows.to_iterable_dataset(), TypeError, r"is a IterableDataset; .* list\("),
+        (lambda _: [{"input_ids": [1]}, None], TypeError, r"row 1 is a NoneType; expected col"),
+        (lambda _: [], ValueError, "the training set of task 'own' is empty"),
+        (
+            lambda rows: rows.with_transform(lambda batch: batch),
+            ValueError,
+            "task 'own' has a transform; compute its columns with map instead",
+        ),
+        (
+            lambda rows: [*rows.to_list(), {**rows[0], "input_ids": "text"}],
+            ValueError,
+            "task 'own': a column has values of several types",
+        ),
+        (
+            lambda rows: rows.cast_column("label", datasets.Value("string")),
+            ValueError,
+            "task 'own': labels are of string, or missing; expected numbers",
+        ),
+        (
+            lambda rows: [*rows.to_list(), {"input_ids": [2, 3]}],
+            ValueError,
+            "row 24 has the columns input_ids, but those before have",
+        ),
+    ],
+)
+def test_rows_that_cannot_be_read_are_refused(tokenizer, rows, error, message):
+    with pytest.raises(error, match=message):
+        Task("own", "classification", rows(encode(tokenizer, "classification")))
+
+
+def test_what_a_task_lacks_is_named(tokenizer):
+    rows = encode(tokenizer, "masked_lm")
+
+    with pytest.raises(ValueError, match="unknown problem_type 'clasification'; did you mean"):
+        Task("own", "clasification")
+    with pytest.raises(ValueError, match="predicts masked tokens: give masking="):
+        Task("own", "masked_lm", rows)
+    with pytest.raises(ValueError, match="did you mean 'accuracy'"):
+        Task("own", "classification", rows, metrics=["acuracy"])
+    message = "batch_size=8 and max_tokens_per_batch=512; give one"
+    with pytest.raises(ValueError, match=message):
+        TaskTraining(batch_size=8, max_tokens_per_batch=512)
+    with pytest.raises(ValueError, match="loss_weight=nan; expected a number > 0"):
+        TaskTraining(loss_weight=float("nan"))

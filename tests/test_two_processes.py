@@ -31,7 +31,6 @@ LOSS = 1e-5  # relative
 WEIGHTS = 1e-5  # absolute
 RUNS = {
     "plain": {},
-    "accumulation over two tasks": {"gradient_accumulation_steps": 2, "steps_per_epoch": 7},
     "activation checkpointing": {"activation_checkpointing": True},
     "methods": {
         "r_drop": 1.0,
@@ -39,7 +38,6 @@ RUNS = {
         "averaging_decay": 0.5,
         "layerwise_lr_decay": 0.8,
     },
-    "mixed": {"task_sampling": "mixed", "gradient_accumulation_steps": 2, "steps_per_epoch": 5},
     "pcgrad": {
         "task_sampling": "mixed",
         "gradient_surgery": "pcgrad",

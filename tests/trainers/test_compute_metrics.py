@@ -93,19 +93,6 @@ def test_a_metric_of_a_user_chooses_the_best_model(make_trainer):
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "message"),
-    [
-        ({"mods": share_of_first}, ValueError, "unknown task 'mods'; did you mean 'moods'"),
-        ({"moods": 3}, TypeError, "compute_metrics of task 'moods' is not callable: 3"),
-        ("f1", TypeError, "compute_metrics of task 'moods' is not callable: 'f1'"),
-    ],
-)
-def test_what_is_no_function_of_a_task_is_refused(make_trainer, given, error, message):
-    with pytest.raises(error, match=message):
-        make_trainer(own={"compute_metrics": given})
-
-
-@pytest.mark.parametrize(
     ("returned", "error", "message"),
     [
         ({"accuracy": 1.0}, ValueError, "'accuracy', which is a metric of the task already"),

@@ -4,10 +4,9 @@ import re
 
 import pytest
 from huggingface_hub.errors import StrictDataclassFieldValidationError
-from safetensors import SafetensorError
 
-from trainers import WriteError, named_errors, named_writes, readable_errors
-from trainers.files import CHECKPOINT_ERRORS, HTTPError
+from trainers import WriteError, named_writes, readable_errors
+from trainers.files import HTTPError
 
 
 def make_strict():
@@ -33,24 +32,6 @@ def test_a_mistake_of_a_user_is_one_line_and_status_1(capsys, error, line):
 
     assert exited.value.code == 1
     assert capsys.readouterr().err == line
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (OSError("We could not connect.\nSee our guide."), "We could not connect"),
-        (SafetensorError("cut off"), "cut off"),
-        (RuntimeError(), "RuntimeError"),
-        (make_strict(), "size=0 must be above 0"),
-    ],
-    ids=["paragraphs", "safetensors", "silent", "strict"],
-)
-def test_an_error_of_a_library_is_put_in_its_place(error, reason):
-    with (
-        pytest.raises(ValueError, match=f"^here: {reason}; do that$"),
-        named_errors("here", "do that", CHECKPOINT_ERRORS),
-    ):
-        raise error
 
 
 @pytest.mark.parametrize("name", ["out.tsv", "out.tsv/part", ".out-17.partial.tsv"])

@@ -1,6 +1,5 @@
 """Label smoothing: the loss of torch, and the training of transformers' own Trainer."""
 
-import peft
 import pytest
 import torch
 from torch.nn import functional as F
@@ -76,20 +75,6 @@ def test_every_task_with_classes_is_smoothed_in_training_only(make_trainer, capl
     for task in PROBLEM_TYPES:
         assert compute(trainer, task, training=False)[0] == compute(plain, task, training=False)[0]
     assert "scores: trained without label_smoothing_factor" in caplog.text
-
-
-@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")  # of peft
-def test_the_heads_of_a_peft_model_are_smoothed_and_gather(make_trainer):
-    config = peft.LoraConfig(target_modules=["query"], modules_to_save=list(PROBLEM_TYPES))
-    model = peft.get_peft_model(make_trainer().model, config)
-    trainer = make_trainer(model=model, label_smoothing_factor=FACTOR)
-
-    loss, logits, labels = compute(trainer, "moods")
-
-    torch.testing.assert_close(loss, F.cross_entropy(logits, labels, label_smoothing=FACTOR))
-    heads = [each for each in model.modules() if hasattr(each, "gathers")]
-    assert all(head.gathers for head in heads)
-    assert len(heads) >= 2 * len(PROBLEM_TYPES)  # those of the adapter, and the original ones
 
 
 def test_a_weight_is_that_of_the_class_of_the_row(make_trainer):

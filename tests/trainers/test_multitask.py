@@ -5,7 +5,6 @@ import torch
 
 from tests.trainers.tiny import (
     PROBLEM_TYPES,
-    SIZES,
     Spy,
     change_task,
     collate,
@@ -87,19 +86,6 @@ def test_the_batch_size_of_a_task_defaults_to_the_run(make_trainer):
     assert 45 < scores["input_ids"].numel() <= 60
 
 
-def test_the_log_has_the_mean_loss_of_each_task_since_the_last_log(make_trainer):
-    each = make_trainer(logging_steps=1, num_train_epochs=1)
-    each.train()
-    sums = make_trainer(logging_steps=6, num_train_epochs=1)
-    sums.train()
-
-    single = [entry["loss_moods"] for entry in each.state.log_history if "loss_moods" in entry]
-    first = sums.state.log_history[0]
-    assert first["loss_moods"] == pytest.approx((single[0] + single[1]) / 2)
-    assert {key for key in first if key.startswith("loss_")} == {f"loss_{t}" for t in SIZES}
-    assert first["loss"] == pytest.approx(sum(first[f"loss_{task}"] for task in SIZES) / 3)
-
-
 def test_evaluate_reports_every_task_and_the_aggregates(make_trainer):
     spy = Spy()
     trainer = make_trainer(callbacks=[spy])
@@ -123,24 +109,6 @@ def test_an_auxiliary_task_is_measured_and_does_not_count(make_trainer):
     pearson = metrics["eval_scores_pearson"]
     assert "eval_moods_accuracy" in metrics
     assert metrics["eval_mean"] == pytest.approx((metrics["eval_pairs_accuracy"] + pearson) / 2)
-
-
-@pytest.mark.parametrize(
-    ("task", "label", "allowed"),
-    [("moods", 9.0, "0 to"), ("pairs", 7.0, "0 to 1"), ("scores", 50.0, "0 to")],
-)
-def test_labels_out_of_range_are_named(make_trainer, task, label, allowed):
-    good = make_rows(task, 6)
-    labels = good["labels"][:]
-    labels[4] = type(labels[4])(label)
-    feature = good.features["labels"]
-    bad = good.remove_columns("labels").add_column("labels", labels, feature=feature)
-
-    message = (
-        f"training set of task '{task}', row 4: the label {label:g} is out of range; .*{allowed}"
-    )
-    with pytest.raises(ValueError, match=message):
-        make_trainer(own={"tasks": change_task(task, train=bad)})
 
 
 def test_evaluation_leaves_the_random_state_as_it_was(make_trainer):
@@ -339,17 +307,3 @@ def test_tasks_and_settings_must_fit(make_trainer, own, message):
 def test_arguments_that_do_not_go_with_several_tasks_are_refused(make_trainer, arguments, message):
     with pytest.raises(ValueError, match=message):
         make_trainer(**arguments)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda rows: rows.select([]), "the training set of task 'pairs' is empty"),
-        (lambda rows: rows.remove_columns("labels"), "training set of task 'pairs' has no labels"),
-    ],
-)
-def test_training_rows_are_needed(make_trainer, train_rows, change, message):
-    rows = change(train_rows["pairs"])
-
-    with pytest.raises(ValueError, match=message):
-        make_trainer(own={"tasks": change_task("pairs", train=rows)})

@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainers.tiny import PROBLEM_TYPES, make_rows
 from trainers import TaskDataset
-from trainers.data.rows import FlatRows, count_tokens, longest_first, read_lengths
+from trainers.data.rows import FlatRows, count_tokens, longest_first
 
 TASKS = list(PROBLEM_TYPES)
 CHOICES = {
@@ -139,10 +139,3 @@ def test_longest_first_returns_the_original_places():
 
     assert order.tolist() == [2, 1, 3, 0]
     assert [rows[index].input_ids[0] for index in range(4)] == [3, 2, 4, 1]
-
-
-def test_grouping_by_a_missing_column_is_refused():
-    dataset = datasets.Dataset.from_dict({"input_ids": [[1]]})
-
-    with pytest.raises(ValueError, match="needs the column 'length'; task 'a' has input_ids"):
-        read_lengths("a", dataset, "length")
