@@ -10,7 +10,7 @@ import pytest
 
 from minbert_cli import finetune
 from tests import small_run
-from trainers.reports.page import Section, write_page
+from trainers import Section, write_page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = [

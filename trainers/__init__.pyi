@@ -36,9 +36,25 @@ from .problems import (
     make_problems as make_problems,
 )
 from .problems.base import Evaluated as Evaluated, Predicted as Predicted, Problem as Problem
-from .problems.metrics import Metric as Metric
+from .problems.blocks import (
+    Code as Code,
+    Example as Example,
+    Examples as Examples,
+    Figure as Figure,
+    Table as Table,
+    calibrate as calibrate,
+)
+from .problems.metrics import Metric as Metric, aggregates as aggregates, glue_score as glue_score
+from .problems.questions import Answer as Answer, Answered as Answered
+from .problems.tags import Tagged as Tagged
 from .reports.cards import write_card as write_card
-from .reports.page import report_run as report_run
+from .reports.page import (
+    Section as Section,
+    draw_curves as draw_curves,
+    draw_figure as draw_figure,
+    report_run as report_run,
+    write_page as write_page,
+)
 from .reports.results import (
     Choice as Choice,
     GlueFile as GlueFile,

@@ -16,8 +16,7 @@ from minbert_cli.experiments.compare import (
     read_scored_rows,
 )
 from modeling_minbert import parse_task
-from trainers import PROBLEMS, Predicted
-from trainers.problems.tags import Tagged
+from trainers import PROBLEMS, Predicted, Tagged
 from trainers.reports.results import write_sample
 
 ROWS = 400

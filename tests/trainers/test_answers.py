@@ -6,21 +6,18 @@ import datasets
 import pytest
 import torch
 
-from modeling_minbert import parse_task
-from trainers import PROBLEMS, Evaluated, TaskCollator, TaskDataset
-from trainers.problems.blocks import Example
-from trainers.problems.questions import (
-    Answer,
-    Answered,
-    normalize_answer,
-    squad_metrics,
-    token_f1,
-)
+from modeling_minbert import MinBertConfig
+from trainers import PROBLEMS, Answer, Answered, Evaluated, Example, TaskCollator, TaskDataset
 
 
-def answer(*texts):
-    """Make answers, the best of which are not empty."""
-    return [Answer(str(number), text) for number, text in enumerate(texts)]
+def make_problem(**head):
+    config = MinBertConfig(tasks={"qa": {"problem_type": "question_answering", **head}})
+    return PROBLEMS["question_answering"]("qa", config.task("qa"))
+
+
+def measure(predictions, answers, **head):
+    predictions = [Answer("", text) if isinstance(text, str) else text for text in predictions]
+    return make_problem(**head).compute_metrics(Answered(predictions, answers))
 
 
 @pytest.mark.parametrize(
@@ -35,7 +32,8 @@ def answer(*texts):
     ],
 )
 def test_normalization_equals_the_official_script(text, expected):
-    assert normalize_answer(text) == expected
+    assert measure([text], [[expected]])["exact_match"] == 1
+    assert measure([text], [[f"{expected} more"]])["exact_match"] == 0
 
 
 @pytest.mark.parametrize(
@@ -48,14 +46,14 @@ def test_normalization_equals_the_official_script(text, expected):
     ],
 )
 def test_f1_counts_shared_words(prediction, answer, expected):
-    assert token_f1(prediction, answer) == pytest.approx(expected)
+    assert measure([prediction], [[answer]])["f1"] == pytest.approx(expected)
 
 
 def test_the_best_of_several_right_answers_counts():
-    predictions = answer("red dog", "Denver Broncos", "the")
+    predictions = ["red dog", "Denver Broncos", "the"]
     answers = [["dog", "red dog"], ["Denver", "Broncos"], ["A", "class A"]]
 
-    found = squad_metrics(predictions, answers, some_impossible=False)
+    found = measure(predictions, answers)
 
     assert found == pytest.approx({"exact_match": 2 / 3, "f1": (1 + 2 / 3 + 0) / 3})
 
@@ -70,7 +68,7 @@ def test_questions_without_answers_are_scored_as_in_version_2():
     ]
     answers = [["dog"], ["cat"], [], [], ["A", "class A"]]
 
-    found = squad_metrics(predictions, answers, some_impossible=True)
+    found = measure(predictions, answers, null_score_diff_threshold=0.0)
 
     assert found == pytest.approx(
         {
@@ -90,7 +88,7 @@ def test_questions_without_answers_are_scored_as_in_version_2():
 
 def test_questions_without_answers_are_refused_where_none_may_be():
     with pytest.raises(ValueError, match="1 questions have no answer; give the task a null_score"):
-        squad_metrics(answer("a", "b"), [["a"], []], some_impossible=False)
+        measure(["a", "b"], [["a"], []])
 
 
 @pytest.fixture
@@ -137,14 +135,10 @@ def test_questions_are_chosen_with_all_their_windows(windows):
 
 
 def test_answers_are_written_in_the_official_format(tmp_path):
-    spec = parse_task(
-        "qa", {"problem_type": "question_answering", "null_score_diff_threshold": 0.0}
-    )
+    problem = make_problem(null_score_diff_threshold=0.0)
     found = [Answer("q1", "", 0.75, "ß 🏡", 1.5), Answer("q2", "ß", 1.0, "ß", -1.0)]
 
-    PROBLEMS["question_answering"]("qa", spec).write(
-        tmp_path, "qa-dev", Answered(found, None), None
-    )
+    problem.write(tmp_path, "qa-dev", Answered(found, None), None)
 
     def read(name):
         return json.loads((tmp_path / f"qa-dev-{name}.json").read_text(encoding="utf-8"))
@@ -158,8 +152,7 @@ def test_answers_are_written_in_the_official_format(tmp_path):
 
 def analyse(answers, right, examples, **head):
     outputs = Answered(answers, [right[one.id] for one in answers])
-    spec = parse_task("qa", {"problem_type": "question_answering", **head})
-    problem = PROBLEMS["question_answering"]("qa", spec)
+    problem = make_problem(**head)
     evaluated = Evaluated(outputs, None, None, examples)
     return {block.title: block for block in problem.describe(evaluated)}
 

@@ -4,9 +4,7 @@ import re
 
 import pytest
 
-from trainers import PROBLEMS
-from trainers.problems.blocks import Figure
-from trainers.reports.page import MOST_POINTS, draw_curves, draw_figure
+from trainers import PROBLEMS, Figure, draw_curves, draw_figure
 
 HISTORY = [
     {"step": 1, "loss": 1.0, "loss_moods": 1.2},
@@ -66,7 +64,7 @@ def test_a_long_series_is_thinned_with_a_note():
 
     points = figure.series["training"]
     assert (points[0], points[-1]) == ([1, 1.0], [5000, 1 / 5000])
-    assert figure.note == f"training: {MOST_POINTS} of 5,000 points, evenly spread."
+    assert figure.note == "training: 200 of 5,000 points, evenly spread."
 
 
 def draw(**changes):

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from sklearn.metrics import label_ranking_average_precision_score
 
-from trainers.problems import vectors as embeddings
-from trainers.problems.vectors import embedding_metrics
+from trainers import PROBLEMS
+
+
+def embedding_metrics(vectors):
+    return PROBLEMS["contrastive"]("near").compute_metrics(vectors)
 
 
 def make_vectors(rows, sentences, noise=1.0):
@@ -20,7 +23,7 @@ def make_vectors(rows, sentences, noise=1.0):
 
 @pytest.mark.parametrize("block", [5, 1024])
 def test_ranks_equal_scikit_learn(monkeypatch, block):
-    monkeypatch.setattr(embeddings, "BLOCK", block)
+    monkeypatch.setattr("trainers.problems.vectors.BLOCK", block)
     vectors = make_vectors(23, 3)
 
     found = embedding_metrics(vectors)
@@ -34,7 +37,7 @@ def test_ranks_equal_scikit_learn(monkeypatch, block):
 
 @pytest.mark.parametrize("block", [5, 1024])
 def test_alignment_and_uniformity_are_the_formulas(monkeypatch, block):
-    monkeypatch.setattr(embeddings, "BLOCK", block)
+    monkeypatch.setattr("trainers.problems.vectors.BLOCK", block)
     vectors = make_vectors(23, 2)
 
     found = embedding_metrics(vectors)

@@ -12,9 +12,19 @@ from hypothesis import given, settings, strategies as st
 
 from tests.trainers import tiny
 from tests.trainers.pages import PageReader, read_blocks, read_sections
-from trainers import RunFacts, evaluate_run, report_run, spread
-from trainers.problems.blocks import Code, Example, Examples, Figure, Table
-from trainers.reports.page import Section, write_page
+from trainers import (
+    Code,
+    Example,
+    Examples,
+    Figure,
+    RunFacts,
+    Section,
+    Table,
+    evaluate_run,
+    report_run,
+    spread,
+    write_page,
+)
 from trainers.reports.texts import printable
 
 NASTY = (

@@ -8,23 +8,17 @@ from seqeval.metrics import classification_report, f1_score, precision_score, re
 from seqeval.metrics.sequence_labeling import get_entities
 from transformers import TrainingArguments
 
-from modeling_minbert import (
-    MinBertConfig,
-    MinBertForMultiTask,
-    find_entities as entities_of,
-    parse_task,
-    split_words,
-)
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from modeling_minbert.tokens import find_entities as entities_of, split_words
 from tests.trainers.tiny import VOCABULARY
-from trainers import PROBLEMS, Evaluated, MultiTaskTrainer, Task, evaluate_run
-from trainers.problems.blocks import Example
-from trainers.problems.tags import Tagged
+from trainers import PROBLEMS, Evaluated, Example, MultiTaskTrainer, Tagged, Task, evaluate_run
 
 NAMES = ["O", "B-A", "I-A", "B-B", "I-B", "B-C", "I-C"]
 
 
 def make_problem(names=NAMES):
-    spec = parse_task("tags", {"problem_type": "token_classification", "labels": names})
+    tasks = {"tags": {"problem_type": "token_classification", "labels": names}}
+    spec = MinBertConfig(tasks=tasks).task("tags")
     return PROBLEMS["token_classification"]("tags", spec)
 
 

@@ -81,11 +81,6 @@ def normalize_answer(text: str) -> str:
     return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
 
 
-def exact_match(prediction: str, answer: str) -> float:
-    """Return 1 if both are equal after normalization, else 0."""
-    return float(normalize_answer(prediction) == normalize_answer(answer))
-
-
 def token_f1(prediction: str, answer: str) -> float:
     """Compute the F1 of the words of two texts; 0 if they share none."""
     predicted, right = (normalize_answer(text).split() for text in (prediction, answer))
@@ -109,7 +104,8 @@ def score_answers(
         right = given
         if some_impossible:
             right = [text for text in given if normalize_answer(text)] or [""]
-        exact[row] = max(exact_match(prediction, text) for text in right)
+        normal = normalize_answer(prediction)
+        exact[row] = normal in map(normalize_answer, right)
         f1[row] = max(token_f1(prediction, text) for text in right)
         if some_impossible and not any(map(normalize_answer, right)):
             f1[row] = exact[row]
@@ -129,34 +125,6 @@ def find_threshold(
     totals = np.sum(~has_answer) + np.concatenate([[0.0], np.cumsum(gains)])
     best = int(totals.argmax())
     return float(totals[best] / len(scores)), float(null_odds[order[best - 1]]) if best else 0.0
-
-
-def squad_metrics(
-    predictions: Sequence[Answer], answers: Sequence[Sequence[str]], *, some_impossible: bool
-) -> dict[str, float]:
-    """Compute the official metrics in [0, 1], except those of a group without questions."""
-    has_answer = np.fromiter(map(len, answers), np.int64) > 0
-    if not some_impossible and not has_answer.all():
-        raise ValueError(
-            f"{int((~has_answer).sum())} questions have no answer; give the task a "
-            "null_score_diff_threshold, as for SQuAD 2.0"
-        )
-    texts = [answer.text for answer in predictions]
-    exact, f1 = score_answers(texts, answers, some_impossible=some_impossible)
-    values = {"exact_match": exact.mean(), "f1": f1.mean()}
-    if some_impossible:
-        if has_answer.any():
-            values["has_answer_exact_match"] = exact[has_answer].mean()
-            values["has_answer_f1"] = f1[has_answer].mean()
-        if not has_answer.all():
-            values["no_answer_accuracy"] = f1[~has_answer].mean()
-        odds = np.asarray([answer.null_odds for answer in predictions])
-        texts = [answer.best_text for answer in predictions]
-        best = score_answers(texts, answers, some_impossible=True)
-        for name, scores in zip(("exact_match", "f1"), best, strict=True):
-            found = find_threshold(scores, odds, has_answer)
-            values[f"best_{name}"], values[f"best_{name}_threshold"] = found
-    return {name: float(value) for name, value in values.items()}
 
 
 NO_ANSWER = "no answer"
@@ -225,8 +193,30 @@ class QuestionAnswering(Problem[Answered]):
         return Answered(answers, [right[answer.id] for answer in answers])
 
     def compute_metrics(self, outputs: Answered) -> dict[str, float]:
-        right = outputs.labels or []
-        return squad_metrics(outputs.predictions, right, some_impossible=self.is_v2)
+        """Compute the official metrics in [0, 1], except those of a group without questions."""
+        predictions, answers = outputs.predictions, outputs.labels or []
+        has_answer = np.fromiter(map(len, answers), np.int64) > 0
+        if not self.is_v2 and not has_answer.all():
+            raise ValueError(
+                f"{int((~has_answer).sum())} questions have no answer; give the task a "
+                "null_score_diff_threshold, as for SQuAD 2.0"
+            )
+        texts = [answer.text for answer in predictions]
+        exact, f1 = score_answers(texts, answers, some_impossible=self.is_v2)
+        values = {"exact_match": exact.mean(), "f1": f1.mean()}
+        if self.is_v2:
+            if has_answer.any():
+                values["has_answer_exact_match"] = exact[has_answer].mean()
+                values["has_answer_f1"] = f1[has_answer].mean()
+            if not has_answer.all():
+                values["no_answer_accuracy"] = f1[~has_answer].mean()
+            odds = np.asarray([answer.null_odds for answer in predictions])
+            texts = [answer.best_text for answer in predictions]
+            best = score_answers(texts, answers, some_impossible=True)
+            for name, scores in zip(("exact_match", "f1"), best, strict=True):
+                found = find_threshold(scores, odds, has_answer)
+                values[f"best_{name}"], values[f"best_{name}_threshold"] = found
+        return {name: float(value) for name, value in values.items()}
 
     def standard_error(self, outputs: Answered, metrics: Mapping[str, float]) -> float:
         f1 = self.sample(outputs)[0]
