@@ -51,9 +51,7 @@ def compare(
         return "not compared, onnxruntime is not installed"
     spec: Any = None if task is None else model.config.task(task)
     axes: tuple[int, ...] = ()  # of sequences and windows
-    if model.takes_choices:
-        axes = (3,)
-    elif spec is not None:
+    if spec is not None:
         axes = () if spec.num_sequences is None else (spec.num_sequences,)
         axes += (WINDOWS,) if spec.has_windows else ()
     # of a regression, in whose deviations differences are measured
@@ -213,7 +211,7 @@ def to_onnx(model: Any, checkpoint: str, folder: Path, task: str | None, precisi
 
 SINGLE_TASKS = (
     *("MinBertForSequenceClassification", "MinBertForTokenClassification"),
-    *("MinBertForQuestionAnswering", "MinBertForMultipleChoice"),
+    "MinBertForQuestionAnswering",
 )
 
 

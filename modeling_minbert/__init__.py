@@ -12,7 +12,6 @@ from .heads import MinBertTask
 from .modeling_minbert import (
     AUTO_MODELS,
     MinBertForMaskedLM,
-    MinBertForMultipleChoice,
     MinBertForNextSentencePrediction,
     MinBertForNSP,
     MinBertForPreTraining,
@@ -90,7 +89,6 @@ __all__ = [
     "MinBertConfig",
     "MinBertForMaskedLM",
     "MinBertForMultiTask",
-    "MinBertForMultipleChoice",
     "MinBertForNSP",
     "MinBertForNextSentencePrediction",
     "MinBertForPreTraining",

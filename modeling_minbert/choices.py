@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedConfig
 from transformers.modeling_outputs import MultipleChoiceModelOutput
 
-from .heads import DATA, Fields, Inputs, Outputs, RowKind, TaskBatch, Types, ids_of
+from .heads import DATA, Fields, Outputs, RowKind, TaskBatch, Types
 from .inference import PooledPredictor, check_unicode, put_in_order, stream
 from .losses import CalibratedHead, CalibratedTask, Target
 from .pooled import PairEncoding, PooledHead, PooledTask
@@ -224,37 +224,6 @@ def lowest(logits: Tensor) -> float:
     """Return the logit of a choice that a row does not have, also finite in float32."""
     # divergences subtract such logits, and a difference of infinite ones is not a number
     return max(torch.finfo(logits.dtype).min, torch.finfo(torch.float32).min)
-
-
-def flatten_choices(
-    inputs: Inputs, num_choices: int | None, labels: Tensor | None, offsets: Tensor | None
-) -> tuple[Inputs, int]:
-    """Flatten inputs (B, S, L) to (N, L), and return S; packed ones, with `offsets`, stay."""
-    if offsets is None:
-        ids = ids_of(inputs)
-        if ids is None:
-            raise ValueError("pass exactly one of input_ids and inputs_embeds")
-        if ids.dim() != 3:
-            raise ValueError(
-                f"input of shape {tuple(ids.shape)}, expected (batch, choices, length)"
-            )
-        flat = (None if x is None else x.flatten(0, 1) if x.dim() > 2 else x for x in inputs)
-        return tuple(flat), ids.shape[1]
-    total, num_labels = len(offsets) - 1, 0 if labels is None else len(labels)
-    count = num_choices or (total // num_labels if num_labels else 0)
-    if count < 1 or total % count:
-        raise ValueError(
-            f"a packed batch of {total} sequences needs num_choices, the sequences of each row, or "
-            f"a label for each row; got num_choices={num_choices} and {num_labels or 'no'} labels"
-        )
-    return inputs, count
-
-
-def choose(outputs: Any, scores: Tensor, count: int, labels: Tensor | None) -> Any:
-    """Group scores (N, 1) to logits (B, S), and compute the mean cross-entropy of labels (B,)."""
-    logits = scores.view(-1, count)
-    loss = None if labels is None else F.cross_entropy(logits, labels)
-    return MultipleChoiceModelOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
 TYPES: Types = {"multiple_choice": (MultipleChoiceTask, MultipleChoiceHead)}

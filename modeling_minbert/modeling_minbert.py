@@ -20,8 +20,7 @@ Read bottom-up, or begin at the end:
     MinBertForMaskedLM            every token -> the vocabulary
     MinBertForNSP                 does sentence B follow sentence A?
     MinBertForPreTraining         both
-    MinBertForSequenceClassification, ...TokenClassification, ...QuestionAnswering,
-    ...MultipleChoice
+    MinBertForSequenceClassification, ...TokenClassification, ...QuestionAnswering
 
 Packed batches are computed in `packing.py`, pre-training heads are in `pretraining.py`,
 token heads in `tokens.py` and `questions.py`, `MinBertForMultiTask`, with any number of named
@@ -41,7 +40,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, Self, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -52,7 +51,6 @@ from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
     MaskedLMOutput,
-    MultipleChoiceModelOutput,
     NextSentencePredictorOutput,
     QuestionAnsweringModelOutput,
     SequenceClassifierOutput,
@@ -291,13 +289,10 @@ class MinBertPooler(nn.Module):
 # Heads
 
 
-def _classifier(
-    config: MinBertConfig, num_outputs: int | None = None
-) -> tuple[MinBertDropout, nn.Linear]:
+def _classifier(config: MinBertConfig) -> tuple[MinBertDropout, nn.Linear]:
     own = config.classifier_dropout
     dropout = MinBertDropout(config.hidden_dropout_prob if own is None else own)
-    count = len(config.id2label or {}) if num_outputs is None else num_outputs
-    return dropout, nn.Linear(config.hidden_size, count)
+    return dropout, nn.Linear(config.hidden_size, len(config.id2label or {}))
 
 
 # Models
@@ -374,8 +369,6 @@ class MinBertPreTrainedModel(MinBertPrecision, MinBertSharingMixin, PreTrainedMo
     _input_embed_layer = "word_embeddings"
     _no_split_modules = ["MinBertEmbeddings", "MinBertLayer"]
     _can_record_outputs = {"hidden_states": MinBertLayer, "attentions": MinBertSelfAttention}
-    # whether inputs are (B, S, L), with a sequence for each choice of a row
-    takes_choices: ClassVar[bool] = False
     # One encoder serves all heads: a checkpoint may have parts that a class does not have.
     _keys_to_ignore_on_load_unexpected = [r"^(bert\.)?(cls|heads|classifier|qa_outputs|pooler)\."]
 
@@ -781,50 +774,6 @@ class MinBertForQuestionAnswering(MinBertPreTrainedModel):
         return find_answers(outputs, self.qa_outputs, start_positions, end_positions)
 
 
-class MinBertForMultipleChoice(MinBertPreTrainedModel):
-    """BERT with a score of each of several choices (Devlin et al. 2019, section 4.4)."""
-
-    _auto_class = "AutoModelForMultipleChoice"
-    accepts_loss_kwargs = False
-    takes_choices = True
-
-    def __init__(self, config: MinBertConfig) -> None:
-        super().__init__(config)
-        self.bert = MinBertModel(config)
-        self.dropout, self.classifier = _classifier(config, 1)
-        self.post_init()
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        num_choices: int | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> MultipleChoiceModelOutput:
-        """Score the choices of every row.
-
-        Ids and masks are (B, S, L), a sequence for each of S choices. A packed batch has B * S
-        sequences, those of a row adjacent, and S is `num_choices`, or the sequences divided by the
-        labels. `labels` (B,) are the indices of the right choices, -100 for rows that do not count.
-
-        Returns:
-            `logits` (B, S) and, with labels, the mean cross-entropy as `loss`.
-        """
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        offsets: Any = kwargs.get("cu_seq_lens_q")
-        from .choices import choose, flatten_choices
-
-        flat, count = flatten_choices(inputs, num_choices, labels, offsets)
-        outputs = self.bert(*flat, return_dict=True, read="first", **kwargs)
-        scores = self.classifier(self.dropout(outputs.pooler_output))
-        return choose(outputs, scores, count, labels)
-
-
 # The classes in `auto_map` of every saved folder.
 AUTO_MODELS = (
     MinBertModel,
@@ -834,12 +783,10 @@ AUTO_MODELS = (
     MinBertForSequenceClassification,
     MinBertForTokenClassification,
     MinBertForQuestionAnswering,
-    MinBertForMultipleChoice,
 )
 
 __all__ = [
     "MinBertForMaskedLM",
-    "MinBertForMultipleChoice",
     "MinBertForNSP",
     "MinBertForNextSentencePrediction",
     "MinBertForPreTraining",

@@ -56,10 +56,9 @@ def export_onnx(
     (batch, sentences, length) for a task with separate pairs, and a contrastive one, and (batch,
     choices, length) for multiple choice; with windows (batch, windows, length) and (batch,
     sentences, windows, length), where windows without a token in `attention_mask` do not count.
-    Batch, windows and length are dynamic, length up to the positions of the model, and so are the
-    choices of a `MinBertForMultipleChoice`. Outputs are named as the model names them: `logits`,
-    `start_logits` and `end_logits`, `prediction_logits` and `seq_relationship_logits`, or
-    `last_hidden_state` and `pooler_output`.
+    Batch, windows and length are dynamic, length up to the positions of the model. Outputs are
+    named as the model names them: `logits`, `start_logits` and `end_logits`,
+    `prediction_logits` and `seq_relationship_logits`, or `last_hidden_state` and `pooler_output`.
 
     Args:
         model: Any minBERT; its mode and attention implementation do not change.
@@ -106,13 +105,12 @@ def _trace(wrapped: _OnnxModel) -> Any:
     model, sentences = wrapped.model, wrapped.sentences
     length = min(7, model.config.max_position_embeddings)
     inner = [] if sentences is None else [sentences]
-    shape = (3, *inner, *([5] if wrapped.has_windows or model.takes_choices else []), length)
+    shape = (3, *inner, *([5] if wrapped.has_windows else []), length)
     ids = torch.zeros(shape, dtype=torch.int64, device=model.device)
     inputs = (ids, torch.ones_like(ids), torch.zeros_like(ids))
     wrapped(*inputs)  # fills in the names
     axes = {0: "batch", len(shape) - 1: "length"}
     axes |= {len(shape) - 2: "windows"} if wrapped.has_windows else {}
-    axes |= {1: "choices"} if model.takes_choices else {}
     exporter = logging.getLogger("torch.onnx")
     level = exporter.level
     with warnings.catch_warnings():

@@ -14,7 +14,6 @@ from transformers.models.auto import modeling_auto
 from modeling_minbert import (
     MinBertConfig,
     MinBertForMaskedLM,
-    MinBertForMultipleChoice,
     MinBertForMultiTask,
     MinBertForNSP,
     MinBertForPreTraining,
@@ -28,7 +27,6 @@ from modeling_minbert import (
 NAMES = {
     "MODEL_MAPPING_NAMES": MinBertModel,
     "MODEL_FOR_MASKED_LM_MAPPING_NAMES": MinBertForMaskedLM,
-    "MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES": MinBertForMultipleChoice,
     "MODEL_FOR_NEXT_SENTENCE_PREDICTION_MAPPING_NAMES": MinBertForNSP,
     "MODEL_FOR_PRETRAINING_MAPPING_NAMES": MinBertForPreTraining,
     "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES": MinBertForQuestionAnswering,
@@ -88,7 +86,6 @@ class ModelTester:
     hidden_size = 48  # heads of 16, the least that attention kernels take
     num_hidden_layers = 2
     num_attention_heads = 3
-    num_choices = 4  # of a model for multiple choice
     is_training = True
 
     def __init__(self, tasks=()):

@@ -20,7 +20,6 @@ CLASSES = [
     "MinBertForSequenceClassification",
     "MinBertForTokenClassification",
     "MinBertForQuestionAnswering",
-    "MinBertForMultipleChoice",
 ]
 MORE = {
     "likes": {"problem_type": "similarity", "score_range": [0, 1]},
@@ -89,8 +88,7 @@ def test_every_class_computes_the_same_in_onnx_runtime(tiny_sizes, tmp_path, nam
     assert model.config._attn_implementation == "sdpa"
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
     model.eval()
-    for choices in (2, 4) if model.takes_choices else (None,):
-        assert_equal_everywhere(path, model, choices)
+    assert_equal_everywhere(path, model)
 
 
 @needs_onnx

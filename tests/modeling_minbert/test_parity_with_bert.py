@@ -18,7 +18,6 @@ PAIRS = {
     "MinBertForSequenceClassification": "BertForSequenceClassification",
     "MinBertForTokenClassification": "BertForTokenClassification",
     "MinBertForQuestionAnswering": "BertForQuestionAnswering",
-    "MinBertForMultipleChoice": "BertForMultipleChoice",
 }
 DEVICES = [
     "cpu",
@@ -71,11 +70,6 @@ def make_batch(tiny_batch):
     def make(name, padded=True, device="cpu"):
         batch = dict(tiny_batch) if padded else {**tiny_batch, "attention_mask": None}
         rows, length = batch["input_ids"].shape
-        if name == "MinBertForMultipleChoice":  # two choices of different lengths
-            batch = {
-                key: None if value is None else torch.stack([value, value.roll(1, 0)], dim=1)
-                for key, value in batch.items()
-            }
         row_labels = torch.arange(rows) % 2
         token_labels = torch.arange(rows * length).view(rows, length) % 5
         token_labels[:, ::2] = -100
@@ -86,7 +80,6 @@ def make_batch(tiny_batch):
             "MinBertForPreTraining": {"labels": token_labels, "next_sentence_label": row_labels},
             "MinBertForSequenceClassification": {"labels": torch.arange(rows)},
             "MinBertForTokenClassification": {"labels": token_labels},
-            "MinBertForMultipleChoice": {"labels": row_labels},
             "MinBertForQuestionAnswering": {
                 "start_positions": row_labels,
                 "end_positions": 1 + 9 * row_labels,  # beyond the sequence: to be ignored

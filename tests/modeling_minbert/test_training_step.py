@@ -13,7 +13,6 @@ NAMES = [
     "MinBertForTokenClassification",
     "MinBertForSequenceClassification",
     "MinBertForNSP",
-    "MinBertForMultipleChoice",
     "MinBertForMultiTask",
 ]
 
@@ -60,8 +59,6 @@ def make_rows(tiny_sizes):
             labels = torch.where(torch.arange(7) <= torch.arange(8)[:, None] // 2, ids % 2, -100)
         else:
             labels = torch.arange(8) % 2
-        if name == "MinBertForMultipleChoice":
-            ids = torch.stack([ids, ids.roll(1, 0)], dim=1)
         return [{"input_ids": row, "labels": label} for row, label in zip(ids, labels, strict=True)]
 
     return make
