@@ -63,14 +63,8 @@ def load_pretrained(
 ) -> Any:
     """Load a model, configuration or tokenizer, with one-line errors.
 
-    ``from_pretrained`` of a model only warns about missing weights; here they are an error.
-
-    Args:
-        loader: Class with ``from_pretrained``.
-        path: Folder or Hub id.
-        flag: Flag of the user, for errors.
-        replaceable: Name prefixes of weights that may be missing and are then initialized.
-        **kwargs: Arguments of ``from_pretrained``.
+    ``from_pretrained`` of a model only warns about missing weights; here they are an error, but for
+    those whose names begin with a ``replaceable`` prefix. ``flag`` is that of the user, for errors.
 
     Raises:
         ValueError: If the checkpoint cannot be read, or weights are missing or mismatched.

@@ -59,9 +59,7 @@ def describe_training(trainer: Any) -> str:
 def quiet_libraries(args: TrainingArguments, *, verbose: bool) -> Iterator[None]:
     """Hide what libraries report while they load and save; errors stay.
 
-    Args:
-        args: Arguments of the Trainer, which know whether this is the first process.
-        verbose: Whether to leave everything as the libraries print it; on the first process only.
+    With ``verbose`` the first process prints all of it.
     """
     logging.getLogger("huggingface_hub").propagate = False  # it has a handler of its own
     is_first = args.process_index == 0
@@ -104,10 +102,6 @@ class RunProgress(TrainerCallback):
     """Shows the progress of a training: a bar on a terminal, else lines.
 
     It reads only what the Trainer logs, so it never waits for the device.
-
-    Args:
-        epochs: The epochs of the training, which may end within one.
-        problems: The problem of every task, whose headline metrics are shown.
     """
 
     def __init__(self, epochs: float, problems: Mapping[str, AnyProblem]) -> None:

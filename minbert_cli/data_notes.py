@@ -13,7 +13,6 @@ from datasets_scripts import MOST_HELD_OUT, TaskRows
 from modeling_minbert import MinBertTask
 from modeling_minbert.inference import find_upper
 from modeling_minbert.texts import Encoding, measure_rule
-from modeling_minbert.tokens import TokenClassificationTask
 
 LARGEST_CUT = 0.001  # of the tokens, without a note
 LARGEST_RATIO = 10  # of the numbers of rows of two labels, without a warning
@@ -36,14 +35,8 @@ def describe_data(
 ) -> list[str]:
     """List what a reader should know of the rows of a task, a sentence each.
 
-    Args:
-        rows: The rows.
-        task: The task, as the configuration of the model describes it.
-        encoded: The encoded rows by split.
-        tokenizer: The tokenizer of the model.
-        encoding: How the rows were encoded.
-        validation_share: Share of the training rows that is held out, where there are no others.
-        is_weighed: Whether rare labels have larger weights, or their rows are repeated.
+    ``options`` say how the rows were encoded, ``validation_share`` what was held out of them, and
+    ``is_weighed`` whether rare labels have larger weights, or their rows are repeated.
     """
     notes = []
     facts: Any = rows.facts["validation"]
@@ -73,8 +66,8 @@ def describe_data(
         notes.append(f"tokens of the training rows {cause}")
 
     notes += describe_vocabulary(rows.measured_texts(), tokenizer)
-    if isinstance(task, TokenClassificationTask):
-        notes += _describe_words(rows, task.words)
+    if (rule := getattr(task, "words", None)) is not None:
+        notes += _describe_words(rows, rule)
 
     if task.answers_questions:
         notes += _describe_answers(encoded["train"], task)

@@ -50,13 +50,7 @@ def choose_for_finetuning(
     model: MinBertForMultiTask,
     encoded: Mapping[str, Mapping[str, Any]],
 ) -> tuple[dict[str, float], list[Choice]]:
-    """Choose what the recipe of a fine-tuning leaves out.
-
-    Args:
-        arguments: The keys of the recipe.
-        args: Arguments of the Trainer, whose values are set.
-        model: The model.
-        encoded: Encoded rows by task and split.
+    """Choose and set what the recipe of a fine-tuning leaves out, by the encoded rows.
 
     Returns:
         The chosen loss weights by task, which the model does not keep, and all choices.

@@ -34,21 +34,13 @@ ENDS = ("Cc", "Zl", "Zp")  # control characters, and separators of lines and par
 
 @dataclass(frozen=True)
 class Source:
-    """Where texts come from.
+    """Where texts come from."""
 
-    Args:
-        name: Name of the file, or of the input, for messages.
-        lines: The lines; None for a table.
-        columns: Columns of a table that a flag names.
-        is_checked: Whether each line is a text, whatever it looks like.
-        is_given: Whether the lines are words of the command line.
-    """
-
-    name: str
-    lines: list[str] | None
-    columns: tuple[str, ...] = ()
-    is_checked: bool = False
-    is_given: bool = False
+    name: str  # of the file, or of the input, for messages
+    lines: list[str] | None  # None for a table
+    columns: tuple[str, ...] = ()  # of a table, that a flag names
+    is_checked: bool = False  # whether each line is a text, whatever it looks like
+    is_given: bool = False  # whether the lines are words of the command line
 
     @classmethod
     def open(cls, args: SimpleNamespace, path: Path | None = None) -> "Source":

@@ -58,15 +58,6 @@ class Run:
 
     In the context of `open_run` a program makes the trainer, and calls `start`, `train`, a
     `report` and `finish`. Until `start` has ended, nothing is written.
-
-    Attributes:
-        arguments: Keys of the recipe that are of the program.
-        args: Those of the Trainer.
-        output_dir: Folder of the run; that of ``args`` is a temporary one in a dry run.
-        checkpoint: Checkpoint that it continues from, if there is one.
-        trainer: The trainer, from `start` on.
-        encoded: Its rows by task and split, from `start` on.
-        facts: All that is needed to repeat the run, from `start` on.
     """
 
     program: str
@@ -74,14 +65,15 @@ class Run:
     is_dry: bool  # whether it ends with `start`, and writes nothing
     command: str  # that repeats it
     recipe: str  # as a text to publish
-    arguments: Any
+    arguments: Any  # the keys of the recipe that are of the program
     args: ProgramTrainingArguments
-    output_dir: str
+    output_dir: str  # that of ``args`` is a temporary one in a dry run
     resume: bool  # whether it continues an earlier run in the folder
-    checkpoint: str | None
+    checkpoint: str | None  # that it continues from
     settings: dict[str, Any]  # all arguments as JSON values
     reading: ExitStack  # reports errors of the user
     cleanup: ExitStack  # is closed at the end
+    # from `start` on
     trainer: MultiTaskTrainer = field(init=False)
     encoded: dict[str, dict[str, Any]] = field(init=False)
     facts: RunFacts = field(init=False)
@@ -93,13 +85,7 @@ class Run:
         commits: Mapping[str, str | None],
         **facts: Any,
     ) -> RunFacts:
-        """Describe what the run is made from.
-
-        Args:
-            hub_datasets: Names of its data on the Hub; None for what is not there.
-            commits: Commits of its data on the Hub; None for what is not there.
-            facts: The fields of `RunFacts` that depend on the program.
-        """
+        """Describe what the run is made from; names and commits are None for what has none."""
         path = self.arguments.model_name_or_path
         commits = {"model_name_or_path": find_commit(path, self.arguments.revision), **commits}
         names = sorted({name for name in hub_datasets if name is not None})
@@ -209,13 +195,6 @@ def open_run(
     Libraries are quiet until the end. In a command, errors of the user before the training are one
     line, with exit status 1 or 2, divergence and files that cannot be written status 1, and Ctrl-C
     status 130; in Python all errors are raised.
-
-    Args:
-        program: Its name, ``finetune`` or ``pretrain``.
-        default_recipe: The recipe of a command line without one.
-        given: A command line, or a recipe.
-        is_command: Whether it is a command.
-        is_dry: Whether it only says what it would do.
     """
     with ExitStack() as cleanup:
         if is_command:
@@ -314,12 +293,9 @@ def report(
 ) -> None:
     """Evaluate the trained model; on the first process, write and print the results.
 
-    Args:
-        run: The run, after its training.
-        texts: Labeled validation rows by task, not encoded.
-        tables: Rows whose predictions are written as tables, by task and split.
-        glue_files: Files for the server of GLUE, by task and split.
-        quoted_errors: Most rows of each task that the report quotes.
+    ``texts`` are validation rows that are not encoded. ``tables`` and ``glue_files``, rows whose
+    predictions are written and files for the server of GLUE, are by task and split.
+    ``quoted_errors`` is the most rows of each task that the report quotes.
     """
     # what writes the results is not needed before
     from trainers import (

@@ -332,12 +332,7 @@ def start_run(
 ) -> None:
     """Record what a run is made from, and delete the results of an earlier run unless resuming.
 
-    Args:
-        output_dir: Folder of the run.
-        settings: Its settings.
-        fingerprints: Hashes of its data, by task.
-        commits: Commits of its model and its data on the Hub.
-        resume: Whether it continues an earlier one.
+    ``fingerprints`` are hashes of its data by task, ``commits`` those of its model and its data.
     """
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)

@@ -43,12 +43,9 @@ def decode_lines(source: IO[bytes], name: str) -> list[str]:
 
 
 def looks_like_table(lines: Sequence[str], columns: Sequence[str], *, has_pairs: bool) -> bool:
-    """Tell whether the first lines have names of columns, or are JSON lines.
+    """Tell whether the first lines have names of columns, such as ``columns``, or are JSON lines.
 
-    Args:
-        lines: The lines.
-        columns: Columns that the task was trained on.
-        has_pairs: Whether tabs separate the texts of a row.
+    With ``has_pairs`` tabs separate the texts of a row.
     """
     first = lines[0].strip()
     if first.startswith("{") and parse_json(1, first).values:
@@ -69,11 +66,7 @@ def read_table(
 ) -> list[tuple[int, Any]]:
     """Read the rows of a task, or single texts of any column, with their lines.
 
-    Args:
-        path: The file.
-        named: Columns of the texts that a flag names.
-        task: The task, which knows the columns that it was trained on; None for single texts.
-        is_single: Whether single texts are needed, and not the rows of the task.
+    ``named`` are columns that a flag names; a task knows those that it was trained on.
 
     Raises:
         ValueError: If the columns are not clear, or rows are invalid.

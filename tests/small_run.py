@@ -4,9 +4,12 @@ import json
 import random
 from pathlib import Path
 
+import torch
 import yaml
+from transformers import BertTokenizer
 
 from minbert_cli.recipe import fill_arguments, read_recipe, split_argv
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
 
 GOOD, BAD = ("fine", "lovely", "warm"), ("dull", "bleak", "cold")
 THINGS = ("garden", "river", "story", "window", "song")
@@ -119,6 +122,19 @@ def write_recipe(folder, recipe):
     path = Path(folder) / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe, sort_keys=False), encoding="utf-8")
     return str(path)
+
+
+def save_model(folder, tasks, words):
+    """Save a tiny model with a tokenizer of few words; return the loaded model."""
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 30, "max_position_embeddings": 20, "initializer_range": 0.2}
+    torch.manual_seed(0)
+    config = MinBertConfig(**sizes, vocab_size=len(pieces), tasks=tasks)
+    MinBertForMultiTask(config).save_pretrained(folder)
+    vocabulary = {piece: place for place, piece in enumerate(pieces)}
+    BertTokenizer(vocab=vocabulary).save_pretrained(folder)
+    return MinBertForMultiTask.from_pretrained(folder).eval()
 
 
 def parse_recipe(argument_classes, argv, default_recipe=None):

@@ -18,7 +18,6 @@ from minbert_cli import __main__ as minbert, exporting
 from modeling_minbert import (
     MinBertConfig,
     MinBertForMultiTask,
-    MinBertForTokenClassification,
     MinBertModel,
 )
 
@@ -129,43 +128,6 @@ def test_a_space_has_a_tab_for_every_head(checkpoint, tmp_path, build_page):
     blocks = page.get_config_file()["components"]
     tabs = [block["props"]["label"] for block in blocks if block["type"] == "tabitem"]
     assert tabs == ["near", "tone", "triples", "Embeddings"]
-
-
-def test_a_space_of_a_model_with_a_single_task_is_refused(tiny_sizes, tmp_path, capsys):
-    model = MinBertForTokenClassification(MinBertConfig(**tiny_sizes))
-    model.save_pretrained(tmp_path / "tags")
-
-    with pytest.raises(SystemExit):
-        export(tmp_path / "tags", "space", tmp_path / "space")
-
-    assert "is a MinBertForTokenClassification: show its pipeline" in capsys.readouterr().err
-    assert not (tmp_path / "space").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not importlib.util.find_spec("gradio"), reason="needs pip install gradio")
-@pytest.mark.filterwarnings("default")  # of gradio, about others
-def test_two_tasks_of_tokens_have_a_tab_each(tiny_sizes, checkpoint, tmp_path, build_page):
-    tasks = {
-        "names": {"problem_type": "token_classification", "labels": ["O", "B-PER", "I-PER"]},
-        "speech": {"problem_type": "token_classification", "labels": ["noun", "verb"]},
-        "squad": {"problem_type": "question_answering", "max_question_length": 5},
-    }
-    model = MinBertForMultiTask(MinBertConfig(**tiny_sizes, tasks=tasks))
-    model.save_pretrained(tmp_path / "tags")
-    AutoTokenizer.from_pretrained(checkpoint).save_pretrained(tmp_path / "tags")
-    space = export(tmp_path / "tags", "space", tmp_path / "space")
-
-    page = build_page(space)
-
-    buttons = {key for key, block in page.blocks.items() if block.get_block_name() == "button"}
-    events = [event for event in page.fns.values() if event.targets[0][0] in buttons]
-    names, speech, squad, _ = (event.fn for event in events)
-    assert set(names("the garden")) == {"text", "entities"}
-    assert [word for word, _ in speech("the garden")] == ["the", "garden"]
-    ((answer, score),) = squad("is it warm", "the garden is warm").items()
-    assert answer in "the garden is warm"
-    assert 0 <= score <= 1
 
 
 @pytest.mark.slow

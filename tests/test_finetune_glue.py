@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import zipfile
 from contextlib import redirect_stdout
 from io import StringIO
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 
 from minbert_cli import finetune
-from minbert_cli.experiments import program as experiments
 from tests import small_run
 from tests.glue_files import NLI, write_glue
 
@@ -97,21 +95,3 @@ def test_the_files_for_the_server_match_the_predictions(run):
     ]
     assert all(re.fullmatch(r"\d\t[0-5]\.\d{3}", line) for line in files["STS-B.tsv"][1:])
     assert "it also needs QNLI, QQP, RTE, SST-2, WNLI" in printed
-
-
-def test_both_development_sets_are_shown(run):
-    folder, printed = run
-
-    assert re.search(r"\nvalidation_mismatched\n\| task", printed)
-    assert "validation rows (mismatched)" in (folder / "report.html").read_text()
-    assert "validation_mismatched:" in (folder / "README.md").read_text()
-    log = json.loads(next(folder.glob("checkpoint-*/trainer_state.json")).read_text())
-    assert any("eval_glue" in entry for entry in log["log_history"])
-
-
-def test_a_run_is_compared_by_its_own_metrics(run, tmp_path):
-    copy = shutil.copytree(run[0], tmp_path / "copy")
-    table = experiments.compare(run[0], copy, resamples=50)
-
-    for metric in ("matthews_correlation", "f1", "pearson"):
-        assert re.search(rf"\| {metric} .*\+0\.0000 ", table)

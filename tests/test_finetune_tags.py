@@ -101,26 +101,3 @@ def test_one_checkpoint_tags_and_classifies(run):
     entities = [(one["label"], one["text"], one["start"]) for one in found["entities"]]
     assert entities == [("PER", "bob", 0), ("LOC", "rome", 12)]
     assert model.predict("moods", ["the river is warm"])[0]["label"] in {"good", "bad"}
-
-
-def test_more_held_out_sentences_of_a_task_that_only_helps(tmp_path):
-    write_files(tmp_path)
-    small_run.write_files(tmp_path)
-    recipe = small_run.make_recipe(tmp_path)
-    task = {"problem_type": "token_classification", "data_dir": str(tmp_path), "auxiliary": True}
-    task |= {"text_columns": "0", "label_column": "3", "train_file": "eng.train"}
-    task |= {"validation_file": "eng.testa", "extra_files": {"validation_hard": "eng.testa"}}
-    task["extra_files"]["test_web"] = "eng.testb"
-    recipe["tasks"] = {"moods": recipe["tasks"]["moods"], "ner": task}
-    recipe |= {"steps_per_epoch": "4", "num_train_epochs": 1}
-
-    finetune.main([small_run.write_recipe(tmp_path, recipe)])
-
-    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
-    found = metrics["validation"]["metrics"]
-    assert found["mean"] == pytest.approx(found["moods_accuracy"])
-    assert metrics["validation_hard"]["metrics"]["ner_f1"] == found["ner_f1"]
-    predictions = tmp_path / "out" / "predictions"
-    texts = [(predictions / f"ner-{x}-output.txt").read_text() for x in ("dev", "dev_hard")]
-    assert texts[0] == texts[1]
-    assert (predictions / "ner-test_web-output.txt").is_file()

@@ -162,11 +162,6 @@ def test_wrong_recipes_raise_before_anything_is_written(recipe, tmp_path, change
     assert not (tmp_path / "out").exists()
 
 
-def test_an_unknown_name_of_a_recipe_is_an_error():
-    with pytest.raises(FileNotFoundError, match=r"recipe 'cs224m' is not a file.*mean 'cs224n'"):
-        minbert.finetune("cs224m")
-
-
 def test_divergence_is_raised(recipe):
     with pytest.raises(minbert.TrainingDivergedError, match="training diverged at step"):
         minbert.finetune(recipe | {"learning_rate": 1e30})

@@ -8,10 +8,9 @@ from io import StringIO
 import pytest
 import yaml
 
-from minbert_cli import __main__ as minbert, finetune, predict, pretrain
+from minbert_cli import __main__ as minbert, finetune, predict
 from minbert_cli.experiments import program as experiments
 from tests import small_run
-from tests.runs import write_pretraining
 
 FOREIGN = {
     "README.md": "# Mine",
@@ -99,16 +98,6 @@ def test_a_run_replaces_no_file_that_no_run_wrote(files, tmp_path, capsys):
     train(files, tmp_path / "other")  # where nothing is in its way
     assert (tmp_path / "other/model.safetensors").is_file()
     assert (tmp_path / "other/notes.txt").read_text() == "years of work"
-
-
-def test_pre_training_replaces_no_file_that_no_run_wrote(tmp_path, capsys):
-    recipe, output = write_pretraining(tmp_path), tmp_path / "project"
-    write(output, FOREIGN)
-
-    refused(pretrain, recipe, "--output_dir", output, OVERWRITE)
-
-    assert "which no run wrote" in capsys.readouterr().err
-    assert read(output) == {name: text.encode() for name, text in FOREIGN.items()}
 
 
 def test_files_that_were_added_to_a_run_are_not_deleted_with_it(files, folder, capsys):

@@ -6,11 +6,9 @@ import json
 import sys
 
 import pytest
-import torch
-from transformers import BertTokenizer
 
 from minbert_cli import __main__ as minbert
-from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from tests import small_run
 
 WORDS = ["a", "bird", "cat", "dog", "is", "mat", "ran", "sat", "the", "tree"]
 TASKS = {
@@ -25,25 +23,11 @@ TEXTS = ["the cat sat", "a dog ran", "the tree is a tree"]
 PAIRS = [("the cat sat", "a dog"), ("a tree", "a mat")]
 
 
-def save_model(folder, tasks):
-    """Save a tiny model with its tokenizer, and return the model."""
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
-    sizes |= {"intermediate_size": 30, "max_position_embeddings": 20}
-    torch.manual_seed(0)
-    config = MinBertConfig(**sizes, vocab_size=len(pieces), initializer_range=0.2, tasks=tasks)
-    MinBertForMultiTask(config).save_pretrained(folder)
-    BertTokenizer(vocab={piece: place for place, piece in enumerate(pieces)}).save_pretrained(
-        folder
-    )
-    return MinBertForMultiTask.from_pretrained(folder).eval()
-
-
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     """Return a folder with a tiny model, and the model."""
     folder = tmp_path_factory.mktemp("checkpoint")
-    return folder, save_model(folder, TASKS)
+    return folder, small_run.save_model(folder, TASKS, WORDS)
 
 
 @pytest.fixture
@@ -72,13 +56,9 @@ def test_all_tasks_of_texts_are_keys_of_json_lines(run, checkpoint):
     assert found.err == "predicting parts, tags, tone, topics; not near, same, which take pairs\n"
 
 
-@pytest.mark.parametrize("how", ["lines", "arguments"])
-def test_all_tasks_of_pairs_are_predicted(run, checkpoint, how):
-    argv = [text for pair in PAIRS for text in pair] if how == "arguments" else []
-    if how == "arguments":  # a tab tells a pair from two single texts
-        argv = ["\t".join(pair) for pair in PAIRS]
-    stdin = "".join("\t".join(pair) + "\n" for pair in PAIRS) if how == "lines" else ""
-    found = run("--task", "all", "--format", "jsonl", *argv, stdin=stdin)
+def test_all_tasks_of_pairs_are_predicted(run, checkpoint):
+    stdin = "".join("\t".join(pair) + "\n" for pair in PAIRS)
+    found = run("--task", "all", "--format", "jsonl", stdin=stdin)
 
     rows = [json.loads(line) for line in found.out.splitlines()]
     assert found.err.startswith("predicting near, same; not parts, tags, tone, topics, which take ")
@@ -110,18 +90,10 @@ def test_named_tasks_are_columns_of_one_table(run, checkpoint, tmp_path):
     assert [row["text"] for row in rows] == TEXTS
 
 
-def test_two_texts_are_a_pair_if_all_named_tasks_take_pairs(run):
-    found = run("--task", "same,near", *PAIRS[0])
-
-    header, row = (line.split("\t") for line in found.out.splitlines())
-    assert header == ["same.label", "same.score", "near.score", "text1", "text2"]
-    assert row[3:] == list(PAIRS[0])
-
-
 def test_choices_are_predicted_by_all_only_if_no_task_takes_other_rows(run, tmp_path):
     ends = {"problem_type": "multiple_choice", "num_choices": 2}
     models = [
-        save_model(tmp_path / name, {"ends": ends, **others})
+        small_run.save_model(tmp_path / name, {"ends": ends, **others}, WORDS)
         for name, others in (("alone", {"more": ends}), ("beside", {"tone": TASKS["tone"]}))
     ]
     row = ("the cat sat", ["a dog", "a tree"])
@@ -153,14 +125,8 @@ def test_tasks_that_do_not_fit_are_named(run, capsys, argv, message):
     assert message in capsys.readouterr().err
 
 
-def test_a_task_called_all_is_predicted_alone(run, tmp_path):
-    save_model(tmp_path, {"all": TASKS["tone"], "tone": TASKS["tone"]})
-
-    assert run("--task", "all", "a dog", folder=tmp_path).out.startswith("label\tscore\ttext\n")
-
-
 def test_a_task_called_text_does_not_hide_the_text(run, tmp_path, capsys):
-    save_model(tmp_path, {"text": TASKS["tone"], "tone": TASKS["tone"]})
+    small_run.save_model(tmp_path, {"text": TASKS["tone"], "tone": TASKS["tone"]}, WORDS)
 
     with pytest.raises(SystemExit):
         run("--task", "all", "--format", "jsonl", "a dog", folder=tmp_path)

@@ -6,15 +6,11 @@ import io
 import json
 import sys
 
-import numpy as np
 import pytest
-import torch
 from datasets import Dataset
-from torch.testing import assert_close
-from transformers import BertTokenizer
 
 from minbert_cli import __main__ as minbert, finetune
-from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 
 TEXTS = ["the garden is fine", 'the "river",\nit is cold', "a story; a song", "the song is dull"]
@@ -114,14 +110,6 @@ def test_the_file_of_a_run_has_the_predictions_of_the_run(run, trained, task, fi
         assert [row["score"] for row in rows] == pytest.approx(numbers, abs=0.02)
 
 
-def test_vectors_are_those_of_the_texts(run, model, tmp_path):
-    write(tmp_path / "rows.csv", ",")
-
-    run("--embed", tmp_path / "vectors.npy", "--file", tmp_path / "rows.csv")
-
-    assert_close(torch.tensor(np.load(tmp_path / "vectors.npy")), model.encode(TEXTS))
-
-
 def test_a_search_finds_texts_of_a_table_and_their_lines(run, tmp_path):
     write(tmp_path / "rows.csv", ",")
 
@@ -147,15 +135,6 @@ def test_a_flag_names_other_columns(run, model, tmp_path):
     )
 
 
-def test_a_line_is_a_text_if_a_flag_says_so(run, tmp_path):
-    path = tmp_path / "pairs.tsv"
-    path.write_text("the song\ta song\nthe river\ta story\n")
-
-    rows = run("--task", "pairs", "--file", path, "--lines")
-
-    assert [row["text1"] for row in rows] == ["the song", "the river"]
-
-
 @pytest.mark.parametrize(
     ("content", "argv", "message"),
     [
@@ -170,7 +149,6 @@ def test_a_line_is_a_text_if_a_flag_says_so(run, tmp_path):
         ("a,b\nc,d\n", ("--task", "scores", "--embed", "x.npy"), "the texts are in 'a', 'b'; its"),
         ("a,b\nc,d\n", ("--task", "all"), "trained on different columns, ['a', 'b'] and ['text']"),
         ("text,mood\na,b\n ,b\nc,d,e\n", (), "2 of 3 rows are invalid; the first are: line 3: em"),
-        ("text,mood\n", (), "the file has no rows, only a header"),
         ('text,mood\n"a,1\nb,0\nc,0\nd",1\ne,0\n', (), "quotes join the lines 2 to 5"),
     ],
 )
@@ -185,7 +163,6 @@ def test_a_table_without_the_texts_is_refused(fail, tmp_path, content, argv, mes
     "content",
     [
         b"text,mood\na song,good\nthe river,bad\n",
-        b"number;text\n1;a song\n",
         b"name\ttext\n1\ta song\n",
         b"review,stars\na song,3\nthe river,1\n",  # names that the task does not know
         b'{"text": "a song"}\n{"text": "the river"}\n',
@@ -201,19 +178,6 @@ def test_a_table_in_lines_is_refused(fail, run, tmp_path, content):
     for message in (piped, named, embedded):
         assert "looks like that of a table, whose rows are no texts: give --file" in message
     assert len(run("--task", "moods", "--lines", stdin=content)) == content.count(b"\n")
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"a song, and a river\nthe river, and a song\n",
-        b"a song\nthe river\n",
-        b"first,second\nthe river, a song, and a story\n",
-        b"text\nthe river\n",
-    ],
-)
-def test_sentences_are_no_table(run, content):
-    assert len(run("--task", "moods", stdin=content)) == 2
 
 
 def test_an_empty_line_is_refused_before_anything_is_computed(fail, tmp_path):
@@ -255,14 +219,7 @@ KINDS = {
 def kinds(tmp_path_factory):
     """Return the folder of a model with a task of each other kind of rows."""
     folder = tmp_path_factory.mktemp("kinds")
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "dog", "sat", '"']
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
-    torch.manual_seed(0)
-    config = MinBertConfig(**sizes, vocab_size=len(pieces), intermediate_size=9, tasks=KINDS)
-    model = MinBertForMultiTask(config).eval()
-    model.save_pretrained(folder)
-    tokenizer = BertTokenizer(vocab={piece: n for n, piece in enumerate(pieces)})
-    tokenizer.save_pretrained(folder)
+    small_run.save_model(folder, KINDS, ("a", "cat", "dog", "sat", '"'))
     return folder
 
 

@@ -83,15 +83,3 @@ def test_a_mistake_is_one_line(capsys, recipe, flags, message):
     assert message in found.err
     assert found.err.count("\n") == 1
     assert "ok" not in found.out.split()
-
-
-@pytest.mark.usefixtures("folder")
-def test_a_folder_with_another_run_is_refused(capsys):
-    Path("runs/mine").mkdir(parents=True)
-    Path("runs/mine/notes.txt").write_text("mine")
-
-    with pytest.raises(SystemExit):
-        check(FINETUNE)
-
-    assert "runs/mine" in capsys.readouterr().err
-    assert [path.name for path in Path("runs/mine").iterdir()] == ["notes.txt"]

@@ -53,14 +53,6 @@ def test_a_log_has_plain_lines_and_nothing_of_the_libraries(tmp_path, capfd):
     assert transformers.utils.logging.get_verbosity() == level
 
 
-def test_verbose_runs_print_what_the_libraries_print(tmp_path, capfd):
-    out, err = run(tmp_path, capfd, verbose=True, disable_tqdm=False)
-
-    assert "'eval_" in out
-    assert "it/s" in err
-    assert not re.search(r"^epoch 1/2", out, re.MULTILINE)
-
-
 class Terminal(io.StringIO):
     """A screen."""
 

@@ -287,15 +287,6 @@ def test_a_path_changes_one_field(path, value, expected):
     assert override("row", RECIPE, {path: value}) == RECIPE | expected
 
 
-def test_the_recipe_and_the_value_stay_as_they_are():
-    value = {"dataset": "sst"}
-    changed = override("row", RECIPE, {"tasks.sst": value, "tasks.sst.pooling": "mean"})
-
-    assert changed["tasks"]["sst"] == {"dataset": "sst", "pooling": "mean"}
-    assert value == {"dataset": "sst"}
-    assert RECIPE["tasks"]["sst"] == {"dataset": "sst"}
-
-
 @pytest.mark.parametrize(
     ("path", "message"),
     [
