@@ -31,7 +31,3 @@ def to_location(text: str) -> str:
 def to_path(text: str) -> Path:
     """Convert a path."""
     return Path(to_location(text))
-
-
-# A file or a folder that a flag names, and what may also be a Hub id.
-FILE = typer.Option(parser=to_path, metavar="PATH")

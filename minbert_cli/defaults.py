@@ -5,10 +5,10 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments, RunArguments
-from minbert_cli.checkpoints import ROW_LENGTH, choose_length
+from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
+from minbert_cli.checkpoints import choose_length
 from minbert_cli.recipe_tasks import learns_from_text
-from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from modeling_minbert import MinBertForMultiTask
 from trainers import Choice
 
 # Learning rate times the width of the model: of BERT-base 5e-5, as in Devlin et al. 2019, appendix
@@ -71,8 +71,7 @@ def choose_for_finetuning(
         max_length=max(lengths),
         has_head_weights=bool(list(model.heads.parameters())),
     )
-    choices = describe_length(arguments, config)
-    choices += choose_arguments(args, size) + choose_head_rate(arguments, args, size)
+    choices = choose_arguments(args, size) + choose_head_rate(arguments, args, size)
     weights = {}
     for name, keys in tasks.items():
         spec: Any = config.task(name)
@@ -117,14 +116,6 @@ def choose_arguments(args: ProgramTrainingArguments, size: RunSize) -> list[Choi
     args.decide(dict.fromkeys({"eval_steps", "save_steps"} & args.undecided, share))
     reason = f"{count} evaluations of {size.evaluation_rows:,} rows"
     return [*chosen, Choice("eval_steps", share, reason)]
-
-
-def describe_length(arguments: RunArguments, config: MinBertConfig) -> list[Choice]:
-    """Describe the maximum tokens of a row if a recipe leaves it out and the model has fewer."""
-    length = choose_length(arguments, config)
-    if arguments.max_length is not None or length == ROW_LENGTH:
-        return []
-    return [Choice("max_length", length, "the positions of the model")]
 
 
 def choose_head_rate(

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from minbert_cli.command_line import Precision, to_location, to_path
+from minbert_cli.command_line import Device, Precision, to_location, to_path
 
 PROGRAM = "minbert predict"
 
@@ -55,9 +55,7 @@ def predict(
         Literal["head", "tail", "head_tail", "windows"] | None,
         typer.Option(help="what embeddings keep of a text that is too long"),
     ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="cpu or cuda; by default cuda if available")
-    ] = None,
+    device: Device = None,
     precision: Precision = "auto",
     embed: Annotated[
         Path | None,

@@ -33,7 +33,6 @@ from minbert_cli.defaults import (
     RunSize,
     choose_arguments,
     choose_loss_as_best,
-    describe_length,
 )
 from minbert_cli.recipes import RECIPES
 from minbert_cli.run import Given, Run, open_run, report, share
@@ -104,10 +103,9 @@ def pretrain(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
             text = load_text(corpora, arguments, tokenizer, problem_type, args, max_length=length)
         train, validation = text.splits["train"], text.splits["validation"]
 
-        choices = describe_length(arguments, model.config)
         is_new, width = arguments.model_name_or_path is None, model.config.hidden_size
         size = RunSize(width, is_new, len(train), 1, len(validation), length)
-        choices += choose_arguments(args, size)
+        choices = choose_arguments(args, size)
         if text.masking is not None:
             choices += choose_loss_as_best(args, f"{TASK}_mlm_loss")
 
