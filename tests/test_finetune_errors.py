@@ -67,7 +67,10 @@ def assert_matches(line, message):
         ({"load_best_model_at_end": True, "save_strategy": "no"}, "requires the save and eval"),
         ({"accelerator_config": "none.json"}, "accelerator_config='none.json': .*No such file"),
         ({"ddp_backend": "gloo"}, "ddp_backend='gloo': .*process group"),
-        ({"moods": {"labels": ["bad", "good", "odd"]}}, "no training row has the label 'odd'"),
+        (
+            {"moods": {"labels": ["bad", "good", "odd"], "class_weights": "balanced"}},
+            "no training row has the label 'odd'",
+        ),
         ({"moods": {"class_weights": [1.0, 2.0, 3.0]}}, "must be 2 numbers, one for each"),
         ({"scores": {"class_weights": "balanced"}}, "it is for classification, paraphrase"),
     ],

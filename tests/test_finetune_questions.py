@@ -9,7 +9,7 @@ from datasets_scripts import TaskData, load_task
 from minbert_cli import finetune
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
-from tests.trainers.pages import read_blocks, read_rows as read_table
+from tests.trainers.pages import read_blocks
 
 NAMES = ("otto", "ida", "lena", "karl", "vera", "hugo", "mina", "paul")
 FILLERS = ("the boat was slow", "rain fell on the hill", "a dog slept", "the road was long")
@@ -76,8 +76,7 @@ def test_a_run_from_files_to_answers_of_the_saved_model(tmp_path):
     files = ("predictions", "null_odds")
     assert {f"names-{split}-{name}.json" for split in ("dev", "test") for name in files} <= written
     blocks = read_blocks(out, "names")
-    outcomes, errors = read_table(blocks["Outcomes"]), blocks["Worst errors"]["rows"]
-    assert sum(row["questions"] for row in outcomes) == SIZES["dev"]
+    errors = blocks["Worst errors"]["rows"]
     assert {error["texts"][0] for error in errors} == {"what is the name?"}
 
     data = {key: keys[key] for key in ("problem_type", "train_file", "validation_file")}
