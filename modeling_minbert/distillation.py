@@ -37,43 +37,6 @@ def match_outcomes(logits: Tensor, teacher: Tensor, temperature: float) -> Tenso
     return match_classes(add_no(logits), add_no(teacher.transpose(-1, -2)), temperature)
 
 
-def match_scores(scores: Tensor, teacher: Tensor) -> Tensor:
-    """Compute the squared error to the mean score of the teachers, (B, 1) and (B, M, 1) -> (B,)."""
-    return (scores.float() - teacher.float().mean(dim=-2)).square().sum(dim=-1)
-
-
-def match_probabilities(logits: Tensor, teacher: Tensor) -> Tensor:
-    """Compute `KL(p || q)` of scores in [0, 1] as probabilities, (B, 1) and (B, M, 1) -> (B,).
-
-    p is the mean score of the teachers, and q the sigmoid of the student's logit.
-    """
-    target = teacher.float().mean(dim=-2).clamp(0, 1)  # those trained by squares may be outside
-    losses = F.binary_cross_entropy_with_logits(logits.float(), target, reduction="none")
-    entropy = torch.special.entr(target) + torch.special.entr(1 - target)
-    return (losses - entropy).sum(dim=-1)
-
-
-def match_vectors(vectors: Tensor, teacher: Tensor) -> Tensor:
-    """Compute the mean of `1 - cosine` over sequences, (B, S, D) and (B, 1, S, D) -> (B,).
-
-    For vectors of length 1 this is half of the squared distance.
-    """
-    cosines = F.cosine_similarity(vectors.float(), teacher.float().squeeze(1), dim=-1)
-    return (1 - cosines).mean(dim=-1)
-
-
-def match_positions(logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-    """Compute `match_classes` of positions, (B, L, 2) and (B, L, M, 2) -> (B,).
-
-    The mean over start and end. Only positions for which no teacher's value is NaN count.
-    """
-    is_real = teacher.isfinite().flatten(2).all(dim=-1)
-    student = logits.float().masked_fill(~is_real[..., None], IMPOSSIBLE)
-    target = teacher.float().masked_fill(~is_real[..., None, None], IMPOSSIBLE)
-    swapped = (student.transpose(1, 2), target.permute(0, 3, 2, 1))
-    return match_classes(*swapped, temperature).mean(dim=-1)
-
-
 def check_teacher(logits: Tensor, teacher: Tensor, place: int) -> None:
     """Check that values of teachers fit logits; their dimension M is at `place`."""
     shape = (*teacher.shape[:place], *teacher.shape[place + 1 :])
@@ -138,18 +101,26 @@ def distill(
     check_teacher(values, teacher, place)
     is_taught = teacher.isfinite().flatten(place).all(dim=-1)  # (B,), or (B, L) of tokens
     known = teacher.nan_to_num()
-    if kind == "spans":
+    if kind == "spans":  # start and end are classes, of which paddings are none
+        swapped = logits.transpose(1, 2), teacher.permute(0, 3, 2, 1)
+        is_real = is_taught[:, None]
+        student = swapped[0].float().masked_fill(~is_real, IMPOSSIBLE)
+        target = swapped[1].float().masked_fill(~is_real[:, None], IMPOSSIBLE)
+        losses = match_classes(student, target, temperature).mean(dim=-1)
         is_taught = is_taught.any(dim=-1)
-        losses = match_positions(logits, teacher, temperature)
-    elif kind == "vectors":
-        losses = match_vectors(logits, known)
+    elif kind == "vectors":  # of length 1: half of the squared distance
+        cosines = F.cosine_similarity(logits.float(), known.float().squeeze(1), dim=-1)
+        losses = (1 - cosines).mean(dim=-1)
     elif kind == "numbers":
         losses = head.standardize(logits - known.mean(dim=-2)).square().mean(dim=0)
+    elif kind == "scores" and head.task.loss_function.is_likelihood:
+        # the divergence of probabilities; scores that were trained by squares may be outside
+        mean = known.float().mean(dim=-2).clamp(0, 1)
+        losses = F.binary_cross_entropy_with_logits(logits.float(), mean, reduction="none")
+        losses = losses - torch.special.entr(mean) - torch.special.entr(1 - mean)
+        losses = losses.sum(dim=-1)
     elif kind == "scores":
-        if head.task.loss_function.is_likelihood:
-            losses = match_probabilities(logits, known)
-        else:
-            losses = match_scores(values, known)
+        losses = (values.float() - known.float().mean(dim=-2)).square().sum(dim=-1)
     elif kind == "outcomes":
         losses = match_outcomes(logits, known, temperature).mean(dim=-1)
     elif kind == "choices":

@@ -39,6 +39,7 @@ whose state is read, D hidden size, H attention heads, d size of a head, V vocab
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, Unpack
 
@@ -57,6 +58,7 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
+from transformers.utils import logging
 from transformers.utils.generic import (
     TransformersKwargs,
     can_return_tuple,
@@ -77,6 +79,8 @@ from .packing import (
     can_attend,
 )
 from .sharing import MinBertSharingMixin
+
+logger = logging.get_logger(__name__)
 
 # Encoder
 
@@ -302,16 +306,7 @@ def check_loaded(model: Any, info: Any, path: Any, options: dict[str, Any]) -> N
     """Refuse a model of which parts that the checkpoint should have are random.
 
     These are all of the encoder, and the heads of the tasks of its configuration. Other heads are
-    new, and so may be those of `tasks` that the caller passes.
-
-    Args:
-        model: The model.
-        info: Of transformers, which weights were missing or unexpected.
-        path: Folder or Hub id.
-        options: Keyword arguments of `from_pretrained`.
-
-    Raises:
-        ValueError: If there are any; the message names one, and what to do.
+    new, and so may be those of `tasks` that the caller passes; a warning names heads that are lost.
     """
     missing = sorted(info["missing_keys"])
     lost = [name for name in missing if re.match(r"(bert\.)?(embeddings|encoder)\.", name)]
@@ -330,19 +325,32 @@ def check_loaded(model: Any, info: Any, path: Any, options: dict[str, Any]) -> N
             f"{lost[0]}: {advice}"
         )
     config = model.config
-    is_new_head = bool(missing) and missing[0].startswith(("classifier.", "qa_outputs."))
-    if is_new_head and config.tasks and config.has_default_labels:
+    is_new = any(name.startswith(("classifier.", "qa_outputs.")) for name in missing)
+    if is_new and config.tasks and config.has_default_labels:
         raise ValueError(
             f"{str(path)!r} has heads of the tasks {', '.join(config.tasks)}, and none of a "
             f"{type(model).__name__}: load it as MinBertForMultiTask, or pass tasks=None to train "
             "a new head"
         )
-    heads = sorted({name.split(".")[1] for name in missing if name.startswith("heads.")})
-    if not heads or "tasks" in options:
+    if not hasattr(model, "heads"):
         return
-    where = {name: options[name] for name in HUB_KEYS if name in options}
-    stored = MinBertConfig.get_config_dict(path, **where)[0].get("tasks") or {}
-    if lost := [name for name in heads if stored.get(name) == config.tasks[name]]:
+    where, stored = {name: options[name] for name in HUB_KEYS if name in options}, {}
+    with suppress(OSError, ValueError):  # weights without a configuration
+        stored = MinBertConfig.get_config_dict(path, **where)[0]
+    # the configuration of an encoder that was saved alone lists tasks, too
+    has_heads = type(model).__name__ in (stored.get("architectures") or ())
+    described = stored.get("tasks") or {}
+    if has_heads and (lost := [name for name in described if name not in config.tasks]):
+        logger.warning(
+            "%s: the heads of its tasks %s are not loaded, because other tasks were given. To keep "
+            "them, pass the tasks of its configuration, too: "
+            "tasks={**config.tasks, name: fields}.",
+            path,
+            ", ".join(lost),
+        )
+    heads = sorted({name.split(".")[1] for name in missing if name.startswith("heads.")})
+    lost = [name for name in heads if described.get(name) == config.tasks[name]]
+    if lost and "tasks" not in options:
         raise ValueError(
             f"{str(path)!r} has no weights for the heads of its tasks {', '.join(lost)}: give the "
             "checkpoint of the whole model, load the encoder alone with MinBertModel, or pass "

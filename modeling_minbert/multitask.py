@@ -6,9 +6,8 @@ Shapes: B rows, k of them with a label of a task.
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +17,6 @@ from transformers.utils.generic import ModelOutput, TransformersKwargs, can_retu
 from .configuration_minbert import MinBertConfig
 from .embedding import MinBertEmbeddingMixin
 from .heads import Inputs, MinBertHead, MinBertHeads, TaskBatch, check_inputs
-from .inference import HUB_KEYS
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .packing import Options
 from .prediction import MinBertPredicting, check_row_of_pipeline
@@ -29,9 +27,6 @@ logger = logging.get_logger(__name__)
 
 class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTrainedModel):
     """One encoder with any number of named heads, described in `config.tasks`.
-
-    A step computes one task. Sentences of a separate pair come as (B, 2, L), like the choices of a
-    multiple-choice model; sentences of a contrastive task as (B, S, L), S being `num_sentences`.
 
     `from_pretrained(folder_of_a_bert, tasks={...})` puts new heads on a checkpoint;
     `from_pretrained(folder)` restores a saved model with its tasks, label names and score ranges,
@@ -67,32 +62,6 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
             )
         self.post_init()
 
-    @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Self:
-        """Load a checkpoint; see the class.
-
-        Other `tasks` than the checkpoint's replace them: a warning names the heads that are lost.
-        """
-        loaded: Any = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
-        if pretrained_model_name_or_path is not None and {"tasks", "config"} & kwargs.keys():
-            model = loaded[0] if isinstance(loaded, tuple) else loaded
-            where = {name: kwargs[name] for name in HUB_KEYS if name in kwargs}
-            stored: Options = {}
-            with suppress(OSError, ValueError):  # weights without a configuration
-                stored, _ = MinBertConfig.get_config_dict(pretrained_model_name_or_path, **where)
-            kept = model.config.tasks or ()
-            lost = [name for name in stored.get("tasks") or () if name not in kept]
-            # the configuration of an encoder that was saved alone lists tasks, too
-            if lost and cls.__name__ in (stored.get("architectures") or ()):
-                logger.warning(
-                    "%s: the heads of its tasks %s are not loaded, because other tasks were given. "
-                    "To keep them, pass the tasks of its configuration, too: "
-                    "tasks={**config.tasks, name: fields}.",
-                    pretrained_model_name_or_path,
-                    ", ".join(lost),
-                )
-        return loaded
-
     def save_pretrained(
         self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any
     ) -> None:
@@ -117,36 +86,31 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
     ) -> ModelOutput:
         """Compute one task, or several tasks in one pass of the encoder.
 
-        Ids and masks are (B, L), or (B, 2, L) for a `task` with separate pairs (whose hidden states
-        are of 2B sequences), (B, S, L) for a contrastive one. A packed batch has B sequences, or
-        2B, the two of a pair adjacent. `labels` (B,) are class ids, 0/1 for a paraphrase, or
-        similarity scores within their range. `task` defaults to `config.default_task`.
-
-        A regression takes `labels` (B,), or (B, K) for several targets, in the units of the data,
-        in which its `logits` are, too; a missing label is -100.
-
-        With a list of names as `task` the result is a dictionary of the outputs by task, without a
-        loss; a contrastive task takes pairs then, as in `predict`.
-
-        A contrastive task takes no labels and always has a `loss`; rows of padding alone (packed:
-        that begin with it) fill the batch. In training a single sentence of a row is encoded twice.
-        Losses that compare rows recognize equal texts by their ids, and use the rows of this
-        process, or of all (see `gather_rows`).
-
-        A task with `truncation` `windows` takes the W windows of a text as sequences, (B, W, L), or
-        (B, 2, W, L) for separate pairs. Windows of padding alone do not count. A packed batch needs
-        `num_windows`, (B,) or (B, 2). Without an axis of windows each text is one.
-
-        A token_classification task takes one label per token, as `MinBertForTokenClassification`; a
-        question_answering task `start_positions` and `end_positions`, as
-        `MinBertForQuestionAnswering`, or both as `labels` (B, 2). A masked_lm and a pretraining
-        task take `labels` as `MinBertForMaskedLM`, a next_sentence task as `MinBertForNSP`; for
-        pretraining these are `next_sentence_label`.
-
-        `use_cache` is what the pipelines `text-classification` and `zero-shot-classification` of
-        transformers, and nobody else, pass to a model: the logits of the default task are then
-        those of which these pipelines make the predictions of `predict`, and a task or a text for
-        which they cannot is refused.
+        Args:
+            input_ids: (B, L), or (B, S, L) for a task of S sequences a row: separate pairs, choices
+                and contrastive texts. A packed batch has all of them, those of a row adjacent. A
+                task with `truncation` `windows` takes the W windows of a text as sequences, (B, W,
+                L) or (B, 2, W, L), those of padding alone not counted, and packed `num_windows`,
+                (B,) or (B, 2).
+            attention_mask: As the ids, like all further inputs.
+            token_type_ids: See `MinBertModel`.
+            position_ids: See `MinBertModel`.
+            inputs_embeds: See `MinBertModel`.
+            labels: (B,): class ids, 0/1 for a paraphrase, scores within their range, numbers in the
+                units of the data; (B, K) for several labels or targets; (B, L) for tokens. -100
+                does not count. A contrastive task takes none and always has a loss; rows of padding
+                alone fill the batch, and a single sentence is encoded twice in training. Tasks of
+                pre-training take those of their models.
+            task: Name of the task; None for `config.default_task`. With a list of names the result
+                is a dictionary of the outputs by task, without a loss; a contrastive task takes
+                pairs then, as in `predict`.
+            start_positions: Of a question_answering task, (B,), or both as `labels` (B, 2).
+            end_positions: As `start_positions`.
+            use_cache: What the pipelines `text-classification` and `zero-shot-classification` of
+                transformers, and nobody else, pass to a model: the logits of the default task are
+                then those of which they make the predictions of `predict`, and a task or a text for
+                which they cannot is refused.
+            **kwargs: As for `MinBertModel`, and `next_sentence_label` for a pretraining task.
 
         Returns:
             `logits` (B, K), K = 1 for paraphrase and similarity, and, with labels, the mean `loss`
@@ -276,10 +240,8 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
     def fit_threshold(self, task: str, logits: Tensor, labels: Tensor) -> Any:
         """Choose the decision threshold of a cosine that classifies most pairs correctly.
 
-        It becomes part of the configuration, and is saved with the model. A ranking loss orders
-        cosines but teaches no threshold, so `MultiTaskTrainer` calls this with training rows. Other
-        tasks with decision thresholds choose theirs as their heads document: with `threshold_for`,
-        those that reach a wanted precision or recall.
+        It becomes part of the configuration, and is saved with the model. Tasks with thresholds of
+        probabilities choose these: for the best F1, or for the goal `threshold_for`.
 
         Args:
             task: Name of a task with a decision threshold, such as a cosine paraphrase task.

@@ -119,15 +119,7 @@ class QuestionAnsweringHead(TokenHead):
         self, model: Any, name: str, rows: Iterable[object], *, top_k: int | None, **options: Any
     ) -> Iterator[Any]:
         checked = check_request(rows, name, 2, top_k)
-        task = self.task
-        longest = min(model.config.max_position_embeddings, LONGEST_WINDOW)
-        search = AnswerOptions(
-            task.encoding(longest),
-            task.max_answer_length,
-            task.null_score_diff_threshold,
-            1 if top_k is None else top_k,
-        )
-        answers = answer_rows(model, checked, name, search, **options)
+        answers = answer_rows(model, name, self.task, checked, top_k or 1, **options)
         return (best[0] if top_k is None else best for best in answers)
 
 
@@ -173,16 +165,6 @@ def _choose_position(logits: Tensor, positions: Tensor) -> Tensor:
 
 
 LONGEST_WINDOW = 384
-
-
-@dataclass(frozen=True)
-class AnswerOptions:
-    """How texts are split and answers chosen; see `QuestionAnsweringTask`."""
-
-    encoding: Encoding
-    max_answer_length: int
-    null_score_diff_threshold: float | int | None
-    top_k: int
 
 
 # Number of best starts and ends of a window that are combined.
@@ -267,34 +249,44 @@ def rank_answers(
 
 
 def find_best(
-    text: str, windows: Sequence[QuestionWindow], scores: Tensor, options: AnswerOptions
+    text: str,
+    windows: Sequence[QuestionWindow],
+    scores: Tensor,
+    task: QuestionAnsweringTask,
+    top_k: int,
 ) -> list[dict[str, Any]]:
     """Return the best answers to one question, best first, given `keep_scores` of its windows.
 
     `start` and `end` are characters of the text, 0 for no answer; `score` is the probability among
     all spans of all windows (Clark and Gardner 2018, section 3.2), 0 if no span can be an answer.
     """
-    limits = options.max_answer_length, options.top_k
+    limits = task.max_answer_length, top_k
     best, null, total = rank_answers([text] * len(windows), windows, scores, *limits)
-    if options.null_score_diff_threshold is not None:
+    if task.null_score_diff_threshold is not None:
         rank = 0
-        if best and null - best[0][0] <= options.null_score_diff_threshold:
+        if best and null - best[0][0] <= task.null_score_diff_threshold:
             rank = max(1, sum(score >= null for score, *_ in best))
         best.insert(rank, (null, "", 0, 0))
     answers = [
         {"score": math.exp(score - total), "start": start, "end": end, "answer": answer}
-        for score, answer, start, end in best[: options.top_k]
+        for score, answer, start, end in best[:top_k]
     ]
     return answers or [{"score": 0.0, "start": 0, "end": 0, "answer": ""}]
 
 
 def answer_rows(
-    model: Any, rows: Iterable[Row], task: str, options: AnswerOptions, **progress: Any
+    model: Any,
+    name: str,
+    task: QuestionAnsweringTask,
+    rows: Iterable[Row],
+    top_k: int,
+    **progress: Any,
 ) -> Iterator[list[dict[str, Any]]]:
     """Answer pairs of a question and its text, a few hundred at a time; see `find_best`."""
+    encoding = task.encoding(min(model.config.max_position_embeddings, LONGEST_WINDOW))
 
     def score(batch: dict[str, Any]) -> Tensor:
-        outputs = model(**batch, task=task)
+        outputs = model(**batch, task=name)
         return keep_scores(batch, outputs.start_logits, outputs.end_logits)
 
     def encode(windows: Sequence[Any]) -> list[Encoded]:
@@ -303,13 +295,13 @@ def answer_rows(
     source = iter(rows)
     progress["show_progress"] = bool(progress.get("show_progress"))
     while some := list(islice(source, QUESTIONS)):
-        windows: Any = options.encoding.split_questions(model.tokenizer, some)
+        windows: Any = encoding.split_questions(model.tokenizer, some)
         scores = torch.cat(list(stream(model, windows, encode, score, **progress)))
         counts = Counter(window.question for window in windows)
         first = 0
         for number, (_, text) in enumerate(some):
             end = first + counts[number]
-            yield find_best(text, windows[first:end], scores[first:end], options)
+            yield find_best(text, windows[first:end], scores[first:end], task, top_k)
             first = end
 
 

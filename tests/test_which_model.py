@@ -197,7 +197,7 @@ def test_a_model_that_a_trainer_saved_predicts(save, tmp_path, start):
     assert loaded.predict("tone", ["a cat sat"]) == model.predict("tone", ["a cat sat"])
 
 
-@pytest.mark.parametrize("module", ["pooled", "int8"])
+@pytest.mark.parametrize("module", ["heads", "texts"])
 def test_two_folders_of_one_name_have_their_own_code(save, tmp_path, module):
     start = save({"tone": TONE})
     for mark in ("first", "second"):
