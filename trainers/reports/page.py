@@ -391,20 +391,28 @@ def _show_score(value: float | None, error: float | None) -> str | None:
 
 
 def _make_results(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> Section:
-    """Show all metrics, with how far training rows are off."""
+    """Show all metrics."""
     splits = sorted(results, key=lambda name: (list(SPLITS).index(name.partition("_")[0]), name))
-    shown = {split: results[split] for split in splits}
-    rows: list[list[Cell]] = []
+    scores: list[list[Any]] = []  # task, metric, and (value, standard error) by split
     for task, problem in trainer.problems.items():
         for metric in problem.reported:
-            scores = [result.find_score(problem, metric.name) for result in shown.values()]
-            if any(value is not None for value, _ in scores):
-                rows.append([task, metric.name, *(_show_score(*score) for score in scores)])
+            pairs = [results[split].find_score(problem, metric.name) for split in splits]
+            scores.append([task, metric.name, *pairs])
     # of one task, the mean would only repeat its metric
-    for name in AGGREGATES if len(trainer.problems) > 1 else ("glue",):
-        values = [result.metrics.get(name) for result in shown.values()]
-        if any(value is not None for value in values):
-            rows.append(["all tasks", name, *(_show_score(value, None) for value in values)])
+    names = AGGREGATES if len(trainer.problems) > 1 else ("glue",)
+    scores += [
+        ["all tasks", name, *((results[split].metrics.get(name), None) for split in splits)]
+        for name in names
+    ]
+    rows: list[list[Cell]] = [
+        [task, name, *(_show_score(*pair) for pair in pairs)]
+        for task, name, *pairs in scores
+        if any(value is not None for value, _ in pairs)
+    ]
+    titles = [("task", ""), ("metric", "")]
+    for split in splits:
+        kind, _, name = split.partition("_")
+        titles.append((f"{SPLITS[kind]} ({name})" if name else SPLITS[kind], ".4f"))
     note = (
         "After ± is the standard error over the choice of rows, for one run with one seed; it does "
         "not cover the variation between seeds."
@@ -422,10 +430,6 @@ def _make_results(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> 
             f"Evaluated at step {kept:,}, whose weights were the best. That was after "
             f"{kept * epochs / trainer.state.global_step:.3g} of {count(epochs, 'epoch')}."
         )
-    titles = [("task", ""), ("metric", "")]
-    for split in splits:
-        kind, _, name = split.partition("_")
-        titles.append((f"{SPLITS[kind]} ({name})" if name else SPLITS[kind], ".4f"))
     return Section("Results", [note], [Table("All metrics", titles, rows, best)])
 
 

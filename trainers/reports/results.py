@@ -7,7 +7,7 @@ import logging
 import os
 import zipfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -335,6 +335,31 @@ class GlueFile:
     num_rows: int | None = None  # of the official file, valid or not; None derives it from the ids
 
 
+def format_glue(ids: Sequence[str], predictions: Sequence[float], file: GlueFile) -> str:
+    """Format ``index<TAB>prediction`` of every row, below a header.
+
+    The server rejects missing rows: those that could not be read get the most frequent prediction.
+    """
+    texts: dict[str, str] = {}
+    for name, prediction in zip(ids, predictions, strict=True):
+        if file.name == "STS-B":  # the only scores, from 0 to 5
+            texts[name] = f"{min(max(float(prediction), 0.0), 5.0):.3f}"
+        else:
+            number = int(prediction)
+            texts[name] = str(number) if file.labels is None else file.labels[number]
+    if all(name.isdecimal() for name in texts):
+        most = Counter(texts.values()).most_common(1)[0][0]
+        order = [str(row) for row in range(max(file.num_rows or 0, max(map(int, texts)) + 1))]
+        if missing := [name for name in order if name not in texts]:
+            logger.warning(
+                "%s: %d rows could not be read and are written as %s: %s",
+                *(file.name, len(missing), most, ", ".join(missing[:10])),
+            )
+        texts = {name: texts.get(name, most) for name in order}
+    lines = ["index\tprediction", *(f"{name}\t{text}" for name, text in texts.items())]
+    return "\n".join(lines) + "\n"
+
+
 def write_submission(
     output_dir: str | os.PathLike[str],
     files: Mapping[tuple[str, str], GlueFile],
@@ -342,9 +367,6 @@ def write_submission(
     outputs: Mapping[tuple[str, str], Any],
 ) -> Path | None:
     """Write the predictions of a run as ``glue/CoLA.tsv`` etc., and one archive of them.
-
-    A file has ``index<TAB>prediction`` of every row, below a header. The server rejects one with
-    missing rows: those that could not be read get the most frequent prediction.
 
     Args:
         output_dir: Folder of the run.
@@ -364,24 +386,7 @@ def write_submission(
             logger.warning("task %r: %s is already that of another task", task, file.name)
             continue
         rows: Any = encoded[task][split]
-        texts: dict[str, str] = {}
-        for name, prediction in zip(rows["id"][:], outputs[task, split].predictions, strict=True):
-            if file.name == "STS-B":  # the only scores, from 0 to 5
-                texts[name] = f"{min(max(float(prediction), 0.0), 5.0):.3f}"
-            else:
-                number = int(prediction)
-                texts[name] = str(number) if file.labels is None else file.labels[number]
-        if all(name.isdecimal() for name in texts):
-            most = Counter(texts.values()).most_common(1)[0][0]
-            order = [str(row) for row in range(max(file.num_rows or 0, max(map(int, texts)) + 1))]
-            if missing := [name for name in order if name not in texts]:
-                logger.warning(
-                    "%s: %d rows could not be read and are written as %s: %s",
-                    *(file.name, len(missing), most, ", ".join(missing[:10])),
-                )
-            texts = {name: texts.get(name, most) for name in order}
-        lines = ["index\tprediction", *(f"{name}\t{text}" for name, text in texts.items())]
-        written[file.name] = "\n".join(lines) + "\n"
+        written[file.name] = format_glue(rows["id"][:], outputs[task, split].predictions, file)
         write_text(folder / f"{file.name}.tsv", written[file.name])
     if not written:
         return None
