@@ -111,9 +111,3 @@ def test_the_worst_errors_are_those_with_the_least_probable_label():
     # row 2 is right, row 1 gave its label more than rows 0 and 3, which are equal
     expected = [(0, pytest.approx(0.7)), (3, pytest.approx(0.5))]
     assert find_errors("classification", logits, predictions, labels) == expected
-
-
-def test_the_worst_scores_are_furthest_away():
-    scores, labels = np.array([1.0, 4.0, 2.0]), np.array([1.5, 1.0, 2.0], dtype=np.float32)
-
-    assert find_errors("similarity", scores[:, None], scores, labels) == [(1, 3.0), (0, 0.5)]
