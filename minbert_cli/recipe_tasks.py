@@ -9,10 +9,12 @@ import torch
 from datasets import Dataset
 
 from datasets_scripts import (
+    DATASETS,
     TaskData,
     TaskRows,
     check_files,
 )
+from datasets_scripts.checking import key_types
 from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
 from minbert_cli.checkpoints import check_rows, choose_length
 from minbert_cli.recipe import name_task, split_keys
@@ -35,12 +37,26 @@ from trainers import (
 if TYPE_CHECKING:  # few recipes have text
     from minbert_cli.text_tasks import RecipeText
 
-# `complete` refuses keys of the wrong problem type.
-HEAD_KEYS = {
-    key
-    for task in TASKS.values()
-    for key in (*task.fields_set_by("recipe"), *task.fields_set_by("data"))
-}
+
+def find_head_keys(keys: Any) -> set[str]:
+    """Return the keys of heads of the type of a task; of all types, if it has others.
+
+    So a recipe loads the types of its tasks only. `complete` refuses keys of the wrong type.
+    """
+    kind = None
+    if isinstance(keys, dict):
+        row = DATASETS.get(str(keys.get("dataset")))
+        kind = keys.get("problem_type", None if row is None else row.problem_type)
+    others = {"teacher", *key_types(TaskData), *key_types(TaskTraining)}
+    kinds = [*TASKS]
+    if isinstance(kind, str) and kind in TASKS:
+        kinds.insert(0, kind)
+    known: set[str] = set()
+    for name in kinds:
+        known |= {*TASKS[name].fields_set_by("recipe"), *TASKS[name].fields_set_by("data")}
+        if name == kind and keys.keys() <= known | others:
+            break
+    return known
 
 
 @dataclass(frozen=True)
@@ -55,7 +71,7 @@ class RecipeTask:
     @classmethod
     def from_recipe(cls, name: str, keys: Any, data_dir: str | None) -> "RecipeTask":
         """Check the keys of a task."""
-        readers = (TaskData, HEAD_KEYS, TaskTraining, {"teacher"})
+        readers = (TaskData, find_head_keys(keys), TaskTraining, {"teacher"})
         data, head, training, taught = split_keys(f"task {name!r}", keys, readers)
         with name_task(name):
             task_training = TaskTraining(**training)
