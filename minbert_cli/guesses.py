@@ -167,13 +167,7 @@ def guess_task(
     if kind in (None, "multiple_choice"):
         guess = guess_choices(table, texts, label)
     if guess is None and kind in (None, "question_answering"):
-        # the columns of SQuAD, or those of the user
-        is_named = kind is not None if texts else {"question", "context"} <= set(table.columns)
-        if is_named:
-            keys = {"text_columns": texts, "label_column": label}
-            keys = {key: value for key, value in keys.items() if value}
-            reasons = ["problem_type: questions and their contexts"]
-            guess = Guess("question_answering", keys, reasons)
+        guess = guess_questions(table, texts, label, kind)
     if guess is None and kind in (None, "token_classification"):
         guess = guess_tags(table, texts, label)
     if guess is None:
@@ -222,6 +216,18 @@ def guess_choices(table: Table, texts: list[str] | None, label: str | None) -> G
     guess.reasons.append(f"label_column: {label!r}, which names the right choice")
     guess.keys |= {"text_columns": columns, "choice_columns": choices, "label_column": label}
     return guess
+
+
+def guess_questions(
+    table: Table, texts: list[str] | None, label: str | None, kind: str | None
+) -> Guess | None:
+    """Recognize the columns of SQuAD, or take those of the user."""
+    is_named = kind is not None if texts else {"question", "context"} <= set(table.columns)
+    if not is_named:
+        return None
+    keys = {"text_columns": texts, "label_column": label}
+    keys = {key: value for key, value in keys.items() if value}
+    return Guess("question_answering", keys, ["problem_type: questions and their contexts"])
 
 
 def guess_tags(table: Table, texts: list[str] | None, label: str | None) -> Guess | None:
@@ -331,11 +337,12 @@ def find_label(table: Table, texts: Sequence[str], guess: Guess) -> str:
             f"{table.path}: no column looks like labels; {table.described}: give --label_column"
         )
     *others, chosen = few or measures
-    what = "few different values" if few else "numbers"
+    what, contents, advice = "few different values", "few values", ""
+    if not few:
+        what = contents = "numbers"
+        advice = "; to predict several, write label_columns: [first, second]"
     guess.reasons.append(f"label_column: {chosen!r}, since it has {what}")
     if others:
-        advice = "" if few else "; to predict several, write label_columns: [first, second]"
-        contents = "few values" if few else "numbers"
         shown = ", ".join(map(repr, others))
         guess.doubts.append(f"other columns with {contents}: {shown}{advice}")
     return chosen

@@ -105,9 +105,7 @@ def task_tab(model: Any, name: str) -> None:
         about = f"Predicts {', '.join(task.targets)} of {texts}."
         draw(about, examples, score, gr.JSON, "Scores")
     elif task.hub_type == "regression" or task.is_unlabelled:
-        limits = (-1, 1) if task.is_unlabelled else getattr(task, "score_range", None)
-        about = f"Scores {texts}" + (" from {:g} to {:g}.".format(*limits) if limits else ".")
-        draw(about, examples, score, gr.Number, "Score")
+        draw(f"Scores {texts}.", examples, score, gr.Number, "Score")
     else:
         labels = classify(*examples[0].values())
         # in the order of the task, which matters for grades

@@ -555,11 +555,12 @@ def encode_corpus(
     is_repeated = np.isin(digests[train], digests[validation])
     train = train[~is_repeated]
     repeated = int(is_repeated.sum())
+    equal = ""
     if repeated:
+        equal = f", since {repeated} equal held-out ones"
         problems.append(f"{repeated} training documents that equal held-out ones")
         logger.warning("corpus %s: skipped %s", names, problems[-1])
     if not len(train):
-        equal = f", since {repeated} equal held-out ones" if repeated else ""
         raise ValueError(f"corpus {names}: no training document is left{equal}; add documents")
     if not len(validation):
         raise ValueError(
