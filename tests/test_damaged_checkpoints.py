@@ -126,19 +126,3 @@ def test_a_pickle_that_runs_code_is_refused_without_running_it(run, tmp_path, mo
         train(tmp_path / "run", str(folder))
 
     assert not (tmp_path / "evil").exists()
-
-
-def test_a_file_with_the_name_of_a_checkpoint_is_none(run, tmp_path):
-    folder = copy(run[0], tmp_path / "run")
-    (folder / "checkpoint-15").write_text("a file")
-
-    assert find_checkpoint(folder, "true", 1) == str(folder / "checkpoint-4")
-
-
-def test_a_file_in_the_place_of_a_new_checkpoint_is_one_line(tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "checkpoint-2").write_text("a file")
-
-    with pytest.raises(OSError, match="checkpoint-2' cannot be written: File exists"):
-        train(tmp_path / "run")
-    assert (tmp_path / "run" / "checkpoint-2").read_text() == "a file"

@@ -8,21 +8,17 @@ from dataclasses import fields
 from itertools import pairwise
 
 import pytest
-from datasets import Dataset, concatenate_datasets
+from datasets import Dataset
 from transformers import TrainingArguments
 
 from datasets_scripts import (
-    ROW_KINDS,
     Encoding,
-    TaskData,
     encode_rows,
-    load_task,
     train_wordpiece,
 )
 from minbert_cli import check, finetune
 from modeling_minbert import TASKS as TYPES, MinBertConfig, MinBertForMultiTask
-from tests import runs, small_run
-from tests.problem_examples import EXAMPLES
+from tests import small_run
 from trainers import MultiTaskTrainer, Task
 
 LENGTH = 12  # tokens that the run reads; its rows have about fifty
@@ -152,15 +148,6 @@ def test_predictions_of_a_checkpoint_are_those_of_its_run(run, model, rows):
     assert chosen == [row["prediction"] for row in read_table(run, "ends")]
 
 
-def test_tags_of_long_texts_come_from_windows_of_the_training(run, model, rows):
-    found = model.predict("tags", [row["tokens"] for row in rows])
-
-    # in windows of another length, words have other contexts and positions
-    lines = (run / "predictions" / "tags-dev-output.txt").read_text().splitlines()
-    expected = [line.split()[2] for line in lines if line.strip()]
-    assert [tag for row in found for tag in row["tags"]] == expected
-
-
 ANSWER_WORDS = 5
 
 
@@ -208,20 +195,6 @@ def test_training_answers_that_cannot_be_predicted_are_counted(tmp_path, capsys)
     assert "warning" not in check_questions(tmp_path, capsys, keys | {"doc_stride": 53})
 
 
-@pytest.mark.parametrize("length", [8, 9, 27, 64, 100, 128, 173, 200, 383])
-def test_windows_overlap_by_an_answer_or_by_half(length):
-    described = {"problem_type": "question_answering", "max_length": length}
-
-    task = MinBertConfig(tasks={"ask": described}).task("ask")
-
-    room = length - task.max_question_length - 3
-    assert room >= 1
-    longest = min(task.max_answer_length, max(1, room // 2))
-    for place in range(3 * room):  # an answer that begins here is whole in some window
-        starts = range(0, place + 1, task.doc_stride)
-        assert any(place + longest <= start + room for start in starts)
-
-
 def make_small_model(folder, **changes):
     """Return a recipe on a model of 64 positions that says nothing about lengths."""
     recipe = make_recipe(folder, eval_strategy="no", save_strategy="no", steps_per_epoch="2")
@@ -264,17 +237,6 @@ def test_a_length_that_a_user_sets_must_fit(tmp_path, capsys, where):
     assert message in capsys.readouterr().err
 
 
-def test_a_default_of_pretraining_fits_a_model_of_few_positions(tmp_path, capsys):
-    path = runs.write_pretraining(tmp_path)
-    recipe = json.loads(path.read_text())
-    del recipe["max_length"]
-    path.write_text(json.dumps(recipe))
-
-    check.main([str(path)])
-
-    assert re.search("max_length +32 +the positions of the model", capsys.readouterr().out)
-
-
 def make_trainer(folder, tokenizer, fields=None, **cut):
     """Return a trainer of rows from Python, encoded as the tutorials of transformers do."""
     rows = list(make_rows("train"))
@@ -314,73 +276,6 @@ def test_the_length_of_rows_from_python_is_kept(tmp_path, tokenizer, padding):
         model.tokenizer = tokenizer
         scores = [row["score"] for row in model.predict("good", cut)]
         assert [row["score"] for row in model.predict("good", texts)] == pytest.approx(scores)
-
-
-NOTE = "encoded by minBERT with max_length={}"
-
-
-def write_example(kind, folder):
-    """Write the rows of a problem type; returns the keys of its data, without those of its head."""
-    keys = EXAMPLES[kind].write(folder)
-    head = {field.name for field in fields(TYPES[kind])} if kind == "question_answering" else ()
-    return {"problem_type": kind} | {name: keys[name] for name in keys if name not in head}
-
-
-def encode_by_loaders(tokenizer, max_length):
-    """Encode the rows with our loaders, which leave nothing set on the tokenizer."""
-    rows = list(make_rows("train"))
-    columns = {"id": [row["id"] for row in rows], "sentence1": [row["a"] for row in rows]}
-    columns["label"] = [int(row["is_good"] == "yes") for row in rows]
-    data = Dataset.from_dict(columns)
-    return encode_rows(data, tokenizer, Encoding(max_length))
-
-
-def train_on(data, folder, tokenizer):
-    """Train one step on rows; returns the `max_length` of the task."""
-    trainer = make_trainer(folder, tokenizer)
-    trainer.tasks["good"] = Task("good", "classification", data, data)
-    trainer.train()
-    return trainer.model.config.task("good").max_length
-
-
-@pytest.mark.parametrize("max_length", [20, 70])  # the rows have about fifty tokens
-def test_the_length_of_rows_from_the_loaders_is_kept(tmp_path, tokenizer, max_length):
-    data = encode_by_loaders(tokenizer, max_length).shuffle(seed=0)
-
-    assert train_on(concatenate_datasets([data, data]), tmp_path, tokenizer) == max_length
-
-
-@pytest.mark.parametrize("kind", sorted(ROW_KINDS))
-def test_rows_of_every_type_note_their_length(tmp_path, tokenizer, kind):
-    rows = load_task(TaskData.from_recipe("x", write_example(kind, tmp_path)))
-    facts = {**rows.head_facts(), "max_length": 24}
-    config = MinBertConfig(tasks={"x": TYPES[kind].complete({}, facts)})
-
-    encoded = rows.encode(tokenizer, config.task("x").encoding(24))
-
-    assert {split.info.description for split in encoded.values()} == {NOTE.format(24)}
-
-
-def test_rows_of_several_lengths_have_none(tmp_path, tokenizer):
-    data = [encode_by_loaders(tokenizer, max_length) for max_length in (60, 70)]
-
-    assert train_on(concatenate_datasets(data), tmp_path, tokenizer) is None
-
-
-def test_a_length_that_was_given_stays(tmp_path, tokenizer):
-    trainer = make_trainer(tmp_path, tokenizer, {"max_length": 30}, truncation=True, max_length=20)
-
-    trainer.train()
-
-    assert trainer.model.config.task("good").max_length == 30
-
-
-def test_whole_rows_have_no_length(tmp_path, tokenizer):
-    trainer = make_trainer(tmp_path, tokenizer)
-
-    trainer.train()
-
-    assert trainer.model.config.task("good").max_length is None
 
 
 # Keys that change the tokens of a text, each with a task whose tokens it changes.

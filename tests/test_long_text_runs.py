@@ -6,10 +6,8 @@ import random
 
 import numpy as np
 import pytest
-import torch
-from safetensors.torch import load_file
 
-from minbert_cli import __main__ as minbert, finetune
+from minbert_cli import finetune
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 
@@ -101,43 +99,3 @@ def test_the_run_says_what_max_windows_cuts(run):
     # three windows of six tokens, which share two: as many as are evenly spread keep 18 of a text
     assert "cut by max_windows=3: " in text
     assert max(lengths) > 18
-
-
-def test_a_resumed_run_equals_the_whole_one(run):
-    again = run.parent / "again"
-    flags = ["--output_dir", str(again), "--resume_from_checkpoint", str(run / "checkpoint-6")]
-
-    finetune.main([str(run.parent / "recipe.yaml"), *flags])
-
-    whole, resumed = (load_file(path / "model.safetensors") for path in (run, again))
-    assert whole.keys() == resumed.keys()
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-
-
-def test_the_length_of_the_run_is_that_of_the_windows(tmp_path):
-    recipe = make_recipe(tmp_path)
-    keys = {name: value for name, value in recipe["tasks"]["one"].items() if name != "max_length"}
-    del keys["window_overlap"], keys["max_tokens_per_batch"]
-    recipe |= {"tasks": {"one": keys}, "max_length": 12, "max_steps": 1, "smart": None}
-    recipe |= {"r_drop": None, "eval_strategy": "no", "save_strategy": "no"}
-
-    finetune.main([small_run.write_recipe(tmp_path, recipe)])
-
-    task = MinBertForMultiTask.from_pretrained(tmp_path / "out").config.task("one")
-    assert (task.max_length, task.window_overlap) == (12, 3)
-
-
-def test_the_program_embeds_long_texts(run, tmp_path):
-    file, path = tmp_path / "texts.txt", tmp_path / "vectors.npy"
-    texts = ["the river is fine " * 20, "a song"]
-    file.write_text("\n".join(texts), encoding="utf-8")
-
-    flags = ["--embed", str(path), "--file", str(file), "--pooling", "mean"]
-    minbert.main(["predict", str(run), *flags, "--truncation", "windows", "--precision", "float32"])
-
-    model = MinBertForMultiTask.from_pretrained(run)
-    expected = model.encode(texts, pooling="mean", truncation="windows")
-    np.testing.assert_allclose(np.load(path), expected, atol=1e-6)
-    head = model.encode(texts, pooling="mean")
-    assert not torch.allclose(head[0], expected[0])
-    torch.testing.assert_close(head[1], expected[1])

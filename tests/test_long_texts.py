@@ -4,16 +4,13 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import cross_entropy, pad
 from transformers import BertModel, BertTokenizer
 
 from datasets_scripts import Encoding, encode_rows
-from datasets_scripts.encoding import count_cut
 from modeling_minbert import MinBertForMultiTask, export_onnx
 from tests.modeling_minbert.test_onnx import needs_onnx
 from tests.trainers import tiny
-from trainers import TaskBatchSampler, TaskCollator, TaskDataset
-from trainers.data.rows import count_tokens
+from trainers import TaskCollator, TaskDataset
 
 WORDS = [f"w{number}" for number in range(12)]
 SIZES = {"max_length": 8, "window_overlap": 2, "max_windows": 4}
@@ -104,17 +101,6 @@ def test_windows_are_those_cut_by_hand(tokenizer):
     assert rows["labels"][:] == [0, 1, 2, 0, 1, 2]
 
 
-def test_the_windows_of_both_texts_of_a_pair_are_one_list(tokenizer):
-    first, second = make_texts(), make_texts()[::-1]
-
-    rows = encode(tokenizer, first, second)
-
-    for row, pair in zip(rows, zip(first, second, strict=True), strict=True):
-        windows = [cut_by_hand(tokenizer, text) for text in pair]
-        assert row["input_ids"] == [*windows[0], *windows[1]]
-        assert row["num_windows"] == list(map(len, windows))
-
-
 @pytest.mark.parametrize("most", [1, 2, 3, 7, None])
 def test_of_many_windows_the_first_the_last_and_some_between_are_kept(most):
     encoding = Encoding(8, window_overlap=2, max_windows=most)
@@ -128,38 +114,7 @@ def test_of_many_windows_the_first_the_last_and_some_between_are_kept(most):
         assert not len(gaps) or gaps.max() - gaps.min() <= 1
 
 
-def test_the_cut_tokens_are_those_in_no_window():
-    words = [f"v{number}" for number in range(60)]  # each only once in a text
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
-    tokenizer = BertTokenizer(vocab={piece: index for index, piece in enumerate(pieces)})
-    encoding = Encoding(8, window_overlap=2, max_windows=4)
-
-    for length in range(1, 60):
-        (kept,) = encoding.split_documents(tokenizer, [" ".join(words[:length])])
-        cut = length + 2 - len({token for window in kept for token in window.input_ids[0]})
-        assert count_cut(encoding, [length + 2], 2) == cut
-        assert bool(cut) == (length > 18)
-
-
 # The model
-
-
-@pytest.mark.parametrize("pooling", ["cls", "pooler", "mean", "max"])
-def test_a_text_in_one_window_has_the_bits_of_an_ordinary_one(make, tokenizer, pooling):
-    texts = make_texts((3, 6, 4, 1))
-    model = make(pooling=pooling)
-    ordinary = make(truncation=None, window_overlap=None, max_windows=None, pooling=pooling)
-    ordinary.load_state_dict(model.state_dict())
-
-    windows = collate(encode(tokenizer, texts), packed=True)
-    plain = collate(encode(tokenizer, texts, truncation="head"), packed=True)
-
-    assert torch.equal(windows["input_ids"], plain["input_ids"])
-    found, expected = model(**windows), ordinary(**plain)
-    assert torch.equal(found.logits, expected.logits)
-    assert torch.equal(found.loss, expected.loss)
-    assert model.predict("own", texts) == ordinary.predict("own", texts)
-    assert torch.equal(model(**plain).logits, found.logits)  # texts without an axis of windows
 
 
 def test_vectors_are_those_of_transformers_window_by_window(make, tokenizer, tmp_path):
@@ -243,52 +198,6 @@ def test_packed_and_padded_batches_and_all_orders_are_equal(make, tokenizer, imp
     torch.testing.assert_close(other.logits, expected.logits[order])
 
 
-def test_windows_of_padding_do_not_count(make, tokenizer):
-    model, batch = make(), collate(encode(tokenizer, make_texts()))
-    expected = model(**batch).logits
-
-    more = pad(batch["input_ids"], (0, 0, 0, 3))
-    mask = pad(batch["attention_mask"], (0, 0, 0, 3))
-    torch.testing.assert_close(model(more, mask, task="own").logits, expected)
-
-
-def test_ranking_losses_recognize_equal_long_texts(make, tokenizer):
-    keys = {"problem_type": "paraphrase", "pair_encoding": "separate", "head": "cosine"}
-    model = make(labels=None, loss="multiple_negatives_ranking", **keys)
-    first, second = make_texts((9, 17, 12)), make_texts((17, 3, 8))
-    rows = encode(tokenizer, first, [second[0], second[1], second[0]])
-    batch = collate(rows, packed=True) | {"labels": torch.ones(3)}
-    padded = collate(rows) | {"labels": torch.ones(3)}
-
-    found = model(**batch).loss
-
-    # the first and the third row have the same second text, which is no negative of the other
-    anchors = model.encode(first, task="own")
-    candidates = model.encode([second[0], second[1], second[0]], task="own")
-    cosines = torch.cosine_similarity(anchors.unsqueeze(1), candidates.unsqueeze(0), dim=-1)
-    cosines[0, 2] = cosines[2, 0] = -torch.inf
-    scale = model.config.task("own").cosine_scale
-    expected = cross_entropy(scale * cosines, torch.arange(3))
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(model(**padded).loss, found)
-
-
-def test_predictions_encode_at_most_so_many_tokens_at_a_time(make):
-    model, texts = make(max_windows=50), make_texts((90, 3, 60))
-    sizes = []
-    hook = model.bert.embeddings.register_forward_hook(
-        lambda module, given, output: sizes.append(output.shape[:-1].numel())  # noqa: ARG005
-    )
-
-    few = model.predict("own", texts, max_tokens_per_batch=20)
-    hook.remove()
-
-    assert max(sizes) <= 20
-    assert sum(sizes) > 150
-    for row, other in zip(few, model.predict("own", texts), strict=True):
-        assert row["score"] == pytest.approx(other["score"], abs=1e-6)
-
-
 @needs_onnx
 def test_onnx_computes_the_same(make, tokenizer, tmp_path):
     import onnxruntime
@@ -322,53 +231,4 @@ def test_keys_that_do_not_fit_are_refused(make, keys, message):
         make(**keys)
 
 
-def test_batches_that_do_not_fit_are_refused(make, tokenizer):
-    model, batch = make(), collate(encode(tokenizer, make_texts()), packed=True)
-    ordinary = make(truncation=None, window_overlap=None, max_windows=None)
-
-    with pytest.raises(ValueError, match="does not split texts into windows"):
-        ordinary(**batch)
-    with pytest.raises(ValueError, match="adds up to 9 windows, but the batch has 15"):
-        model(**batch | {"num_windows": torch.tensor([1, 1, 2, 1, 2, 2])})
-    padded = collate(encode(tokenizer, make_texts()))
-    with pytest.raises(ValueError, match="a padded one has an axis of windows"):
-        model(batch["input_ids"], task="own", num_windows=torch.tensor([1]))
-    with pytest.raises(ValueError, match=r"takes input of shape \(batch, length\)"):
-        ordinary(**padded)
-
-
-def test_encode_refuses_what_does_not_fit(make):
-    model = make()
-
-    with pytest.raises(ValueError, match="leave pooling and truncation out"):
-        model.encode(["w1"], task="own", truncation="windows")
-    with pytest.raises(ValueError, match="must be one of head, tail, head_tail, windows"):
-        model.encode(["w1"], truncation="middle")
-
-
 # Training
-
-
-def test_a_token_budget_counts_all_windows(tokenizer):
-    rows = encode(tokenizer, make_texts())
-    tokens = [sum(map(len, windows)) for windows in rows["input_ids"]]
-    sizes, counts = {"own": 6}, {"own": count_tokens(rows)}
-    assert counts["own"].tolist() == tokens == rows["length"][:]
-
-    sampler = TaskBatchSampler(sizes, {}, token_budgets={"own": 40}, tokens=counts)
-
-    batches = list(sampler)
-    assert sorted(row for batch in batches for row in batch) == list(range(6))
-    assert all(sum(tokens[row] for row in batch) <= 40 for batch in batches)
-    with pytest.raises(ValueError, match="own"):
-        TaskBatchSampler(sizes, {}, token_budgets={"own": max(tokens) - 1}, tokens=counts)
-
-
-def test_evaluations_count_a_long_row_as_several(tokenizer):
-    rows = encode(tokenizer, make_texts((3, 2000)), max_windows=10_000)
-    tokens = max(rows["length"])
-    assert tokens > 2000
-
-    assert TaskDataset({"own": rows}).fit_rows(64) == 64 * 512 // tokens
-    assert TaskDataset({"own": rows}).fit_rows(1) == 1
-    assert TaskDataset({"own": rows.select([0])}).fit_rows(64) == 64

@@ -68,13 +68,3 @@ def test_losses_and_gradients_equal_the_cpu(packed):
         assert (value.grad is None) == (mine.grad is None)
         if value.grad is not None:
             assert_close(mine.grad.values, value.grad, atol=1e-5, rtol=1e-4)
-
-
-def test_packed_windows_wait_for_nothing(cuda):
-    model, batch = make_model().to("cuda"), move(make_batch(packed=True))
-    model(**batch).loss.backward()
-    cuda.clear()
-
-    model(**batch).loss.backward()
-
-    assert not cuda

@@ -142,17 +142,6 @@ def test_other_parts_of_long_texts_are_refused(build, truncation):
     assert rows == given
 
 
-def test_a_saved_folder_answers_a_pair(build, tmp_path):
-    model, _ = build("paraphrase", SAME["paraphrase"])
-    model.save_pretrained(tmp_path)
-    model.tokenizer.save_pretrained(tmp_path)
-    given, rows = make_rows(model, words=6)
-
-    found = pipeline("text-classification", model=str(tmp_path), device="cpu")(given)
-
-    assert [row["label"] for row in found] == [row["label"] for row in model.predict("own", rows)]
-
-
 def test_zero_shot_classification_is_calibrated_and_cut_or_refused(build):
     labels = ["contradiction", "entailment"]
     fields = PAIR | {"labels": labels, "temperature": 3.0, "max_length": 24}
@@ -167,14 +156,3 @@ def test_zero_shot_classification_is_calibrated_and_cut_or_refused(build):
     assert found["scores"] == pytest.approx([scores["entailment"]], abs=1e-5)
     with pytest.raises(ValueError, match="24 tokens of a text"):
         pipe(" ".join(WORDS * 3), candidate_labels=["song"], **options)
-
-
-def test_logits_of_a_direct_call_stay(build):
-    model, _ = build("paraphrase", SAME["paraphrase"])
-    given, _ = make_rows(model, words=6)
-    tokens = model.tokenizer([row["text"] for row in given], return_tensors="pt")
-
-    logits = model(**tokens).logits
-
-    assert logits.shape == (12, 1)
-    torch.testing.assert_close(model(**tokens, task="own").logits, logits)

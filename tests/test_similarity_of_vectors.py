@@ -55,24 +55,6 @@ def test_a_model_compares_vectors_in_half_precision_as_float32(make_model, name,
     assert len(scores.unique()) > 20
 
 
-@pytest.mark.parametrize("name", ["cosine", "dot"])
-def test_autocast_does_not_reach_comparisons(make_model, name):
-    vectors = draw(40, 64)
-    expected = compare_all(name, vectors, vectors)
-    model = make_model(name)
-
-    with torch.autocast("cpu", torch.bfloat16):
-        scores = model.similarity(vectors, vectors)
-        hits = semantic_search(vectors, vectors, top_k=40, similarity=name)
-        pairs = paraphrase_mining(vectors)
-
-    assert_close(scores.double(), expected, atol=1e-5, rtol=1e-6)
-    found = torch.empty(40, 40).scatter_(1, hits.indices, hits.scores)
-    assert_close(found.double(), expected, atol=1e-5, rtol=1e-6)
-    if name == "cosine":
-        assert_close(pairs.scores.double(), expected[pairs.first, pairs.second], atol=1e-6, rtol=0)
-
-
 def test_a_cosine_head_in_bfloat16_compares_in_float32(tiny_sizes):
     torch.manual_seed(0)
     fields = {"problem_type": "similarity", "score_range": [-1, 1], "pair_encoding": "separate"}
@@ -121,14 +103,3 @@ def test_a_model_does_not_compare_bytes_as_numbers(make_model):
     for compare in (make_model("dot").similarity, make_model("cosine").similarity_pairwise):
         with pytest.raises(ValueError, match=r"8-bit.*packed bits"):
             compare(packed, packed)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"similarity": "cosin"}, "unknown similarity 'cosin'; known: cosine, dot"),
-    ],
-)
-def test_a_search_that_is_impossible_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        semantic_search(draw(2, 8), draw(2, 8), **options)

@@ -5,7 +5,7 @@ import json
 import pytest
 from transformers import BertTokenizer
 
-from minbert_cli import __main__ as minbert, pretrain
+from minbert_cli import __main__ as minbert
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 
 SIZES = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -63,20 +63,6 @@ def test_programs_refuse_it(checkpoint, monkeypatch, capsys, program, flags):
     assert not (checkpoint.parent / "out").exists()
 
 
-@pytest.mark.parametrize("flag", ["model_name_or_path", "tokenizer_name_or_path"])
-def test_pretraining_refuses_it(checkpoint, monkeypatch, capsys, flag):
-    monkeypatch.chdir(checkpoint.parent)
-    flags = [f"--{flag}", str(checkpoint), "--output_dir", "out", "--use_cpu", "true"]
-    flags += ["--train_tokenizer", "false", "--vocab_size", "null"]
-    flags += ["--model_size", "null", "--model_config", "null"]
-
-    with pytest.raises(SystemExit):
-        pretrain.main(flags)
-
-    assert MESSAGE in capsys.readouterr().err
-    assert not (checkpoint.parent / "out").exists()
-
-
 def test_added_tokens_need_added_embeddings(checkpoint):
     model = MinBertModel.from_pretrained(checkpoint)
     tokenizer = BertTokenizer(vocab={piece: place for place, piece in enumerate(PIECES)})
@@ -88,16 +74,3 @@ def test_added_tokens_need_added_embeddings(checkpoint):
         model.encode("a bird")
     model.resize_token_embeddings(len(tokenizer))
     assert model.encode("a bird").shape == (24,)
-
-
-@pytest.mark.parametrize("content", ["{}", '{"model": {}}', "[]"])
-def test_an_empty_tokenizer_is_named(checkpoint, capsys, content):
-    (checkpoint / "tokenizer.json").write_text(content)
-
-    with pytest.raises(ValueError, match=f"{checkpoint}: cannot read its tokenizer"):
-        MinBertModel.from_pretrained(checkpoint).encode("a cat")
-    with pytest.raises(SystemExit):
-        minbert.main(["predict", str(checkpoint), "a cat", "--device", "cpu"])
-    error = capsys.readouterr().err
-    assert f"checkpoint='{checkpoint}' cannot be loaded" in error or "tokenizer.json" in error
-    assert ": 'added_tokens'" not in error

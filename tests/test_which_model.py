@@ -1,7 +1,6 @@
 """Which task, which weights and which code: nothing is chosen, random or imported silently."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,12 +12,9 @@ from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
-    BertConfig,
-    BertModel,
     BertTokenizer,
     TrainingArguments,
 )
-from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 from minbert_cli import __main__ as minbert, predict
 from modeling_minbert import (
@@ -106,13 +102,6 @@ def test_missing_weights_of_the_encoder_are_an_error(save, part):
             model_class.from_pretrained(folder)
 
 
-def test_the_weights_of_another_architecture_are_an_error(tmp_path, tiny_sizes):
-    BertModel(BertConfig(**tiny_sizes)).save_pretrained(tmp_path)
-    change_weights(tmp_path, lambda name, value: (f"roberta.{name}", value))
-    with pytest.raises(ValueError, match="has no weights for 37 tensors of the encoder"):
-        MinBertForMaskedLM.from_pretrained(tmp_path)
-
-
 def test_missing_heads_of_trained_tasks_are_an_error(save):
     folder = save({"tone": TONE, "near": NEAR, "tags": TAGS})
     change_weights(folder, lambda name, value: None if "heads.t" in name else (name, value))
@@ -125,15 +114,6 @@ def test_missing_heads_of_trained_tasks_are_an_error(save):
     encoder.save_pretrained(folder.parent / "encoder")
     with pytest.raises(ValueError, match="has no weights for the heads of its tasks tags, tone"):
         MinBertForMultiTask.from_pretrained(folder.parent / "encoder")
-
-
-def test_new_heads_and_reports_are_as_in_transformers(save):
-    folder = save({"tone": TONE})
-    new = MinBertForTokenClassification.from_pretrained(folder, num_labels=3)
-    assert new.classifier.out_features == 3
-    change_weights(folder, lambda name, value: None if "layer.1.output" in name else (name, value))
-    _, report = MinBertModel.from_pretrained(folder, output_loading_info=True)
-    assert "encoder.layer.1.output.dense.weight" in report["missing_keys"]
 
 
 def test_a_checkpoint_with_lora_names_the_run(save, tmp_path):
@@ -195,19 +175,6 @@ def test_a_model_that_a_trainer_saved_predicts(save, tmp_path, start):
     loaded = MinBertForMultiTask.from_pretrained(tmp_path / "saved")
     model.tokenizer = tokenizer
     assert loaded.predict("tone", ["a cat sat"]) == model.predict("tone", ["a cat sat"])
-
-
-@pytest.mark.parametrize("module", ["heads", "texts"])
-def test_two_folders_of_one_name_have_their_own_code(save, tmp_path, module):
-    start = save({"tone": TONE})
-    for mark in ("first", "second"):
-        folder = shutil.copytree(start, tmp_path / mark / "same")
-        with (folder / f"{module}.py").open("a", encoding="utf-8") as file:
-            file.write(f"\nMARK = {mark!r}\n")
-        name = "multitask.MinBertForMultiTask"
-        model_class = get_class_from_dynamic_module(name, folder)
-        package = model_class.__module__.rpartition(".")[0]
-        assert mark == sys.modules[f"{package}.{module}"].MARK
 
 
 @pytest.mark.parametrize(

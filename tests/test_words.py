@@ -7,7 +7,7 @@ from io import StringIO
 
 import pytest
 
-from minbert_cli import __main__ as minbert, check, finetune
+from minbert_cli import __main__ as minbert, finetune
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 
@@ -148,20 +148,6 @@ def test_the_command_reads_such_words_from_a_file(trained, tmp_path):
 
     lines = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
     assert [line["words"] for line in lines] == [["上海", "在"], ["王明"]]
-
-
-def test_a_recipe_says_how_texts_are_split(trained):
-    assert trained[0].predict("chosen", ["王明 在 上海"])[0]["words"] == ["王明", "在", "上海"]
-
-
-def test_words_that_are_cut_otherwise_are_counted_and_named(tmp_path, capsys):
-    sentences = [*(["Ann", "pays", "."] for _ in range(9)), ["Mr.", "X", "."]]
-
-    check.main([write_recipe(tmp_path, {"names": write_task(tmp_path, "names", sentences)})])
-
-    printed = capsys.readouterr().out
-    assert "warning: words: pattern: 96.7 % of the training words are found so" in printed
-    assert "cut otherwise, such as 'Mr.'" in printed
 
 
 def test_a_person_of_two_characters_is_one_person(tmp_path):

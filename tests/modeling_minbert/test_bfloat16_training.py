@@ -7,7 +7,6 @@ from torch.testing import assert_close
 from transformers import BertConfig, BertForSequenceClassification
 
 from modeling_minbert import MinBertConfig, MinBertForSequenceClassification, MinBertModel
-from modeling_minbert.cpu import bfloat16_is_fast, count_extra
 
 LENGTHS = torch.tensor([9, 30, 4, 17, 11])  # 71 tokens, rounded up to 96
 
@@ -89,36 +88,3 @@ def test_no_sequence_sees_another_or_the_added_tokens(sizes):
 
     assert torch.equal(before[:60], after[:60])
     assert not torch.equal(before[60:], after[60:])
-
-
-def test_a_frozen_encoder_is_rounded_too(sizes, batch):
-    ours, bert = make_pair(sizes)
-    for model in (ours, bert):
-        model.bert.requires_grad_(requires_grad=False)
-
-    _, gradients = compute_gradients(ours.train(), batch)
-    _, expected = compute_gradients(bert.train(), batch)
-
-    assert_close(gradients["classifier.weight"], expected["classifier.weight"], atol=0.01, rtol=0.1)
-
-
-def test_few_numbers_of_tokens_occur():
-    for tokens in range(1, 5000):
-        extra = count_extra(tokens)
-        assert 0 <= extra < max(32, tokens / 15)
-    assert len({tokens + count_extra(tokens) for tokens in range(1024, 2048)}) <= 17
-
-
-def test_a_user_may_forbid_matrix_instructions(monkeypatch):
-    device = torch.device("cpu")
-    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
-    fast = bfloat16_is_fast(device)
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
-    features = torch.cpu.get_capabilities()
-
-    if features.get("amx_bf16") and features.get("avx512_fp16"):
-        assert fast
-        assert not bfloat16_is_fast(device)
-    else:
-        assert bfloat16_is_fast(device) is fast
-    assert not bfloat16_is_fast(torch.device("meta"))

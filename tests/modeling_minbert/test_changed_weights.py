@@ -26,13 +26,6 @@ def swap_columns(values):
     values.data[:, [3, 7]] = values.data[:, [7, 3]]
 
 
-def turn_block(values):
-    """Keep the sum of every row and column."""
-    values.data[:2, :2] = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
-    yield
-    values.data[:2, :2] = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-
-
 def flip_signs(values):
     values.data[:2, 1::2].neg_()
 
@@ -88,15 +81,6 @@ def test_a_change_that_torch_does_not_count_is_seen(model, change, precision):
     check(model, before, precision)
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-def test_a_change_that_keeps_all_sums_is_seen(model, precision):
-    change = turn_block(model.encoder.layer[0].output.dense.weight)
-    next(change)
-    before = model.encode(TEXTS, precision=precision)
-    next(change, None)
-    check(model, before, precision)
-
-
 def change_epsilon(model):
     model.encoder.layer[1].output.LayerNorm.eps = 0.5
 
@@ -129,28 +113,4 @@ def test_changes_of_weights_stored_in_int8_are_seen(model, name, precision):
     before = model.encode(TEXTS, precision=precision)
     values = getattr(model.encoder.layer[0].intermediate.dense, name).data
     values.copy_(values.flip(0))
-    check(model, before, precision)
-
-
-@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-def test_a_single_pass_sees_changes(model, precision):
-    batch = model.tokenizer(TEXTS, padding=True, return_tensors="pt")
-    model.set_precision(precision)
-    with torch.no_grad():
-        before = model(**batch).last_hidden_state
-        double(model.encoder.layer[0].output.LayerNorm.weight)
-        after = model(**batch).last_hidden_state
-        expected = copy.deepcopy(model)(**batch).last_hidden_state
-
-    assert torch.equal(after, expected)
-    assert not torch.equal(after, before)
-
-
-@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-def test_weights_that_are_not_numbers_are_computed_anew(model, precision):
-    weight = model.encoder.layer[0].output.LayerNorm.weight
-    before = model.encode(TEXTS, precision=precision)
-    weight.data[0] = torch.nan
-    assert model.encode(TEXTS, precision=precision).isnan().all()
-    weight.data[0] = 3
     check(model, before, precision)

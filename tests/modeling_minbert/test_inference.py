@@ -51,26 +51,6 @@ def test_batches_keep_the_budget_and_no_row_is_lost(packed, sequences, budget):
         assert cost([rows[index] for index in [*batch, after[0]]], packed) > budget
 
 
-@pytest.mark.parametrize("packed", [True, False])
-def test_a_row_beyond_the_budget_is_alone(packed):
-    batches = list(split_batches(rows_of([100, 3, 4, 90]), 8, packed=packed))
-
-    assert batches == [[0], [3], [2, 1]]
-
-
-def test_a_padded_pair_counts_its_longer_sentence():
-    row = Encoded([[1] * 9, [1]], [[0] * 9, [0]])
-    even = Encoded([[1] * 5, [1] * 5], [[0] * 5, [0] * 5])
-
-    assert list(split_batches([row, even], 35, packed=False)) == [[0], [1]]
-    assert list(split_batches([row, even], 36, packed=False)) == [[0, 1]]
-    assert list(split_batches([row, even], 20, packed=True)) == [[0, 1]]
-
-
-def test_no_rows_make_no_batches():
-    assert list(split_batches([], 10, packed=True)) == []
-
-
 # Packing
 
 
@@ -102,20 +82,6 @@ def test_packed_and_padded_rows_give_the_same_logits(model, tokenizer, task):
     assert padded["input_ids"].dim() == 2 + separate
     actual = model(**packed, task=task).logits
     assert_close(actual, model(**padded, task=task).logits, atol=1e-5, rtol=1e-5)
-
-
-def test_packing_is_the_contract():
-    batch = pack(
-        [Encoded([[5, 6, 7], [8]], [[0, 0, 0], [0]]), Encoded([[9], [4, 3]], [[1], [1, 1]])]
-    )
-
-    assert batch["input_ids"].tolist() == [[5, 6, 7, 8, 9, 4, 3]]
-    assert batch["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1]]
-    assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 0, 0, 1]]
-    assert batch["cu_seq_lens_q"].tolist() == [0, 3, 4, 5, 7]
-    assert batch["cu_seq_lens_q"].dtype == torch.int32
-    assert batch["max_length_q"] == 3
-    assert type(batch["max_length_q"]) is int
 
 
 @pytest.mark.parametrize("separate", [True, False])
@@ -164,25 +130,6 @@ def test_many_rows_equal_single_rows(model, attention, budget):
 
 
 @pytest.mark.usefixtures("narrow")
-@pytest.mark.parametrize("task", ["tone", "near"])
-def test_streamed_predictions_equal_the_list(model, task):
-    rows = some_texts(24)
-    if task == "near":
-        rows = list(zip(rows, rows[1:] + rows[:1], strict=True))
-
-    streamed = list(model.predict_stream(task, iter(rows)))
-
-    assert len(streamed) == 24
-    assert streamed == model.predict(task, rows)
-    for row, prediction in zip(rows, streamed, strict=True):
-        (alone,) = model.predict(task, [row])
-        assert prediction == {
-            key: pytest.approx(value, abs=1e-4) if key == "score" else value
-            for key, value in alone.items()
-        }
-
-
-@pytest.mark.usefixtures("narrow")
 def test_a_stream_reads_one_window_ahead(model):
     taken = []
 
@@ -200,11 +147,3 @@ def test_a_stream_reads_one_window_ahead(model):
     next(predictions)
     assert len(taken) == 14
     assert all(module.training for module in model.modules())  # between two windows
-
-
-@pytest.mark.usefixtures("narrow")
-def test_a_broken_row_is_found_where_it_is(model):
-    rows = [*some_texts(8), None]
-
-    with pytest.raises(ValueError, match="row 8 must be a sentence, got None"):
-        list(model.predict_stream("tone", iter(rows)))

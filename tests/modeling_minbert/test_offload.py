@@ -3,7 +3,7 @@
 import pytest
 from torch.testing import assert_close
 
-from modeling_minbert import MinBertForMultiTask, MinBertModel
+from modeling_minbert import MinBertForMultiTask
 
 SENTENCES = ["the cat sat", "a dog", "the bird sang in the tree"]
 PARTS = {
@@ -75,25 +75,3 @@ def test_an_offloaded_model_predicts_the_same(model, load, tiny_batch, part):
         assert_close(offloaded.encode(SENTENCES, **options), model.encode(SENTENCES, **options))
     logits = offloaded(**tiny_batch, task="tone").logits
     assert_close(logits, model(**tiny_batch, task="tone").logits)
-
-
-@pytest.mark.parametrize(
-    "device_map",
-    [
-        {"": "disk"},
-        {
-            "embeddings": "cpu",
-            "encoder.layer.0": "disk",
-            "encoder.layer.1": "cpu",
-            "pooler": "disk",
-        },
-    ],
-)
-def test_an_offloaded_encoder_embeds_the_same(model, load, tiny_batch, device_map):
-    encoder = load(MinBertModel, device_map)
-
-    # by default, vectors are those of a task, whose projection an encoder does not have
-    found, expected = (each.encode(SENTENCES, pooling="mean") for each in (encoder, model))
-    assert_close(found, expected)
-    states = encoder(**tiny_batch).last_hidden_state
-    assert_close(states, model.bert(**tiny_batch).last_hidden_state)

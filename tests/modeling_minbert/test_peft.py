@@ -62,17 +62,6 @@ def test_heads_train_in_full_beside_adapters(build_multitask, tiny_batch, tasks,
     assert list(merged.state_dict()) == names
 
 
-def test_wrapped_heads_predict(build_multitask, tasks, tokenizer):
-    model = build_multitask(tasks)
-    model.tokenizer = tokenizer
-    expected = model.predict("tone", ["the cat sat"])
-    vectors = model.encode(["the cat sat"], task="near")
-    wrapped = peft.get_peft_model(model, peft.LoraConfig(r=4, modules_to_save=["heads"])).eval()
-
-    assert wrapped.predict("tone", ["the cat sat"]) == expected
-    assert_close(wrapped.encode(["the cat sat"], task="near"), vectors)
-
-
 def test_wrapped_layers_are_not_quantized_and_predict_in_any_precision(tiny_sizes, tokenizer):
     torch.manual_seed(0)
     model = MinBertModel(MinBertConfig(**tiny_sizes, initializer_range=0.2)).eval()

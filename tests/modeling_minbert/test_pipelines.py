@@ -1,10 +1,6 @@
 """Pipelines of transformers on our checkpoints equal stock BERT."""
 
-import json
 import logging
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,7 +10,6 @@ from transformers import pipeline
 from transformers.pipelines import AggregationStrategy
 
 import modeling_minbert
-from tests.modeling_minbert.test_remote_code import packages_without_this_project
 
 TEXTS = ["the cat sat on a mat", "far", "a bird sang very well in the tree"]
 PAIRS = [{"text": "the cat ran", "text_pair": "a dog was not far"}, {"text": TEXTS[0]}]
@@ -42,19 +37,6 @@ TASKS_OF = {
     "Model": "feature-extraction",
 }
 LABELS = {0: "O", 1: "B-PER", 2: "I-PER", 3: "B-LOC"}
-
-# One process for all: importing transformers takes longer than all the rest.
-SCRIPT = """
-import importlib.util, json, sys
-from transformers import pipeline
-
-assert importlib.util.find_spec("modeling_minbert") is None
-results = []
-for task, folder, inputs, options in json.loads(sys.stdin.read()):
-    pipe = pipeline(task, model=folder, trust_remote_code=True, device="cpu")
-    results.append(pipe(inputs, **options))
-print(json.dumps(results, default=float))
-"""
 
 
 def assert_close(found, expected):
@@ -102,25 +84,6 @@ def multitask(build_multitask, tasks, tokenizer, tmp_path):
     return model, str(tmp_path / "tasks")
 
 
-def run_remote(calls, folder):
-    """Run pipelines where the package is not installed."""
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    environment["HF_MODULES_CACHE"] = str(folder / "modules")
-    script = f"import sys; sys.path[:] = {packages_without_this_project()!r}\n{SCRIPT}"
-    run = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", script],
-        input=json.dumps(calls),
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
-    assert run.returncode == 0, run.stderr[-3000:]
-    return json.loads(run.stdout.splitlines()[-1])
-
-
 @pytest.mark.parametrize("batch_size", [1, 2])
 @pytest.mark.parametrize("case", STOCK)
 def test_pipelines_equal_stock_bert(save_stock, case, batch_size):
@@ -141,20 +104,6 @@ def test_pipelines_equal_stock_bert(save_stock, case, batch_size):
             for rows in (found, expected)
         )
     assert_close(found, expected)
-
-
-def test_pipelines_without_the_package_equal_stock_bert(save_stock, multitask, tmp_path):
-    model, folder = multitask
-    saved = {name: save_stock(name) for name in TASKS_OF}
-    cases = [(TASKS_OF[name], *saved[name], *rest) for name, *rest in STOCK.values()]
-    calls = [(task, own, inputs, options) for task, _, own, inputs, options in cases]
-    calls.append(("text-classification", folder, TEXTS, {}))
-
-    *found, own = run_remote(calls, tmp_path)
-
-    for result, (task, stock, _, inputs, options) in zip(found, cases, strict=True):
-        assert_close(result, pipeline(task, model=stock, device="cpu")(inputs, **options))
-    assert_close(own, model.predict("tone", TEXTS))
 
 
 def test_no_pipeline_calls_our_models_unsupported(save_stock, multitask, caplog):

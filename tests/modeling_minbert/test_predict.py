@@ -3,16 +3,13 @@
 import pytest
 import torch
 from torch.testing import assert_close
-from transformers.utils import logging
 
 from modeling_minbert import (
     MinBertForMultiTask,
     MinBertModel,
 )
-from tests.same_predictions import assert_same_predictions
 
 SENTENCES = ["the cat sat", "a dog", "the bird sang in the tree", "", "a cat is not a dog"]
-PAIRS = list(zip(SENTENCES, SENTENCES[1:] + SENTENCES[:1], strict=True))
 
 
 @pytest.fixture
@@ -57,31 +54,6 @@ def test_a_prediction_names_the_label_and_its_probability(model, tokenizer, task
     assert prediction["score"] == pytest.approx(probabilities.max().item(), abs=1e-5)
 
 
-def test_a_similarity_is_a_score_in_the_range_of_the_task(model):
-    scores = [prediction["score"] for prediction in model.predict("near", PAIRS)]
-
-    vectors = model.encode(SENTENCES, pooling="mean", normalize=True)
-    cosines = (vectors * vectors.roll(-1, dims=0)).sum(dim=1)
-    assert scores == pytest.approx((1 + 4 * cosines.clamp(0, 1)).tolist(), abs=1e-4)
-
-
-def test_vectors_can_be_trained_on(model):
-    vectors = model.encode(SENTENCES)
-    probe = torch.nn.Linear(33, 1)
-
-    probe(vectors).sum().backward()
-
-    assert not vectors.requires_grad
-    assert probe.weight.grad is not None
-    assert all(weight.grad is None for weight in model.parameters())
-
-
-def test_nothing_gives_nothing(model):
-    assert model.predict("tone", []) == []
-    assert model.predict("near", []) == []
-    assert model.encode([]).shape == (0, 33)
-
-
 @pytest.mark.parametrize("broken", [False, True])
 def test_the_training_mode_of_every_module_comes_back(model, broken):
     model.train()
@@ -101,23 +73,6 @@ def test_the_training_mode_of_every_module_comes_back(model, broken):
 
     assert seen == [False]
     assert [module.training for module in model.modules()] == before
-
-
-def test_long_lists_show_a_progress_bar(model, capsys):
-    logging.enable_progress_bar()  # a program in another test may have turned it off
-    model.encode(SENTENCES * 100)
-    model.encode(SENTENCES * 101, show_progress=False)
-    assert "row" not in capsys.readouterr().err
-
-    model.encode(SENTENCES * 101)
-    model.encode(SENTENCES, show_progress=True)
-    error = capsys.readouterr().err
-    assert "505/505" in error
-    assert "5/5" in error
-    list(model.predict_stream("tone", iter(SENTENCES * 100)))
-    assert not capsys.readouterr().err
-    list(model.predict_stream("tone", iter(SENTENCES * 101)))
-    assert "505" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -145,34 +100,9 @@ def test_impossible_settings_are_refused(model):
         model.encode(SENTENCES, max_tokens_per_batch=-1)
 
 
-def test_a_long_text_is_cut_to_the_positions(model):
-    words = ["cat"] * 40
-
-    assert_close(model.encode([" ".join(words)]), model.encode([" ".join(words[:15])]))
-    assert len(model.predict("same", [(" ".join(words), "a dog")])) == 1
-
-
-def test_the_tokenizer_comes_from_the_checkpoint(model, folder):
-    loaded = MinBertForMultiTask.from_pretrained(folder)
-
-    assert_close(loaded.encode(SENTENCES), model.encode(SENTENCES))
-    assert_same_predictions(loaded.predict("same", PAIRS), model.predict("same", PAIRS))
-
-
 def test_a_model_of_no_checkpoint_asks_for_a_tokenizer(build_multitask, tasks):
     with pytest.raises(ValueError, match=r"set model\.tokenizer first"):
         build_multitask(tasks).encode(["a"])
-
-
-def test_a_tokenizer_file_with_fixed_sizes_neither_pads_nor_cuts(model, folder):
-    backend = model.tokenizer.backend_tokenizer
-    backend.enable_truncation(max_length=4)
-    backend.enable_padding(length=12)
-    backend.save(str(folder / "tokenizer.json"))
-    loaded = MinBertForMultiTask.from_pretrained(folder)
-    texts = ["the cat sat on the mat", "a dog"]
-
-    assert_close(loaded.encode(texts), model.encode(texts))
 
 
 @pytest.mark.parametrize(("truncation", "head"), [("head", 15), ("tail", 0), ("head_tail", 4)])

@@ -113,19 +113,6 @@ def test_outputs_of_several_tasks_equal_those_of_one(model, tokenizer, packed):
             assert_close(together[name][key], value, rtol=0, atol=0)
 
 
-def test_gradients_of_several_outputs_are_the_sums_of_each(model, tokenizer):
-    batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
-    weight = model.bert.encoder.layer[0].output.dense.weight
-    names = ["pooled", "mean", "lower", "tags"]
-
-    sum(each.logits.square().sum() for each in model(**batch, task=names).values()).backward()
-    together, weight.grad = weight.grad, None
-    for name in names:
-        model(**batch, task=name).logits.square().sum().backward()
-
-    assert_close(together, weight.grad, rtol=1e-4, atol=1e-4)
-
-
 def test_tasks_that_truncate_otherwise_share_what_they_do_not_truncate(build_multitask, tokenizer):
     tasks = {
         "long": CLASSES,
@@ -157,18 +144,6 @@ def test_words_that_the_tokenizer_drops_are_tagged_apart(model, count_passes):
     assert found == predict_each(model, found, texts)
 
 
-@pytest.mark.parametrize("top_k", [1, 2])
-def test_options_mean_what_they_mean_for_one_task(model, top_k):
-    names = ["pooled", "lower", "topics"]
-
-    found = model.predict_all(TEXTS, names, top_k=top_k, max_tokens_per_batch=9)
-
-    assert list(found) == names
-    assert found == predict_each(model, names, TEXTS, top_k=top_k, max_tokens_per_batch=9)
-    with pytest.raises(ValueError, match=r"'tags' is a token_classification .* leave top_k out"):
-        model.predict_all(TEXTS, top_k=top_k)
-
-
 @pytest.mark.parametrize(
     "rows", [[*TEXTS * 4, "a"], [*PAIRS * 4, ("a", "a")]], ids=["texts", "pairs"]
 )
@@ -193,38 +168,6 @@ def test_a_stream_equals_the_lists(model, rows, monkeypatch):
     assert len(taken) == 7
 
 
-@pytest.mark.parametrize("part", ["bert", "bert.encoder", "bert.encoder.layer.0", "heads.mean"])
-def test_hooks_change_what_they_change_for_one_task(model, part):
-    plain = model.predict_all(TEXTS)
-
-    def double(_module, _inputs, output):
-        if isinstance(output, torch.Tensor):
-            return output * 2
-        key = "last_hidden_state" if part == "bert" else "logits"
-        output[key] = output[key] * 2
-        return output
-
-    model.get_submodule(part).register_forward_hook(double)
-    found = model.predict_all(TEXTS)
-
-    assert found != plain
-    assert found == predict_each(model, found, TEXTS)
-
-
-def test_a_training_model_predicts_without_dropout_and_trains_on(model):
-    expected = model.predict_all(PAIRS)
-    model.train()
-
-    assert model.predict_all(PAIRS) == expected
-    assert all(module.training for module in model.modules())
-
-
-def test_tags_take_lists_of_words_if_they_are_named(model):
-    rows = [["the", "cat"], ["a", "very", "far", "dog"]]
-
-    assert model.predict_all(rows, ["tags"]) == {"tags": model.predict("tags", rows)}
-
-
 @pytest.mark.parametrize(
     ("rows", "tasks", "message"),
     [
@@ -247,16 +190,3 @@ def test_tags_take_lists_of_words_if_they_are_named(model):
 def test_rows_that_do_not_fit_are_refused(model, rows, tasks, message):
     with pytest.raises(ValueError, match=message):
         model.predict_all(rows, tasks)
-
-
-@pytest.mark.parametrize("given", [("a dog", None), (TEXTS, "pooled")])
-def test_a_string_is_no_list(model, given):
-    with pytest.raises(TypeError, match="pass a list of sentences"):
-        model.predict_all(*given)
-
-
-def test_labels_of_one_task_are_refused_for_several(model, tokenizer):
-    batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
-
-    with pytest.raises(ValueError, match="labels are of one task"):
-        model(**batch, task=["pooled", "mean"], labels=torch.zeros(5, dtype=torch.long))

@@ -81,16 +81,6 @@ def test_a_folder_of_ours_gives_equal_vectors_there_and_again_here(
 
 
 @pytest.mark.slow  # importing it takes long
-def test_tokens_beyond_the_length_are_cut_there_and_here(library, model, tmp_path):
-    model.save_as_sentence_transformers(tmp_path, max_length=5)
-
-    theirs = library.SentenceTransformer(str(tmp_path), device="cpu").encode([LONG])
-    vectors = MinBertModel.from_pretrained(tmp_path).encode([LONG])
-    assert_equal_vectors(theirs, vectors)
-    assert_equal_vectors(vectors, model.encode(["the bird sang"]))
-
-
-@pytest.mark.slow  # importing it takes long
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("pooling", ["cls", "max", "mean"])
 def test_a_folder_of_theirs_opens_here(library, model, tmp_path, pooling, normalize):
@@ -142,21 +132,6 @@ def test_prompts_size_and_similarity_are_the_same_there_and_here(
 
 
 @pytest.mark.slow  # importing it takes long
-def test_what_is_set_there_at_opening_is_saved(library, model, tmp_path):
-    model.base_model.tokenizer = model.tokenizer
-    model.base_model.save_pretrained(tmp_path / "own")
-    settings = {"prompts": {"query": "the bird "}, "default_prompt_name": "query"}
-    options = {"device": "cpu", "trust_remote_code": True, "similarity_fn_name": "dot"}
-
-    opened = library.SentenceTransformer(str(tmp_path / "own"), **options, **settings)
-    opened.save_pretrained(str(tmp_path / "theirs"), create_model_card=False)
-
-    loaded = MinBertModel.from_pretrained(tmp_path / "theirs")
-    assert loaded.similarity_fn_name == "dot"
-    assert_equal_vectors(loaded.encode(SENTENCES), opened.encode(SENTENCES))
-
-
-@pytest.mark.slow  # importing it takes long
 @pytest.mark.parametrize("fault", ["pooler", "no tokenizer"])
 def test_sentence_transformers_opens_nothing_whose_vectors_would_be_others(
     library, model, tmp_path, fault
@@ -203,14 +178,6 @@ def test_what_minbert_does_not_have_is_named_where_vectors_are_wanted(
     assert_close(loaded.encode(SENTENCES, pooling="mean"), model.encode(SENTENCES))
 
 
-def test_a_broken_file_is_named(model, tmp_path):
-    model.save_as_sentence_transformers(tmp_path)
-    (tmp_path / "modules.json").write_text("[{")
-
-    with pytest.raises(ValueError, match=r"modules\.json is not JSON"):
-        MinBertConfig.from_pretrained(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -248,44 +215,6 @@ def test_vectors_of_a_task_are_those_that_it_compares(model):
         scores = [row["score"] for row in model.predict(task, pairs)]
         assert_close(torch.tensor(scores), cosines, atol=1e-4, rtol=1e-5)
     assert_close(model.encode(SENTENCES, task="contrast").norm(dim=1), torch.ones(5))
-
-
-def test_a_long_text_is_cut_as_the_task_cuts_it(model):
-    kept = " ".join(LONG.split()[-15:])
-
-    assert_close(model.encode([LONG], task="tail"), model.encode([kept]))
-
-
-def test_the_encoder_alone_embeds_as_the_whole_model_does(model, tmp_path):
-    model.save_pretrained(tmp_path)
-    model.tokenizer.save_pretrained(tmp_path)
-
-    encoder = MinBertModel.from_pretrained(tmp_path)
-
-    for options in ({}, {"task": "low"}, {"task": "contrast"}, {"pooling": "pooler"}):
-        assert_close(encoder.encode(SENTENCES, **options), model.encode(SENTENCES, **options))
-
-
-def test_a_task_and_a_pooling_contradict_each_other(model):
-    with pytest.raises(ValueError, match="'near' determines how its vectors are pooled"):
-        model.encode(SENTENCES, task="near", pooling="cls")
-    with pytest.raises(ValueError, match="unknown task 'nli'"):
-        model.encode(SENTENCES, task="nli")
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"pooling": "first"}, "pooling"),
-        ({"normalise": True}, "the known keys are pooling, normalize"),
-        ({"max_length": 2}, "max_length=2 must be 3 or more"),
-    ],
-)
-def test_a_configuration_checks_how_vectors_are_made(tiny_sizes, values, message):
-    with pytest.raises(Exception, match="sentence_embedding") as caught:
-        MinBertConfig(**tiny_sizes, sentence_embedding=values)
-
-    assert message in str(caught.value.__cause__ or caught.value)
 
 
 def test_files_of_sentence_transformers_win_over_the_configuration(tiny_sizes, tmp_path):

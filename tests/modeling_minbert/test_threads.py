@@ -1,15 +1,11 @@
 """Predicting from several threads: every answer is that of one thread, and nothing else changes."""
 
-import copy
-import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
-
-from modeling_minbert import MinBertForMultiTask
 
 THREADS = 8
 TEXTS = ["a cat sat on the mat", "the bird sang", "not a dog " * 5, "very far in the tree " * 3]
@@ -134,27 +130,6 @@ def test_a_call_that_ends_first_does_not_end_the_evaluation_mode_of_another(mode
     assert torch.equal(vectors, model.bert.encode(TEXTS))
 
 
-def test_frozen_parts_stay_in_evaluation_mode(model):
-    model.train()
-    model.base_model.eval()
-    model.predict("tone", TEXTS)
-
-    assert not any(module.training for module in model.base_model.modules())
-    assert all(module.training for module in model.heads.modules())
-
-
-def test_the_tokenizer_keeps_truncation_and_padding(model):
-    calls = list_calls(model)
-    expected = [call() for call in calls]
-    inner = model.tokenizer.backend_tokenizer
-    inner.enable_truncation(4, direction="left")
-    inner.enable_padding(length=40)
-    state = inner.truncation, inner.padding
-
-    assert [call() for call in calls] == expected
-    assert (inner.truncation, inner.padding) == state
-
-
 def test_others_may_use_the_tokenizer_meanwhile(model):
     expected = model.predict("ends", TEXTS * 20), model.encode(TEXTS * 20)
     stop = threading.Event()
@@ -175,33 +150,6 @@ def test_others_may_use_the_tokenizer_meanwhile(model):
         finally:
             stop.set()
     assert lengths.result() == {4, 17}
-
-
-def test_changes_of_the_tokenizer_are_followed(model):
-    before = model.encode(["a bird, A BIRD", "cat", "sang"])
-    model.tokenizer.truncation_side = "left"
-    cut = model.predict("brief", ["a bird sang in the very far tree"])
-    assert cut == model.predict("brief", ["sang in the very far tree"])
-    model.tokenizer.backend_tokenizer.normalizer.lowercase = False
-    model.tokenizer.add_tokens(["dogcat"])
-    model.resize_token_embeddings(len(model.tokenizer))
-
-    assert not torch.equal(model.encode(["a bird, A BIRD", "cat", "sang"])[0], before[0])
-    added = model.encode(["dogcat", "zzz"])
-    assert not torch.equal(added[0], added[1])  # the second one is unknown
-
-
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])  # noqa: S301
-def test_a_model_is_copied_while_it_predicts(model, duplicate):
-    calls = list_calls(model)
-    expected = [call() for call in calls]
-    seen = watch(model.base_model.embeddings.LayerNorm, lambda: duplicate(model))
-    model.encode(TEXTS, precision="bfloat16")
-    (other,) = seen
-
-    assert type(other) is MinBertForMultiTask
-    for call, value in zip(list_calls(other), expected, strict=True):
-        assert call() == value
 
 
 def test_the_code_of_a_checkpoint_predicts_in_a_precision(model, tmp_path):
