@@ -10,11 +10,9 @@ import pytest
 import torch
 
 from benchmarks import check, run
-from benchmarks.block import Job, find, output_file, run_block
-from benchmarks.contenders import WORKLOADS
+from benchmarks.block import Job, output_file, run_block
 from benchmarks.report import summarize, write_report
 from benchmarks.rounds import Campaign, Log, Race, Settings, TimeIsUpError
-from benchmarks.training import Work
 from benchmarks.workloads import Rows, Sources, prepare
 
 # warnings of transformers and sentence-transformers in their own trainers
@@ -121,25 +119,6 @@ def test_the_check_finds_faults(folder, name, change, reason):
     assert re.search(reason, check.compare_training(arrays, exact)["reason"])
 
 
-def test_a_block_measures_the_units_after_the_warmup(folder):
-    job = make_job(folder, "quora", units=2, warmup=1, rows=4, seconds=0)
-    block = run_block(job)
-    work = Work(job)
-    assert block["items"] == sum(work.count(step)["tokens"] for step in (1, 2))
-    assert len(block["ms"]) == 2
-    assert block["seconds"] == pytest.approx(sum(block["ms"]) / 1000)
-    assert block["peak_mib"] >= block["added_mib"]
-
-
-def test_every_contender_exists_and_every_suite_is_one_of_known_contenders():
-    for workload in WORKLOADS.values():
-        targets = [workload.runner, *(c.target for c in workload.contenders.values())]
-        targets += [c.prepare for c in workload.contenders.values()]
-        assert all(callable(find(target)) for target in targets if target)
-    races, _ = run.plan(run.parse([*run.SUITES, "--peer_python", "python"]))
-    assert {race.workload for race in races} == {*WORKLOADS}
-
-
 def test_rounds_alternate_their_order(settings):
     blocks = Blocks()
     run_campaign(settings, blocks)
@@ -218,14 +197,6 @@ def test_all_contenders_of_a_suite_run_and_pass_the_check(tmp_path, suite):
     )
     if suite == "parts":
         assert re.search(r"\| attention \| [\d.]+ % \| (?!0\.0)", text)
-
-
-@pytest.mark.slow
-def test_the_gpu_suite_runs_its_logic_on_a_processor(tmp_path):
-    text = run_tiny("cuda", tmp_path, "--here", "--workloads", "sst,mlm128_large")
-    assert "## sst, tiny" in text
-    assert "## mlm128_large, tiny" in text
-    assert "void" not in text
 
 
 def test_training_runs_in_tiny_mode(tmp_path):

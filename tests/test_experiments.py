@@ -52,16 +52,6 @@ def test_a_wrong_run_is_refused_before_any_run(recipe, overrides, message):
     assert not Path("out").exists()
 
 
-def test_references_and_pre_training_are_checked(recipe):
-    text = "corpus: {mine: {dataset: sample_text}}\nobjective: mlm\n"
-    Path("text.yaml").write_text(text)
-
-    with pytest.raises(ValueError, match="a, seed 42: reference: unknown name 'mood'; did you"):
-        check({"a": {"reference": {"mood": 0.5}}}, recipe)
-    with pytest.raises(ValueError, match=r"pre-training text-\w{8}: a new model needs one voc"):
-        check({"a": {"pretrain": {"base": "text.yaml"}}}, recipe)
-
-
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_every_experiments_file_is_accepted(path, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)

@@ -49,15 +49,6 @@ def parse(path, kind=FinetuneArguments, *flags):
     return parse_recipe((kind, TrainingArguments), argv)
 
 
-def test_there_is_a_recipe_for_every_task():
-    named = {"quickstart", "cs224n", "sst", "quora", "sts", "cfimdb", "ner", "squad", "squad_v2"}
-    named |= {"swag", "nli", "nli_then_sts", "all", *GLUE}
-    assert named <= {path.stem for path in FINETUNING}
-    assert {"pretrain_quickstart", "mlm", "nsp", "mlm_nsp", "mlm_task_text"} <= {
-        path.stem for path in PRETRAINING
-    }
-
-
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_begins_with_its_purpose_and_its_command(recipe):
     sentence, command = recipe.read_text(encoding="utf-8").splitlines()[:2]

@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizer
 
-from minbert_cli import __main__ as minbert
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 
 WORDS = ["a", "bird", "cat", "dog", "is", "not", "on", "query", "sat", "the", "tree", ":"]
@@ -137,13 +136,6 @@ def test_the_default_prompt_is_that_of_encode_alone(write_folder, tokenizer):
     assert_close(model.encode(TEXTS, prompt_name="query"), expected[PROMPTS["query"]], **same)
 
 
-def test_a_prompt_without_a_text_of_that_name_is_refused(write_folder):
-    model = MinBertModel.from_pretrained(write_folder(prompts=PROMPTS)[0])
-
-    with pytest.raises(ValueError, match=r"unknown prompt_name 'quer.*did you mean 'query'"):
-        model.encode(TEXTS, prompt_name="quer")
-
-
 @pytest.mark.parametrize("normalize", [False, True])
 def test_vectors_have_the_size_of_the_folder(write_folder, tokenizer, normalize):
     folder, bert = write_folder(normalize=normalize, truncate_dim=7)
@@ -161,30 +153,6 @@ def test_vectors_have_the_size_of_the_folder(write_folder, tokenizer, normalize)
     # what is asked for here is the length of what is returned
     assert_close(model.encode(TEXTS, normalize=True), unit, **same)
     assert_close(model.encode(TEXTS, normalize=False), whole[:, :7], **same)
-
-
-@pytest.mark.parametrize("similarity", ["dot", "euclidean"])
-def test_the_command_searches_as_the_folder_says(
-    write_folder, tokenizer, tmp_path, capsys, similarity
-):
-    prompts = {"query": "query : ", "document": "passage : the "}
-    folder, bert = write_folder(prompts=prompts, similarity_fn_name=similarity)
-    lines = [text for text in TEXTS if text]
-    (tmp_path / "corpus.txt").write_text("\n".join(lines))
-
-    flags = ["--corpus", str(tmp_path / "corpus.txt"), "--top_k", "4", "--format", "jsonl"]
-    minbert.main(["predict", str(folder), *flags, "--query", "a cat", "--precision", "float32"])
-
-    hits = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    query = embed(bert, tokenizer, ["a cat"], "query : ")
-    corpus = embed(bert, tokenizer, lines, "passage : the ")
-    scores = {
-        "dot": corpus @ query[0],
-        "euclidean": -(corpus - query).norm(dim=1),
-    }[similarity]
-    assert [hit["line"] - 1 for hit in hits] == scores.argsort(descending=True).tolist()
-    found = torch.tensor([hit["score"] for hit in hits])
-    assert_close(found, scores.sort(descending=True).values, atol=1e-4, rtol=1e-5)
 
 
 def test_prompts_stay_with_a_checkpoint_and_its_export(write_folder, tmp_path):
@@ -253,22 +221,6 @@ def test_what_minbert_does_not_have_is_said_at_loading(write_folder, caplog, nam
         model.encode(TEXTS)
 
 
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("config_sentence_transformers.json", {"prompts": ["query: "]}),
-        ("config_sentence_transformers.json", {"truncate_dim": 0}),
-        ("sentence_bert_config.json", {"modality_config": {"text": 3}}),
-    ],
-)
-def test_a_setting_of_the_wrong_type_is_named(write_folder, name, values):
-    folder, _ = write_folder()
-    write(folder, name, values)
-
-    with pytest.raises(ValueError, match="|".join([*values, "text"])):
-        MinBertModel.from_pretrained(folder)
-
-
 # The vectors of a task
 
 
@@ -302,22 +254,6 @@ def test_without_a_task_the_vectors_are_those_of_the_task_of_separate_texts(
             encoder.encode(TEXTS)
     else:
         assert_close(encoder.encode([*TEXTS, LONG]), expected)
-
-
-def test_the_task_of_the_vectors_can_be_chosen():
-    tasks = {
-        "first": NEAR,
-        "second": NEAR | {"pooling": "cls"},
-        "third": {"problem_type": "masked_lm"},
-    }
-
-    assert MinBertConfig(**SIZES, tasks=tasks).embedding_task == "first"
-    config = MinBertConfig(**SIZES, tasks=tasks, embedding_task="second")
-    assert config.embedding.pooling == "cls"
-    with pytest.raises(
-        ValueError, match="'third' has no vectors of single texts: use one of first"
-    ):
-        MinBertConfig(**SIZES, tasks=tasks, embedding_task="third")
 
 
 # What a saved folder says
@@ -354,17 +290,6 @@ def test_sentence_transformers_refuses_vectors_that_it_does_not_have(tokenizer, 
         getattr(library, kind).load(str(tmp_path), subfolder="", trust_remote_code=True)
     again = type(model).from_pretrained(tmp_path)
     assert_close(again.encode([*TEXTS, LONG]), expected)
-
-
-def test_vectors_of_a_folder_stay_those_of_a_classifier_that_starts_from_it(write_folder, tmp_path):
-    folder, _ = write_folder("cls", normalize=True)
-    model = MinBertForMultiTask.from_pretrained(folder, tasks={"t": NEAR})
-
-    model.save_pretrained(tmp_path / "tuned")
-
-    written = read(tmp_path / "tuned", "1_Pooling/config.json")
-    assert written["pooling_mode_cls_token"] is True
-    assert len(read(tmp_path / "tuned", "modules.json")) == 3
 
 
 # The tokenizer

@@ -1,7 +1,6 @@
 """The table of experiments."""
 
 import json
-import os
 from dataclasses import replace
 
 import numpy as np
@@ -96,23 +95,6 @@ def test_aggregates_of_different_tasks_are_reported(make):
 
     note = "these rows differ from the first, which has sst, sts: better."
     assert note in table.markdown()
-
-
-def test_rows_of_different_code_than_the_newest_run_are_named(make):
-    table = make()
-    plain, better = table.rows
-    for time, (run, code) in enumerate(
-        [(plain.runs[1], "x"), (plain.runs[2], None), (plain.runs[3], "x"), (better.runs[1], "x")]
-    ):
-        write_settings(run.folder, **({} if code is None else {"code": code}))
-        os.utime(run.folder / "run.json", (time, time))
-    note = "Made with different code than the newest run, or with unknown code: "
-
-    assert f"{note}plain. To repeat" in table.markdown()
-    write_settings(plain.runs[2].folder, code="x")
-    assert note not in table.markdown()
-    write_settings(plain.runs[2].folder, code="y")
-    assert f"{note}plain; better. To repeat" in table.markdown()
 
 
 @pytest.mark.parametrize("name", ["plain", "$x_{ <script>alert(1)</script> $"])

@@ -118,9 +118,3 @@ def test_experiments_start_their_runs(run, tmp_path):
     run("-m", "minbert_cli", "experiments", "experiments/quickstart", *flags)
 
     assert "| plain" in (tmp_path / "runs/experiments/table.md").read_text()
-
-
-def test_an_editable_install_is_a_path_that_type_checkers_follow(tmp_path):
-    (path,) = build("editable", tmp_path).glob("*.pth")
-
-    assert path.read_text().strip() == str(tmp_path / "source")

@@ -1,7 +1,5 @@
 """Learning from text without labels: rows and masks of every pass, batches, scores, training."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -66,17 +64,6 @@ def make_trainer(folder, masking, kind="pretraining", *, rows=50, model=None, **
     return tiny.make_trainer(folder, model=model or make_model(kind), own=own, **arguments)
 
 
-def test_an_index_names_row_and_pass():
-    source = Pairs(10)
-    dataset = TaskDataset({"moods": tiny.make_rows("moods", 7), "text": source})
-
-    joined = dataset.__getitems__([7 + 3 + 2 * len(dataset), 7 + 4 + 2 * len(dataset)])
-
-    expected = source.read(2, np.asarray([3, 4]))
-    assert all(np.array_equal(getattr(joined, name), expected[name]) for name in expected)
-    assert joined.places.tolist() == [[2, 2], [3, 4]]
-
-
 def test_masks_change_from_pass_to_pass_and_not_with_the_batch(masking):
     first = make_batch(masking, packed=True)
     again = make_batch(masking, rows=(2, 3), packed=True)
@@ -124,22 +111,6 @@ def test_scores_match_the_logits(masking, packed):
     assert scores[:, 4].tolist() == follows.tolist()
 
 
-def test_metrics_are_means_over_tokens_and_over_rows():
-    scores = np.asarray([[6.0, 1, 2, 0.5, 1], [2.0, 3, 6, 1.5, 0]], dtype=np.float32)
-
-    found = PROBLEMS["pretraining"]("text").compute_metrics(scores)
-
-    assert found == pytest.approx(
-        {
-            "mlm_accuracy": 0.5,
-            "mlm_loss": 1.0,
-            "perplexity": math.e,
-            "nsp_accuracy": 0.5,
-            "nsp_loss": 1.0,
-        }
-    )
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_resumed_run_sees_the_passes_that_it_would_have_seen(tmp_path, masking, workers):
     options = {
@@ -170,10 +141,3 @@ def test_the_tokenizer_determines_maskable_and_replacement_tokens():
     assert set(labels[labels != -100].tolist()) == {5, 6, 7}
     replaced = (labels != -100) & (hidden != labels) & (hidden != tokenizer.mask_token_id)
     assert set(hidden[replaced].tolist()) == {5, 6}
-
-
-def test_pairs_cannot_come_from_labelled_rows(tmp_path, masking):
-    task = Task("text", "pretraining", tiny.make_rows("pairs", 9), masking=masking)
-
-    with pytest.raises(ValueError, match="training set of task 'text' has no segment pairs"):
-        tiny.make_trainer(tmp_path, model=make_model("pretraining"), own={"tasks": [task]})

@@ -46,7 +46,6 @@ def test_the_folder_of_a_corpus_beats_the_folder_of_the_run():
             {"dataset": "sst", "text_column": "a"},
             "text_column has no effect for 'sst'; remove it",
         ),
-        ({"hub_id": "a/b", "documents": "line"}, "documents has no effect for 'a/b'"),
         ({"train_file": "a.txt", "streaming": True}, "streaming has no effect for 'a.txt'"),
         (
             {"train_file": "a.txt", "sentences": "line", "language": "de"},

@@ -1,17 +1,13 @@
 """Documents of files: formats, encodings, places of what is wrong, and sentences."""
 
-import gzip
 import re
 
-import pyarrow as pa
 import pytest
 
 from datasets_scripts import CorpusData
 from datasets_scripts.corpus import documents as module
 from datasets_scripts.corpus.documents import find_sources, split_sentences
 from tests.datasets_scripts.corpus.corpora import write
-
-PROSE = "\n\n".join(f"First {n}.\nSecond {n}." for n in range(40))
 
 
 def read(path, documents="blank_line", **keys):
@@ -61,22 +57,6 @@ def test_lines_that_cannot_be_used_are_named(tmp_path, line, problem):
     assert re.fullmatch(problem, bad.problem)
 
 
-COMPRESS = {
-    "gz": gzip.compress,
-    "zst": lambda data: pa.compress(data, "zstd", asbytes=True),
-}
-
-
-@pytest.mark.parametrize("kind", ["gz", "zst"])
-def test_a_compressed_file_has_the_documents_of_the_file(tmp_path, kind):
-    write(tmp_path, a=f"\ufeff{PROSE}", **{f"b_{kind}": COMPRESS[kind](PROSE.encode())})
-
-    found = [(document.line, document.text) for document in read(tmp_path / f"b.{kind}")]
-
-    assert found == [(document.line, document.text) for document in read(tmp_path / "a")]
-    assert len(found) == 40
-
-
 @pytest.mark.parametrize(("suffix", "delimiter"), [("csv", ","), ("tsv", "\t")])
 def test_rows_of_a_table_are_documents(tmp_path, suffix, delimiter):
     rows = ["id,body", '1,"one ""1""', 'more"', "2", "", f"3,{200_000 * 'x'}"]
@@ -103,12 +83,9 @@ def test_text_of_another_encoding_is_named(tmp_path):
     ("name", "text", "error", "message"),
     [
         ("a_txt", None, FileNotFoundError, r"a\.txt: there is no such file"),
-        ("a_docx", "x", ValueError, r"suffix '\.docx'; known: \.txt, .* compressed \(\.gz, \.bz2"),
-        ("a_parquet.gz", "x", ValueError, "Parquet has its own compression; decompress the file"),
         ("a_txt.gz", "x", ValueError, r"cannot be decompressed as \.gz \(.*\); the file is trunc"),
         ("a_csv", "title\nx", ValueError, r"no column \['text'\]; its columns are \['title'\]"),
         ("a_json", '{"body": "a"}\n', ValueError, r"no column \['text'\]; its columns are"),
-        ("a_parquet", "x", ValueError, r"a\.parquet: cannot be read as Parquet"),
     ],
 )
 def test_files_that_cannot_be_read_are_refused(tmp_path, name, text, error, message):
@@ -146,18 +123,3 @@ def test_prose_is_split_into_sentences():
         "ends it.",
         "And so",
     ]
-
-
-@pytest.mark.parametrize("space", ["\u00a0", "\u2028"])
-def test_white_space_beyond_ascii_parts_words_as_any(space):
-    found = split_sentences(f"We take plan B{space}. Then we go.", "en")
-
-    assert found == ["We take plan B .", "Then we go."]
-
-
-def test_sentences_of_other_languages_are_split():
-    text = "Das ist z.B. Ein Satz. M. Dupont. O Sr. Silva."
-
-    assert split_sentences("今天很好。我们走吧。", "zh") == ["今天很好。", "我们走吧。"]
-    assert split_sentences(text, "pt-br") == split_sentences(text, "pt")
-    assert split_sentences(text, "fr") != split_sentences(text, "en")

@@ -71,16 +71,6 @@ def test_texts_that_spell_special_tokens_are_texts(tmp_path, tokenizer):
 # Held-out documents
 
 
-@pytest.mark.parametrize("share", [0.05, 0.77])
-def test_the_share_of_held_out_documents_is_exact(share):
-    numbers = held_out(share)
-    first = [next(numbers) for _ in range(300)]
-
-    assert first == sorted(set(first))
-    assert abs(300 / first[-1] - share) < 0.01
-    assert len(set(np.diff(first))) > (1 if share < 0.5 else 0)  # no fixed distance
-
-
 def test_held_out_documents_are_not_learnt(tmp_path, tokenizer):
     write(tmp_path, train_txt=TEXT, bad_jsonl='{"text": "more"}\n{"text": 5}\n')
 
@@ -117,42 +107,6 @@ def test_of_few_documents_one_is_held_out(tmp_path, tokenizer):
 
 
 # Several sources
-
-
-def test_documents_of_several_files_follow_one_another(tmp_path, tokenizer):
-    write(tmp_path, b_txt="sea\n\nship\n\nsea", a_txt="port", dev_txt="a")
-    (tmp_path / "c.txt").symlink_to(tmp_path / "a.txt")  # another name of a file that is read
-
-    train, validation = encode_both(
-        tmp_path, tokenizer, train_file=["[abc].txt", "b.txt"], validation_file="dev.txt"
-    )
-
-    assert train == [["port"], ["sea"], ["ship"], ["sea"]]
-    assert validation == [["a"]]
-
-
-def test_corpora_are_joined_split_by_split(tmp_path, tokenizer):
-    write(tmp_path, a_txt="sea\n\nship", b_txt=TEXT, dev_txt="port")
-    second = {"train_file": "a.txt", "validation_file": "dev.txt", "sentences": "line"}
-
-    splits = encode_two(
-        tmp_path, tokenizer, {"train_file": "b.txt", "validation_share": 0.2}, second
-    ).splits
-
-    train, validation = (decode(splits[name], tokenizer) for name in ("train", "validation"))
-    assert (len(train), len(validation)) == (26, 7)
-    assert train[-2:] == [["sea"], ["ship"]]
-    assert validation[-1] == ["port"]
-    assert sorted([*train[:-2], *validation[:-1]]) == sorted(DOCUMENTS)
-    sentences, tokens, long_sentences = splits["train"].count(4)
-    lengths = [np.diff(splits["train"].offsets(number)) for number in range(26)]
-    assert (sentences, tokens) == (sum(map(len, lengths)), sum(map(sum, lengths)))
-    assert long_sentences == sum(int((sizes > 4).sum()) for sizes in lengths)
-    for documents in splits.values():
-        stored = pickle.dumps(documents)
-        copy = pickle.loads(stored)  # noqa: S301  (our own object)
-        assert decode(copy, tokenizer) == decode(documents, tokenizer)
-        assert len(stored) < 20_000  # the numbers of documents, not their tokens
 
 
 def test_sentences_of_a_task_are_a_text(tmp_path):

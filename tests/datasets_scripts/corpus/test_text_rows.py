@@ -3,11 +3,8 @@
 Segment pairs are those of google's code: `tests/golden`.
 """
 
-import multiprocessing
-import os
 import pickle
 import random
-import signal
 from collections import Counter
 from itertools import accumulate, pairwise, product
 from math import sqrt
@@ -175,23 +172,6 @@ def test_half_of_balanced_pairs_are_random(shape):
     assert abs(rows.describe()["random_share"] - 0.5) < 3 * 0.5 / sqrt(len(rows))
 
 
-def test_rows_describe_the_text():
-    documents = draw_documents(0, tokens=(1, 40))
-    sentences = [sentence for document in documents for sentence in document]
-
-    facts = to_rows(documents, max_length=32).describe()
-
-    assert facts.pop("rows") > 30
-    assert 0.5 < facts.pop("random_share") < 1
-    assert facts == {
-        "documents": 30,
-        "sentences": len(sentences),
-        "cut_sentences": sum(len(sentence) > 29 for sentence in sentences),
-        "tokens": sum(map(len, sentences)),
-    }
-    assert "random_share" not in to_rows(documents, "doc_sentences").describe()
-
-
 # Other processes, and the cache
 
 
@@ -209,30 +189,6 @@ def test_a_pass_is_planned_once_for_all_processes(folder):
     assert len(stored) == 4
     to_rows(draw_documents(1))
     assert len(list_plans(folder)) == 5
-
-
-def plan_and_die(documents):
-    whole = rows_module._to_tables
-
-    def dying(rows):
-        yield next(whole(rows))
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    rows_module._to_tables = dying
-    to_rows(documents)
-
-
-def test_a_process_that_is_killed_while_it_plans_hinders_no_other(folder):
-    documents = draw_documents(0)
-
-    worker = multiprocessing.get_context("fork").Process(target=plan_and_die, args=(documents,))
-    worker.start()
-    worker.join()
-
-    assert worker.exitcode == -signal.SIGKILL
-    assert list(folder.rglob("*.incomplete"))
-    assert len(read_all(to_rows(documents))) > 30
-    assert not list(folder.rglob("*.incomplete"))
 
 
 def test_large_plans_of_old_passes_go(folder, monkeypatch):
