@@ -83,14 +83,7 @@ def load_pretrained(
     # the library of fast tokenizers raises Exception itself
     kinds = CHECKPOINT_ERRORS if issubclass(loader, PreTrainedModel) else (Exception,)
     with named_errors(where + (of_hub if is_hub_id else " cannot be loaded"), advice, kinds):
-        if not folder.exists() and not is_hub_id:
-            raise FileNotFoundError("there is no such folder")
-        is_model = issubclass(loader, PreTrainedModel | PreTrainedConfig)
-        if is_model and folder.is_dir() and not (folder / CONFIG_NAME).is_file():
-            raise FileNotFoundError(f"it has no {CONFIG_NAME}")
-        for name in JSON_FILES:
-            if (folder / name).is_file():
-                read_object(folder / name)
+        _check_files(loader, folder, is_hub_id=is_hub_id)
         if issubclass(loader, AutoTokenizer):
             return _load_tokenizer(path, **kwargs)
         if not issubclass(loader, PreTrainedModel):
@@ -104,6 +97,18 @@ def load_pretrained(
         # heads of tasks and poolers are expected to be new
         logger.warning("%s has no pre-training head: %s and so on are new", where, new[0])
     return model
+
+
+def _check_files(loader: type[Any], folder: Path, *, is_hub_id: bool) -> None:
+    """Check the JSON files of a folder, if there is one; an id of the Hub has none."""
+    if not folder.exists() and not is_hub_id:
+        raise FileNotFoundError("there is no such folder")
+    is_model = issubclass(loader, PreTrainedModel | PreTrainedConfig)
+    if is_model and folder.is_dir() and not (folder / CONFIG_NAME).is_file():
+        raise FileNotFoundError(f"it has no {CONFIG_NAME}")
+    for name in JSON_FILES:
+        if (folder / name).is_file():
+            read_object(folder / name)
 
 
 def _check_weights(where: str, info: Mapping[str, Any], replaceable: tuple[str, ...]) -> None:

@@ -271,6 +271,21 @@ def check_disjoint(where: str, left: Iterable[str], right: Iterable[str], how: s
             raise ValueError(f"{where}: {named} is set {how}; leave one out")
 
 
+def split_dotted(flags: Sequence[str]) -> tuple[list[list[str]], dict[str, Any]]:
+    """Split flags, in words, from those with dotted names, which give one value: by path."""
+    plain: list[list[str]] = []
+    dotted: dict[str, Any] = {}
+    for words in group_flags(flags):
+        name = words[0].partition("=")[0].removeprefix("--")
+        if not words[0].startswith("--") or "." not in name:
+            plain.append(words)
+        elif name in dotted:
+            raise UsageError(f"--{name} is given twice")
+        else:
+            dotted[name] = read_flag(words)
+    return plain, dotted
+
+
 def fill_arguments(
     argument_classes: Sequence[type],
     recipe: Mapping[str, Any],
@@ -298,16 +313,7 @@ def fill_arguments(
     known: dict[str, Any] = {}
     for kind in argument_classes:
         known |= key_types(kind)
-    plain: list[list[str]] = []
-    dotted: dict[str, Any] = {}
-    for words in group_flags(flags):
-        name = words[0].partition("=")[0].removeprefix("--")
-        if not words[0].startswith("--") or "." not in name:
-            plain.append(words)
-        elif name in dotted:
-            raise UsageError(f"--{name} is given twice")
-        else:
-            dotted[name] = read_flag(words)
+    plain, dotted = split_dotted(flags)
     recipe = override("command line", recipe, expand_paths(dotted))
     given = _read_flags(plain, known, recipe)
     replaced: set[str] = set()
