@@ -324,6 +324,11 @@ def check_loaded(model: Any, info: Any, path: Any, options: dict[str, Any]) -> N
             f"{str(path)!r} has no weights for {len(lost)} tensors of the encoder, such as "
             f"{lost[0]}: {advice}"
         )
+    check_heads(model, missing, path, options)
+
+
+def check_heads(model: Any, missing: list[str], path: Any, options: dict[str, Any]) -> None:
+    """Refuse random heads where the checkpoint describes trained ones; see `check_loaded`."""
     config = model.config
     is_new = any(name.startswith(("classifier.", "qa_outputs.")) for name in missing)
     if is_new and config.tasks and config.has_default_labels:
