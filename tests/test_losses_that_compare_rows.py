@@ -11,7 +11,7 @@ from transformers import TrainingArguments
 
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers import tiny
-from trainers import MultiTaskTrainer, Task
+from trainers import MultiTaskTrainer, Task, TaskTraining
 
 SEPARATE = {"pair_encoding": "separate", "head": "cosine"}
 RANKING = {"loss": "multiple_negatives_ranking"}
@@ -49,7 +49,7 @@ def make_trainer(folder, head, *, dropout=0.1, rows=None, held_out=None, own=Non
     }  # fmt: skip
     kind = HEADS[head]["problem_type"]
     rows = make_rows(head) if rows is None else rows
-    task = Task("own", kind, rows, held_out, **training)
+    task = Task("own", kind, rows, held_out, TaskTraining(**training))
     args = TrainingArguments(str(folder), **(defaults | arguments))
     return MultiTaskTrainer(model, args, [task], **given)
 

@@ -44,11 +44,7 @@ class FastTrainingArguments(TrainingArguments):
         check_numbers(self)
         cuda = torch.cuda.is_available() and not self.use_cpu
         if self.bf16 is None:
-            device = torch.device("cuda" if cuda else "cpu")
-            launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
-            is_free = not self.fp16 and launched in ("no", "bf16")
-            is_known = cuda or self.use_cpu or not torch.accelerator.is_available()
-            self.bf16 = is_free and is_known and self.is_fast_in_bfloat16(device)
+            self.bf16 = self._chooses_bfloat16(torch.device("cuda" if cuda else "cpu"))
         if self.bf16 and not torch.accelerator.is_available():
             self.use_cpu = True  # otherwise bfloat16 would be refused
         config = self.accelerator_config
@@ -68,6 +64,13 @@ class FastTrainingArguments(TrainingArguments):
         if is_default:
             self.logging_steps = LOGGED_SHARE
         check_schedules(self)
+
+    def _chooses_bfloat16(self, device: torch.device) -> bool:
+        launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+        if self.fp16 or launched not in ("no", "bf16"):
+            return False
+        is_known = device.type == "cuda" or self.use_cpu or not torch.accelerator.is_available()
+        return is_known and self.is_fast_in_bfloat16(device)  # of others nothing is known
 
     def is_fast_in_bfloat16(self, device: torch.device) -> bool:
         """Return whether ``bf16`` is on by default."""

@@ -103,13 +103,8 @@ def read_rows(where: str, rows: Any, label_type: LabelType = "row") -> Any:
             if name in rows.column_names:
                 rows = rows.rename_column(name, LABELS)
                 break
-    labels: Any = rows.features.get(LABELS)
-    if label_type != "tokens" and isinstance(labels, datasets.List) and labels.length < 0:
-        # only labels of tokens have lists of any length
-        lengths = pc.unique(pc.list_value_length(rows.data.column(LABELS))).to_pylist()
-        if len(lengths) == 1 and lengths[0] is not None:
-            fixed: Any = datasets.List(labels.feature, length=lengths[0])
-            rows = rows.cast_column(LABELS, fixed)
+    if label_type != "tokens":  # whose lists have any length
+        rows = _fix_label_length(rows)
     if len(rows):
         try:
             flat = FlatRows(rows, *(name for name in rows.column_names if name == MASK))
@@ -118,6 +113,18 @@ def read_rows(where: str, rows: Any, label_type: LabelType = "row") -> Any:
         if MASK in rows.column_names:
             rows = _drop_padding(where, rows, flat, label_type)
     return rows
+
+
+def _fix_label_length(rows: datasets.Dataset) -> datasets.Dataset:
+    """Make the length of a list of labels a part of its type, if it is the same in all rows."""
+    labels: Any = rows.features.get(LABELS)
+    if not isinstance(labels, datasets.List) or labels.length >= 0:
+        return rows
+    lengths = pc.unique(pc.list_value_length(rows.data.column(LABELS))).to_pylist()
+    if len(lengths) != 1 or lengths[0] is None:
+        return rows
+    fixed: Any = datasets.List(labels.feature, length=lengths[0])
+    return rows.cast_column(LABELS, fixed)
 
 
 def _drop_padding(

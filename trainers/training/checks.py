@@ -166,7 +166,16 @@ def check_tasks(tasks: Sequence[Task], model: Any) -> tuple[dict[str, Task], dic
         )
     specs = parse_tasks(getattr(getattr(find_inner(model), "config", None), "tasks", None))
     problems = {name: task.make_problem(specs.get(name)) for name, task in by_name.items()}
-    owners: dict[str, str] = {}  # of names of metrics, logged losses and files
+    _check_names(problems)
+    _check_rows(by_name, problems)
+    if all(task.training.auxiliary for task in tasks):
+        raise ValueError(f"auxiliary: all tasks are ({names}); leave it out of those that count")
+    return by_name, problems
+
+
+def _check_names(problems: Mapping[str, AnyProblem]) -> None:
+    """Check that no two tasks have a metric, a logged loss or a file of the same name."""
+    owners: dict[str, str] = {}
     for task, problem in problems.items():
         metrics = ("loss", *MEASURED_TIMES, *(metric.name for metric in problem.reported))
         used = {task.casefold(), *(f"eval_{task}_{metric}" for metric in metrics)}
@@ -177,26 +186,27 @@ def check_tasks(tasks: Sequence[Task], model: Any) -> tuple[dict[str, Task], dic
                     f"tasks {owners[name]!r} and {task!r} would both have {name!r}; rename one"
                 )
             owners[name] = task
+
+
+def _check_rows(tasks: Mapping[str, Task], problems: Mapping[str, AnyProblem]) -> None:
+    """Check that all tasks have usable rows of a kind, or none has any."""
     for split, title in (("train", "training"), ("evaluation", "evaluation")):
-        rows_by_task = find_rows(tasks, split)
-        if rows_by_task and (lacking := by_name.keys() - rows_by_task.keys()):
+        rows_by_task = find_rows(tasks.values(), split)
+        if rows_by_task and (lacking := tasks.keys() - rows_by_task.keys()):
             raise ValueError(
-                f"{', '.join(sorted(lacking))} without {title} rows: give them to all of {names}, "
-                "or to none"
+                f"{', '.join(sorted(lacking))} without {title} rows: give them to all of "
+                f"{', '.join(tasks)}, or to none"
             )
         for task, rows in rows_by_task.items():
             where = f"the {title} set of task {task!r}"
             if not len(rows):
                 raise ValueError(f"{where} is empty; give it rows")
             problems[task].check(where, rows)
-            if problems[task].calibrates and by_name[task].evaluation is None:
+            if problems[task].calibrates and tasks[task].evaluation is None:
                 raise ValueError(
                     f"task {task!r}: its temperature must be fitted to validation rows, and there "
                     "are none; give it some, or leave calibrate out and set temperature to None"
                 )
-    if all(task.training.auxiliary for task in tasks):
-        raise ValueError(f"auxiliary: all tasks are ({names}); leave it out of those that count")
-    return by_name, problems
 
 
 def check_compute_metrics(
@@ -376,23 +386,8 @@ def check_comparisons(trainer: "MultiTaskTrainer") -> None:
             continue
         spec = model.config.task(name)
         where = f"task {name!r}: its loss, {spec.loss}, compares the rows of"
-        rows: Any = task.train
-        if rows is not None and len(rows) < 2:
-            raise ValueError(f"{where} a batch, but there is only one training row; give it more")
-        if rows is not None and LABELS in rows.column_names:
-            labels = torch.as_tensor(rows.with_format(None)[LABELS][:])
-            labels = labels[labels != IGNORED_LABEL]
-            if spec.loss != "cosent" and not model.heads[name].is_positive(labels).any():
-                raise ValueError(
-                    f"{where} positive pairs with others, but no training row is positive; give "
-                    "rows that are, or another loss"
-                )
-            if spec.loss == "cosent" and len(labels.unique()) < 2:
-                raise ValueError(
-                    f"{where} different scores, but all training rows have the score "
-                    f"{labels[0]:g}; give rows with other scores, or another loss"
-                )
-        if rows is not None:
+        if task.train is not None:
+            _check_labels(where, model, name, task.train)
             _check_batches(f"{where} a batch with each other", trainer, name)
         if task.evaluation is not None and trainer.args.per_device_eval_batch_size < 2:
             raise ValueError(
@@ -413,6 +408,27 @@ def check_comparisons(trainer: "MultiTaskTrainer") -> None:
                 "attention_probs_dropout_prob=0): give the task a dropout such as 0.1, or take a "
                 "model with dropout"
             )
+
+
+def _check_labels(where: str, model: Any, task: str, rows: Any) -> None:
+    """Check that some training rows differ in what the loss compares."""
+    if len(rows) < 2:
+        raise ValueError(f"{where} a batch, but there is only one training row; give it more")
+    if LABELS not in rows.column_names:
+        return
+    labels = torch.as_tensor(rows.with_format(None)[LABELS][:])
+    labels = labels[labels != IGNORED_LABEL]
+    if model.config.task(task).loss != "cosent":
+        if not model.heads[task].is_positive(labels).any():
+            raise ValueError(
+                f"{where} positive pairs with others, but no training row is positive; give rows "
+                "that are, or another loss"
+            )
+    elif len(labels.unique()) < 2:
+        raise ValueError(
+            f"{where} different scores, but all training rows have the score {labels[0]:g}; give "
+            "rows with other scores, or another loss"
+        )
 
 
 def _check_batches(where: str, trainer: "MultiTaskTrainer", task: str) -> None:

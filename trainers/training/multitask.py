@@ -152,14 +152,7 @@ class MultiTaskTrainer(Trainer):
             ends = (steps_per_epoch, max_tokens_per_batch)
             self.train_sampler = make_sampler(self.tasks, args, sampling, *ends)
         if data_collator is None:
-            padding = getattr(processing_class, "pad_token_id", None)
-            if padding is None:
-                padding = getattr(getattr(find_inner(model), "config", None), "pad_token_id", None)
-            # DataParallel would split the single row of a packed batch
-            supports = getattr(model, "supports_packed_input", lambda _: False)
-            packed = args.n_gpu <= 1 and supports(args.device)
-            texts = find_texts(self.tasks)
-            data_collator = TaskCollator(padding or 0, packed=packed, texts=texts)
+            data_collator = make_collator(model, args, processing_class, self.tasks)
         for method in self.methods:
             method.prepare(model, args)
         # Trainer would smooth the labels of all tasks, and expects a config
@@ -686,6 +679,19 @@ def make_sampler(
         steps = math.ceil(sampler.steps / args.gradient_accumulation_steps)
         sampler.epochs = math.ceil(args.max_steps / steps)
     return sampler
+
+
+def make_collator(
+    model: nn.Module, args: TrainingArguments, tokenizer: Any, tasks: Mapping[str, Task]
+) -> TaskCollator:
+    """Build the collator of a run, which packs if the model supports it."""
+    padding = getattr(tokenizer, "pad_token_id", None)
+    if padding is None:
+        padding = getattr(getattr(find_inner(model), "config", None), "pad_token_id", None)
+    # DataParallel would split the single row of a packed batch
+    supports = getattr(model, "supports_packed_input", lambda _: False)
+    packed = args.n_gpu <= 1 and supports(args.device)
+    return TaskCollator(padding or 0, packed=packed, texts=find_texts(tasks))
 
 
 @contextmanager
