@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoTokenizer, BertTokenizer
 from transformers.models.auto import modeling_auto
 
 from .configuration_minbert import MinBertConfig
-from .heads import MinBertTask
+from .heads import MinBertEmbedding, MinBertTask
 from .modeling_minbert import (
     AUTO_MODELS,
     MinBertForMaskedLM,
@@ -87,6 +87,7 @@ register()
 __all__ = [
     "TASKS",
     "MinBertConfig",
+    "MinBertEmbedding",
     "MinBertForMaskedLM",
     "MinBertForMultiTask",
     "MinBertForNSP",

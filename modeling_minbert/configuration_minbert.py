@@ -24,10 +24,9 @@ from transformers import BertConfig
 from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
-from .heads import MinBertTask
+from .heads import MinBertEmbedding, MinBertTask, parse_embedding
 from .inference import find_file
 from .names import unknown
-from .packing import MinBertEmbedding, parse_embedding
 from .tasks import TASKS, parse_tasks
 
 SIZES = (

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from transformers.utils import logging
 
 from .configuration_minbert import MinBertConfig
+from .heads import POOLINGS, parse_embedding
 from .inference import (
     Batch,
     Batching,
@@ -27,7 +28,6 @@ from .inference import (
     check_rows,
     stream,
 )
-from .packing import POOLINGS, parse_embedding
 from .texts import HEAD_SHARES, WINDOWS, Encoding, Row, own_tokenizer, tokenize
 
 logger = logging.get_logger(__name__)

@@ -19,8 +19,8 @@ from typing import Any, get_args
 import torch
 import transformers
 
+from .heads import POOLINGS, MinBertEmbedding, Similarity, parse_embedding
 from .inference import find_file, is_called_by
-from .packing import POOLINGS, MinBertEmbedding, Similarity, parse_embedding
 
 MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"

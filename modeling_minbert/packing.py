@@ -18,8 +18,6 @@ from itertools import accumulate, pairwise
 from typing import Any, Literal, NamedTuple
 
 import torch
-from huggingface_hub.dataclasses import strict
-from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
@@ -37,7 +35,6 @@ from .cpu import (
     is_followed,
     needs_few_shapes,
 )
-from .names import unknown
 
 # Which states are read, as `MinBertModel.forward` explains.
 Read = Tensor | Literal["first", "tokens", "padded"] | None
@@ -273,70 +270,6 @@ class MinBertSequences:
 # Vectors
 
 Pooling = Literal["cls", "pooler", "mean", "max"]
-
-
-# Poolings of both packages, by their keys in sentence-transformers before version 6.
-POOLINGS = {
-    "cls": "pooling_mode_cls_token",
-    "max": "pooling_mode_max_tokens",
-    "mean": "pooling_mode_mean_tokens",
-}
-Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
-
-
-@strict
-@dataclass(kw_only=True)
-class MinBertEmbedding:
-    """How `encode` makes one vector of a sentence.
-
-    Args:
-        pooling: `cls`, `pooler`, `mean` or `max`.
-        normalize: Whether vectors are scaled to length 1.
-        max_length: Maximum tokens of a sentence, special ones included; None for the limit of the
-            encoder and its tokenizer.
-        similarity: How two vectors are compared: `cosine`, `dot`, or as the negated distance
-            `euclidean` or `manhattan`.
-        prompts: Texts that may be written before a sentence, by name. `encode_query` uses that of
-            the name `query`, `encode_document` that of `document`.
-        default_prompt_name: Name of the prompt that `encode` uses; None for no prompt.
-        truncate_dim: Number of components of a vector that are kept; None for all.
-        missing: Steps of sentence-transformers for this checkpoint that minBERT does not have.
-    """
-
-    pooling: Pooling = "mean"
-    normalize: bool = False
-    max_length: int | None = None
-    similarity: Similarity = "cosine"
-    prompts: dict[str, str] | None = None
-    default_prompt_name: str | None = None
-    truncate_dim: int | None = None
-    missing: list[str] | None = None
-
-    def validate_values(self) -> None:
-        """Check the sizes, and that there is a default prompt if it has a name."""
-        if self.max_length is not None and self.max_length < 3:
-            raise ValueError(f"max_length={self.max_length} must be 3 or more")
-        if self.truncate_dim is not None and self.truncate_dim < 1:
-            raise ValueError(f"truncate_dim={self.truncate_dim} must be 1 or more")
-        self.find_prompt(self.default_prompt_name)
-
-    def find_prompt(self, name: str | None) -> str:
-        """Return a prompt; that of `query` and `document` may be empty, and so is that of None."""
-        known = {"query": "", "document": "", **(self.prompts or {})}
-        if name is not None and name not in known:
-            raise ValueError(unknown("prompt_name", name, known))
-        return "" if name is None else known[name]
-
-
-def parse_embedding(values: dict[str, Any] | None) -> MinBertEmbedding:
-    """Check `sentence_embedding` of a configuration."""
-    try:
-        return MinBertEmbedding(**(values or {}))
-    except StrictDataclassError as error:
-        raise ValueError(f"sentence_embedding: {error.__cause__ or error}") from error
-    except TypeError as error:
-        known = ", ".join(MinBertEmbedding.__dataclass_fields__)
-        raise ValueError(f"sentence_embedding={values}: the known keys are {known}") from error
 
 
 def pool(hidden: Tensor, mask: Tensor | None, pooling: str) -> Tensor:

@@ -21,12 +21,14 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from .cpu import MinBertDropout
 from .heads import (
     DATA,
+    POOLINGS,
     READING,
     RECIPE,
     Fields,
     HeadTask,
     HubType,
     Inputs,
+    MinBertEmbedding,
     MinBertHead,
     Outputs,
     Pretrained,
@@ -55,7 +57,7 @@ from .losses import (
     conditional_log_probabilities,
 )
 from .names import suggest, unknown
-from .packing import POOLINGS, MinBertEmbedding, Pooling, Read, pool_outputs, reads
+from .packing import Pooling, Read, pool_outputs, reads
 from .texts import Encoding, check_overlap, tokenize
 
 PairEncoding = Literal["joint", "separate"]

@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
-from modeling_minbert.packing import MinBertEmbedding
+from modeling_minbert import MinBertConfig, MinBertEmbedding, MinBertForMultiTask, MinBertModel
 
 SENTENCES = ["the cat sat", "a dog", "", "a cat is not a dog", "\x07 \N{GRINNING FACE} tree"]
 LONG = "the bird sang in the tree a cat is not a dog the cat sat in a tree not a bird"
