@@ -119,14 +119,6 @@ def test_the_check_finds_faults(folder, name, change, reason):
     assert re.search(reason, check.compare_training(arrays, exact)["reason"])
 
 
-def test_rounds_alternate_their_order(settings):
-    blocks = Blocks()
-    run_campaign(settings, blocks)
-    assert blocks.order[0] == "trainer"  # the calibration
-    rounds = [tuple(blocks.order[start : start + 3]) for start in (1, 4, 7)]
-    assert rounds == [RACE.contenders, RACE.contenders[::-1], RACE.contenders]
-
-
 def test_a_round_with_other_load_is_repeated_and_does_not_count(settings):
     log = run_campaign(settings, Blocks(foreign=[0, 0, 0.5]))
     assert len(log.find(kind="block")) == 4 * len(RACE.contenders)

@@ -75,18 +75,6 @@ def test_every_experiments_file_is_accepted(path, tmp_path, monkeypatch):
         assert best <= {False}
 
 
-def test_a_comparison_needs_two_runs(tmp_path, capsys):
-    other = f"{tmp_path}/../{tmp_path.name}"
-    for folders, message in (
-        ([], "expected two folders of runs"),
-        (["other"], "is not a run; expected a folder with a run.json"),
-        ([other], "compare needs two runs, but both are"),
-    ):
-        with pytest.raises(SystemExit):
-            experiments.run(["compare", str(tmp_path), *folders])
-        assert message in capsys.readouterr().err
-
-
 # Replaces the programs: records its call, and follows its recipe.
 STUB = """
 import json, os, signal, sys

@@ -179,29 +179,3 @@ def test_what_is_wrong_is_one_line_and_nothing_is_written(tmp_path, capsys, chan
     assert "Traceback" not in "".join(lines)
     assert re.search(message, lines[-1]), lines[-1]
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"corpus": "sst"}, "corpus='sst'; expected keys and values"),
-        ({"packing": "lines"}, "packing='lines'; known: segment_pairs"),
-        (
-            {"balanced_pairs": True},
-            "balanced_pairs=True has no effect without packing segment_pairs",
-        ),
-        ({"problem_type": "next_sentence", "whole_word_mask": True}, "no effect without masked"),
-    ],
-)
-def test_a_wrong_key_of_a_text_task_is_named(tmp_path, capsys, change, message):
-    small_run.write_files(tmp_path)
-    recipe = small_run.make_recipe(tmp_path)
-    task = {"problem_type": "masked_lm", "corpus": {"own": {"dataset": "sample_text"}}}
-    recipe["tasks"]["words"] = task | change
-
-    with pytest.raises(SystemExit):
-        finetune.main([small_run.write_recipe(tmp_path, recipe)])
-
-    line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert line.startswith("minbert finetune: error: task 'words': ")
-    assert message in line

@@ -5,7 +5,6 @@ removed, and what sentence-transformers cannot make it refuses to open.
 """
 
 import json
-import types
 
 import pytest
 import torch
@@ -88,13 +87,6 @@ def embed(bert, tokenizer, texts, prompt="", pooling="mean"):
             states = bert(**inputs).last_hidden_state[0]
         vectors.append({"mean": states.mean(0), "max": states.amax(0), "cls": states[0]}[pooling])
     return torch.stack(vectors)
-
-
-def load_as(package, folder):
-    module = types.ModuleType(f"{package}.base.model")
-    code = "def load(auto, folder): return auto.from_pretrained(folder)"
-    exec(code, vars(module))  # noqa: S102
-    return module.load(MinBertModel, folder)
 
 
 # Prompts, dimensions, similarity
@@ -309,13 +301,3 @@ def test_a_saved_encoder_has_its_tokenizer(tokenizer, tmp_path):
     written = read(tmp_path / "second", "tokenizer.json")
     assert (written["truncation"], written["padding"]) == (None, None)
     assert AutoTokenizer.from_pretrained(tmp_path / "second").get_vocab() == tokenizer.get_vocab()
-
-
-def test_sentence_transformers_opens_no_encoder_without_a_tokenizer(tokenizer, tmp_path):
-    MinBertModel(MinBertConfig(**SIZES)).save_pretrained(tmp_path)
-
-    with pytest.raises(ValueError, match=r"has no tokenizer: .*tokenizer\.json"):
-        load_as("sentence_transformers", tmp_path)
-    MinBertModel.from_pretrained(tmp_path)  # whose tokenizer may come from elsewhere
-    tokenizer.save_pretrained(tmp_path)
-    load_as("sentence_transformers", tmp_path)

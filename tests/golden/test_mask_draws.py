@@ -1,7 +1,6 @@
 """The random numbers of masks: shares within three standard deviations, and dependencies."""
 
 import math
-from itertools import product
 
 import numpy as np
 import pytest
@@ -57,17 +56,3 @@ def test_draws_of_a_row_do_not_depend_on_the_batch_around_it():
     parts = np.split(together, borders, axis=1)
     for place, draws in zip((4, 1, 0, 2, 3), alone, strict=True):
         np.testing.assert_array_equal(parts[place], draws)
-
-
-def test_every_seed_task_pass_and_row_has_distinct_numbers():
-    rows, lengths = np.arange(6), np.full(6, 20)
-
-    numbers = [
-        np.concatenate(make_masking(seed=seed).draw(task, number, rows, lengths))
-        for seed, task, number in product(range(4), range(4), range(4))
-    ]
-
-    everything = np.concatenate(numbers)
-    assert len(np.unique(everything)) == everything.size == 64 * 6 * 20 * 3
-    assert everything.min() >= 0
-    assert everything.max() < 1

@@ -72,25 +72,6 @@ def test_a_token_belongs_to_the_window_with_most_context(tokens, room, stride):
         assert list(range(first, end)) == expected
 
 
-def test_the_example_of_a_passage_of_100_tokens(tokenizer):
-    rng = random.Random(0)
-    words, question = draw_words(rng, 100), "w1 w2 w3"
-    rows = rows_of([question], [" ".join(words)], [[]], [[]])
-
-    encoded = encode_questions(
-        rows, tokenizer, Encoding(20 + 3 + 3, max_question_length=5, doc_stride=7)
-    )
-
-    starts = [0, 7, 14, 21, 28, 35, 42, 49, 56, 63, 70, 77, 84]
-    assert len(encoded) == len(starts)
-    for row, start in zip(encoded, starts, strict=True):
-        window = words[start : start + 20]
-        tokens = ["[CLS]", *question.split(), "[SEP]", *window, "[SEP]"]
-        assert tokenizer.convert_ids_to_tokens(row["input_ids"]) == tokens
-        assert row["token_type_ids"] == [0] * 5 + [1] * (len(window) + 1)
-        assert row["passage"] == " ".join(window)
-
-
 def test_an_answer_is_labelled_where_it_is_whole_and_elsewhere_at_cls(tokenizer):
     rng = random.Random(1)
     answers = [(0, 0), (5, 9), (18, 21), (19, 20), (13, 27), (99, 99), (0, 40), (80, 99)]

@@ -142,18 +142,6 @@ def test_flags_override_guesses_and_files_are_told_apart():
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_doubt_is_a_comment_of_the_recipe(capsys):
-    rows = [(x, "Some title here", n % 2, n % 3) for n, x in enumerate(TEXTS)]
-    Path("many.csv").write_text(delimited(("text", "title", "spam", "kind"), rows), "utf-8")
-    new("many.csv")
-
-    text = Path("many.yaml").read_text("utf-8")
-    assert "# Please check: other columns with few values: 'spam'" in text
-    assert "# Please check: if the rows are no pairs, keep only 'text'" in text
-    assert "please check: " in capsys.readouterr().out
-
-
-@pytest.mark.usefixtures("folder")
 def test_grades_are_learned_in_their_order_if_you_say_so():
     write("stars.csv")
     new("stars.csv")

@@ -83,20 +83,6 @@ def test_an_epoch_goes_on_where_the_one_before_ended(ranks, by_length, stop):
     assert [epochs(sampler, 1, first=2)] != [epochs(sampler, 1, first=3)]
 
 
-def test_length_groups_keep_padding_low_and_order_random():
-    lengths = np.random.default_rng(0).integers(5, 60, size=3000)
-    options = {"token_budgets": {"a": 256}, "tokens": {"a": lengths}, "steps_per_epoch": "longest"}
-    grouped = list(TaskBatchSampler({"a": 3000}, {}, lengths={"a": lengths}, **options))
-    plain = list(TaskBatchSampler({"a": 3000}, {}, **options))
-
-    def padding(batches):
-        return sum(lengths[batch].max() * len(batch) - lengths[batch].sum() for batch in batches)
-
-    longest = [lengths[batch].max() for batch in grouped]
-    assert padding(grouped) < 0.15 * padding(plain)
-    assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.15
-
-
 def test_a_row_above_the_budget_is_refused():
     message = (
         r"task 'b' has a row of 1,234 tokens, but max_tokens_per_batch is 90; make it at least "

@@ -24,12 +24,6 @@ def test_the_folder_of_the_run_is_for_built_in_datasets():
     assert parse("run", dataset="sample_sst").to_task().files == {}
 
 
-def test_the_folder_of_a_corpus_beats_the_folder_of_the_run():
-    data = parse("run", dataset="cfimdb", data_dir="own")
-
-    assert data.to_task().train_file == "own/ids-cfimdb-train.csv"
-
-
 @pytest.mark.parametrize(
     ("keys", "message"),
     [

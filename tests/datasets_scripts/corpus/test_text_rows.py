@@ -10,7 +10,6 @@ from itertools import accumulate, pairwise, product
 from math import sqrt
 
 import datasets
-import numpy as np
 import pytest
 
 from datasets_scripts.corpus import rows as rows_module
@@ -106,25 +105,6 @@ def test_rows_have_special_tokens_and_known_lengths(packing, max_length):
             assert row.count(CLS) == 1
             if packing != "full_sentences":
                 assert row.count(SEP) == (2 if packing == "segment_pairs" else 1)
-
-
-def find_homes(documents):
-    return {token: n for n, document in enumerate(documents) for token in flat(document)}
-
-
-def test_segments_have_types_and_labels():
-    documents = draw_documents(0)
-    home = find_homes(documents)
-    rows = to_rows(documents)
-
-    for number in range(len(rows)):
-        row = rows.read(0, np.array([number]))
-        ids, types = row["input_ids"].tolist(), row["token_type_ids"].tolist()
-        border = ids.index(SEP) + 1
-        assert types == [0] * border + [1] * (len(ids) - border)
-        a, b = ({home[token] for token in part} for part in (ids[1 : border - 1], ids[border:-1]))
-        assert len(a) == len(b) == 1
-        assert row["next_sentence_label"].tolist() == [int(a != b)]
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
