@@ -9,7 +9,6 @@ from modeling_minbert import MinBertConfig
 from tests import small_run
 
 OWN = {"problem_type": "classification", "text_columns": ["text"], "label_column": "label"}
-PAIRS = {"problem_type": "paraphrase", "text_columns": ["a", "b"], "label_column": "label"}
 WORDS = [f"w{number}" for number in range(30)]
 
 
@@ -67,14 +66,3 @@ def test_the_share_of_cut_tokens_is_that_of_the_lengths(tmp_path, tokenizer, tru
         f"tokens of the training rows cut by max_length=12: {100 * cut:.1f} %; raise max_length, "
         "or choose truncation"
     ]
-
-
-@pytest.mark.parametrize(("encoding", "cut"), [("separate", 4 / 44), ("joint", 19 / 43)])
-def test_both_texts_of_a_pair_are_counted(tmp_path, tokenizer, encoding, cut):
-    rows = [(" ".join(WORDS[:18]), f"w{n}" + " w1" * 21, n % 2) for n in range(9)]
-    length = {"separate": 20, "joint": 24}[encoding]
-    options = {"pair_encoding": encoding, "max_length": length}
-
-    notes = describe(tmp_path, tokenizer, rows, ("a", "b", "label"), PAIRS, **options)
-
-    assert f"max_length={length}: {100 * cut:.1f} %" in notes[-1]

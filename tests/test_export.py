@@ -3,7 +3,6 @@
 import ast
 import gc
 import importlib.util
-import json
 import runpy
 import subprocess
 import sys
@@ -283,28 +282,6 @@ def predictions_of(folder, task):
     model = MinBertForMultiTask.from_pretrained(folder)
     rows = ROWS if model.config.task(task).num_texts == 2 else [first for first, _ in ROWS]
     return rows, [row["label"] for row in model.predict(task, rows)]
-
-
-@pytest.mark.parametrize("task", [name for name in LONG if name != "free"])
-def test_a_tokenizer_cuts_texts_as_the_page_says(long_checkpoint, task):
-    model = MinBertForMultiTask.from_pretrained(long_checkpoint)
-    rows, expected = predictions_of(long_checkpoint, task)
-    fields = json.loads((long_checkpoint / "config.json").read_text())["tasks"][task]
-
-    side = {"head": "right", "tail": "left"}[fields["truncation"]]
-    tokenizer = AutoTokenizer.from_pretrained(long_checkpoint, truncation_side=side)
-    texts = (
-        [list(column) for column in zip(*rows, strict=True)]
-        if isinstance(rows[0], tuple)
-        else [rows]
-    )
-    cut = {"truncation": True, "max_length": fields["max_length"]}
-    tokens = tokenizer(*texts, padding=True, return_tensors="pt", **cut)
-
-    logits = model(**tokens, task=task).logits
-    scores = [row["score"] for row in model.predict(task, rows)]
-    assert logits.softmax(-1).max(-1).values.tolist() == pytest.approx(scores, abs=1e-5)
-    assert [fields["labels"][index] for index in logits.argmax(-1)] == expected
 
 
 @pytest.mark.slow

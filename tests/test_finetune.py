@@ -76,19 +76,6 @@ def test_the_card_holds_results_limits_data_command_and_recipe(run, metrics):
         assert part in text
 
 
-def test_card_and_report_count_the_rows_that_were_learned(run, metrics):
-    count = metrics["splits"]["moods"]["validation"]["training_rows"]
-    learned, held = ({row[1] for row in small_run.make_rows(name)} for name in ("train", "dev"))
-    share = f"{100 * count / 9:.1f}%"
-
-    assert count == sum(row[1] in learned for row in small_run.make_rows("dev")) > 0
-    assert held & learned
-    card = (run[0] / "README.md").read_text()
-    assert f"moods: {count} of 9 validation rows have the texts of a training row." in card
-    page = (run[0] / "report.html").read_text()
-    assert f"moods: {count} of 9 validation rows ({share}) have the texts" in page
-
-
 def test_the_report_shows_errors_of_the_validation_file_and_is_named_last(run, metrics):
     text = (run[0] / "report.html").read_text()
 
@@ -178,14 +165,6 @@ def prepare(files, recipe, *flags):
     folder = str(files / "prepared")
     argv = [small_run.write_recipe(files, recipe), "--output_dir", folder, *flags]
     return finetune.finetune(argv, is_dry=True)
-
-
-def test_a_task_has_its_own_batch_size_and_loss_weight(files, recipe):
-    trainer = prepare(files, recipe).trainer
-
-    counts = {"moods": 6, "pairs": 4, "scores": 4}
-    assert {task: trainer.train_sampler.count_batch_rows(task)[0] for task in counts} == counts
-    assert trainer.tasks["pairs"].training.loss_weight == 0.5
 
 
 @pytest.mark.parametrize(

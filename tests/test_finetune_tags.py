@@ -9,7 +9,6 @@ import pytest
 from huggingface_hub import ModelCard
 
 from minbert_cli import finetune
-from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 
 PEOPLE, PLACES = ("ann", "bob", "eve"), ("rome", "oslo", "lima")
@@ -91,13 +90,3 @@ def test_predictions_have_every_word(run):
     assert {len(line.split(" ")) for line in lines if line} == {3}
     unlabelled = (folder / "predictions" / "ner-test-output.txt").read_text().split("\n")
     assert {len(line.split(" ")) for line in unlabelled if line} == {2}
-
-
-def test_one_checkpoint_tags_and_classifies(run):
-    folder, _ = run
-    model = MinBertForMultiTask.from_pretrained(folder)
-
-    (found,) = model.predict("ner", ["bob went to rome ."])
-    entities = [(one["label"], one["text"], one["start"]) for one in found["entities"]]
-    assert entities == [("PER", "bob", 0), ("LOC", "rome", 12)]
-    assert model.predict("moods", ["the river is warm"])[0]["label"] in {"good", "bad"}

@@ -149,9 +149,6 @@ def test_every_public_name_is_there():
     ("change", "message"),
     [
         ({"learning_rat": 1.0}, "recipe: unknown key 'learning_rat'; did you mean 'learning_rate'"),
-        ({"seed": "many"}, "recipe: seed='many'; expected a whole number"),
-        ({"learning_rate": -1.0}, "learning_rate=-1.0; expected"),
-        ({"tasks": {}}, "tasks is empty; name at least one"),
         ({"seed": object}, "recipe: <class 'object'> has no place in a recipe; use texts"),
         ({"model_name_or_path": "nowhere"}, "model_name_or_path='nowhere'.*"),
     ],
@@ -160,8 +157,3 @@ def test_wrong_recipes_raise_before_anything_is_written(recipe, tmp_path, change
     with pytest.raises(ValueError, match=message):
         minbert.finetune(recipe | change)
     assert not (tmp_path / "out").exists()
-
-
-def test_divergence_is_raised(recipe):
-    with pytest.raises(minbert.TrainingDivergedError, match="training diverged at step"):
-        minbert.finetune(recipe | {"learning_rate": 1e30})

@@ -111,20 +111,6 @@ def test_choices_are_predicted_by_all_only_if_no_task_takes_other_rows(run, tmp_
     assert beside.err == "predicting tone; not ends, which takes contexts with choices\n"
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--task", "tone,same"], "row 0 is a single text, but same takes pairs"),
-        (["--task", "tone,nope"], "nope"),
-    ],
-)
-def test_tasks_that_do_not_fit_are_named(run, capsys, argv, message):
-    with pytest.raises(SystemExit):
-        run(*argv, "a dog")
-
-    assert message in capsys.readouterr().err
-
-
 def test_a_task_called_text_does_not_hide_the_text(run, tmp_path, capsys):
     small_run.save_model(tmp_path, {"text": TASKS["tone"], "tone": TASKS["tone"]}, WORDS)
 

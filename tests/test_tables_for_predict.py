@@ -110,15 +110,6 @@ def test_the_file_of_a_run_has_the_predictions_of_the_run(run, trained, task, fi
         assert [row["score"] for row in rows] == pytest.approx(numbers, abs=0.02)
 
 
-def test_a_search_finds_texts_of_a_table_and_their_lines(run, tmp_path):
-    write(tmp_path / "rows.csv", ",")
-
-    found = run("--corpus", tmp_path / "rows.csv", "--query", TEXTS[2], "--top_k", 1)
-
-    # the second text has two lines
-    assert [(row["line"], row["text"]) for row in found] == [(5, TEXTS[2])]
-
-
 def test_a_flag_names_other_columns(run, model, tmp_path):
     path = tmp_path / "pairs.csv"
     path.write_text("x,left,right\n1,the song,a song\n2,the river,a story\n")

@@ -1,11 +1,10 @@
 """Whatever a recipe or a flag says, the answer is arguments or one readable error."""
 
 import pytest
-import yaml
 from hypothesis import strategies as st
 
 from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
-from minbert_cli.recipe import fill_arguments, read_recipe, read_value
+from minbert_cli.recipe import fill_arguments, read_recipe
 from tests.any_input import attempt, check
 from tests.small_run import parse_recipe
 from trainers import INPUT_ERRORS
@@ -55,14 +54,6 @@ def test_any_text_is_a_recipe_or_an_error(tmp_path, text):
     recipe, message = attempt(lambda: read_recipe(path), ValueError)
 
     assert isinstance(recipe, dict) if message is None else str(path) in message
-
-
-@check(40, YAML)
-def test_any_text_is_a_value_or_a_yaml_error(tmp_path, text):
-    del tmp_path
-    _, message = attempt(lambda: read_value(text), yaml.YAMLError)
-
-    assert message != ""
 
 
 @check(60, RECIPES)

@@ -87,15 +87,6 @@ def test_bfloat16_is_on_where_it_is_fast_and_stays_in_a_resumed_run(tmp_path):
     check_output_dir(tmp_path / "run", fast, resume=True, overwrite=False)
 
 
-@pytest.mark.skipif(torch.accelerator.is_available(), reason="chooses the accelerator")
-@pytest.mark.usefixtures("default_precision")
-def test_without_an_accelerator_bfloat16_needs_no_other_flag(tmp_path):
-    args = parse(tmp_path, "seed: 1", "--bf16", "true", kind=ProgramTrainingArguments)
-
-    assert args.bf16 is True
-    assert args.device == torch.device("cpu")
-
-
 @pytest.mark.cuda
 def test_on_cuda_the_device_is_not_waited_for(tmp_path):
     fast = parse(tmp_path, "accelerator_config: {even_batches: false}")

@@ -127,18 +127,6 @@ def test_the_help_is_that_of_the_dataclasses_and_its_examples_run(program):
         assert {*flags} <= declared.keys(), line
 
 
-def test_the_help_is_short_and_names_defaults_in_plain_words(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
-    minbert.main(["finetune", "--help"])
-
-    text = capsys.readouterr().out
-    assert len(text.splitlines()) < 90
-    assert "--weight_averaging one of ema, swa" in text
-    assert "by default chosen by the width of the model.\n" in text
-    assert "--weight_decay" not in text
-    assert not re.search(r" \| None|dict\[|Literal|None\b|True\b", text)
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [(words, 2) for words in WRONG_FLAGS] + [(words, 1) for words in REFUSED_INPUT],
@@ -154,21 +142,6 @@ def test_a_mistake_is_one_line_with_a_status(capsys, monkeypatch, tmp_path, word
     assert text.startswith(f"minbert {words.split()[0]}: error: ")
     assert text.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("finetun", "No such command 'finetun'. Did you mean 'finetune'?"),
-        ("x", "No such command 'x'. (see minbert --help)"),
-    ],
-)
-def test_an_unknown_command_is_one_line(capsys, name, message):
-    with pytest.raises(SystemExit) as stopped:
-        minbert.main([name])
-
-    assert stopped.value.code == 2
-    assert capsys.readouterr().err.startswith(f"minbert: error: {message}")
 
 
 def test_a_recipe_is_found_by_name_unless_there_is_a_file(tmp_path, monkeypatch):

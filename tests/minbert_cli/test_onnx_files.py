@@ -62,16 +62,6 @@ def test_linear_layers_and_embeddings_are_int8_with_a_scale_for_each_output(path
 
 @needs_onnx
 @pytest.mark.slow
-def test_attention_stays_float(path, tiny_sizes):
-    nodes, constants = read_graph(path)
-
-    floats = [node for node in nodes if node.op_type in ("MatMul", "Gemm")]
-    assert len(floats) == 2 * tiny_sizes["num_hidden_layers"]
-    assert not any(name in constants for node in floats for name in node.input)
-
-
-@needs_onnx
-@pytest.mark.slow
 def test_an_int8_file_is_near_its_model_but_not_equal(path, model, tokenizer):
     rows = onnx_files.make_rows(tokenizer, model.config.vocab_size, (20, 12))
     outputs = onnx_files.compute_both(path, model, None, rows)

@@ -62,17 +62,6 @@ def test_a_recipe_fills_every_dataclass(parse):
     assert args.use_cpu is True
 
 
-def test_paths_of_flags_are_expanded_as_in_a_shell(parse, monkeypatch):
-    monkeypatch.setenv("HOME", "/home/ann")
-    task = "{sst: {train_file: ~/a.tsv}}"
-
-    own, args = parse("max_steps: 5", "--output_dir=$HOME/run", "--tasks", task, "--stop", "~")
-
-    assert args.output_dir == "/home/ann/run"
-    assert own.tasks == {"sst": {"train_file": "/home/ann/a.tsv"}}
-    assert own.stop == "~"
-
-
 @pytest.mark.parametrize("flags", [["--stop", "5"], ["--stop=5"], ["--max_steps", "1", "--stop=5"]])
 def test_a_flag_can_replace_keys_of_the_recipe(parse, monkeypatch, flags):
     monkeypatch.setattr(OwnArguments, "replaced_keys", {"stop": ("gamma",)}, raising=False)
@@ -149,18 +138,6 @@ def test_a_flag_selects_tasks_and_changes_one_of_them(parse):
     flags = ["--tasks.sts.loss=null", "--tasks", "sts"]
 
     assert parse(format_recipe(RECIPE), *flags)[0].tasks == {"sts": {"dataset": "sts"}}
-
-
-def test_a_flag_for_another_model_leaves_the_revision_of_the_recipe_out(tmp_path):
-    path = tmp_path / "recipe.yaml"
-    path.write_text(
-        "output_dir: x\ntasks: {a: {dataset: sst}}\nmodel_name_or_path: own/one\nrevision: v1\n"
-    )
-    classes, flags = (FinetuneArguments, TrainingArguments), ["--model_name_or_path", "own/two"]
-
-    assert parse_recipe(classes, [str(path)])[0].revision == "v1"
-    assert parse_recipe(classes, [str(path), *flags])[0].revision is None
-    assert parse_recipe(classes, [str(path), *flags, "--revision", "v2"])[0].revision == "v2"
 
 
 @pytest.mark.parametrize(

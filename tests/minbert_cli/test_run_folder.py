@@ -10,7 +10,6 @@ from minbert_cli.run_folder import (
     describe_settings,
     fingerprint_start,
     finish_run,
-    read_code,
     sole_writer,
     start_run,
 )
@@ -63,16 +62,6 @@ def test_weights_are_identified_by_file_contents(tmp_path):
     assert same == first
     assert fingerprint_start(str(tmp_path)) != first
     assert fingerprint_start("owner/name") == fingerprint_start(None) == {}
-
-
-@pytest.mark.parametrize("resume", [False, True])
-def test_a_run_notes_all_the_code_that_made_it(folder, monkeypatch, resume):
-    for code in ("x", "y", "y"):
-        monkeypatch.setattr(run_folder, "digest_code", lambda code=code: code)
-        start_run(folder, SETTINGS, resume=resume)
-    finish_run(folder)
-
-    assert read_code(folder)[1] == ("x, y" if resume else "y")
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", "no JSON"])
