@@ -334,7 +334,7 @@ def _select_valid(
     if row_format.written_type is not None:
         rows = _number_labels(rows, row_format, file, split, lines, problems)
     names = rows["id"][:]
-    has_ids = any(name != str(number) for number, name in enumerate(names))
+    has_ids = names != list(map(str, range(len(names))))
     for place, problem in enumerate(problems):
         if problem and problem != UNDECIDED and has_ids:
             problems[place] += f" (id {names[place]})"
