@@ -1,8 +1,5 @@
 """Losses that compare the rows of a batch are refused where there is nothing to compare."""
 
-import logging
-import re
-
 import datasets
 import numpy as np
 import pytest
@@ -78,23 +75,6 @@ def test_batches_of_one_row_are_refused(tmp_path, head, batches):
         make_trainer(tmp_path, head, **changes)
 
 
-def test_some_batches_of_one_row_are_said(tmp_path, caplog):
-    rows = make_rows("pairs").to_list()
-    for row in rows[:3]:
-        row |= {name: [2 * text for text in row[name]] for name in row}  # twice as long
-
-    with caplog.at_level(logging.WARNING):
-        trainer = make_trainer(
-            tmp_path, "pairs", rows=rows, training={"max_tokens_per_batch": 4 * TOKENS}
-        )
-
-    found = re.search(r"(\d+) of the (\d+) batches of a pass .* single one", caplog.text)
-    batches = list(trainer.train_sampler)
-    counted = sum(len(batch) == 1 for batch in batches)
-    assert [int(number) for number in found.groups()] == [counted, len(batches)]
-    assert 0 < counted < len(batches)
-
-
 @pytest.mark.parametrize("head", COMPARING)
 def test_evaluations_of_one_row_at_a_time_are_refused(tmp_path, head):
     with pytest.raises(ValueError, match="every evaluation; give per_device_eval_batch_size 2"):
@@ -130,8 +110,3 @@ def test_no_row_is_evaluated_alone(tmp_path, count, batch, sizes):
 def test_labels_that_leave_nothing_to_compare_are_refused(tmp_path, head, labels, message):
     with pytest.raises(ValueError, match=message):
         make_trainer(tmp_path, head, rows=make_rows(head, labels=labels))
-
-
-def test_simcse_without_dropout_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="SimCSE learns from two vectors of a text, which differ"):
-        make_trainer(tmp_path, "simcse", dropout=0.0)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from sklearn.metrics import f1_score
 
 from tests.loss_cases import CASES, NONE, make_rows, make_task, make_trainer
 from tests.trainers.pages import read_blocks
@@ -63,26 +62,6 @@ def test_metrics_and_losses_are_those_of_the_other_rows(tmp_path, kind):
     assert len(labels) == len(rows)
     if len(np.shape(rows["labels"])) == 1:
         assert [bool(label) for label in labels] == has_label
-
-
-def test_an_unknown_label_of_several_counts_as_neither_right_nor_wrong(tmp_path):
-    kind = "multi_label_classification"
-    trainer = make_trainer(tmp_path, NAMES[kind])
-    rows = with_ids(make_rows(*CASES[NAMES[kind]], seed=1))
-    _, outputs = evaluate_run(trainer, {"it": {"validation": rows}})
-    predicted, labels = outputs["it", "validation"].predictions, np.asarray(rows["labels"])
-
-    found = evaluate(trainer, rows)
-
-    known = labels != NONE
-    by_label = [
-        f1_score(labels[known[:, k], k], predicted[known[:, k], k], zero_division=0)
-        for k in range(3)
-    ]
-    assert found["eval_it_macro_f1"] == pytest.approx(np.mean(by_label))
-    assert found["eval_it_micro_f1"] == pytest.approx(f1_score(labels[known], predicted[known]))
-    right = ((predicted == labels) | ~known).all(axis=1)[known.any(axis=1)]
-    assert found["eval_it_accuracy"] == pytest.approx(right.mean())
 
 
 def test_rows_without_any_label_are_refused(tmp_path):

@@ -1,14 +1,10 @@
 """Dropout by masks of 16 bits has the statistics, the gradient and the repeatability of dropout."""
 
-import copy
-
 import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
 
-import modeling_minbert
-from modeling_minbert import MinBertConfig
 from modeling_minbert.cpu import MinBertDropout
 
 RATES = [0.05, 0.1, 0.3, 0.5, 0.9]
@@ -76,29 +72,3 @@ def test_traced_dropout_is_torch_s():
 
 
 # Models
-
-
-@pytest.mark.parametrize("name", ["MinBertForMaskedLM", "MinBertForSequenceClassification"])
-@pytest.mark.parametrize("packed", [True, False])
-def test_activation_checkpointing_repeats_the_masks(tiny_sizes, name, packed):
-    torch.manual_seed(0)
-    plain = getattr(modeling_minbert, name)(MinBertConfig(**tiny_sizes, num_labels=5)).train()
-    saving = copy.deepcopy(plain)
-    enable = getattr(saving, "activation_checkpointing_enable", None)
-    (enable or saving.gradient_checkpointing_enable)({"use_reentrant": False})
-    ids = torch.randint(1, 31, (3, 7))
-    batch = {"input_ids": ids, "labels": ids if name == "MinBertForMaskedLM" else ids[:, 0] % 5}
-    if packed:
-        batch["input_ids"] = ids.view(1, -1)
-        batch["labels"] = (
-            batch["labels"].view(1, -1) if batch["labels"].dim() == 2 else ids[:, 0] % 5
-        )
-        batch |= {"cu_seq_lens_q": torch.tensor([0, 7, 14, 21]), "max_length_q": 7}
-
-    for model in (plain, saving):
-        torch.manual_seed(3)
-        model(**batch).loss.backward()
-
-    assert saving.bert.encoder.layer[0].gradient_checkpointing
-    for (key, expected), actual in zip(plain.named_parameters(), saving.parameters(), strict=True):
-        assert_close(actual.grad, expected.grad, rtol=0, atol=0, msg=f"gradient of {key}")

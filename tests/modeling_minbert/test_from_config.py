@@ -27,12 +27,3 @@ def test_from_config_builds_the_heads_of_tasks(tiny_sizes, tasks):
     model = transformers.AutoModelForSequenceClassification.from_config(config)
 
     assert sorted(model.heads) == sorted(tasks)
-
-
-@pytest.mark.parametrize("with_tasks", [False, True])
-def test_a_configuration_saved_alone_builds_the_same_model(tiny_sizes, tasks, tmp_path, with_tasks):
-    MinBertConfig(**tiny_sizes, tasks=tasks if with_tasks else None).save_pretrained(tmp_path)
-    config = transformers.AutoConfig.from_pretrained(tmp_path)
-    model = transformers.AutoModelForSequenceClassification.from_config(config)
-
-    assert hasattr(model, "heads") == with_tasks
