@@ -101,15 +101,6 @@ def test_the_run_ends_as_if_there_had_been_no_damage(run, tmp_path, caplog, seed
     assert_same(train(tmp_path / "run", found), weights)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2000, 2040))
-def test_so_it_ends_with_any_damage(run, tmp_path, caplog, seed):
-    source, weights = run
-    found = check_found(source, tmp_path / "run", seed, caplog)
-
-    assert_same(train(tmp_path / "run", found), weights)
-
-
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 @pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth"])
 def test_a_pickle_that_runs_code_is_refused_without_running_it(run, tmp_path, monkeypatch, name):

@@ -101,19 +101,6 @@ def test_windows_are_those_cut_by_hand(tokenizer):
     assert rows["labels"][:] == [0, 1, 2, 0, 1, 2]
 
 
-@pytest.mark.parametrize("most", [1, 2, 3, 7, None])
-def test_of_many_windows_the_first_the_last_and_some_between_are_kept(most):
-    encoding = Encoding(8, window_overlap=2, max_windows=most)
-
-    for count in range(1, 30):
-        kept = encoding.choose_windows(count)
-        assert len(kept) == len(set(kept)) == min(count, most or count)
-        assert kept[0] == 0
-        assert kept[-1] == count - 1 or most == 1
-        gaps = np.diff(kept)
-        assert not len(gaps) or gaps.max() - gaps.min() <= 1
-
-
 # The model
 
 

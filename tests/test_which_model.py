@@ -13,7 +13,6 @@ from transformers import (
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
     BertTokenizer,
-    TrainingArguments,
 )
 
 from minbert_cli import __main__ as minbert, predict
@@ -28,7 +27,7 @@ from modeling_minbert import (
     MinBertForTokenClassification,
     MinBertModel,
 )
-from trainers import MultiTaskTrainer, Task, add_lora
+from trainers import add_lora
 
 TONE = {"problem_type": "classification", "labels": ["down", "up"]}
 NEAR = {"problem_type": "similarity", "score_range": [0, 5], "pair_encoding": "separate"}
@@ -153,28 +152,6 @@ def test_a_command_in_the_folder_of_a_run_has_its_own_code(save, argv, expected)
 
     assert expected in done.stdout + done.stderr
     assert "the code of the folder ran" not in done.stderr
-
-
-@pytest.mark.parametrize("start", ["folder", "assigned", "trainer"])
-def test_a_model_that_a_trainer_saved_predicts(save, tmp_path, start):
-    model = MinBertForMultiTask.from_pretrained(save({"tone": TONE}))
-    tokenizer, given = model.tokenizer, {}
-    if start != "folder":
-        model = MinBertForMultiTask(model.config)
-        model.name_or_path = ""
-    if start == "assigned":
-        model.tokenizer = tokenizer
-    elif start == "trainer":
-        given = {"processing_class": tokenizer}
-    rows = [{**tokenizer(text), "label": label} for label, text in enumerate(["a cat", "a dog"])]
-    args = TrainingArguments(str(tmp_path / "output"), report_to=[], use_cpu=True)
-    task = Task("tone", "classification", rows)
-    trainer = MultiTaskTrainer(model, args, [task], **given)
-    trainer.save_model(str(tmp_path / "saved"))
-
-    loaded = MinBertForMultiTask.from_pretrained(tmp_path / "saved")
-    model.tokenizer = tokenizer
-    assert loaded.predict("tone", ["a cat sat"]) == model.predict("tone", ["a cat sat"])
 
 
 @pytest.mark.parametrize(

@@ -127,23 +127,3 @@ def test_many_rows_equal_single_rows(model, attention, budget):
     together = model.encode(texts, max_tokens_per_batch=budget)
 
     assert_close(together, alone, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.usefixtures("narrow")
-def test_a_stream_reads_one_window_ahead(model):
-    taken = []
-
-    def texts():
-        for text in itertools.cycle(some_texts(10)):
-            taken.append(text)
-            yield text
-
-    predictions = model.predict_stream("tone", texts())
-    assert not taken
-    for _ in range(7):
-        next(predictions)
-    assert len(taken) == 7
-    model.train()
-    next(predictions)
-    assert len(taken) == 14
-    assert all(module.training for module in model.modules())  # between two windows

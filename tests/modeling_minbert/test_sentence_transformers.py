@@ -1,7 +1,6 @@
 """Folders of sentence-transformers open here, ours open there, and the vectors are equal."""
 
 import json
-from itertools import pairwise
 
 import pytest
 import torch
@@ -199,21 +198,6 @@ def test_a_checkpoint_is_not_overwritten(model, tmp_path):
 
     with pytest.raises(ValueError, match="holds a minBERT checkpoint, which would be lost"):
         model.save_as_sentence_transformers(tmp_path)
-
-
-def test_vectors_of_a_task_are_those_that_it_compares(model):
-    pairs = list(pairwise(SENTENCES))
-
-    for task in ("near", "low", "bottom", "unprojected", "contrast"):
-        vectors = model.encode(SENTENCES, task=task, normalize=True)
-
-        cosines = (vectors[:-1] * vectors[1:]).sum(dim=1)
-        if task != "contrast":
-            low, high = model.config.task(task).score_range
-            cosines = low + (high - low) * cosines.clamp(0, 1)
-        scores = [row["score"] for row in model.predict(task, pairs)]
-        assert_close(torch.tensor(scores), cosines, atol=1e-4, rtol=1e-5)
-    assert_close(model.encode(SENTENCES, task="contrast").norm(dim=1), torch.ones(5))
 
 
 def test_files_of_sentence_transformers_win_over_the_configuration(tiny_sizes, tmp_path):

@@ -130,28 +130,6 @@ def test_a_call_that_ends_first_does_not_end_the_evaluation_mode_of_another(mode
     assert torch.equal(vectors, model.bert.encode(TEXTS))
 
 
-def test_others_may_use_the_tokenizer_meanwhile(model):
-    expected = model.predict("ends", TEXTS * 20), model.encode(TEXTS * 20)
-    stop = threading.Event()
-
-    def cut():
-        lengths = set()
-        while not stop.is_set():
-            lengths.add(len(model.tokenizer(TEXTS[2], truncation=True, max_length=4)["input_ids"]))
-            lengths.add(len(model.tokenizer(TEXTS[2])["input_ids"]))
-        return lengths
-
-    with ThreadPoolExecutor(1) as other:
-        lengths = other.submit(cut)
-        try:
-            for _ in range(10):
-                assert model.predict("ends", TEXTS * 20) == expected[0]
-                assert torch.equal(model.encode(TEXTS * 20), expected[1])
-        finally:
-            stop.set()
-    assert lengths.result() == {4, 17}
-
-
 def test_the_code_of_a_checkpoint_predicts_in_a_precision(model, tmp_path):
     """transformers loads it twice, for the configuration with the tasks and for the model."""
     model.save_pretrained(tmp_path)
