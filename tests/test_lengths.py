@@ -8,7 +8,6 @@ from itertools import pairwise
 
 import pytest
 from datasets import Dataset
-from transformers import TrainingArguments
 
 from datasets_scripts import (
     Encoding,
@@ -18,7 +17,6 @@ from datasets_scripts import (
 from minbert_cli import check, finetune
 from modeling_minbert import TASKS as TYPES, MinBertConfig, MinBertForMultiTask
 from tests import small_run
-from trainers import MultiTaskTrainer, Task
 
 LENGTH = 12  # tokens that the run reads; its rows have about fifty
 SPLITS = {"train": "train_file", "dev": "validation_file"}
@@ -182,18 +180,6 @@ def test_windows_of_default_sizes_hold_every_answer(tmp_path, capsys):
     assert "warning" not in check_questions(tmp_path, capsys, {"max_length": 40})
 
 
-def test_training_answers_that_cannot_be_predicted_are_counted(tmp_path, capsys):
-    # questions of 4 tokens leave room for 57 words; windows that touch begin at 0, 57 and 114
-    keys = {"max_length": 64, "max_question_length": 16, "doc_stride": 57}
-    cut = [place for place in range(0, 145, 3) if place // 57 < (place + ANSWER_WORDS - 1) // 57]
-
-    printed = check_questions(tmp_path, capsys, keys | {"max_answer_length": 4})
-
-    assert f"warning: {len(cut)} of 49 answers of the training rows are in no window" in printed
-    assert f"warning: {49 - len(cut)} of 49 answers of the training rows are longer than" in printed
-    assert "warning" not in check_questions(tmp_path, capsys, keys | {"doc_stride": 53})
-
-
 def make_small_model(folder, **changes):
     """Return a recipe on a model of 64 positions that says nothing about lengths."""
     recipe = make_recipe(folder, eval_strategy="no", save_strategy="no", steps_per_epoch="2")
@@ -229,45 +215,9 @@ def test_a_length_that_a_user_sets_must_fit(tmp_path, capsys, where):
     assert message in capsys.readouterr().err
 
 
-def make_trainer(folder, tokenizer, fields=None, **cut):
-    """Return a trainer of rows from Python, encoded as the tutorials of transformers do."""
-    rows = list(make_rows("train"))
-    encoded = tokenizer([row["a"] for row in rows], **cut)
-    labels = [int(row["is_good"] == "yes") for row in rows]
-    data = Dataset.from_dict({**encoded, "labels": labels})
-    described = {"problem_type": "classification", "labels": ["no", "yes"], "pooling": "mean"}
-    sizes = small_run.make_recipe(folder)["model_config"] | {"max_position_embeddings": 80}
-    sizes["vocab_size"] = len(tokenizer)
-    config = MinBertConfig(**sizes, tasks={"good": described | (fields or {})})
-    arguments = TrainingArguments(
-        str(folder / "out"), max_steps=1, report_to="none", disable_tqdm=True, use_cpu=True
-    )
-    task = Task("good", "classification", data, data)
-    model = MinBertForMultiTask(config)
-    return MultiTaskTrainer(model, arguments, [task], processing_class=tokenizer)
-
-
 @pytest.fixture
 def tokenizer():
     return train_wordpiece([row["a"] for row in make_rows("train")], 150)
-
-
-@pytest.mark.parametrize("padding", [False, "max_length"])
-def test_the_length_of_rows_from_python_is_kept(tmp_path, tokenizer, padding):
-    trainer = make_trainer(tmp_path, tokenizer, truncation=True, max_length=20, padding=padding)
-
-    trainer.train()
-    trainer.save_model()
-
-    loaded = MinBertForMultiTask.from_pretrained(tmp_path / "out")
-    loaded.tokenizer = tokenizer
-    assert loaded.config.task("good").max_length == 20
-    texts = [row["a"] for row in make_rows("dev")]
-    cut = [" ".join(text.split()[:18]) for text in texts]
-    for model in (loaded, trainer.model):
-        model.tokenizer = tokenizer
-        scores = [row["score"] for row in model.predict("good", cut)]
-        assert [row["score"] for row in model.predict("good", texts)] == pytest.approx(scores)
 
 
 # Keys that change the tokens of a text, each with a task whose tokens it changes.

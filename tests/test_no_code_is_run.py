@@ -3,7 +3,6 @@
 import io
 import json
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 
@@ -213,22 +212,3 @@ def test_a_resumed_run_runs_no_code_of_its_checkpoint(tmp_path, monkeypatch, nam
         pretrain.main([str(recipe), "--output_dir", "run", "--resume_from_checkpoint", str(folder)])
 
     assert not (tmp_path / "mark").exists()
-
-
-@pytest.mark.slow
-def test_an_exported_page_brings_the_code_that_it_runs(checkpoint, tmp_path):
-    space = tmp_path / "space"
-    minbert.main(["export", str(checkpoint), "--format", "space", "--output_dir", str(space)])
-    (space / "model" / "multitask.py").write_text(CODE.format(mark="mark"))
-    loaded = (
-        "import modeling_minbert; from transformers import AutoModelForSequenceClassification\n"
-        "print(modeling_minbert.__file__)\n"
-        "AutoModelForSequenceClassification.from_pretrained('model', trust_remote_code=False)"
-    )
-
-    done = subprocess.run(
-        [sys.executable, "-c", loaded], cwd=space, capture_output=True, text=True, check=True
-    )
-
-    assert Path(done.stdout.strip()) == space / "modeling_minbert" / "__init__.py"
-    assert not (space / "mark").exists()

@@ -1,13 +1,11 @@
 """Vectors are compared in float32 or better."""
 
-import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 from sentence_vectors import (
-    paraphrase_mining,
     semantic_search,
 )
 
@@ -82,19 +80,6 @@ def test_a_search_ranks_by_the_similarity_asked_for(name, max_scores):
     expected = compare_all(name, queries, corpus).sort(dim=1, descending=True)
     assert_close(hits.scores.double(), expected.values[:, :7], atol=1e-5, rtol=1e-5)
     assert torch.equal(hits.indices, expected.indices[:, :7])
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
-@pytest.mark.parametrize(
-    "compare",
-    [
-        lambda vectors: semantic_search(vectors, vectors),
-        paraphrase_mining,
-    ],
-)
-def test_bytes_are_not_compared_as_numbers(dtype, compare):
-    with pytest.raises(ValueError, match=r"8-bit.*packed bits: unpack these, or convert"):
-        compare(np.arange(12, dtype=dtype).reshape(3, 4))
 
 
 def test_a_model_does_not_compare_bytes_as_numbers(make_model):

@@ -3,19 +3,13 @@
 See ``simulated_cuda.py`` for what this checks and what it cannot.
 """
 
-import json
-
 import pytest
 import torch
 from torch.testing import assert_close
 from transformers import TrainingArguments
 
-from minbert_cli import finetune
-from minbert_cli.arguments import ProgramTrainingArguments
-from modeling_minbert import MinBertForMultiTask, packing
+from modeling_minbert import packing
 from modeling_minbert.packing import MinBertSequences
-from tests import small_run
-from tests.problem_examples import EXAMPLES
 from tests.simulated_cuda import CudaTensor, simulated_cuda, use_cuda
 from tests.trainers import tiny
 from trainers import MethodArguments, MultiTaskTrainer
@@ -24,7 +18,6 @@ from trainers.reports import page as evidence
 
 NEAR = {"atol": 1e-5, "rtol": 1e-4}
 SIZES = {"hidden_size": 24}  # three heads of eight: the kernels of CUDA take multiples of eight
-UNLABELED = ("masked_lm", "next_sentence", "pretraining")
 
 
 class CudaArguments(TrainingArguments):
@@ -207,38 +200,3 @@ def test_a_step_waits_for_nothing(cuda, tmp_path):
 
 
 # Programs
-
-
-@pytest.mark.parametrize("kind", EXAMPLES)
-def test_a_run_equals_one_on_the_cpu(tmp_path, monkeypatch, kind):
-    results = []
-    for device in ("cpu", "cuda"):
-        folder = tmp_path / device
-        folder.mkdir()
-        small_run.write_files(folder)
-        recipe = small_run.make_recipe(folder)
-        recipe["model_config"] |= {"hidden_size": 32, "num_attention_heads": 4}
-        recipe["model_config"] |= {
-            f"{name}_dropout_prob": 0.0 for name in ("hidden", "attention_probs")
-        }
-        task = {"problem_type": kind, "batch_size": 4} | EXAMPLES[kind].write(folder)
-        moods = recipe["tasks"]["moods"] | {"dropout": 0.0}
-        task |= {} if kind in UNLABELED else {"dropout": 0.0}
-        recipe |= {
-            "tasks": {"own": task, "moods": moods},
-            "steps_per_epoch": "3",
-            "seed": 5,
-            "num_train_epochs": 1,
-        }
-        if device == "cuda":
-            recipe.pop("use_cpu", None)
-            monkeypatch.setattr(ProgramTrainingArguments, "_setup_devices", property(use_cuda))
-        finetune.main([small_run.write_recipe(folder, recipe)])
-        metrics = json.loads((folder / "out" / "metrics.json").read_text())["validation"]
-        model = MinBertForMultiTask.from_pretrained(folder / "out").to(device)
-        rows = EXAMPLES[kind].rows
-        results.append((metrics["metrics"], rounded(model.predict("own", rows) if rows else [])))
-
-    (expected, texts), (actual, on_cuda) = results
-    assert actual == pytest.approx(expected, rel=1e-3, abs=1e-4)
-    assert on_cuda == texts

@@ -80,16 +80,6 @@ def test_predicting_with_several_tasks_asks_which_one(save, capsys, more):
     assert f"has several tasks, {names}: name one or several with --task" in error
 
 
-@pytest.mark.parametrize("more", [{}, {"words": {"problem_type": "masked_lm"}}])
-def test_the_only_task_that_predicts_texts_needs_no_name(save, capsys, more):
-    folder = save({"tone": TONE, **more})
-    minbert.main(["predict", str(folder), "a cat", "--device", "cpu"])
-    own = capsys.readouterr().out
-    minbert.main(["predict", str(folder), "a cat", "--device", "cpu", "--task", "tone"])
-
-    assert own == capsys.readouterr().out
-
-
 @pytest.mark.parametrize("part", ["encoder.layer.1.attention.self.query", "embeddings.position"])
 def test_missing_weights_of_the_encoder_are_an_error(save, part):
     folder = save({"tone": TONE, "tags": TAGS, "words": {"problem_type": "pretraining"}})
@@ -152,27 +142,3 @@ def test_a_command_in_the_folder_of_a_run_has_its_own_code(save, argv, expected)
 
     assert expected in done.stdout + done.stderr
     assert "the code of the folder ran" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("mode", "fields"),
-    [
-        (["--embed", "out.npy"], {"pooling": "max"}),
-        # which sentence-transformers does not have
-        (["--embed", "out.npy"], {"pooling": "pooler"}),
-        (["--embed", "out.npy"], {"truncation": "tail"}),
-    ],
-)
-def test_embeddings_of_tasks_that_differ_ask_which_one(
-    save, capsys, monkeypatch, tmp_path, mode, fields
-):
-    monkeypatch.chdir(tmp_path)
-    texts = ["a cat", "a dog", "--device", "cpu"]
-    alike = save({"near": NEAR, "far": NEAR, "tone": TONE}, "alike")
-    minbert.main(["predict", str(alike), *texts, *mode])
-    other = save({"near": NEAR, "far": {**NEAR, **fields}, "tone": TONE}, "other")
-    with pytest.raises(SystemExit):
-        minbert.main(["predict", str(other), *texts, *mode])
-    assert "that make different vectors, far, near: name one with --task" in capsys.readouterr().err
-    minbert.main(["predict", str(other), *texts, *mode, "--task", "far"])
-    minbert.main(["predict", str(other), *texts, *mode, "--pooling", "mean"])

@@ -11,12 +11,11 @@ import torch
 from torch import nn
 from torch.nn.modules import module as hooks_of_all
 from torch.testing import assert_close
-from transformers import AutoModel, AutoModelForSequenceClassification, BertConfig, BertModel
+from transformers import AutoModel, BertConfig, BertModel
 
 from modeling_minbert import (
     MinBertConfig,
     MinBertForMaskedLM,
-    MinBertForMultiTask,
     MinBertInt8Config,
     MinBertModel,
     cpu,
@@ -239,22 +238,3 @@ def test_word_embeddings_tied_to_an_output_stay_in_float32(tiny_sizes, tmp_path)
     assert loaded.cls.predictions.decoder.weight is loaded.bert.embeddings.word_embeddings.weight
     with torch.no_grad():
         assert_close(loaded(ids).logits, model(ids).logits, **ROUNDING)
-
-
-@needs_int8
-def test_a_multi_task_model_in_int8_keeps_its_heads(build_multitask, tokenizer, tasks, tmp_path):
-    model = build_multitask(tasks)
-    model.tokenizer = tokenizer
-    model.quantize()
-    tokenizer.save_pretrained(tmp_path)
-    model.save_pretrained(tmp_path)
-    expected = model.predict("tone", TEXTS)
-
-    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
-    assert type(loaded) is MinBertForMultiTask
-    assert [row["label"] for row in loaded.predict("tone", TEXTS)] == [
-        row["label"] for row in expected
-    ]
-    assert loaded.heads.get("tone").out.weight.dtype == torch.float32
-    encoder = AutoModel.from_pretrained(tmp_path).eval()
-    assert_close(encoder.encode(TEXTS), model.encode(TEXTS), **ROUNDING)

@@ -1,13 +1,11 @@
 """Predictions of several tasks from one pass equal those of `predict`, task by task."""
 
-import itertools
-
 import pytest
 import torch
 from torch.testing import assert_close
 
+from datasets_scripts import Encoding
 from modeling_minbert import inference
-from modeling_minbert.texts import Encoding
 
 TEXTS = ["the cat sat", "a dog", "the bird sang in the tree", "very far", "a cat is not a dog"]
 PAIRS = list(zip(TEXTS, TEXTS[1:] + TEXTS[:1], strict=True))
@@ -142,30 +140,6 @@ def test_words_that_the_tokenizer_drops_are_tagged_apart(model, count_passes):
 
     assert count_passes() == 2
     assert found == predict_each(model, found, texts)
-
-
-@pytest.mark.parametrize(
-    "rows", [[*TEXTS * 4, "a"], [*PAIRS * 4, ("a", "a")]], ids=["texts", "pairs"]
-)
-def test_a_stream_equals_the_lists(model, rows, monkeypatch):
-    monkeypatch.setattr(inference, "WINDOW", 7)
-    taken = []
-
-    def read():
-        for row in itertools.cycle(rows):
-            taken.append(row)
-            yield row
-
-    stream = model.predict_all_stream(read())
-    assert len(taken) == 1
-    found = list(itertools.islice(stream, 21))
-
-    expected = model.predict_all(rows)
-    assert found == [{name: expected[name][row] for name in expected} for row in range(21)]
-    names = [name for name in expected if name != "facts"]
-    taken.clear()
-    next(model.predict_all_stream(read(), names))
-    assert len(taken) == 7
 
 
 @pytest.mark.parametrize(
