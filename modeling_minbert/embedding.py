@@ -1,5 +1,5 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""`encode`: vectors of texts, with the arguments of sentence-transformers.
+"""`encode`: vectors of texts, named as in sentence-transformers.
 
 Shapes: N and M sentences, D size of a vector.
 """
