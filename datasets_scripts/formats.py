@@ -13,7 +13,7 @@ from datasets import Dataset
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from modeling_minbert.texts import pair_choices, tokenize
+from modeling_minbert.texts import WINDOWS, pair_choices, tokenize
 
 from .encoding import (
     SEVERAL_SEQUENCES,
@@ -342,6 +342,12 @@ class ChoiceFormat(SentenceFormat):
 
     def encode(self, rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Dataset:
         """Tokenize the pairs of a context and each of its choices; a missing one is padding."""
+        if encoding.pair_encoding != "joint" or encoding.truncation == WINDOWS:
+            raise ValueError(
+                f"pair_encoding={encoding.pair_encoding!r}, truncation={encoding.truncation!r}, "
+                "but every choice is one sequence with its context: give pair_encoding='joint', "
+                "and no windows"
+            )
         if encoding.num_choices is None:
             count = self.num_choices or len(self.choice_columns)
             encoding = replace(encoding, num_choices=count)

@@ -123,6 +123,8 @@ def test_sequences_are_those_of_transformers_example(tmp_path):
         assert row["token_type_ids"][: len(ends)] == expected["token_type_ids"]
         assert row["length"] == max(map(len, expected["input_ids"]))
     assert rows["input_ids"][2][2] == [0]
+    with pytest.raises(ValueError, match="every choice is one sequence with its context"):
+        load(tmp_path, "a.jsonl", text).encode(tokenizer, Encoding(7, "separate", num_choices=3))
     assert rows["labels"][:] == RIGHT
 
 
