@@ -32,6 +32,7 @@ from .row_format import (
     HeadFacts,
     SentenceFormat,
     check_classes,
+    find_class,
     find_text_problem,
     list_names,
     list_written,
@@ -218,7 +219,7 @@ class MultiLabelFormat(ClassificationFormat):
                 f"labels {written} are not names, but 0 or 1 for each label; write the names, or "
                 "give label_columns with a column for each label"
             )
-        present = {self.find_class(name) for name in written}
+        present = {find_class(name, self.labels or ()) for name in written}
         return [float(number in present) for number, _ in enumerate(self.labels or ())]
 
     def strata(self, rows: Dataset) -> NDArray[np.int64]:
@@ -230,6 +231,69 @@ class MultiLabelFormat(ClassificationFormat):
     def count_labels(self, rows: Dataset) -> list[int]:
         labels = np.asarray(rows["label"], np.int64).reshape(len(rows), -1)
         return labels.sum(axis=0).tolist()
+
+
+@dataclass(frozen=True)
+class MultiOutputFormat(SentenceFormat):
+    """Rows whose ``label`` has the number of a class for each of ``label_columns``, (C,).
+
+    A row may lack some of its C labels, which are -100 then, but not all. The classes of a column
+    are those of the training rows.
+    """
+
+    classes: tuple[tuple[str, ...], ...] = ()  # of each column
+    written_type = ["string"]  # noqa: RUF012  (no value is changed)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The columns of the labels, (C,)."""
+        return self.data.label_columns or ()
+
+    def label_types(self) -> tuple[Feature, Feature]:
+        kind = datasets.List(datasets.Value("int64"), length=len(self.outputs))
+        return kind, kind
+
+    def read_label(self, record: Record, split: str) -> list[str] | None:
+        """Return the labels of a row, as they are written, empty for missing ones."""
+        labels = [normalize_value(record.values.get(column)) for column in self.outputs]
+        if any(labels):
+            return labels
+        if is_test(split):
+            return None
+        raise ValueError("no label")
+
+    def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
+        written = list_written(splits["train"], "label")
+        classes = []
+        for column, labels in zip(self.outputs, zip(*written, strict=True), strict=False):
+            names = sort_labels(filter(None, labels))
+            check_classes(where, "labels", names, f"column {column!r} of label_columns")
+            classes.append(names)
+        return replace(self, classes=tuple(classes))
+
+    def to_label(self, written: Any, split: str) -> list[int] | None:
+        if is_test(split) and set(written) <= {"", "-1"}:  # kept secret
+            return None
+        numbers = []
+        for column, label, names in zip(self.outputs, written, self.classes, strict=True):
+            try:
+                numbers.append(find_class(label, names) if label else int(MISSING))
+            except ValueError as error:
+                raise ValueError(f"column {column!r}: {error}") from None
+        return numbers
+
+    def strata(self, rows: Dataset) -> NDArray[np.int64]:
+        # a row is drawn by its rarest class, since frequent ones reach their share by themselves
+        labels = np.asarray(rows["label"], np.int64)
+        one_hot = [np.equal.outer(column, np.unique(column[column >= 0])) for column in labels.T]
+        present = np.concatenate(one_hot, axis=1)
+        return np.where(present, present.sum(axis=0), len(rows) + 1).argmin(axis=1)
+
+    def head_facts(self, train: Dataset | None) -> HeadFacts:
+        """Add the names of the classes of each column; those of unread rows stand in for them."""
+        classes = self.classes or [("0", "1")] * len(self.outputs)
+        facts = {"outputs": self.outputs, "classes": list(map(list, classes))}
+        return super().head_facts(train) | facts
 
 
 # No label

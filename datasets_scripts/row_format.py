@@ -438,26 +438,26 @@ class ClassificationFormat(SentenceFormat):
 
     def to_label(self, written: Any, split: str) -> Any:
         try:
-            return self.find_class(written)
+            return find_class(written, self.labels or ())
         except ValueError:
             if is_test(split) and written == "-1":
                 return None
             raise
 
-    def find_class(self, text: str) -> int:
-        """Return the number of a class; the message of a ValueError is the problem of the row."""
-        labels = self.labels or ()
-        if text in labels:
-            return labels.index(text)
-        # numbers stand for names only if no name could be confused with one
-        has_numbers = not any(is_numeral(label) for label in labels)
-        if has_numbers and text in map(str, range(len(labels))):
-            return int(text)
-        if twin := find_twin(text, labels):
-            raise ValueError(f"the labels {describe_twins(text, twin)}")
-        known = list_names(labels)
-        known += f" or their numbers 0 to {len(labels) - 1}" if has_numbers else ""
-        raise ValueError(f"label {shorten(text)!r} is not among the labels {known}")
+
+def find_class(text: str, labels: Sequence[str]) -> int:
+    """Return the number of a class; the message of a ValueError is the problem of the row."""
+    if text in labels:
+        return labels.index(text)
+    # numbers stand for names only if no name could be confused with one
+    has_numbers = not any(is_numeral(label) for label in labels)
+    if has_numbers and text in map(str, range(len(labels))):
+        return int(text)
+    if twin := find_twin(text, labels):
+        raise ValueError(f"the labels {describe_twins(text, twin)}")
+    known = list_names(labels)
+    known += f" or their numbers 0 to {len(labels) - 1}" if has_numbers else ""
+    raise ValueError(f"label {shorten(text)!r} is not among the labels {known}")
 
 
 def sort_labels(labels: Iterable[str]) -> tuple[str, ...]:

@@ -81,6 +81,13 @@ ROW_KINDS: dict[str, RowKind] = {
         (*NAMED, "label_columns", "label_separator"),
         required=("text_columns",),
     ),
+    "multi_output_classification": RowKind(
+        "formats",
+        "MultiOutputFormat",
+        (1, 2),
+        ("label_columns",),
+        required=("text_columns", "label_columns"),
+    ),
     "ordinal": RowKind("row_format", "OrdinalFormat", (1, 2), NAMED),
     "paraphrase": RowKind("row_format", "ParaphraseFormat", (2,)),
     "similarity": RowKind(

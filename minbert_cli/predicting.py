@@ -373,14 +373,17 @@ def write_rows(rows: Iterable[Row], file: IO[str], form: str) -> None:
 
 
 def spread_scores(row: Row) -> Row:
-    """Return a row whose scores by name, if it has any, are columns."""
-    rest = {name: value for name, value in row.items() if name != "scores"}
+    """Return a row whose scores or labels by name, if it has any, are columns."""
     scores = row.get("scores")
+    if isinstance(row.get("labels"), dict):
+        scores = {name: found["label"] for name, found in row["labels"].items()}
+        scores |= {f"{name}_score": found["score"] for name, found in row["labels"].items()}
     if not isinstance(scores, dict):
         return row
+    rest = {name: value for name, value in row.items() if name not in ("scores", "labels")}
     if shared := sorted(scores.keys() & rest.keys()):
         raise ValueError(
-            f"the target {shared[0]!r} has the name of another column of the table; give --format "
+            f"the output {shared[0]!r} has the name of another column of the table; give --format "
             "jsonl"
         )
     return {**scores, **rest}

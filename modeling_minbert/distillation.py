@@ -60,6 +60,10 @@ def align_outputs(task: Any, teacher: Any) -> Callable[[Tensor], Tensor]:
             f"it is {teacher.kind} with {teacher.num_texts} text(s) a row, but the task to learn "
             f"is {task.kind} with {task.num_texts}"
         )
+    for key in ("outputs", "classes"):
+        own, other = (getattr(described, key, None) for described in (task, teacher))
+        if own != other:
+            raise ValueError(f"it has the {key} {other}, but the task to learn has {own}")
     if task.offers_choices:
         if teacher.has_question != task.has_question:
             kinds = ("contexts with a question", "contexts without a question")
@@ -123,6 +127,9 @@ def distill(
         losses = (values.float() - known.float().mean(dim=-2)).square().sum(dim=-1)
     elif kind == "outcomes":
         losses = match_outcomes(logits, known, temperature).mean(dim=-1)
+    elif kind == "several_classes":
+        pairs = zip(head.split(logits), head.split(known), strict=True)
+        losses = torch.stack([match_classes(*pair, temperature) for pair in pairs]).mean(dim=0)
     elif kind == "choices":
         # a low temperature would make the logits of missing choices infinite
         own, others = (values.float().clamp(min=IMPOSSIBLE) for values in (logits, known))
@@ -164,6 +171,9 @@ def diverge(head: Any, logits: Tensor, other: Tensor, labels: Tensor | None) -> 
             return losses.mean()
         counted = labels != -100
         return losses.masked_fill(~counted, 0).sum() / counted.sum().clamp(min=1)
+    if kind == "several_classes":
+        pairs = zip(head.split(logits), head.split(other), strict=True)
+        return torch.stack([symmetric_kl(*pair) for pair in pairs]).mean()
     if head.task.loss_function.is_likelihood:
         if kind == "outcomes":  # each logit is a question of its own
             logits, other = logits.unsqueeze(-1), other.unsqueeze(-1)

@@ -21,15 +21,27 @@ from .texts import Encoding
 # What rows of `predict` are.
 RowKind = Literal["single texts", "pairs", "contexts with choices"]
 SetBy = Literal["recipe", "data", "training"]
-# What the logits of a head are, for divergences and distillation: those of the classes of a row
-# or of its choices, one for each yes or no, a score, numbers, vectors, those of the classes of a
-# token, or of the first and the last token of an answer.
-Outputs = Literal["classes", "choices", "outcomes", "scores", "numbers", "vectors", "tags", "spans"]
+# What the logits of a head are, for divergences and distillation: those of the classes of a row,
+# of several sets of classes one after the other, or of its choices, one for each yes or no, a
+# score, numbers, vectors, those of the classes of a token, or of the first and the last token of
+# an answer.
+Outputs = Literal[
+    "classes",
+    "several_classes",
+    "choices",
+    "outcomes",
+    "scores",
+    "numbers",
+    "vectors",
+    "tags",
+    "spans",
+]
 HubType = Literal["regression", "single_label_classification", "multi_label_classification"]
 # The keys of `TASKS`, for type checkers.
 ProblemType = Literal[
     "classification",
     "multi_label_classification",
+    "multi_output_classification",
     "ordinal",
     "paraphrase",
     "similarity",

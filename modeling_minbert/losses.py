@@ -81,9 +81,9 @@ def binary_losses(
     return weights[0] * (1 - targets) * of_no + weights[1] * targets * of_yes
 
 
-# The label of a row: a class id, that of an ordered class, 0 or 1, a score within a range, any
-# numbers, or none.
-Target = Literal["class", "ordinal", "binary", "score", "number", "unlabelled"]
+# The label of a row: a class id, several, that of an ordered class, 0 or 1, a score within a range,
+# any numbers, or none.
+Target = Literal["class", "classes", "ordinal", "binary", "score", "number", "unlabelled"]
 # The output of the head before the loss: of a linear layer, or a cosine.
 Output = Literal["linear", "cosine"]
 
@@ -150,18 +150,21 @@ class MinBertLoss:
 class CrossEntropy(MinBertLoss):
     """Cross-entropy of the classes."""
 
-    fits = (("class", "linear"),)
+    fits = (("class", "linear"), ("classes", "linear"))
     weighs_classes = True
     smooths_labels = True
     is_likelihood = True
 
     def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
-        """Divide the weighted sum by the number of labeled rows, not by their weights."""
+        """Divide the weighted sum by the number of labels, not by their weights."""
         # These would cancel in a batch of one row, and the loss would depend on the batches.
         labels = inputs.labels.long()
         weight, smoothing = head.class_weights, head.smoothing
-        losses = sum_class_losses(inputs.scores.float(), labels, weight=weight, smoothing=smoothing)
-        return losses / (labels != -100).sum().clamp(min=1)
+        losses = [
+            sum_class_losses(scores, classes, weight=weight, smoothing=smoothing)
+            for scores, classes in head.list_classes(inputs.scores.float(), labels)
+        ]
+        return torch.stack(losses).sum() / (labels != -100).sum().clamp(min=1)
 
 
 class Corn(MinBertLoss):

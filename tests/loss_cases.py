@@ -28,6 +28,7 @@ TEXTS = ("masked_lm", "next_sentence", "pretraining")
 HEADS = {
     "classification": [{"labels": LABELS}, {"labels": LABELS, **WEIGHTS}],
     "multi_label_classification": [{"labels": LABELS, "pos_weight": [1.0, 3.0, 0.5]}],
+    "multi_output_classification": [{"outputs": ["x", "y"], "classes": [LABELS, LABELS[:2]]}],
     "ordinal": [{"labels": LABELS}],
     "paraphrase": [{"class_weights": [1.0, 3.0]}, COSINE],
     "similarity": [{"score_range": [0, 4]}, {"score_range": [0, 4], **COSINE}],
@@ -109,11 +110,13 @@ def draw_labels(kind, head, generator, lengths):
         labels = np.stack([values % 2, 1 + values % 2], axis=1)
     elif kind == "multi_label_classification":
         labels = generator.integers(0, 2, size=(count, several)).astype(float)
+    elif kind == "multi_output_classification":
+        labels = np.stack([values, values % 2], axis=1)
     elif kind == "regression":
         labels = 3.0 * (values if several == 1 else np.stack([values, values[::-1]], axis=1))
     else:
         labels = {"paraphrase": values % 2, "similarity": values * 1.8 + 0.3}.get(kind, values)
-    if kind in ("multi_label_classification", "regression"):
+    if kind in ("multi_label_classification", "multi_output_classification", "regression"):
         labels = np.where(generator.random(np.shape(labels)) < 0.3, NONE, labels)
     return [
         np.where(place in (1, 4, 6, 7, 13), NONE, row).tolist() for place, row in enumerate(labels)

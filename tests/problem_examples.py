@@ -104,6 +104,25 @@ def write_labels(folder: Path) -> dict[str, Any]:
     return {"text_columns": ["a"], "label_column": "topics", **files}
 
 
+def write_aspects(folder: Path) -> dict[str, Any]:
+    """Write texts with two classes, the second of which is missing in some rows."""
+    files = {}
+    for split, key in SPLITS.items():
+        rows = [
+            {
+                "id": name,
+                "a": text,
+                "mood": "good" if good else "bad",
+                "grade": str(good + (good == same)) if place % 4 else None,
+            }
+            for place, (name, text, _, same, good) in enumerate(small_run.make_rows(split))
+        ]
+        path = folder / f"aspects-{split}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        files[key] = str(path)
+    return {"text_columns": ["a"], "label_columns": ["mood", "grade"], **files}
+
+
 def write_grades(folder: Path) -> dict[str, Any]:
     """Write texts with one of three grades: of two adjectives none, one or both are good."""
     files = {}
@@ -161,6 +180,7 @@ EXAMPLES = {
         pairs_of(text_columns=["a"], label_column="mood"), ["the river is fine"], LABEL
     ),
     "multi_label_classification": Example(write_labels, ["the river is fine"], LABEL),
+    "multi_output_classification": Example(write_aspects, ["the river is fine"], {"labels"}),
     "ordinal": Example(write_grades, ["the river is fine"], LABEL),
     "paraphrase": Example(pairs_of(text_columns=["a", "b"], label_column="same"), PAIR, LABEL),
     "similarity": Example(

@@ -157,7 +157,7 @@ def test_a_batch_without_labels_has_the_loss_0(name):
     labels = {
         "token_classification": (2, 5), "masked_lm": (2, 5), "pretraining": (2, 5),
         "question_answering": (2, 2), "multi_label_classification": (2, columns),
-        "regression": (2, columns) if columns else (2,),
+        "regression": (2, columns) if columns else (2,), "multi_output_classification": (2, 2),
     }.get(kind, (2,))  # fmt: skip
     given = {"labels": torch.full(labels, NONE)}
     if kind in ("regression", "multi_label_classification", "paraphrase", "similarity"):

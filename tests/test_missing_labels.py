@@ -12,6 +12,7 @@ NAMES = {
     for kind in (
         "classification",
         "multi_label_classification",
+        "multi_output_classification",
         "ordinal",
         "paraphrase",
         "similarity",

@@ -59,6 +59,26 @@ def measure_labels(rows, predicted):
     return scores | {"accuracy": accuracy_score(labels, predictions)}
 
 
+def measure_aspects(rows, predicted):
+    """Measure two classes, of which some of the second are missing."""
+    accuracies, scores = [], []
+    for name in ("mood", "grade"):
+        pairs = [
+            (row[name], values[f"{name}_prediction"])
+            for row, values in zip(rows, predicted, strict=True)
+            if row[name] is not None
+        ]
+        labels, predictions = zip(*pairs, strict=True)
+        accuracies.append(accuracy_score(labels, predictions))
+        scores.append(f1_score(labels, predictions, average="macro"))
+    right = [
+        all(row[name] in (None, values[f"{name}_prediction"]) for name in ("mood", "grade"))
+        for row, values in zip(rows, predicted, strict=True)
+    ]
+    means = {"accuracy": np.mean(accuracies), "macro_f1": np.mean(scores)}
+    return means | {"exact_match": np.mean(right)}
+
+
 def measure_grades(rows, predicted):
     """Measure grades."""
     pair = [row["grade"] for row in rows], [int(row["prediction"]) for row in predicted]
@@ -88,6 +108,7 @@ def measure_choices(rows, predicted):
 
 MEASURES = {
     "multi_label_classification": measure_labels,
+    "multi_output_classification": measure_aspects,
     "ordinal": measure_grades,
     "regression": measure_numbers,
     "multiple_choice": measure_choices,
@@ -215,6 +236,9 @@ def test_predict_gives_the_predictions_of_the_files(run):
         if kind == "multi_label_classification":
             labels = [label["label"] for label in prediction]
             assert set(labels or ["none"]) == set(row["prediction"].split(", "))
+        elif kind == "multi_output_classification":
+            labels = {name: label["label"] for name, label in prediction["labels"].items()}
+            assert labels == {name: row[f"{name}_prediction"] for name in ("mood", "grade")}
         elif kind == "regression":
             scores = {name: float(row[f"{name}_prediction"]) for name in ("price", "age")}
             assert prediction == {"scores": pytest.approx(scores, rel=1e-5)}

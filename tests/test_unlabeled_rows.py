@@ -104,7 +104,7 @@ def test_other_problem_types_refuse_them(tmp_path, kind):
 # Training
 
 
-@pytest.fixture(scope="module", params=["classification", "regression"])
+@pytest.fixture(scope="module", params=["classification", "multi_output_classification"])
 def student(request, tmp_path_factory):
     """A student of a task of each type; returns its folder, its recipe and its output."""
     folder = tmp_path_factory.mktemp(request.param)

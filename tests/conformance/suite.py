@@ -66,6 +66,11 @@ TASKS = {
         "head": "cosine",
     },
     "numbers": {"problem_type": "regression", "targets": LABELS, "mean": [0, 5, -9]},
+    "several": {
+        "problem_type": "multi_output_classification",
+        "outputs": ["a", "b"],
+        "classes": [LABELS, LABELS[:2]],
+    },
     "windows": {
         "problem_type": "classification",
         "labels": LABELS,
@@ -155,9 +160,14 @@ class MultiTask(ModelTesterMixin):
             rows, length = self.model_tester.batch_size, self.model_tester.seq_length
             kind = TASKS[self.tasks[0]]["problem_type"]
             of_words = kind in ("masked_lm", "pretraining")
-            of_classes = kind in ("classification", "multiple_choice")
+            of_classes = kind in (
+                "classification",
+                "multi_output_classification",
+                "multiple_choice",
+            )
             dtype = torch.long if of_words or of_classes else torch.float
             beside = [length] * of_words + [len(LABELS)] * (self.tasks[0] in ("labels", "numbers"))
+            beside += [2] * (self.tasks[0] == "several")
             inputs["labels"] = zeros(rows, *beside, dtype=dtype)
             if kind == "pretraining":
                 inputs["next_sentence_label"] = zeros(rows)
@@ -195,6 +205,10 @@ class TestCosine(MultiTask, unittest.TestCase):
 
 class TestNumbers(MultiTask, unittest.TestCase):
     tasks = ("numbers",)
+
+
+class TestSeveral(MultiTask, unittest.TestCase):
+    tasks = ("several",)
 
 
 class TestWindows(MultiTask, unittest.TestCase):

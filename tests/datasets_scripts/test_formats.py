@@ -48,6 +48,11 @@ TASKS = {
         [{**PAIR, "y": 2.5, "z": -3}, {**PAIR, "y": 0.5, "z": None}, {**PAIR, "z": 5}],
         {"pair_encoding": None},
     ),
+    "multi_output_classification": (
+        {"text_columns": "a", "label_columns": ["y", "z"]},
+        [{**PAIR, "y": "up", "z": 1}, {**PAIR, "y": "low", "z": None}, {**PAIR, "z": 0}],
+        {"pair_encoding": None},
+    ),
     "multiple_choice": (
         {"text_columns": ["a", "b"], "choice_columns": "c", "label_column": "y"},
         [{**PAIR, "c": ["Up.", "Down."], "y": 1}, {**PAIR, "c": ["Up.", "Far.", "In."], "y": "A"}],
@@ -68,6 +73,7 @@ FACTS = {
     "paraphrase": {"num_texts": 2, "class_counts": [1, 1]},
     "similarity": {"num_texts": 2, "score_range": (0.0, 5.0)},
     "regression": {"targets": ("y", "z"), "mean": [1.5, 1.0], "std": [1.0, 4.0]},
+    "multi_output_classification": {"outputs": ("y", "z"), "classes": [["low", "up"], ["0", "1"]]},
     "multiple_choice": {"num_texts": 2, "num_choices": 3},
     "contrastive": {"num_texts": 2},
     "token_classification": {
@@ -224,6 +230,9 @@ INVALID = {
     "multi_label_classification": [
         ({"y": ["up", "wrm"]}, "'wrm' is not among the labels 'far', 'up'"),
         ({"y": None}, "no label"),
+    ],
+    "multi_output_classification": [
+        ({"y": None, "z": ""}, "no label"),
     ],
     "multiple_choice": [
         ({"c": ["a", " ", "c"]}, "empty text in choice 1 of column 'c'"),

@@ -14,6 +14,7 @@ from .base import AnyProblem
 PLACES = {
     "classification": ("classes", "Classification"),
     "multi_label_classification": ("labels", "MultiLabelClassification"),
+    "multi_output_classification": ("labels", "MultiOutputClassification"),
     "ordinal": ("classes", "Ordinal"),
     "paraphrase": ("classes", "Paraphrase"),
     "similarity": ("scores", "Similarity"),
