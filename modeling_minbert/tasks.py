@@ -21,8 +21,10 @@ def load_types(name: str) -> dict[str, tuple[type[MinBertTask], Any]]:
         KeyError: If there is no such type.
     """
     match name:
-        case "classification" | "multi_output_classification" | "ordinal" | "regression":
+        case "classification" | "ordinal" | "regression":
             from .pooled import TYPES
+        case "multi_output_classification":
+            from .multi_output import TYPES
         case "multi_label_classification" | "paraphrase":
             from .decisions import TYPES
         case "similarity" | "contrastive":

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from modeling_minbert.choices import MultipleChoiceTask
 from modeling_minbert.decisions import MultiLabelClassificationTask
-from modeling_minbert.pooled import MultiOutputClassificationTask
+from modeling_minbert.multi_output import MultiOutputClassificationTask
 from trainers.data.rows import IGNORED_LABEL, FlatRows, Rows
 
 from .base import Evaluated, LabelledProblem, Predicted
