@@ -86,7 +86,7 @@ folder = Path(recipe["output_dir"])
 with open("calls.jsonl", "a") as calls:
     print(json.dumps([recipe["output_dir"], *sys.argv[-3:-1]]), file=calls)
 if recipe.get("refuse"):
-    print("loading 1\\rloading 2\\rloading 3\\n", file=sys.stderr)
+    print("loading 3\\n", file=sys.stderr)
     print("stub: error: " + recipe["refuse"], file=sys.stderr)
     sys.exit(2)
 folder.mkdir(parents=True, exist_ok=True)

@@ -36,6 +36,12 @@ class PairedDifference:
     high: float
     p_value: float  # two-sided
 
+    def list_cells(self) -> list[str]:
+        """List the cells of a row of the table."""
+        ends = f"[{self.low:+.4f}, {self.high:+.4f}]"
+        values = f"{self.first:.4f}", f"{self.second:.4f}", f"{self.second - self.first:+.4f}"
+        return [self.task, self.metric, f"{self.rows:,}", *values, ends, f"{self.p_value:.4f}"]
+
 
 @dataclass(frozen=True)
 class ScoredRows:
@@ -47,11 +53,6 @@ class ScoredRows:
     labels: NDArray[Any]  # (N, ...)
 
     @property
-    def metric_name(self) -> str:
-        """Name of the headline metric."""
-        return self.problem.headline[0]
-
-    @property
     def metric(self) -> float:
         """The headline metric."""
         return self.problem.score(self.values, self.labels)
@@ -61,30 +62,13 @@ def compare(first: Path, second: Path, *, resamples: int = RESAMPLES) -> str:
     """Compare two runs of the same validation rows; return a text with tables."""
     if first.resolve() == second.resolve():
         raise ValueError(f"compare needs two runs, but both are {str(first)!r}")
-    old_settings, new_settings = read_settings(first), read_settings(second)
-    scored = [read_scored_rows(folder) for folder in (first, second)]
+    changed = list_changes(read_settings(first), read_settings(second))
+    differences = compare_runs(*map(read_scored_rows, (first, second)), resamples=resamples)
     head = ["task", "metric", "rows", "first", "second", "difference", "95 % interval", "p"]
-    lines = [
-        [
-            difference.task,
-            difference.metric,
-            f"{difference.rows:,}",
-            f"{difference.first:.4f}",
-            f"{difference.second:.4f}",
-            f"{difference.second - difference.first:+.4f}",
-            f"[{difference.low:+.4f}, {difference.high:+.4f}]",
-            f"{difference.p_value:.4f}",
-        ]
-        for difference in compare_runs(*scored, resamples=resamples)
-    ]
-    changed = [
-        f"- {key}: {show(old)}, {show(new)}"
-        for key, old, new in differing_settings(old_settings, new_settings)
-    ]
     return "\n\n".join(
         [
             f"first: {first}\nsecond: {second}",
-            markdown_table([head, *lines]),
+            markdown_table([head, *(difference.list_cells() for difference in differences)]),
             "Difference of the second to the first on the same validation rows, with interval and "
             f"p of a paired bootstrap ({resamples:,} resamples). It does not cover other seeds.",
             "\n".join(["Settings that differ:", *(changed or ["none"])]),
@@ -145,7 +129,7 @@ def compare_runs(
     for number, task in enumerate(shared):
         left, right = first[task], second[task]
         _check_same_rows(task, left, right)
-        name, count = left.metric_name, len(left.ids)
+        metric, count = left.problem.reported[0], len(left.ids)
         generator, drawn = np.random.default_rng([SEED, number]), np.empty(resamples)
         for place in range(resamples):
             rows = generator.integers(count, size=count)
@@ -153,8 +137,8 @@ def compare_runs(
                 run.problem.score(run.values[rows], run.labels[rows]) for run in (left, right)
             )
             drawn[place] = after - before
-        differences.append(_judge(task, name, count, left.metric, right.metric, drawn))
-        metric = left.problem.reported[0]
+        values = left.metric, right.metric
+        differences.append(_judge(task, left.problem.headline[0], count, values, drawn))
         changes.append(-drawn if metric.lower_is_better else drawn)
         # (r + 1) / 2 halves a difference of correlations
         rescaled.append(0.5 * changes[-1] if metric.is_rescaled else changes[-1])
@@ -167,33 +151,35 @@ def compare_runs(
         )
         for name, tasks in (("mean", changes), ("leaderboard", rescaled)):
             drawn = np.mean(tasks, axis=0)
-            differences.append(_judge(ALL, name, count, old[name], new[name], drawn))
+            differences.append(_judge(ALL, name, count, (old[name], new[name]), drawn))
     return differences
 
 
 def _check_same_rows(task: str, left: ScoredRows, right: ScoredRows) -> None:
     kinds = type(left.problem), type(right.problem)
+    names = left.problem.headline[0], right.problem.headline[0]
+    problem = ""
     # a type that refines the other one predicts the same labels
     if not (issubclass(*kinds) or issubclass(*kinds[::-1])) or left.ids != right.ids:
-        raise ValueError(
-            f"task {task!r}: the runs were evaluated on different rows ({len(left.ids)} and "
-            f"{len(right.ids)}); compare runs with the same validation rows"
+        problem = (
+            f"the runs were evaluated on different rows ({len(left.ids)} and {len(right.ids)}); "
+            "compare runs with the same validation rows"
         )
-    if left.metric_name != right.metric_name:
-        raise ValueError(
-            f"task {task!r}: the headline metric is {left.metric_name} in one run and "
-            f"{right.metric_name} in the other; repeat one with the metric of the other"
+    elif names[0] != names[1]:
+        problem = (
+            f"the headline metric is {names[0]} in one run and {names[1]} in the other; repeat one "
+            "with the metric of the other"
         )
-    if not np.array_equal(left.labels, right.labels):
-        raise ValueError(
-            f"task {task!r}: the labels of the runs differ; compare runs with the same labels"
-        )
-    if len(left.ids) < 2:
-        raise ValueError(f"task {task!r}: a bootstrap needs at least two rows")
+    elif not np.array_equal(left.labels, right.labels):
+        problem = "the labels of the runs differ; compare runs with the same labels"
+    elif len(left.ids) < 2:
+        problem = "a bootstrap needs at least two rows"
+    if problem:
+        raise ValueError(f"task {task!r}: {problem}")
 
 
 def _judge(
-    task: str, metric: str, rows: int, first: float, second: float, drawn: NDArray[np.float64]
+    task: str, metric: str, rows: int, values: tuple[float, float], drawn: NDArray[np.float64]
 ) -> PairedDifference:
     drawn = drawn.round(DIGITS)  # p counts ties on both sides
     outside = (1 - LEVEL) / 2
@@ -201,25 +187,24 @@ def _judge(
     # the difference itself counts as a draw, so that p is never 0
     sides = ((drawn <= 0).sum() + 1, (drawn >= 0).sum() + 1)
     p_value = min(1.0, 2 * min(sides) / (len(drawn) + 1))
-    return PairedDifference(task, metric, rows, first, second, low, high, float(p_value))
+    return PairedDifference(task, metric, rows, *values, low, high, float(p_value))
 
 
-def show(value: object) -> str:
-    """Show a setting."""
-    return "not set" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def differing_settings(
+def list_changes(
     first: Mapping[str, Any], second: Mapping[str, Any], prefix: str = ""
-) -> list[tuple[str, Any, Any]]:
+) -> list[str]:
     """List the settings with different values that can affect results, keys with dots."""
-    differing: list[tuple[str, Any, Any]] = []
+    lines: list[str] = []
     for key in dict.fromkeys((*first, *second)):
         left, right, name = first.get(key), second.get(key), f"{prefix}{key}"
         if left == right or name in FREE_SETTINGS:
             continue
         if all(part is None or isinstance(part, Mapping) for part in (left, right)):
-            differing += differing_settings(left or {}, right or {}, f"{name}.")
-        else:
-            differing.append((name, left, right))
-    return differing
+            lines += list_changes(left or {}, right or {}, f"{name}.")
+            continue
+        shown = [
+            "not set" if value is None else f"{value:g}" if type(value) is float else str(value)
+            for value in (left, right)
+        ]
+        lines.append(f"- {name}: {', '.join(shown)}")
+    return lines

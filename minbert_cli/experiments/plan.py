@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from datasets_scripts.checking import Text, check_keys, check_value, key_types, number, option
 from minbert_cli.arguments import check_names
 from minbert_cli.recipe import (
     check_disjoint,
-    check_types,
     expand_paths,
     fill_arguments,
     group_flags,
@@ -53,40 +53,43 @@ Keys = dict[str, Any]  # of a recipe, by name or dotted path
 # "changed": has other settings or data, and may be overwritten
 State = Literal["new", "unfinished", "changed", "done", "failed"]
 States = dict[Path, State]  # by the folder of the run
+Score = Annotated[float, number("a number in [-1, 1]", lambda score: -1 <= score <= 1)]
+
+
+def to_seeds(value: object) -> list[int]:
+    """Check seeds."""
+    seeds = value if isinstance(value, list) else []
+    fit = [type(seed) is int and 0 <= seed <= LARGEST_SEED for seed in seeds]
+    if not seeds or not all(fit) or len(set(seeds)) < len(seeds):
+        raise ValueError("expected integers from 0 to 2**32 - 1, each once, as in [1, 2, 3]")
+    return seeds
+
+
+Seeds = Annotated[list[int], to_seeds]
 
 
 @dataclass(kw_only=True)
 class ExperimentArguments:
     """Keys of an experiments file, and flags of ``minbert experiments``."""
 
-    rows: Keys = field(
-        metadata={
-            "help": "Keys of each row by name; as a flag also names of rows, whose table then has "
-            "these, in this order."
-        }
+    rows: Keys = option(
+        description="Keys of each row by name; as a flag also names of rows, whose table then has "
+        "these, in this order."
     )
-    output_dir: str = field(metadata={"help": "Folder of the runs and the table."})
-    base: str | None = field(default=None, metadata={"help": "Default recipe of the rows."})
-    overrides: Keys | None = field(
-        default=None, metadata={"help": "Changes to all recipes, by dotted paths."}
-    )
-    seeds: list[int] = field(
+    output_dir: Text = option(description="Folder of the runs and the table.")
+    base: str | None = option(None, "Default recipe of the rows.")
+    overrides: Keys | None = option(None, "Changes to all recipes, by dotted paths.")
+    seeds: Seeds = field(
         default_factory=lambda: [42], metadata={"help": "Seeds of rows without seeds."}
     )
-    keep_checkpoints: bool = field(
-        default=True, metadata={"help": "Whether finished runs keep their checkpoints."}
+    keep_checkpoints: bool = option(True, "Whether finished runs keep their checkpoints.")
+    overwrite_output_dir: bool = option(
+        False, "Whether folders may lose runs with different settings or data."
     )
-    overwrite_output_dir: bool = field(
-        default=False,
-        metadata={"help": "Whether folders may lose runs with different settings or data."},
-    )
-    dry_run: bool = field(default=False, metadata={"help": "Check and list the runs, and stop."})
+    dry_run: bool = option(False, "Check and list the runs, and stop.")
 
     def __post_init__(self) -> None:
         check_names("rows", self.rows, EXAMPLE)
-        _check_seeds(self.seeds)
-        if not self.output_dir:
-            raise ValueError("output_dir is empty; name a folder, as in runs/experiments")
 
 
 @dataclass(kw_only=True)
@@ -104,16 +107,9 @@ class PretrainKeys:
 class RowKeys(PretrainKeys):
     """Keys of a row."""
 
-    seeds: list[int] | None = None  # one run each
+    seeds: Seeds | None = None  # one run each
     pretrain: Keys | None = None  # keys of ``PretrainKeys``
-    reference: Keys | None = None  # published numbers for tasks and aggregates
-
-    def __post_init__(self) -> None:
-        if self.seeds is not None:
-            _check_seeds(self.seeds)
-        for key, value in (self.reference or {}).items():
-            if type(value) not in (int, float) or not -1 <= value <= 1:
-                raise ValueError(f"reference: {key}={value!r}; expected a number in [-1, 1]")
+    reference: dict[str, Any] | None = None  # published numbers for tasks and aggregates
 
 
 @dataclass(frozen=True)
@@ -180,6 +176,10 @@ def plan_row(arguments: ExperimentArguments, flags: Keys, name: str, keys: Keys 
     general, changes = arguments.overrides or {}, row.overrides or {}
     _check_keys(where, [*general, *flags, *changes])
     check_disjoint(where, flags, changes, "on the command line and in the row")
+    reference = {
+        key: check_value(f"{where}: reference", key, value, Score)
+        for key, value in (row.reference or {}).items()
+    }
     recipe = read_recipe(_find_base(where, row.base or arguments.base))
     for part in (general, flags, changes):
         recipe = _change(where, recipe, part)
@@ -195,9 +195,8 @@ def plan_row(arguments: ExperimentArguments, flags: Keys, name: str, keys: Keys 
             f"{where}: pretrain", general | flags, row.pretrain, arguments.output_dir
         )
         recipe = _change(where, recipe, {"model_name_or_path": str(after.folder)})
-    reference = {key: float(value) for key, value in (row.reference or {}).items()}
     runs = {}
-    for seed in arguments.seeds if row.seeds is None else row.seeds:
+    for seed in row.seeds or arguments.seeds:
         folder = Path(arguments.output_dir, slug(name), f"seed-{seed}")
         of_seed = {**recipe, "seed": seed, "output_dir": str(folder)}
         title = f"{name}, seed {seed}"
@@ -207,7 +206,7 @@ def plan_row(arguments: ExperimentArguments, flags: Keys, name: str, keys: Keys 
 
 def plan_pretraining(where: str, general: Keys, keys: Keys, output_dir: str) -> PlannedRun:
     """Read and check the keys of the pre-training of a row; ``general`` changes all rows."""
-    step = _fill(where, PretrainKeys, keys)
+    step: PretrainKeys = _fill(where, PretrainKeys, keys)
     changes = step.overrides or {}
     _check_keys(where, [key for key in changes if key != "seed"])
     base = _find_base(where, step.base)
@@ -246,11 +245,7 @@ def _change(where: str, recipe: Keys, changes: Keys) -> Keys:
 def _fill(where: str, kind: type, keys: Any) -> Any:
     """Fill a dataclass from a YAML mapping; None has no keys."""
     (values,) = split_keys(where, {} if keys is None else keys, (kind,))
-    check_types(where, kind, values)
-    try:
-        return kind(**values)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{where}: {error}") from None
+    return kind(**check_keys(where, values, key_types(kind)))
 
 
 def _find_base(where: str, base: str | None) -> Path:
@@ -268,11 +263,3 @@ def _check_keys(where: str, keys: Iterable[object]) -> None:
         first = str(key).split(".")[0]
         if first in FIXED:
             raise ValueError(f"{where}: leave out {key}; {FIXED[first]}")
-
-
-def _check_seeds(seeds: list[int]) -> None:
-    """Check that seeds are distinct integers that numpy accepts."""
-    if not seeds or any(type(seed) is not int or not 0 <= seed <= LARGEST_SEED for seed in seeds):
-        raise ValueError(f"seeds={seeds!r}; expected integers from 0 to 2**32 - 1, as in [1, 2, 3]")
-    if len(set(seeds)) < len(seeds):
-        raise ValueError(f"seeds={seeds!r}; give each seed once")

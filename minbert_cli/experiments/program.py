@@ -198,7 +198,6 @@ def do_run(run: PlannedRun, state: State, *, overwrite: bool) -> str | None:
     recipe = run.folder.with_name(f"{run.folder.name}.yaml")
     recipe.parent.mkdir(parents=True, exist_ok=True)
     write_text(recipe, format_recipe(run.recipe))
-    before = log.stat().st_size if log.exists() else 0
     resume = state == "unfinished"
     flags = {"resume_from_checkpoint": resume, "overwrite_output_dir": overwrite and not resume}
     words = [f"--{key}={str(flags[key]).lower()}" for key in flags]
@@ -207,16 +206,16 @@ def do_run(run: PlannedRun, state: State, *, overwrite: bool) -> str | None:
     paths = [*([] if IS_INSTALLED else [str(HOME)]), os.environ.get("PYTHONPATH", "")]
     # unbuffered, so that the log has everything up to a crash; ``-m`` finds this code, not files
     # of the current folder
-    environment = os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
-    if path := os.pathsep.join(filter(None, paths)):
-        environment["PYTHONPATH"] = path
+    environment = {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     with log.open("ab") as file:
+        start = file.tell()
         status = subprocess.run(  # noqa: S603  our own program
             command,
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env=os.environ | environment,
             check=False,
         ).returncode
     if status == 0 and is_finished(run.folder):
@@ -226,10 +225,8 @@ def do_run(run: PlannedRun, state: State, *, overwrite: bool) -> str | None:
         reason = "failed: it ended without an error, but without results"
     elif status == -signal.SIGKILL:
         reason = "failed: ended by SIGKILL (often out of memory)"
-    text = log.read_bytes()[before:].decode("utf-8", errors="replace").replace("\r\n", "\n")
-    # progress bars overwrite their line
-    lines = [line.split("\r")[-1].rstrip() for line in text.split("\n")]
-    tail = [line for line in lines if line][-TAIL:]
+    text = log.read_bytes()[start:].decode("utf-8", errors="replace")
+    tail = [line for line in text.splitlines() if line.strip()][-TAIL:]
     return "\n    ".join([reason, *tail, f"full log: {log}"])
 
 
@@ -267,10 +264,5 @@ def run(argv: Sequence[str]) -> int:
 
 def main(argv: Sequence[str]) -> None:
     """Run the program; SIGTERM ends it and the current run, like Ctrl-C."""
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        status = run(argv)
-    finally:
-        # processes that are forked later by the same program must end on SIGTERM
-        signal.signal(signal.SIGTERM, previous)
-    sys.exit(status)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.exit(run(argv))

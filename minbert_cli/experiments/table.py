@@ -1,9 +1,6 @@
 """The table of experiments: Markdown and a page."""
 
-import math
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from statistics import mean, stdev
@@ -24,51 +21,6 @@ NOTE = (
     "Metrics of the dev sets, on which each run also chose its checkpoint if its recipe does so: "
     "mean ± sample standard deviation over the seeds."
 )
-LEVEL = 0.95
-
-
-@dataclass(frozen=True)
-class Summary:
-    """A cell of the table."""
-
-    values: list[float]  # of the seeds
-    reference: float | None = None  # published
-
-    @property
-    def mean(self) -> float | None:
-        """Mean over the seeds."""
-        return mean(self.values) if self.values else None
-
-    @property
-    def deviation(self) -> float | None:
-        """Sample standard deviation over the seeds."""
-        return stdev(self.values) if len(self.values) > 1 else None
-
-    def change_from(self, baseline: "Summary") -> list[float] | None:
-        """Return the low end, the middle and the high end of the difference to a baseline.
-
-        They are Welch's interval of the difference of two means; equal without two seeds of both.
-        """
-        if self.mean is None or baseline.mean is None:
-            return None
-        change = self.mean - baseline.mean
-        if self.deviation is None or baseline.deviation is None:
-            return [change] * 3
-        # a run that only trains saves the memory of this import
-        from scipy.stats import ttest_ind
-
-        with warnings.catch_warnings():
-            # seeds with equal scores have no variance, which is right
-            warnings.filterwarnings("ignore", "Precision loss", RuntimeWarning)
-            test = ttest_ind(self.values, baseline.values, equal_var=False)
-            low, high = map(float, test.confidence_interval(LEVEL))
-        return [change] * 3 if math.isnan(low) else [low, change, high]
-
-    def __str__(self) -> str:
-        if self.mean is None:
-            return ""
-        spread = "" if self.deviation is None else f" ± {self.deviation:.4f}"
-        return f"{self.mean:.4f}{spread}"
 
 
 class ExperimentTable:
@@ -81,70 +33,83 @@ class ExperimentTable:
     """
 
     def __init__(self, rows: Sequence[Row], states: States, failures: Sequence[str] = ()) -> None:
-        self.rows, self.states, self.failures = rows, states, failures
-        self.results = {
-            run.folder: read_metrics(run.folder)
+        self.rows, self.failures = rows, failures
+        # by row and by folder
+        self.results: list[dict[Path, dict[str, Any]]] = [
+            {
+                run.folder: read_metrics(run.folder)
+                for run in row.runs.values()
+                if states.get(run.folder) == "done"
+            }
             for row in rows
-            for run in row.runs.values()
-            if states.get(run.folder) == "done"
-        }
-        problem_types: dict[str, str] = {}
+        ]
+        types: dict[str, str] = {}
         metrics: dict[str, list[str]] = {}
         measured: set[str] = set()
-        for content in self.results.values():
-            metrics |= content.get("metrics", {})
+        for content in chain(*(results.values() for results in self.results)):
             kinds = {task: head["problem_type"] for task, head in content["tasks"].items()}
-            problem_types |= {task: kind for task, kind in kinds.items() if kind in PROBLEMS}
-            measured.update(_validation(content))
+            types |= {task: kind for task, kind in kinds.items() if kind in PROBLEMS}
+            metrics |= content.get("metrics", {})
+            measured.update(content["validation"]["metrics"])
         # name of the task or aggregate, and key of the metric, by column
         self.columns: dict[str, tuple[str, str]] = {}
-        for task, problem in make_problems(problem_types, metrics=metrics).items():
+        for task, problem in make_problems(types, metrics=metrics).items():
             headline = problem.headline[0]
             self.columns[f"{task} {headline}"] = (task, f"{task}_{headline}")
         self.columns |= {name: (name, name) for name in AGGREGATES if name in measured}
-        self.summaries: list[dict[str, Summary]] = []  # by column
-        for row in rows:
-            done = [run.folder for run in row.runs.values() if run.folder in self.results]
-            seeds = [_validation(self.results[folder]) for folder in done]
-            self.summaries.append({})
-            for column, (name, key) in self.columns.items():
-                values = [found[key] for found in seeds if key in found]
-                self.summaries[-1][column] = Summary(values, row.reference.get(name))
+
+    def read_values(self, place: int, key: str) -> list[float]:
+        """Return the values of a metric for the seeds of a row."""
+        found = [content["validation"]["metrics"] for content in self.results[place].values()]
+        return [metrics[key] for metrics in found if key in metrics]
 
     def list_cells(self) -> list[list[str]]:
         """List the head and the rows of the table."""
-        cells = chain(*(summary.items() for summary in self.summaries))
-        referenced = {column for column, cell in cells if cell.reference is not None}
+        referenced = set(chain(*(row.reference for row in self.rows)))
         head = ["row", "seeds"]
-        for column in self.columns:
-            head += [column, "reference"] if column in referenced else [column]
+        for column, (name, _) in self.columns.items():
+            head += [column, "reference"] if name in referenced else [column]
         lines = [head]
-        for row, summary in zip(self.rows, self.summaries, strict=True):
-            done = sum(run.folder in self.results for run in row.runs.values())
-            seeds = str(done) if done == len(row.runs) else f"{done} of {len(row.runs)}"
-            line = [row.name, seeds]
-            for column, cell in summary.items():
-                line.append(str(cell))
-                if column in referenced:
-                    line.append("" if cell.reference is None else f"{cell.reference:.4f}")
+        for place, row in enumerate(self.rows):
+            done = len(self.results[place])
+            line = [row.name, str(done) if done == len(row.runs) else f"{done} of {len(row.runs)}"]
+            for name, key in self.columns.values():
+                values = self.read_values(place, key)
+                spread = f" ± {stdev(values):.4f}" if len(values) > 1 else ""
+                line.append(f"{mean(values):.4f}{spread}" if values else "")
+                if name in referenced:
+                    line.append(f"{row.reference[name]:.4f}" if name in row.reference else "")
             lines.append(line)
         return lines
 
     def markdown(self) -> str:
         """Format the table, with notes below it."""
-        lines = [[line[0].replace("|", "\\|"), *line[1:]] for line in self.list_cells()]
-        return "\n\n".join([markdown_table(lines, text_columns=1), *self._describe()]) + "\n"
+        table = markdown_table(self.list_cells(), text_columns=1)
+        return "\n\n".join([table, *self._describe()]) + "\n"
 
     def _describe(self) -> Iterator[str]:
         """Explain the table, warn of rows that cannot be compared, and list failures."""
         yield NOTE
-        done = {
-            row.name: [run.folder for run in row.runs.values() if run.folder in self.results]
-            for row in self.rows
-        }
-        done = {name: folders for name, folders in done.items() if folders}
-        yield from self._describe_tasks(done)
-        codes = {name: [read_code(folder) for folder in folders] for name, folders in done.items()}
+        tasks: dict[str, set[tuple[str, str]]] = {}  # that count, with their metrics
+        codes: dict[str, list[tuple[float, str | None]]] = {}  # time and code of runs
+        for row, results in zip(self.rows, self.results, strict=True):
+            for folder, content in results.items():
+                keys = read_settings(folder).get("tasks") or {}
+                tasks[row.name] = {
+                    (task, str((keys.get(task) or {}).get("metrics")))
+                    for task in content["tasks"]
+                    if not (keys.get(task) or {}).get("auxiliary")
+                }
+                codes.setdefault(row.name, []).append(read_code(folder))
+        first = next(iter(tasks.values()), set())
+        others = [name for name, counted in tasks.items() if counted != first]
+        aggregates = " and ".join(name for name in AGGREGATES if name in self.columns)
+        if others and aggregates:
+            yield (
+                f"Only rows with equal tasks and metrics can be compared by {aggregates}; "
+                f"these rows differ from the first, which has "
+                f"{', '.join(sorted(task for task, _ in first))}: {'; '.join(others)}."
+            )
         _, newest = max(chain(*codes.values()), key=lambda code: code[0], default=(0.0, None))
         old = [name for name, runs in codes.items() if any(code != newest for _, code in runs)]
         if newest is not None and old:
@@ -156,57 +121,23 @@ class ExperimentTable:
             yield "\n".join(["```", *self.failures, "```"])
             yield "Repeat the command to retry failed runs from their last checkpoints."
 
-    def _describe_tasks(self, done: Mapping[str, Sequence[Path]]) -> Iterator[str]:
-        """Warn of aggregates of different tasks or metrics."""
-        tasks: dict[str, set[tuple[str, str]]] = {}  # that count, with their metrics
-        for name, folders in done.items():
-            keys = read_settings(folders[-1]).get("tasks") or {}
-            tasks[name] = {
-                (task, str((keys.get(task) or {}).get("metrics")))
-                for task in self.results[folders[-1]]["tasks"]
-                if not (keys.get(task) or {}).get("auxiliary")
-            }
-        first = next(iter(tasks.values()), set())
-        others = [name for name, counted in tasks.items() if counted != first]
-        aggregates = " and ".join(name for name in AGGREGATES if name in self.columns)
-        if others and aggregates:
-            yield (
-                f"Only rows with equal tasks and metrics can be compared by {aggregates}; "
-                f"these rows differ from the first, which has "
-                f"{', '.join(sorted(task for task, _ in first))}: {'; '.join(others)}."
-            )
-
     def write(self, folder: Path) -> None:
-        """Write ``table.md`` and ``table.html``."""
+        """Write ``table.md``, and ``table.html`` with the table and a figure of each column."""
         write_text(folder / "table.md", self.markdown())
-        # the page: the table, and figures of the intervals of the differences to the first row
-        figures = []
-        for column in self.columns:
-            baseline, *summaries = (summary[column] for summary in self.summaries)
-            changes = [summary.change_from(baseline) for summary in summaries]
-            series = {
-                printable(row.name): [change]
-                for row, change in zip(self.rows[1:], changes, strict=True)
-                if change is not None
-            }
-            if series:
-                names = "; ".join(f"{place} {name}" for place, name in enumerate(series, 1))
-                title = f"difference to {printable(self.rows[0].name)}"
-                figures.append(Figure(column, title, "", series, names, style="intervals"))
         head, *lines = printable(self.list_cells())
-        sections = [Section("Table", [NOTE], [Table("", [(name, "") for name in head], lines)])]
+        names = [line[0] for line in lines]
+        note = "; ".join(f"{place} {name}" for place, name in enumerate(names, 1))
+        figures = []
+        for column, (_, key) in self.columns.items():
+            series = {
+                name: [[place, value] for value in self.read_values(place - 1, key)]
+                for place, name in enumerate(names, 1)
+            }
+            figures.append(Figure(column, "row", column, series, note, style="points"))
+        table = Table("", [(name, "") for name in head], lines)
+        sections = [Section("Table", [NOTE], [table])]
         if figures:
-            explained = (
-                "Difference of the means, with Welch's 95 % interval where both rows have several "
-                "seeds."
-            )
-            sections.append(Section("Differences to the first row", [explained], figures))
+            sections.append(Section("Seeds", ["Each point is a run."], figures))
         name = printable(folder.resolve().name)
-        page = folder / "table.html"
-        write_page(
-            page, f"{name}: experiments", name, "Made from the metrics.json of each run.", sections
-        )
-
-
-def _validation(content: Mapping[str, Any]) -> dict[str, float]:
-    return content["validation"]["metrics"]
+        page, source = folder / "table.html", "Made from the metrics.json of each run."
+        write_page(page, f"{name}: experiments", name, source, sections)

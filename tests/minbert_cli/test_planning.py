@@ -140,7 +140,7 @@ ROWS = [
     ({"a": {"overrides": {"output_dir": "x"}}}, "row 'a': leave out output_dir"),
     ({"a": {"overrides": {"tasks.stz.loss": "mse"}}}, "has no tasks.stz; did you mean 'sts'"),
     ({"a": {"pretrain": TEXT | {"overrides": {"output_dir": "x"}}}}, "pretrain: leave out output_"),
-    ({"a": {"reference": {"sst": 52}}}, r"reference: sst=52; expected a number in \[-1, 1\]"),
+    ({"a": {"reference": {"sst": 52}}}, r"row 'a': reference: sst=52; .* in \[-1, 1\]"),
     ({"a b": {}, "a-b": {}}, "rows 'a b' and 'a-b' have the same folder 'a-b'"),
     ({"pretrained": {}}, "row 'pretrained': the folder 'pretrained' is reserved"),
     ({"a": {"pretrain": {"base": "no.yaml"}}}, "row 'a': pretrain: base: recipe 'no.yaml'"),

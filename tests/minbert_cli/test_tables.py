@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from minbert_cli.experiments.plan import read_file
-from minbert_cli.experiments.table import ExperimentTable, Summary
+from minbert_cli.experiments.table import ExperimentTable
 from tests.trainers.pages import PageReader
 
 KINDS = {"sst": "classification", "sts": "similarity"}
@@ -98,7 +97,7 @@ def test_aggregates_of_different_tasks_are_reported(make):
 
 
 @pytest.mark.parametrize("name", ["plain", "$x_{ <script>alert(1)</script> $"])
-def test_the_page_has_the_table_and_the_differences(make, tmp_path, name):
+def test_the_page_has_the_table_and_the_seeds(make, tmp_path, name):
     table = make({"sst": 0.4})
     table.rows[0] = replace(table.rows[0], name=name)
 
@@ -112,13 +111,3 @@ def test_the_page_has_the_table_and_the_differences(make, tmp_path, name):
     labels = [svg["aria-label"] for svg in page.find("svg", role="img")]
     assert [label.partition(" of ")[0] for label in labels] == [*table.columns]
     assert "better" in labels[0]
-
-
-def test_a_difference_has_the_interval_of_welch():
-    baseline, row = Summary([0.50, 0.52, 0.51]), Summary([0.53, 0.55])
-
-    # standard error sqrt(0.01^2 / 3 + 0.0141421^2 / 2), 1.67 degrees of freedom
-    degrees = (1e-4 / 3 + 2e-4 / 2) ** 2 / ((1e-4 / 3) ** 2 / 2 + (2e-4 / 2) ** 2 / 1)
-    half = stats.t.ppf(0.975, degrees) * (1e-4 / 3 + 2e-4 / 2) ** 0.5
-    expected = [0.03 - half, 0.03, 0.03 + half]
-    assert row.change_from(baseline) == pytest.approx(expected, abs=1e-4)

@@ -100,7 +100,7 @@ def test_values_that_are_no_numbers_are_left_out():
     assert draw(series={"held out": nothing, "training": [[1, 2]]}).startswith("<svg")
 
 
-@pytest.mark.parametrize("style", ["lines", "points", "intervals"])
+@pytest.mark.parametrize("style", ["lines", "points"])
 def test_every_style_is_drawn(style):
     points = [[0.2, 0.3, 0.4]] if style != "points" else [[0.2, 0.3]]
 

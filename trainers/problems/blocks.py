@@ -36,14 +36,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A plot; its points are (x, y), (x, y, standard error of y), or (low, x, high)."""
+    """A plot; its points are (x, y), or (x, y, standard error of y)."""
 
     title: str
     x: str  # what the axis shows
     y: str
     series: dict[str, Points]  # by name
     note: str = ""
-    style: Literal["lines", "points", "intervals"] = "lines"
+    style: Literal["lines", "points"] = "lines"
     has_diagonal: bool = False
     mark: float | None = None  # x of a vertical line
     kind: Literal["figure"] = "figure"

@@ -57,6 +57,7 @@ LIGHT = {
     "link": "#0059a8",
 }
 MOST_POINTS = 200
+COUNTED = ("optimizer steps", "row")  # what the axis of a figure counts
 
 
 def draw_curves(
@@ -139,24 +140,19 @@ def draw_figure(figure: Figure, number: int, title: str = "") -> str:
     with rc_context(settings | {"axes.unicode_minus": False, "font.size": 9}):
         picture = Picture(figsize=(5, 3.2), layout="constrained")
         axes = picture.subplots()
-        is_list = figure.style == "intervals"
-        if is_list:
-            _draw_intervals(axes, series)
-        else:
-            _draw_series(axes, figure, series)
+        _draw_series(axes, figure, series)
         for side, spine in axes.spines.items():
             spine.set_visible(side == "bottom")
             spine.set_color(LIGHT["quiet"])
-        axes.grid(axis="x" if is_list else "y", color=LIGHT["line"], linewidth=0.6)
+        axes.grid(axis="y", color=LIGHT["line"], linewidth=0.6)
         axes.set_axisbelow(True)
         axes.tick_params(labelsize=8, labelcolor=LIGHT["quiet"], color=LIGHT["quiet"], length=3)
         axes.tick_params(axis="y", length=0)
         axes.tick_params(axis="x", pad=6)  # apart from the lowest tick of the other axis
         axes.set_xlabel(figure.x, color=LIGHT["quiet"])
         axes.set_ylabel(figure.y, color=LIGHT["quiet"])
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=figure.x == "optimizer steps"))
-        if not is_list:
-            axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=figure.x in COUNTED))
+        axes.yaxis.set_major_locator(MaxNLocator(5))
         if figure.style == "lines":
             picture.legend(
                 *axes.get_legend_handles_labels(),
@@ -203,16 +199,6 @@ def _draw_series(axes: Any, figure: Figure, series: Mapping[str, Points]) -> Non
         axes.axline((axes.get_xlim()[0],) * 2, slope=1, **GUIDE)
     if figure.mark is not None:
         axes.axvline(figure.mark, **GUIDE)
-
-
-def _draw_intervals(axes: Any, series: Mapping[str, Points]) -> None:
-    """Draw an interval for each name, the first one above, around a line at 0."""
-    axes.axvline(0, **GUIDE)
-    for place, ((low, middle, high),) in enumerate(series.values()):
-        ends = [[middle - low], [high - middle]]
-        axes.errorbar([middle], [place], xerr=ends, color=LIGHT["dev"], marker="o", markersize=4)
-    axes.set_yticks(range(len(series)), [str(place) for place in range(1, len(series) + 1)])
-    axes.set_ylim(len(series) - 0.5, -0.5)
 
 
 logger = logging.getLogger(__name__)
