@@ -22,10 +22,7 @@ if TYPE_CHECKING:
         MinBertForMultiTask as MinBertForMultiTask,
         MinBertModel as MinBertModel,
     )
-    from sentence_vectors import (
-        paraphrase_mining as paraphrase_mining,
-        semantic_search as semantic_search,
-    )
+    from sentence_vectors import semantic_search as semantic_search
     from trainers import (
         FastTrainingArguments as FastTrainingArguments,
         MultiTaskTrainer as MultiTaskTrainer,
@@ -43,7 +40,6 @@ SOURCES = {
     "MultiTaskTrainer": "trainers",
     "Task": "trainers",
     "TrainingDivergedError": "trainers",
-    "paraphrase_mining": "sentence_vectors",
     "semantic_search": "sentence_vectors",
     "__version__": "modeling_minbert",
 }

@@ -398,18 +398,19 @@ def _load_tasks(job: Job, tasks: Any) -> Any:
 
 
 def compare_vectors(job: Job, meter: Meter) -> dict[str, Any]:
-    """Find the most similar pair by vectors and the cosines of all pairs.
+    """Find the nearest other text of each by vectors and the cosines of all pairs.
 
     Source: Reimers and Gurevych 2019, section 1.
     """
-    from sentence_vectors import paraphrase_mining
+    from sentence_vectors import semantic_search
 
     encode = load_minbert(job)
     texts = job.read_sentences()[: job.sentences]
     meter.ready()
     encode(texts[:WARMUP])
     meter.unit(WARMUP)
-    paraphrase_mining(encode(texts), max_pairs=1)
+    vectors = encode(texts)
+    semantic_search(vectors, vectors, top_k=2)  # a text and its nearest other
     meter.unit(len(texts) * (len(texts) - 1) // 2)
     return {}
 

@@ -1,4 +1,4 @@
-"""Vectors compared with each other, in blocks: search, and the most similar pairs."""
+"""Search: vectors compared with each other, in blocks."""
 
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -19,14 +19,6 @@ class Hits(NamedTuple):
 
     scores: Tensor  # similarities, by default cosines in [-1, 1], (Q, K)
     indices: Tensor  # in the corpus, (Q, K)
-
-
-class Pairs(NamedTuple):
-    """Pairs of vectors, the most similar first."""
-
-    scores: Tensor  # cosines in [-1, 1], (P,)
-    first: Tensor  # index of the first vector, (P,)
-    second: Tensor  # index of the second vector, which is higher, (P,)
 
 
 def as_vectors(given: Any, name: str = "vectors") -> Tensor:
@@ -138,49 +130,3 @@ def _take_top(scores: Tensor, top_k: int) -> Hits:
         order = scores[row, near].argsort(descending=True, stable=True)[:top_k]
         places[row], values[row] = near[order], scores[row, near[order]]
     return Hits(values, places)
-
-
-def paraphrase_mining(
-    vectors: Any, *, max_pairs: int = 500_000, max_scores: int = MAX_SCORES
-) -> Pairs:
-    """Find the pairs with the highest cosines among all n (n - 1) / 2 pairs.
-
-    The search is exact, with memory for `max_scores` cosines and `max_pairs` pairs, not for n x n.
-
-    Args:
-        vectors: (n, D); compared on their device.
-        max_pairs: Number of pairs to return.
-        max_scores: Largest number of cosines in memory.
-
-    Returns:
-        The pairs, on the CPU; ties by the indices of their vectors.
-    """
-    unit = unit_vectors(vectors)
-    count = len(unit)
-    if count < 2:
-        raise ValueError("one vector makes no pair; at least two are needed")
-    if max_pairs < 1 or max_scores < 1:
-        raise ValueError(f"max_pairs={max_pairs} and max_scores={max_scores} must be at least 1")
-    numbers = torch.arange(count, device=unit.device)
-    scores = unit.new_empty(0)
-    keys = numbers.new_empty(0)  # first * n + second
-    height = max(1, min(1024, int(max_scores**0.5)))
-    width = max(1, max_scores // height)
-    for top in range(0, count, height):
-        for left in range(top, count, width):  # only above the diagonal, every pair once
-            rows, columns = slice(top, top + height), slice(left, left + width)
-            cosines = compare(unit[rows], unit[columns])
-            first, second = numbers[rows].unsqueeze(1), numbers[columns]
-            wanted = second > first
-            if len(scores) == max_pairs:
-                wanted &= cosines > scores[-1]
-            scores = torch.cat([scores, cosines[wanted]])
-            keys = torch.cat([keys, (first * count + second)[wanted]])
-            if len(scores) > max_pairs:  # sort only the candidates
-                kept = scores >= scores.topk(max_pairs).values[-1]
-                scores, keys = scores[kept], keys[kept]
-            by_key = keys.argsort()
-            order = by_key[scores[by_key].argsort(descending=True, stable=True)][:max_pairs]
-            scores, keys = scores[order], keys[order]
-    scores, keys = scores.cpu(), keys.cpu()
-    return Pairs(scores, keys // count, keys % count)

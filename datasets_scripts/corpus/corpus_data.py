@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from datasets_scripts.catalog import DATASETS
 from datasets_scripts.checking import (
@@ -17,39 +17,21 @@ from datasets_scripts.checking import (
     check_revision,
     key_types,
     option,
-    to_text,
 )
 from datasets_scripts.task_data import TaskData
 from modeling_minbert import unknown
 
 SAMPLE_TEXT = "sample_text"
 BUILT_IN = (SAMPLE_TEXT, *DATASETS)
-# Languages for which the splitter has its own rules or tests; for others it silently uses a related
-# one or English. Source: the README and the tests of sentencex 1.0.
-LANGUAGES = (
-    "am, ar, bg, bn, ca, da, de, el, en, es, fi, fr, gu, he, hi, hy, it, ja, kk, kn, ml, mr, my, "
-    "nl, pa, pl, pt, ru, sk, ta, te, uk, ur, zh"
-)
 FILE_KEYS = ("train_file", "validation_file")
 # Keys of every source, of every source of running text, and of each source.
 SHARED_KEYS = ("max_documents", "max_invalid_fraction")
-TEXT_KEYS = ("text_column", "sentences", "language", "validation_share")
+TEXT_KEYS = ("text_column", "sentences", "validation_share")
 SOURCE_KEYS = {
     "dataset": ("dataset", "data_dir", *SHARED_KEYS),
     "hub_id": ("dataset", "hub_id", "revision", "streaming", *TEXT_KEYS, *SHARED_KEYS),
     "train_file": (*FILE_KEYS, "data_dir", "documents", *TEXT_KEYS, *SHARED_KEYS),
 }
-
-
-def to_language(value: object) -> str:
-    """Check the code of a language; the splitter silently treats unknown ones as English."""
-    text = to_text(value)
-    if text.partition("-")[0] not in LANGUAGES.split(", "):
-        raise ValueError(
-            f"expected the code of a language with rules for sentences ({LANGUAGES}), such"
-            " as en or pt-br; with sentences: line every line is a sentence, in any language"
-        )
-    return text
 
 
 @dataclass(frozen=True)
@@ -74,8 +56,8 @@ class CorpusData:
             a document.
         documents: Unit of a document in a text file: ``blank_line`` (blank lines separate
             documents), ``file`` or ``line``.
-        sentences: ``split`` splits running prose into sentences, ``line`` treats a line as one.
-        language: Code of the language whose rules split sentences: ``en``, ``pt-br``.
+        sentences: ``split`` splits running prose into sentences, by the rules of English; ``line``
+            treats a line as one, in any language.
         streaming: Whether a text of the Hub is read without storing it; files always are. Its
             tokens are stored, so it is fetched once, and twice more to train a vocabulary on it.
         max_documents: Maximum documents of a split.
@@ -93,7 +75,6 @@ class CorpusData:
     text_column: Text = option("text")
     documents: Literal["blank_line", "file", "line"] = option("blank_line")
     sentences: Literal["split", "line"] = option("split")
-    language: Annotated[str, to_language] = option("en")
     streaming: bool = option(False)
     max_documents: Count | None = option(None)
     max_invalid_fraction: Fraction = option(0.01)
@@ -197,11 +178,6 @@ def _check_useless(data: CorpusData, source: str, given: Mapping[str, Any]) -> N
         raise ValueError(
             f"{data.where}: {', '.join(useless)} has no effect for {data.source!r}; remove it "
             f"(keys of such a source: {', '.join(SOURCE_KEYS[source])})"
-        )
-    if data.sentences == "line" and "language" in given:
-        raise ValueError(
-            f"{data.where}: language={data.language!r} has no effect with sentences: line; remove "
-            "one of them"
         )
     if data.validation_file is not None and "validation_share" in given:
         raise ValueError(

@@ -152,14 +152,14 @@ def read_text(path: str, documents: str) -> Iterator[Document]:
         yield decode()
 
 
-def split_sentences(text: str, language: str | None) -> list[str]:
-    """Split a document into sentences with normalized white space; language None: lines."""
+def split_sentences(text: str, *, is_prose: bool) -> list[str]:
+    """Split a document into lines or the sentences of prose, with normalized white space."""
     sentences = []
     for line in text.split("\n"):
         if line.strip():
             # the library panics on some non-ASCII white space
             squeezed_line = " ".join(line.split())
-            parts = [line] if language is None else segment(language, squeezed_line)
+            parts = segment("en", squeezed_line) if is_prose else [line]
             sentences += [squeezed for part in parts if (squeezed := " ".join(part.split()))]
     return sentences
 
@@ -173,7 +173,7 @@ def find_sources(
     """Locate the documents of corpora by split; text of files and streams is not read yet.
 
     Raises:
-        ValueError: If a corpus cannot be read, or a file is used for training and held out.
+        ValueError: If a corpus cannot be read.
         OSError: If a file or a dataset does not exist.
     """
     located = []
@@ -184,18 +184,6 @@ def find_sources(
             located.append(_find_built_in_sources(data, data.dataset, cache_dir))
         else:
             located.append(_find_file_sources(data))
-    held: dict[Path, str] = {}
-    for sources in located:
-        if "validation" in sources:
-            source = sources["validation"]
-            held |= dict.fromkeys(map(Path.resolve, map(Path, source.files)), source.data.where)
-    for sources in located:
-        for file in map(Path, sources["train"].files):
-            if owner := held.get(file.resolve()):
-                raise ValueError(
-                    f"{sources['train'].data.where}: {file.resolve()} is in train_file and in "
-                    f"validation_file (of {owner}); do not train on held-out text"
-                )
     return located
 
 
@@ -319,16 +307,12 @@ def held_out(share: float, total: float = inf) -> Iterator[int]:
 class TrainingTexts:
     """The training documents of corpora as texts, without held-out and invalid ones.
 
-    Every iteration reads them again, one document at a time.
+    Every iteration reads them again, one document at a time; errors are those of `encode_corpus`.
 
     Args:
         corpora: The corpora.
         cache_dir: Folder for rows of the Hub and of tasks; None uses the cache of `datasets`.
         others: Further texts, which come first.
-
-    Raises:
-        ValueError: If a file or a dataset cannot be read or lacks the column.
-        OSError: If a file or a dataset does not exist.
     """
 
     def __init__(
@@ -511,7 +495,7 @@ def encode_corpus(
 
     Raises:
         ValueError: If a file or a dataset cannot be read, lacks the column, or has too many invalid
-            documents, a split is empty, or a file is used for training and held out.
+            documents, or a split is empty.
         OSError: If a file or a dataset does not exist.
     """
     names = ", ".join(repr(data.name) for data in corpora)
@@ -591,7 +575,7 @@ def _tokenize_source(
 ) -> datasets.Dataset:
     """Tokenize the documents of a source, or load their tokens from the cache."""
     data = source.data
-    language = data.language if data.sentences == "split" else None
+    is_prose = data.sentences == "split"
     is_small = tokenizer.get_vocab_size() <= MAX_SMALL_VOCABULARY
     features = make_features(
         sentences=[["uint16" if is_small else "int32"]],
@@ -604,10 +588,10 @@ def _tokenize_source(
     where = f"{data.where}: dataset {data.hub_id!r}"
     with readable_hub(where) if data.hub_id else nullcontext():
         return store_tables(
-            _tokenize(source.name, documents, tokenizer, language, features.arrow_schema),
+            _tokenize(source.name, documents, tokenizer, is_prose, features.arrow_schema),
             features,
             "text",
-            (source.key, tokenizer.to_str(), language, data.max_documents, version("sentencex")),
+            (source.key, tokenizer.to_str(), is_prose, data.max_documents, version("sentencex")),
             cache_dir=cache_dir,
         )
 
@@ -616,7 +600,7 @@ def _tokenize(
     name: str,
     documents: Iterator[Document],
     tokenizer: Tokenizer,
-    language: str | None,
+    is_prose: bool,
     schema: pa.Schema,
 ) -> Iterator[pa.Table]:
     """Yield the documents of a source as tables.
@@ -627,7 +611,7 @@ def _tokenize(
     is_empty = True
     for batch in _batch(documents):
         is_empty = False
-        texts = [split_sentences(document.text, language) for document in batch]
+        texts = [split_sentences(document.text, is_prose=is_prose) for document in batch]
         sentences = list(chain.from_iterable(texts))
         # in parallel: reading and splitting take little time beside it
         encodings = iter(tokenizer.encode_batch_fast(sentences, add_special_tokens=False))

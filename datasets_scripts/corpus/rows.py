@@ -209,7 +209,7 @@ class TextRows:
         name: Name of the corpus, for messages.
 
     Raises:
-        ValueError: If a setting is unknown or out of range, or pairs are made of one document.
+        ValueError: If the packing is unknown, pairs are made of one document, or all are random.
     """
 
     def __init__(
@@ -227,8 +227,6 @@ class TextRows:
             raise ValueError(f"{name}: {unknown('packing', packing, PACKINGS)}")
         self.has_pairs = packing == "segment_pairs"
         self.room = max_length - (3 if self.has_pairs else 2)  # tokens without special ones
-        if self.room < 1 + self.has_pairs:
-            raise ValueError(f"{name}: max_length={max_length} is too short for {packing}")
         if self.has_pairs and len(documents) < 2:
             held_out = "give validation_file or a larger validation_share, "
             raise ValueError(

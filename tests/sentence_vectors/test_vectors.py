@@ -1,4 +1,4 @@
-"""Search and pairs equal plain formulas, and sentence-transformers if installed."""
+"""Search equals plain formulas, and sentence-transformers if installed."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from sentence_vectors import as_vectors, paraphrase_mining, semantic_search
+from sentence_vectors import as_vectors, semantic_search
 
 
 def draw(count, size=7, seed=0):
@@ -45,20 +45,6 @@ def test_arrays_and_lists_are_searched():
         assert semantic_search(given, given, top_k=1).indices.flatten().tolist() == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(("max_scores", "max_pairs"), [(1, 10), (60, 1), (60, 10_000)])
-def test_mining_finds_the_best_of_all_pairs_whatever_the_blocks(max_scores, max_pairs):
-    vectors = draw(37)
-
-    pairs = paraphrase_mining(vectors, max_pairs=max_pairs, max_scores=max_scores)
-
-    first, second = torch.triu_indices(37, 37, offset=1)
-    expected = cosines(vectors, vectors)[first, second].sort(descending=True)
-    kept = min(max_pairs, 37 * 36 // 2)
-    assert_close(pairs.scores.double(), expected.values[:kept], atol=1e-6, rtol=0)
-    assert torch.equal(pairs.first, first[expected.indices[:kept]])
-    assert torch.equal(pairs.second, second[expected.indices[:kept]])
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -66,8 +52,6 @@ def test_mining_finds_the_best_of_all_pairs_whatever_the_blocks(max_scores, max_
         (lambda: semantic_search(draw(2), torch.empty(0, 3)), "corpus is empty"),
         (lambda: semantic_search(draw(1, 3), draw(1, 4)), "size 3, the corpus has 4"),
         (lambda: semantic_search(draw(1), draw(1), top_k=0), "top_k=0 and .* at least 1"),
-        (lambda: paraphrase_mining(draw(1)), "at least two are needed"),
-        (lambda: paraphrase_mining(draw(2), max_pairs=0), "max_pairs=0 and .* at least 1"),
         (lambda: as_vectors(draw(3)[0]), r"shape \(7,\); expected \(n, D\)"),
         (lambda: as_vectors([[0.0], [float("nan")]]), "vector 1 has values that are not finite"),
     ],
@@ -78,7 +62,7 @@ def test_what_cannot_be_compared_is_refused(call, message):
 
 
 @pytest.mark.slow  # importing it takes long
-def test_search_and_pairs_equal_sentence_transformers():
+def test_search_equals_sentence_transformers():
     util = pytest.importorskip("sentence_transformers.util")
     queries, corpus = draw(9, 16, seed=1), draw(200, 16)
 
@@ -87,24 +71,13 @@ def test_search_and_pairs_equal_sentence_transformers():
         assert hits.indices[row].tolist() == [hit["corpus_id"] for hit in found]
         assert hits.scores[row].tolist() == pytest.approx([hit["score"] for hit in found], abs=1e-6)
 
-    pairs = paraphrase_mining(corpus, max_pairs=300)
-    theirs = util.paraphrase_mining_embeddings(corpus, max_pairs=300, top_k=199)
-    assert pairs.scores.tolist() == pytest.approx([score for score, _, _ in theirs], abs=1e-6)
-    assert list(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True)) == [
-        (first, second) for _, first, second in theirs
-    ]
-
 
 @pytest.mark.cuda
 def test_gpu_and_cpu_results_are_equal():
     queries, corpus = draw(50, 64, seed=1), draw(2000, 64)
 
     hits = semantic_search(queries, corpus.cuda(), top_k=20, max_scores=5000)
-    pairs = paraphrase_mining(corpus.cuda(), max_pairs=50)
 
     expected = semantic_search(queries, corpus, top_k=20)
     assert torch.equal(hits.indices, expected.indices)
     assert_close(hits.scores, expected.scores, atol=1e-5, rtol=0)
-    best = paraphrase_mining(corpus, max_pairs=50)
-    assert torch.equal(pairs.first, best.first)
-    assert torch.equal(pairs.second, best.second)

@@ -41,10 +41,6 @@ def test_the_folder_of_the_run_is_for_built_in_datasets():
             "text_column has no effect for 'sst'; remove it",
         ),
         ({"train_file": "a.txt", "streaming": True}, "streaming has no effect for 'a.txt'"),
-        (
-            {"train_file": "a.txt", "sentences": "line", "language": "de"},
-            "language='de' has no effect with sentences: line",
-        ),
     ],
 )
 def test_sources_that_contradict_each_other_are_refused(keys, message):
@@ -56,8 +52,6 @@ def test_sources_that_contradict_each_other_are_refused(keys, message):
     ("key", "value", "message"),
     [
         ("validation_share", 1, r"validation_share=1; expected a fraction in \[0, 1\)"),
-        ("language", "xq", "language='xq'; expected .* with sentences: line every line is"),
-        ("language", "de_DE", "language='de_DE'; expected the code of a language"),
         ("max_documents", True, "max_documents=True; expected a whole number of at least 1"),
         ("validation_file", [3], r"validation_file=\[3\]; expected a path, a pattern"),
     ],

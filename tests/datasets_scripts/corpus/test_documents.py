@@ -116,7 +116,7 @@ def test_a_document_that_fills_the_memory_is_refused(tmp_path, monkeypatch, docu
 def test_prose_is_split_into_sentences():
     text = 'Dr. Smith went home.  "Really?" she\tasked.\n\nA new line\nends it. And so'
 
-    assert split_sentences(text, "en") == [
+    assert split_sentences(text, is_prose=True) == [
         "Dr. Smith went home.",
         '"Really?" she asked.',
         "A new line",

@@ -218,18 +218,6 @@ def test_documents_that_are_held_out_elsewhere_are_not_learnt(tmp_path, tokenize
     assert encoded.problems[0] in caplog.text
 
 
-def test_a_file_that_another_corpus_holds_out_is_refused(tmp_path, tokenizer):
-    write(tmp_path, a_txt=TEXT, b_txt="port")
-    (tmp_path / "link.txt").symlink_to(tmp_path / "a.txt")
-    held = {"train_file": "b.txt", "validation_file": "link.txt"}
-
-    with pytest.raises(
-        ValueError,
-        match=r"corpus 'c0': .*a\.txt is in train_file and .* \(of corpus 'c1'\); do not",
-    ):
-        encode_two(tmp_path, tokenizer, {"train_file": "a.txt"}, held)
-
-
 # The Hub, with a local folder in the same layout in its place
 
 

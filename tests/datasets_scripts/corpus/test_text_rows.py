@@ -195,8 +195,6 @@ def test_large_plans_of_old_passes_go(folder, monkeypatch):
             {"packing": "pairs"},
             "mine: unknown packing 'pairs'; .*known: segment_pairs, full_sentences, doc",
         ),
-        ({"max_length": 4}, "mine: max_length=4 is too short for segment_pairs"),
-        ({"max_length": 2, "packing": "doc_sentences"}, "max_length=2 is too short for doc_sen"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings, message):
