@@ -1,7 +1,6 @@
 """Teachers of a recipe: which tasks they teach, and what they predict, computed once and cached."""
 
 import hashlib
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,15 +15,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase, TrainingArguments
-from transformers.utils import logging
 
 from datasets_scripts import TaskRows
+from datasets_scripts.checking import Text, check_keys
 from minbert_cli.arguments import FinetuneArguments
 from minbert_cli.checkpoints import find_commit, load_encoder, load_pretrained, load_tokenizer
 from minbert_cli.command_line import expand_path
 from minbert_cli.recipe_tasks import RecipeTask
 from minbert_cli.run_folder import fingerprint_start
-from modeling_minbert import MinBertConfig, MinBertTask, __version__, align_outputs, unknown
+from modeling_minbert import MinBertConfig, MinBertTask, __version__, align_outputs
 from modeling_minbert.inference import batches, choose_tokens, predicting, windows_of
 from modeling_minbert.texts import Encoded
 from trainers import PROBLEMS, Distillation
@@ -100,8 +99,8 @@ class Teaching:
 
         Raises:
             ValueError: If a teacher has not learned a task that names it, or none at all, or has
-                other labels; if rows without labels have no teacher, or a task about vectors
-                several; or if a teacher of tokens has others, or too few positions.
+                other labels; if rows without labels have no teacher; or if a teacher of tokens has
+                another vocabulary.
         """
         taught: dict[str, Any] = {}
         busy: set[Teacher] = set()
@@ -114,7 +113,13 @@ class Teaching:
                 if PROBLEMS[kind].teaching == "tokens":
                     columns = [encoded[name]["train"][column][:] for column in TOKEN_COLUMNS]
                     for teacher in lessons:
-                        self._check_tokens(name, teacher, columns[0], tokenizer)
+                        other = load_tokenizer(teacher.path, "teacher")
+                        if other.get_vocab() != tokenizer.get_vocab():
+                            raise ValueError(
+                                f"task {name!r} is about tokens: teacher={teacher.path!r} has "
+                                "another vocabulary than the student; start both from checkpoints "
+                                "with the same one"
+                            )
                 values = list(lessons.values())
                 taught[name] = partial(predict_rows, name, kind, values, columns, args)
             elif task.data.unlabeled_file is not None:
@@ -148,11 +153,6 @@ class Teaching:
                 lessons[teacher] = Lesson(teacher.path, task, align)
             elif name in self._own:
                 raise ValueError(f"task {name!r}: {self._miss(teacher, name)}")
-        if len(lessons) > 1 and learns_vectors:
-            raise ValueError(
-                f"task {name!r} learns vectors, and those of {len(lessons)} teachers have nothing "
-                "in common that could be averaged; give it one, or teacher: null"
-            )
         return lessons
 
     def _miss(self, teacher: Teacher, names: str) -> str:
@@ -161,23 +161,6 @@ class Teaching:
             f"teacher={teacher.path!r} has no task {teacher.task or names}, but: {learned}; a task "
             "of another name is given in the task, as in teacher: {path: folder, task: name}"
         )
-
-    def _check_tokens(
-        self, name: str, teacher: Teacher, rows: Sequence[Any], tokenizer: PreTrainedTokenizerBase
-    ) -> None:
-        """Check that a teacher of tokens can read the rows of the student."""
-        where = f"task {name!r} is about tokens: teacher={teacher.path!r}"
-        if load_tokenizer(teacher.path, "teacher").get_vocab() != tokenizer.get_vocab():
-            raise ValueError(
-                f"{where} has another vocabulary than the student; start both from checkpoints "
-                "with the same one"
-            )
-        positions, longest = self._configs[teacher].max_position_embeddings, max(map(len, rows))
-        if longest > positions:
-            raise ValueError(
-                f"{where} has {positions} positions, but sequences have up to {longest} tokens; "
-                "lower max_length"
-            )
 
 
 def parse_teachers(where: str, value: object) -> tuple[Teacher, ...]:
@@ -188,18 +171,13 @@ def parse_teachers(where: str, value: object) -> tuple[Teacher, ...]:
     teachers = []
     for entry in entries:
         keys: Any = {"path": entry} if isinstance(entry, str) else entry
-        path = task = None
-        if isinstance(keys, dict):
-            for key in keys:
-                if key not in ("path", "task"):
-                    raise ValueError(f"{where}: teacher: {unknown('key', key, ('path', 'task'))}")
-            path, task = keys.get("path"), keys.get("task")
-        if not (isinstance(path, str) and path and isinstance(task, str | None)):
+        if not isinstance(keys, dict) or not keys.get("path"):
             raise ValueError(
                 f"{where}: teacher={entry!r}; expected a folder or a Hub id, {{path: folder, task: "
                 "name}, or a list of these"
             )
-        teachers.append(Teacher(expand_path(path), task))
+        keys = check_keys(f"{where}: teacher", keys, {"path": Text, "task": Text | None})
+        teachers.append(Teacher(expand_path(keys["path"]), keys.get("task")))
     return tuple(teachers)
 
 
@@ -257,23 +235,15 @@ def compute_outputs(
 ) -> Outputs:
     """Compute the outputs of one teacher, as ``predict_rows`` documents them."""
     model: Any = load_encoder(lesson.path, str(args.device), "teacher")
-    had_bars = logging.is_progress_bar_enabled()
-    # in a log a bar would be a line for each of its steps
-    if sys.stderr.isatty() and not args.disable_tqdm:
-        logging.enable_progress_bar()
-    try:
-        teaching = PROBLEMS[problem_type].teaching
-        if teaching == "tokens":
-            return score_tokens(model, str(lesson.task), problem_type, columns)
-        if teaching == "vectors":
-            options: Any = {"task": lesson.task, "normalize": True, "precision": "float32"}
-            return np.stack([model.encode(texts, **options).numpy() for texts in columns], axis=1)
-        rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-        outputs: Outputs = model.teach(str(lesson.task), rows).numpy()
-        return outputs
-    finally:
-        if not had_bars:
-            logging.disable_progress_bar()
+    teaching = PROBLEMS[problem_type].teaching
+    if teaching == "tokens":
+        return score_tokens(model, str(lesson.task), problem_type, columns)
+    if teaching == "vectors":
+        options: Any = {"task": lesson.task, "normalize": True, "precision": "float32"}
+        return np.stack([model.encode(texts, **options).numpy() for texts in columns], axis=1)
+    rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+    outputs: Outputs = model.teach(str(lesson.task), rows).numpy()
+    return outputs
 
 
 def score_tokens(

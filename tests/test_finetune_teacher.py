@@ -60,9 +60,8 @@ def cache(tmp_path, monkeypatch):
 
 
 def test_a_student_learns_from_an_ensemble(student, cache, capsys):
-    output = student(teacher=student.teachers, disable_tqdm=False)
-    shown, errors = capsys.readouterr()
-    assert "\r" not in errors  # a bar, which only a terminal can show
+    output = student(teacher=student.teachers)
+    shown = capsys.readouterr().out
     assert "share of teachers in the loss, at temperature 2: moods 0.5, pairs 0.5" in shown
     assert f"moods: {student.teachers[1]} predicts the 24 training rows" in shown
     assert len(list(cache.iterdir())) == 6
@@ -184,10 +183,6 @@ def test_a_wider_teacher_of_vectors_may_be_any_encoder(tmp_path, teachers, capsy
             {"teacher": "{1}", "labels": ["bad", "good", "odd"]},
             "it has the labels ['bad', 'good'], but the task to learn has ['bad', 'good', 'odd']",
         ),
-        (
-            {"teacher": "{1},{2}", "kind": "contrastive", "name": "own"},
-            "task 'own' learns vectors, and those of 2 teachers have nothing in common",
-        ),
         ({"teacher": "{1}", "name": "other"}, "teacher='{1}' has no task other, but: moods, pairs"),
     ],
 )
@@ -201,9 +196,6 @@ def test_mistakes_are_told_before_anything_is_written(student, tmp_path, capsys,
         task["labels"] = keys.pop("labels")
     if "moods" in keys:
         task["teacher"] = fill(keys.pop("moods"))
-    if "kind" in keys:
-        task["problem_type"] = keys.pop("kind")
-        del task["label_column"]
     name = keys.pop("name", "moods")
     with pytest.raises(SystemExit):
         student(tasks={name: task}, **fill(keys))
@@ -214,20 +206,12 @@ def test_mistakes_are_told_before_anything_is_written(student, tmp_path, capsys,
 
 
 @pytest.mark.parametrize("taught_type", ["question_answering"], indirect=True)
-def test_tokens_need_the_same_vocabulary_and_enough_positions(taught_type, tmp_path, capsys):
+def test_tokens_need_the_same_vocabulary(taught_type, tmp_path, capsys):
     _, folder, recipe, _ = taught_type
     sizes = recipe["model_config"] | {"vocab_size": 60}
     with pytest.raises(SystemExit):
         train(tmp_path, recipe, "other", model_config=sizes, teacher=str(folder / "teacher"))
     assert f"teacher='{folder / 'teacher'}' has another vocabulary" in capsys.readouterr().err
-
-    shutil.copytree(folder / "teacher", tmp_path / "short")
-    config = json.loads((tmp_path / "short" / "config.json").read_text())
-    config["max_position_embeddings"] = 3
-    (tmp_path / "short" / "config.json").write_text(json.dumps(config))
-    with pytest.raises(SystemExit):
-        train(tmp_path, recipe, "other", teacher=str(tmp_path / "short"))
-    assert "short' has 3 positions, but sequences have up to" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
 
 
