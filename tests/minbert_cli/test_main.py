@@ -46,7 +46,6 @@ REFUSED_INPUT = [
     "embeddings no/such/folder --sts no_such_dataset",
     "export no/such/folder --format bert --output_dir out",
     "experiments no_such_file",
-    "experiments --seeds -1",
     "experiments compare one one",
     "check no_such_recipe",
     "recipes no_such_recipe",
