@@ -198,18 +198,6 @@ def test_a_model_pushes_itself_with_code_tokenizer_and_the_card_of_its_run(hub, 
 
 
 @pytest.mark.slow
-def test_a_model_without_a_run_has_a_card_from_its_configuration(hub, own):
-    text = hub.repos["user/bare"]["README.md"].decode()
-
-    assert own
-    assert loopback_hub.check_card(text) == []
-    assert ModelCard(text).data.pipeline_tag == "feature-extraction"
-    assert "A MinBertModel with " in text
-    assert 'AutoModel.from_pretrained("user/bare", trust_remote_code=True)' in text
-    assert "generated from the model alone" in text
-
-
-@pytest.mark.slow
 def test_a_refused_push_explains_the_reason(own):
     refused, full, no_token = own
 
