@@ -218,7 +218,7 @@ DATASETS: dict[str, DatasetRow] = {
         files=_files("eng.{}", "train", "testa", "testb"),
         columns=_columns(("0",), "3"),
         hub_id="tomaarsen/conll2003",
-        hub_columns=_columns(("tokens",), "ner_tags") | {"document_column": "document_id"},
+        hub_columns=_columns(("tokens",), "ner_tags"),
         scheme="spans",
     ),
     "squad": _squad("v1.1", "rajpurkar/squad"),

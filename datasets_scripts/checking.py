@@ -10,7 +10,8 @@ it, or raises a ValueError that says what is expected.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, field, fields
 from enum import Enum
 from functools import partial
@@ -43,8 +44,6 @@ def option(
     *,
     path: bool = False,
     built_in: bool = False,
-    by_class: bool = False,
-    of_type: bool = False,
     free: bool = False,
 ) -> Any:
     """Return the field of a key of a recipe, with all that other parts must know about the key.
@@ -54,22 +53,18 @@ def option(
         description: What ``--help`` shows.
         path: Whether its values are paths, in which ``~`` and variables are expanded.
         built_in: Whether a task with a built-in dataset may have it.
-        by_class: Whether it depends on how many rows each class has, of which few rows may have
-            none.
-        of_type: Whether it is a field of the rows of some problem types, which alone have it.
         free: Whether it does not change the results of a run.
     """
-    metadata = {"help": description, "path": path, "built_in": built_in}
-    metadata |= {"by_class": by_class, "of_type": of_type, "free": free}
+    metadata = {"help": description, "path": path, "built_in": built_in, "free": free}
     # what is false is left out: argparse, as transformers uses it, knows nothing but help
     return field(
         default=default, metadata={name: value for name, value in metadata.items() if value}
     )
 
 
-def keys_with(kind: type, name: str, value: object = True) -> tuple[str, ...]:
-    """Return the keys of a dataclass whose metadata has a value."""
-    return tuple(entry.name for entry in fields(kind) if entry.metadata.get(name) == value)
+def keys_with(kind: type, name: str) -> tuple[str, ...]:
+    """Return the keys of a dataclass whose metadata has a name."""
+    return tuple(entry.name for entry in fields(kind) if name in entry.metadata)
 
 
 def key_types(kind: type) -> Mapping[str, Any]:
@@ -88,26 +83,38 @@ def key_types(kind: type) -> Mapping[str, Any]:
 
 
 def check_keys(
-    where: str, given: Mapping[str, Any], known: Mapping[str, Any], what: str = "key"
-) -> dict[str, Any]:
-    """Check the keys and the values of a section of a recipe.
+    where: str, keys: Any, *kinds: type | Mapping[str, Any]
+) -> tuple[dict[str, Any], ...]:
+    """Check the keys and the values of a section of a recipe, and split them by what they set.
+
+    A null stands for the default of a key that has no null.
 
     Args:
-        where: The section, for messages; may be empty.
-        given: The section.
-        known: The type of each key.
-        what: What a key is, for messages.
+        where: The section, for messages.
+        keys: The section, as parsed from YAML.
+        kinds: Dataclasses, whose fields are keys; or the types of keys, `Any` for values that are
+            checked later. Several may have a key, which has the type of the last one.
 
     Returns:
-        The values as their types have them.
+        The keys of each kind, with the values as their types have them.
 
     Raises:
         ValueError: Names the section, the key, its value, and what is expected.
     """
-    for name in given:
+    if not isinstance(keys, Mapping):
+        raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
+            f"{where}: expected {PLAIN[dict]}, got {keys!r}"
+        )
+    parts = [key_types(kind) if isinstance(kind, type) else kind for kind in kinds]
+    known = {name: kind for part in parts for name, kind in part.items()}
+    values = {}
+    for name, value in keys.items():
         if name not in known:
-            raise ValueError(f"{where}: {unknown(what, name, known)}")
-    return {name: check_value(where, name, value, known[name]) for name, value in given.items()}
+            raise ValueError(f"{where}: {unknown('key', name, known)}")
+        kind = known[name]
+        if value is not None or kind is Any or type(None) in get_args(kind):  # else its default
+            values[name] = check_value(where, name, value, kind)
+    return tuple({name: values[name] for name in values if name in part} for part in parts)
 
 
 def check_value(where: str, name: str, value: object, kind: Any) -> Any:
@@ -117,6 +124,15 @@ def check_value(where: str, name: str, value: object, kind: Any) -> Any:
     except ValueError as error:
         prefix = f"{where}: " if where else ""
         raise ValueError(f"{prefix}{name}={value!r}; {error}") from None
+
+
+@contextmanager
+def errors_of(where: str) -> Iterator[None]:
+    """Name the owner of values in errors about them."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
 
 
 def check_fields(options: object, where: str = "") -> None:
@@ -145,6 +161,8 @@ def convert(value: object, kind: Any) -> Any:
         raise ValueError(suggest(value, choices).removeprefix("; "))
     if origin is float and type(value) is int:
         return float(value)
+    if origin is str and type(value) in (int, float):  # such as the name of a run
+        return str(value)
     # a boolean is an integer to Python
     if not isinstance(value, origin) or (isinstance(value, bool) and origin is not bool):
         raise ValueError(f"expected {PLAIN.get(origin, getattr(origin, '__name__', origin))}")

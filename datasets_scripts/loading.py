@@ -6,7 +6,7 @@ import math
 import random
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tokenizers.normalizers import BertNormalizer
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
+from .checking import errors_of
 from .encoding import (
     MOST_CHARACTERS,
     MOST_ROWS,
@@ -138,16 +139,10 @@ class TaskRows:
     unlabeled: Dataset | None = None
 
     @classmethod
-    def placeholder(cls, data: TaskData, num_labels: int = 2) -> "TaskRows":
-        """Stand in for a task whose rows have not been read: a training row of every class.
-
-        Args:
-            data: The data of the task.
-            num_labels: Number of classes, where their names follow from the rows.
-        """
+    def placeholder(cls, data: TaskData) -> "TaskRows":
+        """Stand in for a task whose rows have not been read: a training row of every class."""
         row_format = load_format(data)
-        labels = row_format.expected_labels(num_labels)
-        return cls(replace(row_format, labels=labels), {}, [], {})
+        return cls(replace(row_format, labels=row_format.expected_labels), {}, [], {})
 
     @property
     def name(self) -> str:
@@ -180,7 +175,7 @@ class TaskRows:
         Raises:
             ValueError: If they do not fit the rows.
         """
-        with self._named_errors():
+        with errors_of(self.row_format.data.where):
             return {
                 split: self.row_format.encode(rows, tokenizer, encoding)
                 for split, rows in self.splits.items()
@@ -214,7 +209,7 @@ class TaskRows:
 
         Rows without labels count, too.
         """
-        with self._named_errors():
+        with errors_of(self.row_format.data.where):
             rows = self._measured_rows
             return self.row_format.cut_share(rows, tokenizer, encoding)
 
@@ -233,14 +228,6 @@ class TaskRows:
         if len(rows) > MEASURED_ROWS:
             rows = rows.select(range(0, len(rows), -(-len(rows) // MEASURED_ROWS)))
         return rows
-
-    @contextmanager
-    def _named_errors(self) -> Iterator[None]:
-        """Name the task in the errors of its row format."""
-        try:
-            yield
-        except ValueError as error:
-            raise ValueError(f"task {self.name!r}: {error}") from error
 
 
 def check_files(data: TaskData) -> None:
@@ -483,23 +470,22 @@ def sample_rows(rows: Dataset, data: TaskData, split: str, labels: Sequence[str]
     """Draw rows so that a split, or each of its classes, does not exceed its maximum."""
     # Draws depend on seed, split and position alone: a larger sample contains a smaller one.
     part = "train" if split == "train" else "test" if is_test(split) else "eval"
-    key = f"max_{part}_samples"
-    # test rows may have no classes
-    most, most_per_class = getattr(data, key), getattr(data, f"{key}_per_class", None)
-    if most is None and most_per_class is None:
-        return rows
+    most = getattr(data, f"max_{part}_samples")
     classes = np.zeros(len(rows), np.int64)
-    if most_per_class is not None:
-        classes, most, names = np.asarray(rows["label"], np.int64), most_per_class, labels or ()
+    if split == "train" and data.max_train_samples_per_class is not None:
+        most, names = data.max_train_samples_per_class, labels or ()
+        classes = np.asarray(rows["label"], np.int64)
         if most == "balanced":
             sizes = np.bincount(classes, minlength=len(names))
             if missing := [names[number] for number in np.flatnonzero(sizes == 0).tolist()]:
                 raise ValueError(
-                    f"{data.where}: {key}_per_class={most!r}, but no {split} row has the label "
-                    f"{', '.join(map(repr, missing))}, so every class would be left without rows; "
-                    "add such rows, remove the label from labels, or give a number"
+                    f"{data.where}: max_train_samples_per_class={most!r}, but no {split} row has "
+                    f"the label {', '.join(map(repr, missing))}, so every class would be left "
+                    "without rows; add such rows, remove the label from labels, or give a number"
                 )
             most = sizes.min()
+    if most is None:
+        return rows
     chosen = choose_places(classes, int(most), f"{data.sample_seed} {split}")
     return rows if len(chosen) == len(rows) else rows.select(chosen)
 

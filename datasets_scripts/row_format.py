@@ -239,8 +239,9 @@ class RowFormat(ABC):
         """Names of the classes that rows can be drawn and counted by; None without."""
         return self.label_names if self.has_classes else None
 
-    def expected_labels(self, count: int) -> tuple[str, ...] | None:
-        """Stand in for the labels of a task whose rows have not been read."""
+    @property
+    def expected_labels(self) -> tuple[str, ...] | None:
+        """What stands for the labels of a task whose rows have not been read."""
         return self.labels
 
     def count_labels(self, rows: Dataset) -> list[int] | None:
@@ -414,8 +415,9 @@ class ClassificationFormat(SentenceFormat):
     def label_types(self) -> tuple[Feature, Feature]:
         return "int64", "int64"
 
-    def expected_labels(self, count: int) -> tuple[str, ...] | None:
-        return self.labels or tuple(map(str, range(count)))
+    @property
+    def expected_labels(self) -> tuple[str, ...] | None:
+        return self.labels or ("0", "1")
 
     def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
         column = f"label_column={self.data.label_column!r}"

@@ -166,8 +166,9 @@ class TagFormat(RowFormat):
     columns: ClassVar[Types] = {"words": ["string"], "tags": ["int64"], "document": "int64"}
     written_type = ["string"]  # noqa: RUF012  (no value is changed)
 
-    def expected_labels(self, count: int) -> tuple[str, ...] | None:
-        return self.labels or ("O", *(f"B-X{number or ''}" for number in range(count - 1)))
+    @property
+    def expected_labels(self) -> tuple[str, ...] | None:
+        return self.labels or ("O", "B-X")
 
     def count_labels(self, rows: Dataset) -> list[int]:
         tags = np.fromiter(chain.from_iterable(rows["tags"][:]), np.int64)
@@ -287,18 +288,13 @@ class TagFormat(RowFormat):
             return record
         word, tag = self._columns("tokens", "tags")
         words, tags = record.values.get(word), record.values.get(tag)
-        column = self.data.document_column or ""
-        document = record.values.get(column, record.line)
-        problem = _find_list_problem(word, words, tag, tags)
-        if not problem and not isinstance(document, int):
-            problem = f"{column}={shorten(repr(document))}; expected the number of a document"
-        if problem:
+        if problem := _find_list_problem(word, words, tag, tags):
             return replace(record, values={}, problem=problem)
         names = self.labels or ()
         if tags and all(isinstance(number, int) and 0 <= number < len(names) for number in tags):
             tags = [names[number] for number in tags]  # numbers of declared labels
         tags = None if tags is None else list(map(str, tags))
-        return replace(record, values={"words": words, "tags": tags, "document": document})
+        return replace(record, values={"words": words, "tags": tags, "document": record.line})
 
     def _describe_unknown(self, tag: str) -> str:
         names = self.labels or ()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from modeling_minbert import TASKS, unknown
+from modeling_minbert import unknown
 
 from .checking import (
     INNER,
@@ -24,7 +24,6 @@ from .checking import (
     Text,
     check_keys,
     check_revision,
-    key_types,
     keys_with,
     option,
 )
@@ -40,6 +39,13 @@ HINTS = {
     "choice_columns": "a column for each choice, such as [ending0, ending1], or one column with "
     "lists of choices",
 }
+# Keys that another one leaves without effect.
+CONFLICTS = {
+    "validation_share": "validation_file",
+    "max_train_samples": "max_train_samples_per_class",
+    "labels": "label_columns",
+    **dict.fromkeys(("data_dir", "extra_files", "delimiter", "quoting"), "hub_id"),
+}
 
 
 @dataclass(frozen=True)
@@ -52,88 +58,83 @@ class RowKind:
         text_counts: Numbers of texts that a row may have.
         keys: The keys of a recipe that this type has, and not every type.
         required: Keys that a recipe must give.
-        hub_required: The same for rows of the Hub, if they differ.
         defaults: Values of keys that it may leave out.
         suffixes: Suffixes of files; None for any.
-        has_unlabeled: Whether a task may have training rows without labels, for which it has a
-            teacher.
     """
 
     module: str
     format_name: str
     text_counts: tuple[int, ...]
-    keys: tuple[str, ...] = ("label_column",)
+    keys: tuple[str, ...]
     required: tuple[str, ...] = ("text_columns", "label_column")
-    hub_required: tuple[str, ...] | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     suffixes: tuple[str, ...] | None = FILE_SUFFIXES
-    has_unlabeled: bool = True
 
 
-NAMED = ("label_column", "labels")
+CSV = ("delimiter", "quoting")
+# A task may have training rows without labels, for which it has a teacher.
+UNLABELED = ("unlabeled_file", "max_unlabeled_samples", *CSV)
+LABELED = ("label_column", *UNLABELED)
+BY_CLASS = (*LABELED, "max_train_samples_per_class")
 # By problem type; those that learn from running text have a corpus instead.
 ROW_KINDS: dict[str, RowKind] = {
-    "classification": RowKind("row_format", "ClassificationFormat", (1, 2), NAMED),
+    "classification": RowKind("row_format", "ClassificationFormat", (1, 2), (*BY_CLASS, "labels")),
     "multi_label_classification": RowKind(
         "formats",
         "MultiLabelFormat",
         (1, 2),
-        (*NAMED, "label_columns", "label_separator"),
+        (*LABELED, "labels", "label_columns", "label_separator"),
         required=("text_columns",),
     ),
     "multi_output_classification": RowKind(
         "formats",
         "MultiOutputFormat",
         (1, 2),
-        ("label_columns",),
+        ("label_columns", *UNLABELED),
         required=("text_columns", "label_columns"),
     ),
-    "ordinal": RowKind("row_format", "OrdinalFormat", (1, 2), NAMED),
-    "paraphrase": RowKind("row_format", "ParaphraseFormat", (2,)),
+    "ordinal": RowKind("row_format", "OrdinalFormat", (1, 2), (*BY_CLASS, "labels")),
+    "paraphrase": RowKind("row_format", "ParaphraseFormat", (2,), BY_CLASS),
     "similarity": RowKind(
         "row_format",
         "SimilarityFormat",
         (2,),
-        ("label_column", "score_range"),
+        (*LABELED, "score_range"),
         required=("text_columns", "label_column", "score_range"),
     ),
     "regression": RowKind(
         "formats",
         "RegressionFormat",
         (1, 2),
-        ("label_column", "label_columns"),
+        (*LABELED, "label_columns"),
         required=("text_columns",),
     ),
     "multiple_choice": RowKind(
         "formats",
         "ChoiceFormat",
         (1, 2),
-        (*NAMED, "choice_columns"),
+        ("label_column", "labels", "choice_columns", *CSV),
         required=("text_columns", "label_column", "choice_columns"),
-        has_unlabeled=False,
     ),
-    "contrastive": RowKind(
-        "formats", "ContrastiveFormat", (1, 2, 3), (), ("text_columns",), has_unlabeled=False
-    ),
+    "contrastive": RowKind("formats", "ContrastiveFormat", (1, 2, 3), CSV, ("text_columns",)),
     "token_classification": RowKind(
         "tagging",
         "TagFormat",
         (0, 1),
-        (*NAMED, "scheme", "document_column"),
+        ("label_column", "labels", "scheme"),
         required=(),
-        hub_required=("text_columns", "label_column"),
         suffixes=None,
-        has_unlabeled=False,
     ),
     "question_answering": RowKind(
         "questions",
         "QuestionFormat",
         (2,),
+        ("label_column",),
         defaults={"text_columns": ("question", "context"), "label_column": "answers"},
         suffixes=(".json", ".jsonl", ".parquet"),
-        has_unlabeled=False,
     ),
 }
+TYPE_KEYS = sorted({key for kind in ROW_KINDS.values() for key in kind.keys})
 
 
 @dataclass(frozen=True)
@@ -178,11 +179,9 @@ class TaskData:
     max_test_samples: Count | None = option(None, built_in=True)
     max_unlabeled_samples: Count | None = option(None, built_in=True)
     max_train_samples_per_class: CountByClass | None = option(None, built_in=True)
-    max_eval_samples_per_class: CountByClass | None = option(None, built_in=True)
     metrics: Columns | None = option(None, built_in=True)
     sample_seed: Seed = option(0, built_in=True)
     scheme: Literal["spans", "plain"] | None = option(None)
-    document_column: Text | None = option(None)
 
     @classmethod
     def from_recipe(
@@ -199,8 +198,8 @@ class TaskData:
             ValueError: If a key or a value is unknown, missing, or contradicts another one.
         """
         where = f"task {name!r}"
-        keys = {key: value for key, value in mapping.items() if value is not None}
-        data = cls(name, **check_keys(where, keys, key_types(cls), "data key"))
+        (keys,) = check_keys(where, mapping, cls)
+        keys = {key: value for key, value in keys.items() if value is not None}
         files = [key for key in FILE_KEYS if key in keys]
         sources = [key for key in ("dataset", "hub_id") if key in keys]
         if len(sources) + bool(files) != 1:
@@ -209,16 +208,19 @@ class TaskData:
                 "owner/name), 'hub_id', or 'train_file'; given: "
                 f"{', '.join(sources + files) or 'none'}"
             )
-        if data.validation_file is not None and "validation_share" in keys:
-            raise ValueError(
-                f"{where}: validation_share={data.validation_share:g} has no effect with "
-                "validation_file; remove one of them"
-            )
+        data = cls(name, **keys)
         if data.dataset is not None and "/" not in data.dataset:
             data = _fill_built_in(data, keys, data_dir)
         else:
             data = _fill_own(data)
-        _check_draws(data)
+        for key, other in CONFLICTS.items():
+            if key in keys and getattr(data, other) is not None:
+                what = "a dataset of the Hub" if other == "hub_id" else other
+                raise ValueError(
+                    f"{where}: {key}={keys[key]!r} has no effect with {what}; remove one of them"
+                )
+        _check_type(data)
+        _check_files(data)
         check_revision(where, data.revision, data.hub_id)
         return data
 
@@ -326,45 +328,30 @@ def _find_files(data: TaskData, row: "DatasetRow", folder: Path) -> TaskData:
 
 
 def _fill_own(data: TaskData) -> TaskData:
-    """Complete and check keys of rows that are not built in."""
-    where = data.where
-    data = replace(data, hub_id=data.hub_id or data.dataset)
-    for key in () if data.hub_id is None else ("data_dir", "extra_files", "delimiter", "quoting"):
-        if getattr(data, key) is not None:
-            raise ValueError(
-                f"{where}: {key}={getattr(data, key)!r} has no effect for {data.hub_id!r}, "
-                f"which is read from the Hub; remove {key}"
-            )
-    if data.data_dir is not None:
-        folder = Path(data.data_dir)
-        joined: dict[str, Any] = {
-            key: str(folder / getattr(data, key))
-            for key in (*FILE_KEYS, "unlabeled_file")
-            if getattr(data, key) is not None
-        }
-        extra = {split: str(folder / path) for split, path in (data.extra_files or {}).items()}
-        data = replace(data, **joined, extra_files=extra or None)
+    """Complete the keys of rows that are not built in, and check their problem type."""
     if data.problem_type is None:
-        raise ValueError(f"{where}: problem_type is missing; known: {', '.join(ROW_KINDS)}")
+        raise ValueError(f"{data.where}: problem_type is missing; known: {', '.join(ROW_KINDS)}")
     if data.problem_type not in ROW_KINDS:
-        raise ValueError(f"{where}: {unknown('problem_type', data.problem_type, ROW_KINDS)}")
-    defaults: dict[str, Any] = {
+        raise ValueError(f"{data.where}: {unknown('problem_type', data.problem_type, ROW_KINDS)}")
+    folder = Path(data.data_dir or "")
+    changes = {
         key: value for key, value in data.kind.defaults.items() if getattr(data, key) is None
     }
-    data = replace(data, **defaults)
-    _check_type(data)
-    if data.hub_id is None:
-        _check_files(data)
-    return data
+    for key in (*FILE_KEYS, "unlabeled_file"):
+        if (path := getattr(data, key)) is not None:
+            changes[key] = str(folder / path)
+    extra = {split: str(folder / path) for split, path in (data.extra_files or {}).items()}
+    hub_id = data.hub_id or data.dataset
+    return replace(data, hub_id=hub_id, extra_files=extra or None, **changes)
 
 
 def _check_type(data: TaskData) -> None:
     """Check that the keys are those of the problem type."""
     where, kind = data.where, data.kind
-    for key in sorted({key for other in ROW_KINDS.values() for key in other.keys} - {*kind.keys}):
-        if getattr(data, key):
+    for key in TYPE_KEYS:
+        if key not in kind.keys and getattr(data, key) is not None:
             raise ValueError(f"{where}: {data.problem_type} tasks have no {key}; remove it")
-    for key in kind.required if data.hub_id is None else kind.hub_required or kind.required:
+    for key in kind.required:
         if getattr(data, key) is None:
             raise ValueError(
                 f"{where}: {key} is missing; give {HINTS.get(key, 'the columns of your rows')}"
@@ -375,28 +362,27 @@ def _check_type(data: TaskData) -> None:
             f"{where}: problem_type {data.problem_type!r} takes "
             f"{' or '.join(map(str, kind.text_counts))} text_columns, got {list(columns)}"
         )
-    _check_labels(data)
-
-
-def _check_labels(data: TaskData) -> None:
-    """Check the columns of the labels, and their names."""
-    where, keys = data.where, data.kind.keys
-    if "label_columns" in keys and bool(data.label_columns) == (data.label_column is not None):
-        one, several = "with the labels of a row", "with 0 or 1 for one label each"
-        if "labels" not in keys:
-            one, several = "the column of the number to predict", "a list of several"
-        raise ValueError(f"{where}: give either label_column, {one}, or label_columns, {several}")
-    if data.labels and data.label_columns:
-        raise ValueError(f"{where}: the label_columns are the labels; remove labels")
+    if "label_columns" in kind.keys and (data.label_columns is None) == (data.label_column is None):
+        raise ValueError(
+            f"{where}: give either label_column, or label_columns with a column for each label or "
+            "number"
+        )
     if data.labels is not None and len(data.labels) < 2:
         raise ValueError(
             f"{where}: problem_type {data.problem_type!r} needs at least two labels, got "
             f"{list(data.labels)}"
         )
+    if data.unlabeled_file is None and data.max_unlabeled_samples is not None:
+        raise ValueError(
+            f"{where}: max_unlabeled_samples={data.max_unlabeled_samples} has no effect without "
+            "unlabeled_file; remove it"
+        )
 
 
 def _check_files(data: TaskData) -> None:
-    """Check the keys of files."""
+    """Check the files, which rows of the Hub and samples do not have."""
+    if not data.files:
+        return
     if data.train_file is None:
         raise ValueError(f"{data.where}: train_file is missing")
     if data.validation_file is None and not data.validation_share:
@@ -410,41 +396,9 @@ def _check_files(data: TaskData) -> None:
             "validation_ (labeled) or test_, as in validation_hard"
         )
     suffixes = data.kind.suffixes
-    for key in ("delimiter", "quoting"):
-        if getattr(data, key) is not None and ".csv" not in (suffixes or ()):
-            raise ValueError(
-                f"{data.where}: {key} is for CSV and TSV files, which {data.problem_type} rows are "
-                "not read from; remove it"
-            )
     for path in data.files.values():
         if suffixes is not None and find_suffix(path) not in suffixes:
             raise ValueError(
                 f"{data.where}: {data.problem_type} rows cannot be read from {path!r}; known "
                 f"suffixes: {', '.join(suffixes)}"
             )
-
-
-def _check_draws(data: TaskData) -> None:
-    """Check which rows are drawn, and the keys of rows without labels."""
-    for key in ("max_train_samples_per_class", "max_eval_samples_per_class"):
-        if getattr(data, key) is None:
-            continue
-        other = key.removesuffix("_per_class")
-        if not TASKS[str(data.problem_type)].has_classes:
-            raise ValueError(
-                f"{data.where}: {key}={getattr(data, key)!r}, but {data.problem_type} rows have no "
-                f"classes; remove it, or give {other}"
-            )
-        if getattr(data, other) is not None:
-            raise ValueError(f"{data.where}: {other} and {key} are mutually exclusive; remove one")
-    if data.unlabeled_file is None and data.max_unlabeled_samples is not None:
-        raise ValueError(
-            f"{data.where}: max_unlabeled_samples={data.max_unlabeled_samples} has no effect "
-            "without unlabeled_file; remove it"
-        )
-    if data.unlabeled_file is not None and not data.kind.has_unlabeled:
-        kinds = [name for name, kind in ROW_KINDS.items() if kind.has_unlabeled]
-        raise ValueError(
-            f"{data.where}: unlabeled_file is for tasks of the types {', '.join(kinds)}; remove it "
-            f"from a {data.problem_type} task"
-        )

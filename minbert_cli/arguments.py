@@ -9,16 +9,21 @@ import numpy as np
 import torch
 from transformers import TrainingArguments
 
-from datasets_scripts.checking import Count, check_fields, option, whole_number
-from modeling_minbert import unknown
+from datasets_scripts.checking import (
+    Columns,
+    Count,
+    Text,
+    check_fields,
+    check_keys,
+    option,
+    whole_number,
+)
 from modeling_minbert.cpu import bfloat16_is_fast
 from trainers.arguments import FastTrainingArguments
 from trainers.data.sampling import StepsPerEpoch, TaskOrder, TaskSampling
 from trainers.methods.method_arguments import MethodArguments
 from trainers.task import MAX_TOKENS
 from trainers.training.callbacks import AggregateEarlyStopping
-
-CARD_KEYS = ("language", "license", "datasets", "tags")
 
 
 @dataclass(kw_only=True)
@@ -79,7 +84,7 @@ class RunArguments:
                 f"revision={self.revision!r} has no effect without a model_name_or_path on the "
                 "Hub; remove it"
             )
-        check_card(self.card or {})
+        check_keys("card", self.card or {}, Card)
 
     def make_callbacks(self, args: TrainingArguments) -> list[AggregateEarlyStopping]:
         """Build the early stopping callback, if there is a patience."""
@@ -139,17 +144,14 @@ class FinetuneArguments(TaskSampling, MethodArguments, RunArguments):
         return int(steps) if steps.isdigit() else steps
 
 
-def check_card(card: dict[str, Any]) -> None:
-    """Check metadata of a model card."""
-    for key, value in card.items():
-        if key not in CARD_KEYS:
-            raise ValueError(f"card: {unknown('key', key, CARD_KEYS)}")
-        texts = value if isinstance(value, list) else [value]
-        if not texts or not all(isinstance(text, str) and text for text in texts):
-            what = {"license": "a text"}.get(key, "a text or a list of texts")
-            raise ValueError(f"card: {key}={value!r} must be {what}, in quotes if YAML reads more")
-        if key == "license" and isinstance(value, list):
-            raise ValueError(f"card: license={value!r} must be one text, as in apache-2.0")
+@dataclass
+class Card:
+    """Metadata of a model card."""
+
+    language: Columns
+    license: Text
+    datasets: Columns
+    tags: Columns
 
 
 def check_names(key: str, mapping: dict[Any, Any], example: str) -> None:

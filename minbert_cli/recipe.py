@@ -4,8 +4,7 @@ import copy
 import json
 import re
 import types
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import cache
 from itertools import product
@@ -15,15 +14,10 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import yaml
 
 from datasets_scripts.checking import check_keys, check_value, key_types, keys_with
-from modeling_minbert import suggest, unknown
+from modeling_minbert import suggest
 from trainers.files import UsageError
 
 from .command_line import expand_path
-
-# Recipes are small: what is larger or deeper would only exhaust the memory.
-MAX_DEPTH = 50
-MAX_VALUES = 100_000
-MAX_CHARACTERS = 1_000_000
 
 
 class RecipeLoader(yaml.SafeLoader):
@@ -40,12 +34,10 @@ class RecipeLoader(yaml.SafeLoader):
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
-    def get_single_node(self) -> yaml.Node | None:
-        """Compose the document, and refuse one that is too deep or too large."""
-        node: yaml.Node | None = super().get_single_node()
-        if node is not None:
-            _measure(node, {}, 0)
-        return node
+    def construct_document(self, node: yaml.Node) -> Any:
+        """Build the document; in one go, so that a value which contains itself is refused."""
+        self.deep_construct = True
+        return super().construct_document(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Build a mapping, and refuse duplicate keys."""
@@ -61,65 +53,35 @@ class RecipeLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-RecipeLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
-)
-RecipeLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:int", re.compile(r"^(?:0|-?[1-9][0-9]*)$"), list("-0123456789")
-)
-RecipeLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(
-        r"^(?:[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+"
-        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
-    ),
-    list("-+0123456789."),
-)
-
-
-def _measure(node: yaml.Node, sizes: dict[int, int], depth: int) -> int:
-    """Count the values below a node as often as aliases repeat them; an endless one is too deep."""
-    if depth > MAX_DEPTH:
-        raise yaml.MarkedYAMLError(
-            problem=f"values are nested deeper than {MAX_DEPTH}", problem_mark=node.start_mark
-        )
-    if id(node) not in sizes:
-        children = node.value if isinstance(node, yaml.CollectionNode) else []
-        if isinstance(node, yaml.MappingNode):
-            children = [child for pair in node.value for child in pair]
-        sizes[id(node)] = 1 + sum(_measure(child, sizes, depth + 1) for child in children)
-    if sizes[id(node)] > MAX_VALUES:
-        raise yaml.MarkedYAMLError(
-            problem=f"more than {MAX_VALUES:,} values", problem_mark=node.start_mark
-        )
-    return sizes[id(node)]
-
-
 class _RecipeDumper(yaml.SafeDumper):
     """Quotes a text that ``RecipeLoader``, or a reader of YAML 1.1, would not read as text."""
-
-    yaml_implicit_resolvers = {  # noqa: RUF012
-        first: [
-            *RecipeLoader.yaml_implicit_resolvers.get(first, []),
-            *yaml.SafeLoader.yaml_implicit_resolvers.get(first, []),
-        ]
-        for first in RecipeLoader.yaml_implicit_resolvers.keys()
-        | yaml.SafeLoader.yaml_implicit_resolvers.keys()
-    }
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  PyYAML's signature
         """Write repeated values in full instead of as aliases."""
         return True
 
 
+for tag, pattern, first in (
+    ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
+    ("int", r"^(?:0|-?[1-9][0-9]*)$", "-0123456789"),
+    (
+        "float",
+        r"^(?:[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$",
+        "-+0123456789.",
+    ),
+):
+    for kind in (RecipeLoader, _RecipeDumper):
+        kind.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(pattern), list(first))
+_RecipeDumper.add_multi_representer(PurePath, lambda dumper, path: dumper.represent_str(str(path)))
+
+
 def read_value(text: str) -> Any:
     """Read YAML; every error is a ``yaml.YAMLError``."""
-    if len(text) > MAX_CHARACTERS:
-        raise yaml.YAMLError(f"it is longer than {MAX_CHARACTERS:,} characters")
     try:
         return yaml.load(text, RecipeLoader)  # noqa: S506  a safe loader
     except RecursionError:
-        raise yaml.YAMLError(f"values are nested deeper than {MAX_DEPTH}") from None
+        raise yaml.YAMLError("too many levels") from None
     # of PyYAML's constructors, for a value that its explicit tag does not allow: !!bool maybe
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         if isinstance(error, UnicodeError):
@@ -177,9 +139,6 @@ def expand_paths(keys: Mapping[Any, Any], *, all_paths: bool = False) -> dict[An
     return expanded
 
 
-_RecipeDumper.add_multi_representer(PurePath, lambda dumper, path: dumper.represent_str(str(path)))
-
-
 def format_recipe(recipe: Mapping[str, Any]) -> str:
     """Write a recipe as YAML that ``read_recipe`` reads back.
 
@@ -205,26 +164,55 @@ def as_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"recipe: {error}") from error
 
 
-def group_flags(flags: Sequence[str]) -> list[list[str]]:
-    """Group a command line into flags with their values."""
-    groups: list[list[str]] = []
-    for word in flags:
-        if word.startswith("--") or not groups:
-            groups.append([])
-        groups[-1].append(word)
+def group_flags(words: Sequence[str]) -> dict[str, list[str]]:
+    """Return the words after each flag of a command line, ``--flag value ...`` or ``--flag=value``.
+
+    Raises:
+        UsageError: If a word belongs to no flag, or a flag is given twice.
+    """
+    groups: dict[str, list[str]] = {}
+    values: list[str] | None = None
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if not word.startswith("--"):
+            if values is None:
+                raise UsageError(f"unexpected argument {word!r}; a recipe is the first argument")
+            values.append(word)
+            continue
+        if "." not in flag:
+            flag = f"--{flag[2:].replace('-', '_')}"
+        if flag in groups:
+            raise UsageError(f"{flag} is given twice")
+        values = groups[flag] = [value] if equals else []
     return groups
 
 
-def read_flag(words: Sequence[str]) -> Any:
-    """Return the value of a flag, ``[--name, value]`` or ``[--name=value]``, as YAML."""
-    name, given, value = words[0].partition("=")
-    values = [*([value] if given else []), *words[1:]] or ["true"]
-    if len(values) > 1:
-        raise UsageError(f"{name}: expected one value, found {' '.join(values)}")
+def read_flag(flag: str, words: Sequence[str], kind: Any = Any) -> Any:
+    """Read the words after a flag as YAML, but text as it is written where the type is a text.
+
+    A value of another type is refused later.
+    """
+    members = list_members(kind)
+    kinds = [get_origin(member) or member for member in members]
+    if not words:
+        if bool not in kinds and Any not in kinds:
+            raise UsageError(f"{flag}: expected a value")
+        return True
+    if len(words) > 1:
+        if list not in kinds:
+            raise UsageError(f"{flag}: expected one value, found {' '.join(words)}")
+        items = [get_args(member)[0] for member in members if get_origin(member) is list]
+        return [read_flag(flag, [word], *items) for word in words]
+    if words[0] == "null" and type(None) in kinds:
+        return None
+    if str in kinds and {"{": dict, "[": list}.get(words[0][:1]) not in kinds:
+        return words[0]
     try:
-        return read_value(values[0])
+        value = read_value(words[0])
     except yaml.YAMLError as error:
-        raise UsageError(f"{name} {values[0]!r} is not YAML") from error
+        raise UsageError(f"{flag}: {words[0]!r} is not YAML") from error
+    is_item = list in kinds and not isinstance(value, list)
+    return [value] if is_item else value
 
 
 def format_flags(keys: Mapping[str, Any]) -> list[str]:
@@ -271,21 +259,6 @@ def check_disjoint(where: str, left: Iterable[str], right: Iterable[str], how: s
             raise ValueError(f"{where}: {named} is set {how}; leave one out")
 
 
-def split_dotted(flags: Sequence[str]) -> tuple[list[list[str]], dict[str, Any]]:
-    """Split flags, in words, from those with dotted names, which give one value: by path."""
-    plain: list[list[str]] = []
-    dotted: dict[str, Any] = {}
-    for words in group_flags(flags):
-        name = words[0].partition("=")[0].removeprefix("--")
-        if not words[0].startswith("--") or "." not in name:
-            plain.append(words)
-        elif name in dotted:
-            raise UsageError(f"--{name} is given twice")
-        else:
-            dotted[name] = read_flag(words)
-    return plain, dotted
-
-
 def fill_arguments(
     argument_classes: Sequence[type],
     recipe: Mapping[str, Any],
@@ -313,72 +286,50 @@ def fill_arguments(
     known: dict[str, Any] = {}
     for kind in argument_classes:
         known |= key_types(kind)
-    plain, dotted = split_dotted(flags)
+    groups = group_flags(flags)
+    dotted = {flag[2:]: read_flag(flag, groups.pop(flag)) for flag in [*groups] if "." in flag}
     recipe = override("command line", recipe, expand_paths(dotted))
-    given = _read_flags(plain, known, recipe)
+    given: dict[str, Any] = {}
+    for flag, words in groups.items():
+        name = flag[2:]
+        if name not in known:
+            names = (f"--{key}" for key in known)
+            raise UsageError(f"unknown flag {flag}{suggest(flag, names)}")
+        present = recipe.get(name)
+        if isinstance(present, dict) and len(words) == 1 and not words[0].startswith("{"):
+            given[name] = select(flag, present, words[0])
+            continue
+        value = expand_paths({name: read_flag(flag, words, known[name])})[name]
+        try:
+            given[name] = check_value("", flag, value, known[name])
+        except ValueError as error:
+            raise UsageError(str(error)) from None
     replaced: set[str] = set()
     for kind in argument_classes:
         for flag, keys in getattr(kind, "replaced_keys", {}).items():
             replaced |= set(keys) if given.get(flag) not in (None, "null") else set()
-    values = {name: value for name, value in recipe.items() if name not in replaced}
-    texts = {name: _read_text(value, known.get(name, Any)) for name, value in values.items()}
-    values = check_keys(str(where), texts, known) | given
-    for kind in argument_classes:
+    kept = {name: value for name, value in recipe.items() if name not in replaced}
+    filled = []
+    parts = check_keys(str(where), kept, *argument_classes)
+    for kind, part in zip(argument_classes, parts, strict=True):
+        values = part | {name: given[name] for name in key_types(kind) if name in given}
         for entry in fields(kind):
             is_required = entry.default is MISSING and entry.default_factory is MISSING
             if entry.init and is_required and entry.name not in values:
                 raise UsageError(
                     f"{entry.name} is missing; give it in a recipe, or as --{entry.name}"
                 )
-    return tuple(
-        kind(**{name: values[name] for name in key_types(kind) if name in values})
-        for kind in argument_classes
-    )
+        filled.append(kind(**values))
+    return tuple(filled)
 
 
-def _read_flags(
-    flags: Sequence[Sequence[str]], known: Mapping[str, Any], recipe: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Read the flags of a command line; that of a mapping may name keys of it in the recipe."""
-    values: dict[str, Any] = {}
-    for words in flags:
-        flag, equals, text = words[0].partition("=")
-        name = flag.removeprefix("--").replace("-", "_")
-        texts = [text, *words[1:]] if equals else list(words[1:])
-        if not flag.startswith("--"):
-            raise UsageError(f"unexpected argument {flag!r}; a recipe is the first argument")
-        if name not in known:
-            names = (f"--{key}" for key in known)
-            raise UsageError(f"unknown flag {flag}{suggest(flag, names)}")
-        value = _read_words(flag, texts, known[name], recipe.get(name))
-        if not isinstance(value, dict):  # whose paths are expanded
-            value = expand_paths({name: value})[name]
-        try:
-            values[name] = check_value("", flag, value, known[name])
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-    return values
-
-
-def _read_words(flag: str, texts: Sequence[str], kind: Any, of_recipe: Any) -> Any:
-    """Read the words after a flag as a value of the type of its key."""
-    kinds = _list_types(kind)
-    if not texts:
-        if bool in kinds:
-            return True
-        raise UsageError(f"{flag}: expected a value")
-    if texts == ["null"] and type(None) in kinds:
-        return None
-    if list in kinds and (len(texts) > 1 or str not in kinds):
-        (item,) = (
-            get_args(member)[0] for member in list_members(kind) if get_origin(member) is list
-        )
-        return [_read_text(text, item) for text in texts]
-    if len(texts) > 1:
-        raise UsageError(f"unexpected argument {texts[1]!r}; a recipe is the first argument")
-    if dict in kinds and (str not in kinds or texts[0].startswith("{")):
-        return _read_mapping(flag, texts[0], of_recipe)
-    return _read_text(texts[0], kind)
+def select(flag: str, mapping: Mapping[str, Any], text: str) -> dict[str, Any]:
+    """Return the part of a mapping of a recipe that a flag names, as in ``--tasks sst,sts``."""
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in mapping:
+            raise UsageError(f"{flag}: the recipe has no {name!r}{suggest(name, mapping)}")
+    return {name: mapping[name] for name in names}
 
 
 def list_members(kind: Any) -> tuple[Any, ...]:
@@ -388,48 +339,6 @@ def list_members(kind: Any) -> tuple[Any, ...]:
     return tuple(get_args(each)[0] if get_origin(each) is Annotated else each for each in members)
 
 
-def _list_types(kind: Any) -> tuple[Any, ...]:
-    """Return the classes that values of a type have."""
-    return tuple(get_origin(member) or member for member in list_members(kind))
-
-
-def _read_text(value: object, kind: Any) -> Any:
-    """Read a text in the place of a number or a boolean, and a number in that of a text.
-
-    What cannot be read stays as it is, and is refused later.
-    """
-    expected = _list_types(kind)
-    if str in expected and type(value) in (int, float) and type(value) not in expected:
-        return str(value)
-    if isinstance(value, str) and bool in expected and value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    if not isinstance(value, str) or str in expected:
-        return value
-    for number in (int, float):
-        if number in expected:
-            with suppress(ValueError):
-                return number(value)
-    return value
-
-
-def _read_mapping(flag: str, text: str, of_recipe: Any) -> dict[Any, Any]:
-    """Read a mapping from YAML, or select keys of the mapping in the recipe."""
-    present = of_recipe if isinstance(of_recipe, dict) else {}
-    names = [name.strip() for name in text.split(",")]
-    if all(name in present for name in names):
-        return {name: present[name] for name in names}
-    try:
-        value = read_value(text)
-    except yaml.YAMLError as error:
-        raise UsageError(f"{flag}: {text!r} is not YAML") from error
-    if isinstance(value, dict):
-        return expand_paths(value)
-    if not isinstance(of_recipe, dict):
-        raise UsageError(f"{flag}: {text!r} is not a mapping; write it as '{{key: value}}'")
-    missing = next(name for name in names if name not in present)
-    raise UsageError(f"{flag}: the recipe has no {missing!r}{suggest(missing, present)}")
-
-
 def split_argv(
     argv: Sequence[str], default_recipe: Path | None = None
 ) -> tuple[Path | None, list[str]]:
@@ -437,36 +346,3 @@ def split_argv(
     if argv and not argv[0].startswith("-"):
         return Path(argv[0]), list(argv[1:])
     return default_recipe, list(argv)
-
-
-@contextmanager
-def name_task(name: str) -> Iterator[None]:
-    """Name the task in errors."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"task {name!r}: {error}") from None
-
-
-def split_keys(
-    where: str, keys: Any, readers: Sequence[type | Collection[str]]
-) -> tuple[dict[str, Any], ...]:
-    """Split the keys of a mapping of a recipe among the dataclasses that they configure.
-
-    A key may belong to several readers. A reader is a dataclass, or the names of keys.
-    """
-    if not isinstance(keys, dict):
-        raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
-            f"{where}: expected keys and values, as in {{dataset: sst}}, got {keys!r}"
-        )
-    names = [set(key_types(reader) if isinstance(reader, type) else reader) for reader in readers]
-    known = sorted(set().union(*names))
-    for key in keys:
-        if key not in known:
-            raise ValueError(f"{where}: {unknown('key', key, known)}")
-    return tuple({key: keys[key] for key in keys if key in part} for part in names)
-
-
-def check_types(where: str, kind: type, values: Mapping[str, Any]) -> None:
-    """Check keys and values from YAML against the fields of a dataclass."""
-    check_keys(where, values, key_types(kind))

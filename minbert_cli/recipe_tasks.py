@@ -14,10 +14,9 @@ from datasets_scripts import (
     TaskRows,
     check_files,
 )
-from datasets_scripts.checking import key_types
+from datasets_scripts.checking import check_keys, errors_of, key_types
 from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
 from minbert_cli.checkpoints import check_rows, choose_length
-from minbert_cli.recipe import name_task, split_keys
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertTask, parse_task
 from modeling_minbert.heads import Pretrained
 from modeling_minbert.losses import WEIGHTS
@@ -38,7 +37,7 @@ if TYPE_CHECKING:  # few recipes have text
     from minbert_cli.text_tasks import RecipeText
 
 
-def find_head_keys(keys: Any) -> set[str]:
+def find_head_keys(keys: Any) -> dict[str, Any]:
     """Return the keys of heads of the type of a task; of all types, if it has others.
 
     So a recipe loads the types of its tasks only. `complete` refuses keys of the wrong type.
@@ -48,13 +47,11 @@ def find_head_keys(keys: Any) -> set[str]:
         row = DATASETS.get(str(keys.get("dataset")))
         kind = keys.get("problem_type", None if row is None else row.problem_type)
     others = {"teacher", *key_types(TaskData), *key_types(TaskTraining)}
-    kinds = [*TASKS]
-    if isinstance(kind, str) and kind in TASKS:
-        kinds.insert(0, kind)
-    known: set[str] = set()
-    for name in kinds:
-        known |= {*TASKS[name].fields_set_by("recipe"), *TASKS[name].fields_set_by("data")}
-        if name == kind and keys.keys() <= known | others:
+    known: dict[str, Any] = {}
+    for name in sorted(TASKS, key=lambda name: name != kind):
+        task = TASKS[name]
+        known |= dict.fromkeys([*task.fields_set_by("recipe"), *task.fields_set_by("data")], Any)
+        if name == kind and keys.keys() <= known.keys() | others:
             break
     return known
 
@@ -71,9 +68,9 @@ class RecipeTask:
     @classmethod
     def from_recipe(cls, name: str, keys: Any, data_dir: str | None) -> "RecipeTask":
         """Check the keys of a task."""
-        readers = (TaskData, find_head_keys(keys), TaskTraining, {"teacher"})
-        data, head, training, taught = split_keys(f"task {name!r}", keys, readers)
-        with name_task(name):
+        parts = (TaskData, find_head_keys(keys), TaskTraining, {"teacher": Any})
+        data, head, training, taught = check_keys(f"task {name!r}", keys, *parts)
+        with errors_of(f"task {name!r}"):
             task_training = TaskTraining(**training)
         # keys that data and head share come from the data
         own = {key: value for key, value in head.items() if key not in data}
@@ -119,20 +116,14 @@ class RecipeTask:
 
     def describe_placeholder(self, max_length: int = 384) -> dict[str, Any]:
         """Describe the head before the rows are read, with a placeholder for their facts."""
-        given = {key: self.head[key] for key in WEIGHTS if isinstance(self.head.get(key), list)}
-        count = max([2, *map(len, given.values())])
-        rows = TaskRows.placeholder(self.data, count)
-        if self.data.labels is not None:
-            return self.describe_head(rows, max_length)
-        # there are two labels at least: that a single weight is too few is said with their names
-        padded = {
-            key: [*weights, *[1.0] * (count - len(weights))] for key, weights in given.items()
-        }
-        return replace(self, head={**self.head, **padded}).describe_head(rows, max_length)
+        head = self.head
+        if self.data.labels is None:  # to which weights are given
+            head = {key: value for key, value in head.items() if key not in WEIGHTS}
+        return replace(self, head=head).describe_head(TaskRows.placeholder(self.data), max_length)
 
     def describe_head(self, rows: TaskRows, max_length: int = 384) -> dict[str, Any]:
         """Describe the head, with the fields that follow from the rows."""
-        with name_task(rows.name):
+        with errors_of(f"task {rows.name!r}"):
             facts = {**rows.head_facts(), "max_length": max_length}
             facts["data_keys"] = self.data.reading_keys
             return dict(TASKS[rows.problem_type].complete(self.head, facts))
@@ -273,7 +264,7 @@ def prepare_weights(arguments: FinetuneArguments, model: MinBertForMultiTask) ->
     has_pairs = any(task.num_texts == 2 and not task.is_separate for task in described.values())
     check_rows(model.config, length, has_pairs=has_pairs)
     for name, task in described.items():
-        with name_task(name):
+        with errors_of(f"task {name!r}"):
             own = task.encoding(length).max_length
             check_rows(model.config, own, has_pairs=has_pairs)
     if arguments.freeze_encoder:

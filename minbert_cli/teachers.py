@@ -176,7 +176,7 @@ def parse_teachers(where: str, value: object) -> tuple[Teacher, ...]:
                 f"{where}: teacher={entry!r}; expected a folder or a Hub id, {{path: folder, task: "
                 "name}, or a list of these"
             )
-        keys = check_keys(f"{where}: teacher", keys, {"path": Text, "task": Text | None})
+        (keys,) = check_keys(f"{where}: teacher", keys, {"path": Text, "task": Text | None})
         teachers.append(Teacher(expand_path(keys["path"]), keys.get("task")))
     return tuple(teachers)
 

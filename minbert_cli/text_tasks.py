@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from datasets_scripts import CorpusData
-from datasets_scripts.checking import Count, check_fields, option
+from datasets_scripts.checking import Count, check_fields, check_keys, errors_of, option
 from modeling_minbert import TASKS
 from modeling_minbert.heads import ProblemType
 from trainers import TaskTraining
@@ -12,7 +12,6 @@ from trainers.data.masking import check_shares
 from trainers.training.checks import BelowOne
 
 from .arguments import RunArguments, check_names
-from .recipe import check_types, name_task, split_keys
 
 PROBLEM_TYPES: dict[str, ProblemType] = {
     "mlm": "masked_lm",
@@ -142,9 +141,8 @@ class RecipeText:
         """Check the keys of a task."""
         where, kind = f"task {name!r}", keys["problem_type"]
         own = {key: value for key, value in keys.items() if key != "problem_type"}
-        text, training = split_keys(where, own, (TextArguments, TaskTraining))
-        check_types(where, TextArguments, text)
-        with name_task(name):
+        text, training = check_keys(where, own, TextArguments, TaskTraining)
+        with errors_of(where):
             arguments = TextArguments(**{"corpus": {}, **text})
             arguments.check_unused(kind)
             task_training = TaskTraining(**training)

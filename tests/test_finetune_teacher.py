@@ -172,7 +172,7 @@ def test_a_wider_teacher_of_vectors_may_be_any_encoder(tmp_path, teachers, capsy
         ({"teacher": "/no/where"}, "teacher='/no/where' cannot be loaded: there is no such folder"),
         ({"distillation_alpha": 0.5}, "distillation_alpha has no effect without a teacher"),
         ({"teacher": "{1}", "distillation_alpha": 2}, "distillation_alpha=2; expected a number"),
-        ({"teacher": [7]}, "teacher=[7]; expected"),
+        ({"teacher": [True]}, "teacher=[True]; expected"),
         ({"moods": {"path": "{1}", "name": "x"}}, "teacher: unknown key 'name'; known: path, task"),
         ({"moods": {"path": "{1}", "task": "mood"}}, "has no task mood, but: moods, pairs, scores"),
         (

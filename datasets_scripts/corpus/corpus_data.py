@@ -15,7 +15,6 @@ from datasets_scripts.checking import (
     Text,
     check_keys,
     check_revision,
-    key_types,
     option,
 )
 from datasets_scripts.task_data import TaskData
@@ -94,12 +93,8 @@ class CorpusData:
             ValueError: If a key or a value is unknown, missing, or contradicts another one.
         """
         where = f"corpus {name!r}"
-        if not isinstance(mapping, Mapping):
-            raise ValueError(  # noqa: TRY004  (a user's value)
-                f"{where}: expected keys and values, as in {{train_file: my.txt}}, got {mapping!r}"
-            )
-        keys = {key: value for key, value in mapping.items() if value is not None}
-        given = check_keys(where, keys, key_types(cls))
+        (keys,) = check_keys(where, mapping, cls)
+        given = {key: value for key, value in keys.items() if value is not None}
         data = cls(name, **given)
         sources = [key for key in SOURCE_KEYS if key in given]
         if len(sources) != 1 or ("validation_file" in given and data.train_file is None):

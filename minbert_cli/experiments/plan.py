@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from datasets_scripts.checking import Text, check_keys, check_value, key_types, number, option
+from datasets_scripts.checking import Text, check_keys, check_value, number, option
 from minbert_cli.arguments import check_names
 from minbert_cli.recipe import (
     check_disjoint,
@@ -24,12 +24,10 @@ from minbert_cli.recipe import (
     read_flag,
     read_recipe,
     split_argv,
-    split_keys,
 )
 from minbert_cli.recipes import check_program, find_recipe
 from minbert_cli.run_folder import LOCK_FILE
 from minbert_cli.text_tasks import PretrainArguments
-from trainers import UsageError
 
 EXAMPLE = "{plain: {base: sst}}"
 LARGEST_SEED = 2**32 - 1  # of numpy
@@ -144,15 +142,11 @@ def read_file(
     ours: list[str] = []
     flags: Keys = {}  # changes of every run
     names = [entry.name for entry in fields(ExperimentArguments)]
-    for words in group_flags(rest):
-        key = words[0].partition("=")[0].removeprefix("--")
-        key = key if "." in key else key.replace("-", "_")
-        if not words[0].startswith("--") or key in names:
-            ours += words
-        elif key in flags:
-            raise UsageError(f"--{key} is given twice")
+    for flag, words in group_flags(rest).items():
+        if flag[2:] in names:
+            ours += [flag, *words]
         else:
-            flags[key] = read_flag(words)
+            flags[flag[2:]] = read_flag(flag, words)
     (arguments,) = fill_arguments((ExperimentArguments,), recipe, ours, where=path)
     flags = expand_paths(flags)
     rows: dict[str, Row] = {}
@@ -244,8 +238,8 @@ def _change(where: str, recipe: Keys, changes: Keys) -> Keys:
 
 def _fill(where: str, kind: type, keys: Any) -> Any:
     """Fill a dataclass from a YAML mapping; None has no keys."""
-    (values,) = split_keys(where, {} if keys is None else keys, (kind,))
-    return kind(**check_keys(where, values, key_types(kind)))
+    (values,) = check_keys(where, {} if keys is None else keys, kind)
+    return kind(**values)
 
 
 def _find_base(where: str, base: str | None) -> Path:

@@ -113,12 +113,12 @@ def test_a_task_of_every_type_can_be_used_without_knowing_it(tmp_path, problem_t
 @pytest.mark.parametrize(
     ("problem_type", "changes", "message"),
     [
-        ("classification", {"document_column": "a"}, "tasks have no document_column; remove it"),
+        ("classification", {"scheme": "plain"}, "classification tasks have no scheme; remove it"),
         ("multi_label_classification", {"label_columns": ["y"]}, "give either label_column"),
         (
             "multi_label_classification",
             {"label_column": None, "label_columns": ["y", "z"], "labels": ["y", "z"]},
-            "remove labels",
+            r"labels=\('y', 'z'\) has no effect with label_columns; remove one",
         ),
         ("regression", {"label_columns": None}, "give either label_column"),
         ("multiple_choice", {"choice_columns": None}, "choice_columns is missing; give a column"),
@@ -222,7 +222,6 @@ INVALID = {
     "token_classification": [
         ({"tags": None}, "no tags, which only test rows may lack"),
         ({"tags": [*"OABCAX"]}, "unknown tag 'X'; the tags of the training rows are 'O', 'A'"),
-        ({"page": "x"}, "page='x'; expected the number of a document"),
     ],
     "regression": [
         ({"y": "1e39"}, "too large for float32"),
@@ -264,7 +263,6 @@ def test_an_invalid_row_is_skipped_with_its_reason(tmp_path, problem_type, chang
     named = {"multi_label_classification": ["far", "up"], "classification": ["down", "up"]}
     named["token_classification"] = ["O", "A", "B", "C"]
     keys |= {"labels": named[problem_type]} if problem_type in named else {}
-    keys |= {"document_column": "page"} if "page" in change else {}
 
     task = load_task(TaskData.from_recipe("mine", keys), tmp_path / "cache")
 

@@ -12,7 +12,7 @@ OWN = {
     "label_column": "label",
 }
 ALIKE = {**OWN, "problem_type": "contrastive", "text_columns": ["a"], "label_column": None}
-PAIR = {**OWN, "problem_type": "paraphrase", "text_columns": ["a", "b"]}
+NO_FILES = {"train_file": None, "validation_file": None}
 
 
 def test_built_in_dataset_with_a_folder_reads_the_official_files(tmp_path):
@@ -61,7 +61,7 @@ def test_own_files_are_looked_up_in_the_folder_of_the_task_only():
     [
         (
             {"dataset": "sst", "text_colums": ["x"]},
-            r"unknown data key 'text_colums'; did you mean 'text_columns'",
+            r"unknown key 'text_colums'; did you mean 'text_columns'",
         ),
         ({**OWN, "hub_id": "a/b"}, "exactly one source.*given: hub_id, train_file, validation"),
         ({"dataset": "cfimdb"}, "no copy on the Hub; give data_dir.*ids-cfimdb-train.csv"),
@@ -99,14 +99,17 @@ def test_own_files_are_looked_up_in_the_folder_of_the_task_only():
             "max_train_samples_per_class='all'; expected a whole number .* 1, or 'balanced'",
         ),
         (
-            {"dataset": "sample_sts", "max_eval_samples_per_class": 9},
-            "_per_class=9, but similarity rows have no classes; .* give max_eval_samples",
+            {"dataset": "sample_sts", "max_train_samples_per_class": 9},
+            "similarity tasks have no max_train_samples_per_class; remove it",
         ),
         (
             {**OWN, "max_train_samples": 9, "max_train_samples_per_class": 9},
-            "max_train_samples and max_train_samples_per_class are mutually exclusive",
+            "max_train_samples=9 has no effect with max_train_samples_per_class; remove one",
         ),
-        ({"hub_id": "a/b", "data_dir": "x"}, "data_dir='x' has no effect for 'a/b'"),
+        (
+            {**ALIKE, **NO_FILES, "hub_id": "a/b", "data_dir": "x"},
+            "data_dir='x' has no effect with a dataset of the Hub",
+        ),
     ],
 )
 def test_a_wrong_recipe_is_refused(mapping, message):

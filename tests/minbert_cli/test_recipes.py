@@ -83,7 +83,9 @@ def test_booleans_need_no_value(parse, flags, expected):
 
 
 def test_lists_mappings_numbers_as_texts_anchors_and_merges(parse):
-    recipe = "stop: 300\ntasks:\n  a: &a {dataset: sst}\n  b: {<<: *a, batch_size: 4}\n"
+    recipe = (
+        "use_cpu: null\nstop: 300\ntasks:\n  a: &a {dataset: sst}\n  b: {<<: *a, batch_size: 4}\n"
+    )
     own, _ = parse(recipe, "--only", "sst", "sts")
     flag, _ = parse(recipe, "--tasks", "{sst: {batch_size: 8}}")
 
@@ -101,7 +103,6 @@ def test_lists_mappings_numbers_as_texts_anchors_and_merges(parse):
         ("learning_rate: fast", "learning_rate='fast'; expected a number"),
         ("max_steps: 1.5", "max_steps=1.5; expected a whole number"),
         ("bf16: maybe", "bf16='maybe'; expected true or false"),
-        ("use_cpu: null", "use_cpu=None; expected true or false"),
         ("mode: frosen", "mode='frosen'; did you mean 'frozen'"),
         ("only: sst", "only='sst'; expected .*list"),
         ("tasks: [sst]", "tasks="),
@@ -124,7 +125,7 @@ def test_mistakes_in_a_recipe_are_named(parse, text, message):
         (["--lerning_rate", "1"], "unknown flag --lerning_rate; did you mean '--learning_rate'"),
         (["--learning_rate", "fast"], "--learning_rate='fast'; expected a number"),
         (["--max_steps"], "--max_steps: expected a value"),
-        (["--tasks", "sst"], "'sst' is not a mapping; write it as '{key: value}'"),
+        (["--tasks", "sst"], "--tasks='sst'; expected keys and values, as in {key: value}"),
         (["--tasks", "{sst"], "'{sst' is not YAML"),
         (["second.yaml"], "--use_cpu='second.yaml'; expected true or false"),
     ],
@@ -159,22 +160,15 @@ def test_what_is_written_is_read_again(tmp_path, value):
     assert type(read_recipe(path)["first"]) is type(value)
 
 
-BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10)
-)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("a: !!bool maybe", "a tag does not fit its value"),
         ('a: !!int ""', "a tag does not fit its value"),
         ("a: !!python/object:os.system x", "could not determine a constructor"),
-        ("[" * 3000, "nested deeper than 50"),
-        ("a: " + "[" * 60 + "]" * 60, "nested deeper than 50"),
-        ("a: &a [*a]", "nested deeper than 50"),
-        (BOMB, "more than 100,000 values"),
-        ("a: " + "x" * 1_000_001, "longer than 1,000,000 characters"),
+        ("[" * 3000, "too many levels"),
+        ("a: &a [*a]", "recursive"),
+        ("&a {b: *a}", "recursive"),
         ("a: \x00", "not a YAML file in UTF-8"),
         ("{a: 1}: 2", "unhashable"),
     ],

@@ -3,13 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from datasets_scripts.checking import (
-    Part,
-    Positive,
-    check_keys,
-    key_types,
-    option,
-)
+from datasets_scripts.checking import Part, Positive, check_keys, option
 
 from .base import Method
 
@@ -77,8 +71,8 @@ class MethodArguments:
         if self.smart is not None:
             from .regularization import Smart, SmartConfig
 
-            known = key_types(SmartConfig)
-            methods.append(Smart(SmartConfig(**check_keys("smart", self.smart, known))))
+            (keys,) = check_keys("smart", self.smart, SmartConfig)
+            methods.append(Smart(SmartConfig(**keys)))
         if self.layerwise_lr_decay is not None or self.head_learning_rate is not None:
             from .layers import LayerwiseLearningRates
 
