@@ -175,8 +175,7 @@ def test_a_run_with_few_rows_and_steps_goes_to_the_end(recipe, tasks, tmp_path):
     flags += ["--save_strategy", "steps", "--save_steps", "2", "--model_config", json.dumps(sizes)]
     for keys in tasks.values():
         keys |= {"max_train_samples": 64, "max_eval_samples": 32, "max_test_samples": 32}
-        for key in ("max_train_samples_per_class", "max_eval_samples_per_class"):
-            keys.pop(key, None)
+        keys.pop("max_train_samples_per_class", None)
     teachers = []
     if parse(recipe)[0].teacher is not None:  # models that the user has trained before
         own = ("teacher", "unlabeled_file", "max_unlabeled_samples")
