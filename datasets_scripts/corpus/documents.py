@@ -23,7 +23,7 @@ import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from datasets.exceptions import DatasetGenerationError
+from filelock import FileLock
 from numpy.typing import NDArray
 from sentencex import segment
 from tokenizers import Tokenizer
@@ -34,7 +34,6 @@ from datasets_scripts.encoding import (
     digest_text,
     hash_sources,
     make_features,
-    progress_bars,
     show_progress,
 )
 from datasets_scripts.hub import find_builder, find_commit, readable_hub
@@ -341,31 +340,11 @@ class TrainingTexts:
 # Tables on disk
 
 
-class _Tables(datasets.ArrowBasedBuilder):  # type: ignore[misc]
-    """Tables of one kind, one after another."""
-
-    def __init__(self, tables: Iterable[pa.Table], **kwargs: Any) -> None:
-        self.tables = tables
-        super().__init__(**kwargs)
-
-    def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo()
-
-    def _split_generators(
-        self, dl_manager: datasets.DownloadManager
-    ) -> list[datasets.SplitGenerator]:
-        return [datasets.SplitGenerator(name="train")]
-
-    def _generate_tables(self) -> Iterator[tuple[int, pa.Table]]:
-        yield from enumerate(self.tables)
-
-
 def store_tables(
     tables: Iterable[pa.Table],
-    features: datasets.Features,
+    schema: pa.Schema,
     name: str,
     key: Any,
-    *,
     cache_dir: str | Path | None = None,
 ) -> datasets.Dataset:
     """Write tables into the cache of `datasets`, or open those that are there.
@@ -373,23 +352,23 @@ def store_tables(
     Args:
         tables: The tables; they are computed only if they are not in the cache. Processes that
             want the same ones wait for the one that computes them.
-        features: Their columns.
-        name: What they are, a part of the name of the folder.
+        schema: Their columns.
+        name: What they are, the name of the folder.
         key: All that determines them, with a ``repr`` that is always the same.
         cache_dir: The cache; None for the usual one.
     """
+    folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE, f"minbert_{name}")
+    folder.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256(f"{hash_sources()} {key!r}".encode()).hexdigest()
-    options = {"cache_dir": cache_dir, "dataset_name": f"minbert_{name}", "hash": digest}
-    builder = _Tables(tables, features=features, **options)
-    with progress_bars(shown=False):
-        try:
-            builder.download_and_prepare()
-        except DatasetGenerationError as error:
-            # the reader's own message is the useful one
-            if isinstance(error.__cause__, ValueError | OSError):
-                raise error.__cause__ from None
-            raise
-    return builder.as_dataset()["train"]
+    file = folder / f"{digest}.arrow"
+    with FileLock(file.with_suffix(".lock")):
+        if not file.exists():
+            part = file.with_suffix(".part")
+            with pa.ipc.new_stream(str(part), schema) as writer:
+                for table in tables:
+                    writer.write_table(table)
+            part.replace(file)  # whole or not at all
+    return datasets.Dataset.from_file(str(file))
 
 
 # Tokens
@@ -577,22 +556,23 @@ def _tokenize_source(
     data = source.data
     is_prose = data.sentences == "split"
     is_small = tokenizer.get_vocab_size() <= MAX_SMALL_VOCABULARY
-    features = make_features(
+    columns = make_features(
         sentences=[["uint16" if is_small else "int32"]],
         digest="uint64",
         file="string",
         line="int64",
         problem="string",
     )
+    schema = columns.arrow_schema
     documents = show_progress(source.read(), f"tokenize {source.name}")
     where = f"{data.where}: dataset {data.hub_id!r}"
     with readable_hub(where) if data.hub_id else nullcontext():
         return store_tables(
-            _tokenize(source.name, documents, tokenizer, is_prose, features.arrow_schema),
-            features,
+            _tokenize(source.name, documents, tokenizer, is_prose, schema),
+            schema,
             "text",
             (source.key, tokenizer.to_str(), is_prose, data.max_documents, version("sentencex")),
-            cache_dir=cache_dir,
+            cache_dir,
         )
 
 
@@ -629,14 +609,12 @@ def _tokenize(
 
 
 def _batch(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    """Split documents into batches of two or more: `datasets` keeps tables of one in memory."""
     batch: list[Document] = []
     size = 0
     for document in documents:
         batch.append(document)
         size += len(document.text)
-        is_full = len(batch) == BATCH_DOCUMENTS or size >= BATCH_CHARACTERS
-        if is_full and len(batch) > 1:
+        if len(batch) == BATCH_DOCUMENTS or size >= BATCH_CHARACTERS:
             yield batch
             batch, size = [], 0
     if batch:

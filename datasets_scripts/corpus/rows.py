@@ -8,7 +8,6 @@ A.2. Rows of whole sentences follow RoBERTa, Liu et al. 2019, section 4.2: FULL-
 import logging
 import math
 import random
-import shutil
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -28,11 +27,11 @@ from .documents import TokenizedDocuments, store_tables
 
 logger = logging.getLogger(__name__)
 
-FEATURES = make_features(
+SCHEMA = make_features(
     pieces=["int32"],  # document, first token and end of each piece
     length="int32",  # tokens, with special ones
     is_random="bool",
-)
+).arrow_schema
 ROWS_IN_MEMORY = 10_000  # while a plan is written
 # Rows of plans that do not stay in the cache. A smaller pass may end while another process, which
 # prefetches batches, reads the one before.
@@ -174,7 +173,7 @@ def _to_tables(rows: Iterator[PlannedRow]) -> Iterator[pa.Table]:
             "length": [1 + sum(p.last - p.first + 1 for p in row.pieces) for row in part],
             "is_random": [row.is_random for row in part],
         }
-        yield pa.table(columns, schema=FEATURES.arrow_schema)
+        yield pa.table(columns, schema=SCHEMA)
 
 
 class _Plan(NamedTuple):
@@ -319,7 +318,7 @@ class TextRows:
         options = (self.packing, self.room, self.seed, self.balanced_pairs)
         planned = show_progress(self._plan(number), f"plan pass {number}", self._rows)
         key = (self._fingerprint, *options, number)
-        rows = store_tables(_to_tables(planned), FEATURES, "plan", key)
+        rows = store_tables(_to_tables(planned), SCHEMA, "plan", key)
         surplus = max(0, len(rows) - (self._rows or len(rows)))
         order = draw_order(f"{self.seed} {number} rows", len(rows) if surplus else 0)
         dropped = np.sort(order[len(order) - surplus :])
@@ -327,7 +326,7 @@ class TextRows:
         old = self._plans.pop(number - KEPT_PASSES, None)
         # the first one says how many rows a pass has, also to a run that is resumed
         if old is not None and number > KEPT_PASSES and len(old.rows) > LARGE_PLAN:
-            shutil.rmtree(Path(old.rows.cache_files[0]["filename"]).parent, ignore_errors=True)
+            Path(old.rows.cache_files[0]["filename"]).unlink(missing_ok=True)
         return plan
 
     def _plan(self, number: int) -> Iterator[PlannedRow]:
