@@ -39,11 +39,6 @@ def embeddings(
         Path | None,
         typer.Option("--data_dir", parser=to_path, help="folder with SentEval's folders"),
     ] = None,
-    tasks: Annotated[
-        str | None,
-        typer.Option(help="some of MR,CR,SUBJ,MPQA,TREC; by default all with files"),
-    ] = None,
-    folds: Annotated[int, typer.Option(min=2, help="folds of the cross-validation")] = 10,
     device: Device = None,
     precision: Precision = "auto",
 ) -> None:
@@ -52,20 +47,16 @@ def embeddings(
     \b
     minbert embeddings CHECKPOINT --sts stsb                       # reads it from the Hub
     minbert embeddings CHECKPOINT ... --data_dir senteval --sts sts --sts_dir FOLDER
-    minbert embeddings CHECKPOINT --data_dir senteval --tasks MR,TREC > table.md
+    minbert embeddings CHECKPOINT --data_dir senteval > table.md
 
     STS: Spearman's and Pearson's correlation of cosines with human judgments. Transfer: a logistic
     regression on frozen embeddings, with SentEval's files, folds and choice of C; tasks without
     files are listed and skipped. The table has a row for each checkpoint, in percent.
     """  # noqa: D301  \b keeps the lines of a paragraph
-    mistakes = {
-        "nothing to measure: give --data_dir, --sts, or both": data_dir is None and sts is None,
-        "--tasks needs --data_dir, the folder with SentEval's tasks": tasks and data_dir is None,
-        "--sts_dir needs --sts, the name of the dataset": sts_dir and sts is None,
-    }
-    for message, is_made in mistakes.items():
-        if is_made:
-            raise typer.BadParameter(message)
+    if data_dir is None and sts is None:
+        raise typer.BadParameter("nothing to measure: give --data_dir, --sts, or both")
+    if sts_dir and sts is None:
+        raise typer.BadParameter("--sts_dir needs --sts, the name of the dataset")
     # imported here, so that --help does not wait for torch
     from transformers.utils import logging
 
@@ -77,7 +68,7 @@ def embeddings(
     if not sys.stderr.isatty():
         logging.disable_progress_bar()
     with readable_errors(PROGRAM):
-        transfer_tasks = find_transfer(data_dir, tasks)
+        tasks = [] if data_dir is None else find_transfer(data_dir)
         similarities = load_similarity(sts, sts_dir)
         models: dict[str, Any] = {path: load_encoder(path, device) for path in checkpoints}
         options = {"task": task, "pooling": pooling, "show_progress": False}
@@ -90,7 +81,7 @@ def embeddings(
             # first, as it reads the files of all tasks before it measures
             transfer: dict[str, float] = {}
             if data_dir is not None:
-                transfer = evaluate_transfer(data_dir, embed, tasks=transfer_tasks, folds=folds)
+                transfer = evaluate_transfer(data_dir, embed, tasks=tasks)
                 transfer["mean accuracy"] = sum(transfer.values()) / len(transfer)
             row: dict[str, float] = {}
             for name, (pairs, scores) in similarities.items():
@@ -103,21 +94,18 @@ def embeddings(
             print(f"| {' | '.join(cells)} |", flush=True)
 
 
-def find_transfer(folder: Path | None, tasks: str | None) -> list[str]:
+def find_transfer(folder: Path) -> list[str]:
     """Find the transfer tasks whose files exist, and list the others."""
-    from sentence_vectors.senteval import FILES, find_missing_file
+    from sentence_vectors.senteval import FILES
 
-    if folder is None:
-        return []
-    names = tasks.split(",") if tasks else list(FILES)
     present = []
-    for name in names:
-        if missing := find_missing_file(name, folder):
-            print(f"{name}: skipped, there is no {missing}", file=sys.stderr)
+    for name, files in FILES.items():
+        if missing := [folder / file for file in files if not (folder / file).exists()]:
+            print(f"{name}: skipped, there is no {missing[0]}", file=sys.stderr)
         else:
             present.append(name)
     if not present:
-        raise ValueError(f"data_dir={str(folder)!r} has the files of none of {names}")
+        raise ValueError(f"data_dir={str(folder)!r} has the files of none of {', '.join(FILES)}")
     return present
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
-from transformers.utils import logging
 
 from datasets_scripts import CorpusData, TrainingTexts, train_wordpiece
 from minbert_cli.checkpoints import (
@@ -182,16 +181,11 @@ def keep_pooler(model: Any, path: str, revision: str | None = None) -> None:
     """Keep the checkpoint's pooler, frozen, for fine-tuning if the objective does not use it."""
     if model.bert.pooler is not None:
         return
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # unused weights are expected here
+    options: Any = {"tasks": None, "dtype": torch.float32, **at_revision(revision)}
     try:
-        encoder = load_pretrained(
-            MinBertModel, path, tasks=None, dtype=torch.float32, **at_revision(revision)
-        )
+        encoder = load_pretrained(MinBertModel, path, **options)
     except ValueError:
         return  # the checkpoint has no pooler
-    finally:
-        logging.set_verbosity(verbosity)
     model.bert.pooler = encoder.pooler.requires_grad_(requires_grad=False)
 
 

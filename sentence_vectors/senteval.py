@@ -37,13 +37,6 @@ CHOICES = [2.0**power for power in range(-2, 4)]
 CHOICES_FOR_TREC = [2.0**power for power in range(-1, 6)]
 
 
-def find_missing_file(name: str, folder: Path) -> Path | None:
-    """Return the first file of a task that a folder lacks; ValueError if the task is unknown."""
-    if name not in FILES:
-        raise ValueError(f"unknown task {name!r}; known: {', '.join(FILES)}")
-    return next((folder / file for file in FILES[name] if not (folder / file).exists()), None)
-
-
 def evaluate_transfer(
     folder: Path,
     embed: Embedder,
@@ -66,8 +59,9 @@ def evaluate_transfer(
         The accuracies in percent, by task.
 
     Raises:
-        ValueError: If a file is missing or wrong, or there are too few rows for the folds; before
-            any vector is computed.
+        ValueError: If a file is wrong, or there are too few rows for the folds; before any vector
+            is computed.
+        OSError: If a file is missing.
     """
     from joblib import Parallel, delayed
     from sklearn.model_selection import StratifiedKFold
@@ -82,7 +76,7 @@ def evaluate_transfer(
         if left < folds:
             raise ValueError(
                 f"task {name}: the largest class has {largest} rows, too few for folds={folds}; "
-                "give fewer --folds or more rows"
+                "give more rows"
             )
     accuracies = {}
     for name, (texts, labels, test_rows) in rows.items():
@@ -137,8 +131,6 @@ def _measure(
 
 def _read_rows(name: str, folder: Path) -> tuple[list[str], NDArray[np.str_], int]:
     """Read the texts and labels of a task, and how many of the last rows are for tests."""
-    if missing := find_missing_file(name, folder):
-        raise ValueError(f"task {name}: {missing} does not exist")
     texts, labels = [], []
     for place, path in enumerate(folder / file for file in FILES[name]):
         content = path.read_bytes().removeprefix(codecs.BOM_UTF8)

@@ -289,7 +289,6 @@ def test_runs_are_listed_done_once_compared_and_skipped(recipe, capsys):
 
     lines = [line.split("|")[1:3] for line in printed.splitlines() if line.startswith("| ")][2:]
     assert [task.strip() for task, _ in lines] == ["moods", "pairs", "scores", *["all tasks"] * 2]
-    assert "- learning_rate: 0.01, 0.02\n- tasks.pairs.loss: not set, bce" in printed
 
     dev = Path("moods-dev.tsv")
     dev.write_text("".join(dev.read_text().splitlines(keepends=True)[:-1]))

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minbert_cli.run_folder import FREE_SETTINGS, read_settings
 from trainers.problems import read_problems
 from trainers.problems.base import AnyProblem
 from trainers.problems.metrics import aggregates
@@ -45,7 +44,7 @@ class PairedDifference:
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """Predictions of a run for the rows of a task."""
+    """Predictions of a run for the rows of a task, N."""
 
     problem: AnyProblem
     ids: list[str]  # (N,)
@@ -59,10 +58,9 @@ class ScoredRows:
 
 
 def compare(first: Path, second: Path, *, resamples: int = RESAMPLES) -> str:
-    """Compare two runs of the same validation rows; return a text with tables."""
+    """Compare two runs of the same validation rows; return a text with a table."""
     if first.resolve() == second.resolve():
         raise ValueError(f"compare needs two runs, but both are {str(first)!r}")
-    changed = list_changes(read_settings(first), read_settings(second))
     differences = compare_runs(*map(read_scored_rows, (first, second)), resamples=resamples)
     head = ["task", "metric", "rows", "first", "second", "difference", "95 % interval", "p"]
     return "\n\n".join(
@@ -71,7 +69,6 @@ def compare(first: Path, second: Path, *, resamples: int = RESAMPLES) -> str:
             markdown_table([head, *(difference.list_cells() for difference in differences)]),
             "Difference of the second to the first on the same validation rows, with interval and "
             f"p of a paired bootstrap ({resamples:,} resamples). It does not cover other seeds.",
-            "\n".join(["Settings that differ:", *(changed or ["none"])]),
         ]
     )
 
@@ -188,23 +185,3 @@ def _judge(
     sides = ((drawn <= 0).sum() + 1, (drawn >= 0).sum() + 1)
     p_value = min(1.0, 2 * min(sides) / (len(drawn) + 1))
     return PairedDifference(task, metric, rows, *values, low, high, float(p_value))
-
-
-def list_changes(
-    first: Mapping[str, Any], second: Mapping[str, Any], prefix: str = ""
-) -> list[str]:
-    """List the settings with different values that can affect results, keys with dots."""
-    lines: list[str] = []
-    for key in dict.fromkeys((*first, *second)):
-        left, right, name = first.get(key), second.get(key), f"{prefix}{key}"
-        if left == right or name in FREE_SETTINGS:
-            continue
-        if all(part is None or isinstance(part, Mapping) for part in (left, right)):
-            lines += list_changes(left or {}, right or {}, f"{name}.")
-            continue
-        shown = [
-            "not set" if value is None else f"{value:g}" if type(value) is float else str(value)
-            for value in (left, right)
-        ]
-        lines.append(f"- {name}: {', '.join(shown)}")
-    return lines
