@@ -125,9 +125,3 @@ def test_a_wrong_file_is_named_before_the_measurement(folder, name, content, mes
 
     with pytest.raises(ValueError, match=message):
         evaluate_transfer(folder, pytest.fail, tasks=["CR", name], folds=4)
-
-
-@pytest.mark.parametrize(("name", "folds"), [("MR", 39), ("TREC", 41)])
-def test_too_few_rows_for_the_folds_are_refused_before_the_measurement(folder, name, folds):
-    with pytest.raises(ValueError, match=f"task {name}: the largest class has 40 rows"):
-        evaluate_transfer(folder, pytest.fail, tasks=[name], folds=folds)
