@@ -40,7 +40,7 @@ RANGES = ((0, 1), (0, 5), (1, 5), (0, 10), (0, 100))  # of scores
 def make_name(path: str) -> str:
     """Make the name of a task from that of a file, or of its folder if it says nothing."""
     stem = Path(path).name.split(".")[0]
-    if stem.lower() in ("train", "training", "data", "rows"):
+    if stem.lower() in ("train", "data"):
         stem = Path(path).absolute().parent.name
     name = re.sub(r"[^A-Za-z0-9_]+", "_", stem).strip("_")
     return name if re.match("[A-Za-z]", name) else f"task_{name}".strip("_")
@@ -330,8 +330,7 @@ class Guess:
             problem_type, reason = "similarity", f"pairs of texts, and {label!r} has numbers"
         elif len(different) <= most_classes(values):
             names = ", ".join(repr(name) for name, _ in different.most_common(SHOWN))
-            more = f" and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
-            reason = f"{label!r} has {len(different)} values: {names}{more}"
+            reason = f"{label!r} has {len(different)} values, most often {names}"
             problem_type = "classification"
             if len(different) > 2 and has_numbers:
                 self.doubts.append(
@@ -339,10 +338,8 @@ class Guess:
                     "are grades, such as stars, write problem_type: ordinal"
                 )
         elif has_numbers:
-            problem_type, reason = (
-                "regression",
-                f"{label!r} has {len(different):,} different numbers",
-            )
+            reason = f"{label!r} has {len(different):,} different numbers"
+            problem_type = "regression"
             self.doubts.append("the labels are numbers, whose sizes are learned; are they names?")
         else:
             raise ValueError(

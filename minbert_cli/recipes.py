@@ -3,7 +3,6 @@
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -87,25 +86,6 @@ def _name(path: Path) -> str:
     return path.relative_to(RECIPES).with_suffix("").as_posix()
 
 
-PROGRAM = "minbert recipes"
-WIDTH = 100
-NOTE = "Run one with `minbert finetune NAME`, or as its second line says."
-
-
-def describe_recipes() -> str:
-    """List the recipes by folder, with the first comment line of each."""
-    names = sorted(list_recipes(), key=lambda name: (str(Path(name).parent), name))
-    width = max(map(len, names))
-    lines = []
-    for folder, group in groupby(names, key=lambda name: str(Path(name).parent)):
-        lines.append("recipes:" if folder == "." else f"\n{folder}:")
-        for name in group:
-            first = f"  {name:<{width}}  "
-            text = textwrap.wrap(describe_recipe(name), WIDTH - len(first))
-            lines += [first + text[0], *(" " * len(first) + line for line in text[1:])]
-    return "\n".join([*lines, "", NOTE])
-
-
 def describe_recipe(name: str) -> str:
     """Return the first comment line of a recipe."""
     first = find_recipe(name).read_text(encoding="utf-8").partition("\n")[0]
@@ -125,9 +105,11 @@ def recipes(
     try:
         path = None if recipe is None else find_recipe(recipe)
     except OSError as error:
-        print(f"{PROGRAM}: error: {error}", file=sys.stderr)
+        print(f"minbert recipes: error: {error}", file=sys.stderr)
         raise SystemExit(1) from None
-    if path is None:
-        print(describe_recipes())
-    else:
+    if path is not None:
         print(path.read_text(encoding="utf-8"), end="")
+        return
+    for name in list_recipes():
+        print(textwrap.fill(f"{name:<25} {describe_recipe(name)}", 100, subsequent_indent=26 * " "))
+    print("\nRun one with `minbert finetune NAME`, or as its second line says.")

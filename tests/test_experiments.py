@@ -153,7 +153,7 @@ class Stubs:
         return experiments.describe_runs(self.runs, self.states).splitlines()
 
     def do(self):
-        return experiments.do_runs(self.arguments, self.rows, self.states)
+        return list(experiments.do_runs(self.arguments, self.rows, self.states).failures)
 
 
 def calls(folder):

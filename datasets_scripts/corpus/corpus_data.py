@@ -1,6 +1,5 @@
 """The keys of a corpus in a recipe, checked and completed with defaults."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -110,7 +109,17 @@ class CorpusData:
                     "is written owner/name)"
                 )
             sources, data = ["hub_id"], replace(data, hub_id=data.dataset)
-        _check_useless(data, sources[0], given)
+        allowed = SOURCE_KEYS[sources[0]]
+        if useless := sorted(set(given) - set(allowed)):
+            raise ValueError(
+                f"{where}: {', '.join(useless)} has no effect for {data.source!r}; remove it "
+                f"(keys of such a source: {', '.join(allowed)})"
+            )
+        if data.validation_file is not None and "validation_share" in given:
+            raise ValueError(
+                f"{where}: validation_share={data.validation_share:g} has no effect with "
+                "validation_file; remove one of them"
+            )
         if data.hub_id is not None:
             check_revision(where, data.revision, data.hub_id)
             return data
@@ -164,18 +173,4 @@ class CorpusData:
         keys = {"dataset": self.dataset, "data_dir": self.data_dir}
         return TaskData.from_recipe(
             self.name, keys | {"max_invalid_fraction": self.max_invalid_fraction}
-        )
-
-
-def _check_useless(data: CorpusData, source: str, given: Mapping[str, Any]) -> None:
-    """Check that no key is given that has no effect."""
-    if useless := sorted(set(given) - set(SOURCE_KEYS[source])):
-        raise ValueError(
-            f"{data.where}: {', '.join(useless)} has no effect for {data.source!r}; remove it "
-            f"(keys of such a source: {', '.join(SOURCE_KEYS[source])})"
-        )
-    if data.validation_file is not None and "validation_share" in given:
-        raise ValueError(
-            f"{data.where}: validation_share={data.validation_share:g} has no effect with "
-            "validation_file; remove one of them"
         )

@@ -163,13 +163,10 @@ def describe_runs(runs: Sequence[PlannedRun], states: States) -> str:
     )
 
 
-def do_runs(arguments: ExperimentArguments, rows: Sequence[Row], states: States) -> list[str]:
+def do_runs(arguments: ExperimentArguments, rows: Sequence[Row], states: States) -> ExperimentTable:
     """Do the remaining runs, note their states, and write the table after each.
 
     A failure does not stop the others.
-
-    Returns:
-        A message for each run that has failed.
     """
     failures: list[str] = []
     left = remaining_runs(order_runs(rows), states)
@@ -189,7 +186,7 @@ def do_runs(arguments: ExperimentArguments, rows: Sequence[Row], states: States)
         elif not arguments.keep_checkpoints:  # at once, since they are large
             delete_checkpoints(run.folder)
         ExperimentTable(rows, states, failures).write(Path(arguments.output_dir))
-    return failures
+    return ExperimentTable(rows, states, failures)
 
 
 def do_run(run: PlannedRun, state: State, *, overwrite: bool) -> str | None:
@@ -251,15 +248,14 @@ def run(argv: Sequence[str]) -> int:
     folder = Path(arguments.output_dir)
     try:
         with readable_errors(PROGRAM), sole_writer(folder):
-            failures = do_runs(arguments, rows, states)
-            table = ExperimentTable(rows, states, failures)
+            table = do_runs(arguments, rows, states)
             table.write(folder)
             print(f"\n{table.markdown()}")
             print(f"{folder}: {', '.join(TABLES)}")
     except KeyboardInterrupt:
         print("interrupted; repeat the command to resume", file=sys.stderr)
         return INTERRUPTED
-    return 1 if failures else 0
+    return 1 if table.failures else 0
 
 
 def main(argv: Sequence[str]) -> None:
