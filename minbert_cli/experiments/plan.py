@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from datasets_scripts.checking import Text, check_keys, check_value, number, option
+from datasets_scripts.checking import Text, check_keys, number, option
 from minbert_cli.arguments import check_names
 from minbert_cli.recipe import (
     check_disjoint,
@@ -28,20 +28,15 @@ from minbert_cli.recipe import (
 from minbert_cli.recipes import check_program, find_recipe
 from minbert_cli.run_folder import LOCK_FILE
 from minbert_cli.text_tasks import PretrainArguments
+from trainers.problems.metrics import AGGREGATES
 
 EXAMPLE = "{plain: {base: sst}}"
 LARGEST_SEED = 2**32 - 1  # of numpy
 # Names in the output folder that are not folders of rows.
 TABLES = ("table.md", "table.html")
 RESERVED = (*TABLES, "pretrained", LOCK_FILE)
-IS_SET = "it is set for every run"
-# Keys that a row cannot change, and why.
-FIXED = {
-    "output_dir": IS_SET,
-    "overwrite_output_dir": IS_SET,
-    "resume_from_checkpoint": IS_SET,
-    "seed": "give seeds, as in [1, 2, 3]",
-}
+# Keys that a row cannot change.
+FIXED = ("output_dir", "overwrite_output_dir", "resume_from_checkpoint", "seed")
 # Set by the pre-training of a row.
 FROM_PRETRAINING = ("model_name_or_path", "model_config")
 # What changes all rows and also their pre-training.
@@ -119,7 +114,6 @@ class PlannedRun:
     folder: Path
     recipe: Keys
     after: "PlannedRun | None" = None  # pre-training whose weights it starts from
-    expected: tuple[str, ...] = ()  # names of tasks and aggregates that a reference has
 
 
 @dataclass(frozen=True)
@@ -152,12 +146,9 @@ def read_file(
     rows: dict[str, Row] = {}
     for name, keys in arguments.rows.items():
         folder = slug(name)
-        if folder in RESERVED:
-            raise ValueError(f"row {name!r}: the folder {folder!r} is reserved; rename the row")
-        if folder in rows:
+        if folder in (*RESERVED, *rows):
             raise ValueError(
-                f"rows {rows[folder].name!r} and {name!r} have the same folder {folder!r}; rename "
-                "one"
+                f"row {name!r}: its folder {folder!r} is reserved or that of another row; rename it"
             )
         rows[folder] = plan_row(arguments, flags, name, keys)
     return arguments, list(rows.values())
@@ -170,10 +161,6 @@ def plan_row(arguments: ExperimentArguments, flags: Keys, name: str, keys: Keys 
     general, changes = arguments.overrides or {}, row.overrides or {}
     _check_keys(where, [*general, *flags, *changes])
     check_disjoint(where, flags, changes, "on the command line and in the row")
-    reference = {
-        key: check_value(f"{where}: reference", key, value, Score)
-        for key, value in (row.reference or {}).items()
-    }
     recipe = read_recipe(_find_base(where, row.base or arguments.base))
     for part in (general, flags, changes):
         recipe = _change(where, recipe, part)
@@ -189,12 +176,14 @@ def plan_row(arguments: ExperimentArguments, flags: Keys, name: str, keys: Keys 
             f"{where}: pretrain", general | flags, row.pretrain, arguments.output_dir
         )
         recipe = _change(where, recipe, {"model_name_or_path": str(after.folder)})
+    scores = dict.fromkeys([*(recipe.get("tasks") or ()), *AGGREGATES], Score)
+    (reference,) = check_keys(f"{where}: reference", row.reference or {}, scores)
     runs = {}
     for seed in row.seeds or arguments.seeds:
         folder = Path(arguments.output_dir, slug(name), f"seed-{seed}")
         of_seed = {**recipe, "seed": seed, "output_dir": str(folder)}
         title = f"{name}, seed {seed}"
-        runs[seed] = PlannedRun("finetune", title, folder, of_seed, after, tuple(reference))
+        runs[seed] = PlannedRun("finetune", title, folder, of_seed, after)
     return Row(name, reference, runs)
 
 
@@ -245,15 +234,14 @@ def _fill(where: str, kind: type, keys: Any) -> Any:
 def _find_base(where: str, base: str | None) -> Path:
     if base is None:
         raise ValueError(f"{where}: base is missing, as in {EXAMPLE}")
-    try:
-        return find_recipe(base)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{where}: base: {error}") from None
+    return find_recipe(base)
 
 
 def _check_keys(where: str, keys: Iterable[object]) -> None:
     """Check that nothing else sets these keys."""
     for key in keys:
-        first = str(key).split(".")[0]
-        if first in FIXED:
-            raise ValueError(f"{where}: leave out {key}; {FIXED[first]}")
+        if key in FIXED:
+            raise ValueError(
+                f"{where}: leave out {key}, which is set for every run; give seeds, as in "
+                "seeds: [1, 2, 3]"
+            )

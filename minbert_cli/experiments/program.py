@@ -42,9 +42,7 @@ from minbert_cli.run_folder import (
     read_run,
     sole_writer,
 )
-from modeling_minbert import unknown
 from trainers import INPUT_ERRORS, UsageError, readable_errors, reason_of, write_text
-from trainers.problems.metrics import AGGREGATES
 from trainers.reports.results import read_metrics
 
 from .compare import compare
@@ -130,9 +128,6 @@ def check_run(run: PlannedRun) -> tuple[Keys, dict[str, recipe_tasks.RecipeTask]
     else:
         start = load_config(arguments, arguments.model_config) if is_local else None
         tasks, _ = recipe_tasks.check_recipe(arguments, args, start)
-        for name in run.expected:
-            if name not in (names := [*arguments.tasks, *AGGREGATES]):
-                raise ValueError(f"reference: {unknown('name', name, names)}")
     return describe_settings(args, asdict(arguments)), tasks
 
 
