@@ -17,7 +17,7 @@ from transformers import AutoConfig
 import modeling_minbert  # noqa: F401
 
 TITLE = "minBERT"
-ABOUT = "Choose a tab, write your own text or click on an example."
+ABOUT = "Choose a tab and write your own text."
 # A folder next to this file, or a Hub id.
 MODEL = os.environ.get("MODEL", "model")
 NEXT_TO_THIS_FILE = Path(__file__).resolve().parent / MODEL
@@ -25,31 +25,17 @@ if NEXT_TO_THIS_FILE.is_dir():
     MODEL = str(NEXT_TO_THIS_FILE)
 
 THEME = gr.themes.Default(primary_hue="blue", neutral_hue="gray", font=["system-ui", "sans-serif"])
-# Examples are texts by the label of their box; the page opens with the result of the first one.
-TEXTS = [
-    {"Text": "I loved every minute of this film."},
-    {"Text": "It is a quiet story about a small town."},
-]
-PAIRS = [
-    {"First text": "How do I learn to swim?", "Second text": "How can one learn swimming?"},
-    {"First text": "The garden is warm today.", "Second text": "The train to Paris was late."},
-]
-NAMES = [
-    {"Text": "Ada Lovelace lived in London."},
-    {"Text": "In 1903 Marie Curie won a prize in Stockholm."},
-]
+# Examples: the labels of the boxes and their texts; the page opens with the result.
+TEXT = {"Text": "I loved every minute of this film."}
+PAIR = {"First text": "How do I learn to swim?", "Second text": "How can one learn swimming?"}
+NAMES = {"Text": "In 1903 Marie Curie won a prize in Stockholm."}
 PASSAGE = "Ada Lovelace was born in London in 1815. She wrote the first program for a machine."
-QUESTIONS = [
-    {"Question": "Where was Ada born?", "Passage": PASSAGE},
-    {"Question": "What did she write?", "Passage": PASSAGE},
-]
-CHOICES = [
-    {
-        "Context": "It began to rain.",
-        "Question or start": "What did he do?",
-        "Choices": "He opened an umbrella.\nHe watered the lawn.",
-    },
-]
+QUESTION = {"Question": "Where was Ada born?", "Passage": PASSAGE}
+CHOICES = {
+    "Context": "It began to rain.",
+    "Question or start": "What did he do?",
+    "Choices": "He opened an umbrella.\nHe watered the lawn.",
+}
 
 
 def load(auto_class: str) -> Any:
@@ -60,17 +46,15 @@ def load(auto_class: str) -> Any:
     return model
 
 
-def draw(about: str, examples: list[dict[str, str]], predict: Any, output: Any, label: str) -> None:
-    """Show boxes for texts with examples, and the result beside them; below them on a phone."""
+def draw(about: str, example: dict[str, str], predict: Any, output: Any, label: str) -> None:
+    """Show boxes for texts, and the result beside them; below them on a phone."""
     gr.Markdown(about)
-    texts = [list(example.values()) for example in examples]
     with gr.Row():
         with gr.Column():
-            inputs = [gr.Textbox(text, label=box, lines=2) for box, text in examples[0].items()]
+            inputs = [gr.Textbox(text, label=box, lines=2) for box, text in example.items()]
             button = gr.Button("Predict", variant="primary")
         with gr.Column():
-            result = output(value=partial(predict, *texts[0]), label=label)
-    gr.Examples(texts, inputs, result, predict, run_on_click=True, cache_examples=False)
+            result = output(value=partial(predict, *example.values()), label=label)
     button.click(predict, inputs, result)
 
 
@@ -78,7 +62,7 @@ def task_tab(model: Any, name: str) -> None:
     """Show a task of a multi-task model: what it predicts, a form, and the result."""
     task = model.config.task(name)
     several = len(getattr(task, "targets", None) or ()) > 1
-    texts, examples = ("a text", TEXTS) if task.num_texts == 1 else ("two texts", PAIRS)
+    texts, example = ("a text", TEXT) if task.num_texts == 1 else ("two texts", PAIR)
 
     def predict(*row: Any, **options: Any) -> Any:
         return model.predict(name, [row if len(row) > 1 else row[0]], **options)[0]
@@ -94,7 +78,7 @@ def task_tab(model: Any, name: str) -> None:
 
     if task.answers_questions:
         about = "Finds the answer to a question in a passage."
-        draw(about, QUESTIONS, partial(answer, predict), gr.Label, "Answer")
+        draw(about, QUESTION, partial(answer, predict), gr.Label, "Answer")
     elif task.offers_choices:
         about = "Chooses one of several choices for a context."
         draw(about, CHOICES, partial(choose, predict), gr.Label, "Probabilities")
@@ -103,14 +87,14 @@ def task_tab(model: Any, name: str) -> None:
         draw(about, NAMES, partial(tag, predict), gr.HighlightedText, "Entities")
     elif several:
         about = f"Predicts {', '.join(task.targets)} of {texts}."
-        draw(about, examples, score, gr.JSON, "Scores")
+        draw(about, example, score, gr.JSON, "Scores")
     elif task.hub_type == "regression" or task.is_unlabelled:
-        draw(f"Scores {texts}.", examples, score, gr.Number, "Score")
+        draw(f"Scores {texts}.", example, score, gr.Number, "Score")
     else:
-        labels = classify(*examples[0].values())
+        labels = classify(*example.values())
         # in the order of the task, which matters for grades
         names = [label for label in task.labels or sorted(labels) if label in labels]
-        draw(f"Labels {texts}: {', '.join(names)}.", examples, classify, gr.Label, "Probabilities")
+        draw(f"Labels {texts}: {', '.join(names)}.", example, classify, gr.Label, "Probabilities")
 
 
 def answer(predict: Any, question: str, passage: str) -> dict[str, float]:
@@ -150,7 +134,7 @@ def embedding_tab() -> None:
         return round(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item(), 4)
 
     about = "Compares two texts by the cosine of their vectors, from -1 to 1."
-    draw(about, PAIRS, compare, gr.Number, "Cosine")
+    draw(about, PAIR, compare, gr.Number, "Cosine")
 
 
 def build() -> gr.Blocks:

@@ -166,24 +166,13 @@ def split_sentences(text: str, *, is_prose: bool) -> list[str]:
 # Where documents are
 
 
-def find_sources(
-    corpora: Sequence[CorpusData], cache_dir: str | Path | None
-) -> list[dict[str, Source]]:
-    """Locate the documents of corpora by split; text of files and streams is not read yet.
-
-    Raises:
-        ValueError: If a corpus cannot be read.
-        OSError: If a file or a dataset does not exist.
-    """
-    located = []
-    for data in corpora:
-        if data.hub_id is not None:
-            located.append(_find_hub_sources(data, cache_dir))
-        elif data.dataset is not None:
-            located.append(_find_built_in_sources(data, data.dataset, cache_dir))
-        else:
-            located.append(_find_file_sources(data))
-    return located
+def find_sources(data: CorpusData, cache_dir: str | Path | None) -> dict[str, Source]:
+    """Locate the documents of a corpus by split; text of files and streams is not read yet."""
+    if data.hub_id is not None:
+        return _find_hub_sources(data, cache_dir)
+    if data.dataset is not None:
+        return _find_built_in_sources(data, data.dataset, cache_dir)
+    return _find_file_sources(data)
 
 
 def _find_built_in_sources(
@@ -322,7 +311,7 @@ class TrainingTexts:
         others: Sequence[str] = (),
     ) -> None:
         self.others = others
-        self.sources = find_sources(corpora, cache_dir)
+        self.sources = [find_sources(data, cache_dir) for data in corpora]
 
     def __iter__(self) -> Iterator[str]:
         yield from self.others
@@ -441,19 +430,12 @@ class TokenizedDocuments:
 
 @dataclass(frozen=True)
 class EncodedCorpus:
-    """The documents of corpora.
+    """The documents of corpora."""
 
-    Attributes:
-        splits: Documents by split: ``train`` and ``validation``.
-        problems: Skipped documents and why, other than held-out ones.
-        fingerprint: Hash of the texts of both splits.
-        commits: The commits of corpora on the Hub, by name.
-    """
-
-    splits: dict[str, TokenizedDocuments]
-    problems: list[str]
-    fingerprint: str
-    commits: dict[str, str]
+    splits: dict[str, TokenizedDocuments]  # train and validation
+    problems: list[str]  # skipped documents and why, other than held-out ones
+    fingerprint: str  # hash of the texts of both splits
+    commits: dict[str, str]  # of corpora on the Hub, by name
 
 
 def encode_corpus(
@@ -489,7 +471,8 @@ def encode_corpus(
     chosen: dict[str, list[Numbers]] = {"train": [], "validation": []}
     candidates: list[int] = []  # of which one is held out if no other is
     start = 0
-    for data, sources in zip(corpora, find_sources(corpora, cache_dir), strict=True):
+    for data in corpora:
+        sources = find_sources(data, cache_dir)
         if (commit := sources["train"].commit) is not None:
             commits[data.name] = commit
         share = 0.0 if "validation" in sources else data.validation_share

@@ -227,13 +227,11 @@ class TextRows:
         self.has_pairs = packing == "segment_pairs"
         self.room = max_length - (3 if self.has_pairs else 2)  # tokens without special ones
         if self.has_pairs and len(documents) < 2:
-            held_out = "give validation_file or a larger validation_share, "
             raise ValueError(
                 f"{name}: {len(documents)} document in split {documents.split!r}, but next "
-                "sentences need two, since a random one is of another document; "
-                f"{held_out if documents.split == 'validation' else ''}add documents, check what "
-                "the key 'documents' takes for one (blank_line, file or line), or learn masked "
-                "tokens alone"
+                "sentences need two, since a random one is of another document; add documents, "
+                "give validation_file or a larger validation_share, check what the key 'documents' "
+                "takes for one (blank_line, file or line), or learn masked tokens alone"
             )
         self.special_ids: Any = (tokenizer.cls_token_id, tokenizer.sep_token_id)
         if None in self.special_ids:

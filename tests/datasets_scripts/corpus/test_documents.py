@@ -14,7 +14,7 @@ def read(path, documents="blank_line", **keys):
     if documents != "blank_line":
         keys["documents"] = documents
     data = CorpusData.from_recipe("mine", {"train_file": str(path), **keys})
-    return list(find_sources([data], None)[0]["train"].read())
+    return list(find_sources(data, None)["train"].read())
 
 
 def texts(*args, **keys):
