@@ -33,7 +33,7 @@ from .encoding import (
     show_progress,
 )
 from .readers import Record, check_file, check_twins, is_test
-from .row_format import UNDECIDED, HeadFacts, ItemError, RowFormat, load_format
+from .row_format import UNDECIDED, HeadFacts, RowFormat, load_format
 from .task_data import TaskData
 
 logger = logging.getLogger(__name__)
@@ -319,7 +319,7 @@ def _select_valid(
     """
     label, lines, problems = row_format.label_name, rows["line"][:], rows["problem"][:]
     if row_format.written_type is not None:
-        rows = _number_labels(rows, row_format, file, split, lines, problems)
+        rows = _number_labels(rows, row_format, split, problems)
     names = rows["id"][:]
     has_ids = names != list(map(str, range(len(names))))
     for place, problem in enumerate(problems):
@@ -350,12 +350,7 @@ def _select_valid(
 
 
 def _number_labels(
-    rows: Dataset,
-    row_format: RowFormat,
-    file: str,
-    split: str,
-    lines: list[int],
-    problems: list[str],
+    rows: Dataset, row_format: RowFormat, split: str, problems: list[str]
 ) -> Dataset:
     """Replace the labels as they are written; marks those that are invalid."""
     name, place = row_format.label_name, 0
@@ -370,8 +365,6 @@ def _number_labels(
                 try:
                     label = row_format.to_label(written, split)
                 except ValueError as error:
-                    if isinstance(error, ItemError) and row_format.has_item_lines(file):
-                        lines[place] += error.item
                     problems[place] = ", ".join(filter(None, (problems[place], str(error))))
             labels.append({name: label})
             place += 1

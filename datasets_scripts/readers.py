@@ -138,10 +138,15 @@ def is_blank(text: str) -> bool:
     return all(map(_is_blank, text))
 
 
-def find_twin(name: str, names: Iterable[str]) -> str | None:
-    """Return a name that looks like this one, but has other characters; None without."""
-    wanted = _to_key(name)
-    return next((other for other in names if other != name and _to_key(other) == wanted), None)
+def describe_twin(name: str, names: Iterable[str]) -> str:
+    """Tell of a name that looks like this one, but has other characters; empty without."""
+    for other in names:
+        if other != name and _to_key(other) == _to_key(name):
+            return (
+                f"{name!a} and {other!a} look the same; they differ only in their Unicode normal "
+                "form or in invisible characters: write both in the same way"
+            )
+    return ""
 
 
 def check_twins(where: str, names: Iterable[str]) -> None:
@@ -150,15 +155,7 @@ def check_twins(where: str, names: Iterable[str]) -> None:
     for name in names:
         other = seen.setdefault(_to_key(name), name)
         if other != name:
-            raise ValueError(f"{where} {describe_twins(other, name)}")
-
-
-def describe_twins(name: str, other: str) -> str:
-    """Describe two names that look the same by their characters."""
-    return (
-        f"{name!a} and {other!a} look the same; they differ only in their Unicode normal form or "
-        "in invisible characters: write both in the same way"
-    )
+            raise ValueError(f"{where} {describe_twin(other, [name])}")
 
 
 @lru_cache(maxsize=10_000)
@@ -177,7 +174,6 @@ def _is_blank(letter: str) -> bool:
 FEW_VALUES = 10  # of a column, which are labels
 LONGEST_VALUE = 100  # characters of a label
 MANY_ROWS = 20  # in which all labels occur
-MOST_NAMED = 3  # records in a message
 
 
 class StrayQuotes:
@@ -236,12 +232,12 @@ class StrayQuotes:
         joined = [(first, last) for first, last, cells in self.suspects if self._are_rows(cells)]
         if not joined:
             return
-        named = ", ".join(f"{first} to {last}" for first, last in joined[:MOST_NAMED])
-        more = f" and {len(joined) - MOST_NAMED} more" if len(joined) > MOST_NAMED else ""
         first, last = joined[0]
+        more = f" (as in {len(joined) - 1} more places)" if len(joined) > 1 else ""
         raise ValueError(
-            f"{self.path}:{first}: quotes join the lines {named}{more} to one record, but they "
-            f"look like rows of their own: correct the quotes in the lines {first} and {last}; or "
+            f"{self.path}:{first}: quotes join the lines {first} to {last} to one record, but they "
+            f"look like rows of their own{more}: correct the quotes in the lines {first} and "
+            f"{last}; or "
             "add to the task quoting: false, if quotes are plain text, or quoting: true, if these "
             "texts have several lines"
         )
@@ -295,11 +291,6 @@ class Record:
     line: int  # its first one, from 1; in Parquet files and on the Hub its row
     values: Mapping[str, Any]  # by column; empty if the record could not be read
     problem: str = ""  # why it could not be read, else empty
-    is_multiline: bool = False  # whether each item of its lists is on its own line
-
-    def line_of(self, item: int) -> int:
-        """Return the line of an item of its lists."""
-        return self.line + item if self.is_multiline else self.line
 
 
 def read_records(
@@ -343,8 +334,6 @@ def check_file(path: str, suffixes: tuple[str, ...] | None = FILE_SUFFIXES) -> N
             f"{path}: unknown suffix {suffix!r}; known: {', '.join(filter(None, suffixes))}, each "
             f"also compressed ({', '.join(OPENERS)}); rename or convert the file"
         )
-    if suffix == ".parquet" and is_compressed(path):
-        raise ValueError(f"{path}: Parquet has its own compression; decompress the file")
 
 
 def _read_delimited(
@@ -389,18 +378,13 @@ def _find_delimiter(path: str, columns: Sequence[str]) -> str:
     if not fitting or usual in fitting:
         return usual
     delimiter = max(fitting, key=lambda mark: fitting[mark])
-    _name_delimiter(path, delimiter)
-    return delimiter
-
-
-@lru_cache(maxsize=1000)  # a file is opened several times
-def _name_delimiter(path: str, delimiter: str) -> None:
     logger.warning(
         "%s: read as %s-separated, as its first line is (delimiter: %s)",
         path,
         DELIMITERS[delimiter],
         json.dumps(delimiter),
     )
+    return delimiter
 
 
 def _split_quoted(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:

@@ -27,8 +27,7 @@ from modeling_minbert.texts import WINDOWS
 from .encoding import Encoding, Feature, Row, Types, count_cut, encode_rows, make_features
 from .readers import (
     Record,
-    describe_twins,
-    find_twin,
+    describe_twin,
     is_blank,
     is_list,
     is_test,
@@ -46,18 +45,6 @@ MAX_NAMES = 20  # labels in a message
 UNDECIDED = "undecided"  # the problem of a row on which the annotators did not agree
 UNLIMITED = 10**9  # tokens; more than any row has
 STRATA = 10  # ranges of scores with equal numbers of rows
-
-
-class UndecidedError(ValueError):
-    """The annotators of a row did not agree."""
-
-
-class ItemError(ValueError):
-    """What is wrong with a row, in one of the items of its label."""
-
-    def __init__(self, item: int, problem: str) -> None:
-        super().__init__(problem)
-        self.item = item
 
 
 @dataclass(frozen=True)
@@ -138,10 +125,10 @@ class RowFormat(ABC):
         if not record.problem:
             try:
                 row |= self.parse(record, texts, split)
-            except UndecidedError:
-                problem = UNDECIDED
             except ValueError as error:
                 problem = ", ".join(filter(None, (problem, str(error))))
+        if row.get(self.label_name) in self.undecided:
+            problem = UNDECIDED
         return row | {"problem": problem}
 
     def read_texts(self, record: Record) -> tuple[list[str], str]:
@@ -152,6 +139,11 @@ class RowFormat(ABC):
         if not problem:
             problem = find_text_problem(values, [f"column {column!r}" for column in columns])
         return [text if isinstance(text, str) else "" for text in values], problem
+
+    @cached_property
+    def undecided(self) -> tuple[str, ...]:
+        """Labels of rows on which the annotators did not agree."""
+        return () if self.data.built_in is None else self.data.built_in.undecided
 
     def from_hub(self, record: Record) -> Record:
         """Name the label, or the labels, of a row of the Hub, which are numbers there."""
@@ -191,10 +183,6 @@ class RowFormat(ABC):
             ValueError: If the split cannot be used at all.
         """
         return rows
-
-    def has_item_lines(self, file: str) -> bool:
-        """Return whether each item of a label is on a line of its own."""
-        return False
 
     def texts(self, rows: Dataset) -> Iterator[str]:
         """Yield the texts of all rows, row by row."""
@@ -365,8 +353,6 @@ class SentenceFormat(RowFormat):
         if self.data.label_column is None:
             return None
         text = normalize_value(record.values.get(self.data.label_column))
-        if text in self.undecided:
-            raise UndecidedError
         if text:
             return self.parse_if_known(text, split)
         if is_test(split):
@@ -381,11 +367,6 @@ class SentenceFormat(RowFormat):
             if is_test(split) and text == "-1":
                 return None
             raise
-
-    @cached_property
-    def undecided(self) -> tuple[str, ...]:
-        """Labels of rows on which the annotators did not agree."""
-        return () if self.data.built_in is None else self.data.built_in.undecided
 
     def encode(self, rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Dataset:
         return encode_rows(rows, tokenizer, encoding, label_type=self.label_types()[1])
@@ -455,8 +436,8 @@ def find_class(text: str, labels: Sequence[str]) -> int:
     has_numbers = not any(is_numeral(label) for label in labels)
     if has_numbers and text in map(str, range(len(labels))):
         return int(text)
-    if twin := find_twin(text, labels):
-        raise ValueError(f"the labels {describe_twins(text, twin)}")
+    if twin := describe_twin(text, labels):
+        raise ValueError(f"the labels {twin}")
     known = list_names(labels)
     known += f" or their numbers 0 to {len(labels) - 1}" if has_numbers else ""
     raise ValueError(f"label {shorten(text)!r} is not among the labels {known}")

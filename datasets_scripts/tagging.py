@@ -16,9 +16,8 @@ from .encoding import Encoding, Row, Types, make_features, note_length
 from .readers import (
     Record,
     check_file,
-    describe_twins,
+    describe_twin,
     find_suffix,
-    find_twin,
     is_blank,
     is_test,
     open_text,
@@ -28,7 +27,6 @@ from .readers import (
 )
 from .row_format import (
     HeadFacts,
-    ItemError,
     RowFormat,
     check_classes,
     list_names,
@@ -174,9 +172,6 @@ class TagFormat(RowFormat):
         tags = np.fromiter(chain.from_iterable(rows["tags"][:]), np.int64)
         return np.bincount(tags, minlength=len(self.labels or ())).tolist()
 
-    def has_item_lines(self, file: str) -> bool:
-        return bool(self.data.files) and find_suffix(file) not in RECORD_SUFFIXES
-
     def read(self, path: str, split: str) -> Iterator[Record]:
         if find_suffix(path) in RECORD_SUFFIXES:
             for record in read_records(path, self.required_columns(split)):
@@ -185,7 +180,8 @@ class TagFormat(RowFormat):
         word, tag = self._columns("0", "-1")
         train = str(self.data.train_file)
         has_tags = not is_test(split) or (
-            self.has_item_lines(train) and count_columns(path) >= count_columns(train)
+            find_suffix(train) not in RECORD_SUFFIXES
+            and count_columns(path) >= count_columns(train)
         )
         for record in read_conll(path, (word, tag) if has_tags else (word,)):
             values = record.values
@@ -228,16 +224,13 @@ class TagFormat(RowFormat):
         # a part of speech with a hyphen, such as S-V, is no span
         has_spans = scheme is None and any(map(re.compile("[BI]-.").match, tags))
         if plain and (has_spans or scheme == "spans"):
-            name = self._train_name
             for line, written in zip(train["line"][:], train["tags"][:], strict=True):
-                for place, tag in enumerate(written or ()):
-                    if tag in plain:
-                        number = line + place if self.has_item_lines(name) else line
-                        raise ValueError(
-                            f"{name}:{number}: the tag {tag!r} is not part of a span ('O', "
-                            "'B-...', 'I-...', or one of E, S, L, U, M, W), but others are; "
-                            "correct it, or declare scheme: plain if the tags are of single tokens"
-                        )
+                if wrong := [tag for tag in written or () if tag in plain]:
+                    raise ValueError(
+                        f"{self._train_name}:{line}: the tag {wrong[0]!r} is not part of a span "
+                        "('O', 'B-...', 'I-...', or one of E, S, L, U, M, W), but others are; "
+                        "correct it, or declare scheme: plain if the tags are of single tokens"
+                    )
         return scheme or ("plain" if plain else "spans")
 
     @property
@@ -259,9 +252,15 @@ class TagFormat(RowFormat):
         names = self.labels or ()
         numbers = []
         for place, tag in enumerate(written if self.scheme == "plain" else to_iob2(written)):
-            if tag not in names:
-                raise ItemError(place, self._describe_unknown(written[place]))
-            numbers.append(names.index(tag))
+            if tag in names:
+                numbers.append(names.index(tag))
+                continue
+            if twin := describe_twin(written[place], names):
+                raise ValueError(f"the tags {twin}")
+            raise ValueError(
+                f"unknown tag {shorten(written[place])!r}; the tags of the training rows are "
+                f"{list_names(names)}; correct it, or list all tags as labels"
+            )
         return numbers
 
     def head_facts(self, train: Dataset | None) -> HeadFacts:
@@ -288,31 +287,21 @@ class TagFormat(RowFormat):
             return record
         word, tag = self._columns("tokens", "tags")
         words, tags = record.values.get(word), record.values.get(tag)
-        if problem := _find_list_problem(word, words, tag, tags):
+        problem = ""
+        if not isinstance(words, list) or not words or not all(isinstance(x, str) for x in words):
+            problem = f"{word}={shorten(repr(words))}; expected a list of words"
+        elif tags is not None and (not isinstance(tags, list) or len(tags) != len(words)):
+            many = len(tags) if isinstance(tags, list) else shorten(repr(tags))
+            problem = (
+                f"{len(words)} words in {word!r}, but {many} tags in {tag!r}; every word needs one"
+            )
+        if problem:
             return replace(record, values={}, problem=problem)
         names = self.labels or ()
         if tags and all(isinstance(number, int) and 0 <= number < len(names) for number in tags):
             tags = [names[number] for number in tags]  # numbers of declared labels
         tags = None if tags is None else list(map(str, tags))
         return replace(record, values={"words": words, "tags": tags, "document": record.line})
-
-    def _describe_unknown(self, tag: str) -> str:
-        names = self.labels or ()
-        if twin := find_twin(tag, names):
-            return f"the tags {describe_twins(tag, twin)}"
-        return (
-            f"unknown tag {shorten(tag)!r}; the tags of the training rows are {list_names(names)}; "
-            "correct it, or list all tags as labels"
-        )
-
-
-def _find_list_problem(word: str, words: object, tag: str, tags: object) -> str:
-    if not isinstance(words, list) or not words or not all(isinstance(x, str) for x in words):
-        return f"{word}={shorten(repr(words))}; expected a list of words"
-    if tags is None or (isinstance(tags, list) and len(tags) == len(words)):
-        return ""
-    many = len(tags) if isinstance(tags, list) else shorten(repr(tags))
-    return f"{len(words)} words in {word!r}, but {many} tags in {tag!r}; every word needs one"
 
 
 # Tagged words

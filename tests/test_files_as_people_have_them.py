@@ -92,7 +92,7 @@ def test_another_delimiter_is_found_in_the_header_and_named(
     task = load(tmp_path, name, join(ROWS, delimiter))
 
     assert len(texts_of(task)) == 60
-    (message,) = [record.getMessage() for record in caplog.records if "read as" in record.msg]
+    (message,) = {record.getMessage() for record in caplog.records if "read as" in record.msg}
     assert f"{name}: read as {title}-separated, as its first line is" in message
     (tmp_path / "new").mkdir()
     caplog.clear()
@@ -104,7 +104,7 @@ def test_another_delimiter_is_found_in_the_header_and_named(
     ("keys", "message"),
     [
         ({"delimiter": ","}, "no column ['text', 'label']; its columns are ['text;label']"),
-        ({"problem_type": "question_answering", "quoting": False}, "quoting is for CSV and TSV"),
+        ({"problem_type": "question_answering", "quoting": False}, "question_answering tasks have no quo"),
     ],
 )
 def test_a_wrong_format_is_refused(tmp_path, keys, message):

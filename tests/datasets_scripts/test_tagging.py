@@ -131,7 +131,7 @@ def test_a_new_document_begins_as_in_conll_u(tmp_path):
     [
         (IOB1, "Ann X X I-PER\nleft X O\n", {}, r"1 of 1 .*line 2: 3 columns, but the first"),
         (IOB1, "Ann X X I-PER\n\nhe X X I-XYZ\n", {}, r"1 of 2 .*line 3: unknown tag 'I-XYZ'; "),
-        ("a B-A\nb A\n", "a O\n", {}, r"my.train.conll:2: the tag 'A' is not part of a span"),
+        ("a B-A\nb A\n", "a O\n", {}, r"my.train.conll:1: the tag 'A' is not part of a span"),
         ("a A\nb B\n", "a O\n", {"scheme": "spans"}, r"my.train.conll:1: the tag 'A' is not part"),
         ("a B-A\n", "a XYA\n", {}, r"line 1: unknown tag 'XYA'"),
         ("-DOCSTART- -X- O O\n\n", IOB1, {}, "my.train.conll: the file has no tokens"),
