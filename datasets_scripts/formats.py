@@ -73,27 +73,21 @@ class RegressionFormat(SentenceFormat):
         kind = datasets.List(value, length=len(self.targets)) if several else value
         return kind, kind
 
-    def read_label(self, record: Record, split: str) -> Any:
+    def to_label(self, written: Any) -> Any:
         numbers = []
-        for column in self.targets:
-            text = normalize_value(record.values.get(column))
+        texts = [written] if isinstance(written, str) else written
+        for column, text in zip(self.targets, texts, strict=True):
             try:
-                numbers.append(self.parse_label(text) if text else MISSING)
+                number = parse_number(text) if text else MISSING
             except ValueError as error:
                 raise ValueError(f"column {column!r}: {error}") from None
-        if set(numbers) == {MISSING}:
-            if is_test(split):
-                return None
-            raise ValueError("no label")
+            if abs(number) > LARGEST:
+                raise ValueError(
+                    f"column {column!r}: label {shorten(text)!r} is too large for float32; rescale "
+                    "the labels"
+                )
+            numbers.append(NEAR_MISSING if text and number == MISSING else number)
         return numbers if len(numbers) > 1 else numbers[0]
-
-    def parse_label(self, text: str) -> float:
-        number = parse_number(text)
-        if abs(number) > LARGEST:
-            raise ValueError(
-                f"label {shorten(text)!r} is too large for float32; rescale the labels"
-            )
-        return NEAR_MISSING if number == MISSING else number
 
     def strata(self, rows: Dataset) -> NDArray[np.int64]:
         # rows are spread by the mean of their targets, each standardized
@@ -187,18 +181,11 @@ class MultiLabelFormat(ClassificationFormat):
                 )
         return sort_labels(labels)
 
-    def read_label(self, record: Record, split: str) -> list[str] | None:
-        """Return the names of the labels of a row, as they are written; None without."""
-        if columns := self.data.label_columns:
-            texts = [normalize_value(record.values.get(column)) for column in columns]
-            if is_test(split) and set(texts) <= {"", "-1"}:  # kept secret
-                return None
-            numbers = [parse_number(text) for text in texts]
-            for column, number in zip(columns, numbers, strict=True):
-                if number not in {0.0, 1.0}:
-                    raise ValueError(f"column {column!r} has {number:g}; allowed are 0 and 1")
-            return [column for column, number in zip(columns, numbers, strict=True) if number]
-        value = record.values.get(str(self.data.label_column))
+    def read_label(self, record: Record) -> list[str] | None:
+        """Return the names of the labels of a row, or 0 or 1 for each of ``label_columns``."""
+        if self.data.label_columns is not None or self.data.label_column is None:
+            return super().read_label(record)
+        value = record.values.get(self.data.label_column)
         if isinstance(value, str):
             listed = read_list(value)
             if listed is None:
@@ -207,13 +194,16 @@ class MultiLabelFormat(ClassificationFormat):
             value = listed
         if isinstance(value, list):
             return list(map(normalize_value, value))
-        if text := normalize_value(value):
-            return [text]
-        if is_test(split):
-            return None
-        raise ValueError("no label")
+        text = normalize_value(value)
+        return [text] if text else None
 
-    def to_label(self, written: Any, split: str) -> list[float]:
+    def to_label(self, written: Any) -> list[float]:
+        if self.data.label_columns is not None:
+            numbers = list(map(parse_number, written))
+            for column, number in zip(self.data.label_columns, numbers, strict=True):
+                if number not in {0.0, 1.0}:
+                    raise ValueError(f"column {column!r} has {number:g}; allowed are 0 and 1")
+            return numbers
         if len(set(written)) < len(written) and {"0", "1"}.issuperset(written):
             raise ValueError(
                 f"labels {written} are not names, but 0 or 1 for each label; write the names, or "
@@ -242,7 +232,6 @@ class MultiOutputFormat(SentenceFormat):
     """
 
     classes: tuple[tuple[str, ...], ...] = ()  # of each column
-    written_type = ["string"]  # noqa: RUF012  (no value is changed)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -253,15 +242,6 @@ class MultiOutputFormat(SentenceFormat):
         kind = datasets.List(datasets.Value("int64"), length=len(self.outputs))
         return kind, kind
 
-    def read_label(self, record: Record, split: str) -> list[str] | None:
-        """Return the labels of a row, as they are written, empty for missing ones."""
-        labels = [normalize_value(record.values.get(column)) for column in self.outputs]
-        if any(labels):
-            return labels
-        if is_test(split):
-            return None
-        raise ValueError("no label")
-
     def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
         written = list_written(splits["train"], "label")
         classes = []
@@ -271,9 +251,7 @@ class MultiOutputFormat(SentenceFormat):
             classes.append(names)
         return replace(self, classes=tuple(classes))
 
-    def to_label(self, written: Any, split: str) -> list[int] | None:
-        if is_test(split) and set(written) <= {"", "-1"}:  # kept secret
-            return None
+    def to_label(self, written: Any) -> list[int]:
         numbers = []
         for column, label, names in zip(self.outputs, written, self.classes, strict=True):
             try:
@@ -323,6 +301,7 @@ class ChoiceFormat(SentenceFormat):
     """
 
     num_choices: int | None = None  # of a row, at most; from the rows
+    written_type = None  # a label depends on the choices of its row alone
 
     @property
     def columns(self) -> Types:

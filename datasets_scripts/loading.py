@@ -363,9 +363,12 @@ def _number_labels(
             label = None
             if written is not None and problems[place] != UNDECIDED:
                 try:
-                    label = row_format.to_label(written, split)
+                    label = row_format.to_label(written)
                 except ValueError as error:
-                    problems[place] = ", ".join(filter(None, (problems[place], str(error))))
+                    # GLUE writes -1 for a secret label
+                    names = {written} if isinstance(written, str) else {*written}
+                    if not is_test(split) or not names <= {"", "-1"}:
+                        problems[place] = ", ".join(filter(None, (problems[place], str(error))))
             labels.append({name: label})
             place += 1
         digest.update(repr(labels).encode())

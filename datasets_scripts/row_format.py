@@ -65,8 +65,11 @@ class RowFormat(ABC):
     declared: tuple[str, ...] | None = None
 
     label_name: ClassVar[str] = "label"
-    # Type of the labels as they are written; None if the labels of a row do not depend on others.
-    written_type: ClassVar["Feature | None"] = None
+
+    @property
+    def written_type(self) -> "Feature | None":
+        """Type of the labels as they are written; None if they are read as numbers at once."""
+        return None
 
     @property
     @abstractmethod
@@ -172,7 +175,7 @@ class RowFormat(ABC):
         """
         return self
 
-    def to_label(self, written: Any, split: str) -> Any:
+    def to_label(self, written: Any) -> Any:
         """Return a label as rows have it; the message of a ValueError is the problem of the row."""
         return written
 
@@ -326,9 +329,9 @@ def list_written(rows: Dataset, column: str) -> list[Any]:
 class SentenceFormat(RowFormat):
     """Rows with ``sentence1``, ``sentence2`` (pairs only) and ``label``."""
 
-    def parse_label(self, text: str) -> Any:
-        """Convert a label; the message of a ValueError is the problem of the row."""
-        raise NotImplementedError
+    @property
+    def written_type(self) -> "Feature | None":
+        return "string" if self.data.label_columns is None else ["string"]
 
     def label_types(self) -> tuple[Feature, Feature]:
         """Return the types of the label in rows, and in encoded rows."""
@@ -346,27 +349,20 @@ class SentenceFormat(RowFormat):
         return {**dict.fromkeys(names, "string"), "label": self.label_types()[0]}
 
     def parse(self, record: Record, texts: list[str], split: str) -> Row:
-        return {"label": self.read_label(record, split)}
+        label = self.read_label(record)
+        is_labeled = (self.data.label_column, self.data.label_columns) != (None, None)
+        if label is None and is_labeled and not is_test(split):
+            raise ValueError("no label")
+        return {"label": label}
 
-    def read_label(self, record: Record, split: str) -> Any:
-        """Return the label of a record, None without; errors as of ``parse_label``."""
+    def read_label(self, record: Record) -> Any:
+        """Return the label of a record as it is written, or one for each column; None without."""
+        if self.data.label_columns is not None:
+            labels = [normalize_value(record.values.get(name)) for name in self.data.label_columns]
+            return labels if any(labels) else None
         if self.data.label_column is None:
             return None
-        text = normalize_value(record.values.get(self.data.label_column))
-        if text:
-            return self.parse_if_known(text, split)
-        if is_test(split):
-            return None
-        raise ValueError("no label")
-
-    def parse_if_known(self, text: str, split: str) -> Any:
-        """Convert a label; None for the -1 that GLUE writes for a secret label of a test row."""
-        try:
-            return self.parse_label(text)
-        except ValueError:
-            if is_test(split) and text == "-1":
-                return None
-            raise
+        return normalize_value(record.values.get(self.data.label_column)) or None
 
     def encode(self, rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Dataset:
         return encode_rows(rows, tokenizer, encoding, label_type=self.label_types()[1])
@@ -391,8 +387,6 @@ class SentenceFormat(RowFormat):
 class ClassificationFormat(SentenceFormat):
     """Rows whose ``label`` is the number of a class."""
 
-    written_type: ClassVar["Feature | None"] = "string"
-
     def label_types(self) -> tuple[Feature, Feature]:
         return "int64", "int64"
 
@@ -416,16 +410,8 @@ class ClassificationFormat(SentenceFormat):
         check_classes(where, "labels", labels, column)
         return replace(self, labels=labels)
 
-    def parse_label(self, text: str) -> Any:
-        return text
-
-    def to_label(self, written: Any, split: str) -> Any:
-        try:
-            return find_class(written, self.labels or ())
-        except ValueError:
-            if is_test(split) and written == "-1":
-                return None
-            raise
+    def to_label(self, written: Any) -> Any:
+        return find_class(written, self.labels or ())
 
 
 def find_class(text: str, labels: Sequence[str]) -> int:
@@ -491,10 +477,10 @@ class ParaphraseFormat(SentenceFormat):
     def class_names(self) -> tuple[str, ...]:
         return ("0", "1")
 
-    def parse_label(self, text: str) -> int:
-        number = parse_number(text)
+    def to_label(self, written: Any) -> int:
+        number = parse_number(written)
         if number not in {0.0, 1.0}:
-            raise ValueError(f"label {shorten(text)!r} is out of range; allowed are 0 and 1")
+            raise ValueError(f"label {shorten(written)!r} is out of range; allowed are 0 and 1")
         return int(number)
 
 
@@ -508,12 +494,12 @@ class SimilarityFormat(SentenceFormat):
     def strata(self, rows: Dataset) -> NDArray[np.int64]:
         return number_strata(np.asarray(rows["label"]))
 
-    def parse_label(self, text: str) -> float:
-        number = parse_number(text)
+    def to_label(self, written: Any) -> float:
+        number = parse_number(written)
         low, high = self.data.score_range or (-math.inf, math.inf)
         if not low <= number <= high:
             raise ValueError(
-                f"label {shorten(text)!r} is out of range; allowed is {low:g} to {high:g}"
+                f"label {shorten(written)!r} is out of range; allowed is {low:g} to {high:g}"
             )
         return number
 

@@ -248,7 +248,7 @@ class TagFormat(RowFormat):
             raise ValueError("no tags, which only test rows may lack")
         return {name: values[name] for name in self.columns}
 
-    def to_label(self, written: Any, split: str) -> list[int]:
+    def to_label(self, written: Any) -> list[int]:
         names = self.labels or ()
         numbers = []
         for place, tag in enumerate(written if self.scheme == "plain" else to_iob2(written)):

@@ -104,7 +104,10 @@ def test_another_delimiter_is_found_in_the_header_and_named(
     ("keys", "message"),
     [
         ({"delimiter": ","}, "no column ['text', 'label']; its columns are ['text;label']"),
-        ({"problem_type": "question_answering", "quoting": False}, "question_answering tasks have no quo"),
+        (
+            {"problem_type": "question_answering", "quoting": False},
+            "question_answering tasks have no quo",
+        ),
     ],
 )
 def test_a_wrong_format_is_refused(tmp_path, keys, message):
