@@ -170,20 +170,7 @@ class Guess:
                 return
         if kind in shapes:
             raise ValueError(f"{path}: no columns fit {kind}; {self.described}")
-        if label is None and (kind is None or "label_column" in ROW_KINDS[kind].keys):
-            self.label = self.find_label()
-        self.keys["text_columns"] = self.find_texts([self.label] if self.label else [])
-        values = [] if self.label is None else self.list_values(self.label)
-        for column in self.columns:
-            if len(column.split()) > LONGEST_NAME or is_number(column) or column in values:
-                self.doubts.append(
-                    f"is {column!r} the name of a column? if this line is a row, which is not read "
-                    "now, write a line with names before it"
-                )
-        self.problem_type = kind or self.find_type(str(self.label), values)
-        if self.label is not None:
-            self.keys["label_column"] = self.label
-            self.add_keys(values, ROW_KINDS[self.problem_type].keys)
+        self.problem_type = self.find_sentences()
 
     def list_values(self, column: str) -> list[Any]:
         """Return the values of a column, without missing ones."""
@@ -250,6 +237,26 @@ class Guess:
         texts = self.find_texts([*choices, label])
         self.keys = {"text_columns": texts, "choice_columns": choices, "label_column": label}
         return True
+
+    def find_sentences(self) -> str:
+        """Find the columns of sentences or pairs, and their problem type."""
+        from datasets_scripts.task_data import ROW_KINDS
+
+        if self.kind is None or "label_column" in ROW_KINDS[self.kind].keys:
+            self.label = self.label or self.find_label()
+        self.keys["text_columns"] = self.find_texts([self.label] if self.label else [])
+        values = [] if self.label is None else self.list_values(self.label)
+        for column in self.columns:
+            if len(column.split()) > LONGEST_NAME or is_number(column) or column in values:
+                self.doubts.append(
+                    f"is {column!r} the name of a column? if this line is a row, which is not read "
+                    "now, write a line with names before it"
+                )
+        problem_type = self.kind or self.find_type(str(self.label), values)
+        if self.label is not None:
+            self.keys["label_column"] = self.label
+            self.add_keys(values, ROW_KINDS[problem_type].keys)
+        return problem_type
 
     def find_named_label(self, others: Sequence[str]) -> str | None:
         """Find the column of the labels by its name."""

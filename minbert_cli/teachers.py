@@ -53,13 +53,6 @@ class Teaching:
     """The teachers of a run, and those of single tasks.
 
     A task that the teachers of the run have not learned is trained without them.
-
-    Args:
-        arguments: The arguments of the run.
-        tasks: Its labeled tasks.
-
-    Raises:
-        ValueError: If a teacher cannot be loaded.
     """
 
     def __init__(self, arguments: FinetuneArguments, tasks: Mapping[str, RecipeTask]) -> None:
@@ -95,13 +88,7 @@ class Teaching:
         tokenizer: PreTrainedTokenizerBase,
         args: TrainingArguments,
     ) -> Distillation:
-        """Build the method, whose teachers predict when training starts.
-
-        Raises:
-            ValueError: If a teacher has not learned a task that names it, or none at all, or has
-                other labels; if rows without labels have no teacher; or if a teacher of tokens has
-                another vocabulary.
-        """
+        """Build the method, whose teachers predict when training starts, or say what is wrong."""
         taught: dict[str, Any] = {}
         busy: set[Teacher] = set()
         for name, task in self._tasks.items():
@@ -196,16 +183,8 @@ def predict_rows(
 ) -> list[Outputs]:
     """Compute the outputs of the teachers of a task in the first process, or read a cache.
 
-    Args:
-        name: Name of the task.
-        problem_type: Its type.
-        lessons: What the teachers teach.
-        columns: Texts of the training rows, by column; or their ids and segment ids, if a teacher
-            teaches of tokens.
-        args: Arguments of the run.
-
-    Returns:
-        By teacher (N, K) of rows, (T, K) of tokens, or vectors of length 1, (N, S, D).
+    The columns are texts of the training rows, or ids and segment ids for what is taught of tokens.
+    Outputs are by teacher (N, K) of rows, (T, K) of tokens, or vectors of length 1, (N, S, D).
     """
     teaching = str(PROBLEMS[problem_type].teaching)
     folder = Path(datasets.config.HF_DATASETS_CACHE) / "minbert_teachers"

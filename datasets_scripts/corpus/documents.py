@@ -338,13 +338,8 @@ def store_tables(
 ) -> datasets.Dataset:
     """Write tables into the cache of `datasets`, or open those that are there.
 
-    Args:
-        tables: The tables; they are computed only if they are not in the cache. Processes that
-            want the same ones wait for the one that computes them.
-        schema: Their columns.
-        name: What they are, the name of the folder.
-        key: All that determines them, with a ``repr`` that is always the same.
-        cache_dir: The cache; None for the usual one.
+    They are computed only if they are not in the cache; processes that want the same ones wait for
+    the one that computes them. The key is all that determines them, and has a stable ``repr``.
     """
     folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE, f"minbert_{name}")
     folder.mkdir(parents=True, exist_ok=True)
@@ -364,17 +359,11 @@ def store_tables(
 
 
 class TokenizedDocuments:
-    """The documents of a split as tokens, read from files, without special tokens.
-
-    Args:
-        dataset: The documents of all splits, with the columns ``sentences`` and ``digest``.
-        rows: Numbers of those of the split, ascending, (N,).
-        split: Its name.
-    """
+    """The documents of a split as tokens, read from files, without special tokens."""
 
     def __init__(self, dataset: datasets.Dataset, rows: Numbers, split: str) -> None:
-        self.dataset = dataset
-        self.rows = rows
+        self.dataset = dataset  # all splits, with the columns sentences and digest
+        self.rows = rows  # numbers of those of the split, ascending, (N,)
         self.split = split
         self._column = dataset.data.column("sentences")
 

@@ -79,9 +79,9 @@ def plan_pairs(
     with two documents that happens to one random pair in a thousand.
 
     Args:
-        offsets: Returns the first token of each sentence of a document, and the end.
-        order: The documents of A.
-        documents: Number of documents, from which random segments are drawn.
+        offsets: Of the sentences of a document.
+        order: The documents of A; B is drawn from all.
+        documents: Number of all documents.
         max_tokens: Tokens of A and B together.
         seed: Of all draws; each document has its own generator.
         is_balanced: Whether half of all pairs are random, where Google's code makes more: the

@@ -105,11 +105,6 @@ def compare_runs(
     Both get the same rows; p is twice the smaller share of differences on one side of 0 (Efron and
     Tibshirani 1993, sections 13.3 and 15.4; Koehn 2004). The variance of seeds is not included.
 
-    Args:
-        first: Predictions of the first run, by task.
-        second: Those of the second run.
-        resamples: Number of draws.
-
     Returns:
         A difference for every task of both runs, and for the mean and the leaderboard if the runs
         have the same tasks, and more than one.

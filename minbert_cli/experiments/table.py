@@ -24,13 +24,7 @@ NOTE = (
 
 
 class ExperimentTable:
-    """Results of an experiments file.
-
-    Args:
-        rows: Its rows.
-        states: States of the runs, by folder; the results of those that are done are read.
-        failures: Messages of runs that failed.
-    """
+    """Results of the runs of an experiments file that are done, and messages of failures."""
 
     def __init__(self, rows: Sequence[Row], states: States, failures: Sequence[str] = ()) -> None:
         self.rows, self.failures = rows, failures
