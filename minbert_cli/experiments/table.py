@@ -78,12 +78,14 @@ class ExperimentTable:
 
     def markdown(self) -> str:
         """Format the table, with notes below it."""
-        table = markdown_table(self.list_cells(), text_columns=1)
-        return "\n\n".join([table, *self._describe()]) + "\n"
+        parts = [markdown_table(self.list_cells(), text_columns=1), NOTE, *self._find_doubts()]
+        if self.failures:
+            parts.append("\n".join(["```", *self.failures, "```"]))
+            parts.append("Repeat the command to retry failed runs from their last checkpoints.")
+        return "\n\n".join(parts) + "\n"
 
-    def _describe(self) -> Iterator[str]:
-        """Explain the table, warn of rows that cannot be compared, and list failures."""
-        yield NOTE
+    def _find_doubts(self) -> Iterator[str]:
+        """Warn of rows that cannot be compared."""
         tasks: dict[str, set[tuple[str, str]]] = {}  # that count, with their metrics
         codes: dict[str, list[tuple[float, str | None]]] = {}  # time and code of runs
         for row, results in zip(self.rows, self.results, strict=True):
@@ -111,9 +113,6 @@ class ExperimentTable:
                 f"Made with different code than the newest run, or with unknown code: "
                 f"{'; '.join(old)}. To repeat runs with the current code, delete their folders."
             )
-        if self.failures:
-            yield "\n".join(["```", *self.failures, "```"])
-            yield "Repeat the command to retry failed runs from their last checkpoints."
 
     def write(self, folder: Path) -> None:
         """Write ``table.md``, and ``table.html`` with the table and a figure of each column."""
