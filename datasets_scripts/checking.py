@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, field, fields
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
@@ -77,8 +76,9 @@ def key_types(kind: type) -> Mapping[str, Any]:
     }
     for entry in fields(kind):
         if choices := entry.metadata.get("choices"):  # as transformers declares them
-            text: Any = Annotated[str, choice(*choices)]
-            types[entry.name] = text | None if entry.default is None else text
+            types[entry.name] = Literal[tuple(choices)]
+            if entry.default is None:
+                types[entry.name] |= None
     return types
 
 
@@ -225,11 +225,6 @@ def number(expected: str, fits: Callable[[float], bool]) -> Check:
         return float(value)
 
     return check
-
-
-def choice(*choices: str) -> Check:
-    """Return a check for one of some texts."""
-    return partial(convert, kind=Literal[choices])
 
 
 def to_text(value: object) -> str:

@@ -161,16 +161,8 @@ class MultiLabelFormat(ClassificationFormat):
     def _infer_labels(self, where: str, rows: list[list[str]]) -> tuple[str, ...]:
         """List the labels of the training rows; warn if one contains a usual separator."""
         labels = {label for label in chain.from_iterable(rows) if normalize_value(label)}
-        is_split = any(len(names) > 1 for names in rows)
         for other in SEPARATORS.replace(self.separator, ""):
-            # a label may contain the character, but not together with other labels
-            whole = [
-                name
-                for name in labels
-                if other in name
-                if not is_split or labels.issuperset(map(str.strip, name.split(other)))
-            ]
-            if whole:
+            if whole := [name for name in labels if other in name]:
                 logger.warning(
                     "%s: the label %r is one label, since label_separator is %r; if its labels are "
                     "separated by %r, give that as label_separator",

@@ -45,11 +45,11 @@ from .task_data import ROW_KINDS
 def read_squad(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
     """Read a file question by question, also invalid ones; a ``line`` of JSON is a question."""
     check_file(path, ROW_KINDS["question_answering"].suffixes)
-    content = _parse(path) if find_suffix(path) == ".json" else None
-    if content is None:
+    articles = _read_articles(path) if find_suffix(path) == ".json" else None
+    if articles is None:
         yield from read_records(path, columns)
         return
-    questions = enumerate(_list_questions(path, content), start=1)
+    questions = enumerate(_list_questions(path, articles), start=1)
     records = (check_unicode(Record(number, values)) for number, values in questions)
     record = None
     # a question need not have answers
@@ -60,8 +60,8 @@ def read_squad(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
         raise ValueError(f"{path}: the file has no questions")
 
 
-def _parse(path: str) -> Any:
-    """Parse a single JSON value; None for JSON lines, or no text."""
+def _read_articles(path: str) -> Any:
+    """Return the articles of a file in SQuAD's format; None for JSON lines, or no text."""
     with open_text(path) as file:
         text = file.read()
     if not text:
@@ -74,33 +74,23 @@ def _parse(path: str) -> Any:
         raise ValueError(f"{path}:{error.lineno}: not valid JSON ({error.msg})") from error
     except ValueError as error:
         raise ValueError(f"{path}: not valid JSON ({error})") from error
-    return None if isinstance(content, dict) and "data" not in content else content
+    return content["data"] if isinstance(content, dict) and "data" in content else None
 
 
-def _list_questions(path: str, content: Any) -> Iterator[dict[str, Any]]:
-    """Yield the questions of articles and paragraphs, or of a flat list."""
-    entries = content["data"] if isinstance(content, dict) else content
-    if not isinstance(entries, list):
-        raise ValueError(  # noqa: TRY004  (the file is wrong, not an argument)
-            f"{path}: 'data' is not a list; SQuAD files have a list of articles there"
-        )
-    for number, entry in enumerate(entries, start=1):
-        if not isinstance(entry, dict):
-            raise ValueError(  # noqa: TRY004
-                f"{path}: entry {number} of 'data' is not a JSON object"
-            )
-        if "paragraphs" not in entry:
-            yield entry
-            continue
-        try:
-            for paragraph in entry["paragraphs"]:
+def _list_questions(path: str, articles: Any) -> Iterator[dict[str, Any]]:
+    """Yield the questions of the paragraphs of articles."""
+    number = 0
+    try:
+        for article in articles:
+            number += 1
+            for paragraph in article["paragraphs"]:
                 for question in paragraph["qas"]:
                     yield {**question, "context": paragraph["context"]}
-        except (TypeError, KeyError) as error:
-            raise ValueError(
-                f"{path}: article {number} is not in SQuAD's format ({error!r}); expected "
-                "paragraphs, each with a context and qas"
-            ) from error
+    except (TypeError, KeyError) as error:
+        raise ValueError(
+            f"{path}: article {number} of 'data' is not in SQuAD's format ({error!r}); expected "
+            "paragraphs, each with a context and qas; or JSON lines, with a question each"
+        ) from error
 
 
 # Questions

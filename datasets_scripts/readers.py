@@ -518,29 +518,32 @@ def shorten(text: str) -> str:
 # Lists that are written as text
 
 
-# A list, tuple or set of texts or integers. Texts without a comma between them are none: Python
-# would join them, and NumPy writes lists so.
-ITEM = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|-?(?:0|[1-9]\d*))"""
-ITEMS = rf"\s*(?:{ITEM}\s*(?:,\s*{ITEM}\s*)*,?\s*)?"
-LIST = re.compile(rf"\[{ITEMS}\]|\((?=\s*['\"]){ITEMS}\)|\{{(?=\s*['\"]){ITEMS}\}}")
+# A list, tuple or set, as JSON or Python write it; other brackets are part of a name.
+LIKE_LIST = re.compile(r"\[.*\]|[({]\s*['\"].*[)}]", re.DOTALL)
+# Texts without a comma, which NumPy writes, and Python would join.
+JOINED = re.compile(r"""['"]\s+['"]""")
 
 
 def read_list(text: str) -> list[str | int] | None:
-    """Read a list that was written as text by JSON or Python; None if a text is no list.
+    """Read a list of texts or integers that was written as text; None if a text is no list.
 
     Raises:
-        ValueError: If it begins and ends as a list, but is not written as these do.
+        ValueError: If it looks like a list, but cannot be read.
     """
     text = text.strip()
-    if LIST.fullmatch(text):
-        value = ast.literal_eval(text)
-        return [value] if isinstance(value, str) else list(value)
-    if text[:1] == "[" and text[-1:] == "]":
+    if not LIKE_LIST.fullmatch(text):
+        return None
+    try:
+        value = None if JOINED.search(text) else ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        value = None
+    items: list[Any] = list(value) if isinstance(value, list | tuple | set) else [value]
+    if not all(type(item) in (str, int) for item in items):
         raise ValueError(
             f"{text[:MAX_SHOWN]!r} is no list that can be read; write it as JSON, as in "
             '["first", "second"]'
         )
-    return None
+    return items
 
 
 def is_list(text: str) -> bool:

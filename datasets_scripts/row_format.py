@@ -459,13 +459,6 @@ class OrdinalFormat(ClassificationFormat):
                 f"{where}: the labels {list_names(labels)} are numbers, but not all different and "
                 "in order; give them from the lowest to the highest"
             )
-        if all(float(label).is_integer() for label in labels) and max(map(abs, steps)) > 1:
-            logger.warning(
-                "%s: the labels are %s, without some numbers between them; if these can be labels, "
-                "too, give all labels from the lowest to the highest",
-                where,
-                list_names(labels),
-            )
         return resolved
 
 

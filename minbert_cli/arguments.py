@@ -110,7 +110,7 @@ class FinetuneArguments(TaskSampling, MethodArguments, RunArguments):
     calibrate: bool = option(
         False, "Calibrate probabilities on validation rows after training, one temperature a task."
     )
-    steps_per_epoch: str = option(
+    steps_per_epoch: StepsPerEpoch = option(
         "longest", "Length of an epoch: shortest, longest, or a number of steps."
     )
     report_examples: Annotated[int, whole_number(0)] | None = option(
@@ -126,7 +126,7 @@ class FinetuneArguments(TaskSampling, MethodArguments, RunArguments):
         MethodArguments.__post_init__(self)
         # of tasks with one row each, to check the names of tasks and the length of an epoch
         passes = np.ones(len(self.tasks))
-        TaskOrder(self, dict.fromkeys(self.tasks, 1), passes, self.parse_steps_per_epoch())
+        TaskOrder(self, dict.fromkeys(self.tasks, 1), passes, self.steps_per_epoch)
         if self.freeze_encoder:
             for name in ("freeze_layers", "lora", "layerwise_lr_decay", "head_learning_rate"):
                 if getattr(self, name) is not None:
@@ -137,11 +137,6 @@ class FinetuneArguments(TaskSampling, MethodArguments, RunArguments):
         if self.report_examples is not None:
             return self.report_examples
         return 0 if args.push_to_hub else 20
-
-    def parse_steps_per_epoch(self) -> StepsPerEpoch:
-        """Convert ``steps_per_epoch``; the sampler checks it."""
-        steps: Any = self.steps_per_epoch
-        return int(steps) if steps.isdigit() else steps
 
 
 @dataclass

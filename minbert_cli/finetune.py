@@ -132,7 +132,7 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
             trainer_tasks,
             methods=methods,
             sampling=arguments,
-            steps_per_epoch=arguments.parse_steps_per_epoch(),
+            steps_per_epoch=arguments.steps_per_epoch,
             processing_class=tokenizer,
         )
 

@@ -102,7 +102,7 @@ def make_recipe(folder):
         },
         "max_length": 17,
         "output_dir": str(folder / "out"),
-        "steps_per_epoch": "3",
+        "steps_per_epoch": 3,
         "num_train_epochs": 2,
         "per_device_train_batch_size": 4,
         "learning_rate": 0.01,

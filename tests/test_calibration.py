@@ -65,14 +65,14 @@ def make_recipe(folder, *names, **keys):
     names = names or ("moods", "same", "topics", "tags")
     recipe = small_run.make_recipe(folder) | {"tasks": {name: tasks[name] for name in names}}
     recipe |= {"calibrate": True, "evaluate_train": False, "per_device_train_batch_size": 8}
-    return recipe | {"steps_per_epoch": "8", "num_train_epochs": 1, **keys}
+    return recipe | {"steps_per_epoch": 8, "num_train_epochs": 1, **keys}
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """Return the folder of a short run."""
     folder = tmp_path_factory.mktemp("run")
-    recipe = make_recipe(folder, steps_per_epoch="200", save_strategy="no")
+    recipe = make_recipe(folder, steps_per_epoch=200, save_strategy="no")
     finetune.main([small_run.write_recipe(folder, recipe)])
     return folder / "out"
 
@@ -137,7 +137,7 @@ def test_a_recall_is_reached_with_the_best_precision(run, model):
 
 def test_a_resumed_run_has_the_same_fits(tmp_path):
     path = small_run.write_recipe(
-        tmp_path, make_recipe(tmp_path, "same", steps_per_epoch="4", num_train_epochs=2)
+        tmp_path, make_recipe(tmp_path, "same", steps_per_epoch=4, num_train_epochs=2)
     )
     finetune.main([path])
     whole = MinBertForMultiTask.from_pretrained(tmp_path / "out").config.tasks

@@ -52,7 +52,7 @@ def make_recipe(folder, *, impossible=False, **task):
     names = {"problem_type": "question_answering", **files, **sizes, **task}
     recipe["tasks"] = {"names": names, "moods": recipe["tasks"]["moods"]}
     return recipe | {
-        "steps_per_epoch": "8",
+        "steps_per_epoch": 8,
         "num_train_epochs": 1,
         "metric_for_best_model": "names_f1",
     }

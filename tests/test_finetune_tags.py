@@ -51,7 +51,7 @@ def run(tmp_path_factory):
     task = {"dataset": "conll2003", "data_dir": str(folder)}
     recipe["tasks"] = {"moods": recipe["tasks"]["moods"], "ner": task}
     recipe |= {
-        "steps_per_epoch": "40",
+        "steps_per_epoch": 40,
         "num_train_epochs": 3,
         "learning_rate": 0.01,
         "max_length": 14,

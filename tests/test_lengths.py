@@ -96,7 +96,7 @@ def make_recipe(folder, **changes):
     recipe["model_config"] |= {"max_position_embeddings": 80}
     tasks = {name: {**files, "pooling": "mean", **keys} for name, keys in TASKS.items()}
     del tasks["tags"]["pooling"]
-    more = {"tasks": tasks, "max_length": LENGTH, "steps_per_epoch": "60"}
+    more = {"tasks": tasks, "max_length": LENGTH, "steps_per_epoch": 60}
     return recipe | more | changes
 
 
@@ -182,7 +182,7 @@ def test_windows_of_default_sizes_hold_every_answer(tmp_path, capsys):
 
 def make_small_model(folder, **changes):
     """Return a recipe on a model of 64 positions that says nothing about lengths."""
-    recipe = make_recipe(folder, eval_strategy="no", save_strategy="no", steps_per_epoch="2")
+    recipe = make_recipe(folder, eval_strategy="no", save_strategy="no", steps_per_epoch=2)
     recipe["tasks"] = {name: recipe["tasks"][name] for name in ("good", "tags")}
     recipe["tasks"]["ask"] = write_questions(folder, places=range(0, 145, 30))
     recipe["model_config"] |= {"vocab_size": 500, "max_position_embeddings": 64}

@@ -48,7 +48,7 @@ def make_recipe(folder):
     return small_run.make_recipe(folder) | {
         "tasks": {name: {**files, **WINDOWS, **keys} for name, keys in tasks.items()},
         "train_sampling_strategy": "group_by_length",
-        "steps_per_epoch": "6",
+        "steps_per_epoch": 6,
         "r_drop": 1.0,
         "smart": {"weight": 1.0},
     }

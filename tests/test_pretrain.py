@@ -123,7 +123,7 @@ def test_text_is_a_task_beside_others(run, tmp_path):
     recipe = small_run.make_recipe(tmp_path)
     corpus = json.loads((run[0].parent / "pretraining-1.yaml").read_text())["corpus"]
     recipe["tasks"]["words"] = {"problem_type": "masked_lm", "corpus": corpus, "batch_size": 3}
-    recipe |= {"steps_per_epoch": "4", "num_train_epochs": 1}
+    recipe |= {"steps_per_epoch": 4, "num_train_epochs": 1}
 
     with redirect_stdout(StringIO()) as printed:
         finetune.main([small_run.write_recipe(tmp_path, recipe)])

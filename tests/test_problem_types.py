@@ -126,7 +126,7 @@ def run(request, tmp_path_factory):
     if request.param in MEASURES:
         task["test_file"] = task["validation_file"]
     recipe["tasks"] = {"own": task, "moods": recipe["tasks"]["moods"]}
-    recipe |= {"steps_per_epoch": str(HALF), "num_train_epochs": 2, "seed": 5}
+    recipe |= {"steps_per_epoch": HALF, "num_train_epochs": 2, "seed": 5}
     recipe |= {"r_drop": 1.0, "smart": {"weight": 1.0}}
     finetune.main([small_run.write_recipe(folder, recipe)])
     return request.param, folder

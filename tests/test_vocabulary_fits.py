@@ -45,7 +45,7 @@ def write_recipe(folder, texts, start=None):
     if start is not None:
         recipe = {key: value for key, value in recipe.items() if key != "model_config"}
         recipe["model_name_or_path"] = str(start)
-    recipe |= {"steps_per_epoch": "1", "num_train_epochs": 1}
+    recipe |= {"steps_per_epoch": 1, "num_train_epochs": 1}
     return small_run.write_recipe(folder, recipe)
 
 

@@ -27,7 +27,7 @@ def write_task(folder, name, sentences):
 
 
 def write_recipe(folder, tasks, **changes):
-    recipe = small_run.make_recipe(folder) | {"steps_per_epoch": "1", "num_train_epochs": 1}
+    recipe = small_run.make_recipe(folder) | {"steps_per_epoch": 1, "num_train_epochs": 1}
     return small_run.write_recipe(
         folder, recipe | {"tasks": tasks, "model_config": SIZES} | changes
     )
@@ -156,7 +156,7 @@ def test_a_person_of_two_characters_is_one_person(tmp_path):
         name, place = generator.choice(["王明", "李四", "赵云"]), generator.choice(["北京", "上海"])
         tags = ["B-PER", "I-PER", "O", "O", "B-LOC", "I-LOC", "O"]
         sentences.append(list(zip(f"{name}住在{place}。", tags, strict=True)))
-    changes = {"steps_per_epoch": "60", "num_train_epochs": 2, "learning_rate": 0.02}
+    changes = {"steps_per_epoch": 60, "num_train_epochs": 2, "learning_rate": 0.02}
     task = write_task(tmp_path, "names", sentences)
     model = train(tmp_path, {"names": task}, **changes)
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
