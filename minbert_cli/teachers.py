@@ -100,13 +100,7 @@ class Teaching:
                 if PROBLEMS[kind].teaching == "tokens":
                     columns = [encoded[name]["train"][column][:] for column in TOKEN_COLUMNS]
                     for teacher in lessons:
-                        other = load_tokenizer(teacher.path, "teacher")
-                        if other.get_vocab() != tokenizer.get_vocab():
-                            raise ValueError(
-                                f"task {name!r} is about tokens: teacher={teacher.path!r} has "
-                                "another vocabulary than the student; start both from checkpoints "
-                                "with the same one"
-                            )
+                        self._check_tokens(name, teacher, max(map(len, columns[0])), tokenizer)
                 values = list(lessons.values())
                 taught[name] = partial(predict_rows, name, kind, values, columns, args)
             elif task.data.unlabeled_file is not None:
@@ -148,6 +142,23 @@ class Teaching:
             f"teacher={teacher.path!r} has no task {teacher.task or names}, but: {learned}; a task "
             "of another name is given in the task, as in teacher: {path: folder, task: name}"
         )
+
+    def _check_tokens(
+        self, name: str, teacher: Teacher, longest: int, tokenizer: PreTrainedTokenizerBase
+    ) -> None:
+        """Check that a teacher of tokens can read the rows of the student."""
+        where = f"task {name!r} is about tokens: teacher={teacher.path!r}"
+        if load_tokenizer(teacher.path, "teacher").get_vocab() != tokenizer.get_vocab():
+            raise ValueError(
+                f"{where} has another vocabulary than the student; start both from checkpoints "
+                "with the same one"
+            )
+        positions = self._configs[teacher].max_position_embeddings
+        if longest > positions:
+            raise ValueError(
+                f"{where} has {positions} positions, but sequences have up to {longest} tokens; "
+                "lower max_length"
+            )
 
 
 def parse_teachers(where: str, value: object) -> tuple[Teacher, ...]:

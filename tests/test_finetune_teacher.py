@@ -206,12 +206,20 @@ def test_mistakes_are_told_before_anything_is_written(student, tmp_path, capsys,
 
 
 @pytest.mark.parametrize("taught_type", ["question_answering"], indirect=True)
-def test_tokens_need_the_same_vocabulary(taught_type, tmp_path, capsys):
+def test_tokens_need_the_same_vocabulary_and_enough_positions(taught_type, tmp_path, capsys):
     _, folder, recipe, _ = taught_type
     sizes = recipe["model_config"] | {"vocab_size": 60}
     with pytest.raises(SystemExit):
         train(tmp_path, recipe, "other", model_config=sizes, teacher=str(folder / "teacher"))
     assert f"teacher='{folder / 'teacher'}' has another vocabulary" in capsys.readouterr().err
+
+    shutil.copytree(folder / "teacher", tmp_path / "short")
+    config = json.loads((tmp_path / "short" / "config.json").read_text())
+    config["max_position_embeddings"] = 3
+    (tmp_path / "short" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(SystemExit):
+        train(tmp_path, recipe, "other", teacher=str(tmp_path / "short"))
+    assert "short' has 3 positions, but sequences have up to" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
 
 
