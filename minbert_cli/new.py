@@ -198,7 +198,9 @@ class Guess:
 
     def find_tags(self) -> bool:
         """Recognize a list of words with a list of tags of the same length."""
-        if ".conll" in Path(self.path).suffixes:
+        from datasets_scripts.readers import find_suffix
+
+        if find_suffix(self.path) == ".conll":
             self.reasons.append("problem_type: a CoNLL file has a token and its tag on each line")
             return True
         named = [name for name in self.columns if name.lower() in TOKEN_NAMES]
