@@ -1,9 +1,8 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """Multiple choice: contexts with any number of choices."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -14,7 +13,7 @@ from transformers import PreTrainedConfig
 from transformers.modeling_outputs import MultipleChoiceModelOutput
 
 from .heads import DATA, Fields, Outputs, RowKind, TaskBatch, Types
-from .inference import PooledPredictor, check_unicode, put_in_order, stream
+from .inference import PooledPredictor, check_unicode
 from .losses import CalibratedHead, CalibratedTask, Target
 from .pooled import PairEncoding, PooledHead, PooledTask
 from .texts import Encoded, Encoding, Row, pair_choices, tokenize
@@ -65,12 +64,12 @@ class ChoicePredictor(PooledPredictor):
     def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
         self.questions = list(check_questions(rows, self.name, first))
         pairs = [pair for question in self.questions for pair in question.pairs()]
-        return tokenize(self.model.tokenizer, pairs, self.encoding)
+        return tokenize(self.model.tokenizer, pairs, self.plan.encoding)
 
     def describe(self) -> list[Any]:
-        logits = put_in_order(self.results).double().cpu()
-        questions, self.questions, self.results = self.questions, [], []
-        sizes, described = [len(question.choices) for question in questions], []
+        logits, described = self.collect().double(), []
+        questions, self.questions = self.questions, []
+        sizes = [len(question.choices) for question in questions]
         for question, of_choices in zip(questions, logits.split(sizes), strict=True):
             probabilities = self.head.probabilities(of_choices)
             ranks = probabilities.argsort(descending=True, stable=True)[: self.top_k or 1].tolist()
@@ -80,6 +79,18 @@ class ChoicePredictor(PooledPredictor):
             ]
             described.append(row[0] if self.top_k is None else row)
         return described
+
+    def teach(self) -> Tensor:
+        """Return the logits of the choices, the lowest number where a row has none, (n, S).
+
+        S is that of the task, or of the longest row.
+        """
+        logits = self.collect()
+        sizes = torch.tensor([len(question.choices) for question in self.questions])
+        places = torch.arange(max(int(sizes.max()), self.head.task.num_choices))
+        table = torch.full((len(sizes), len(places)), lowest(logits))
+        table[places < sizes.unsqueeze(1)] = logits
+        return table
 
 
 @strict
@@ -189,29 +200,6 @@ class MultipleChoiceHead(CalibratedHead, PooledHead):
         is_labelled = labels != -100
         mean = spread.masked_fill(~is_labelled, 0).sum() / is_labelled.sum().clamp(min=1)
         return (1 - share) * plain + share * mean
-
-    def teach(
-        self, model: Any, name: str, rows: Iterable[object], **options: Any
-    ) -> Iterator[Tensor]:
-        """Compute the logits of the choices, (n, S), of rows as for `predict`.
-
-        S is that of the task, or of the longest row; the lowest number where a row has no choice.
-        """
-        questions = list(check_questions(list(rows), name))
-        sizes = torch.tensor([len(question.choices) for question in questions])
-        plan = self.task.plan_vectors(model.config)
-        encode = partial(tokenize, model.tokenizer, encoding=plan.encoding)
-
-        def compute(batch: dict[str, Any]) -> Tensor:
-            logits: Tensor = model(**batch, task=[name])[name].logits
-            return logits.unsqueeze(-1)
-
-        pairs = [pair for question in questions for pair in question.pairs()]
-        scores = torch.cat(list(stream(model, pairs, encode, compute, **options))).squeeze(-1)
-        places = torch.arange(max(int(sizes.max()), self.task.num_choices))
-        table = torch.full((len(questions), len(places)), lowest(scores))
-        table[places < sizes.unsqueeze(1)] = scores
-        yield table
 
     def decode(self, logits: Tensor) -> Tensor:
         return logits.argmax(dim=-1)

@@ -6,11 +6,10 @@ Shapes: N and M sentences, D size of a vector.
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack, cast
+from typing import Any, NamedTuple, Unpack
 
 import torch
 from torch import Tensor
@@ -20,15 +19,14 @@ from transformers.utils import logging
 from .configuration_minbert import MinBertConfig
 from .heads import POOLINGS, parse_embedding
 from .inference import (
-    Batch,
     Batching,
     MinBertTokenizing,
     VectorPlan,
+    VectorPredictor,
     check_container,
-    check_rows,
-    stream,
+    compute_rows,
 )
-from .texts import HEAD_SHARES, WINDOWS, Encoding, Row, own_tokenizer, tokenize
+from .texts import HEAD_SHARES, WINDOWS, Encoding, own_tokenizer
 
 logger = logging.get_logger(__name__)
 
@@ -44,6 +42,12 @@ class _Plan(NamedTuple):
     prompt: str  # written before every sentence
     truncate_dim: int | None  # components that are kept; None for all
     rescale: bool  # whether what is kept is scaled to length 1
+
+    def finish(self, values: Tensor) -> Tensor:
+        """Normalize and cut vectors, (N, D)."""
+        values = F.normalize(values.float(), dim=-1) if self.normalize else values
+        values = values[:, : self.truncate_dim]
+        return F.normalize(values.float(), dim=-1) if self.rescale else values
 
 
 class MinBertEmbeddingMixin(MinBertTokenizing):
@@ -103,8 +107,10 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
         is_one = isinstance(sentences, str)
         if not is_one:
             check_container(sentences, "encode")
-        rows = list(check_rows([sentences] if is_one else sentences, "encode", 1))
-        windows = list(self._encode(rows, plan, batching))
+        rows = [sentences] if is_one else list(sentences)
+        embedder = VectorPredictor(self, "encode", plan.vectors, prompt=plan.prompt)
+        computed = compute_rows(self, [embedder], rows, batching)
+        windows = [plan.finish(embedder.collect()).float().cpu() for _ in computed]
         none = torch.empty(0, self.config.hidden_size)[:, : plan.truncate_dim]
         vectors = torch.cat(windows) if windows else none
         return vectors[0] if is_one else vectors
@@ -246,26 +252,6 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
         if vectors.pooling == "pooler" and self.base_model.pooler is None:
             raise ValueError("pooling='pooler', but this model was made without a pooler")
         return vectors, is_unit
-
-    def _encode(self, rows: Sequence[Row], plan: _Plan, batching: Batching) -> Iterator[Tensor]:
-        vectors, model = plan.vectors, cast("torch.nn.Module", self)
-        if plan.prompt:
-            rows = [(plan.prompt + text,) for (text,) in rows]
-
-        def finish(values: Tensor) -> Tensor:
-            values = F.normalize(values.float(), dim=-1) if plan.normalize else values
-            values = values[:, : plan.truncate_dim]
-            return F.normalize(values.float(), dim=-1) if plan.rescale else values
-
-        def compute(batch: Batch) -> Tensor:
-            return finish(vectors.encode(self.base_model, batch))
-
-        if vectors.encoding.truncation == WINDOWS:
-            from .windows import stream_documents
-
-            return stream_documents(model, rows, vectors, finish, **batching)
-        encode = partial(tokenize, self.tokenizer, encoding=vectors.encoding)
-        return stream(model, rows, encode, compute, **batching)
 
     def encode_query(self, sentences: str | Iterable[str], **options: Any) -> Tensor:
         """Embed the queries of a search: `encode` with the prompt of the name `query`.

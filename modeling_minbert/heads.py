@@ -1,7 +1,7 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """`MinBertTask`, what a task is, and `MinBertHead`, what its head does: the bases of all types."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -13,7 +13,7 @@ from transformers import PreTrainedConfig, initialization as init
 from transformers.utils.generic import ModelOutput
 
 from .cpu import MinBertDropout
-from .inference import Predictor, predict_rows
+from .inference import Predictor
 from .names import unknown
 from .packing import Pooling, Read
 from .texts import Encoding
@@ -495,19 +495,9 @@ class MinBertHead(nn.Module):
         """Convert logits of a teacher to what students of its task learn from."""
         return logits
 
-    def predict(
-        self, model: Any, name: str, rows: Iterable[object], *, top_k: int | None, **options: Any
-    ) -> Iterator[Any]:
-        """Predict rows, with the options of `stream`; see `MinBertForMultiTask.predict`."""
-        predictor = self.predictor(model, name, top_k)
-        if predictor is None:
-            raise NotImplementedError
-        return (found for (found,) in predict_rows(model, [predictor], rows, **options))
-
-    def predictor(self, model: Any, name: str, top_k: int | None) -> Predictor | None:
-        """Return what predicts rows together with other tasks; None if only `predict` does."""
-        del model, name, top_k
-        return None
+    def predictor(self, model: Any, name: str, top_k: int | None) -> Predictor:
+        """Return what predicts rows; see `MinBertForMultiTask.predict`."""
+        raise NotImplementedError
 
 
 class MinBertHeads(nn.Module):

@@ -7,7 +7,7 @@ that modules stay in evaluation mode while any call needs them so.
 
 import inspect
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, islice
@@ -22,12 +22,13 @@ from transformers.utils.hub import cached_file
 
 from .cpu import MinBertCalls, check_precision, precision_for, using_precision, walk
 from .packing import pool_outputs, reads
-from .texts import Encoded, Encoding, Row, own_tokenizer, tokenize
+from .texts import WINDOWS, Encoded, Encoding, Row, own_tokenizer, tokenize
 
 logger = logging.get_logger(__name__)
 
 # Rows that are tokenized and sorted together: enough for batches of one length, little memory.
-WINDOW = 16_384
+# Texts that are split may have many windows each.
+WINDOW, DOCUMENTS = 16_384, 512
 # More rows than this show a progress bar.
 QUIET_ROWS = 500
 # Default tokens of a batch: what fits the caches of a CPU, or fills a GPU.
@@ -294,15 +295,6 @@ def check_rows(sentences: Iterable[Any], task: str, wanted: int, first: int = 0)
     return (check(row, index) for index, row in enumerate(sentences, first))
 
 
-def check_request(
-    rows: Iterable[object], task: str, wanted: int, top_k: int | None = None
-) -> Iterable[Row]:
-    """Check `top_k` and, in a sequence, all rows before any is computed; see `check_rows`."""
-    check_top_k(top_k)
-    checked = check_rows(rows, task, wanted)
-    return list(checked) if isinstance(rows, Sequence) else checked
-
-
 def check_top_k(top_k: int | None) -> None:
     """Refuse a number of predictions that is none."""
     if top_k is not None and top_k < 1:
@@ -366,48 +358,6 @@ def split_batches(rows: Sequence[Encoded], max_tokens: int, *, packed: bool) -> 
         yield batch
 
 
-def stream(
-    model: nn.Module,
-    rows: Iterable[Row],
-    encode: Callable[[Sequence[Row]], list[Encoded]],
-    compute: Callable[[Batch], Tensor],
-    *,
-    max_tokens_per_batch: int | None = None,
-    show_progress: bool | None = None,
-    precision: str | None = None,
-) -> Iterator[Tensor]:
-    """Yield (n, K) in float32 on the CPU for windows of rows; `compute` maps a batch to (B, K)."""
-    tokens = choose_tokens(model, max_tokens_per_batch)
-    check_precision(precision)
-
-    def run() -> Iterator[Tensor]:
-        for window, bar in windows_of(rows, show_progress):
-            encoded = encode(window)
-            with predicting(model, precision):
-                values = compute_in_order(
-                    model, encoded, tokens, lambda batch: compute(batch).float(), bar
-                )
-            yield values.cpu()
-
-    return run()
-
-
-def compute_in_order(
-    model: nn.Module,
-    encoded: Sequence[Encoded],
-    tokens: int,
-    compute: Callable[[Batch], Tensor],
-    bar: Any = None,
-) -> Tensor:
-    """Compute rows in batches of at most so many tokens; returns them in their order, (n, K)."""
-    results: list[tuple[list[int], Tensor]] = []
-    for indices, inputs in batches(model, encoded, tokens):
-        results.append((indices, compute(inputs)))
-        if bar is not None:
-            bar.update(len(indices))
-    return put_in_order(results)
-
-
 def put_in_order(results: Sequence[tuple[list[int], Tensor]]) -> Tensor:
     """Join the values of batches, (B, ...), in the order of their indices."""
     values = torch.cat([values for _, values in results])
@@ -436,10 +386,9 @@ def choose_tokens(model: nn.Module, max_tokens: int | None) -> int:
 
 
 def windows_of(
-    rows: Iterable[Any], show_progress: bool | None, size: int | None = None
+    rows: Iterable[Any], show_progress: bool | None, size: int = WINDOW
 ) -> Iterator[tuple[list[Any], Any]]:
-    """Read `size` rows at a time, or some thousand, each with the progress bar that counts them."""
-    size = size or WINDOW
+    """Read `size` rows at a time, each time with the progress bar that counts them."""
     total = len(rows) if isinstance(rows, Sequence) else None
     source = iter(rows)
     window = list(islice(source, size))
@@ -507,22 +456,31 @@ Group = tuple[list[Encoded], list["Predictor"]]
 
 
 class Predictor:
-    """How a head predicts the rows of a window.
+    """How the rows of a window are computed.
 
     Its methods are called in this order for every window: `encode`, which also checks its rows,
-    `keep` for each batch, and `describe`.
+    `run` and `keep` for each batch, and `describe`.
 
     Attributes:
         name: Name of the task.
         group: What `encode` depends on: predictors with equal ones tokenize a window once.
+        size: Number of rows of a window.
+        shares_pass: Whether other tasks with equal tokens are computed in the same pass.
     """
 
+    model: Any
     name: str
     group: Hashable
+    size = WINDOW
+    shares_pass = True
 
     def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
         """Tokenize the rows of a window, of which the first one has the number `first`."""
         raise NotImplementedError
+
+    def run(self, inputs: Batch, names: list[str]) -> Any:
+        """Compute a batch: the outputs of tasks by name."""
+        return self.model(**inputs, task=names)
 
     def keep(self, indices: list[int], inputs: Batch, output: Any) -> None:
         """Keep what `describe` needs of a batch: the output for the encoded rows at `indices`."""
@@ -548,62 +506,128 @@ class VectorPlan(NamedTuple):
         return pool_outputs(outputs, batch.get("attention_mask"), self.pooling)
 
 
-class PooledPredictor(Predictor):
-    """Predicts a task with one vector per sequence, from (B, K) of each batch; see `PooledHead`."""
+class VectorPredictor(Predictor):
+    """Computes a vector of each text, `num_texts` in a row; `prompt` is written before it."""
 
-    def __init__(self, model: Any, name: str, head: Any, top_k: int | None) -> None:
-        check_top_k(top_k)
-        task = head.task
-        self.name, self.head, self.top_k, self.model = name, head, top_k, model
-        self.num_texts: int = task.num_texts
-        self.encoding: Encoding = task.plan_vectors(model.config).encoding
-        self.group = (self.num_texts, self.encoding)
+    shares_pass = False
+
+    def __init__(
+        self, model: Any, name: str, plan: VectorPlan, num_texts: int = 1, prompt: str = ""
+    ) -> None:
+        self.name = self.group = name
+        self.model, self.plan, self.num_texts, self.prompt = model, plan, num_texts, prompt
+        self.has_windows = plan.encoding.truncation == WINDOWS
+        self.size = DOCUMENTS if self.has_windows else WINDOW
+        self.texts: list[list[Encoded]] = []  # the windows of each text
         self.results: list[tuple[list[int], Tensor]] = []
 
     def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
         checked = list(check_rows(rows, self.name, self.num_texts, first))
-        return tokenize(self.model.tokenizer, checked, self.encoding)
+        if self.prompt:
+            checked = [tuple(self.prompt + text for text in row) for row in checked]
+        if not self.has_windows:
+            return tokenize(self.model.tokenizer, checked, self.plan.encoding)
+        texts = [text for row in checked for text in row]
+        self.texts = self.plan.encoding.split_documents(self.model.tokenizer, texts)
+        return [window for windows in self.texts for window in windows]
+
+    def run(self, inputs: Batch, names: list[str]) -> Any:
+        del names
+        return {self.name: self.plan.encode(self.model.base_model, inputs)}
 
     def keep(self, indices: list[int], inputs: Batch, output: Any) -> None:
         del inputs
-        self.results.append((indices, self.head.summarize(output.logits).float()))
+        self.results.append((indices, output))
+
+    def collect(self) -> Tensor:
+        """Return the vectors of the window, (number of texts, D), and forget it."""
+        vectors, self.results = put_in_order(self.results), []
+        if not self.has_windows:
+            return vectors
+        from .windows import list_windows
+
+        return list_windows(self.texts, vectors.device).pool(vectors)
+
+
+class PooledPredictor(VectorPredictor):
+    """Predicts a task with one vector per sequence; see `PooledHead`."""
+
+    def __init__(self, model: Any, name: str, head: Any, top_k: int | None) -> None:
+        check_top_k(top_k)
+        task = head.task
+        super().__init__(model, name, task.plan_vectors(model.config), task.num_texts)
+        self.head, self.top_k = head, top_k
+        self.group = (self.num_texts, self.plan.encoding)
+        self.shares_pass = not self.has_windows
+
+    def run(self, inputs: Batch, names: list[str]) -> Any:
+        # the windows of a text are in several batches, and are pooled before the head
+        return (
+            super().run(inputs, names) if self.has_windows else Predictor.run(self, inputs, names)
+        )
+
+    def keep(self, indices: list[int], inputs: Batch, output: Any) -> None:
+        kept = output if self.has_windows else self.head.summarize(output.logits).float()
+        super().keep(indices, inputs, kept)
+
+    def collect(self) -> Tensor:
+        """Return the logits of the window, (n, K) in float32 on the CPU, and forget it."""
+        values = super().collect()
+        if self.has_windows:
+            with predicting(self.model, None):
+                values = self.head.score_texts(values).float()
+        return values.cpu()
 
     def describe(self) -> list[Any]:
-        results, self.results = self.results, []
-        return self.head.describe(put_in_order(results).cpu(), self.top_k)
+        return self.head.describe(self.collect(), self.top_k)
+
+    def teach(self) -> Tensor:
+        """Return what students learn from the rows of the window, (n, K), and forget it."""
+        return self.head.to_targets(self.collect())
 
 
-def predict_rows(
-    model: Any,
-    predictors: Sequence[Predictor],
-    rows: Iterable[Any],
-    *,
-    max_tokens_per_batch: int | None = None,
-    show_progress: bool | None = None,
-    precision: str | None = None,
-) -> Iterator[tuple[Any, ...]]:
-    """Yield the predictions of each row, in the order of the predictors."""
-    tokens = choose_tokens(model, max_tokens_per_batch)
+def compute_rows(
+    model: Any, predictors: Sequence[Predictor], rows: Iterable[Any], batching: Batching
+) -> Iterator[None]:
+    """Compute rows window by window; each time the predictors have what they need of one."""
+    for name in batching:
+        if name not in Batching.__annotations__:
+            raise TypeError(
+                f"{predictors[0].name}: unknown option {name!r}; how rows are computed is set by "
+                f"{', '.join(Batching.__annotations__)}"
+            )
+    tokens = choose_tokens(model, batching.get("max_tokens_per_batch"))
+    precision = batching.get("precision")
     check_precision(precision)
+    size = min((predictor.size for predictor in predictors), default=WINDOW)
 
-    def run() -> Iterator[tuple[Any, ...]]:
+    def run() -> Iterator[None]:
         first = 0
-        for window, bar in windows_of(rows, show_progress):
+        for window, bar in windows_of(rows, batching.get("show_progress"), size):
             groups = group_by_tokens(predictors, window, first)
             total, done = sum(len(encoded) for encoded, _ in groups), 0
             with predicting(model, precision):
                 for encoded, members in groups:
                     names = [predictor.name for predictor in members]
                     for indices, inputs in batches(model, encoded, tokens):
-                        outputs = model(**inputs, task=names)
+                        outputs = members[0].run(inputs, names)
                         for predictor in members:
                             predictor.keep(indices, inputs, outputs[predictor.name])
                         before, done = done, done + len(indices)
                         bar.update(len(window) * done // total - len(window) * before // total)
-            yield from zip(*(predictor.describe() for predictor in predictors), strict=True)
+            yield
             first += len(window)
 
     return run()
+
+
+def predict_rows(
+    model: Any, predictors: Sequence[Predictor], rows: Iterable[Any], batching: Batching
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the predictions of each row, in the order of the predictors."""
+    computed = compute_rows(model, predictors, rows, batching)
+    described = (zip(*(x.describe() for x in predictors), strict=True) for _ in computed)
+    return chain.from_iterable(described)
 
 
 def group_by_tokens(
@@ -617,7 +641,7 @@ def group_by_tokens(
             known[predictor.group] = predictor.encode(rows, first)
         encoded = known[predictor.group]
         for tokens, members in groups:
-            if tokens is encoded or tokens == encoded:
+            if predictor.shares_pass and members[0].shares_pass and tokens == encoded:
                 members.append(predictor)
                 break
         else:

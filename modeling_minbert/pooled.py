@@ -5,10 +5,8 @@ Shapes: B rows of S, N = B * S sequences, K logits of a row.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import chain
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -36,13 +34,7 @@ from .heads import (
     TaskBatch,
     Types,
 )
-from .inference import (
-    PooledPredictor,
-    Predictor,
-    VectorPlan,
-    check_request,
-    stream,
-)
+from .inference import PooledPredictor, VectorPlan
 from .losses import (
     LOSSES,
     CalibratedHead,
@@ -58,7 +50,7 @@ from .losses import (
 )
 from .names import suggest, unknown
 from .packing import Pooling, Read, pool_outputs, reads
-from .texts import Encoding, check_overlap, tokenize
+from .texts import Encoding, check_overlap
 
 PairEncoding = Literal["joint", "separate"]
 Truncation = Literal["head", "tail", "head_tail", "windows"]
@@ -393,44 +385,10 @@ class PooledHead(MinBertHead):
         terms: Tensor = self.task.loss_function.count_terms(self, labels)
         return terms
 
-    def predict(
-        self, model: Any, name: str, rows: Iterable[object], *, top_k: int | None, **options: Any
-    ) -> Iterator[Any]:
-        if not self.task.has_windows:
-            return super().predict(model, name, rows, top_k=top_k, **options)
-        from .windows import stream_documents
-
-        checked = check_request(rows, name, self.task.num_texts, top_k)
-        plan = self.task.plan_vectors(model.config)
-        logits = stream_documents(model, checked, plan, self._score, **options)
-        return chain.from_iterable(self.describe(each, top_k) for each in logits)
-
-    def teach(
-        self, model: Any, name: str, rows: Iterable[object], **options: Any
-    ) -> Iterator[Tensor]:
-        """Compute the targets of students for rows of texts, (n, K), with options of `stream`."""
-
-        def compute(batch: dict[str, Any]) -> Tensor:
-            return self.to_targets(model(**batch, task=name).logits)
-
-        def finish(pooled: Tensor) -> Tensor:
-            return self.to_targets(self._score(pooled))
-
-        checked = check_request(rows, name, self.task.num_texts)
-        plan = self.task.plan_vectors(model.config)
-        if self.task.has_windows:
-            from .windows import stream_documents
-
-            return stream_documents(model, checked, plan, finish, **options)
-        encode = partial(tokenize, model.tokenizer, encoding=plan.encoding)
-        return stream(model, checked, encode, compute, **options)
-
-    def predictor(self, model: Any, name: str, top_k: int | None) -> Predictor | None:
-        if self.task.has_windows:  # the windows of a text are sequences of this task alone
-            return None
+    def predictor(self, model: Any, name: str, top_k: int | None) -> PooledPredictor:
         return PooledPredictor(model, name, self, top_k)
 
-    def _score(self, pooled: Tensor) -> Tensor:
+    def score_texts(self, pooled: Tensor) -> Tensor:
         """Compute the input of `describe` from the vectors of texts, (P, D) -> (B, K)."""
         count = self.task.num_sequences
         pooled = pooled if count is None else pooled.unflatten(0, (-1, count))

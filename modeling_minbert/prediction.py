@@ -2,14 +2,15 @@
 """Predictions of one task, or of several tasks for the same rows; what pipelines may predict."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice, tee
+from itertools import chain, islice
 from typing import Any, Unpack
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from .heads import RowKind, ids_of
-from .inference import Batching, check_container, predict_rows
+from .inference import Batching, PooledPredictor, check_container, compute_rows, predict_rows
 
 # One row of a kind.
 ONE: dict[RowKind, str] = {
@@ -86,7 +87,8 @@ class MinBertPredicting:
         """
         head = self._head(task)
         check_container(sentences, task)
-        return head.predict(self, task, sentences, top_k=top_k, **batching)
+        predictor = head.predictor(self, task, top_k)
+        return (found for (found,) in predict_rows(self, [predictor], sentences, batching))
 
     def predict_all(
         self,
@@ -103,7 +105,7 @@ class MinBertPredicting:
         texts with equal `max_length` and `truncation`, and likewise for joint pairs, separate
         pairs, and contexts with choices; rows that no task truncates have the same tokens in any
         case. States are the same for a `pooling` of `cls` and `pooler`, and for one of `mean` and
-        `max` and tags, of one `pooling_layer`. A question_answering task is predicted by itself.
+        `max` and tags, of one `pooling_layer`.
 
         Args:
             sentences: Sentences, pairs (first, second), or contexts with choices.
@@ -149,24 +151,10 @@ class MinBertPredicting:
             source = iter(sentences)
             known = list(islice(source, 1))
             rows = chain(known, source)
-        heads = {name: self._head(name) for name in self.choose_tasks(known, tasks)}
-        predictors = {name: head.predictor(self, name, top_k) for name, head in heads.items()}
-        together = [predictor for predictor in predictors.values() if predictor is not None]
-        alone = [name for name, predictor in predictors.items() if predictor is None]
-        count = len(alone) + bool(together)
-        copies = iter([rows] * count if isinstance(rows, Sequence) else tee(rows, count))
-        columns: list[Iterator[tuple[object, ...]]] = []
-        if together:
-            columns.append(predict_rows(self, together, next(copies), **batching))
-        columns += [
-            zip(heads[name].predict(self, name, next(copies), top_k=top_k, **batching))
-            for name in alone
-        ]
-        names = [*(predictor.name for predictor in together), *alone]
-        joined = (
-            dict(zip(names, chain(*parts), strict=True)) for parts in zip(*columns, strict=True)
-        )
-        return ({name: row[name] for name in heads} for row in joined)
+        names = self.choose_tasks(known, tasks)
+        predictors = [self._head(name).predictor(self, name, top_k) for name in names]
+        predicted = predict_rows(self, predictors, rows, batching)
+        return (dict(zip(names, row, strict=True)) for row in predicted)
 
     def choose_tasks(
         self, sentences: Sequence[object], tasks: Sequence[str] | None = None
@@ -227,11 +215,15 @@ class MinBertPredicting:
             ValueError: If there is no such task, or it has another type; else as for `predict`.
         """
         head = self._head(task)
-        if not hasattr(head, "teach") or head.task.is_unlabelled:
+        predictor = head.predictor(self, task, None)
+        if not isinstance(predictor, PooledPredictor) or head.task.is_unlabelled:
             raise ValueError(f"task {task!r} is {head.task.kind}, which does not score texts")
         check_container(sentences, task)
         options = Batching(precision="float32") | batching
-        return torch.cat(list(head.teach(self, task, sentences, **options)))
+        targets = [predictor.teach() for _ in compute_rows(self, [predictor], sentences, options)]
+        # rows that were read together may all have fewer choices than others
+        width, least = max(part.shape[1] for part in targets), torch.finfo(torch.float32).min
+        return torch.cat([F.pad(part, (0, width - part.shape[1]), value=least) for part in targets])
 
 
 def check_row_of_pipeline(name: str, task: Any, inputs: Any, positions: int) -> None:

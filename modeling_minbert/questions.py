@@ -3,9 +3,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from operator import itemgetter
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -16,7 +15,7 @@ from torch.nn import functional as F
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 from .heads import DATA, RECIPE, Fields, HeadTask, Outputs, TaskBatch, TokenHead, Types
-from .inference import check_request, stream
+from .inference import Predictor, check_rows, check_top_k, put_in_order
 from .packing import Read
 from .texts import Encoded, Encoding, QuestionWindow, Row
 
@@ -115,12 +114,8 @@ class QuestionAnsweringHead(TokenHead):
             "start and end of an answer are decoded together, with the text: use predict"
         )
 
-    def predict(
-        self, model: Any, name: str, rows: Iterable[object], *, top_k: int | None, **options: Any
-    ) -> Iterator[Any]:
-        checked = check_request(rows, name, 2, top_k)
-        answers = answer_rows(model, name, self.task, checked, top_k or 1, **options)
-        return (best[0] if top_k is None else best for best in answers)
+    def predictor(self, model: Any, name: str, top_k: int | None) -> "QuestionPredictor":
+        return QuestionPredictor(model, name, self, top_k)
 
 
 def read_columns(options: dict[str, Any]) -> Read:
@@ -274,35 +269,41 @@ def find_best(
     return answers or [{"score": 0.0, "start": 0, "end": 0, "answer": ""}]
 
 
-def answer_rows(
-    model: Any,
-    name: str,
-    task: QuestionAnsweringTask,
-    rows: Iterable[Row],
-    top_k: int,
-    **progress: Any,
-) -> Iterator[list[dict[str, Any]]]:
-    """Answer pairs of a question and its text, a few hundred at a time; see `find_best`."""
-    encoding = task.encoding(min(model.config.max_position_embeddings, LONGEST_WINDOW))
+class QuestionPredictor(Predictor):
+    """Answers pairs of a question and its text; see `find_best`."""
 
-    def score(batch: dict[str, Any]) -> Tensor:
-        outputs = model(**batch, task=name)
-        return keep_scores(batch, outputs.start_logits, outputs.end_logits)
+    size = QUESTIONS
 
-    def encode(windows: Sequence[Any]) -> list[Encoded]:
-        return [window.encoded for window in windows]
+    def __init__(self, model: Any, name: str, head: Any, top_k: int | None) -> None:
+        check_top_k(top_k)
+        self.name = self.group = name
+        self.model, self.task, self.top_k = model, head.task, top_k
+        positions: int = model.config.max_position_embeddings
+        self.encoding: Encoding = head.task.encoding(min(positions, LONGEST_WINDOW))
+        self.rows: list[Row] = []
+        self.windows: list[QuestionWindow] = []
+        self.results: list[tuple[list[int], Tensor]] = []
 
-    source = iter(rows)
-    progress["show_progress"] = bool(progress.get("show_progress"))
-    while some := list(islice(source, QUESTIONS)):
-        windows: Any = encoding.split_questions(model.tokenizer, some)
-        scores = torch.cat(list(stream(model, windows, encode, score, **progress)))
-        counts = Counter(window.question for window in windows)
-        first = 0
-        for number, (_, text) in enumerate(some):
+    def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
+        self.rows = list(check_rows(rows, self.name, 2, first))
+        self.windows = self.encoding.split_questions(self.model.tokenizer, self.rows)
+        return [window.encoded for window in self.windows]
+
+    def keep(self, indices: list[int], inputs: dict[str, Any], output: Any) -> None:
+        scores = keep_scores(inputs, output.start_logits, output.end_logits)
+        self.results.append((indices, scores))
+
+    def describe(self) -> list[Any]:
+        scores, self.results = put_in_order(self.results).cpu(), []
+        counts = Counter(window.question for window in self.windows)
+        described, first = [], 0
+        for number, (_, text) in enumerate(self.rows):
             end = first + counts[number]
-            yield find_best(text, windows[first:end], scores[first:end], task, top_k)
+            windows = self.windows[first:end]
+            best = find_best(text, windows, scores[first:end], self.task, self.top_k or 1)
+            described.append(best[0] if self.top_k is None else best)
             first = end
+        return described
 
 
 TYPES: Types = {"question_answering": (QuestionAnsweringTask, QuestionAnsweringHead)}

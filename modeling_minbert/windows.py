@@ -1,16 +1,15 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """Texts that are split into windows, whose vectors are averaged: N windows of P texts."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from .cpu import check_precision, is_followed
+from .cpu import is_followed
 from .heads import TaskBatch, ids_of
-from .inference import VectorPlan, choose_tokens, compute_in_order, predicting, windows_of
-from .texts import Encoded, Row
+from .texts import Encoded
 
 OVERLAP = 64
 
@@ -86,40 +85,6 @@ def flatten_windows(batch: TaskBatch) -> TaskBatch:
         mask = torch.cat([first, mask[:, 1:]], dim=1)
     batch.inputs = (ids, mask, *others)
     return batch
-
-
-# Rows that are tokenized together; each may have many windows.
-ROWS = 512
-
-
-def stream_documents(
-    model: Any,
-    rows: Iterable[Row],
-    plan: VectorPlan,
-    finish: Callable[[Tensor], Tensor],
-    *,
-    max_tokens_per_batch: int | None = None,
-    show_progress: bool | None = None,
-    precision: str | None = None,
-) -> Iterator[Tensor]:
-    """Yield (n, K) in float32 on the CPU for some hundred rows; `finish` maps (P, D) to (n, K)."""
-    tokens = choose_tokens(model, max_tokens_per_batch)
-    check_precision(precision)
-
-    def run() -> Iterator[Tensor]:
-        for some, bar in windows_of(rows, show_progress, ROWS):
-            flat = [text for row in some for text in row]
-            texts = plan.encoding.split_documents(model.tokenizer, flat)
-            encoded = [window for windows in texts for window in windows]
-            with predicting(model, precision):
-                vectors = compute_in_order(
-                    model, encoded, tokens, lambda batch: plan.encode(model.base_model, batch)
-                )
-                values = finish(list_windows(texts, vectors.device).pool(vectors))
-            bar.update(len(some))
-            yield values.float().cpu()
-
-    return run()
 
 
 def list_windows(texts: Sequence[Sequence[Encoded]], device: torch.device) -> Windows:
