@@ -115,11 +115,6 @@ class MultiLabelClassificationTask(LabelledTask, ThresholdTask, PooledTask):
     hub_type: ClassVar[HubType] = "multi_label_classification"
     default_pair_encoding: ClassVar[None] = None
 
-    @property
-    def pipeline_problem(self) -> str | None:
-        reason = "has thresholds, above which a row has any number of labels"
-        return super().pipeline_problem or (None if self.thresholds is None else reason)
-
     def validate_output(self) -> None:
         if self.head == "cosine":
             raise ValueError(
@@ -182,7 +177,7 @@ class ParaphraseTask(WeightedTask, ThresholdTask, CosineTask):
     threshold_fitted: bool = field(default=False, metadata=TRAINING)
     target: ClassVar[Target] = "binary"
     has_classes: ClassVar[bool] = True
-    hub_type: ClassVar[HubType] = "single_label_classification"  # see `pipeline_logits`
+    hub_type: ClassVar[HubType] = "single_label_classification"
     num_logits: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -195,13 +190,6 @@ class ParaphraseTask(WeightedTask, ThresholdTask, CosineTask):
     def needs_threshold_fit(self) -> bool:
         """Whether the loss does not determine which cosine separates the classes."""
         return self.loss in self.losses and not self.loss_function.teaches_threshold
-
-    @property
-    def pipeline_problem(self) -> str | None:
-        if self.thresholds is None:
-            return super().pipeline_problem
-        reason = f"decides by the probability {self.thresholds[0]:.3g}, not by the higher one"
-        return super().pipeline_problem or reason
 
     def validate_labels(self) -> None:
         super().validate_labels()
@@ -247,10 +235,6 @@ class ParaphraseHead(ThresholdHead, PooledHead):
 
     def decode(self, logits: Tensor) -> Tensor:
         return self.decide(logits).squeeze(-1)
-
-    def pipeline_logits(self, logits: Tensor) -> Tensor:
-        """Return logits of no and of yes, (n, 2)."""
-        return torch.cat([torch.zeros_like(logits), logits / self.temperature], dim=-1)
 
     def likelihoods(self, logits: Tensor) -> Tensor:
         return torch.cat([torch.sigmoid(-logits), torch.sigmoid(logits)], dim=-1)

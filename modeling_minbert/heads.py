@@ -290,14 +290,6 @@ class MinBertTask:
         default = ["score"] if self.hub_type == "regression" else ["LABEL_0", "LABEL_1"]
         return self.hub_type, names or default
 
-    @property
-    def pipeline_problem(self) -> str | None:
-        """Why transformers' `text-classification` cannot give its predictions; None if it can.
-
-        A predicate. That pipeline shows the label with the highest score, and the score.
-        """
-        return f"is {self.kind}"
-
     def describe_embedding(self) -> MinBertEmbedding | None:
         """Describe the vectors of single texts that this task trains; None if there are none.
 

@@ -417,10 +417,6 @@ class CalibratedHead:
             logits = logits.float() / self.temperature
         return self.likelihoods(logits)
 
-    def pipeline_logits(self, logits: Tensor) -> Tensor:
-        """See `PooledHead`."""
-        return logits if self.task.temperature is None else logits / self.temperature
-
 
 def balance(
     key: str, labels: Sequence[str] | None, counts: Sequence[int], rows: int

@@ -41,10 +41,6 @@ class MultiOutputClassificationTask(PooledTask):
     def num_logits(self) -> int:
         return sum(map(len, self.classes or []))
 
-    @property
-    def pipeline_problem(self) -> str | None:
-        return super().pipeline_problem or "predicts a class for each of several outputs"
-
     def validate_outputs(self) -> None:
         names, classes = self.outputs or [], self.classes or []
         if not names or len(set(names)) < len(names) or len(classes) != len(names):

@@ -108,8 +108,7 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
             end_positions: As `start_positions`.
             use_cache: What the pipelines `text-classification` and `zero-shot-classification` of
                 transformers, and nobody else, pass to a model: the logits of the default task are
-                then those of which they make the predictions of `predict`, and a task or a text for
-                which they cannot is refused.
+                then calibrated, and all but a classification is refused.
             **kwargs: As for `MinBertModel`, and `next_sentence_label` for a pretraining task.
 
         Returns:
@@ -148,7 +147,7 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
         head.prepare(batch)
         outputs: Any = self.compute(batch)
         if is_in_pipeline:
-            outputs.logits = head.pipeline_logits(outputs.logits)
+            outputs.logits = outputs.logits / head.temperature
         return outputs
 
     def compute(self, batch: TaskBatch) -> ModelOutput:

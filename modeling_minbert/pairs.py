@@ -128,9 +128,6 @@ class SimilarityHead(PooledHead):
         """Convert logits to scores, (B, 1), in units of the range, with a gradient."""
         return self.task.loss_function.to_unit(logits.float())
 
-    def pipeline_logits(self, logits: Tensor) -> Tensor:
-        return self.decode(logits).unsqueeze(-1)
-
     def decode(self, logits: Tensor) -> Tensor:
         low, high = self.score_range
         unit = self.task.loss_function.to_unit(logits.squeeze(-1)).clamp(0, 1)

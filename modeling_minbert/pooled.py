@@ -162,13 +162,6 @@ class PooledTask(HeadTask):
             return {}
         return {"pooling": Suggestion("mean", "the checkpoint has no trained pooler")}
 
-    @property
-    def pipeline_problem(self) -> str | None:
-        if self.has_windows:
-            return "splits long texts into windows"
-        # also those of multiple choice and of a contrastive task
-        return None if self.num_sequences is None else "reads the texts of a row separately"
-
     def describe_embedding(self) -> MinBertEmbedding | None:
         is_plain = self.pooling in POOLINGS and self.pooling_layer == -1
         if not (self.is_separate and is_plain) or self.has_windows:
@@ -394,10 +387,6 @@ class PooledHead(MinBertHead):
         pooled = pooled if count is None else pooled.unflatten(0, (-1, count))
         return self.to_logits(self.score(self.embed(pooled)))
 
-    def pipeline_logits(self, logits: Tensor) -> Tensor:
-        """Convert logits (n, K) to those of which transformers' pipeline makes the predictions."""
-        return logits
-
     def summarize(self, logits: Tensor) -> Tensor:
         """Return the input of `describe`, (B, K)."""
         return logits
@@ -468,12 +457,6 @@ class OrdinalTask(LabelledTask, PooledTask):
     def num_logits(self) -> int:
         return len(self.labels or []) - 1  # a question whether it is higher, for each but the last
 
-    @property
-    def pipeline_problem(self) -> str | None:
-        has_median = self.num_logits > 1  # of two classes it is the most probable one
-        reason = "predicts the median, which need not be the most probable label"
-        return super().pipeline_problem or (reason if has_median else None)
-
 
 class OrdinalHead(PooledHead):
     """Log probabilities of the classes, from conditional logits."""
@@ -526,11 +509,6 @@ class RegressionTask(PooledTask):
     @property
     def num_logits(self) -> int:
         return 1 if self.targets is None else len(self.targets)
-
-    @property
-    def pipeline_problem(self) -> str | None:
-        several = "predicts several numbers" if self.num_logits > 1 else None
-        return super().pipeline_problem or several
 
     def validate_scaling(self) -> None:
         names = self.targets

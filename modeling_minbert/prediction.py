@@ -229,32 +229,20 @@ class MinBertPredicting:
 def check_row_of_pipeline(name: str, task: Any, inputs: Any, positions: int) -> None:
     """Refuse what transformers' own pipelines would answer otherwise than `predict`.
 
-    Args:
-        name: Name of the default task, which these pipelines compute.
-        task: Its description.
-        inputs: Ids and attention mask, (B, L).
-        positions: Number of positions of the model.
-
-    Raises:
-        ValueError: If the task has predictions that these pipelines do not know, or a text is
-            longer than the task reads.
+    They know one label a row, the one with the highest score, and the start of a text.
     """
     advice = f"use predict({name!r}, ...) of the model"
-    if (problem := task.pipeline_problem) is not None:
+    if task.problem_type != "classification" or task.is_separate or task.truncation != "head":
         raise ValueError(
-            f"task {name!r} {problem}, which this pipeline of transformers does not know: {advice}"
+            f"task {name!r}: this pipeline of transformers knows classifications that read the "
+            f"head of a text, or of a joint pair, only: {advice}"
         )
     ids: Any = ids_of(inputs)
     mask = inputs[1]
     tokens = ids.shape[-1] if mask is None else int(mask.ne(0).sum(dim=-1).max())
     limit = task.limit_length(positions)
-    if tokens > limit and task.truncation == "head":
+    if tokens > limit:
         raise ValueError(
             f"task {name!r} reads {limit} tokens of a text, but this pipeline of transformers "
             f"gives {tokens}: pass truncation=True, max_length={limit} to it, or {advice}"
-        )
-    if tokens >= limit and task.truncation != "head":  # of which the pipeline may keep the head
-        raise ValueError(
-            f"task {name!r} reads the {task.truncation} of a text of {limit} tokens or more, which "
-            f"this pipeline of transformers cannot: {advice}"
         )
