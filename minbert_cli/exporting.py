@@ -26,7 +26,6 @@ TOLERANCE, SHAPES = 1e-4, ((1, 1), (2, 5), (3, 16))
 # Of an int8 file the largest relative difference. MiniLM and its fine-tuned heads have 0.07 to
 # 0.19; coarser quantization with more than 0.5 loses 0.016 of the Spearman correlation on STS.
 INT8_TOLERANCE, INT8_SHAPES = 0.4, ((32, 24),)
-WINDOWS = 2  # of a text in these batches
 
 
 def compare(
@@ -50,10 +49,7 @@ def compare(
     if find_spec("onnxruntime") is None:
         return "not compared, onnxruntime is not installed"
     spec: Any = None if task is None else model.config.task(task)
-    axes: tuple[int, ...] = ()  # of sequences and windows
-    if spec is not None:
-        axes = () if spec.num_sequences is None else (spec.num_sequences,)
-        axes += (WINDOWS,) if spec.has_windows else ()
+    axes = () if spec is None or spec.num_sequences is None else (spec.num_sequences,)
     # of a regression, in whose deviations differences are measured
     mean, scale = (
         np.asarray(getattr(spec, name, default), np.float32)

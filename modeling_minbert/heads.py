@@ -370,7 +370,6 @@ class TaskBatch:
     targets: dict[str, Tensor | None] = field(default_factory=dict)  # others, by argument
     keys: Tensor | None = None  # hashes of the texts, (B, S), for losses that compare rows
     num_windows: Tensor | None = None  # sequences of each text, (B,) or (B, S); None for one
-    has_window_axis: bool = False  # of a padded batch, (B, W, L) or (B, S, W, L)
     windows: Any = None  # `Windows`, if texts are split into windows
     read: Read = None  # which states were read
     is_repeated: bool = False  # whether the batch contains all sequences twice
@@ -399,26 +398,13 @@ def check_inputs(batch: TaskBatch, task: Any) -> None:
         if total % (count or 1):
             raise ValueError(f"task {name!r} takes {count} sequences per row, got {total} in all")
         return
-    if batch.num_windows is not None:
-        raise ValueError(
-            f"task {name!r}: num_windows is for packed batches, a padded one has an axis of windows"
-        )
-    _check_shape(batch, has_windows=task.has_windows)
-
-
-def _check_shape(batch: TaskBatch, *, has_windows: bool) -> None:
-    """Check the shape of a padded batch, and note whether it has an axis of windows."""
-    ids, count = ids_of(batch.inputs), batch.num_sequences
+    ids = ids_of(batch.inputs)
     if ids is None:
         raise ValueError("pass exactly one of input_ids and inputs_embeds")
-    texts = () if count is None else (count,)
-    batch.has_window_axis = has_windows and ids.dim() == 3 + len(texts)
-    last = -2 if batch.has_window_axis else -1
-    if ids.dim() != 1 + len(texts) - last or ids.shape[1:last] != texts:
+    texts = () if count is None or batch.num_windows is not None else (count,)
+    if ids.dim() != 2 + len(texts) or ids.shape[1:-1] != texts:
         expected = ", ".join(map(str, ("batch", *texts, "length")))
-        raise ValueError(
-            f"task {batch.name!r} takes input of shape ({expected}), got {tuple(ids.shape)}"
-        )
+        raise ValueError(f"task {name!r} takes input of shape ({expected}), got {tuple(ids.shape)}")
 
 
 def check_token_labels(batch: TaskBatch) -> None:

@@ -88,10 +88,9 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
 
         Args:
             input_ids: (B, L), or (B, S, L) for a task of S sequences a row: separate pairs, choices
-                and contrastive texts. A packed batch has all of them, those of a row adjacent. A
-                task with `truncation` `windows` takes the W windows of a text as sequences, (B, W,
-                L) or (B, 2, W, L), those of padding alone not counted, and packed `num_windows`,
-                (B,) or (B, 2).
+                and contrastive texts. A packed batch has all of them, those of a row adjacent. For
+                a task with `truncation` `windows` these are the windows of all texts, (N, L), with
+                `num_windows` of each text, (B,) or (B, 2).
             attention_mask: As the ids, like all further inputs.
             token_type_ids: See `MinBertModel`.
             position_ids: See `MinBertModel`.

@@ -30,7 +30,6 @@ class _OnnxModel(nn.Module):
         self.task = task
         spec = None if task is None else model.config.task(task)
         self.sentences = None if spec is None else spec.num_sequences
-        self.has_windows = spec is not None and spec.has_windows
         self.output_names: list[str] = []
 
     def forward(
@@ -54,11 +53,10 @@ def export_onnx(
 
     Inputs are `input_ids`, `attention_mask` and `token_type_ids`, int64: (batch, length), or
     (batch, sentences, length) for a task with separate pairs, and a contrastive one, and (batch,
-    choices, length) for multiple choice; with windows (batch, windows, length) and (batch,
-    sentences, windows, length), where windows without a token in `attention_mask` do not count.
-    Batch, windows and length are dynamic, length up to the positions of the model. Outputs are
-    named as the model names them: `logits`, `start_logits` and `end_logits`,
-    `prediction_logits` and `seq_relationship_logits`, or `last_hidden_state` and `pooler_output`.
+    choices, length) for multiple choice. Batch and length are dynamic, length up to the positions
+    of the model. Outputs are named as the model names them: `logits`, `start_logits` and
+    `end_logits`, `prediction_logits` and `seq_relationship_logits`, or `last_hidden_state` and
+    `pooler_output`.
 
     Args:
         model: Any minBERT; its mode and attention implementation do not change.
@@ -69,19 +67,25 @@ def export_onnx(
         The file: `<task>.onnx`, or `model.onnx` without a task.
 
     Raises:
-        ValueError: If there is no such task, or the model has no named tasks.
+        ValueError: If there is no such task, the model has no named tasks, or the task splits texts
+            into windows.
         ImportError: If onnx or onnxscript is not installed.
     """
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise ImportError(
-            f"{' and '.join(missing)} not installed; an export to ONNX needs them: "
-            "pip install onnx onnxscript"
-        )
     if isinstance(model, MinBertForMultiTask):
         model = model.bert if task is None else model
     elif task is not None:
         name = type(model).__name__
         raise ValueError(f"task={task!r}: a {name} has no named tasks, leave it out")
+    if task is not None and model.config.task(task).has_windows:
+        raise ValueError(
+            f"task {task!r} splits texts into windows, which an ONNX file cannot: export the "
+            "encoder, without a task, or train with another truncation"
+        )
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise ImportError(
+            f"{' and '.join(missing)} not installed; an export to ONNX needs them: "
+            "pip install onnx onnxscript"
+        )
     wrapped = _OnnxModel(model, task)
     folder = Path(save_directory)
     folder.mkdir(parents=True, exist_ok=True)
@@ -105,12 +109,11 @@ def _trace(wrapped: _OnnxModel) -> Any:
     model, sentences = wrapped.model, wrapped.sentences
     length = min(7, model.config.max_position_embeddings)
     inner = [] if sentences is None else [sentences]
-    shape = (3, *inner, *([5] if wrapped.has_windows else []), length)
+    shape = (3, *inner, length)
     ids = torch.zeros(shape, dtype=torch.int64, device=model.device)
     inputs = (ids, torch.ones_like(ids), torch.zeros_like(ids))
     wrapped(*inputs)  # fills in the names
     axes = {0: "batch", len(shape) - 1: "length"}
-    axes |= {len(shape) - 2: "windows"} if wrapped.has_windows else {}
     exporter = logging.getLogger("torch.onnx")
     level = exporter.level
     with warnings.catch_warnings():

@@ -33,6 +33,7 @@ from .heads import (
     Suggestion,
     TaskBatch,
     Types,
+    ids_of,
 )
 from .inference import PooledPredictor, VectorPlan
 from .losses import (
@@ -262,16 +263,18 @@ class PooledHead(MinBertHead):
             return None
         from .windows import find_windows
 
-        return find_windows(batch)
+        if batch.offsets is not None:
+            return find_windows(batch.num_windows, batch.offsets.diff(), batch.name)
+        ids: Any = ids_of(batch.inputs)
+        mask = batch.inputs[1]
+        real = torch.ones_like(ids) if mask is None else mask.ne(0)
+        return find_windows(batch.num_windows, real.sum(dim=-1).flatten(), batch.name)
 
     def arrange(self, batch: TaskBatch) -> TaskBatch:
         """Flatten rows to sequences; in training a single sequence is encoded twice."""
         batch.windows = self._find_windows(batch)
-        if batch.windows is not None:
-            from .windows import flatten_windows
-
-            return flatten_windows(batch)
-        if batch.num_sequences is not None and batch.offsets is None:
+        is_flat = batch.num_sequences is None or batch.num_windows is not None
+        if not is_flat and batch.offsets is None:
             batch.inputs = tuple(None if x is None else x.flatten(0, 1) for x in batch.inputs)
         batch.is_repeated = batch.num_sequences == 1 and self.training
         if batch.is_repeated:

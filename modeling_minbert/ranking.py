@@ -133,6 +133,5 @@ def text_keys(batch: TaskBatch, windows: Any) -> Tensor | None:
         return None
     keys = sequence_keys(ids, mask, batch.offsets)
     if windows is not None:
-        sums = keys.new_zeros(windows.num_texts + 1).index_add(0, windows.texts, keys)
-        keys = sums[:-1]
+        keys = keys.new_zeros(windows.num_texts).index_add(0, windows.texts, keys)
     return keys.unflatten(0, (-1, batch.num_sequences or 1))

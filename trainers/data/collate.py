@@ -1,7 +1,7 @@
 """Batches: what a step of any task gives to the model, with padding removed.
 
-B rows of S texts; a long text has up to W windows, which are sequences. There are N windows in all,
-of up to L tokens.
+B rows of S texts; the windows of a long text are sequences. There are N of them in all, of up to L
+tokens.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,8 +36,7 @@ class TaskCollator:
     - ``cu_seq_lens_q``: start of each sequence, and T, (N + 1,), int32;
     - ``max_length_q``: tokens of the longest sequence, an int.
 
-    The windows of a long text are sequences, too: padded (B, W, L), or (B, 2, W, L) for separate
-    pairs, where windows without a token fill the batch. Packed, ``num_windows``, (B,) or (B, 2), is
+    The windows of long texts are sequences, too, padded (N, L); ``num_windows``, (B,) or (B, 2), is
     the number of windows of each text.
 
     Both begin with ``task`` and, if the rows have them, ``labels`` (B,), or for questions about
@@ -88,15 +87,10 @@ class TaskCollator:
             if values is not None:
                 kind = np.float32 if values.dtype.kind == "f" else np.int64
                 batch[name] = torch.from_numpy(values.astype(kind))
-        counts = None
         if joined.num_windows is not None:
             counts = torch.from_numpy(joined.num_windows)
-            counts = counts if counts.shape[1] > 1 else counts.squeeze(1)
-        if not self.packed:
-            return batch | self._pad(joined, counts)
-        if counts is not None:
-            batch[WINDOWS_COLUMN] = counts
-        return batch | self._pack(joined)
+            batch[WINDOWS_COLUMN] = counts if counts.shape[1] > 1 else counts.squeeze(1)
+        return batch | (self._pack(joined) if self.packed else self._pad(joined))
 
     def _list_columns(self, joined: Joined) -> dict[str, tuple[Ids, int]]:
         """Return the columns with a value for each token, (T,), and their padding."""
@@ -108,9 +102,9 @@ class TaskCollator:
             return columns
         return {LABELS: (joined.token_labels, IGNORED_LABEL), **columns}
 
-    def _pad(self, joined: Joined, counts: Tensor | None) -> Batch:
+    def _pad(self, joined: Joined) -> Batch:
         mask = np.arange(joined.lengths.max()) < joined.lengths[:, None]
-        is_separate = joined.is_separate and counts is None
+        is_separate = joined.is_separate and joined.num_windows is None
         shape = (joined.rows, -1, mask.shape[1]) if is_separate else mask.shape
         padded = {}
         for name, (values, filler) in self._list_columns(joined).items():
@@ -120,14 +114,6 @@ class TaskCollator:
         padded["attention_mask"] = torch.from_numpy(mask.astype(np.int64).reshape(shape))
         if joined.token_teacher is not None:
             padded[TEACHER] = _pad_tokens(joined.token_teacher, joined.lengths, mask.shape[1])
-        if counts is None:
-            return padded
-        # by text, (B, W, L) or (B, S, W, L)
-        is_real = torch.arange(int(counts.max())) < counts.unsqueeze(-1)
-        for name, windows in padded.items():
-            filler = self.pad_token_id if name == "input_ids" else 0
-            padded[name] = windows.new_full((*is_real.shape, windows.shape[1]), filler)
-            padded[name][is_real] = windows
         return padded
 
     def _pack(self, joined: Joined) -> Batch:

@@ -685,9 +685,16 @@ def make_collator(
     model: nn.Module, args: TrainingArguments, tokenizer: Any, tasks: Mapping[str, Task]
 ) -> TaskCollator:
     """Build the collator of a run, which packs if the model supports it."""
+    config: Any = getattr(find_inner(model), "config", None)
     padding = getattr(tokenizer, "pad_token_id", None)
     if padding is None:
-        padding = getattr(getattr(find_inner(model), "config", None), "pad_token_id", None)
+        padding = getattr(config, "pad_token_id", None)
+    heads = getattr(config, "tasks", None) or {}
+    if args.n_gpu > 1 and any(config.task(name).has_windows for name in tasks if name in heads):
+        raise ValueError(
+            f"windows of texts need one process for each of the {args.n_gpu} GPUs; start it with "
+            "`accelerate launch --multi_gpu`, or show it one with CUDA_VISIBLE_DEVICES"
+        )
     # DataParallel would split the single row of a packed batch
     supports = getattr(model, "supports_packed_input", lambda _: False)
     packed = args.n_gpu <= 1 and supports(args.device)
