@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from minbert_cli.experiments import program as experiments
-from minbert_cli.experiments.plan import read_file
-from minbert_cli.experiments.program import find_states, order_runs
 from tests import small_run
 from tests.glue_files import write_glue
 
@@ -31,8 +29,8 @@ def recipe(tmp_path, monkeypatch):
 def check(rows, recipe):
     """Check the runs of rows; returns their settings."""
     Path("rows.yaml").write_text(json.dumps({"rows": rows, "output_dir": "out", "base": recipe}))
-    runs = order_runs(read_file(["rows.yaml"])[1])
-    find_states(runs, overwrite=False)
+    runs = experiments.order_runs(experiments.read_file(["rows.yaml"])[1])
+    experiments.find_states(runs, overwrite=False)
     return [experiments.check_run(run)[0] for run in runs]
 
 
@@ -64,8 +62,8 @@ def test_every_experiments_file_is_accepted(path, tmp_path, monkeypatch):
             (tmp_path / f"{name}-{split}.csv").write_text("rows")
     write_glue(tmp_path)
 
-    rows = read_file([str(path), *where])[1]
-    runs = order_runs(rows)
+    rows = experiments.read_file([str(path), *where])[1]
+    runs = experiments.order_runs(rows)
     settings = {run.name: experiments.check_run(run)[0] for run in runs}
 
     assert first.startswith("# ")
@@ -147,9 +145,11 @@ class Stubs:
         content = {"rows": rows, "output_dir": "out", "base": "base.yaml", "seeds": list(seeds)}
         content["overrides"] = {"model_name_or_path": None}
         Path("rows.yaml").write_text(json.dumps(content))
-        self.arguments, self.rows = read_file(["rows.yaml", *flags])
-        self.runs = order_runs(self.rows)
-        self.states = find_states(self.runs, overwrite=self.arguments.overwrite_output_dir)
+        self.arguments, self.rows = experiments.read_file(["rows.yaml", *flags])
+        self.runs = experiments.order_runs(self.rows)
+        self.states = experiments.find_states(
+            self.runs, overwrite=self.arguments.overwrite_output_dir
+        )
 
     def describe(self):
         return experiments.describe_runs(self.runs, self.states).splitlines()

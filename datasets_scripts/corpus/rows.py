@@ -11,7 +11,6 @@ import random
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import datasets
@@ -33,10 +32,6 @@ SCHEMA = make_features(
     is_random="bool",
 ).arrow_schema
 ROWS_IN_MEMORY = 10_000  # while a plan is written
-# Rows of plans that do not stay in the cache. A smaller pass may end while another process, which
-# prefetches batches, reads the one before.
-LARGE_PLAN = 1_000_000
-KEPT_PASSES = 2
 SHORT_PAIRS = 0.1  # share of the documents of a pass whose target is a random number
 RANDOM_TRIES = 10
 BALANCE_ROWS = 20  # surplus of random pairs at which no further one is drawn
@@ -321,10 +316,6 @@ class TextRows:
         order = draw_order(f"{self.seed} {number} rows", len(rows) if surplus else 0)
         dropped = np.sort(order[len(order) - surplus :])
         self._plans[number] = plan = _Plan(rows, dropped - np.arange(surplus))
-        old = self._plans.pop(number - KEPT_PASSES, None)
-        # the first one says how many rows a pass has, also to a run that is resumed
-        if old is not None and number > KEPT_PASSES and len(old.rows) > LARGE_PLAN:
-            Path(old.rows.cache_files[0]["filename"]).unlink(missing_ok=True)
         return plan
 
     def _plan(self, number: int) -> Iterator[PlannedRow]:

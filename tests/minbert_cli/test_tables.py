@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from minbert_cli.experiments.plan import read_file
-from minbert_cli.experiments.table import ExperimentTable
+from minbert_cli.experiments import program as experiments
 from tests.trainers.pages import PageReader
 
 KINDS = {"sst": "classification", "sts": "similarity"}
@@ -49,7 +48,7 @@ def make(tmp_path, monkeypatch):
         keys = {"plain": {"reference": reference}, "better": {"overrides": {"learning_rate": 1}}}
         file = {"rows": keys, "output_dir": "out", "base": "base.yaml", "seeds": SEEDS}
         (tmp_path / "rows.yaml").write_text(json.dumps(file))
-        rows = read_file(["rows.yaml"])[1]
+        rows = experiments.read_file(["rows.yaml"])[1]
         states, failures = {}, []
         for row in rows:
             for seed, run in row.runs.items():
@@ -61,7 +60,7 @@ def make(tmp_path, monkeypatch):
                     failures.append(f"{run.name} failed: exit status 1\n    ValueError: x")
                 else:
                     states[run.folder] = "new"
-        return ExperimentTable(rows, states, failures)
+        return experiments.ExperimentTable(rows, states, failures)
 
     return make
 

@@ -12,7 +12,6 @@ from math import sqrt
 import datasets
 import pytest
 
-from datasets_scripts.corpus import rows as rows_module
 from datasets_scripts.corpus.rows import pack_sentences
 from tests.datasets_scripts.corpus.corpora import draw_documents, read_all, to_rows
 
@@ -169,20 +168,6 @@ def test_a_pass_is_planned_once_for_all_processes(folder):
     assert len(stored) == 4
     to_rows(draw_documents(1))
     assert len(list_plans(folder)) == 5
-
-
-def test_large_plans_of_old_passes_go(folder, monkeypatch):
-    kept = []
-    for limit in (1_000_000, 10):
-        monkeypatch.setattr(rows_module, "LARGE_PLAN", limit)
-        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", folder / str(limit))
-        rows = to_rows(draw_documents(0))
-        kept.append([])
-        for number in range(6):
-            rows.count_tokens(number)
-            kept[-1].append(len(list_plans(folder / str(limit))))
-
-    assert kept == [[1, 2, 3, 4, 5, 6], [1, 2, 3, 3, 3, 3]]
 
 
 # What is refused
