@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from minbert_cli import __main__ as minbert
-from minbert_cli.new import MODEL
 
 TEXTS = [f"This is the text with number {n} of all" for n in range(40)]
 SIZES = """{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 32,
@@ -137,7 +136,7 @@ def test_flags_override_guesses_and_files_are_told_apart():
                 "label_column": "id",
             }
         },
-        "model_name_or_path": MODEL,
+        "model_name_or_path": "sentence-transformers/all-MiniLM-L6-v2",
         "output_dir": "runs/tone",
     }
 

@@ -6,7 +6,6 @@ import pytest
 
 from datasets_scripts import CorpusData
 from datasets_scripts.corpus import documents as module
-from datasets_scripts.corpus.documents import find_sources, split_sentences
 from tests.datasets_scripts.corpus.corpora import write
 
 
@@ -14,7 +13,7 @@ def read(path, documents="blank_line", **keys):
     if documents != "blank_line":
         keys["documents"] = documents
     data = CorpusData.from_recipe("mine", {"train_file": str(path), **keys})
-    return list(find_sources(data, None)["train"].read())
+    return list(module.find_sources(data, None)["train"].read())
 
 
 def texts(*args, **keys):
@@ -116,7 +115,7 @@ def test_a_document_that_fills_the_memory_is_refused(tmp_path, monkeypatch, docu
 def test_prose_is_split_into_sentences():
     text = 'Dr. Smith went home.  "Really?" she\tasked.\n\nA new line\nends it. And so'
 
-    assert split_sentences(text, is_prose=True) == [
+    assert module.split_sentences(text, is_prose=True) == [
         "Dr. Smith went home.",
         '"Really?" she asked.',
         "A new line",
