@@ -5,6 +5,7 @@ import logging
 import math
 import random
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -410,6 +411,15 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> TaskRows:
             sizes = row_format.count_labels(splits[split]) or ()
             facts[split]["classes"] = dict(zip(row_format.class_names, sizes, strict=True))
         facts[split] |= read.facts.get(split, {})
+        ids = Counter(rows["id"][:] if split != "train" else ())
+        if twice := next((name for name, count in ids.items() if count > 1), None):
+            logger.warning(
+                "%s: several %s rows have the id %r, so their predictions cannot be told apart; "
+                "give id_column, the column of another id",
+                data.where,
+                split,
+                twice,
+            )
     if held_out_of is not None:
         facts["validation"]["held_out_of"] = held_out_of
     log_invalid_rows(data.where, read.bad_rows)

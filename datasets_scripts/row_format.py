@@ -44,6 +44,7 @@ LINE_ENDS = re.compile(r"[\r\n]+")
 MAX_NAMES = 20  # labels in a message
 UNDECIDED = "undecided"  # the problem of a row on which the annotators did not agree
 UNLIMITED = 10**9  # tokens; more than any row has
+ORDER_METRICS = ("mae", "quadratic_weighted_kappa")  # of classes in an order
 STRATA = 10  # ranges of scores with equal numbers of rows
 
 
@@ -407,6 +408,13 @@ class ClassificationFormat(SentenceFormat):
                     "alone"
                 )
             labels = sort_labels(written)
+            of_order = [name for name in self.data.metrics or () if name in ORDER_METRICS]
+            if of_order and not all(map(is_numeral, labels)):
+                raise ValueError(
+                    f"{where}: {of_order[0]} is a distance of labels, but {list_names(labels)} are "
+                    "in the order of the alphabet; give labels from the lowest to the highest, as "
+                    "in labels: [bad, fair, good], or another metric"
+                )
         check_classes(where, "labels", labels, column)
         return replace(self, labels=labels)
 

@@ -49,6 +49,8 @@ def describe_data(
 
     classes: Any = rows.facts["train"].get("classes") or {}
     counts = {label: count for label, count in classes.items() if count}
+    if missing := [label for label in classes if label not in counts]:
+        notes.append(f"warning: no training row has the label {', '.join(map(repr, missing))}")
     if counts and not is_weighed:
         most, least = max(counts, key=counts.__getitem__), min(counts, key=counts.__getitem__)
         if (ratio := counts[most] / counts[least]) > LARGEST_RATIO:

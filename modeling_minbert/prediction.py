@@ -58,7 +58,8 @@ class MinBertPredicting:
             One dictionary per row, in the order given, or with `top_k` a list of them: `label` and
             `score` (its probability), or only `score`: within the range of the task for a
             similarity, the cosine for a contrastive task, in the units of the data for a
-            regression, where several targets have `scores` by name. For a token_classification
+            regression, where several targets have `scores` by name. A multi_output_classification
+            has `labels`: label and score of each output by name. For a token_classification
             `words`, `tags`, `scores`, and `entities` with `label`, `text`, `start`, `end` and
             `score` if the tags mark any. For a question `answer`, empty for none, its `score`, and
             `start` and `end` in characters of the text.

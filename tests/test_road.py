@@ -155,6 +155,17 @@ def test_the_picture_of_the_layers_is_drawn_from_the_imports():
     assert picture in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), picture
 
 
+def test_every_name_of_the_map_exists():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rooms = re.findall(r"^\| `(\w+)/` \| (.*)", text.partition("## Map")[2], re.MULTILINE)
+
+    assert len(rooms) == len(PACKAGES)
+    for package, line in rooms:
+        names = set(re.findall(r"`(\w+)/?`", line)) - {"minbert"}
+        modules = {path.stem for path in (ROOT / package).rglob("*")}
+        assert names <= modules, names - modules
+
+
 def test_every_name_of_the_walks_exists():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     walks = text.partition("## Five walks")[2].partition("## ")[0]

@@ -56,6 +56,17 @@ def test_a_row_that_cannot_be_used_is_named_and_left_out(tmp_path, caplog):
     assert bad.describe(quotes=False) == f"{place}:6: see the log of the run for the reason"
 
 
+def test_ids_of_several_rows_are_reported(tmp_path, caplog):
+    load(tmp_path, id_column="label", max_invalid_fraction=0.5)
+    assert "several validation rows have the id 'up'" in caplog.text
+
+
+def test_distances_of_labels_need_their_order(tmp_path):
+    with pytest.raises(ValueError, match="mae is a distance of labels, but 'down', 'up' are in"):
+        load(tmp_path, metrics=["accuracy", "mae"])
+    assert load(tmp_path, metrics=["mae"], labels=["down", "up"]).labels == ("down", "up")
+
+
 def test_own_files_can_have_more_held_out_sets(tmp_path):
     (tmp_path / "hard.tsv").write_text(delimited())
     keys = {"problem_type": "classification", "text_columns": "text", "label_column": "label"}
