@@ -3,7 +3,7 @@
 The type of a field says what its values are, and metadata what the key is for::
 
     validation_share: Share = option(0.1)
-    train_file: Text | None = option(None, path=True)
+    max_train_samples: Count | None = option(None, built_in=True)
 
 A type is one of Python's, or ``Annotated`` with a function that returns the value as the field has
 it, or raises a ValueError that says what is expected.
@@ -41,7 +41,6 @@ def option(
     default: Any = MISSING,
     description: str = "",
     *,
-    path: bool = False,
     built_in: bool = False,
     free: bool = False,
 ) -> Any:
@@ -50,11 +49,10 @@ def option(
     Args:
         default: Its default; without one the key is required.
         description: What ``--help`` shows.
-        path: Whether its values are paths, in which ``~`` and variables are expanded.
         built_in: Whether a task with a built-in dataset may have it.
         free: Whether it does not change the results of a run.
     """
-    metadata = {"help": description, "path": path, "built_in": built_in, "free": free}
+    metadata = {"help": description, "built_in": built_in, "free": free}
     # what is false is left out: argparse, as transformers uses it, knows nothing but help
     return field(
         default=default, metadata={name: value for name, value in metadata.items() if value}
@@ -80,6 +78,12 @@ def key_types(kind: type) -> Mapping[str, Any]:
             if entry.default is None:
                 types[entry.name] |= None
     return types
+
+
+def required_keys(kind: type) -> set[str]:
+    """Return the keys of a dataclass that have no default."""
+    has_none = (entry for entry in fields(kind) if entry.default is MISSING and entry.init)
+    return {entry.name for entry in has_none if entry.default_factory is MISSING}
 
 
 def check_keys(
@@ -159,10 +163,9 @@ def convert(value: object, kind: Any) -> Any:
         if (type(value), value) in [(type(choice), choice) for choice in choices]:
             return value
         raise ValueError(suggest(value, choices).removeprefix("; "))
-    if origin is float and type(value) is int:
-        return float(value)
-    if origin is str and type(value) in (int, float):  # such as the name of a run
-        return str(value)
+    # also a number in the place of a text, such as the name of a run
+    if origin in (float, str) and type(value) in (int, float):
+        return origin(value)
     # a boolean is an integer to Python
     if not isinstance(value, origin) or (isinstance(value, bool) and origin is not bool):
         raise ValueError(f"expected {PLAIN.get(origin, getattr(origin, '__name__', origin))}")

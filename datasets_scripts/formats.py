@@ -29,7 +29,6 @@ from .encoding import (
 from .readers import Record, is_test, read_list, shorten
 from .row_format import (
     ClassificationFormat,
-    HeadFacts,
     SentenceFormat,
     check_classes,
     find_class,
@@ -95,7 +94,7 @@ class RegressionFormat(SentenceFormat):
         scaled: Any = (labels - labels.mean(axis=0)) / labels.std(axis=0)
         return number_strata(scaled.mean(axis=1).filled(0))
 
-    def head_facts(self, train: Dataset | None) -> HeadFacts:
+    def head_facts(self, train: Dataset | None) -> Row:
         """Add the names of the targets, and their mean and deviation over the training rows.
 
         Raises:
@@ -259,7 +258,7 @@ class MultiOutputFormat(SentenceFormat):
         present = np.concatenate(one_hot, axis=1)
         return np.where(present, present.sum(axis=0), len(rows) + 1).argmin(axis=1)
 
-    def head_facts(self, train: Dataset | None) -> HeadFacts:
+    def head_facts(self, train: Dataset | None) -> Row:
         """Add the names of the classes of each column; those of unread rows stand in for them."""
         classes = self.classes or [("0", "1")] * len(self.outputs)
         facts = {"outputs": self.outputs, "classes": list(map(list, classes))}
@@ -388,7 +387,7 @@ class ChoiceFormat(SentenceFormat):
             encoding = replace(encoding, num_choices=count)
         return map_rows(rows, _encode_choices, tokenizer, encoding, SEVERAL_SEQUENCES, "int64")
 
-    def head_facts(self, train: Dataset | None) -> HeadFacts:
+    def head_facts(self, train: Dataset | None) -> Row:
         columns = len(self.choice_columns)
         count = self.num_choices or (columns if columns > 1 else EXPECTED_CHOICES)
         return super().head_facts(train) | {"num_choices": count}

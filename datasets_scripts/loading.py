@@ -34,7 +34,7 @@ from .encoding import (
     show_progress,
 )
 from .readers import Record, check_file, check_twins, is_test
-from .row_format import UNDECIDED, HeadFacts, RowFormat, load_format
+from .row_format import UNDECIDED, RowFormat, load_format
 from .task_data import TaskData
 
 logger = logging.getLogger(__name__)
@@ -160,7 +160,7 @@ class TaskRows:
         """Names of the classes, labels or tags; None without."""
         return self.row_format.label_names
 
-    def head_facts(self) -> HeadFacts:
+    def head_facts(self) -> Row:
         """Describe the data as far as a head depends on them.
 
         Returns:

@@ -36,7 +36,7 @@ from .readers import (
     read_records,
     shorten,
 )
-from .row_format import HeadFacts, RowFormat
+from .row_format import RowFormat
 from .task_data import ROW_KINDS
 
 # SQuAD
@@ -159,7 +159,7 @@ class QuestionFormat(RowFormat):
     def encode(self, rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Dataset:
         return encode_questions(rows, tokenizer, encoding)
 
-    def head_facts(self, train: Dataset | None) -> HeadFacts:
+    def head_facts(self, train: Dataset | None) -> Row:
         is_partial = train is not None and 0 in train.unique("label")
         return super().head_facts(train) | {"has_unanswerable": is_partial}
 

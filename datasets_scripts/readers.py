@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from io import TextIOWrapper
-from itertools import chain
 from pathlib import Path
 from typing import IO, Any, AnyStr
 
@@ -189,7 +188,7 @@ class StrayQuotes:
         self.count = 0  # records of one line, and by column their first values and any space
         self.values: list[set[str]] = [set() for _ in range(width)]
         self.has_spaces = [False] * width
-        # first and last line, and the cells by column, of records that may be several rows
+        # first and last line, and the cells of other columns, of records that may be several rows
         self.suspects: list[tuple[int, int, dict[int, list[str]]]] = []
 
     def add(self, first: int, values: Sequence[str]) -> None:
@@ -205,22 +204,19 @@ class StrayQuotes:
                 self.has_spaces[column] = self.has_spaces[column] or " " in value
 
     def _suspect(self, first: int, last: int, values: Sequence[str]) -> None:
-        """Keep a record if each line of a field has as many delimiters as a row."""
-        if self.delimiter == "\t" and any("\t" in value for value in values if "\n" in value):
-            self.suspects.append((first, last, {}))
-            return
+        """Keep a record if the lines of a field, with what is around it, are as wide as rows."""
         for place, value in enumerate(values):
-            head, *inner = [line.rstrip("\r").split(self.delimiter) for line in value.split("\n")]
-            if not inner or any(len(cells) != self.width for cells in inner[:-1]):
+            if "\n" not in value:
                 continue
-            if len(values) != self.width and len(inner) > 2:
-                self.suspects.append((first, last, {}))
+            rows = [line.rstrip("\r").split(self.delimiter) for line in value.split("\n")]
             # the rest of the row with the first quote, and the beginning of that with the last
-            elif (len(head), len(inner[-1])) == (self.width - place, place + 1):
-                cells: dict[int, list[str]] = {}
-                for column, cell in chain(enumerate(head, place), *map(enumerate, inner)):
-                    if column != place:
-                        cells.setdefault(column, []).append(cell)
+            rows[0] = [*values[:place], *rows[0]]
+            rows[-1] = [*rows[-1], *values[place + 1 :]]
+            has_tabs = self.delimiter == "\t" and "\t" in value
+            if has_tabs or {*map(len, rows)} == {self.width}:
+                is_doubtful = not has_tabs and len(values) == self.width
+                others = {*range(self.width)} - {place} if is_doubtful else set()
+                cells = {column: [row[column] for row in rows] for column in others}
                 self.suspects.append((first, last, cells))
 
     def check(self) -> None:

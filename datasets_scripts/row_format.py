@@ -38,7 +38,6 @@ from .task_data import TaskData
 
 logger = logging.getLogger(__name__)
 
-HeadFacts = Row  # what a head depends on, by name
 
 LINE_ENDS = re.compile(r"[\r\n]+")
 MAX_NAMES = 20  # labels in a message
@@ -243,7 +242,7 @@ class RowFormat(ABC):
         labels = np.asarray(rows[self.label_name], np.int64)
         return np.bincount(labels, minlength=len(self.class_names)).tolist()
 
-    def head_facts(self, train: Dataset | None) -> HeadFacts:
+    def head_facts(self, train: Dataset | None) -> Row:
         """Describe the training rows as far as a head depends on them; None for unread ones."""
         names = self.class_names or self.label_names or ()
         if train is None:

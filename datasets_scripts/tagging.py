@@ -26,7 +26,6 @@ from .readers import (
     shorten,
 )
 from .row_format import (
-    HeadFacts,
     RowFormat,
     check_classes,
     list_names,
@@ -263,7 +262,7 @@ class TagFormat(RowFormat):
             )
         return numbers
 
-    def head_facts(self, train: Dataset | None) -> HeadFacts:
+    def head_facts(self, train: Dataset | None) -> Row:
         step = max(1, len(train or ()) // MEASURED_SENTENCES)
         sentences = [] if train is None else train[::step]["words"]
         return super().head_facts(train) | {"sentences": sentences}
@@ -286,7 +285,8 @@ class TagFormat(RowFormat):
         if record.problem:
             return record
         word, tag = self._columns("tokens", "tags")
-        words, tags = record.values.get(word), record.values.get(tag)
+        words: Any = record.values.get(word)
+        tags: Any = record.values.get(tag)
         problem = ""
         if not isinstance(words, list) or not words or not all(isinstance(x, str) for x in words):
             problem = f"{word}={shorten(repr(words))}; expected a list of words"
@@ -298,7 +298,7 @@ class TagFormat(RowFormat):
         if problem:
             return replace(record, values={}, problem=problem)
         names = self.labels or ()
-        if tags and all(isinstance(number, int) and 0 <= number < len(names) for number in tags):
+        if {*map(type, tags or ())} == {int} and min(tags) >= 0 and max(tags) < len(names):
             tags = [names[number] for number in tags]  # numbers of declared labels
         tags = None if tags is None else list(map(str, tags))
         return replace(record, values={"words": words, "tags": tags, "document": record.line})

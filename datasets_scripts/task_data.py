@@ -153,16 +153,16 @@ class TaskData:
 
     name: str = field(metadata=INNER)
     dataset: Text | None = option(None, built_in=True)
-    data_dir: Text | None = option(None, path=True, built_in=True)
+    data_dir: Text | None = option(None, built_in=True)
     hub_id: Text | None = option(None)
     revision: Text | None = option(None, built_in=True)
     problem_type: Text | None = option(None, built_in=True)
-    train_file: Text | None = option(None, path=True)
-    validation_file: Text | None = option(None, path=True)
+    train_file: Text | None = option(None)
+    validation_file: Text | None = option(None)
     validation_share: Share = option(0.1)
-    test_file: Text | None = option(None, path=True)
-    unlabeled_file: Text | None = option(None, path=True, built_in=True)
-    extra_files: Paths | None = option(None, path=True)  # by split
+    test_file: Text | None = option(None)
+    unlabeled_file: Text | None = option(None, built_in=True)
+    extra_files: Paths | None = option(None)  # by split
     text_columns: Columns | None = option(None)
     label_column: Column | None = option(None)
     label_columns: Columns | None = option(None)

@@ -36,15 +36,13 @@ class RunArguments:
     }
 
     model_name_or_path: str | None = option(
-        None, "A bert or minbert checkpoint; null for a new model.", path=True
+        None, "A bert or minbert checkpoint; null for a new model."
     )
     revision: str | None = option(
         None, "Branch, tag or commit of the model on the Hub; by default its main branch."
     )
     model_config: dict[str, Any] | None = option(None, "Fields of MinBertConfig for a new model.")
-    data_dir: str | None = option(
-        None, "Folder with the official files of the built-in datasets.", path=True
-    )
+    data_dir: str | None = option(None, "Folder with the official files of the built-in datasets.")
     max_length: int | None = option(
         None, "Maximum tokens of a sequence; by default 128, or the positions of a smaller model."
     )

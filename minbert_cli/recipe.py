@@ -5,19 +5,26 @@ import json
 import re
 import types
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields
-from functools import cache
 from itertools import product
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import yaml
 
-from datasets_scripts.checking import check_keys, check_value, key_types, keys_with
+from datasets_scripts.checking import check_keys, check_value, key_types, required_keys
 from modeling_minbert import suggest
 from trainers.files import UsageError
 
 from .command_line import expand_path
+
+# The keys whose values are paths, at any level of a recipe.
+PATHS = frozenset(
+    (
+        *("data_dir", "train_file", "validation_file", "test_file", "unlabeled_file"),
+        *("extra_files", "model_name_or_path", "tokenizer_name_or_path", "teacher", "base"),
+        *("output_dir", "resume_from_checkpoint"),
+    )
+)
 
 
 class RecipeLoader(yaml.SafeLoader):
@@ -111,25 +118,11 @@ def read_recipe(path: Path) -> dict[str, Any]:
     return expand_paths(recipe)
 
 
-@cache
-def path_keys() -> frozenset[str]:
-    """Return the keys whose values are paths, at any level of a recipe."""
-    # imported here, since they know all options of training
-    from datasets_scripts import TaskData
-
-    from .arguments import FinetuneArguments
-
-    ours = (*keys_with(TaskData, "path"), *keys_with(FinetuneArguments, "path"))
-    # of pretraining, of experiments, and of transformers
-    others = ("tokenizer_name_or_path", "base", "output_dir", "resume_from_checkpoint")
-    return frozenset({*ours, *others})
-
-
 def expand_paths(keys: Mapping[Any, Any], *, all_paths: bool = False) -> dict[Any, Any]:
     """Expand the paths among the keys of a recipe and of its mappings; or all values."""
     expanded: dict[Any, Any] = {}
     for key, value in keys.items():
-        is_path = all_paths or str(key).rpartition(".")[2] in path_keys()  # keys may be dotted
+        is_path = all_paths or str(key).rpartition(".")[2] in PATHS  # keys may be dotted
         if isinstance(value, dict):
             expanded[key] = expand_paths(value, all_paths=is_path)
         elif is_path and isinstance(value, list):
@@ -190,29 +183,31 @@ def group_flags(words: Sequence[str]) -> dict[str, list[str]]:
 def read_flag(flag: str, words: Sequence[str], kind: Any = Any) -> Any:
     """Read the words after a flag as YAML, but text as it is written where the type is a text.
 
-    A value of another type is refused later.
+    Raises:
+        UsageError: If they are no value of the type.
     """
     members = list_members(kind)
     kinds = [get_origin(member) or member for member in members]
-    if not words:
-        if bool not in kinds and Any not in kinds:
-            raise UsageError(f"{flag}: expected a value")
-        return True
-    if len(words) > 1:
-        if list not in kinds:
-            raise UsageError(f"{flag}: expected one value, found {' '.join(words)}")
-        items = [get_args(member)[0] for member in members if get_origin(member) is list]
-        return [read_flag(flag, [word], *items) for word in words]
-    if words[0] == "null" and type(None) in kinds:
-        return None
-    if str in kinds and {"{": dict, "[": list}.get(words[0][:1]) not in kinds:
-        return words[0]
+    value: Any = " ".join(words)
     try:
-        value = read_value(words[0])
+        if not words:
+            value = True
+        elif len(words) > 1:
+            items = [get_args(member)[0] for member in members if get_origin(member) is list]
+            if not items:
+                raise UsageError(f"{flag}: expected one value, found {value}")
+            value = [read_flag(flag, [word], *items) for word in words]
+        elif value == "null" and type(None) in kinds:
+            value = None
+        elif str not in kinds or {"{": dict, "[": list}.get(value[:1]) in kinds:
+            value = read_value(value)
+            if list in kinds and not isinstance(value, list):
+                value = [value]
+        return check_value("", flag, value, kind)
     except yaml.YAMLError as error:
-        raise UsageError(f"{flag}: {words[0]!r} is not YAML") from error
-    is_item = list in kinds and not isinstance(value, list)
-    return [value] if is_item else value
+        raise UsageError(f"{flag}: {value!r} is not YAML") from error
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def format_flags(keys: Mapping[str, Any]) -> list[str]:
@@ -299,11 +294,7 @@ def fill_arguments(
         if isinstance(present, dict) and len(words) == 1 and not words[0].startswith("{"):
             given[name] = select(flag, present, words[0])
             continue
-        value = expand_paths({name: read_flag(flag, words, known[name])})[name]
-        try:
-            given[name] = check_value("", flag, value, known[name])
-        except ValueError as error:
-            raise UsageError(str(error)) from None
+        given |= expand_paths({name: read_flag(flag, words, known[name])})
     replaced: set[str] = set()
     for kind in argument_classes:
         for flag, keys in getattr(kind, "replaced_keys", {}).items():
@@ -313,12 +304,8 @@ def fill_arguments(
     parts = check_keys(str(where), kept, *argument_classes)
     for kind, part in zip(argument_classes, parts, strict=True):
         values = part | {name: given[name] for name in key_types(kind) if name in given}
-        for entry in fields(kind):
-            is_required = entry.default is MISSING and entry.default_factory is MISSING
-            if entry.init and is_required and entry.name not in values:
-                raise UsageError(
-                    f"{entry.name} is missing; give it in a recipe, or as --{entry.name}"
-                )
+        for name in required_keys(kind) - values.keys():
+            raise UsageError(f"{name} is missing; give it in a recipe, or as --{name}")
         filled.append(kind(**values))
     return tuple(filled)
 

@@ -89,7 +89,7 @@ class PretrainArguments(TextArguments, RunArguments):
     dropout: BelowOne | None = option(
         None, "Dropout of hidden states and attention; by default that of the model."
     )
-    tokenizer_name_or_path: str | None = option(None, "Tokenizer of a new model.", path=True)
+    tokenizer_name_or_path: str | None = option(None, "Tokenizer of a new model.")
     train_tokenizer: bool = option(False, "Train the WordPiece vocabulary of a new model.")
     vocab_size: int | None = option(None, "Size of that vocabulary; by default 30,522.")
     cased: bool = option(False, "Whether the vocabulary is cased.")

@@ -17,7 +17,7 @@ class MethodArguments:
     """
 
     teacher: str | list[str] | None = option(
-        None, "Distillation: the folder or Hub id of a teacher, or several, as in a,b,c.", path=True
+        None, "Distillation: the folder or Hub id of a teacher, or several, as in a,b,c."
     )
     distillation_alpha: Part | None = option(
         None, "Share of the teachers in the loss; by default 0.5, and 1 for vectors."
