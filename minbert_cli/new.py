@@ -22,7 +22,7 @@ MOST_SCORED_CLASSES = 5  # different numbers that may be classes of pairs
 LABEL_NAMES = (
     *("label", "labels", "class", "classes", "category", "categories", "target", "sentiment"),
     *("similarity", "score", "gold_label", "is_duplicate", "rating", "stars", "topic", "intent"),
-    *("tag", "tags", "genre", "genres", "y", "answerkey", "answer"),
+    *("tag", "tags", "genre", "genres", "y"),
 )
 TEXT_PAIRS = (
     *(("sentence1", "sentence2"), ("text1", "text2"), ("question1", "question2")),
@@ -31,8 +31,6 @@ TEXT_PAIRS = (
 ID = re.compile(r"^$|^(.*_)?(id|index|idx)$")
 SCORE_NAMES = ("similarity", "score", "relatedness", "similarity_score")
 TOKEN_NAMES = ("tokens", "words")
-LIST_NAMES = ("choices", "options", "endings")
-NUMBERED = re.compile(r"(ending|choice|option|answer)[ _-]?[0-9a-j]")
 SEPARATORS = (",", ";", "|")  # between the labels of a row; the first is the default
 RANGES = ((0, 1), (0, 5), (1, 5), (0, 10), (0, 100))  # of scores
 
@@ -162,7 +160,6 @@ class Guess:
         shapes = {
             "question_answering": self.find_questions,
             "token_classification": self.find_tags,
-            "multiple_choice": self.find_choices,
         }
         for name, find in shapes.items():
             if kind in (None, name) and find():
@@ -219,34 +216,13 @@ class Guess:
             self.doubts.append(f"other columns with tags: {', '.join(map(repr, tags[1:]))}")
         return True
 
-    def find_choices(self) -> bool:
-        """Recognize choices by the names of their columns, beside that of the right one."""
-        choices = [
-            name
-            for name in self.columns
-            if NUMBERED.fullmatch(name.lower()) and self.count_words(name)
-        ]
-        if len(choices) < 2:
-            lists = [name for name in self.columns if name.lower() in LIST_NAMES]
-            choices = [name for name in lists if isinstance(self.rows[0].get(name), list | dict)]
-        label = self.label or self.find_named_label(choices)
-        # the right one is a number or a letter
-        if not choices or label is None or any(len(str(x)) > 1 for x in self.list_values(label)):
-            return False
-        shown = ", ".join(map(repr, choices))
-        self.reasons.append(f"problem_type: choices in {shown}, by their names")
-        self.reasons.append(f"label_column: {label!r}, which names the right choice")
-        texts = self.find_texts([*choices, label])
-        self.keys = {"text_columns": texts, "choice_columns": choices, "label_column": label}
-        return True
-
     def find_sentences(self) -> str:
         """Find the columns of sentences or pairs, and their problem type."""
         from datasets_scripts.task_data import ROW_KINDS
 
         if self.kind is None or "label_column" in ROW_KINDS[self.kind].keys:
             self.label = self.label or self.find_label()
-        self.keys["text_columns"] = self.find_texts([self.label] if self.label else [])
+        self.keys["text_columns"] = self.find_texts()
         values = [] if self.label is None else self.list_values(self.label)
         for column in self.columns:
             if len(column.split()) > LONGEST_NAME or is_number(column) or column in values:
@@ -260,18 +236,13 @@ class Guess:
             self.add_keys(values, ROW_KINDS[problem_type].keys)
         return problem_type
 
-    def find_named_label(self, others: Sequence[str]) -> str | None:
-        """Find the column of the labels by its name."""
-        names = {name.lower(): name for name in self.columns if name not in others}
-        return next((names[name] for name in LABEL_NAMES if name in names), None)
-
     def find_label(self) -> str:
         """Find the column of the labels: by its name, else the last one with few values."""
-        texts = self.texts or ()
-        if named := self.find_named_label(texts):
-            self.reasons.append(f"label_column: {named!r}, by its name")
-            return named
-        rest = [name for name in self.columns if name not in texts]
+        rest = [name for name in self.columns if name not in (self.texts or ())]
+        names = {name.lower(): name for name in rest}
+        if named := [names[name] for name in LABEL_NAMES if name in names]:
+            self.reasons.append(f"label_column: {named[0]!r}, by its name")
+            return named[0]
         values = {name: self.list_values(name) for name in rest}
         different = {name: len(set(map(str, values[name]))) for name in rest}
         few = [name for name in rest if 2 <= different[name] <= most_classes(values[name])]
@@ -291,11 +262,11 @@ class Guess:
             self.doubts.append(f"other columns with {what}: {', '.join(map(repr, others))}")
         return chosen
 
-    def find_texts(self, others: Sequence[str]) -> list[str]:
+    def find_texts(self) -> list[str]:
         """Find the one or two columns of texts: by their names, else by their numbers of words."""
         if self.texts:
             return self.texts
-        columns = [name for name in self.columns if name not in others]
+        columns = [name for name in self.columns if name != self.label]
         names = {name.lower(): name for name in columns}
         for first, second in TEXT_PAIRS:
             if first in names and second in names:

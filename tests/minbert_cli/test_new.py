@@ -67,19 +67,6 @@ CASES = {
              "answers": [{"text": "blue", "answer_start": 14}]}]} for n in range(40)]}]}),
         {"problem_type": "question_answering"},
     ),
-    "swag.csv": (
-        delimited(("sent1", "sent2", "ending0", "ending1", "label"),
-                  [(x, "The end", x, x[:9], n % 2) for n, x in enumerate(TEXTS)]),
-        {"problem_type": "multiple_choice", "text_columns": ["sent1", "sent2"],
-         "choice_columns": ["ending0", "ending1"], "label_column": "label"},
-    ),
-    "quiz.jsonl": (
-        lines({"question": x, "answerKey": "AB"[n % 2],
-               "choices": {"label": ["A", "B"], "text": [x, x[:9]]}}
-              for n, x in enumerate(TEXTS)),
-        {"problem_type": "multiple_choice", "text_columns": ["question"],
-         "choice_columns": ["choices"], "label_column": "answerKey"},
-    ),
 }  # fmt: skip
 
 
@@ -161,6 +148,7 @@ def test_grades_are_learned_in_their_order_if_you_say_so():
         (delimited(("text", "label"), [(x, f"name {x}") for x in TEXTS]), (), "40 different"),
         (CASES["reviews.csv"][0], ("--label_column", "lable"), "has no column 'lable'"),
         (CASES["reviews.csv"][0], ("--problem_type", "question_answering"), "no columns fit"),
+        (CASES["reviews.csv"][0], ("--problem_type", "multiple_choice"), "choice_columns is miss"),
         (CASES["reviews.csv"][0], ("--output", "rows.csv"), "'rows.csv' exists"),
         (CASES["reviews.csv"][0], ("--output", "no/such.yaml"), "does not exist"),
         (CASES["reviews.csv"][0], ("--problem_type", "masked_lm"), "unknown problem_type 'masked"),
