@@ -28,8 +28,6 @@ from trainers.training.resuming import (
 
 from .arguments import FinetuneArguments
 
-# Packages whose sources identify the code of a run.
-PACKAGES = ("datasets_scripts", "minbert_cli", "modeling_minbert", "trainers")
 # Files of a checkpoint, except those that contain its path.
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "config.json", "tokenizer.json", "vocab.txt")
 
@@ -45,17 +43,6 @@ def describe_settings(args: TrainingArguments, own: Mapping[str, Any]) -> dict[s
     corpora[""] = own.get("corpus")
     content["corpus_order"] = {name: list(corpus) for name, corpus in corpora.items() if corpus}
     return json.loads(json.dumps(content, default=str))
-
-
-def digest_code() -> str:
-    """Hash the sources of the project."""
-    root = Path(__file__).resolve().parents[1]
-    paths = [path for name in PACKAGES for path in (root / name).rglob("*.py")]
-    digest = hashlib.sha256()
-    for path in sorted(paths):
-        digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()[:16]
 
 
 def fingerprint_start(model_name_or_path: str | None) -> dict[str, str]:
@@ -102,7 +89,6 @@ class RunRecord:
     finished: bool
     data: dict[str, str] = field(default_factory=dict)  # hashes by task
     commits: dict[str, str] = field(default_factory=dict)
-    code: str | None = None
     files: list[str] = field(default_factory=list)  # of a finished run
 
 
@@ -271,12 +257,6 @@ def read_settings(output_dir: str | os.PathLike[str]) -> dict[str, Any]:
     return run.settings
 
 
-def read_code(output_dir: str | os.PathLike[str]) -> tuple[float, str | None]:
-    """Read when a run was written (0 if there is none) and the hash of its code, if recorded."""
-    run = read_run(output_dir)
-    return (0.0, None) if run is None else (Path(output_dir, RUN_FILE).stat().st_mtime, run.code)
-
-
 def check_shared(output_dir: str | os.PathLike[str], args: TrainingArguments) -> None:
     """Check that all processes see the folder that the first one has started a run in."""
     if args.world_size == 1:
@@ -336,17 +316,14 @@ def start_run(
     """
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    before, code = read_run(folder), digest_code()
-    if resume and before is not None:  # after the code of its earlier parts
-        earlier = before.code or "not noted"
-        code = earlier if code in earlier.split(", ") else f"{earlier}, {code}"
+    before = read_run(folder)
     if not resume and before is not None:
         # a partly deleted run is never resumed, but can be deleted again
         _write_run(folder, replace(before, settings={}))
         for name in _list_own(folder, before):
             _delete(folder / name)
     data, commits = dict(fingerprints or {}), dict(commits or {})
-    _write_run(folder, RunRecord(settings, finished=False, data=data, commits=commits, code=code))
+    _write_run(folder, RunRecord(settings, finished=False, data=data, commits=commits))
 
 
 def finish_run(output_dir: str | os.PathLike[str]) -> None:

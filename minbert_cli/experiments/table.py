@@ -1,12 +1,12 @@
 """The table of experiments: Markdown and a page."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from minbert_cli.run_folder import read_code, read_settings
+from minbert_cli.run_folder import read_settings
 from trainers.files import write_text
 from trainers.problems import PROBLEMS, make_problems
 from trainers.problems.blocks import Figure, Table
@@ -78,16 +78,8 @@ class ExperimentTable:
 
     def markdown(self) -> str:
         """Format the table, with notes below it."""
-        parts = [markdown_table(self.list_cells(), text_columns=1), NOTE, *self._find_doubts()]
-        if self.failures:
-            parts.append("\n".join(["```", *self.failures, "```"]))
-            parts.append("Repeat the command to retry failed runs from their last checkpoints.")
-        return "\n\n".join(parts) + "\n"
-
-    def _find_doubts(self) -> Iterator[str]:
-        """Warn of rows that cannot be compared."""
+        parts = [markdown_table(self.list_cells(), text_columns=1), NOTE]
         tasks: dict[str, set[tuple[str, str]]] = {}  # that count, with their metrics
-        codes: dict[str, list[tuple[float, str | None]]] = {}  # time and code of runs
         for row, results in zip(self.rows, self.results, strict=True):
             for folder, content in results.items():
                 keys = read_settings(folder).get("tasks") or {}
@@ -96,23 +88,19 @@ class ExperimentTable:
                     for task in content["tasks"]
                     if not (keys.get(task) or {}).get("auxiliary")
                 }
-                codes.setdefault(row.name, []).append(read_code(folder))
         first = next(iter(tasks.values()), set())
         others = [name for name, counted in tasks.items() if counted != first]
         aggregates = " and ".join(name for name in AGGREGATES if name in self.columns)
         if others and aggregates:
-            yield (
+            parts.append(
                 f"Only rows with equal tasks and metrics can be compared by {aggregates}; "
                 f"these rows differ from the first, which has "
                 f"{', '.join(sorted(task for task, _ in first))}: {'; '.join(others)}."
             )
-        _, newest = max(chain(*codes.values()), key=lambda code: code[0], default=(0.0, None))
-        old = [name for name, runs in codes.items() if any(code != newest for _, code in runs)]
-        if newest is not None and old:
-            yield (
-                f"Made with different code than the newest run, or with unknown code: "
-                f"{'; '.join(old)}. To repeat runs with the current code, delete their folders."
-            )
+        if self.failures:
+            parts.append("\n".join(["```", *self.failures, "```"]))
+            parts.append("Repeat the command to retry failed runs from their last checkpoints.")
+        return "\n\n".join(parts) + "\n"
 
     def write(self, folder: Path) -> None:
         """Write ``table.md``, and ``table.html`` with the table and a figure of each column."""
