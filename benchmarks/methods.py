@@ -37,7 +37,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "PCGrad": {**MIXED, "gradient_surgery": "pcgrad"},
     "R-Drop": {"r_drop": 1.0},
     "SMART": {"smart": {"weight": 1.0}},
-    "SMART (proximal)": {"smart": {"weight": 1.0, "bregman_weight": 1.0}},
     "average (ema)": {"weight_averaging": "ema"},
     "average (swa)": {"weight_averaging": "swa"},
     "autocast": {"bf16": True},

@@ -46,7 +46,6 @@ from modeling_minbert import (
 from trainers import (
     Task,
     check_arguments,
-    check_libraries,
     make_problems,
     spread,
 )
@@ -205,8 +204,6 @@ def check_recipe(
     if start is not None:
         has_pairs = arguments.choose_packing(arguments.problem_type) == "segment_pairs"
         check_rows(start, choose_length(arguments, start), has_pairs=has_pairs)
-        with torch.device("meta"):  # without memory for weights
-            check_libraries(args, MODELS[arguments.problem_type](start))
     return corpora
 
 

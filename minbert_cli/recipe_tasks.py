@@ -27,7 +27,6 @@ from trainers import (
     TaskTraining,
     add_lora,
     check_arguments,
-    check_libraries,
     check_sampling,
     list_metrics,
     make_problems,
@@ -226,7 +225,6 @@ def check_recipe(
     if start is not None:
         with torch.device("meta"):  # without memory for weights
             model = MinBertForMultiTask(config)
-        check_libraries(args, model)
         prepare_weights(arguments, model)
         for method in methods:
             method.prepare(model, args)

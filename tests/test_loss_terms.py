@@ -29,8 +29,6 @@ from trainers import (
     PROBLEMS,
     Distillation,
     RDrop,
-    Smart,
-    SmartConfig,
 )
 
 ROOT = Path(__file__).parents[1]
@@ -97,10 +95,6 @@ def teach(shape):
 METHODS = {
     "r_drop": ("ordinal-0-corn", lambda: [RDrop(2.0)]),
     "r_drop of several labels": ("multi_label_classification-0-bce", lambda: [RDrop(2.0)]),
-    "smart's proximity": (
-        "paraphrase-0-bce",
-        lambda: [Smart(SmartConfig(weight=0.0, bregman_weight=9.0))],
-    ),
     "classes": ("classification-0-cross_entropy", lambda: [teach((16, 3))]),
     "numbers, and r_drop": (
         "regression-1-mse",

@@ -48,7 +48,7 @@ RUNS = {
     },
     "methods": {
         "r_drop": 0.5,
-        "smart": {"bregman_weight": 1.0},
+        "smart": {"weight": 1.0},
         "weight_averaging": "ema",
         "averaging_decay": 0.7,
     },

@@ -73,7 +73,6 @@ from .training.callbacks import (
 )
 from .training.checks import (
     check_arguments as check_arguments,
-    check_libraries as check_libraries,
     check_sampling as check_sampling,
     list_metrics as list_metrics,
 )

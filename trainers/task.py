@@ -68,8 +68,8 @@ class Task:
     dataset. They have ``input_ids`` (a list of numbers; for separate sentences a list of such
     lists), ``labels`` or ``label``, and if they are to be sorted by length ``length``. Without
     ``token_type_ids`` these are 0. If texts are split into windows, these are lists of all windows
-    of a row, and ``num_windows`` lists how many each text has. Tokens whose ``attention_mask`` is 0
-    are padding, and left out. Other columns are ignored. Which labels there are depends on the
+    of a row, and ``num_windows`` lists how many each text has. There is
+    no padding. Other columns are ignored. Which labels there are depends on the
     type:
 
     - ``classification`` and ``ordinal``: the number of the class; ``paraphrase``: 0 or 1;
@@ -130,8 +130,8 @@ class Task:
             title: Of their set, for errors.
             rows: The rows, or None.
         """
-        kind = PROBLEMS[self.problem_type]
-        return read_rows(f"the {title} set of task {self.name!r}", rows, kind.label_type)
+        of_tokens = PROBLEMS[self.problem_type].predicts_tokens
+        return read_rows(f"the {title} set of task {self.name!r}", rows, of_tokens=of_tokens)
 
     def make_problem(self, spec: MinBertTask | None = None) -> AnyProblem:
         """Create the problem: metrics and everything else that depends on the type.

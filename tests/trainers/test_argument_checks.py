@@ -56,16 +56,6 @@ def test_the_trainer_checks_arguments_of_transformers(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_keywords_of_a_schedule_are_checked(tmp_path):
-    with pytest.raises(ValueError, match=r"lr_scheduler_kwargs={'cycles': 2} do not fit .*cosine"):
-        FastTrainingArguments(
-            str(tmp_path),
-            use_cpu=True,
-            lr_scheduler_type="cosine",
-            lr_scheduler_kwargs={"cycles": 2},
-        )
-
-
 def test_the_defaults_and_a_few_others_are_good(tmp_path):
     check_numbers(TrainingArguments(str(tmp_path), use_cpu=True))
     FastTrainingArguments(

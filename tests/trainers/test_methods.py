@@ -20,7 +20,7 @@ from tests.trainers.tiny import (
 )
 from trainers import LayerwiseLearningRates, MethodArguments, MultiTaskTrainer, RDrop
 
-SMART = {"weight": 0.5, "bregman_weight": 0.5, "epsilon": 0.1}
+SMART = {"weight": 0.5, "epsilon": 0.1}
 
 
 class Recorder(TrainerCallback):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import datasets
 import numpy as np
@@ -25,8 +25,6 @@ WINDOWS_COLUMN = "num_windows"
 TEACHER = "teacher_logits"
 ROW_TOKENS = 512  # the most that a row has without windows
 
-# What `labels` are of: the row, every token, or positions of tokens.
-LabelType: TypeAlias = Literal["row", "tokens", "positions"]
 Ids: TypeAlias = NDArray[np.int64]
 Values: TypeAlias = NDArray[Any]  # labels of a type that depends on the task
 
@@ -71,19 +69,19 @@ class TextSource(Protocol):
 Rows: TypeAlias = datasets.Dataset | TextSource
 
 
-def read_rows(where: str, rows: Any, label_type: LabelType = "row") -> Any:
-    """Convert rows to a dataset with the columns that a task needs, and without padding.
+def read_rows(where: str, rows: Any, *, of_tokens: bool = False) -> Any:
+    """Convert rows to a dataset with the columns that a task needs.
 
     Args:
         where: Which rows they are, for errors.
         rows: A dataset, a list of rows, a frame of pandas, the columns that a tokenizer returns, a
             torch dataset, a text source, or None.
-        label_type: Whether a label is that of its row or of every token, or lists positions.
+        of_tokens: Whether every token has a label.
 
     Raises:
         TypeError: If they are not rows, or are a mapping of splits.
         ValueError: If a column is missing or has values of another type, there are no rows, they
-            have a transform, or a mask is not that of paddings.
+            have a transform or padding.
     """
     if rows is None or isinstance(rows, TextSource):
         return rows
@@ -103,15 +101,23 @@ def read_rows(where: str, rows: Any, label_type: LabelType = "row") -> Any:
             if name in rows.column_names:
                 rows = rows.rename_column(name, LABELS)
                 break
-    if label_type != "tokens":  # whose lists have any length
+    if not of_tokens:  # whose lists have any length
         rows = _fix_label_length(rows)
     if len(rows):
         try:
-            flat = FlatRows(rows, *(name for name in rows.column_names if name == MASK))
+            FlatRows(rows)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
-        if MASK in rows.column_names:
-            rows = _drop_padding(where, rows, flat, label_type)
+    if MASK in rows.column_names:
+        masks: Any = rows.data.column(MASK)
+        while pa.types.is_nested(masks.type):
+            masks = pc.list_flatten(masks)
+        if not pc.all(pc.equal(masks.cast(pa.int64()), 1), skip_nulls=False, min_count=0).as_py():
+            raise ValueError(
+                f"{where} has an {MASK} with other values than 1; encode texts without padding "
+                "(padding=False), which every batch gets when it is made"
+            )
+        rows = rows.remove_columns(MASK)
     return rows
 
 
@@ -125,61 +131,6 @@ def _fix_label_length(rows: datasets.Dataset) -> datasets.Dataset:
         return rows
     fixed: Any = datasets.List(labels.feature, length=lengths[0])
     return rows.cast_column(LABELS, fixed)
-
-
-def _drop_padding(
-    where: str, rows: datasets.Dataset, flat: "FlatRows", label_type: LabelType
-) -> datasets.Dataset:
-    """Remove the tokens whose ``attention_mask`` is 0, with their labels, and the mask."""
-    masks: Any = rows.data.column(MASK)
-    while pa.types.is_nested(masks.type):
-        masks = pc.list_flatten(masks)
-    if pc.all(pc.equal(masks, 1)).as_py():  # known without leaving Arrow
-        return rows.remove_columns(MASK)
-    numbers = np.arange(len(rows))
-    lengths, columns = flat.read(numbers)
-    mask, counts = columns.pop(MASK), flat.count_sequences()
-    rows_of_sequences = np.repeat(numbers, counts)
-    sequences = np.repeat(np.arange(len(lengths)), lengths)  # of each token
-    is_kept = mask == 1
-    begins_sequence = np.append(True, np.diff(sequences) > 0)
-    begins_text = is_kept & (begins_sequence | ~np.append(False, is_kept[:-1]))
-
-    def count(tokens: NDArray[np.bool_]) -> Ids:
-        return np.bincount(sequences[tokens], minlength=len(lengths))
-
-    texts = count(begins_text)
-    problems = {
-        "has other values than 0 or 1": count(~np.isin(mask, (0, 1))) > 0,
-        "leaves no token; leave such rows out": texts == 0,
-        "is 0 between tokens, where there is no padding; remove these tokens instead": texts > 1,
-    }
-    if label_type == "positions":
-        problems[
-            "begins with padding, with which the positions of tokens in other columns would be "
-            "wrong; pad on the right, or not at all"
-        ] = count(begins_sequence & ~is_kept) > 0
-    for problem, is_wrong in problems.items():
-        if is_wrong.any():
-            row = rows_of_sequences[is_wrong.argmax()]
-            raise ValueError(f"{where}, row {row}: {MASK} {problem}")
-    kept_lengths = count(is_kept)
-    changed: dict[str, Any] = {}
-    for name, values in columns.items():
-        lists = pa.ListArray.from_arrays(_bounds(kept_lengths), pa.array(values[is_kept]))
-        if flat.is_separate:
-            lists = pa.ListArray.from_arrays(_bounds(counts), lists)
-        changed[name] = lists
-    if "length" in rows.column_names:
-        changed["length"] = np.bincount(rows_of_sequences, kept_lengths).astype(np.int64)
-    for name, values in changed.items():
-        rows = rows.remove_columns(name).add_column(name, values)
-    return rows.remove_columns(MASK)
-
-
-def _bounds(counts: Ids) -> pa.Array:
-    """Return where lists of so many entries begin, and the end of the last one."""
-    return pa.array(np.append(0, np.cumsum(counts)), pa.int32())
 
 
 def _zeros(ids: Any) -> Any:
@@ -267,10 +218,6 @@ class FlatRows:
     Nothing is copied if the dataset is one memory-mapped file or one piece in memory. A format or
     a transform of the dataset is left aside.
 
-    Args:
-        dataset: Encoded rows.
-        more: Other columns with a number for every token.
-
     Attributes:
         columns: Of each column with a number for every token: the numbers, possibly with other
             parts of their file in between, and the start of each sequence, (N,).
@@ -280,12 +227,12 @@ class FlatRows:
         ValueError: If a column is missing, has no value for a row or has values of another type.
     """
 
-    def __init__(self, dataset: datasets.Dataset, *more: str) -> None:
+    def __init__(self, dataset: datasets.Dataset) -> None:
         of_tokens = has_token_labels(dataset)
         first, *others = MODEL_COLUMNS if of_tokens else MODEL_COLUMNS[:2]
         values, starts, self.lengths, self._bounds = _read_tokens(dataset, first)
         self.columns = {first: (values, starts)}
-        for name in (*others, *more):
+        for name in others:
             values, starts, lengths, bounds = _read_tokens(dataset, name)
             is_aligned = np.array_equal(lengths, self.lengths)
             if not is_aligned or not np.array_equal(bounds, self._bounds):

@@ -26,13 +26,13 @@ COUNT_KEY = "steps_averaged"
 
 
 class WeightAverage:
-    """A running average of unwrapped weights; with ``from_start`` it includes the initial ones."""
+    """A running average of unwrapped weights."""
 
-    def __init__(self, model: nn.Module, *, from_start: bool = False) -> None:
+    def __init__(self, model: nn.Module) -> None:
         # tied parameters occur once
         self.weights = {name: value.detach() for name, value in model.named_parameters()}
         self.averages = {name: value.clone() for name, value in self.weights.items()}
-        self.count = int(from_start)
+        self.count = 0
 
     @torch.no_grad()
     def update(self, kind: str, decay: float) -> None:

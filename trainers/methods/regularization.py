@@ -7,17 +7,14 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from transformers import TrainerState, TrainingArguments
 
-from datasets_scripts.checking import NotNegative, Positive, check_fields, check_value, whole_number
-from trainers.methods.averaging import WeightAverage
+from datasets_scripts.checking import Positive, check_fields, check_value, whole_number
 from trainers.methods.base import Batch, ComputeLoss, Method, StepLoss, refuse_sharding
 from trainers.problems import PROBLEMS
 
@@ -85,22 +82,19 @@ class SmartConfig:
     paper does: its change is close to random noise.
 
     Args:
-        weight: Weight of the smoothness term, lambda in the paper; 0 leaves it out.
-        bregman_weight: Weight of the divergence from the moving average of the weights, mu in the
-            paper; 0 leaves it out.
+        weight: Weight of the smoothness term, lambda in the paper.
         epsilon: Largest change of an element.
         noise: Standard deviation of the initial noise.
         step_size: Size of a gradient step.
         steps: Number of gradient steps.
 
     Raises:
-        ValueError: If a value is out of range, or both weights are 0.
+        ValueError: If a value is out of range.
 
-    Source: Jiang et al. 2020, sections 3.1 and 3.2.
+    Source: Jiang et al. 2020, section 3.1.
     """
 
-    weight: NotNegative = 1.0
-    bregman_weight: NotNegative = 0.0
+    weight: Positive = 1.0
     epsilon: Positive = 0.1
     noise: Positive = 1e-5
     step_size: Positive = 0.1
@@ -108,8 +102,6 @@ class SmartConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "smart")
-        if not self.weight and not self.bregman_weight:
-            raise ValueError("smart: weight and bregman_weight are both 0; leave smart out")
 
 
 def unlabeled(inputs: Batch) -> dict[str, Any]:
@@ -217,24 +209,15 @@ def number_sequences(inputs: Batch) -> Tensor:
     return sequences if mask is None else sequences.masked_fill(mask.flatten(0, -2) == 0, -1)
 
 
-BREGMAN_FILE = "bregman.safetensors"
-# Decay of the moving average in the first tenth of training, and later: Jiang et al. 2020, 4.1.
-EARLY, DECAY, LATE_DECAY = 0.1, 0.99, 0.999
-
-
 @dataclass
 class Smart(Regularizer):
-    """SMART (Jiang et al. 2020): smoothness, and proximity to a moving average of the weights.
+    """SMART (Jiang et al. 2020): predictions that change little with the embeddings.
 
     It leaves the random state as it was: dropout masks are those of a run without SMART.
     """
 
     config: SmartConfig = field(default_factory=SmartConfig)
     key = "smart"
-
-    def __post_init__(self) -> None:
-        self.average: WeightAverage | None = None
-        self.batches = 0
 
     def prepare(self, model: Any, args: TrainingArguments) -> None:
         super().prepare(model, args)
@@ -251,8 +234,6 @@ class Smart(Regularizer):
 
     def begin(self) -> None:
         self.batches = 0
-        if self.config.bregman_weight > 0:
-            self.average = WeightAverage(self.model, from_start=True)
 
     def loss(self, compute: ComputeLoss, task: str, inputs: Batch) -> StepLoss:
         if task not in self.tasks:
@@ -262,17 +243,9 @@ class Smart(Regularizer):
         replay = DropoutReplay(inputs["input_ids"].device)
         with perturbed(self.model, None, embeddings):
             step = compute()
-        loss, logits, facts = step.loss, step.outputs.logits, dict(step.facts)
-        if self.config.weight:
-            divergence = self._smoothness(inputs, logits, embeddings[0], replay)
-            loss = loss + self.config.weight * divergence * step.weigh("rows")
-            facts["smart_divergence"] = divergence.detach()
-        if self.average is not None:
-            with torch.no_grad(), replay.again():
-                averaged = functional_call(self.model, self.average.averages, (), unlabeled(inputs))
-            divergence = self.model.divergence(task, logits, averaged.logits)
-            loss = loss + self.config.bregman_weight * divergence * step.weigh("rows")
-            facts["bregman_divergence"] = divergence.detach()
+        divergence = self._smoothness(inputs, step.outputs.logits, embeddings[0], replay)
+        loss = step.loss + self.config.weight * divergence * step.weigh("rows")
+        facts = step.facts | {"smart_divergence": divergence.detach()}
         return replace(step, loss=loss, facts=facts)
 
     def _smoothness(
@@ -313,17 +286,6 @@ class Smart(Regularizer):
 
     def after_step(self, state: TrainerState) -> None:
         self.batches = 0
-        if self.average is not None:
-            is_early = state.global_step <= EARLY * state.max_steps
-            self.average.update("ema", DECAY if is_early else LATE_DECAY)
-
-    def save(self, folder: Path) -> None:
-        if self.average is not None:
-            self.average.save(folder / BREGMAN_FILE)
-
-    def load(self, folder: Path) -> None:
-        if self.average is not None:
-            self.average.load(folder / BREGMAN_FILE)
 
 
 @dataclass

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from modeling_minbert import TASKS, MinBertTask, unknown
 from trainers.data.collate import Batch
-from trainers.data.rows import IGNORED_LABEL, LabelType, Rows, TextSource, spread
+from trainers.data.rows import IGNORED_LABEL, Rows, TextSource, spread
 from trainers.files import write_text
 
 from .blocks import Block, Example, Examples
@@ -71,8 +71,6 @@ class Problem(ABC, Generic[Outputs]):
     optional_metrics: ClassVar[tuple[Metric, ...] | None] = None  # None: `metrics` are fixed
     # The loss is a mean over tokens instead of rows.
     predicts_tokens: ClassVar[bool] = False
-    # What `labels` of rows are of.
-    label_type: ClassVar[LabelType] = "row"
     # Several rows can belong to one sentence or question, so evaluation needs them in order.
     joins_rows: ClassVar[bool] = False
     # Outputs of two passes can be compared, which R-Drop and SMART do.

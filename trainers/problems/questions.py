@@ -156,7 +156,6 @@ class QuestionAnswering(Problem[Answered]):
         Metric("best_exact_match_threshold", is_plotted=False),
     )
     joins_rows = True
-    label_type = "positions"
     teaching = "tokens"
     hub_task = pipeline_tag = "question-answering"
 

@@ -88,17 +88,6 @@ class Regression(LabelledProblem):
     def names(self) -> Sequence[str]:
         return getattr(self.spec, "targets", None) or ("score",)
 
-    def _check_metrics(self, chosen: Sequence[str], known: Sequence[str]) -> None:
-        for name in chosen:
-            if name in ERRORS and name in known:
-                raise ValueError(
-                    f"task {self.task!r}: a lower {name} is better, so it cannot be averaged with "
-                    f"the metrics of other tasks; remove it from metrics, it is reported anyway, "
-                    f"and chooses the weights with metric_for_best_model: {self.task}_{name} and "
-                    "greater_is_better: false"
-                )
-        super()._check_metrics(chosen, known)
-
     def check(self, where: str, rows: Rows) -> None:
         super().check(where, rows)
         columns: Any = rows

@@ -71,7 +71,6 @@ class TokenClassification(Calibrated, Problem[Tagged]):
     spec: TokenClassificationTask | None
     metrics = (Metric("f1"), Metric("precision"), Metric("recall"), Metric("accuracy"))
     predicts_tokens = True
-    label_type = "tokens"
     joins_rows = True
     hub_task = pipeline_tag = "token-classification"
     smooths_labels = True

@@ -9,8 +9,7 @@ import datasets
 import numpy as np
 import torch
 from torch import nn
-from transformers import Trainer, TrainingArguments, get_scheduler
-from transformers.integrations.integration_utils import get_available_reporting_integrations
+from transformers import TrainingArguments
 from transformers.trainer_utils import SchedulerType
 
 from datasets_scripts.checking import NotNegative, Positive, check_value, number, whole_number
@@ -19,7 +18,7 @@ from modeling_minbert import unknown
 from modeling_minbert.tasks import parse_tasks
 from trainers.data.rows import IGNORED_LABEL, LABELS, FlatRows
 from trainers.data.sampling import TaskSampling
-from trainers.files import find_inner, named_errors, takes_task
+from trainers.files import find_inner, takes_task
 from trainers.methods.base import Method
 from trainers.problems import PROBLEMS
 from trainers.problems.base import AnyProblem
@@ -92,7 +91,7 @@ def check_numbers(args: TrainingArguments) -> None:
 
 
 def check_schedules(args: TrainingArguments) -> None:
-    """Refuse intervals and schedules of the learning rate that fail late.
+    """Refuse intervals that fail late.
 
     Raises:
         ValueError: Names the argument, its value and what is expected.
@@ -100,41 +99,6 @@ def check_schedules(args: TrainingArguments) -> None:
     for name in ("logging", "eval", "save"):
         if getattr(args, f"{name}_strategy") == "steps":
             check_value("", f"{name}_steps", getattr(args, f"{name}_steps"), Interval)
-    if not args.lr_scheduler_kwargs:
-        return
-    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
-    kwargs: Any = args.lr_scheduler_kwargs
-    try:
-        get_scheduler(args.lr_scheduler_type, optimizer, 1, 10, scheduler_specific_kwargs=kwargs)
-    except (TypeError, ValueError) as error:
-        kind = str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type))
-        raise ValueError(
-            f"lr_scheduler_kwargs={kwargs!r} do not fit lr_scheduler_type={kind!r}: {error}"
-        ) from error
-
-
-def check_libraries(args: TrainingArguments, model: nn.Module) -> None:
-    """Check optimizer and services for logs, without computing anything.
-
-    Raises:
-        ValueError: Names the argument, its value and what is expected.
-    """
-    optimizer = str(getattr(args.optim, "value", args.optim))
-    where = f"optim={optimizer!r}" + (
-        f", optim_args={args.optim_args!r}" if args.optim_args else ""
-    )
-    advice = "optim_args are written name=value,name=value"
-    kinds = (ImportError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
-    with named_errors(where, advice, kinds):
-        Trainer.get_optimizer_cls_and_kwargs(args, model)  # type: ignore[arg-type]
-    installed = get_available_reporting_integrations()
-    for service in args.report_to or ():
-        if service not in installed:
-            known = ", ".join(installed) or "none"
-            raise ValueError(
-                f"report_to={service!r} is not a service whose library is installed ({known}); "
-                "install it, or use report_to: none"
-            )
 
 
 # What helps instead of an argument that is refused.

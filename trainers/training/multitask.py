@@ -402,7 +402,7 @@ class MultiTaskTrainer(Trainer):
                 measured.
         """
         given = self.eval_dataset if eval_dataset is None else eval_dataset
-        rows_by_task, prefix = self._read_rows("evaluate", "evaluation", given), metric_key_prefix
+        rows_by_task, prefix = self._read_rows(given), metric_key_prefix
         for task, rows in rows_by_task.items():
             if rows is not self.tasks[task].evaluation:
                 self.problems[task].check(f"the evaluation set of task {task!r}", rows)
@@ -440,28 +440,20 @@ class MultiTaskTrainer(Trainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "test",
     ) -> Any:
-        """Predict encoded rows of the only task, or of several by name; see ``predict_task``, too.
-
-        Args:
-            test_dataset: The rows, or those of some tasks by name; with labels, metrics are
-                computed.
-            ignore_keys: Not used.
-            metric_key_prefix: Prefix of the metrics.
-
-        Returns:
-            A ``PredictionOutput`` of transformers; of rows by task a dictionary of them, with the
-            prefix ``<prefix>_<task>``.
+        """Predict encoded rows of the only task; ``predict_task`` predicts those of any.
 
         Raises:
-            ValueError: If there are several tasks, and the rows are not those of known ones.
+            ValueError: If there are several tasks.
         """
-        is_by_task = self._is_by_task(test_dataset)
-        outputs = {}
-        for task, rows in self._read_rows("predict", "test", test_dataset).items():
-            prefix = f"{metric_key_prefix}_{task}" if is_by_task else metric_key_prefix
-            with self._measuring(task, rows, np.arange(len(rows))):
-                outputs[task] = super().predict(TaskDataset({task: rows}), ignore_keys, prefix)
-        return outputs if is_by_task else next(iter(outputs.values()))
+        if len(self.tasks) > 1:
+            raise ValueError(
+                f"predict() is for one task, and there are several ({', '.join(self.tasks)}); use "
+                "predict_task(task, rows), or evaluate({task: rows}) for metrics"
+            )
+        ((task, own),) = self.tasks.items()
+        rows = own.read_rows("test", test_dataset)
+        with self._measuring(task, rows, np.arange(len(rows))):
+            return super().predict(TaskDataset({task: rows}), ignore_keys, metric_key_prefix)
 
     def predict_task(self, task: str, dataset: Any) -> NDArray[Any]:
         """Predict encoded rows of a task, labelled or not; the random state stays.
@@ -497,19 +489,16 @@ class MultiTaskTrainer(Trainer):
         }
         return {f"{prefix}{name}": value for name, value in aggregates(headlines).items()}
 
-    def _is_by_task(self, given: object) -> bool:
-        return isinstance(given, Mapping) and set(given) <= set(self.tasks)
-
-    def _read_rows(self, name: str, title: str, given: Any) -> dict[str, Rows]:
-        """Read the rows of known tasks; rows alone are those of the only task."""
-        if not self._is_by_task(given):
+    def _read_rows(self, given: Any) -> dict[str, Rows]:
+        """Read evaluation rows of known tasks; rows alone are those of the only task."""
+        if not isinstance(given, Mapping) or not set(given) <= set(self.tasks):
             if len(self.tasks) > 1:
                 raise ValueError(
-                    f"{name}() needs a mapping from task to rows; known tasks: "
+                    "evaluate() needs a mapping from task to rows; known tasks: "
                     f"{', '.join(self.tasks)}"
                 )
             given = dict.fromkeys(self.tasks, given)
-        return {task: self.tasks[task].read_rows(title, rows) for task, rows in given.items()}
+        return {task: self.tasks[task].read_rows("evaluation", x) for task, x in given.items()}
 
     @contextmanager
     def _measuring(self, task: str, rows: Rows, order: Ids) -> Iterator[None]:
