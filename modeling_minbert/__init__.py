@@ -7,31 +7,36 @@ import transformers
 from transformers import AutoConfig, AutoTokenizer, BertTokenizer
 from transformers.models.auto import modeling_auto
 
-from .configuration_minbert import MinBertConfig
-from .heads import MinBertEmbedding, MinBertTask
+from .configuration_minbert import MinBertConfig as MinBertConfig
+from .heads import MinBertEmbedding as MinBertEmbedding, MinBertTask as MinBertTask
 from .modeling_minbert import (
     AUTO_MODELS,
-    MinBertForMaskedLM,
-    MinBertForNextSentencePrediction,
-    MinBertForNSP,
-    MinBertForPreTraining,
-    MinBertForQuestionAnswering,
-    MinBertForSequenceClassification,
-    MinBertForTokenClassification,
-    MinBertModel,
-    MinBertPreTrainedModel,
+    MinBertForMaskedLM as MinBertForMaskedLM,
+    MinBertForNextSentencePrediction as MinBertForNextSentencePrediction,
+    MinBertForNSP as MinBertForNSP,
+    MinBertForPreTraining as MinBertForPreTraining,
+    MinBertForQuestionAnswering as MinBertForQuestionAnswering,
+    MinBertForSequenceClassification as MinBertForSequenceClassification,
+    MinBertForTokenClassification as MinBertForTokenClassification,
+    MinBertModel as MinBertModel,
+    MinBertPreTrainedModel as MinBertPreTrainedModel,
 )
-from .multitask import MinBertForMultiTask
-from .names import suggest, unknown
-from .tasks import TASKS, parse_task
+from .multitask import MinBertForMultiTask as MinBertForMultiTask
+from .names import suggest as suggest, unknown as unknown
+from .tasks import TASKS as TASKS, parse_task as parse_task
 
 if TYPE_CHECKING:
-    from .calibration import best_f1_threshold, best_threshold, choose_threshold, find_temperature
-    from .distillation import align_outputs, symmetric_kl
-    from .int8 import MinBertInt8Config
-    from .onnx_export import export_onnx
-    from .ranking import cosent, multiple_negatives_ranking
-    from .tokens import find_entities, split_words
+    from .calibration import (
+        best_f1_threshold as best_f1_threshold,
+        best_threshold as best_threshold,
+        choose_threshold as choose_threshold,
+        find_temperature as find_temperature,
+    )
+    from .distillation import align_outputs as align_outputs, symmetric_kl as symmetric_kl
+    from .int8 import MinBertInt8Config as MinBertInt8Config
+    from .onnx_export import export_onnx as export_onnx
+    from .ranking import cosent as cosent, multiple_negatives_ranking as multiple_negatives_ranking
+    from .tokens import find_entities as find_entities, split_words as split_words
 
 __version__ = "0.1.0"
 
@@ -83,35 +88,3 @@ def register() -> None:
 
 
 register()
-
-__all__ = [
-    "TASKS",
-    "MinBertConfig",
-    "MinBertEmbedding",
-    "MinBertForMaskedLM",
-    "MinBertForMultiTask",
-    "MinBertForNSP",
-    "MinBertForNextSentencePrediction",
-    "MinBertForPreTraining",
-    "MinBertForQuestionAnswering",
-    "MinBertForSequenceClassification",
-    "MinBertForTokenClassification",
-    "MinBertInt8Config",
-    "MinBertModel",
-    "MinBertPreTrainedModel",
-    "MinBertTask",
-    "align_outputs",
-    "best_f1_threshold",
-    "best_threshold",
-    "choose_threshold",
-    "cosent",
-    "export_onnx",
-    "find_entities",
-    "find_temperature",
-    "multiple_negatives_ranking",
-    "parse_task",
-    "split_words",
-    "suggest",
-    "symmetric_kl",
-    "unknown",
-]

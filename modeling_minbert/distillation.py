@@ -130,12 +130,10 @@ def distill(
     elif kind == "several_classes":
         pairs = zip(head.split(logits), head.split(known), strict=True)
         losses = torch.stack([match_classes(*pair, temperature) for pair in pairs]).mean(dim=0)
-    elif kind == "choices":
+    else:
         # a low temperature would make the logits of missing choices infinite
         own, others = (values.float().clamp(min=IMPOSSIBLE) for values in (logits, known))
         losses = match_classes(own, others, temperature)
-    else:
-        losses = match_classes(logits, known, temperature)
     if kind == "tags" and labels is not None:
         is_taught = is_taught & (labels != -100)
     return losses.masked_fill(~is_taught, 0).sum() / is_taught.sum().clamp(min=1)

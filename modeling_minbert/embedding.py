@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack, get_args
 
 import torch
 from torch import Tensor
@@ -26,7 +26,9 @@ from .inference import (
     check_container,
     compute_rows,
 )
-from .texts import HEAD_SHARES, WINDOWS, Encoding, own_tokenizer
+from .names import unknown
+from .packing import Pooling
+from .texts import HEAD_SHARES, WINDOWS, Encoding, default_overlap, own_tokenizer
 
 logger = logging.get_logger(__name__)
 
@@ -189,7 +191,7 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
         truncate_dim: int | None = None,
     ) -> _Plan:
         """Decide how vectors are made."""
-        own = self.config.embedding
+        config, own = self.config, self.config.embedding
         if task is not None and (pooling is not None or truncation is not None):
             raise ValueError(
                 f"task {task!r} determines how its vectors are pooled, and what remains of long "
@@ -197,61 +199,47 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
             )
         if truncate_dim is not None and truncate_dim < 1:
             raise ValueError(f"encode: truncate_dim={truncate_dim} must be 1 or more")
-        vectors, is_unit = self._find_vectors(task, pooling)
-        if truncation is not None:
-            if truncation not in (*HEAD_SHARES, WINDOWS):
-                known = ", ".join((*HEAD_SHARES, WINDOWS))
-                raise ValueError(f"truncation={truncation!r} must be one of {known}")
-            from .windows import default_overlap
-
-            overlap = default_overlap(vectors.encoding.max_length)
-            encoding = Encoding(
-                vectors.encoding.max_length,
-                truncation=truncation,
-                window_overlap=overlap if truncation == WINDOWS else None,
-            )
-            vectors = vectors._replace(encoding=encoding)
-        if prompt is None and (prompt_name is not None or task is None):
-            prompt = own.find_prompt(
-                own.default_prompt_name if prompt_name is None else prompt_name
-            )
-        kept = own.truncate_dim if task is None else None
-        return _Plan(
-            vectors,
-            normalize is None and is_unit,
-            prompt or "",
-            truncate_dim or kept,
-            bool(normalize),
-        )
-
-    def _find_vectors(self, task: str | None, pooling: str | None) -> tuple[VectorPlan, bool]:
-        """Return how vectors are pooled, and whether they have length 1."""
-        config, own = self.config, self.config.embedding
-        if task is None and pooling is None and config.sentence_embedding is None:
+        if truncation not in (None, *HEAD_SHARES, WINDOWS):
+            raise ValueError(unknown("truncation", truncation, (*HEAD_SHARES, WINDOWS)))
+        default, kept = own.default_prompt_name, own.truncate_dim
+        if task is not None:  # trained without these
+            default = kept = None
+        elif pooling is None and config.sentence_embedding is None:
             task = config.embedding_task
-        if task is not None:
+        if task is None:
+            vectors, is_unit = self._find_vectors(pooling), own.normalize
+        else:
             spec: Any = config.task(task)
             if spec.is_pretraining or spec.is_token_level:
                 raise ValueError(f"task {task!r} is {spec.kind}, which has no vectors")
             vectors = spec.plan_vectors(config)
-            is_unit = spec.normalizes_vectors
-            is_unit = is_unit or parse_embedding(config.sentence_embedding).normalize
-        else:
-            if pooling is None and own.missing:
-                raise ValueError(
-                    f"{self.name_or_path}: its vectors need {', '.join(own.missing)}, which "
-                    "minBERT does not have: use sentence-transformers, or set pooling for vectors "
-                    "without that"
-                )
-            length = own.max_length or self.tokenizer.model_max_length
-            encoding = Encoding(min(config.max_position_embeddings, length))
-            vectors = VectorPlan(encoding, pooling or own.pooling, config.num_hidden_layers)
-            is_unit = own.normalize
-        if vectors.pooling not in (*POOLINGS, "pooler"):
-            raise ValueError(f"pooling={pooling!r} must be one of cls, pooler, mean, max")
+            normalizes = parse_embedding(config.sentence_embedding).normalize
+            is_unit = spec.normalizes_vectors or normalizes
         if vectors.pooling == "pooler" and self.base_model.pooler is None:
             raise ValueError("pooling='pooler', but this model was made without a pooler")
-        return vectors, is_unit
+        if truncation is not None:
+            length = vectors.encoding.max_length
+            overlap = default_overlap(length) if truncation == WINDOWS else None
+            encoding = Encoding(length, truncation=truncation, window_overlap=overlap)
+            vectors = vectors._replace(encoding=encoding)
+        if prompt is None:
+            prompt = own.find_prompt(default if prompt_name is None else prompt_name)
+        normalize, rescale = normalize is None and is_unit, bool(normalize)
+        return _Plan(vectors, normalize, prompt, truncate_dim or kept, rescale)
+
+    def _find_vectors(self, pooling: str | None) -> VectorPlan:
+        """Return how vectors are made without a task."""
+        config, own = self.config, self.config.embedding
+        if pooling is None and own.missing:
+            raise ValueError(
+                f"{self.name_or_path}: its vectors need {', '.join(own.missing)}, which minBERT "
+                "does not have: use sentence-transformers, or set pooling for vectors without that"
+            )
+        if pooling not in (None, *get_args(Pooling)):
+            raise ValueError(unknown("pooling", pooling, get_args(Pooling)))
+        length = own.max_length or self.tokenizer.model_max_length
+        encoding = Encoding(min(config.max_position_embeddings, length))
+        return VectorPlan(encoding, pooling or own.pooling, config.num_hidden_layers)
 
     def encode_query(self, sentences: str | Iterable[str], **options: Any) -> Tensor:
         """Embed the queries of a search: `encode` with the prompt of the name `query`.

@@ -283,16 +283,13 @@ def check_rows(sentences: Iterable[Any], task: str, wanted: int, first: int = 0)
 
     `first` is the number of the first row.
     """
-
-    def check(given: Any, index: int) -> Row:
+    for index, given in enumerate(sentences, first):
         row: Row = tuple(given) if isinstance(given, tuple | list) else (given,)
         if len(row) != wanted or not all(isinstance(text, str) for text in row):
             count = "a sentence" if wanted == 1 else "a pair of sentences"
             raise ValueError(f"{task}: row {index} must be {count}, got {given!r}")
         check_unicode(row, index, task)
-        return row
-
-    return (check(row, index) for index, row in enumerate(sentences, first))
+        yield row
 
 
 def check_top_k(top_k: int | None) -> None:

@@ -38,12 +38,14 @@ whose state is read, D hidden size, H attention heads, d size of a head, V vocab
 
 import os
 import re
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, Unpack
 
 import torch
+import transformers
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import initialization as init
@@ -78,7 +80,6 @@ from .packing import (
     Read,
     can_attend,
 )
-from .sharing import MinBertSharingMixin
 
 logger = logging.get_logger(__name__)
 
@@ -363,7 +364,7 @@ def check_heads(model: Any, missing: list[str], path: Any, options: dict[str, An
         )
 
 
-class MinBertPreTrainedModel(MinBertPrecision, MinBertSharingMixin, PreTrainedModel):
+class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
     """Base class of all minBERT models: loading, saving and initializing.
 
     Any `bert` checkpoint loads as any of them. New weights are normal with `initializer_range`,
@@ -447,6 +448,77 @@ class MinBertPreTrainedModel(MinBertPrecision, MinBertSharingMixin, PreTrainedMo
         """
         devices = {device} if device else {value.device for value in walk_parameters(self)}
         return len(devices) == 1 and can_attend(self.config, self.dtype, devices.pop())
+
+    def push_to_hub(  # type: ignore[override]  # of a method that transformers has wrapped
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        token: bool | str | None = None,
+        max_shard_size: int | str | None = "50GB",
+        **commit: Any,
+    ) -> str:
+        """Upload weights, configuration, code and the tokenizer of `predict`.
+
+        A card is that of the weights beside it: none is written, and one on the Hub stays, with a
+        warning. The folder of a run has one: `hf upload owner/name folder`.
+
+        Args:
+            repo_id: `owner/name`, or `name` for the owner of the token.
+            private: Whether a new repository is private.
+            token: Token of the Hub; None for the token of the login.
+            max_shard_size: Maximum size of a file of weights.
+            **commit: `commit_message`, `commit_description`, `revision` and `create_pr`, as in
+                `PreTrainedModel.push_to_hub`.
+
+        Returns:
+            The address of the commit.
+
+        Raises:
+            OSError: If the Hub refuses or cannot be reached; nothing on this machine changes.
+        """
+        from huggingface_hub import HfApi
+
+        from .folders import FILES
+
+        commit = {"commit_message": f"Upload {type(self).__name__}", **commit}
+        api = HfApi(token=token)
+        with tempfile.TemporaryDirectory() as folder:
+            self.save_pretrained(folder, max_shard_size=max_shard_size)
+            repo = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+            if api.file_exists(repo, "README.md"):
+                message = "the card of %s stays: its text and results are those of other weights"
+                logger.warning(message, repo)
+            # what is there of a model before would tell how vectors of this one are made
+            return api.upload_folder(
+                repo_id=repo, folder_path=folder, delete_patterns=[*FILES], **commit
+            )
+
+    def save_as_bert(
+        self, save_directory: str | os.PathLike[str], *, num_layers: int | None = None
+    ) -> None:
+        """Save a folder that transformers loads as a plain `bert`, with equal outputs.
+
+        Args:
+            save_directory: The folder, created if necessary. The tokenizer is not saved.
+            num_layers: Number of layers to save, from the bottom; None for all.
+        """
+        from .folders import remove_modules
+
+        config = self.config.to_bert()
+        config.num_hidden_layers = num_layers or config.num_hidden_layers
+        bert = getattr(transformers, self._auto_class).from_config(config, dtype=self.dtype)
+        if getattr(self, "pooler", True) is None:
+            bert.pooler = None
+        state = dict(self.state_dict())
+        for name in [name for name in state if name.endswith(".weight_scale")]:  # of int8
+            weight, scale = name.removesuffix("_scale"), state.pop(name)
+            state[weight] = state[weight].float() * scale.unsqueeze(1)
+        if num_layers is not None:
+            state = {name: state[name] for name in bert.state_dict()}
+        bert.load_state_dict(state)
+        remove_modules(Path(save_directory))
+        bert.save_pretrained(save_directory)
 
 
 class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedModel):

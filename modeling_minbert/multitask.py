@@ -149,15 +149,22 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
             outputs.logits = outputs.logits / head.temperature
         return outputs
 
-    def compute(self, batch: TaskBatch) -> ModelOutput:
-        """Run the encoder and the head of a batch; without targets there is no loss."""
+    def compute(self, batch: TaskBatch, known: dict[Any, Any] | None = None) -> ModelOutput:
+        """Run the encoder and the head of a batch; without targets there is no loss.
+
+        The `known` outputs of the encoder are used, and added to, by the states that are read.
+        """
         head = self._find_head(batch.name)
         batch = head.arrange(batch)
         batch.read = head.read(batch)
         layers = head.task.count_layers(self.config.num_hidden_layers)
-        outputs = self.bert(
-            *batch.inputs, return_dict=True, read=batch.read, num_layers=layers, **batch.options
-        )
+        outputs = None if known is None else known.get((batch.read, layers))
+        if outputs is None:
+            outputs = self.bert(
+                *batch.inputs, return_dict=True, read=batch.read, num_layers=layers, **batch.options
+            )
+        if known is not None:
+            known[batch.read, layers] = outputs
         return head(outputs, batch)
 
     def _compute_several(self, names: Sequence[str], inputs: Inputs, options: Options) -> Any:
@@ -167,30 +174,15 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
         """
         if not names:
             raise ValueError("task is an empty list: name at least one task")
-        for name in names:
-            if name not in self._tasks:
-                self.config.task(name)  # refuses it
-        heads = {name: self._find_head(name) for name in names}
+        specs: dict[str, Any] = {name: self.config.task(name) for name in names}
         num_windows = options.pop("num_windows", None)
-        encoded: dict[tuple[Any, int | None], Any] = {}
+        known: dict[Any, Any] = {}
         outputs = {}
-        for name, head in heads.items():
-            count = 2 if head.task.is_separate else None  # a contrastive task predicts pairs
-            batch = TaskBatch(name, inputs, {**options}, count)
-            batch.num_windows = num_windows
-            check_inputs(batch, head.task)
-            batch = head.arrange(batch)
-            batch.read = head.read(batch)
-            layers = head.task.count_layers(self.config.num_hidden_layers)
-            if (batch.read, layers) not in encoded:
-                encoded[batch.read, layers] = self.bert(
-                    *batch.inputs,
-                    return_dict=True,
-                    read=batch.read,
-                    num_layers=layers,
-                    **batch.options,
-                )
-            outputs[name] = head(encoded[batch.read, layers], batch)
+        for name, spec in specs.items():
+            count = 2 if spec.is_separate else None  # a contrastive task predicts pairs
+            batch = TaskBatch(name, inputs, {**options}, count, num_windows=num_windows)
+            check_inputs(batch, spec)
+            outputs[name] = self.compute(batch, known)
         return outputs
 
     def _find_head(self, name: str) -> Any:

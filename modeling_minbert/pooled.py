@@ -51,7 +51,7 @@ from .losses import (
 )
 from .names import suggest, unknown
 from .packing import Pooling, Read, pool_outputs, reads
-from .texts import Encoding, check_overlap
+from .texts import Encoding, check_overlap, default_overlap
 
 PairEncoding = Literal["joint", "separate"]
 Truncation = Literal["head", "tail", "head_tail", "windows"]
@@ -111,8 +111,6 @@ class PooledTask(HeadTask):
             self.dropout = 0.0 if self.head == "cosine" else 0.3
         if self.has_windows:
             if self.window_overlap is None:
-                from .windows import default_overlap
-
                 self.window_overlap = default_overlap(self.max_length)
             if self.max_windows is None:
                 self.max_windows = MOST_WINDOWS

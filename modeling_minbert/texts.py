@@ -149,7 +149,7 @@ def _touches(left: str, right: str, *, spaceless: bool) -> bool:
 # Share of the kept tokens that comes from the start of a text: the paper's 128 of 510, with 382
 # from the end. Source: Sun et al. 2019, How to Fine-Tune BERT for Text Classification?, 5.3.1.
 HEAD_SHARES = {"head": 1.0, "tail": 0.0, "head_tail": 128 / 510}
-WINDOWS = "windows"  # the truncation that keeps all of a text
+WINDOWS, OVERLAP = "windows", 64  # the truncation that keeps all of a text
 
 
 class Encoded(NamedTuple):
@@ -162,6 +162,11 @@ class Encoded(NamedTuple):
     def tokens(self) -> int:
         """Number of tokens of all its sequences."""
         return sum(map(len, self.input_ids))
+
+
+def default_overlap(max_length: int | None) -> int:
+    """Return the `window_overlap` of a task that leaves it out."""
+    return OVERLAP if max_length is None else min(OVERLAP, max_length // 4)
 
 
 def check_overlap(overlap: int, max_length: int) -> None:

@@ -10,13 +10,6 @@ from torch import Tensor
 from .cpu import is_followed
 from .texts import Encoded
 
-OVERLAP = 64
-
-
-def default_overlap(max_length: int | None) -> int:
-    """Return the `window_overlap` of a task that leaves it out."""
-    return OVERLAP if max_length is None else min(OVERLAP, max_length // 4)
-
 
 class Windows(NamedTuple):
     """The windows of a batch."""

@@ -180,21 +180,14 @@ def own(hub, folder, pushed):
 
 
 @pytest.mark.slow
-def test_a_model_pushes_itself_with_code_tokenizer_and_the_card_of_its_run(hub, own, pushed):
+def test_a_model_pushes_itself_with_code_and_tokenizer(hub, own, pushed):
     files = hub.repos["user/own"]
 
     assert own
     code = {name for name in pushed if name.endswith(".py")}
-    assert code | {"model.safetensors", "config.json", "tokenizer.json", "README.md"} <= set(files)
-    assert not [name for name in files if name.startswith(("checkpoint", "metrics", "report"))]
-    text = files["README.md"].decode()
-    card, of_run = ModelCard(text).data, ModelCard(pushed["README.md"].decode()).data
-    assert 'path = "user/own"\n' in text
-    assert loopback_hub.check_card(text) == []
-    assert card.tags == ["minbert", "multi-task", "small"]
-    assert [x.metric_value for x in card.eval_results] == [
-        x.metric_value for x in of_run.eval_results
-    ]
+    assert code | {"model.safetensors", "config.json", "tokenizer.json"} <= set(files)
+    others = ("checkpoint", "metrics", "report", "README")
+    assert not [name for name in files if name.startswith(others)]
 
 
 @pytest.mark.slow
