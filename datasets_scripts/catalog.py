@@ -246,11 +246,8 @@ DATASETS: dict[str, DatasetRow] = {
 def read_sample(name: str) -> dict[str, list[Any]]:
     """Read a small generated data set of this package, by split.
 
-    ``sample_sst`` has graded reviews, ``sample_quora`` pairs of questions that may be paraphrases,
-    ``sample_sts`` pairs of scenes with the score of what they share, and ``sample_text`` short
-    reports of a day's work for pretraining. No text of a split occurs in another one, and held-out
-    texts consist of words that occur in training. In ``sample_text`` every sentence shows the theme
-    of its document, and held-out documents tell of other pairs of people.
+    No text of a split occurs in another one, and held-out texts consist of words that occur in
+    training. In ``sample_text`` every sentence shows the theme of its document.
 
     Returns:
         Rows with ``sentence1``, ``sentence2`` (pairs only) and ``label``; of ``sample_text`` the

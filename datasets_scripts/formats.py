@@ -152,25 +152,21 @@ class MultiLabelFormat(ClassificationFormat):
     def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
         labels = self.labels or self.data.label_columns or self.declared
         if labels is None:
-            labels = self._infer_labels(where, list_written(splits["train"], "label"))
+            written = chain.from_iterable(list_written(splits["train"], "label"))
+            labels = sort_labels(label for label in written if normalize_value(label))
+            for other in SEPARATORS.replace(self.separator, ""):
+                if whole := [name for name in labels if other in name]:
+                    logger.warning(
+                        "%s: the label %r is one label, since label_separator is %r; if its labels "
+                        "are separated by %r, give that as label_separator",
+                        where,
+                        min(whole),
+                        self.separator,
+                        other,
+                    )
         keys = f"label_column={self.data.label_column!r} and label_separator={self.separator!r}"
         check_classes(where, "labels", labels, keys)
         return replace(self, labels=labels)
-
-    def _infer_labels(self, where: str, rows: list[list[str]]) -> tuple[str, ...]:
-        """List the labels of the training rows; warn if one contains a usual separator."""
-        labels = {label for label in chain.from_iterable(rows) if normalize_value(label)}
-        for other in SEPARATORS.replace(self.separator, ""):
-            if whole := [name for name in labels if other in name]:
-                logger.warning(
-                    "%s: the label %r is one label, since label_separator is %r; if its labels are "
-                    "separated by %r, give that as label_separator",
-                    where,
-                    min(whole),
-                    self.separator,
-                    other,
-                )
-        return sort_labels(labels)
 
     def read_label(self, record: Record) -> list[str] | None:
         """Return the names of the labels of a row, or 0 or 1 for each of ``label_columns``."""
@@ -345,12 +341,16 @@ class ChoiceFormat(SentenceFormat):
         places = [f"column {column!r}" for column in self.choice_columns]
         if len(values) == 1:
             column = places[0]
-            listed = _list_choices(values[0])
-            if listed is None:
+            value: Any = values[0]
+            # {"label": ["A", ...], "text": [...]}, as in the copies of CommonsenseQA and ARC
+            if isinstance(value, Mapping):
+                value, labels = value.get("text"), value.get("label")
+                names = list(map(normalize_value, labels)) if isinstance(labels, list) else ()
+            if not isinstance(value, list) or len(names) not in (0, len(value)):
                 raise ValueError(
                     f"{column} holds {shorten(repr(values[0]))}, not a list of choices"
                 )
-            values, names = listed
+            values = value
             if len(values) < 2:
                 raise ValueError(f"{column} has {len(values)} choice(s), at least two are needed")
             places = [f"choice {number} of {column}" for number, _ in enumerate(values)]
@@ -391,24 +391,6 @@ class ChoiceFormat(SentenceFormat):
         columns = len(self.choice_columns)
         count = self.num_choices or (columns if columns > 1 else EXPECTED_CHOICES)
         return super().head_facts(train) | {"num_choices": count}
-
-
-def _list_choices(value: object) -> tuple[list[Any], Sequence[str]] | None:
-    """List choices, and their names if they have any; None if a value is no list of choices.
-
-    A value is a list of texts, a list of ``{"label": "A", "text": ...}``, or two lists,
-    ``{"label": ["A", ...], "text": [...]}``, as in the copies of CommonsenseQA and ARC on the Hub.
-    """
-    if isinstance(value, list) and all(isinstance(choice, Mapping) for choice in value) and value:
-        value = {key: [choice.get(key) for choice in value] for key in ("label", "text")}
-    if isinstance(value, list):
-        return value, ()
-    if not isinstance(value, Mapping):
-        return None
-    names, texts = value.get("label"), value.get("text")
-    if not isinstance(names, list) or not isinstance(texts, list) or len(names) != len(texts):
-        return None
-    return texts, list(map(normalize_value, names))
 
 
 def _encode_choices(batch: Batch, *, tokenizer: Tokenizer, encoding: Encoding) -> Batch:

@@ -542,12 +542,6 @@ def count_repeated(
     return counts
 
 
-def digest_rows(rows: Dataset, columns: Sequence[str]) -> Iterator[int]:
-    """Hash some columns of every row, such as its texts, without their white space."""
-    for values in _read(rows, columns):
-        yield digest_text("\0".join(map(_join, values)))
-
-
 def digest_alike(rows: Dataset, columns: Sequence[str]) -> Iterator[int]:
     """Hash some columns of every row, equally if many models cannot tell the rows apart.
 
@@ -606,7 +600,8 @@ def hold_out(
     columns = row_format.unit_columns(rows)
     alike = np.fromiter(digest_alike(rows, columns), np.uint64, len(rows))
     _, first, inverse = np.unique(alike, return_index=True, return_inverse=True)
-    units = np.fromiter(digest_rows(rows, columns), np.uint64, len(rows))[first[inverse]]
+    whole = (digest_text("\0".join(map(_join, values))) for values in _read(rows, columns))
+    units = np.fromiter(whole, np.uint64, len(rows))[first[inverse]]
     held = choose_units(units, row_format.strata(rows), wanted, f"{seed} held out")
     # a sentence of a held-out document may also be in others
     texts = np.fromiter(digest_alike(rows, row_format.text_names), np.uint64, len(rows))

@@ -290,11 +290,12 @@ def fill_arguments(
         if name not in known:
             names = (f"--{key}" for key in known)
             raise UsageError(f"unknown flag {flag}{suggest(flag, names)}")
-        present = recipe.get(name)
-        if isinstance(present, dict) and len(words) == 1 and not words[0].startswith("{"):
+        present, is_text = recipe.get(name), str in list_members(known[name])
+        is_value = is_text or not words or words[0] == "null" or words[0].startswith("{")
+        if isinstance(present, dict) and not is_value:
             given[name] = select(flag, present, words[0])
-            continue
-        given |= expand_paths({name: read_flag(flag, words, known[name])})
+        else:
+            given |= expand_paths({name: read_flag(flag, words, known[name])})
     replaced: set[str] = set()
     for kind in argument_classes:
         for flag, keys in getattr(kind, "replaced_keys", {}).items():

@@ -51,10 +51,6 @@ def as_table(answers):
     return "".join(",".join(map(str, row)) + "\n" for row in [header, *rows])
 
 
-def name_all(choices):
-    return [{"label": "xyz"[place], "text": text} for place, text in enumerate(choices)]
-
-
 def in_two_lists(choices):
     return {"text": choices, "label": ["1", "2", "3"]}
 
@@ -64,7 +60,6 @@ def test_all_ways_to_write_choices_give_equal_rows(tmp_path):
     ways = [
         load(tmp_path, "a.jsonl", as_json(RIGHT)),
         load(tmp_path, "b.jsonl", as_json(["C", "A", "B"])),
-        load(tmp_path, "c.jsonl", as_json(["z", "x", "y"], name_all)),
         load(tmp_path, "d.jsonl", as_json(["3", "1", "2"], in_two_lists)),
         load(tmp_path, "e.csv", as_table(RIGHT), **columns),
         load(tmp_path, "f.csv", as_table(["3.0", 1, 2]), labels=[1, 2, 3], **columns),

@@ -212,7 +212,7 @@ def answers(text, *start):
     return {"answers": [dict(zip(("text", "answer_start"), (text, *start), strict=False))]}
 
 
-NAMED = [{"label": name, "text": name} for name in "xyz"]
+NAMED = {"label": [*"xyz"], "text": [*"xyz"]}
 INVALID = {
     "classification": [
         ({"y": ""}, "no label (id 7)"),

@@ -138,6 +138,7 @@ def test_a_flag_selects_tasks_and_changes_one_of_them(parse):
     flags = ["--tasks.sts.loss=null", "--tasks", "sts"]
 
     assert parse(format_recipe(RECIPE), *flags)[0].tasks == {"sts": {"dataset": "sts"}}
+    assert parse(format_recipe(RECIPE), "--tasks", "null")[0].tasks is None
 
 
 @pytest.mark.parametrize(
