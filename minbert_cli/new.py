@@ -224,6 +224,8 @@ class Guess:
             self.label = self.label or self.find_label()
         self.keys["text_columns"] = self.find_texts()
         values = [] if self.label is None else self.list_values(self.label)
+        if self.label is not None and not values:
+            raise ValueError(f"{self.path}: column {self.label!r} is empty; give --label_column")
         for column in self.columns:
             if len(column.split()) > LONGEST_NAME or is_number(column) or column in values:
                 self.doubts.append(
@@ -294,8 +296,6 @@ class Guess:
 
     def find_type(self, label: str, values: Sequence[Any]) -> str:
         """Find the problem type that fits the labels."""
-        if not values:
-            raise ValueError(f"{self.path}: column {label!r} is empty; give --label_column")
         different = Counter(map(str, values))
         has_numbers = are_numbers(values)
         is_scale = label.lower() in SCORE_NAMES or len(different) > MOST_SCORED_CLASSES
