@@ -131,9 +131,10 @@ def read_with_transformers(job: Job, meter: Meter) -> dict[str, Any]:
 def _make_rows(job: Job, cache: str, packing: Any) -> tuple[Any, BertTokenizer]:
     """Tokenize the corpus, and plan its rows."""
     datasets.disable_progress_bars()
+    datasets.config.HF_DATASETS_CACHE = cache
     tokenizer = BertTokenizer.from_pretrained(job.model_dir)
     keys = {"train_file": str(job.folder / "corpus.txt"), "sentences": "line"}
-    encoded = encode_corpus([CorpusData.from_recipe("drawn", keys)], tokenizer, cache_dir=cache)
+    encoded = encode_corpus([CorpusData.from_recipe("drawn", keys)], tokenizer)
     rows = TextRows(
         encoded.splits["train"], tokenizer, packing=packing, max_length=MAX_LENGTH, seed=0,
         name="drawn",

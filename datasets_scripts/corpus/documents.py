@@ -166,22 +166,20 @@ def split_sentences(text: str, *, is_prose: bool) -> list[str]:
 # Where documents are
 
 
-def find_sources(data: CorpusData, cache_dir: str | Path | None) -> dict[str, Source]:
+def find_sources(data: CorpusData) -> dict[str, Source]:
     """Locate the documents of a corpus by split; text of files and streams is not read yet."""
     if data.hub_id is not None:
-        return _find_hub_sources(data, cache_dir)
+        return _find_hub_sources(data)
     if data.dataset is not None:
-        return _find_built_in_sources(data, data.dataset, cache_dir)
+        return _find_built_in_sources(data, data.dataset)
     return _find_file_sources(data)
 
 
-def _find_built_in_sources(
-    data: CorpusData, dataset: str, cache_dir: str | Path | None
-) -> dict[str, Source]:
+def _find_built_in_sources(data: CorpusData, dataset: str) -> dict[str, Source]:
     if dataset == SAMPLE_TEXT:
         texts = read_sample(SAMPLE_TEXT)
     else:  # the distinct sentences of a task, none in both splits
-        task = load_task(data.to_task(), cache_dir)
+        task = load_task(data.to_task())
         train, validation = (
             dict.fromkeys(task.row_format.texts(task.splits[split]))
             for split in ("train", "validation")
@@ -241,11 +239,11 @@ def _find_file_sources(data: CorpusData) -> dict[str, Source]:
     return sources
 
 
-def _find_hub_sources(data: CorpusData, cache_dir: str | Path | None) -> dict[str, Source]:
+def _find_hub_sources(data: CorpusData) -> dict[str, Source]:
     hub_id, column = str(data.hub_id), data.text_column
     where = f"{data.where}: dataset {hub_id!r}"
     with readable_hub(where):
-        builder = find_builder(hub_id, data.revision, cache_dir)
+        builder = find_builder(hub_id, data.revision, None)
         if data.streaming:
             splits = builder.as_streaming_dataset()
         else:
@@ -296,22 +294,17 @@ class TrainingTexts:
     """The training documents of corpora as texts, without held-out and invalid ones.
 
     Every iteration reads them again, one document at a time; errors are those of `encode_corpus`.
-
-    Args:
-        corpora: The corpora.
-        cache_dir: Folder for rows of the Hub and of tasks; None uses the cache of `datasets`.
-        others: Further texts, which come first.
+    Other texts come first.
     """
 
     def __init__(
         self,
         corpora: Sequence[CorpusData],
-        cache_dir: str | Path | None = None,
         *,
         others: Sequence[str] = (),
     ) -> None:
         self.others = others
-        self.sources = [find_sources(data, cache_dir) for data in corpora]
+        self.sources = [find_sources(data) for data in corpora]
 
     def __iter__(self) -> Iterator[str]:
         yield from self.others
@@ -334,14 +327,13 @@ def store_tables(
     schema: pa.Schema,
     name: str,
     key: Any,
-    cache_dir: str | Path | None = None,
 ) -> datasets.Dataset:
     """Write tables into the cache of `datasets`, or open those that are there.
 
     They are computed only if they are not in the cache; processes that want the same ones wait for
     the one that computes them. The key is all that determines them, and has a stable ``repr``.
     """
-    folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE, f"minbert_{name}")
+    folder = Path(datasets.config.HF_DATASETS_CACHE, f"minbert_{name}")
     folder.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256(f"{hash_sources()} {key!r}".encode()).hexdigest()
     file = folder / f"{digest}.arrow"
@@ -430,10 +422,8 @@ class EncodedCorpus:
 def encode_corpus(
     corpora: Sequence[CorpusData],
     tokenizer: PreTrainedTokenizerBase,
-    *,
-    cache_dir: str | Path | None = None,
 ) -> EncodedCorpus:
-    """Tokenize corpora, or load their tokens from the cache.
+    """Tokenize corpora, or load their tokens from the cache of `datasets`.
 
     Training documents that equal a held-out one, in any of the corpora, are skipped with a warning.
     If there are too few documents for the share that is held out, one is.
@@ -441,7 +431,6 @@ def encode_corpus(
     Args:
         corpora: The corpora, from ``CorpusData.from_recipe``, in order.
         tokenizer: Tokenizer of the model.
-        cache_dir: Folder for the tokens; None uses the cache of `datasets`.
 
     Raises:
         ValueError: If a file or a dataset cannot be read, lacks the column, or has too many invalid
@@ -461,12 +450,12 @@ def encode_corpus(
     candidates: list[int] = []  # of which one is held out if no other is
     start = 0
     for data in corpora:
-        sources = find_sources(data, cache_dir)
+        sources = find_sources(data)
         if (commit := sources["train"].commit) is not None:
             commits[data.name] = commit
         share = 0.0 if "validation" in sources else data.validation_share
         for split, source in sources.items():
-            documents = _tokenize_source(source, copy, cache_dir)
+            documents = _tokenize_source(source, copy)
             bad_rows += _find_invalid(source, documents)
             sentences = pc.list_value_length(documents.data.column("sentences")).to_numpy()
             rows = np.flatnonzero(sentences)
@@ -521,9 +510,7 @@ def _find_invalid(source: Source, documents: datasets.Dataset) -> list[InvalidRo
     return bad_rows
 
 
-def _tokenize_source(
-    source: Source, tokenizer: Tokenizer, cache_dir: str | Path | None
-) -> datasets.Dataset:
+def _tokenize_source(source: Source, tokenizer: Tokenizer) -> datasets.Dataset:
     """Tokenize the documents of a source, or load their tokens from the cache."""
     data = source.data
     is_prose = data.sentences == "split"
@@ -544,7 +531,6 @@ def _tokenize_source(
             schema,
             "text",
             (source.key, tokenizer.to_str(), is_prose, data.max_documents, version("sentencex")),
-            cache_dir,
         )
 
 

@@ -44,9 +44,7 @@ def rows(corpus, tmp_path):
         "sentences": "line",
     }
     tokenizer = BertTokenizer(vocab={token: index for index, token in enumerate(VOCABULARY)})
-    encoded = encode_corpus(
-        [CorpusData.from_recipe("text", recipe)], tokenizer, cache_dir=tmp_path / "cache"
-    )
+    encoded = encode_corpus([CorpusData.from_recipe("text", recipe)], tokenizer)
     return TextRows(
         encoded.splits["train"],
         tokenizer,

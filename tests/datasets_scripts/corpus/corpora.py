@@ -76,7 +76,7 @@ def encode(folder, tokenizer, **keys):
     if any("file" in key for key in keys):
         keys = {"data_dir": str(folder), **keys}
     data = CorpusData.from_recipe("mine", keys)
-    return encode_corpus([data], tokenizer, cache_dir=folder / "cache")
+    return encode_corpus([data], tokenizer)
 
 
 def decode(documents, tokenizer):

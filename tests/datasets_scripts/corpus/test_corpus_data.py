@@ -73,4 +73,4 @@ def test_keys_of_other_formats_are_refused(tmp_path, name, keys, message):
     path.write_text('{"text": "a"}\n')
 
     with pytest.raises(ValueError, match=message):
-        find_sources(parse(train_file=str(path), **keys), None)
+        find_sources(parse(train_file=str(path), **keys))

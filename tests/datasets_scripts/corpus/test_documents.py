@@ -13,7 +13,7 @@ def read(path, documents="blank_line", **keys):
     if documents != "blank_line":
         keys["documents"] = documents
     data = CorpusData.from_recipe("mine", {"train_file": str(path), **keys})
-    return list(module.find_sources(data, None)["train"].read())
+    return list(module.find_sources(data)["train"].read())
 
 
 def texts(*args, **keys):

@@ -20,6 +20,12 @@ DOCUMENTS = [[f"{text}." for text in PARTS[n : n + 3]] for n in range(0, 90, 3)]
 TEXT = "\n\n".join("\n".join(sentences) for sentences in DOCUMENTS)
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """Keep tokens in a folder of the test."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
 @pytest.fixture(scope="module")
 def tokenizer():
     return train_wordpiece([*PARTS, "."], 100)
@@ -36,7 +42,7 @@ def encode_two(folder, tokenizer, *corpora):
         CorpusData.from_recipe(f"c{number}", {"data_dir": str(folder), **keys})
         for number, keys in enumerate(corpora)
     ]
-    return encode_corpus(parsed, tokenizer, cache_dir=folder / "cache")
+    return encode_corpus(parsed, tokenizer)
 
 
 def test_documents_become_the_tokens_of_their_sentences(tmp_path, tokenizer):
@@ -111,7 +117,7 @@ def test_of_few_documents_one_is_held_out(tmp_path, tokenizer):
 
 def test_sentences_of_a_task_are_a_text(tmp_path):
     data = CorpusData.from_recipe("mine", {"dataset": "sample_quora"})
-    tokenizer = train_wordpiece(TrainingTexts([data], tmp_path / "cache"), 800)
+    tokenizer = train_wordpiece(TrainingTexts([data]), 800)
 
     both = encode_both(tmp_path, tokenizer, dataset="sample_quora")
 
