@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -37,16 +37,9 @@ class Teacher:
     """A model that teaches."""
 
     path: str  # a folder or a Hub id
-    task: str | None = None  # the task that it has learned; None for one of the same name
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """What a teacher teaches of a task."""
-
-    path: str  # of the teacher
-    task: str | None  # its task; None for the vectors of an encoder
-    align: Callable[[Tensor], Tensor]  # brings its outputs to the order of the student's labels
+    task: str | None = None  # that it has learned; None for one of the same name, or for vectors
+    # brings its outputs to the order of the student's labels
+    align: Callable[[Tensor], Tensor] | None = None
 
 
 class Teaching:
@@ -113,15 +106,15 @@ class Teaching:
         options = self._arguments.distillation_alpha, self._arguments.distillation_temperature
         return Distillation(taught, *options)
 
-    def _find_lessons(self, name: str, spec: MinBertTask) -> dict[Teacher, Lesson]:
-        """Find what teachers teach of a task: its own ones, or those of the run."""
+    def _find_lessons(self, name: str, spec: MinBertTask) -> dict[Teacher, Teacher]:
+        """Find who teaches a task, and what: its own teachers, or those of the run."""
         lessons = {}
         learns_vectors = PROBLEMS[spec.problem_type].teaching == "vectors"
         for teacher in self._own.get(name, self._of_run):
             config, task = self._configs[teacher], teacher.task or name
             is_learned = task in (config.tasks or {})
             if learns_vectors and (is_learned or not teacher.task):
-                lessons[teacher] = Lesson(teacher.path, teacher.task, lambda vectors: vectors)
+                lessons[teacher] = teacher
             elif is_learned:
                 try:
                     align = align_outputs(spec, config.task(task))
@@ -131,7 +124,7 @@ class Teaching:
                         f"{teacher.path!r}: {error}; give another teacher, or teacher: null in the "
                         "task"
                     ) from None
-                lessons[teacher] = Lesson(teacher.path, task, align)
+                lessons[teacher] = replace(teacher, task=task, align=align)
             elif name in self._own:
                 raise ValueError(f"task {name!r}: {self._miss(teacher, name)}")
         return lessons
@@ -188,7 +181,7 @@ def fingerprint(path: str) -> str:
 def predict_rows(
     name: str,
     problem_type: str,
-    lessons: Sequence[Lesson],
+    lessons: Sequence[Teacher],
     columns: Sequence[Sequence[Any]],
     args: TrainingArguments,
 ) -> list[Outputs]:
@@ -216,12 +209,13 @@ def predict_rows(
                 with NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as part:
                     np.save(part, values)
                 Path(part.name).replace(file)  # whole or not at all
-            outputs.append(lesson.align(torch.tensor(np.load(file))).numpy())
+            stored = torch.tensor(np.load(file))
+            outputs.append((lesson.align(stored) if lesson.align else stored).numpy())
     return outputs
 
 
 def compute_outputs(
-    lesson: Lesson, problem_type: str, columns: Sequence[Sequence[Any]], args: TrainingArguments
+    lesson: Teacher, problem_type: str, columns: Sequence[Sequence[Any]], args: TrainingArguments
 ) -> Outputs:
     """Compute the outputs of one teacher, as ``predict_rows`` documents them."""
     model: Any = load_encoder(lesson.path, str(args.device), "teacher")
