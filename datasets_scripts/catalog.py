@@ -43,11 +43,6 @@ class DatasetRow:
     choice_columns: tuple[str, ...] | None = None
     is_of_course: bool = False  # of Stanford CS 224N, whose project has a format of predictions
 
-    @property
-    def has_official_predictions(self) -> bool:
-        """Whether a course or a server prescribes the format of predictions."""
-        return self.is_of_course or self.submission is not None
-
 
 # The course's files are called .csv and are tab-separated.
 COURSE_FORMAT = FileFormat(delimiter="\t")

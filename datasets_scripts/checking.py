@@ -38,11 +38,7 @@ PLAIN = {
 
 
 def option(
-    default: Any = MISSING,
-    description: str = "",
-    *,
-    built_in: bool = False,
-    free: bool = False,
+    default: Any = MISSING, description: str = "", *, built_in: bool = False, free: bool = False
 ) -> Any:
     """Return the field of a key of a recipe, with all that other parts must know about the key.
 

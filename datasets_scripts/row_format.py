@@ -25,15 +25,7 @@ from modeling_minbert import TASKS
 from modeling_minbert.texts import WINDOWS
 
 from .encoding import Encoding, Feature, Row, Types, count_cut, encode_rows, make_features
-from .readers import (
-    Record,
-    describe_twin,
-    is_blank,
-    is_list,
-    is_test,
-    read_records,
-    shorten,
-)
+from .readers import Record, describe_twin, is_blank, is_list, is_test, read_records, shorten
 from .task_data import TaskData
 
 logger = logging.getLogger(__name__)

@@ -25,12 +25,7 @@ from .readers import (
     read_records,
     shorten,
 )
-from .row_format import (
-    RowFormat,
-    check_classes,
-    list_names,
-    list_written,
-)
+from .row_format import RowFormat, check_classes, list_names, list_written
 
 # CoNLL columns: a line is a token with its columns, separated by spaces or tabs; an empty line ends
 # a sentence, and a line that starts with ``-DOCSTART-`` or ``# newdoc`` starts a document. Other

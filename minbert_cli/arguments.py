@@ -25,6 +25,8 @@ from trainers.methods.method_arguments import MethodArguments
 from trainers.task import MAX_TOKENS
 from trainers.training.callbacks import AggregateEarlyStopping
 
+CARD = {"language": Columns, "license": Text, "datasets": Columns, "tags": Columns}
+
 
 @dataclass(kw_only=True)
 class RunArguments:
@@ -82,7 +84,7 @@ class RunArguments:
                 f"revision={self.revision!r} has no effect without a model_name_or_path on the "
                 "Hub; remove it"
             )
-        check_keys("card", self.card or {}, Card)
+        check_keys("card", self.card or {}, CARD)
 
     def make_callbacks(self, args: TrainingArguments) -> list[AggregateEarlyStopping]:
         """Build the early stopping callback, if there is a patience."""
@@ -135,16 +137,6 @@ class FinetuneArguments(TaskSampling, MethodArguments, RunArguments):
         if self.report_examples is not None:
             return self.report_examples
         return 0 if args.push_to_hub else 20
-
-
-@dataclass
-class Card:
-    """Metadata of a model card."""
-
-    language: Columns
-    license: Text
-    datasets: Columns
-    tags: Columns
 
 
 def check_names(key: str, mapping: dict[Any, Any], example: str) -> None:

@@ -18,13 +18,7 @@ from minbert_cli import recipes
 FILE = Path(__file__).with_suffix(".json")
 ALL = "all"  # after ``--help``
 # What stands for a type of Python; other types are texts.
-WORDS = {
-    bool: "true or false",
-    int: "number",
-    float: "number",
-    dict: "mapping",
-    list: "list",
-}
+WORDS = {bool: "true or false", int: "number", float: "number", dict: "mapping", list: "list"}
 PLACES = {
     "model_name_or_path": "name or path",
     "tokenizer_name_or_path": "name or path",

@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from datasets import Dataset
 
-from datasets_scripts import (
-    DATASETS,
-    TaskData,
-    TaskRows,
-    check_files,
-)
+from datasets_scripts import DATASETS, TaskData, TaskRows, check_files
 from datasets_scripts.checking import check_keys, errors_of, key_types
 from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
 from minbert_cli.checkpoints import check_rows, choose_length
@@ -301,7 +296,8 @@ def find_tables(
     return {
         (name, split): rows
         for name, task in tasks.items()
-        if not (task.data.built_in and task.data.built_in.has_official_predictions)
+        if task.data.built_in is None
+        or not (task.data.built_in.is_of_course or task.data.built_in.submission)
         for split, rows in loaded[name].splits.items()
         if split != "train"
     }
