@@ -8,7 +8,7 @@ import datasets
 from datasets import Dataset
 from datasets.exceptions import DatasetsError
 
-from .readers import HUB_NAMES
+from .readers import HUB_NAMES, check_header
 from .row_format import RowFormat
 
 
@@ -41,11 +41,7 @@ def fetch_splits(
                 continue
             rows = splits[split] = fetched[name]
             required = row_format.required_columns(split)
-            if missing := [column for column in required if column not in rows.column_names]:
-                raise ValueError(
-                    f"{where}: split {name!r} has no column {missing}; its columns: "
-                    f"{rows.column_names}"
-                )
+            check_header(f"{where}: split {name!r}", rows.column_names, required)
         if source == hub_id:
             commit = find_commit(hub_id, builder)
     return splits, commit

@@ -27,7 +27,7 @@ from .checking import (
     keys_with,
     option,
 )
-from .readers import FILE_SUFFIXES, MAIN_SPLITS, FileFormat, find_suffix, is_test
+from .readers import FILE_SUFFIXES, MAIN_SPLITS, FileFormat, is_test
 
 if TYPE_CHECKING:  # a recipe that names no built-in dataset does not load them
     from .catalog import DatasetRow
@@ -395,10 +395,3 @@ def _check_files(data: TaskData) -> None:
             f"{data.where}: extra_files: {wrong[0]!r} is not a split; names start with "
             "validation_ (labeled) or test_, as in validation_hard"
         )
-    suffixes = data.kind.suffixes
-    for path in data.files.values():
-        if suffixes is not None and find_suffix(path) not in suffixes:
-            raise ValueError(
-                f"{data.where}: {data.problem_type} rows cannot be read from {path!r}; known "
-                f"suffixes: {', '.join(suffixes)}"
-            )

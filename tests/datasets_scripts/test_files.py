@@ -82,6 +82,7 @@ def test_every_format_has_the_same_rows(tmp_path, suffix):
         ("a.tsv", 'text\tlabel\nx\tup\n"y\tup\nz\tup\n', r"a\.tsv:3: the record that starts here"),
         ("a.json", "[\n{}\n]", r"a\.json: a JSON array; write one JSON object on each line"),
         ("a.parquet", "x", r"a\.parquet: cannot be read as Parquet"),
+        ("a.xls", "x", r"a\.xls: unknown suffix '.xls'; known: .csv, .tsv, .jsonl"),
         (
             "a.tsv",
             "text\tlabel\ttext \nx\tup\ty\n",

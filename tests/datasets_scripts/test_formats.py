@@ -124,7 +124,6 @@ def test_a_task_of_every_type_can_be_used_without_knowing_it(tmp_path, problem_t
         ("multiple_choice", {"choice_columns": None}, "choice_columns is missing; give a column"),
         ("multiple_choice", {"choice_columns": "a"}, "column 'a' holds .*, not a list of choices"),
         ("multiple_choice", {"labels": ["1", "A"]}, "must name all of the 3 choices of a row"),
-        ("question_answering", {"train_file": "a.csv"}, "cannot be read from 'a.csv'; known suf"),
     ],
 )
 def test_keys_must_fit_the_type_and_its_rows(tmp_path, problem_type, changes, message):

@@ -74,10 +74,6 @@ def test_own_files_are_looked_up_in_the_folder_of_the_task_only():
         ),
         ({**OWN, "validation_share": 0.2}, "validation_share=0.2 has no effect with validation_"),
         ({**OWN, "validation_share": 1}, r"validation_share=1; expected a fraction in \[0, 1\)"),
-        (
-            {**OWN, "train_file": "a.xls"},
-            r"classification rows cannot be read from 'a.xls'; known suffixes: .csv, .tsv",
-        ),
         ({**OWN, "text_columns": ["a", "b", "c"]}, r"takes 1 or 2 text_columns, got \['a',"),
         (
             {**OWN, "score_range": [5, 0]},
