@@ -40,13 +40,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Names by which pipelines look up models, by task.
-PIPELINE_MODELS: dict[str, Any] = {
-    "SEQUENCE_CLASSIFICATION": ("MinBertForSequenceClassification", "MinBertForMultiTask"),
-    "TOKEN_CLASSIFICATION": "MinBertForTokenClassification",
-}
-
-
 # Modules of further names, which predicting does not load.
 MODULES = {
     "MinBertInt8Config": "int8",
@@ -82,9 +75,10 @@ def register() -> None:
         MinBertConfig, (MinBertForSequenceClassification, MinBertForMultiTask), exist_ok=True
     )
     # Pipelines warn that models without these names are unsupported.
-    for kind, names in PIPELINE_MODELS.items():
-        mapping = getattr(modeling_auto, f"MODEL_FOR_{kind}_MAPPING_NAMES")
-        mapping[MinBertConfig.model_type] = names
+    texts: dict[str, Any] = modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
+    texts["minbert"] = ("MinBertForSequenceClassification", "MinBertForMultiTask")
+    tags: dict[str, Any] = modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES
+    tags["minbert"] = "MinBertForTokenClassification"
 
 
 register()

@@ -206,17 +206,7 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
             default = kept = None
         elif pooling is None and config.sentence_embedding is None:
             task = config.embedding_task
-        if task is None:
-            vectors, is_unit = self._find_vectors(pooling), own.normalize
-        else:
-            spec: Any = config.task(task)
-            if spec.is_pretraining or spec.is_token_level:
-                raise ValueError(f"task {task!r} is {spec.kind}, which has no vectors")
-            vectors = spec.plan_vectors(config)
-            normalizes = parse_embedding(config.sentence_embedding).normalize
-            is_unit = spec.normalizes_vectors or normalizes
-        if vectors.pooling == "pooler" and self.base_model.pooler is None:
-            raise ValueError("pooling='pooler', but this model was made without a pooler")
+        vectors, is_unit = self._find_vectors(task, pooling)
         if truncation is not None:
             length = vectors.encoding.max_length
             overlap = default_overlap(length) if truncation == WINDOWS else None
@@ -227,19 +217,30 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
         normalize, rescale = normalize is None and is_unit, bool(normalize)
         return _Plan(vectors, normalize, prompt, truncate_dim or kept, rescale)
 
-    def _find_vectors(self, pooling: str | None) -> VectorPlan:
-        """Return how vectors are made without a task."""
+    def _find_vectors(self, task: str | None, pooling: str | None) -> tuple[VectorPlan, bool]:
+        """Return how vectors are pooled, and whether they have length 1."""
         config, own = self.config, self.config.embedding
-        if pooling is None and own.missing:
+        if task is not None:
+            spec: Any = config.task(task)
+            if spec.is_pretraining or spec.is_token_level:
+                raise ValueError(f"task {task!r} is {spec.kind}, which has no vectors")
+            vectors, is_unit = spec.plan_vectors(config), spec.normalizes_vectors
+            is_unit = is_unit or parse_embedding(config.sentence_embedding).normalize
+        elif pooling is None and own.missing:
             raise ValueError(
                 f"{self.name_or_path}: its vectors need {', '.join(own.missing)}, which minBERT "
                 "does not have: use sentence-transformers, or set pooling for vectors without that"
             )
-        if pooling not in (None, *get_args(Pooling)):
+        elif pooling not in (None, *get_args(Pooling)):
             raise ValueError(unknown("pooling", pooling, get_args(Pooling)))
-        length = own.max_length or self.tokenizer.model_max_length
-        encoding = Encoding(min(config.max_position_embeddings, length))
-        return VectorPlan(encoding, pooling or own.pooling, config.num_hidden_layers)
+        else:
+            length = own.max_length or self.tokenizer.model_max_length
+            encoding = Encoding(min(config.max_position_embeddings, length))
+            vectors = VectorPlan(encoding, pooling or own.pooling, config.num_hidden_layers)
+            is_unit = own.normalize
+        if vectors.pooling == "pooler" and self.base_model.pooler is None:
+            raise ValueError("pooling='pooler', but this model was made without a pooler")
+        return vectors, is_unit
 
     def encode_query(self, sentences: str | Iterable[str], **options: Any) -> Tensor:
         """Embed the queries of a search: `encode` with the prompt of the name `query`.

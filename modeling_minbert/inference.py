@@ -362,21 +362,10 @@ def put_in_order(results: Sequence[tuple[list[int], Tensor]]) -> Tensor:
     return torch.empty_like(values).index_copy_(0, order.to(values.device), values)
 
 
-def input_device(model: nn.Module) -> torch.device:
-    """Return where inputs of a model go: to its weights, or where hooks of accelerate take them."""
-    device = next(model.parameters()).device
-    if device.type == "meta":  # its weights are elsewhere until they are needed
-        for module in model.modules():
-            place = getattr(getattr(module, "_hf_hook", None), "execution_device", None)
-            if place is not None:
-                return torch.device(place)
-    return device
-
-
-def choose_tokens(model: nn.Module, max_tokens: int | None) -> int:
+def choose_tokens(model: Any, max_tokens: int | None) -> int:
     """Return the maximum tokens of a batch."""
     if max_tokens is None:
-        max_tokens = GPU_TOKENS if input_device(model).type == "cuda" else CPU_TOKENS
+        max_tokens = GPU_TOKENS if model.device.type == "cuda" else CPU_TOKENS
     if max_tokens < 1:
         raise ValueError(f"max_tokens_per_batch={max_tokens} must be at least 1")
     return max_tokens
@@ -400,13 +389,13 @@ def batches(
     model: Any, encoded: Sequence[Encoded], max_tokens: int
 ) -> Iterator[tuple[list[int], Batch]]:
     """Split rows into batches of similar length: indices and inputs, packed if the model can."""
-    device, packed = input_device(model), model.supports_packed_input()
+    packed = model.supports_packed_input()
     for indices in split_batches(encoded, max_tokens, packed=packed):
         chosen = [encoded[index] for index in indices]
         inputs = pack(chosen) if packed else pad(chosen, model.config.pad_token_id or 0)
         for name, value in inputs.items():
             if isinstance(value, Tensor):
-                inputs[name] = value.to(device)
+                inputs[name] = value.to(model.device)
         yield indices, inputs
 
 

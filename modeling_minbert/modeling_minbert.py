@@ -69,7 +69,7 @@ from transformers.utils.generic import (
 from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_minbert import MinBertConfig
-from .cpu import MinBertCalls, MinBertDropout, walk_parameters
+from .cpu import MinBertCalls, MinBertDropout
 from .embedding import MinBertEmbeddingMixin
 from .inference import HUB_KEYS, MinBertPrecision
 from .packing import (
@@ -442,12 +442,8 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         super().save_pretrained(save_directory, *args, **kwargs)
 
     def supports_packed_input(self, device: torch.device | None = None) -> bool:
-        """Return whether packed batches run on padding-free kernels, on `device` or where it is.
-
-        A model on several devices, or offloaded from them, takes padded batches only.
-        """
-        devices = {device} if device else {value.device for value in walk_parameters(self)}
-        return len(devices) == 1 and can_attend(self.config, self.dtype, devices.pop())
+        """Return whether packed batches run on padding-free kernels, on `device` or where it is."""
+        return can_attend(self.config, self.dtype, device or self.device)
 
     def push_to_hub(  # type: ignore[override]  # of a method that transformers has wrapped
         self,
@@ -502,9 +498,15 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         Args:
             save_directory: The folder, created if necessary. The tokenizer is not saved.
             num_layers: Number of layers to save, from the bottom; None for all.
+
+        Of a `MinBertForMultiTask` the encoder is saved; to keep its pre-training heads, load its
+        folder as `MinBertForPreTraining`, and save that.
         """
         from .folders import remove_modules
 
+        if hasattr(self, "heads"):  # for which a bert has no class
+            self.base_model.save_as_bert(save_directory, num_layers=num_layers)
+            return
         config = self.config.to_bert()
         config.num_hidden_layers = num_layers or config.num_hidden_layers
         bert = getattr(transformers, self._auto_class).from_config(config, dtype=self.dtype)

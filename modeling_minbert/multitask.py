@@ -204,15 +204,6 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
             )
         return head
 
-    def save_as_bert(
-        self, save_directory: str | os.PathLike[str], *, num_layers: int | None = None
-    ) -> None:
-        """Save the encoder as a plain `bert`, which has no class for the heads; see `MinBertModel`.
-
-        To keep pre-training heads, load the folder as `MinBertForPreTraining`, and save that.
-        """
-        self.bert.save_as_bert(save_directory, num_layers=num_layers)
-
     def decode(self, task: str, logits: Tensor) -> Tensor:
         """Convert logits of a task to predictions.
 

@@ -660,10 +660,6 @@ class MinBertPackedMixin(nn.Module):
         like = self.embeddings.LayerNorm.weight
         if not given.numel() or not self._uses_kernels(like, kwargs):
             return None
-        # hooks that move states between devices do not move the offsets of sequences
-        last: Any = self.encoder.layer[-1] if len(self.encoder.layer) else self.embeddings
-        if next(last.parameters()).device != like.device:
-            return None
         return MinBertSequences.from_mask(mask, shape, given.device)
 
     def _uses_kernels(self, like: Tensor, kwargs: Options) -> bool:

@@ -183,11 +183,8 @@ class Encoding:
 
     Args:
         max_length: Maximum tokens of a sequence, special ones included.
-        pair_encoding: `joint` puts both texts into one sequence, `separate` makes each a sequence;
-            None for single texts. Choices are `joint`.
-        truncation: What remains of a longer text: its `head`, its `tail`, or `head_tail`, a quarter
-            of the tokens from the start and the rest from the end. Or `windows`: each text becomes
-            one or more sequences.
+        pair_encoding: As in `PooledTask`; choices are `joint`.
+        truncation: As in `PooledTask`.
         window_overlap: Tokens that a window shares with the one before; only for windows.
         max_windows: Maximum windows of a text, evenly spread over a longer one; None for all.
         num_choices: Sequences of a row of choices; None for as many as rows have.

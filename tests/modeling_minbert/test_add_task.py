@@ -15,6 +15,7 @@ FIELDS = {
     "paraphrase": {},
     "similarity": {"score_range": [0, 5]},
     "regression": {"targets": ["cohesion", "syntax"], "mean": [3, 1e4], "std": [1, 0.5]},
+    "multi_output_classification": {"outputs": ["tone"], "classes": [["a", "b"]]},
     "multiple_choice": {"num_choices": 3},
     "contrastive": {"projection": "training"},
     "token_classification": LABELS,
