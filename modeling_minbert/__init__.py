@@ -27,7 +27,6 @@ from .tasks import TASKS as TASKS, parse_task as parse_task
 
 if TYPE_CHECKING:
     from .calibration import (
-        best_f1_threshold as best_f1_threshold,
         best_threshold as best_threshold,
         choose_threshold as choose_threshold,
         find_temperature as find_temperature,
@@ -44,7 +43,6 @@ __version__ = "0.1.0"
 MODULES = {
     "MinBertInt8Config": "int8",
     "align_outputs": "distillation",
-    "best_f1_threshold": "calibration",
     "best_threshold": "calibration",
     "choose_threshold": "calibration",
     "cosent": "ranking",

@@ -161,29 +161,20 @@ def list_candidates(values: Tensor, is_above: Tensor) -> tuple[Tensor, Tensor, T
     return thresholds, hits[places], predicted[places]
 
 
-def best_f1_threshold(values: Tensor, is_above: Tensor) -> float:
-    """Return the threshold on probabilities, (N,), with the best F1; ties: nearest to 0.5.
-
-    It is 0.5, or the middle between two neighboring probabilities.
-    """
-    thresholds, hits, predicted = list_candidates(values, is_above)
-    return _choose(thresholds, 2 * hits / (predicted + is_above.sum()).clamp(min=1))
-
-
 def choose_threshold(
     values: Tensor, is_above: Tensor, wanted: Mapping[str, float | int] | None
 ) -> float | None:
     """Return the threshold on probabilities, (N,), for a goal; see `ThresholdTask`.
 
-    Without a goal it is that of the best F1. If no threshold reaches the goal, it is the one that
-    comes nearest; None if no row belongs above. Ties go to the threshold with more of the goal,
-    then to the nearest to 0.5.
+    It is 0.5, or the middle between two neighboring probabilities; without a goal that of the best
+    F1. If no threshold reaches the goal, it is the one that comes nearest; None if no row belongs
+    above. Ties go to the threshold with more of the goal, then to the nearest to 0.5.
     """
+    thresholds, hits, predicted = list_candidates(values, is_above)
     if wanted is None:
-        return best_f1_threshold(values, is_above)
+        return _choose(thresholds, 2 * hits / (predicted + is_above.sum()).clamp(min=1))
     if not is_above.any():
         return None
-    thresholds, hits, predicted = list_candidates(values, is_above)
     # without predictions there is no precision
     precision = (hits / predicted).masked_fill(predicted == 0, 0)
     recall = hits / is_above.sum()

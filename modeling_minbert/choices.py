@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedConfig
 from transformers.modeling_outputs import MultipleChoiceModelOutput
 
-from .heads import DATA, Fields, Outputs, RowKind, TaskBatch, Types
+from .heads import DATA, Fields, Outputs, RowKind, TaskBatch, Types, find_padding
 from .inference import PooledPredictor, check_unicode
 from .losses import CalibratedHead, CalibratedTask, Target
 from .pooled import PairEncoding, PooledHead, PooledTask
@@ -175,14 +175,9 @@ class MultipleChoiceHead(CalibratedHead, PooledHead):
         """Score the choices: (B, S), or (N,) where sequences are not grouped to rows."""
         vectors = self.embed(self.pool(outputs, batch))
         logits = self.score(vectors).squeeze(-1)
-        ids, offsets = batch.inputs[0], batch.offsets
-        if ids is not None and self.padding is not None and batch.num_sequences is not None:
-            # sequences of padding alone fill up a row
-            if offsets is None:
-                is_padding = (ids == self.padding).all(dim=-1)
-            else:
-                is_padding = ids[0, offsets[:-1].long()] == self.padding
-            logits = logits.masked_fill(is_padding.view_as(logits), lowest(logits))
+        if batch.num_sequences is not None:
+            is_padding = find_padding(batch, self.padding).view_as(logits)
+            logits = logits.masked_fill(is_padding, lowest(logits))
         loss = None if batch.labels is None else self.loss(vectors, logits, batch.labels)
         return MultipleChoiceModelOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 

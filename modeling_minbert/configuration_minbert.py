@@ -223,14 +223,6 @@ class MinBertConfig(PreTrainedConfig):
                 mapping.setdefault(self.model_type, mapping["bert"])
         return super().to_dict()
 
-    @property
-    def has_default_labels(self) -> bool:
-        """Whether the labels come from the default task, not from a caller."""
-        if self.default_task is None:
-            return False
-        names = list((self.id2label or {}).values())
-        return names == self.task(self.default_task).describe_outputs()[1]
-
     def to_bert(self) -> BertConfig:
         """Return the configuration of a stock BERT of the same sizes and labels."""
         own = {"tasks", "default_task", "embedding_task", "sentence_embedding", "auto_map"}

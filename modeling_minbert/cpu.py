@@ -55,11 +55,6 @@ def runs_other_code(module: nn.Module) -> bool:
     return bool(own or of_all) or "forward" in vars(module)
 
 
-def changes_output(module: nn.Module) -> bool:
-    """Return whether a hook may change what a module returns."""
-    return bool(module._forward_hooks or hooks_of_all._global_forward_hooks)
-
-
 def is_followed(tensor: Any) -> bool:
     """Return whether torch traces or transforms the program, so that no value may be read."""
     return is_tracing(tensor) or torch._C._are_functorch_transforms_active()

@@ -27,16 +27,6 @@ def match_classes(logits: Tensor, teacher: Tensor, temperature: float) -> Tensor
     return temperature**2 * F.kl_div(student, target, reduction="none").sum(dim=-1)
 
 
-def match_outcomes(logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-    """Compute `match_classes` of yes and no of each logit, (..., K), (..., M, K) -> (..., K)."""
-
-    def add_no(yes: Tensor) -> Tensor:
-        # a sigmoid is the softmax of its logit and 0
-        return torch.stack([yes, torch.zeros_like(yes)], dim=-1)
-
-    return match_classes(add_no(logits), add_no(teacher.transpose(-1, -2)), temperature)
-
-
 def check_teacher(logits: Tensor, teacher: Tensor, place: int) -> None:
     """Check that values of teachers fit logits; their dimension M is at `place`."""
     shape = (*teacher.shape[:place], *teacher.shape[place + 1 :])
@@ -126,7 +116,12 @@ def distill(
     elif kind == "scores":
         losses = (values.float() - known.float().mean(dim=-2)).square().sum(dim=-1)
     elif kind == "outcomes":
-        losses = match_outcomes(logits, known, temperature).mean(dim=-1)
+        # a sigmoid is the softmax of its logit and 0
+        own, others = (
+            torch.stack([yes, torch.zeros_like(yes)], dim=-1)
+            for yes in (logits, known.transpose(-1, -2))
+        )
+        losses = match_classes(own, others, temperature).mean(dim=-1)
     elif kind == "several_classes":
         pairs = zip(head.split(logits), head.split(known), strict=True)
         losses = torch.stack([match_classes(*pair, temperature) for pair in pairs]).mean(dim=0)

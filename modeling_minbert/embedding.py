@@ -84,11 +84,8 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
             task: Name of a task, to use its pooling, layer and truncation; vectors of a contrastive
                 task have length 1.
             pooling: `cls`, `pooler`, `mean` or `max`, instead of both.
-            truncation: What remains of a sentence that is too long: its `head`, its `tail`, or
-                `head_tail`, a quarter of the tokens from the start and the rest from the end; or
-                `windows`, which keeps all of it: the vector is the mean of those of windows, which
-                share 64 tokens each, weighted by their tokens. None for that of the task, or
-                `head`.
+            truncation: What remains of a sentence that is too long, as in `PooledTask`; `windows`
+                share 64 tokens each. None for that of the task, or `head`.
             normalize: Whether to scale the vectors to length 1, after `truncate_dim`; None for the
                 checkpoint's choice, which comes before it.
             prompt: Text before every sentence; wins over `prompt_name`.
@@ -284,13 +281,6 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
             return -torch.cdist(first, second, p=order, compute_mode=mode)
         with torch.autocast(first.device.type, enabled=False):
             return first @ second.T
-
-    def similarity_pairwise(self, first: Any, second: Any) -> Tensor:
-        """Compare each vector of (N, D) with the one of (N, D) in the same place: (N,)."""
-        first, second = self._prepare(first), self._prepare(second)
-        if (order := DISTANCES.get(self.similarity_fn_name)) is not None:
-            return -torch.linalg.vector_norm(first - second, ord=order, dim=-1)
-        return (first * second).sum(dim=-1)
 
     def _prepare(self, vectors: Any) -> Tensor:
         """Make vectors (N, D), of length 1 for cosines; one vector becomes one row."""

@@ -407,6 +407,16 @@ def check_inputs(batch: TaskBatch, task: Any) -> None:
         raise ValueError(f"task {name!r} takes input of shape ({expected}), got {tuple(ids.shape)}")
 
 
+def find_padding(batch: TaskBatch, padding: int | None) -> Tensor:
+    """Find the sequences of padding alone, which fill up a row or a batch, (N,), bool."""
+    ids: Any = ids_of(batch.inputs)
+    tokens = ids if batch.offsets is None else ids[0, batch.offsets[:-1].long()].unsqueeze(1)
+    tokens = tokens.flatten(0, -2)  # (N, L), or the first of each
+    if batch.inputs[0] is None or padding is None:
+        return torch.zeros_like(tokens[:, 0], dtype=torch.bool)
+    return (tokens == padding).all(dim=-1)  # padding may also be on the left
+
+
 def check_token_labels(batch: TaskBatch) -> None:
     """Check that there is a label for every token."""
     ids, labels = ids_of(batch.inputs), batch.labels
@@ -509,14 +519,8 @@ class MinBertHeads(nn.Module):
     def __getitem__(self, name: str) -> Any:
         return self._modules[name]
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._modules
-
     def __iter__(self) -> Iterator[str]:
         return iter(self._modules)
-
-    def __len__(self) -> int:
-        return len(self._modules)
 
 
 class TokenHead(MinBertHead):

@@ -20,7 +20,14 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging
 from transformers.utils.hub import cached_file
 
-from .cpu import MinBertCalls, check_precision, precision_for, using_precision, walk
+from .cpu import (
+    MinBertCalls,
+    check_precision,
+    is_followed,
+    precision_for,
+    using_precision,
+    walk,
+)
 from .packing import pool_outputs, reads
 from .texts import WINDOWS, Encoded, Encoding, Row, own_tokenizer, tokenize
 
@@ -492,6 +499,52 @@ class VectorPlan(NamedTuple):
         return pool_outputs(outputs, batch.get("attention_mask"), self.pooling)
 
 
+class Windows(NamedTuple):
+    """The windows of a batch."""
+
+    texts: Tensor  # the text of each window, ascending, (N,)
+    num_texts: int  # P
+    tokens: Tensor  # tokens of each window, special ones included, (N,)
+
+    def pool(self, vectors: Tensor) -> Tensor:
+        """Average the vectors of windows, weighted by their tokens, (N, D) -> (P, D).
+
+        The vector of a text in one window is that of the window, to the last bit.
+        """
+        dtype = torch.promote_types(vectors.dtype, torch.float32)
+        weights = self.tokens.to(dtype)
+        sums = weights.new_zeros(self.num_texts).index_add(0, self.texts, weights)
+        weights = (weights / sums[self.texts]).unsqueeze(1)
+        pooled = vectors.new_zeros(self.num_texts, vectors.shape[1], dtype=dtype)
+        pooled = pooled.index_add(0, self.texts, vectors.to(dtype) * weights)
+        return pooled.to(vectors.dtype)
+
+
+def find_windows(counts: Tensor | None, tokens: Tensor, task: str) -> Windows:
+    """Find the text of each window from the windows of the texts; None if each has one.
+
+    Args:
+        counts: Windows of each text, (B,) or (B, 2).
+        tokens: Tokens of each window, (N,).
+        task: Name of the task.
+
+    Raises:
+        ValueError: If the counts do not add up to the windows.
+    """
+    total, device = len(tokens), tokens.device
+    if counts is None:
+        return Windows(torch.arange(total, device=device), total, tokens)
+    counts = counts.flatten()
+    # elsewhere checking the values would synchronize the device
+    if counts.device.type == "cpu" and not is_followed(counts) and int(counts.sum()) != total:
+        raise ValueError(
+            f"task {task!r}: num_windows adds up to {int(counts.sum())} windows, but the batch has "
+            f"{total} sequences"
+        )
+    texts = torch.arange(len(counts), device=device).repeat_interleave(counts, output_size=total)
+    return Windows(texts, len(counts), tokens)
+
+
 class VectorPredictor(Predictor):
     """Computes a vector of each text, `num_texts` in a row; `prompt` is written before it."""
 
@@ -530,9 +583,10 @@ class VectorPredictor(Predictor):
         vectors, self.results = put_in_order(self.results), []
         if not self.has_windows:
             return vectors
-        from .windows import list_windows
-
-        return list_windows(self.texts, vectors.device).pool(vectors)
+        counts = torch.tensor([len(windows) for windows in self.texts], device=vectors.device)
+        sizes = [window.tokens for windows in self.texts for window in windows]
+        tokens = torch.tensor(sizes, device=vectors.device)
+        return find_windows(counts, tokens, self.name).pool(vectors)
 
 
 class PooledPredictor(VectorPredictor):

@@ -332,7 +332,9 @@ def check_heads(model: Any, missing: list[str], path: Any, options: dict[str, An
     """Refuse random heads where the checkpoint describes trained ones; see `check_loaded`."""
     config = model.config
     is_new = any(name.startswith(("classifier.", "qa_outputs.")) for name in missing)
-    if is_new and config.tasks and config.has_default_labels:
+    # labels of the default task, not of a caller
+    labels = config.default_task and config.task(config.default_task).describe_outputs()[1]
+    if is_new and config.tasks and labels == list((config.id2label or {}).values()):
         raise ValueError(
             f"{str(path)!r} has heads of the tasks {', '.join(config.tasks)}, and none of a "
             f"{type(model).__name__}: load it as MinBertForMultiTask, or pass tasks=None to train "

@@ -14,19 +14,15 @@ def suggest(name: object, known: Iterable[object]) -> str:
         known: The names that would be right.
     """
     names = [str(each) for each in known]
-    similar = _find_similar(str(name).lower(), names)
+    wanted, by_lower = str(name).lower(), {full.lower(): full for full in names}
+    begun = [lower for lower in by_lower if len(wanted) > 2 and lower.startswith(wanted)]
+    # up to two that begin with what was given, or else resemble it
+    nearest = (begun or difflib.get_close_matches(wanted, by_lower))[:2]
+    similar = [by_lower[lower] for lower in nearest]
     hint = f"; did you mean {' or '.join(map(repr, similar))}?" if similar else ""
     if len(names) > (FEW if similar else MOST):
         return hint
     return f"{hint or ';'} known: {', '.join(names) or 'none'}"
-
-
-def _find_similar(given: str, names: list[str]) -> list[str]:
-    """Return up to two names that begin with what was given, or else resemble it."""
-    by_lower = {name.lower(): name for name in names}
-    begun = [lower for lower in by_lower if len(given) > 2 and lower.startswith(given)]
-    similar = begun or difflib.get_close_matches(given, by_lower)
-    return [by_lower[lower] for lower in similar[:2]]
 
 
 def unknown(what: str, name: object, known: Iterable[object]) -> str:

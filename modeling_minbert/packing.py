@@ -546,7 +546,12 @@ def _attend_cpu(
     needs_cells = bool(dropout or wants_grad or sequences.extra)
     if select is None and not needs_cells and (runs := _find_runs(sequences)) is not None:
         return _attend_runs(query, key, value, runs, heads)
-    plan = _find_plan(sequences, heads, select)
+    # made once for all layers, unless only some queries are read
+    plan: Plan | None = None if select is not None else sequences.plans.get(heads)
+    if plan is None:
+        plan = plan_buckets(sequences, heads, select)
+        if select is None:
+            sequences.plans[heads] = plan
     if not needs_cells:
         return _attend_buckets(query, key, value, plan, heads)
     dtype = query.dtype
@@ -555,16 +560,6 @@ def _attend_cpu(
     with torch.autocast("cpu", enabled=False):
         context: Any = _BucketAttention.apply(query, key, value, plan, heads, dropout)
     return context.to(dtype)
-
-
-def _find_plan(sequences: MinBertSequences, heads: int, select: Tensor | None) -> Plan:
-    """Return the plan of a batch, which is made once for all layers, or one for some queries."""
-    if select is not None:
-        return plan_buckets(sequences, heads, select)
-    if heads not in sequences.plans:
-        sequences.plans[heads] = plan_buckets(sequences, heads)
-    plan: Plan = sequences.plans[heads]
-    return plan
 
 
 @cache

@@ -21,7 +21,7 @@ from .heads import (
     Suggestion,
     TaskBatch,
     Types,
-    ids_of,
+    find_padding,
 )
 from .losses import LOSSES, Target
 from .pooled import HEADS, PairEncoding, PooledHead, PooledTask, describe_scores
@@ -171,21 +171,6 @@ class ContrastiveTask(CosineTask):
             raise ValueError(f"num_sentences={self.num_sentences} must be 1, 2 or 3")
 
 
-def mark_rows(batch: TaskBatch, padding: int | None) -> Tensor:
-    """Label the rows of an unlabeled task: 1, and -100 for those that only fill the batch."""
-    inputs, offsets, sentences = batch.inputs, batch.offsets, batch.num_sequences
-    ids: Any = ids_of(inputs)
-    first = ids[..., 0].flatten() if offsets is None else ids[0, offsets[:-1].long()]
-    labels = torch.ones_like(first[::sentences], dtype=torch.long)
-    if inputs[0] is None or padding is None:
-        return labels
-    if offsets is None:  # padding may also be on the left
-        is_filler = (ids == padding).all(dim=-1).flatten()[::sentences]
-    else:
-        is_filler = first[::sentences] == padding
-    return labels.masked_fill(is_filler, -100)
-
-
 class ContrastiveHead(PooledHead):
     """Vectors of length 1, (B, S, D), instead of logits."""
 
@@ -200,7 +185,10 @@ class ContrastiveHead(PooledHead):
             raise ValueError(
                 f"task {batch.name!r} is contrastive and learns without labels: leave them out"
             )
-        batch.labels = mark_rows(batch, self.padding)
+        # 1, and -100 for rows that only fill the batch
+        is_filler = find_padding(batch, self.padding)[:: batch.num_sequences]
+        labels = torch.ones_like(is_filler, dtype=torch.long)
+        batch.labels = labels.masked_fill(is_filler, -100)
         super().prepare(batch)
 
     def score(self, vectors: Tensor) -> Tensor:

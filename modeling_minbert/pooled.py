@@ -35,7 +35,7 @@ from .heads import (
     Types,
     ids_of,
 )
-from .inference import PooledPredictor, VectorPlan
+from .inference import PooledPredictor, VectorPlan, find_windows
 from .losses import (
     LOSSES,
     CalibratedHead,
@@ -259,8 +259,6 @@ class PooledHead(MinBertHead):
     def _find_windows(self, batch: TaskBatch) -> Any:
         if not self.task.has_windows:
             return None
-        from .windows import find_windows
-
         if batch.offsets is not None:
             return find_windows(batch.num_windows, batch.offsets.diff(), batch.name)
         ids: Any = ids_of(batch.inputs)

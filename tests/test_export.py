@@ -113,7 +113,7 @@ def test_a_space_brings_the_checkpoint_and_names_it(checkpoint, tmp_path):
     rows = ["the garden is warm"]
     expected = MinBertForMultiTask.from_pretrained(checkpoint).predict("tone", rows)
     assert loaded.predict("tone", rows)[0]["score"] == pytest.approx(expected[0]["score"])
-    assert list((space / "model").glob("prediction.py"))
+    assert list((space / "model").glob("multitask.py"))
 
 
 @pytest.mark.slow

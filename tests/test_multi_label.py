@@ -11,7 +11,7 @@ from torch import nn
 from transformers import BertForSequenceClassification
 
 from datasets_scripts import TaskData, load_task
-from modeling_minbert import MinBertForMultiTask, best_f1_threshold
+from modeling_minbert import MinBertForMultiTask, choose_threshold
 from tests.trainers import tiny
 from trainers import TaskCollator, TaskDataset
 
@@ -125,7 +125,7 @@ def test_thresholds_equal_an_exhaustive_search(seed):
     values = torch.rand(30, generator=generator).mul(20).round().div(20)  # with ties
     labels = torch.rand(30, generator=generator) < values if seed else values < 0
 
-    found = best_f1_threshold(values, labels)
+    found = choose_threshold(values, labels, None)
 
     def f1(threshold):
         return f1_score(labels, values > threshold, zero_division=0)

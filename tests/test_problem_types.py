@@ -22,7 +22,7 @@ from sklearn.metrics import (
 from datasets_scripts import ROW_KINDS
 from minbert_cli import __main__ as minbert, finetune
 from minbert_cli.experiments.compare import compare
-from modeling_minbert import TASKS, MinBertForMultiTask, best_f1_threshold, heads
+from modeling_minbert import TASKS, MinBertForMultiTask, choose_threshold, heads
 from tests import small_run
 from tests.problem_examples import EXAMPLES
 from trainers import PROBLEMS, ProblemType
@@ -258,7 +258,7 @@ def test_thresholds_are_fitted_to_the_validation_rows(run):
     for name, threshold in zip(head.labels, head.thresholds, strict=True):
         scores = [next(x["score"] for x in row if x["label"] == name) for row in predictions]
         labels = torch.tensor([name in row["topics"] for row in rows])
-        best = best_f1_threshold(torch.tensor(scores), labels) if labels.sum() >= 5 else 0.5
+        best = choose_threshold(torch.tensor(scores), labels, None) if labels.sum() >= 5 else 0.5
         assert best == pytest.approx(threshold, abs=1e-5)
 
 
