@@ -359,7 +359,6 @@ class ChoiceFormat(SentenceFormat):
         return values, names
 
     def _find_choice(self, text: str, count: int, names: Sequence[str]) -> int:
-        """Return the index of the choice that a label names."""
         names = tuple(self.choice_names or names)[:count]
         if text in names:
             return names.index(text)

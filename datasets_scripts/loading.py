@@ -171,11 +171,7 @@ class TaskRows:
         return self.row_format.head_facts(self.splits.get("train"))
 
     def encode(self, tokenizer: Tokenizer, encoding: Encoding) -> dict[str, Dataset]:
-        """Tokenize all splits.
-
-        Raises:
-            ValueError: If they do not fit the rows.
-        """
+        """Tokenize all splits; a ValueError says what of the encoding does not fit the rows."""
         with errors_of(self.row_format.data.where):
             return {
                 split: self.row_format.encode(rows, tokenizer, encoding)

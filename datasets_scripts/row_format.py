@@ -102,15 +102,9 @@ class RowFormat(ABC):
         return make_features(id="string", **columns, line="int64", problem="string")
 
     def to_row(self, record: Record, number: int, split: str) -> Row:
-        """Convert a record.
+        """Convert a record, the ``number``-th of its split from 0, to a row of `written_features`.
 
-        Args:
-            record: The record.
-            number: Number of the record in its split, from 0.
-            split: Its split; a test row may have no label.
-
-        Returns:
-            A row with ``written_features``; ``problem`` is empty if the row is valid.
+        The ``problem`` of a valid row is empty. A test row may have no label.
         """
         texts, problem = self.read_texts(record)
         # an id is on one line of a prediction file
@@ -157,10 +151,6 @@ class RowFormat(ABC):
 
     def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
         """Complete the format from the rows of `to_row`, for example with the names of the classes.
-
-        Args:
-            where: Owner of the rows, for messages.
-            splits: Rows by split, invalid ones among them.
 
         Raises:
             ValueError: If they contradict the recipe, or cannot be learned from.

@@ -142,13 +142,8 @@ class TaskData:
     """The data of one task; ``from_recipe`` makes it from the keys of a recipe.
 
     The fields are these keys, and "Data of a task" in docs/reference/recipes.md describes them.
-
-    Args:
-        name: Name of the task.
-        hub_id: ``owner/name`` or ``owner/name:config`` on the Hub, or a local folder with the
-            layout of a dataset on the Hub.
-        data_dir: Folder of the local files, also of a built-in dataset.
-        problem_type: A key of ``ROW_KINDS``.
+    Also ``hub_id``: ``owner/name`` or ``owner/name:config`` on the Hub, or a local folder with the
+    layout of a dataset there.
     """
 
     name: str = field(metadata=INNER)
@@ -346,7 +341,6 @@ def _fill_own(data: TaskData) -> TaskData:
 
 
 def _check_type(data: TaskData) -> None:
-    """Check that the keys are those of the problem type."""
     where, kind = data.where, data.kind
     for key in TYPE_KEYS:
         if key not in kind.keys and getattr(data, key) is not None:

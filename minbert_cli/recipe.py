@@ -261,7 +261,7 @@ def fill_arguments(
     *,
     where: Any,
 ) -> tuple[Any, ...]:
-    """Fill dataclasses from the keys of a recipe and from flags, which override them.
+    """Return an instance of each dataclass, from the keys of a recipe and overriding flags.
 
     Args:
         argument_classes: Dataclasses; their fields are the keys of the recipe and the flags.
@@ -270,9 +270,6 @@ def fill_arguments(
             recipe, such as ``--tasks sst,sts``, which drops the others. A flag with a dotted name
             changes one key of a mapping, as in ``--tasks.sts.loss mse``; null removes it.
         where: Prefix of errors about the recipe.
-
-    Returns:
-        An instance of every class.
 
     Raises:
         ValueError: If the recipe has an unknown key or a value of the wrong type, or if a flag is
