@@ -263,13 +263,6 @@ def to_patterns(value: object) -> tuple[str, ...]:
     return tuple(map(str, patterns))
 
 
-def to_paths(value: object) -> dict[str, str]:
-    """Check a mapping from names to paths."""
-    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-        raise ValueError("expected names and paths, as in {validation_hard: my.tsv}")
-    return {name: check_value("", name, path, Text) for name, path in value.items()}
-
-
 def to_range(value: object) -> tuple[float, float]:
     """Check a list of two ascending numbers."""
     low, high = value if isinstance(value, list | tuple) and len(value) == 2 else (None, None)
@@ -291,7 +284,6 @@ def to_delimiter(value: object) -> str:
 Text = Annotated[str, to_text]
 Column = Annotated[str, to_column]
 Delimiter = Annotated[str, to_delimiter]
-Paths = Annotated[dict[str, str], to_paths]
 Patterns = Annotated[tuple[str, ...], to_patterns]
 ScoreRange = Annotated[tuple[float, float], to_range]
 Names = Annotated[tuple[str, ...], to_names]

@@ -1,6 +1,5 @@
 """The data keys of a task in a recipe, checked and completed with defaults."""
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +16,6 @@ from .checking import (
     Delimiter,
     Fraction,
     Names,
-    Paths,
     ScoreRange,
     Seed,
     Share,
@@ -33,7 +31,6 @@ if TYPE_CHECKING:  # a recipe that names no built-in dataset does not load them
     from .catalog import DatasetRow
 
 FILE_KEYS = tuple(f"{split}_file" for split in MAIN_SPLITS)
-EXTRA_SPLIT = re.compile(r"(validation|test)_\w+")
 HINTS = {
     "score_range": "[low, high], such as [0, 5]",
     "choice_columns": "a column for each choice, such as [ending0, ending1], or one column with "
@@ -44,7 +41,7 @@ CONFLICTS = {
     "validation_share": "validation_file",
     "max_train_samples": "max_train_samples_per_class",
     "labels": "label_columns",
-    **dict.fromkeys(("data_dir", "extra_files", "delimiter", "quoting"), "hub_id"),
+    **dict.fromkeys(("data_dir", "delimiter", "quoting"), "hub_id"),
 }
 
 
@@ -157,7 +154,6 @@ class TaskData:
     validation_share: Share = option(0.1)
     test_file: Text | None = option(None)
     unlabeled_file: Text | None = option(None, built_in=True)
-    extra_files: Paths | None = option(None)  # by split
     text_columns: Columns | None = option(None)
     label_column: Column | None = option(None)
     label_columns: Columns | None = option(None)
@@ -177,6 +173,8 @@ class TaskData:
     metrics: Columns | None = option(None, built_in=True)
     sample_seed: Seed = option(0, built_in=True)
     scheme: Literal["spans", "plain"] | None = option(None)
+    # further held-out files of a built-in dataset, by split
+    extra_files: dict[str, str] = field(default_factory=dict, metadata=INNER)
 
     @classmethod
     def from_recipe(
@@ -233,7 +231,7 @@ class TaskData:
     def files(self) -> dict[str, str]:
         """The files by split: train, validation, test, and further held-out ones."""
         paths = {key.removesuffix("_file"): getattr(self, key) for key in FILE_KEYS}
-        paths |= self.extra_files or {}
+        paths |= self.extra_files
         return {split: path for split, path in paths.items() if path is not None}
 
     @property
@@ -319,7 +317,7 @@ def _find_files(data: TaskData, row: "DatasetRow", folder: Path) -> TaskData:
     unlabeled = folder / (data.unlabeled_file or "")
     if unlabeled.is_file():
         main["unlabeled_file"] = str(unlabeled)
-    return replace(data, data_dir=str(folder), extra_files=paths or None, **main, **row.columns)
+    return replace(data, data_dir=str(folder), extra_files=paths, **main, **row.columns)
 
 
 def _fill_own(data: TaskData) -> TaskData:
@@ -335,9 +333,7 @@ def _fill_own(data: TaskData) -> TaskData:
     for key in (*FILE_KEYS, "unlabeled_file"):
         if (path := getattr(data, key)) is not None:
             changes[key] = str(folder / path)
-    extra = {split: str(folder / path) for split, path in (data.extra_files or {}).items()}
-    hub_id = data.hub_id or data.dataset
-    return replace(data, hub_id=hub_id, extra_files=extra or None, **changes)
+    return replace(data, hub_id=data.hub_id or data.dataset, **changes)
 
 
 def _check_type(data: TaskData) -> None:
@@ -383,9 +379,4 @@ def _check_files(data: TaskData) -> None:
         raise ValueError(
             f"{data.where}: validation_file is missing, and validation_share=0 holds no training "
             "rows out; give one of them"
-        )
-    if wrong := [split for split in data.extra_files or {} if not EXTRA_SPLIT.fullmatch(split)]:
-        raise ValueError(
-            f"{data.where}: extra_files: {wrong[0]!r} is not a split; names start with "
-            "validation_ (labeled) or test_, as in validation_hard"
         )

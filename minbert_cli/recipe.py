@@ -21,7 +21,7 @@ from .command_line import expand_path
 PATHS = frozenset(
     (
         *("data_dir", "train_file", "validation_file", "test_file", "unlabeled_file"),
-        *("extra_files", "model_name_or_path", "tokenizer_name_or_path", "teacher", "base"),
+        *("model_name_or_path", "tokenizer_name_or_path", "teacher", "base"),
         *("output_dir", "resume_from_checkpoint"),
     )
 )
@@ -118,13 +118,13 @@ def read_recipe(path: Path) -> dict[str, Any]:
     return expand_paths(recipe)
 
 
-def expand_paths(keys: Mapping[Any, Any], *, all_paths: bool = False) -> dict[Any, Any]:
-    """Expand the paths among the keys of a recipe and of its mappings; or all values."""
+def expand_paths(keys: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Expand the paths among the keys of a recipe and of its mappings."""
     expanded: dict[Any, Any] = {}
     for key, value in keys.items():
-        is_path = all_paths or str(key).rpartition(".")[2] in PATHS  # keys may be dotted
+        is_path = str(key).rpartition(".")[2] in PATHS  # keys may be dotted
         if isinstance(value, dict):
-            expanded[key] = expand_paths(value, all_paths=is_path)
+            expanded[key] = expand_paths(value)
         elif is_path and isinstance(value, list):
             expanded[key] = [expand_path(each) if isinstance(each, str) else each for each in value]
         else:

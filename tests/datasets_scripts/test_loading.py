@@ -67,21 +67,6 @@ def test_distances_of_labels_need_their_order(tmp_path):
     assert load(tmp_path, metrics=["mae"], labels=["down", "up"]).labels == ("down", "up")
 
 
-def test_own_files_can_have_more_held_out_sets(tmp_path):
-    (tmp_path / "hard.tsv").write_text(delimited())
-    keys = {"problem_type": "classification", "text_columns": "text", "label_column": "label"}
-    keys |= {"data_dir": str(tmp_path), "train_file": "hard.tsv", "validation_file": "hard.tsv"}
-    keys |= {"extra_files": {"validation_hard": "hard.tsv", "test_web": "hard.tsv"}}
-
-    task = load_task(TaskData.from_recipe("mine", keys), cache_dir=tmp_path / "cache")
-
-    assert list(task.splits) == ["train", "validation", "validation_hard", "test_web"]
-    with pytest.raises(ValueError, match="extra_files: 'hard' is not a split; names start with"):
-        TaskData.from_recipe("mine", keys | {"extra_files": {"hard": "train.tsv"}})
-    with pytest.raises(ValueError, match="extra_files=3; expected names and paths, as in"):
-        TaskData.from_recipe("mine", keys | {"extra_files": 3})
-
-
 def test_a_folder_in_the_layout_of_the_hub(tmp_path):
     for split, labels in {"train": [0, 1], "validation": [1, 0], "test": [-1, -1]}.items():
         rows = [{"a": f"q {n}", "b": "r", "label": y, "idx": n} for n, y in enumerate(labels)]
