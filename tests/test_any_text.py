@@ -125,7 +125,7 @@ def test_any_text_is_predicted_or_an_error_that_names_its_row(tmp_path, drawn):
     else:
         assert message.startswith(f"{kind}: row ")
         assert "not valid Unicode" in message
-        assert not all(is_unicode("".join(row)) for row in rows)
+        assert not all(is_unicode("".join(pair)) for pair in texts)
     whole = [row for row in texts if is_unicode("".join(row))]
     rows = [make_question(kind, pair) for pair in whole]
     assert len(MODEL.predict(kind, rows)) == len(whole)

@@ -476,7 +476,7 @@ def encode_corpus(
         problems.append(f"{empty} documents without a token")
     dataset = datasets.concatenate_datasets(parts)
     digests = dataset.data.column("digest").to_numpy()
-    is_repeated = np.isin(digests[train], digests[validation])
+    is_repeated = np.isin(digests[train], digests[validation], kind="sort")
     train = train[~is_repeated]
     repeated = int(is_repeated.sum())
     equal = ""

@@ -357,10 +357,11 @@ def write_page(
         figure = Figure(**block)
         return draw_figure(figure, next(numbers), f"{figure.title} of {section}")
 
-    values = {"light": LIGHT, "title": title, "name": name, "subtitle": subtitle}
-    values |= {"sections": printable(list(map(asdict, sections)))}
+    texts = {"title": title, "name": name, "subtitle": subtitle}
+    values = printable(texts | {"sections": list(map(asdict, sections))})
     template = environment.get_template("page.html")
-    write_text(path, template.render(**values, draw=draw, show=_show_cell, first=FIRST_EXAMPLES))
+    options = {"light": LIGHT, "first": FIRST_EXAMPLES}
+    write_text(path, template.render(**values, **options, draw=draw, show=_show_cell))
 
 
 def _show_cell(value: Cell, number_format: str) -> str:

@@ -21,7 +21,7 @@ def printable(content: Any) -> Any:
         return UNPRINTABLE.sub(lambda found: PICTURES.get(found[0], "\ufffd"), content)
     if isinstance(content, Mapping):
         return {printable(key): printable(value) for key, value in content.items()}
-    if isinstance(content, list):
+    if isinstance(content, list | tuple):
         return [printable(value) for value in content]
     return content
 
