@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
 import torch
 from transformers import TrainingArguments
 
@@ -20,7 +19,7 @@ from datasets_scripts.checking import (
 )
 from modeling_minbert.cpu import bfloat16_is_fast
 from trainers.arguments import FastTrainingArguments
-from trainers.data.sampling import StepsPerEpoch, TaskOrder, TaskSampling
+from trainers.data.sampling import StepsPerEpoch, TaskBatchSampler, TaskSampling
 from trainers.methods.method_arguments import MethodArguments
 from trainers.task import MAX_TOKENS
 from trainers.training.callbacks import AggregateEarlyStopping
@@ -125,8 +124,8 @@ class FinetuneArguments(TaskSampling, MethodArguments, RunArguments):
         TaskSampling.__post_init__(self)
         MethodArguments.__post_init__(self)
         # of tasks with one row each, to check the names of tasks and the length of an epoch
-        passes = np.ones(len(self.tasks))
-        TaskOrder(self, dict.fromkeys(self.tasks, 1), passes, self.steps_per_epoch)
+        sizes = dict.fromkeys(self.tasks, 1)
+        TaskBatchSampler(sizes, sizes, steps_per_epoch=self.steps_per_epoch, sampling=self)
         if self.freeze_encoder:
             for name in ("freeze_layers", "lora", "layerwise_lr_decay", "head_learning_rate"):
                 if getattr(self, name) is not None:

@@ -1,7 +1,6 @@
 """Rows that a user tokenized: padding is refused, and every container holds the same rows."""
 
 import datasets
-import pandas as pd
 import pytest
 import torch
 from torch.utils.data import Dataset
@@ -101,22 +100,17 @@ def test_rows_with_padding_are_refused(tokenizer, kind, is_padded):
 
 def contain(kind, rows):
     """Put rows into a container."""
-    columns = rows.to_dict()
     short = rows.remove_columns("token_type_ids")
     return {
         "dataset": rows,
         "without segment ids": short,
         "list": rows.to_list(),
-        "frame": pd.DataFrame(columns, index=range(7, 7 + len(rows))),
-        "columns": columns,
         "torch": Rows(rows.to_list()),
         "label_ids": rows.rename_column("label", "label_ids"),
     }[kind]
 
 
-CONTAINERS = (
-    *("dataset", "without segment ids", "list", "frame", "columns", "torch", "label_ids"),
-)
+CONTAINERS = (*("dataset", "without segment ids", "list", "torch", "label_ids"),)
 
 
 @pytest.fixture
@@ -182,7 +176,7 @@ def test_rows_that_cannot_be_measured_are_refused(trainer, tokenizer):
 @pytest.mark.parametrize(
     ("rows", "error", "message"),
     [
-        (lambda rows: {"train": rows}, TypeError, "is a dict of train; give one of them"),
+        (lambda rows: {"train": rows}, TypeError, "is a dict; give a datasets.Dataset"),
         (lambda _: 7, TypeError, "task 'own' is a int; give a datasets.Dataset"),
         (lambda _: "abc", TypeError, "task 'own' is a str; give a datasets.Dataset"),
         (iter, TypeError, r"task 'own' is a generator; .* list\(rows\) reads what"),

@@ -19,7 +19,6 @@ from .files import (
     replaced_when_done as replaced_when_done,
     write_text as write_text,
 )
-from .methods.adapters import add_lora as add_lora, merge_lora as merge_lora
 from .methods.averaging import WeightAveraging as WeightAveraging
 from .methods.base import Method as Method
 from .methods.distillation import Distillation as Distillation
@@ -27,6 +26,8 @@ from .methods.gradient_surgery import GradientSurgery as GradientSurgery
 from .methods.layers import (
     FreezeLayers as FreezeLayers,
     LayerwiseLearningRates as LayerwiseLearningRates,
+    add_lora as add_lora,
+    merge_lora as merge_lora,
 )
 from .methods.method_arguments import MethodArguments as MethodArguments
 from .methods.regularization import RDrop as RDrop, Smart as Smart, SmartConfig as SmartConfig

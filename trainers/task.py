@@ -64,12 +64,11 @@ class Task:
     """A task of a ``MultiTaskTrainer``.
 
     Rows are a ``datasets.Dataset``, as ``dataset.map(lambda row: tokenizer(row["text"]))`` returns
-    it, a list of such rows, a frame of pandas, the columns that a tokenizer returns, or a torch
-    dataset. They have ``input_ids`` (a list of numbers; for separate sentences a list of such
-    lists), ``labels`` or ``label``, and if they are to be sorted by length ``length``. Without
-    ``token_type_ids`` these are 0. If texts are split into windows, these are lists of all windows
-    of a row, and ``num_windows`` lists how many each text has. There is
-    no padding. Other columns are ignored. Which labels there are depends on the
+    it, a list of such rows, or a torch dataset. They have ``input_ids`` (a list of numbers; for
+    separate sentences a list of such lists), ``labels`` or ``label``, and if they are to be sorted
+    by length ``length``. Without ``token_type_ids`` these are 0. If texts are split into windows,
+    these are lists of all windows of a row, and ``num_windows`` lists how many each text has. There
+    is no padding. Other columns are ignored. Which labels there are depends on the
     type:
 
     - ``classification`` and ``ordinal``: the number of the class; ``paraphrase``: 0 or 1;
@@ -98,7 +97,7 @@ class Task:
         in_glue: Whether the task counts in the GLUE score.
 
     Raises:
-        TypeError: If rows are of another kind, or are a mapping of splits.
+        TypeError: If rows are of another kind.
         ValueError: If the problem type or a metric is unknown, the masking or a column is missing,
             or a value is refused.
     """

@@ -23,7 +23,7 @@ def make_vectors(rows, sentences, noise=1.0):
 
 @pytest.mark.parametrize("block", [5, 1024])
 def test_ranks_equal_scikit_learn(monkeypatch, block):
-    monkeypatch.setattr("trainers.problems.vectors.BLOCK", block)
+    monkeypatch.setattr("trainers.problems.text.BLOCK", block)
     vectors = make_vectors(23, 3)
 
     found = embedding_metrics(vectors)
@@ -37,7 +37,7 @@ def test_ranks_equal_scikit_learn(monkeypatch, block):
 
 @pytest.mark.parametrize("block", [5, 1024])
 def test_alignment_and_uniformity_are_the_formulas(monkeypatch, block):
-    monkeypatch.setattr("trainers.problems.vectors.BLOCK", block)
+    monkeypatch.setattr("trainers.problems.text.BLOCK", block)
     vectors = make_vectors(23, 2)
 
     found = embedding_metrics(vectors)

@@ -74,12 +74,11 @@ def read_rows(where: str, rows: Any, *, of_tokens: bool = False) -> Any:
 
     Args:
         where: Which rows they are, for errors.
-        rows: A dataset, a list of rows, a frame of pandas, the columns that a tokenizer returns, a
-            torch dataset, a text source, or None.
+        rows: A dataset, a list of rows, a torch dataset, a text source, or None.
         of_tokens: Whether every token has a label.
 
     Raises:
-        TypeError: If they are not rows, or are a mapping of splits.
+        TypeError: If they are not rows.
         ValueError: If a column is missing or has values of another type, there are no rows, they
             have a transform or padding.
     """
@@ -141,20 +140,12 @@ def _zeros(ids: Any) -> Any:
 def _to_dataset(where: str, rows: Any) -> datasets.Dataset:
     if isinstance(rows, datasets.Dataset):
         return rows
-    if hasattr(rows, "iloc"):  # a frame of pandas
-        return datasets.Dataset.from_pandas(rows, preserve_index=False)
-    if isinstance(rows, Mapping):
-        if "input_ids" not in rows:
-            raise TypeError(
-                f"{where} is a {type(rows).__name__} of {', '.join(map(str, rows))}; give one of "
-                "them"
-            )
-        return datasets.Dataset.from_dict({name: _listed(rows[name]) for name in rows})
     has_items = hasattr(rows, "__len__") and hasattr(rows, "__getitem__")
-    if isinstance(rows, str | IterableDataset) or not has_items:
+    if isinstance(rows, str | Mapping | IterableDataset) or hasattr(rows, "iloc") or not has_items:
         raise TypeError(
-            f"{where} is a {type(rows).__name__}; give a datasets.Dataset, a list of rows, or a "
-            "torch dataset with a length: list(rows) reads what can be iterated over"
+            f"{where} is a {type(rows).__name__}; give a datasets.Dataset (from_dict and "
+            "from_pandas read columns and frames), a list of rows, or a torch dataset with a "
+            "length: list(rows) reads what can be iterated over"
         )
     listed: list[dict[str, Any]] = []
     for number in range(len(rows)):
@@ -169,18 +160,14 @@ def _to_dataset(where: str, rows: Any) -> datasets.Dataset:
                 f"{where}: row {number} has the columns {', '.join(map(str, row))}, but those "
                 f"before have {', '.join(map(str, listed[0]))}"
             )
-        listed.append({name: _listed(value) for name, value in row.items()})
+        # tensors and arrays as lists
+        listed.append({name: x.tolist() if hasattr(x, "tolist") else x for name, x in row.items()})
     if not listed:
         raise ValueError(f"{where} is empty; give it rows")
     try:
         return datasets.Dataset.from_list(listed)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise ValueError(f"{where}: a column has values of several types ({error})") from error
-
-
-def _listed(values: Any) -> Any:
-    """Turn a tensor or an array into a list."""
-    return values.tolist() if hasattr(values, "tolist") else values
 
 
 class SourceRows:
@@ -309,10 +296,8 @@ class FlatRows:
 class TeacherRows:
     """Outputs of M teachers for the rows of a task, read by row; NaN where there is no teacher.
 
-    Args:
-        values: Of N rows, (N, M, ...), or of all their T tokens in the order of the rows, (T, M,
-            K).
-        lengths: Tokens of each row, (N,), if the values are of tokens.
+    They are those of N rows, (N, M, ...), or with ``lengths``, (N,), of all their T tokens, (T, M,
+    K).
     """
 
     def __init__(self, values: NDArray[np.float32], lengths: Ids | None = None) -> None:

@@ -116,100 +116,6 @@ class TaskSampling:
         return POWERS[self.task_sampling]
 
 
-class TaskOrder:
-    """The tasks of all steps, the same on all ranks.
-
-    Of drawn tasks, counts are drawn first, from a multinomial distribution, and then shuffled: so
-    the counts of earlier epochs are known without their steps. An epoch ends when the expected
-    number of batches of the first task (``shortest``) or of the last one (``longest``) is one pass
-    over its data. All epochs have the length of the first, even if probabilities change.
-
-    Args:
-        sampling: How tasks are chosen.
-        rows: Rows of each task by name.
-        passes: Steps of a pass over each task, (T,).
-        steps_per_epoch: When an epoch ends; see `TaskBatchSampler`.
-        seed: Seed of the run.
-
-    Attributes:
-        steps: Steps of an epoch, per rank.
-
-    Raises:
-        ValueError: If tasks have no weights, or ``steps_per_epoch`` is out of range.
-    """
-
-    def __init__(
-        self,
-        sampling: TaskSampling,
-        rows: Mapping[str, int],
-        passes: NDArray[np.float64],
-        steps_per_epoch: StepsPerEpoch = "shortest",
-        seed: int = 0,
-    ) -> None:
-        self.sampling, self._seed, self._tasks = sampling, seed, len(rows)
-        sizes, weights = passes, sampling.sampling_weights
-        if weights is not None:
-            if set(weights) != set(rows):
-                raise ValueError(
-                    f"sampling_weights names {', '.join(map(str, weights))}; expected one weight "
-                    f"for each of {', '.join(rows)}"
-                )
-            sizes = np.asarray([weights[name] for name in rows], dtype=np.float64)
-        elif sampling.sampling_cap is not None:
-            sizes = passes * np.minimum(1, sampling.sampling_cap / np.asarray([*rows.values()]))
-        self._logarithms = np.log(sizes)
-        unit = len(rows) if sampling.task_sampling == "round_robin" else 1
-        if sampling.is_drawn:
-            # rounded: the sum of all passes can be slightly above a whole number
-            passes = np.round(passes / self.probabilities(0, 1), 6)
-        if type(steps_per_epoch) is int and 1 <= steps_per_epoch <= MAX_STEPS:
-            self.steps = steps_per_epoch
-        elif steps_per_epoch == "shortest":
-            self.steps = max(1, math.floor(passes.min())) * unit
-        elif steps_per_epoch == "longest":
-            self.steps = math.ceil(passes.max()) * unit
-        else:
-            raise ValueError(
-                f"steps_per_epoch={steps_per_epoch!r}; expected 'shortest', 'longest' or a number "
-                f"from 1 to {MAX_STEPS:,}"
-            )
-
-    def probabilities(self, epoch: int, epochs: int) -> NDArray[np.float64]:
-        """Compute the probability of each drawn task at a step of an epoch, (T,)."""
-        logits = self.sampling.power(epoch, epochs) * self._logarithms
-        powers = np.exp(logits - logits.max())
-        return powers / powers.sum()
-
-    def tasks(self, epoch: int, epochs: int) -> NDArray[np.int64]:
-        """List the tasks of each step of an epoch, (steps, tasks of a step)."""
-        numbers = np.arange(self._tasks)
-        if self.sampling.mixes_tasks:
-            return np.tile(numbers, (self.steps, 1))
-        if not self.sampling.is_drawn:
-            return np.resize(numbers, self.steps)[:, None]
-        counts, generator = self._draw(epoch, epochs)
-        return generator.permutation(np.repeat(numbers, counts))[:, None]
-
-    def count(self, epoch: int, epochs: int) -> NDArray[np.int64]:
-        """Count the batches of each task in an epoch, (T,)."""
-        if self.sampling.is_drawn:
-            return self._draw(epoch, epochs)[0]
-        return np.bincount(self.tasks(0, epochs).ravel(), minlength=self._tasks)
-
-    def count_before(self, epoch: int, epochs: int) -> NDArray[np.int64]:
-        """Count the batches of each task in all earlier epochs, (T,)."""
-        if not self.sampling.is_drawn:
-            return epoch * self.count(0, epochs)
-        none = np.zeros(self._tasks, dtype=np.int64)
-        return sum((self.count(earlier, epochs) for earlier in range(epoch)), none)
-
-    def _draw(self, epoch: int, epochs: int) -> tuple[NDArray[np.int64], np.random.Generator]:
-        # the spawn key separates it from the orders of rows, which use the same seed
-        seed = np.random.SeedSequence((self._seed, epoch), spawn_key=(1,))
-        generator = np.random.default_rng(seed)
-        return generator.multinomial(self.steps, self.probabilities(epoch, epochs)), generator
-
-
 def counts_of(counts: Counts, pass_index: int) -> NDArray[np.int64]:
     """Return the counts of a pass, (N,)."""
     return np.asarray(counts(pass_index) if callable(counts) else counts)
@@ -404,8 +310,9 @@ class TaskShare(NamedTuple):
 class TaskBatchSampler(Sampler[list[int]]):
     """Draw batches of tasks, with the same tasks on every rank at every step.
 
-    A step has a batch of one task, or with ``mixed`` sampling of every task in turn, as a
-    `TaskOrder` determines.
+    A step has a batch of one task, or with ``mixed`` sampling of every task in turn. Of drawn
+    tasks, counts are drawn first, from a multinomial distribution, and then shuffled: so the counts
+    of earlier epochs are known without their steps.
 
     Each task has an endless stream of rows, one reshuffled permutation of its data after the other.
     It continues over epochs, so that in the long run all rows are seen equally often, even if one
@@ -426,7 +333,7 @@ class TaskBatchSampler(Sampler[list[int]]):
         steps_per_epoch: ``"shortest"``: an epoch ends when the next round would exceed the data of
             some task; ``"longest"``: when every task has seen all its data (smaller ones are
             reshuffled and start over); or a number of micro-steps per rank. For drawn tasks these
-            are expectations; see `TaskOrder`.
+            are expectations of the first epoch, whose length all have.
         sampling: How the task of a step is chosen; None for one after the other.
         lengths: Tokens of every row of each task; if given, batches have rows of similar length.
         token_budgets: Tokens per rank and step of the tasks that have a budget.
@@ -436,6 +343,7 @@ class TaskBatchSampler(Sampler[list[int]]):
 
     Attributes:
         epochs: Epochs of the run, for ``annealed`` sampling.
+        steps: Steps of an epoch, per rank.
 
     Raises:
         ValueError: If ``steps_per_epoch`` is out of range, a task has no weight, or a row is longer
@@ -479,9 +387,69 @@ class TaskBatchSampler(Sampler[list[int]]):
                     RowStream(size, rows, num_replicas, (seed, position), row_lengths)
                 )
         passes = np.asarray([stream.pass_steps for stream in self._streams], dtype=np.float64)
-        self.sampling = sampling or TaskSampling()
-        self.order = TaskOrder(self.sampling, sizes, passes, steps_per_epoch, seed)
-        self.steps = self.order.steps
+        self.sampling, self._seed = sampling or TaskSampling(), seed
+        weights, cap = self.sampling.sampling_weights, self.sampling.sampling_cap
+        batches = passes
+        if weights is not None:
+            if set(weights) != set(sizes):
+                raise ValueError(
+                    f"sampling_weights names {', '.join(map(str, weights))}; expected one weight "
+                    f"for each of {', '.join(sizes)}"
+                )
+            batches = np.asarray([weights[name] for name in sizes], dtype=np.float64)
+        elif cap is not None:
+            batches = passes * np.minimum(1, cap / np.asarray([*sizes.values()]))
+        self._logarithms = np.log(batches)
+        unit = len(sizes) if self.sampling.task_sampling == "round_robin" else 1
+        if self.sampling.is_drawn:
+            # rounded: the sum of all passes can be slightly above a whole number
+            passes = np.round(passes / self.probabilities(0), 6)
+        if type(steps_per_epoch) is int and 1 <= steps_per_epoch <= MAX_STEPS:
+            self.steps = steps_per_epoch
+        elif steps_per_epoch == "shortest":
+            self.steps = max(1, math.floor(passes.min())) * unit
+        elif steps_per_epoch == "longest":
+            self.steps = math.ceil(passes.max()) * unit
+        else:
+            raise ValueError(
+                f"steps_per_epoch={steps_per_epoch!r}; expected 'shortest', 'longest' or a number "
+                f"from 1 to {MAX_STEPS:,}"
+            )
+
+    def probabilities(self, epoch: int) -> NDArray[np.float64]:
+        """Compute the probability of each drawn task at a step of an epoch, (T,)."""
+        logits = self.sampling.power(epoch, self.epochs) * self._logarithms
+        powers = np.exp(logits - logits.max())
+        return powers / powers.sum()
+
+    def choose_tasks(self, epoch: int) -> NDArray[np.int64]:
+        """List the tasks of each step of an epoch, (steps, tasks of a step)."""
+        numbers = np.arange(len(self.sizes))
+        if self.sampling.mixes_tasks:
+            return np.tile(numbers, (self.steps, 1))
+        if not self.sampling.is_drawn:
+            return np.resize(numbers, self.steps)[:, None]
+        counts, generator = self._draw(epoch)
+        return generator.permutation(np.repeat(numbers, counts))[:, None]
+
+    def _count(self, epoch: int) -> NDArray[np.int64]:
+        """Count the batches of each task in an epoch, (T,)."""
+        if self.sampling.is_drawn:
+            return self._draw(epoch)[0]
+        return np.bincount(self.choose_tasks(0).ravel(), minlength=len(self.sizes))
+
+    def _count_before(self, epoch: int) -> NDArray[np.int64]:
+        """Count the batches of each task in all earlier epochs, (T,)."""
+        if not self.sampling.is_drawn:
+            return epoch * self._count(0)
+        none = np.zeros(len(self.sizes), dtype=np.int64)
+        return sum((self._count(earlier) for earlier in range(epoch)), none)
+
+    def _draw(self, epoch: int) -> tuple[NDArray[np.int64], np.random.Generator]:
+        # the spawn key separates it from the orders of rows, which use the same seed
+        seed = np.random.SeedSequence((self._seed, epoch), spawn_key=(1,))
+        generator = np.random.default_rng(seed)
+        return generator.multinomial(self.steps, self.probabilities(epoch)), generator
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration."""
@@ -494,7 +462,7 @@ class TaskBatchSampler(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         starts = [0, *np.cumsum(list(self.sizes.values())).tolist()]
         tasks = list(self.sizes)
-        before = self.order.count_before(self.epoch, self.epochs).tolist()
+        before = self._count_before(self.epoch).tolist()
         readers = [stream.read(first) for stream, first in zip(self._streams, before, strict=True)]
 
         def read(index: int) -> NDArray[np.int64]:
@@ -503,16 +471,16 @@ class TaskBatchSampler(Sampler[list[int]]):
                 rows += numbers * starts[-1]
             return starts[index] + rows
 
-        for step in self.order.tasks(self.epoch, self.epochs).tolist():
+        for step in self.choose_tasks(self.epoch).tolist():
             yield from np.concatenate([read(index) for index in step], axis=1).tolist()
 
     def shares(self, first_epochs: int | None = None) -> dict[str, TaskShare]:
         """Compute the share of each task in the current epoch, or in the first epochs together."""
         if first_epochs is None:
-            counts = self.order.count(self.epoch, self.epochs).tolist()
-            before = self.order.count_before(self.epoch, self.epochs).tolist()
+            counts = self._count(self.epoch).tolist()
+            before = self._count_before(self.epoch).tolist()
         else:
-            counts = self.order.count_before(first_epochs, self.epochs).tolist()
+            counts = self._count_before(first_epochs).tolist()
             before = [0] * len(counts)
         shares = {}
         for index, (task, stream) in enumerate(zip(self.sizes, self._streams, strict=True)):
@@ -536,9 +504,9 @@ class TaskBatchSampler(Sampler[list[int]]):
     def count_task_rows(self, steps: int) -> dict[str, int]:
         """Count the rows of each task, over all ranks, in the first micro-steps of the run."""
         epoch, rest = divmod(steps, self.steps)
-        counts = self.order.count_before(epoch, self.epochs).copy()
+        counts = self._count_before(epoch).copy()
         if rest:
-            chosen = self.order.tasks(epoch, self.epochs)[:rest]
+            chosen = self.choose_tasks(epoch)[:rest]
             counts += np.bincount(chosen.ravel(), minlength=len(counts))
         triples = zip(self.sizes, self._streams, counts.tolist(), strict=True)
         return {task: stream.count_rows(0, count) for task, stream, count in triples}
@@ -565,7 +533,7 @@ class TaskBatchSampler(Sampler[list[int]]):
             return "\n".join(table)
         drawn = f"{sampling.task_sampling} sampling, epoch {self.epoch + 1} of {self.epochs}"
         if sampling.task_sampling == "annealed" and self.epoch < last:
-            probabilities = self.order.probabilities(last, self.epochs)
+            probabilities = self.probabilities(last)
             shares = ", ".join(f"{share:.1%}" for share in probabilities)
             drawn += f"; the last one draws {shares}"
         return "\n".join([drawn, *table])

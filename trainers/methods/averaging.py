@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 from transformers import TrainerState, TrainingArguments
 
@@ -23,51 +23,6 @@ if TYPE_CHECKING:
 
 AVERAGE_FILE = "average.safetensors"
 COUNT_KEY = "steps_averaged"
-
-
-class WeightAverage:
-    """A running average of unwrapped weights."""
-
-    def __init__(self, model: nn.Module) -> None:
-        # tied parameters occur once
-        self.weights = {name: value.detach() for name, value in model.named_parameters()}
-        self.averages = {name: value.clone() for name, value in self.weights.items()}
-        self.count = 0
-
-    @torch.no_grad()
-    def update(self, kind: str, decay: float) -> None:
-        """Add the current weights; ``decay`` is the weight of the old average in ``ema``."""
-        current = list(self.weights.values())
-        average = list(self.averages.values())
-        if self.count == 0:
-            torch._foreach_copy_(average, current)
-        else:
-            rule = get_ema_multi_avg_fn(decay) if kind == "ema" else get_swa_multi_avg_fn()
-            rule(average, current, torch.tensor(self.count))
-        self.count += 1
-
-    @torch.no_grad()
-    def swap(self) -> None:
-        """Exchange the weights of the model and the averages."""
-        for weight, average in zip(self.weights.values(), self.averages.values(), strict=True):
-            kept = weight.clone()
-            weight.copy_(average)
-            average.copy_(kept)
-
-    def save(self, path: Path) -> None:
-        whole = {name: value.contiguous() for name, value in self.averages.items()}
-        save_file(whole, path, metadata={COUNT_KEY: str(self.count)})
-
-    def load(self, path: Path) -> None:
-        """Read the averages that ``save`` wrote."""
-        averages = load_file(path)
-        shapes = {name: value.shape for name, value in averages.items()}
-        if shapes != {name: value.shape for name, value in self.averages.items()}:
-            raise ValueError(f"{path} holds the averages of another model; begin the run again")
-        for name, value in averages.items():
-            self.averages[name].copy_(value)
-        with safe_open(path, framework="pt") as file:
-            self.count = int(file.metadata()[COUNT_KEY])
 
 
 @dataclass
@@ -88,9 +43,10 @@ class WeightAveraging(Method):
     decay: float = 0.999
 
     def __post_init__(self) -> None:
-        self.average: WeightAverage | None = None
         check_value("", "weight_averaging", self.kind, Literal["ema", "swa"])
         check_value("", "averaging_decay", self.decay, Share)
+        self.averages: dict[str, Tensor] = {}
+        self.count = 0  # of averaged steps
 
     def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
         if args.save_only_model and args.load_best_model_at_end:
@@ -104,39 +60,60 @@ class WeightAveraging(Method):
         self.trainer = trainer
 
     def begin(self) -> None:
-        self.average = WeightAverage(self.trainer.accelerator.unwrap_model(self.trainer.model))
+        model = self.trainer.accelerator.unwrap_model(self.trainer.model)
+        # tied parameters occur once
+        self.weights = {name: value.detach() for name, value in model.named_parameters()}
+        self.averages = {name: value.clone() for name, value in self.weights.items()}
+        self.count = 0
 
+    @torch.no_grad()
     def after_step(self, state: TrainerState) -> None:
         start = 0.75 if self.kind == "swa" else 0.0  # share of all steps
-        first = min(math.floor(start * state.max_steps) + 1, state.max_steps)
-        if self.average is not None and state.global_step >= first:
-            count = self.average.count
-            self.average.update(self.kind, min(self.decay, (1 + count) / (10 + count)))
+        if state.global_step < min(math.floor(start * state.max_steps) + 1, state.max_steps):
+            return
+        weights, averages = list(self.weights.values()), list(self.averages.values())
+        if self.count == 0:
+            torch._foreach_copy_(averages, weights)
+        else:
+            decay = min(self.decay, (1 + self.count) / (10 + self.count))
+            rule = get_ema_multi_avg_fn(decay) if self.kind == "ema" else get_swa_multi_avg_fn()
+            rule(averages, weights, torch.tensor(self.count))
+        self.count += 1
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        """Exchange the weights of the model and the averages, if there are any."""
+        for name, average in self.averages.items() if self.count else ():
+            kept = self.weights[name].clone()
+            self.weights[name].copy_(average)
+            average.copy_(kept)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        average = self.average
-        if average is None or not average.count:
-            yield
-            return
-        average.swap()
+        self._swap()
         try:
             yield
         finally:
-            average.swap()
+            self._swap()
 
     def finish(self) -> None:
-        if self.average is not None and self.average.count:
-            self.average.swap()
-        self.average = None
+        self._swap()
+        self.averages, self.count = {}, 0
 
     def save(self, folder: Path) -> None:
-        if self.average is not None:
-            self.average.save(folder / AVERAGE_FILE)
+        whole = {name: value.contiguous() for name, value in self.averages.items()}
+        save_file(whole, folder / AVERAGE_FILE, metadata={COUNT_KEY: str(self.count)})
 
     def load(self, folder: Path) -> None:
-        if self.average is not None:
-            self.average.load(folder / AVERAGE_FILE)
+        path = folder / AVERAGE_FILE
+        averages = load_file(path)
+        shapes = {name: value.shape for name, value in averages.items()}
+        if shapes != {name: value.shape for name, value in self.averages.items()}:
+            raise ValueError(f"{path} holds the averages of another model; begin the run again")
+        for name, value in averages.items():
+            self.averages[name].copy_(value)
+        with safe_open(path, framework="pt") as file:
+            self.count = int(file.metadata()[COUNT_KEY])
 
     def load_best(self, folder: Path) -> None:
         self.load(folder)

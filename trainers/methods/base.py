@@ -77,10 +77,6 @@ class Method:
     def attach(self, trainer: "MultiTaskTrainer") -> None:
         """Take what is needed from the trainer, which is now built; may raise ValueError."""
 
-    def describe(self) -> str:
-        """Describe the effect on this model, as a table; empty for nothing to show."""
-        return ""
-
     def scale_optimizer(self, optimizer: Optimizer, model: nn.Module) -> None:
         """Change the parameter groups of a new optimizer."""
 

@@ -129,13 +129,6 @@ class Distillation(Method):
             )
         return str(problem.teaching)
 
-    def describe(self) -> str:
-        shares = (f"{task} {alpha:g}" for task, alpha in self.alphas.items())
-        return (
-            f"share of teachers in the loss, at temperature {self.temperature:g}: "
-            f"{', '.join(shares)}"
-        )
-
     def begin(self) -> None:
         dataset: Any = self.trainer.train_dataset
         for task, outputs in self.teachers.items():
@@ -228,10 +221,6 @@ def reduce_width(vectors: NDArray[np.float32], width: int) -> NDArray[np.float32
     Wider vectors are projected on their main directions, the eigenvectors of the matrix of second
     moments: no other linear map keeps the scalar products better (Eckart and Young 1936).
     Narrower ones get zeros. Vectors with NaN stay NaN.
-
-    Args:
-        vectors: The vectors.
-        width: The wanted D.
     """
     old = vectors.shape[-1]
     if old == width:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.data.rows import find_labeled, spread
+from trainers.data.rows import IGNORED_LABEL, find_labeled, spread
 from trainers.files import find_inner
+from trainers.problems.metrics import score_counts
 
 from .base import Method
 
@@ -90,26 +91,33 @@ class Fitting(Method):
                 f"{', '.join(shown)}{more}; fewer than {FEWEST_POSITIVES} of the rows have these "
                 "labels"
             )
-        goal = " ".join(f"{name} {least:g}" for name, least in problem.wanted.items())
-        for decision in problem.decisions(predictions, labels):
+        if not problem.wanted:
+            return
+        ((goal, least),) = problem.wanted.items()
+        given = labels.reshape(len(labels), -1)
+        predicted = (predictions.reshape(given.shape) == 1) & (given != IGNORED_LABEL)
+        counts = np.stack([predicted & (given == 1), predicted, given == 1], axis=-1).sum(axis=0)
+        for name, count in zip(problem.list_thresholds()[0], counts, strict=True):
+            scores, labelled = score_counts(count), int(count[2])
             numbers = (
-                f"precision {decision.precision:.3f} and recall {decision.recall:.3f} on the "
+                f"precision {scores['precision']:.3f} and recall {scores['recall']:.3f} on the "
                 "held-out rows"
             )
-            problem.notes[f"{decision.name!r} for {goal}"] = numbers
-            where = f"task {task!r}, label {decision.name!r}"
-            if not decision.labelled:
+            problem.notes[f"{name!r} for {goal} {least:g}"] = numbers
+            where = f"task {task!r}, label {name!r}"
+            if not labelled:
                 logger.warning("%s: no row has the label, so threshold_for chose nothing", where)
                 continue
-            if decision.labelled < FEWEST_POSITIVES:
+            if labelled < FEWEST_POSITIVES:
                 logger.warning(
                     "%s: only %d of the rows have it, so its threshold is mostly chance; give more "
                     "rows with it",
-                    *(where, decision.labelled),
+                    *(where, labelled),
                 )
-            if not decision.reached:
+            if scores[goal] < least:
                 logger.warning(
-                    "%s: no threshold reaches %s; the best one has %s", where, goal, numbers
+                    "%s: no threshold reaches %s %g; the best one has %s",
+                    *(where, goal, least, numbers),
                 )
 
     def _fit_temperature(self, task: str) -> None:

@@ -173,12 +173,8 @@ def take_steps(
 ) -> Tensor:
     """Search for the change of embeddings, (T, D), that changes predictions most.
 
-    Args:
-        config: Sizes and number of steps.
-        embeddings: Of all tokens.
-        sequences: Sequence of each token, (T,); -1 for padding, which is not changed.
-        noise: Standard normal numbers, (T, D).
-        gradient_at: Returns the gradient of the divergence at a change.
+    ``sequences`` are those of the tokens, (T,), -1 for padding, which is not changed, and ``noise``
+    standard normal numbers, (T, D). ``gradient_at`` returns the gradient of the divergence.
     """
     real = (sequences >= 0).unsqueeze(1)
     index, count = sequences.clamp(min=0), int(sequences.max()) + 1

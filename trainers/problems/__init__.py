@@ -20,7 +20,7 @@ PLACES = {
     "similarity": ("scores", "Similarity"),
     "regression": ("scores", "Regression"),
     "multiple_choice": ("labels", "MultipleChoice"),
-    "contrastive": ("vectors", "Contrastive"),
+    "contrastive": ("text", "Contrastive"),
     "token_classification": ("tags", "TokenClassification"),
     "question_answering": ("questions", "QuestionAnswering"),
     "masked_lm": ("text", "MaskedLM"),

@@ -176,13 +176,10 @@ class Problem(ABC, Generic[Outputs]):
     def collect(
         self, values: Array, rows: Any, labels: object = None, decode: Decode | None = None
     ) -> Outputs:
-        """Turn the gathered values of a split into its outputs.
+        """Turn the values of a split that ``gather`` selected, (N, ...), into its outputs.
 
-        Args:
-            values: What ``gather`` selected, (N, ...).
-            rows: The rows; in the order of ``values`` if ``labels`` are not given.
-            labels: The gathered labels; None takes those of ``rows``, if they have any.
-            decode: ``decode`` of the model; None for the plain decision of the problem type.
+        Without gathered labels these are those of the rows, which have the order of the values.
+        ``decode`` is that of the model; None for the plain decision of the problem type.
         """
         outputs: Any = np.asarray(values)
         return outputs
@@ -441,15 +438,7 @@ class LabelledProblem(Problem[Predicted]):
         size_format: str,
         note: str,
     ) -> list[Block]:
-        """List errors, the worst first; nothing if there are none.
-
-        Args:
-            evaluated: The rows.
-            errors: The number of each row, and how wrong it is.
-            size: What says how wrong a row is, for the head of the list.
-            size_format: How it is written.
-            note: A sentence above the list.
-        """
+        """List errors, the row and the size of each, the worst first; nothing if there are none."""
         outputs = evaluated.outputs
         rows = [
             Example(

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from trainers.data.rows import IGNORED_LABEL
 
 from .base import Evaluated, LabelledProblem, Predicted
 from .blocks import Analysis, Block, calibrate, draw_reliability, tabulate_confusions
-from .metrics import ACCURACY, F1, KAPPA, MACRO_F1, MAE, MATTHEWS, Array, Metric, score_counts
+from .metrics import ACCURACY, F1, KAPPA, MACRO_F1, MAE, MATTHEWS, Array, Metric
 
 
 class Calibrated:
@@ -90,16 +90,6 @@ class Calibrated:
         return draw_reliability(found, "the probability of the prediction", note)
 
 
-class Decision(NamedTuple):
-    """What a decision threshold reaches on some rows."""
-
-    name: str  # of the label
-    precision: float  # 0 without predictions, as recall without labels
-    recall: float
-    labelled: int
-    reached: bool  # whether the goal of ``threshold_for`` is reached
-
-
 class ThresholdProblem(Calibrated):
     """What problems share whose thresholds can be chosen for a goal: precision or recall."""
 
@@ -114,25 +104,6 @@ class ThresholdProblem(Calibrated):
     def fits_held_out(self) -> bool:
         """Whether decision thresholds are fitted to held-out rows instead of training rows."""
         return bool(self.wanted)
-
-    def decisions(self, predictions: Array, labels: Array) -> list[Decision]:
-        """List what the thresholds reach for ``wanted``; empty without a goal.
-
-        Predictions and labels are 0 or 1, (N,) or (N, K); labels of -100 do not count.
-        """
-        if not self.wanted:
-            return []
-        ((goal, least),) = self.wanted.items()
-        shape = (len(labels), -1)
-        given = np.asarray(labels).reshape(shape)
-        predicted = (np.asarray(predictions).reshape(shape) == 1) & (given != IGNORED_LABEL)
-        counts = np.stack([predicted & (given == 1), predicted, given == 1], axis=-1).sum(axis=0)
-        found = []
-        for name, row in zip(self.list_thresholds()[0], counts, strict=True):
-            scores = score_counts(row)
-            numbers = (scores["precision"], scores["recall"], int(row[2]))
-            found.append(Decision(name, *numbers, scores[goal] >= least))
-        return found
 
     @property
     def caution(self) -> str:

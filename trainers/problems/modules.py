@@ -32,14 +32,7 @@ def make_module_metric(name: str) -> Metric:
 
 @cache
 def load_module(module: str) -> Any:
-    """Load a module of the library evaluate, whose code is run.
-
-    Args:
-        module: A folder or a file of this machine, or a name on the Hub.
-
-    Raises:
-        ValueError: If there is none, or it cannot be loaded.
-    """
+    """Load a module of the library evaluate, whose code is run."""
     # Importing evaluate takes memory that other runs can do without. It also draws from Python's
     # random state, which a checkpoint stores.
     state = random.getstate()

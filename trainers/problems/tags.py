@@ -231,9 +231,8 @@ Places = tuple[Tensor, Tensor]
 def find_words(labels: Tensor, offsets: Tensor | None) -> tuple[Places, Places, tuple[int, int]]:
     """Find the words of a batch, (B, L) or packed (1, T) with ``offsets``: tokens with a label.
 
-    Returns:
-        Their places in the batch; their rows and their numbers in these; the number of rows, and of
-        words of the longest.
+    Returns their places in the batch; their rows and their numbers in these; the number of rows,
+    and of words of the longest.
     """
     rows, tokens = (labels != IGNORED_LABEL).nonzero(as_tuple=True)
     places, count = (rows, tokens), labels.shape[0]

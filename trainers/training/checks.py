@@ -74,11 +74,7 @@ RANGES: dict[str, Any] = {
 
 
 def check_numbers(args: TrainingArguments) -> None:
-    """Refuse numbers with which training fails late or learns nothing.
-
-    Raises:
-        ValueError: Names the argument, its value and what is expected.
-    """
+    """Refuse numbers with which training fails late or learns nothing, by a ValueError."""
     ranges = dict(RANGES)
     if args.max_steps <= 0:
         ranges["num_train_epochs"] = Epochs
@@ -91,30 +87,14 @@ def check_numbers(args: TrainingArguments) -> None:
 
 
 def check_schedules(args: TrainingArguments) -> None:
-    """Refuse intervals that fail late.
-
-    Raises:
-        ValueError: Names the argument, its value and what is expected.
-    """
+    """Refuse intervals that fail late, by a ValueError."""
     for name in ("logging", "eval", "save"):
         if getattr(args, f"{name}_strategy") == "steps":
             check_value("", f"{name}_steps", getattr(args, f"{name}_steps"), Interval)
 
 
-# What helps instead of an argument that is refused.
-HINTS = {
-    "train_sampling_strategy": " or use 'random' or 'group_by_length'",
-    "torch_compile": ": every batch has another number of tokens, for each of which the model "
-    "would be compiled",
-    "accelerator_config": ": split_batches and dispatch_batches would mix tasks",
-}
 # Names that Trainer adds to the metrics of an evaluation.
-MEASURED_TIMES = (
-    "runtime",
-    "samples_per_second",
-    "steps_per_second",
-    "model_preparation_time",
-)
+TIMES = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
 
 
 def check_tasks(tasks: Sequence[Task], model: Any) -> tuple[dict[str, Task], dict[str, AnyProblem]]:
@@ -141,7 +121,7 @@ def _check_names(problems: Mapping[str, AnyProblem]) -> None:
     """Check that no two tasks have a metric, a logged loss or a file of the same name."""
     owners: dict[str, str] = {}
     for task, problem in problems.items():
-        metrics = ("loss", *MEASURED_TIMES, *(metric.name for metric in problem.reported))
+        metrics = ("loss", *TIMES, *(metric.name for metric in problem.reported))
         used = {task.casefold(), *(f"eval_{task}_{metric}" for metric in metrics)}
         used |= {f"loss_{task}", *(f"loss_{task}_{part}" for part in problem.part_losses)}
         for name in sorted(used):
@@ -195,39 +175,44 @@ def check_arguments(
     glue_tasks: Collection[str] = (),
     extended: Collection[str] = (),
 ) -> None:
-    """Refuse arguments that would be ignored or would go wrong.
+    """Refuse arguments that would be ignored or would go wrong, by a ValueError.
 
-    Args:
-        args: Arguments of the Trainer.
-        problems: Problem of each task.
-        glue_tasks: The tasks of GLUE.
-        extended: The tasks with metrics of the user.
-
-    Raises:
-        ValueError: If an argument does not work with several tasks.
+    ``extended`` are the tasks with metrics of the user.
     """
     check_numbers(args)
     check_schedules(args)
     config: Any = args.accelerator_config
-    refused = {
-        "train_sampling_strategy": args.train_sampling_strategy
-        not in ("random", "group_by_length"),
-        "use_liger_kernel": args.use_liger_kernel,
-        # only the first machine writes weights
-        "save_on_each_node": args.save_on_each_node,
-        "auto_find_batch_size": args.auto_find_batch_size,
-        "batch_eval_metrics": args.batch_eval_metrics,
-        "prediction_loss_only": args.prediction_loss_only,
+    strategies = ("random", "group_by_length")
+    refused = (
+        ("use_liger_kernel", args.use_liger_kernel, ""),
+        ("save_on_each_node", args.save_on_each_node, ""),  # only the first machine writes weights
+        ("auto_find_batch_size", args.auto_find_batch_size, ""),
+        ("batch_eval_metrics", args.batch_eval_metrics, ""),
+        ("prediction_loss_only", args.prediction_loss_only, ""),
         # its noise depends on the padding of a batch, and packed batches have none
-        "neftune_noise_alpha": args.neftune_noise_alpha is not None,
-        "torch_compile": args.torch_compile,
-        "accelerator_config": config.split_batches or config.dispatch_batches,
-    }
-    for name, is_refused in refused.items():
+        ("neftune_noise_alpha", args.neftune_noise_alpha is not None, ""),
+        (
+            "train_sampling_strategy",
+            args.train_sampling_strategy not in strategies,
+            f" or use {' or '.join(map(repr, strategies))}",
+        ),
+        (
+            "torch_compile",
+            args.torch_compile,
+            ": every batch has another number of tokens, for each of which the model would be "
+            "compiled",
+        ),
+        (
+            "accelerator_config",
+            config.split_batches or config.dispatch_batches,
+            ": split_batches and dispatch_batches would mix tasks",
+        ),
+    )
+    for name, is_refused, reason in refused:
         if is_refused:
             raise ValueError(
-                f"{name}={getattr(args, name)!r} is not supported with several tasks; leave it out"
-                + HINTS.get(name, "")
+                f"{name}={getattr(args, name)!r} is not supported with several tasks; leave it "
+                f"out{reason}"
             )
     smooths = any(problem.smooths_labels for problem in problems.values())
     if args.label_smoothing_factor and not smooths:
@@ -303,23 +288,18 @@ def list_metrics(
 def check_sampling(
     args: TrainingArguments, sampling: TaskSampling, methods: Sequence[Method]
 ) -> None:
-    """Refuse what does not work with the choice of tasks.
-
-    With several backward passes before an optimizer step, gradients must outlive each of them.
-    """
-    optimizer = str(getattr(args.optim, "value", args.optim)).lower()
-    refused = {
-        f"optim={optimizer!r}, which steps within the backward pass": any(
-            name in optimizer for name in ("layerwise", "lomo")
-        ),
-        "DeepSpeed, which steps after each backward pass": args.deepspeed_plugin is not None,
-    }
-    for reason, is_refused in refused.items():
-        if sampling.mixes_tasks and is_refused:
-            raise ValueError(
-                "task_sampling: mixed adds up the gradients of several backward passes and does "
-                f"not go with {reason}; leave that out, or take another task_sampling"
-            )
+    """Refuse what does not work with the choice of tasks."""
+    # gradients must outlive each of the backward passes before an optimizer step
+    optimizer, reason = str(getattr(args.optim, "value", args.optim)).lower(), ""
+    if any(name in optimizer for name in ("layerwise", "lomo")):
+        reason = f"optim={optimizer!r}, which steps within the backward pass"
+    elif args.deepspeed_plugin is not None:
+        reason = "DeepSpeed, which steps after each backward pass"
+    if sampling.mixes_tasks and reason:
+        raise ValueError(
+            "task_sampling: mixed adds up the gradients of several backward passes and does not "
+            f"go with {reason}; leave that out, or take another task_sampling"
+        )
     for method in methods:
         method.check_sampling(sampling)
 
@@ -338,11 +318,7 @@ def compares_rows(model: Any, task: str) -> bool:
 
 
 def check_comparisons(trainer: "MultiTaskTrainer") -> None:
-    """Refuse batches, rows and models that leave a loss nothing to compare; it would be 0.
-
-    Raises:
-        ValueError: Names the task, what its loss lacks, and what helps.
-    """
+    """Refuse batches, rows and models that leave a loss nothing to compare; it would be 0."""
     model = find_inner(trainer.model)
     for name, task in trainer.tasks.items():
         is_replaced = any(method.replaces_loss(name) for method in trainer.methods)
@@ -426,12 +402,7 @@ def keep_row_lengths(model: Any, tasks: Mapping[str, Task], tokenizer: Any) -> N
     """Store the length at which rows were cut as the ``max_length`` of tasks that have none.
 
     It is known if minBERT encoded the rows, or if the tokenizer last cut texts to the tokens of the
-    longest training row.
-
-    Args:
-        model: A model with named heads; others are left alone.
-        tasks: The tasks by name.
-        tokenizer: The ``processing_class`` of the trainer; may be None.
+    longest training row. A model without named heads is left alone.
     """
     cut = getattr(getattr(tokenizer, "backend_tokenizer", None), "truncation", None) or {}
     heads = getattr(model, "heads", None) or {}

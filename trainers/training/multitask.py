@@ -236,12 +236,11 @@ class MultiTaskTrainer(Trainer):
     # Training
 
     def describe_training(self) -> str:
-        """Show the exact share of each task in an epoch, and tables of the methods."""
-        shares = "no training"
-        if self.train_sampler is not None:
-            held_out = find_rows(self.tasks.values(), "evaluation")
-            shares = self.train_sampler.describe({task: len(held_out[task]) for task in held_out})
-        return "\n\n".join(filter(None, (shares, *(method.describe() for method in self.methods))))
+        """Show the exact share of each task in an epoch."""
+        if self.train_sampler is None:
+            return "no training"
+        held_out = find_rows(self.tasks.values(), "evaluation")
+        return self.train_sampler.describe({task: len(held_out[task]) for task in held_out})
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         try:

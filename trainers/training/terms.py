@@ -57,10 +57,7 @@ FEWEST = 1e-6  # terms of a batch on average, to divide by
 class TermCounter:
     """Counts the terms of batches.
 
-    Args:
-        model: The model. One without ``count_terms`` has a term for each label that is not -100.
-        problems: Problem of each task.
-        methods: The training methods.
+    A model without ``count_terms`` has a term for each label that is not -100.
     """
 
     def __init__(
@@ -95,13 +92,7 @@ class TermCounter:
         device: torch.device,
         reduce: Callable[[Tensor], Tensor],
     ) -> None:
-        """Put ``Terms`` into the batches of an optimizer step.
-
-        Args:
-            steps: The micro-batches.
-            device: Where the counts are computed.
-            reduce: Averages a tensor over the processes.
-        """
+        """Put ``Terms`` into the batches of an optimizer step; ``reduce`` averages over ranks."""
         batches = [batch for inputs in steps for batch in list_batches(inputs)]
         entries: list[tuple[Batch, str]] = []
         counts: list[Tensor] = []
