@@ -235,7 +235,7 @@ def test_the_sections_of_a_run_have_its_facts(write):
     assert rows["rows"][0] == ["moods", "own", 23, 23, None, 1]
     assert skipped["rows"] == [["a.tsv:3: no label"]]
     titles = [block["title"] for block in sections["Training"]["blocks"]]
-    assert titles == ["Command", "Share of each task in an epoch", "Recipe"]
+    assert titles == ["Command", "Recipe"]
     assert sections["Training"]["notes"][0].startswith("Initial weights: random. The training loss")
 
 

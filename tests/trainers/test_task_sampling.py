@@ -195,9 +195,6 @@ def test_shares_equal_the_epoch_and_the_run(strategy):
         assert [2 * share.steps for share in shares] == counts
         assert [share.rows for share in shares] == [4 * count for count in counts]
         assert [share.share for share in shares] == pytest.approx(np.divide(counts, sum(counts)))
-    counts = np.sum([count_tasks(sampler, epoch) for epoch in range(3)], axis=0)
-    assert [2 * share.steps for share in sampler.shares(3).values()] == counts.tolist()
-    assert [share.rows for share in sampler.shares(3).values()] == (4 * counts).tolist()
 
 
 def test_the_table_names_the_drawn_epoch():

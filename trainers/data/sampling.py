@@ -474,14 +474,10 @@ class TaskBatchSampler(Sampler[list[int]]):
         for step in self.choose_tasks(self.epoch).tolist():
             yield from np.concatenate([read(index) for index in step], axis=1).tolist()
 
-    def shares(self, first_epochs: int | None = None) -> dict[str, TaskShare]:
-        """Compute the share of each task in the current epoch, or in the first epochs together."""
-        if first_epochs is None:
-            counts = self._count(self.epoch).tolist()
-            before = self._count_before(self.epoch).tolist()
-        else:
-            counts = self._count_before(first_epochs).tolist()
-            before = [0] * len(counts)
+    def shares(self) -> dict[str, TaskShare]:
+        """Compute the share of each task in the current epoch."""
+        counts = self._count(self.epoch).tolist()
+        before = self._count_before(self.epoch).tolist()
         shares = {}
         for index, (task, stream) in enumerate(zip(self.sizes, self._streams, strict=True)):
             steps = counts[index]

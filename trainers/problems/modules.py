@@ -63,6 +63,6 @@ def _compute_module(module: str, name: str, predictions: Array, labels: Array) -
     if name not in values and len(values) != 1:
         raise ValueError(
             f"metrics: {EVALUATE + module!r} returns {', '.join(values)}; expected {name!r}, or "
-            "one number (in Python, compute_metrics of MultiTaskTrainer takes all of them)"
+            "one number"
         )
     return float(values[name] if name in values else next(iter(values.values())))

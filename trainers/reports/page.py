@@ -427,7 +427,7 @@ def _find_kept(trainer: MultiTaskTrainer) -> int | None:
 
 
 def _make_training(trainer: MultiTaskTrainer, facts: RunFacts) -> Section:
-    """Show how the model was trained, with the shares of the tasks."""
+    """Show how the model was trained."""
     start = (
         f"Initial weights: {facts.model_name_or_path or 'random'}. The training loss is the mean "
         "over the steps since the previous point, with dropout; the held-out loss is without."
@@ -436,15 +436,6 @@ def _make_training(trainer: MultiTaskTrainer, facts: RunFacts) -> Section:
     if seconds and seconds[-1] >= 1:
         start += f" {seconds[-1]:,.0f} seconds since the last start, including evaluations."
     blocks: list[Block] = [Code("Command", facts.command)]
-    sampler = trainer.train_sampler
-    if sampler is not None:
-        # the epochs of a sampler that draws the tasks differ
-        epochs = max(1, round(trainer.state.epoch or 0)) if sampler.sampling.is_drawn else None
-        span = "an epoch" if epochs is None else count(epochs, "epoch")
-        names = [("steps", ","), ("rows", ",")]
-        names += [("epochs of its rows", ".3f"), ("share of steps", ".1%")]
-        rows: list[list[Cell]] = [[task, *share] for task, share in sampler.shares(epochs).items()]
-        blocks.append(Table(f"Share of each task in {span}", [("task", ""), *names], rows))
     if facts.recipe:
         note = "The flags of the command override it."
         blocks.append(Code("Recipe", facts.recipe.strip(), note))

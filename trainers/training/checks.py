@@ -153,32 +153,12 @@ def _check_rows(tasks: Mapping[str, Task], problems: Mapping[str, AnyProblem]) -
                 )
 
 
-def check_compute_metrics(
-    compute_metrics: Any, problems: Mapping[str, AnyProblem]
-) -> dict[str, Any]:
-    """Return the user's ``compute_metrics`` by task."""
-    if compute_metrics is None:
-        return {}
-    if not isinstance(compute_metrics, Mapping):
-        compute_metrics = dict.fromkeys(problems, compute_metrics)
-    for task, function in compute_metrics.items():
-        if task not in problems:
-            raise ValueError(f"compute_metrics: {unknown('task', task, problems)}")
-        if not callable(function):
-            raise TypeError(f"compute_metrics of task {task!r} is not callable: {function!r}")
-    return dict(compute_metrics)
-
-
 def check_arguments(
     args: TrainingArguments,
     problems: Mapping[str, AnyProblem],
     glue_tasks: Collection[str] = (),
-    extended: Collection[str] = (),
 ) -> None:
-    """Refuse arguments that would be ignored or would go wrong, by a ValueError.
-
-    ``extended`` are the tasks with metrics of the user.
-    """
+    """Refuse arguments that would be ignored or would go wrong, by a ValueError."""
     check_numbers(args)
     check_schedules(args)
     config: Any = args.accelerator_config
@@ -224,51 +204,23 @@ def check_arguments(
             f"none is: {given}; leave it out"
         )
     if args.metric_for_best_model is not None:
-        _check_best(args, problems, glue_tasks, extended)
+        _direct_best(args, list_metrics(problems, glue_tasks))
 
 
-def _check_best(
-    args: TrainingArguments,
-    problems: Mapping[str, AnyProblem],
-    glue_tasks: Collection[str],
-    extended: Collection[str],
-) -> None:
-    """Check the metric that chooses the best checkpoint, and its direction."""
-    known = list_metrics(problems, glue_tasks)
+def _direct_best(args: TrainingArguments, known: Mapping[str, Metric | None]) -> None:
+    """Check the metric that chooses the best checkpoint, and set its direction."""
     name = str(args.metric_for_best_model).removeprefix("eval_")
-    if name not in known and name.startswith(tuple(f"{task}_" for task in extended)):
-        return  # it may be one of the user's, whose names are known after an evaluation
     if name not in known:
         raise ValueError(
             f"metric_for_best_model: {unknown('metric', args.metric_for_best_model, known)}"
         )
     metric = known[name]
-    title = metric.name if metric else name.removeprefix(f"{name.rpartition('_')[0]}_")
     is_lower = metric.lower_is_better if metric else name.endswith("_loss")
-    direction, mode = ("lower", "min") if is_lower else ("higher", "max")
-    if args.greater_is_better is is_lower:
-        # the Trainer itself knows the direction of what ends with loss
-        remedy = (
-            "add greater_is_better: false"
-            if is_lower and not name.endswith("loss")
-            else "leave greater_is_better out"
-        )
-        raise ValueError(
-            f"metric_for_best_model={args.metric_for_best_model!r}: a {direction} {title} is "
-            f"better; {remedy}"
-        )
-    options: Any = args.lr_scheduler_kwargs or {}
-    given = options.get("mode", mode)
-    if follows_metric(args) and given != mode:
-        raise ValueError(
-            f"lr_scheduler_kwargs: mode={given!r}, but a {direction} {title} is better, which is "
-            "metric_for_best_model; leave mode out"
-        )
-
-
-def follows_metric(args: TrainingArguments) -> bool:
-    """Whether the learning rate depends on evaluations."""
-    return args.lr_scheduler_type in (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)
+    args.greater_is_better = not is_lower
+    # the learning rate depends on evaluations; by default a plateau is one of what should fall
+    if args.lr_scheduler_type in (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY):
+        options: Any = args.lr_scheduler_kwargs or {}
+        args.lr_scheduler_kwargs = {**options, "mode": "min" if is_lower else "max"}
 
 
 def list_metrics(

@@ -2,11 +2,11 @@
 
 import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -49,11 +49,9 @@ from .checks import (
     avoid_single_rows,
     check_arguments,
     check_comparisons,
-    check_compute_metrics,
     check_sampling,
     check_tasks,
     compares_rows,
-    follows_metric,
     keep_row_lengths,
 )
 from .resuming import find_best_checkpoint, write_checksums
@@ -61,8 +59,6 @@ from .terms import TERMS, LossLog, LossMean, TermCounter, smooth_labels, split_l
 
 if TYPE_CHECKING:
     from trainers.data.masking import TextTask
-
-ComputeMetrics: TypeAlias = Callable[[EvalPrediction], Mapping[str, float]]
 
 
 class MultiTaskTrainer(Trainer):
@@ -84,10 +80,6 @@ class MultiTaskTrainer(Trainer):
         steps_per_epoch: When an epoch ends; see ``TaskBatchSampler``.
         max_tokens_per_batch: Tokens per process and step, for the tasks without a batch size or
             budget of their own; None takes ``per_device_train_batch_size`` rows.
-        compute_metrics: A function of an ``EvalPrediction`` for all tasks, or one by task. It gets
-            the values that ``predict_task`` returns and the labels, -100 for none, in the order of
-            the rows. Its metrics join those of the task as ``eval_<task>_<name>``, and may choose
-            the best model.
         data_collator: Makes the batches; None takes one that packs if the model supports it.
         processing_class: As in ``Trainer``, like the next two.
         callbacks: Callbacks.
@@ -119,7 +111,6 @@ class MultiTaskTrainer(Trainer):
         sampling: TaskSampling | None = None,
         steps_per_epoch: StepsPerEpoch = "shortest",
         max_tokens_per_batch: int | None = None,
-        compute_metrics: ComputeMetrics | Mapping[str, ComputeMetrics] | None = None,
         data_collator: TaskCollator | None = None,
         processing_class: Any = None,
         callbacks: list[TrainerCallback] | None = None,
@@ -139,9 +130,8 @@ class MultiTaskTrainer(Trainer):
             from trainers.methods.fits import Fitting
 
             self.methods.insert(-1, Fitting())
-        self._user_metrics = check_compute_metrics(compute_metrics, self.problems)
         in_glue = [task.name for task in tasks if task.in_glue]
-        check_arguments(args, self.problems, in_glue, self._user_metrics)
+        check_arguments(args, self.problems, in_glue)
         sampling = sampling or TaskSampling()
         check_sampling(args, sampling, self.methods)
         self.takes_task = takes_task(model)
@@ -194,10 +184,6 @@ class MultiTaskTrainer(Trainer):
             # only one head has a gradient at a step, also with activation checkpointing, for which
             # the Trainer would turn this off
             args.ddp_find_unused_parameters = True
-        if follows_metric(args):  # by default a plateau is one of a metric that should fall
-            mode = "max" if args.greater_is_better else "min"
-            options: Any = args.lr_scheduler_kwargs or {}
-            args.lr_scheduler_kwargs = {"mode": mode, **options}
         args.restore_callback_states_from_checkpoint = True
         # the filter waits for the device twice at every step, and hides what DivergenceCheck
         # reports
@@ -508,27 +494,11 @@ class MultiTaskTrainer(Trainer):
         problem, places = self.problems[task], np.argsort(order)
 
         def measure(prediction: EvalPrediction) -> dict[str, float]:
-            labels: Any = prediction.label_ids  # None for rows without
             values = np.asarray(prediction.predictions)
-            ordered = values[places]
-            gathered = ordered if problem.joins_rows else values
+            gathered = values[places] if problem.joins_rows else values
+            labels = prediction.label_ids  # None for rows without
             outputs = problem.collect(gathered, rows, labels, self.decoder(task))
-            metrics = problem.compute_metrics(outputs)
-            if task not in self._user_metrics:
-                return metrics
-            known: Any = None if labels is None else labels[places]
-            others = self._user_metrics[task](EvalPrediction(ordered, known))
-            if not isinstance(others, Mapping):
-                raise TypeError(
-                    f"compute_metrics of task {task!r} returned a {type(others).__name__}; "
-                    "expected a mapping from names to numbers"
-                )
-            if both := sorted(metrics.keys() & others.keys()):
-                raise ValueError(
-                    f"compute_metrics of task {task!r} returned {both[0]!r}, which is a metric of "
-                    "the task already; rename it"
-                )
-            return metrics | dict(others)
+            return problem.compute_metrics(outputs)
 
         self.compute_metrics = measure
         try:
