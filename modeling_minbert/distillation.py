@@ -117,10 +117,9 @@ def distill(
         losses = (values.float() - known.float().mean(dim=-2)).square().sum(dim=-1)
     elif kind == "outcomes":
         # a sigmoid is the softmax of its logit and 0
-        own, others = (
-            torch.stack([yes, torch.zeros_like(yes)], dim=-1)
-            for yes in (logits, known.transpose(-1, -2))
-        )
+        known = known.transpose(-1, -2)
+        own = torch.stack([logits, torch.zeros_like(logits)], dim=-1)
+        others = torch.stack([known, torch.zeros_like(known)], dim=-1)
         losses = match_classes(own, others, temperature).mean(dim=-1)
     elif kind == "several_classes":
         pairs = zip(head.split(logits), head.split(known), strict=True)

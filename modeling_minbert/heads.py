@@ -477,7 +477,7 @@ class MinBertHead(nn.Module):
 
     def decode(self, logits: Tensor) -> Tensor:
         """Convert logits to predictions; see `MinBertForMultiTask.decode`."""
-        raise NotImplementedError
+        raise ValueError(f"logits of {self.task.kind} are decoded with the text: use predict")
 
     def to_targets(self, logits: Tensor) -> Tensor:
         """Convert logits of a teacher to what students of its task learn from."""

@@ -162,10 +162,8 @@ def round_up(hidden: Tensor) -> Tensor:
 
 def weights_of(module: Any) -> Weights:
     """Return the weights of a dense layer."""
-    if is_int8(module):
-        weights: Weights = module.weights
-        return weights
-    return Weights(module.weight.detach(), None, module.bias.detach())
+    scale = module.weight_scale.detach() if is_int8(module) else None
+    return Weights(module.weight.detach(), scale, module.bias.detach())
 
 
 class PreparedLayer:
@@ -309,21 +307,16 @@ class MinBertInt8Linear(nn.Module):
         self.weight, self.weight_scale = _constant(weight), _constant(scale)
         self.bias = _constant(linear.bias.detach().float())
 
-    @property
-    def weights(self) -> Weights:
-        """The stored weights."""
-        return Weights(self.weight.detach(), self.weight_scale.detach(), self.bias.detach())
-
     def to_float(self, dtype: torch.dtype | None = None) -> nn.Linear:
         """Return a layer with weights in `dtype`, None for float32."""
         linear = nn.Linear(self.in_features, self.out_features, device="meta")
-        linear.weight = nn.Parameter(dequantize_weight(self.weights).to(dtype))
+        linear.weight = nn.Parameter(dequantize_weight(weights_of(self)).to(dtype))
         linear.bias = nn.Parameter(self.bias.detach().to(dtype))
         return linear
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(..., K) -> (..., N), with inputs in full precision."""
-        weight, bias = dequantize_weight(self.weights), self.bias
+        weight, bias = dequantize_weight(weights_of(self)), self.bias
         return F.linear(hidden, weight.to(hidden.dtype), bias.to(hidden.dtype))
 
 

@@ -325,12 +325,7 @@ def check_loaded(model: Any, info: Any, path: Any, options: dict[str, Any]) -> N
             f"{str(path)!r} has no weights for {len(lost)} tensors of the encoder, such as "
             f"{lost[0]}: {advice}"
         )
-    check_heads(model, missing, path, options)
-
-
-def check_heads(model: Any, missing: list[str], path: Any, options: dict[str, Any]) -> None:
-    """Refuse random heads where the checkpoint describes trained ones; see `check_loaded`."""
-    config = model.config
+    config: Any = model.config
     is_new = any(name.startswith(("classifier.", "qa_outputs.")) for name in missing)
     # labels of the default task, not of a caller
     labels = config.default_task and config.task(config.default_task).describe_outputs()[1]
@@ -340,8 +335,13 @@ def check_heads(model: Any, missing: list[str], path: Any, options: dict[str, An
             f"{type(model).__name__}: load it as MinBertForMultiTask, or pass tasks=None to train "
             "a new head"
         )
-    if not hasattr(model, "heads"):
-        return
+    if hasattr(model, "heads"):
+        check_heads(model, missing, path, options)
+
+
+def check_heads(model: Any, missing: list[str], path: Any, options: dict[str, Any]) -> None:
+    """Refuse random heads where the checkpoint describes trained ones; see `check_loaded`."""
+    config = model.config
     where, stored = {name: options[name] for name in HUB_KEYS if name in options}, {}
     with suppress(OSError, ValueError):  # weights without a configuration
         stored = MinBertConfig.get_config_dict(path, **where)[0]
@@ -430,6 +430,8 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any
     ) -> None:
         """Save weights, configuration and code, so that every Auto class can load its model."""
+        if hasattr(self, "heads"):
+            self.config.check_labels()
         self.config.auto_map = {
             "AutoConfig": "configuration_minbert.MinBertConfig",
             **{model._auto_class: f"modeling_minbert.{model.__name__}" for model in AUTO_MODELS},

@@ -4,7 +4,6 @@
 Shapes: B rows, k of them with a label of a task.
 """
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain, islice
@@ -87,13 +86,6 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
                 config, masked_lm=masked_lm, next_sentence=next_sentence
             )
         self.post_init()
-
-    def save_pretrained(
-        self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any
-    ) -> None:
-        """Save weights, configuration, code and tokenizer; see `MinBertModel`."""
-        self.config.check_labels()
-        super().save_pretrained(save_directory, *args, **kwargs)
 
     @can_return_tuple
     def forward(
@@ -298,11 +290,9 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
         """Predict several tasks for the same sentences or pairs, in one pass where possible.
 
         The predictions are those of `predict`, but the encoder runs once for all tasks whose rows
-        have the same tokens and that read the same states. Tokens are the same for tasks on single
-        texts with equal `max_length` and `truncation`, and likewise for joint pairs, separate
-        pairs, and contexts with choices; rows that no task truncates have the same tokens in any
-        case. States are the same for a `pooling` of `cls` and `pooler`, and for one of `mean` and
-        `max` and tags, of one `pooling_layer`.
+        have the same tokens, as those that no task truncates, and that read the same states: the
+        first ones, for a `pooling` of `cls` and `pooler`, or all, for `mean`, `max` and tags, of
+        one `pooling_layer`.
 
         Args:
             sentences: Sentences, pairs (first, second), or contexts with choices.

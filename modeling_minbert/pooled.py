@@ -25,7 +25,6 @@ from .heads import (
     Fields,
     HeadTask,
     HubType,
-    Inputs,
     MinBertEmbedding,
     MinBertHead,
     Outputs,
@@ -221,16 +220,6 @@ class PooledTask(HeadTask):
             )
 
 
-def repeat(inputs: Inputs, options: dict[str, Any]) -> tuple[Inputs, dict[str, Any]]:
-    """Append a copy of all sequences to a batch, padded or packed."""
-    offsets = options.get("cu_seq_lens_q")
-    dim = 0 if offsets is None else 1
-    inputs = tuple(None if x is None else torch.cat([x, x], dim=dim) for x in inputs)
-    if offsets is not None:
-        options = options | {"cu_seq_lens_q": torch.cat([offsets, offsets[1:] + offsets[-1]])}
-    return inputs, options
-
-
 class PooledHead(MinBertHead):
     """A head on pooled vectors; subclasses convert labels and logits."""
 
@@ -274,7 +263,13 @@ class PooledHead(MinBertHead):
             batch.inputs = tuple(None if x is None else x.flatten(0, 1) for x in batch.inputs)
         batch.is_repeated = batch.num_sequences == 1 and self.training
         if batch.is_repeated:
-            batch.inputs, batch.options = repeat(batch.inputs, batch.options)
+            offsets, dim = batch.offsets, 0 if batch.offsets is None else 1
+            batch.inputs = tuple(
+                None if x is None else torch.cat([x, x], dim) for x in batch.inputs
+            )
+            if offsets is not None:
+                offsets = torch.cat([offsets, offsets[1:] + offsets[-1]])
+                batch.options = batch.options | {"cu_seq_lens_q": offsets}
         return batch
 
     def read(self, batch: TaskBatch) -> Read:

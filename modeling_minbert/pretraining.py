@@ -58,7 +58,7 @@ class MinBertLMHead(nn.Module):
             total = vocabulary_loss(self.transform(hidden), self.decoder, labels)
         else:
             total = summed_loss(scores.flatten(0, -2), labels)
-        return scores, total / (_count(labels) if num_items is None else num_items)
+        return scores, total / ((labels != -100).sum() if num_items is None else num_items)
 
 
 class MinBertPreTrainingHeads(nn.Module):
@@ -75,10 +75,6 @@ class MinBertPreTrainingHeads(nn.Module):
             self.predictions = MinBertLMHead(config)
         if next_sentence:
             self.seq_relationship = nn.Linear(config.hidden_size, 2)
-
-
-def _count(labels: Tensor) -> Tensor:
-    return (labels != -100).sum()
 
 
 def score_pretraining(
@@ -105,7 +101,7 @@ def score_pretraining(
         relation = heads.seq_relationship(outputs.pooler_output)
         if next_sentence_label is not None:
             total = summed_loss(relation, next_sentence_label.flatten())
-            nsp_loss = total / _count(next_sentence_label).clamp(min=1)
+            nsp_loss = total / (next_sentence_label != -100).sum().clamp(min=1)
     losses = [loss for loss in (mlm_loss, nsp_loss) if loss is not None]
     loss = sum(losses[1:], losses[0]) if losses else None
     states = (outputs.hidden_states, outputs.attentions)
@@ -197,7 +193,7 @@ class SharedHead:
         return read_labeled(self.model, batch.labels, batch.inputs[1], batch.options)
 
     def count_terms(self, labels: Tensor) -> Tensor:
-        return _count(labels)
+        return (labels != -100).sum()
 
     def __call__(self, outputs: Any, batch: TaskBatch) -> MinBertForPreTrainingOutput:
         number = batch.options.get("num_items_in_batch")

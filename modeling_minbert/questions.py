@@ -109,11 +109,6 @@ class QuestionAnsweringHead(TokenHead):
         start, end = (batch.targets.get(name) for name in self.task.extra_targets)
         return find_answers(outputs, self.score, start, end)
 
-    def decode(self, logits: Tensor) -> Tensor:
-        raise ValueError(
-            "start and end of an answer are decoded together, with the text: use predict"
-        )
-
     def predictor(self, model: Any, name: str, top_k: int | None) -> "QuestionPredictor":
         return QuestionPredictor(model, name, self, top_k)
 
