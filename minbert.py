@@ -134,14 +134,14 @@ def load(
 
 def _change(recipe: Recipe, changes: Mapping[str, Any]) -> list[str] | dict[str, Any]:
     """Return a recipe with changes, as a mapping or, if it is in a file, as a command line."""
-    from minbert_cli.recipe import as_recipe, format_flags, override
+    from minbert_cli.recipe import as_recipe, override
     from minbert_cli.recipes import find_recipe
 
     if isinstance(recipe, Mapping):
         return override("changes", recipe, changes)
-    flags = {
+    words = [str(find_recipe(os.fspath(recipe)))]
+    for key, value in as_recipe(changes).items():
         # as YAML, in which a text may need quotes
-        key: json.dumps(value) if "." in key else value
-        for key, value in as_recipe(changes).items()
-    }
-    return [str(find_recipe(os.fspath(recipe))), *format_flags(flags)]
+        is_plain = isinstance(value, str) and "." not in key
+        words += [f"--{key}", value if is_plain else json.dumps(value)]
+    return words

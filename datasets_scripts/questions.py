@@ -198,9 +198,6 @@ def _list_answers(value: Any) -> list[tuple[str, int]] | None:
     return pairs
 
 
-# Questions
-
-
 LONG_QUESTIONS = 5_000  # questions; fewer are encoded before a progress bar is of use
 BATCH = 200  # questions tokenized together, so that a shared passage is tokenized once
 

@@ -306,8 +306,6 @@ class TagFormat(RowFormat):
 IGNORED_LABEL, UNKNOWN_LABEL = -100, -1
 TOKENIZED_SENTENCES = 1000
 
-Pieces = list[list[int]]
-
 
 def encode_tagged(rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Dataset:
     """Encode sentences with tags; a long sentence becomes several rows.
@@ -320,7 +318,7 @@ def encode_tagged(rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Da
         token_type_ids, length and labels, -1 for a word with an unknown tag.
     """
     room = encoding.max_length - 2  # without [CLS] and [SEP]
-    pieces: list[Pieces] = []
+    pieces: list[list[list[int]]] = []
     for batch in rows.select_columns(["words"]).iter(TOKENIZED_SENTENCES):
         pieces += tokenize_words(tokenizer, batch["words"], encoding.max_length)
     tags = rows["tags"][:] if "tags" in rows.column_names else None

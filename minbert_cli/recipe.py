@@ -1,7 +1,6 @@
 """Recipes: YAML files of arguments, which flags on the command line override."""
 
 import copy
-import json
 import re
 import types
 from collections.abc import Iterable, Mapping, Sequence
@@ -208,14 +207,6 @@ def read_flag(flag: str, words: Sequence[str], kind: Any = Any) -> Any:
         raise UsageError(f"{flag}: {value!r} is not YAML") from error
     except ValueError as error:
         raise UsageError(str(error)) from None
-
-
-def format_flags(keys: Mapping[str, Any]) -> list[str]:
-    """Return the flags that give these values to keys of a recipe; None clears a key."""
-    flags: list[str] = []
-    for key, value in keys.items():
-        flags += [f"--{key}", value if isinstance(value, str) else json.dumps(value)]
-    return flags
 
 
 def override(where: str, recipe: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
