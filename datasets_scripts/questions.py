@@ -126,12 +126,25 @@ class QuestionFormat(RowFormat):
             answers = []
         if answers is None and not is_test(split):
             raise ValueError("no answers, which only test questions may lack")
-        for text, start in answers or ():
-            check_answer(passage, text, start)
+        pairs = answers or []
+        for text, start in pairs:
+            if is_blank(text):
+                raise ValueError("an answer without text")
+            if start >= 0 and passage.startswith(text, start):
+                continue
+            where = f"{start} is beyond its {len(passage)} characters"
+            if 0 <= start < len(passage):
+                where = f"at {start} there is {shorten(passage[start : start + len(text)])!r}"
+            place = passage.find(text)
+            if place >= 0:
+                where += f", but it is at {place}: correct answer_start, in characters from 0"
+            raise ValueError(
+                f"the answer {shorten(text)!r} is not at its place in the passage; {where}"
+            )
         return {
             "sentence2": passage,
-            "answers": [text for text, _ in answers or ()],
-            "answer_starts": [start for _, start in answers or ()],
+            "answers": [text for text, _ in pairs],
+            "answer_starts": [start for _, start in pairs],
             "label": None if answers is None else int(bool(answers)),
         }
 
@@ -162,21 +175,6 @@ class QuestionFormat(RowFormat):
     def head_facts(self, train: Dataset | None) -> Row:
         is_partial = train is not None and 0 in train.unique("label")
         return super().head_facts(train) | {"has_unanswerable": is_partial}
-
-
-def check_answer(passage: str, text: str, start: int) -> None:
-    """Check that an answer is in its passage where it should be."""
-    if is_blank(text):
-        raise ValueError("an answer without text")
-    if start >= 0 and passage.startswith(text, start):
-        return
-    where = f"{start} is beyond its {len(passage)} characters"
-    if 0 <= start < len(passage):
-        where = f"at {start} there is {shorten(passage[start : start + len(text)])!r}"
-    place = passage.find(text)
-    if place >= 0:
-        where += f", but it is at {place}: correct answer_start, in characters from 0"
-    raise ValueError(f"the answer {shorten(text)!r} is not at its place in the passage; {where}")
 
 
 def _list_answers(value: Any) -> list[tuple[str, int]] | None:

@@ -36,8 +36,6 @@ DOCUMENT_START = "-DOCSTART-"
 # A line of metadata. As a token, # is followed by a part of speech or a tag.
 METADATA = re.compile(r"# +(?:[\w.:-]+ *=|(?:\w+_)?id\b|newdoc\b|newpar\b)", re.IGNORECASE)
 
-Lines = list[list[str]]
-
 
 def read_conll(path: str, columns: Sequence[str]) -> Iterator[Record]:
     """Read sentences: lists by column, numbered from 0 or back from -1, and ``document``."""
@@ -78,11 +76,11 @@ def count_columns(path: str) -> int:
     return len(first[0])
 
 
-def _group_lines(path: str) -> Iterator[tuple[int, Lines]]:
+def _group_lines(path: str) -> Iterator[tuple[int, list[list[str]]]]:
     """Yield each sentence with its first line, and an empty list where a document starts."""
     check_file(path, suffixes=None)
     start = 0
-    sentence: Lines = []
+    sentence: list[list[str]] = []
     with open_text(path) as file:
         for line, text in read_lines(file, path):
             # other white space, such as a no-break space, may be a token
