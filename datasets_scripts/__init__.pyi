@@ -5,13 +5,19 @@ from .corpus.documents import (
     TrainingTexts as TrainingTexts,
     encode_corpus as encode_corpus,
 )
-from .corpus.rows import TextRows as TextRows
+from .corpus.rows import (
+    TextRows as TextRows,
+    pack_sentences as pack_sentences,
+    plan_pairs as plan_pairs,
+)
 from .encoding import Encoding as Encoding, encode_rows as encode_rows
 from .loading import (
     MOST_HELD_OUT as MOST_HELD_OUT,
     InvalidRow as InvalidRow,
     TaskRows as TaskRows,
     check_files as check_files,
+    choose_places as choose_places,
+    hold_out as hold_out,
     load_task as load_task,
 )
 from .questions import encode_questions as encode_questions

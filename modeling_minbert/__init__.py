@@ -31,27 +31,50 @@ if TYPE_CHECKING:
         choose_threshold as choose_threshold,
         find_temperature as find_temperature,
     )
+    from .cpu import bfloat16_is_fast as bfloat16_is_fast, choose_precision as choose_precision
     from .distillation import align_outputs as align_outputs, symmetric_kl as symmetric_kl
+    from .heads import Pretrained as Pretrained
     from .int8 import MinBertInt8Config as MinBertInt8Config
+    from .losses import LOSSES as LOSSES
     from .onnx_export import export_onnx as export_onnx
+    from .packing import MinBertSequences as MinBertSequences
     from .ranking import cosent as cosent, multiple_negatives_ranking as multiple_negatives_ranking
+    from .texts import (
+        Encoded as Encoded,
+        Encoding as Encoding,
+        cut_windows as cut_windows,
+        cut_word_windows as cut_word_windows,
+        share_tokens as share_tokens,
+        tokenize as tokenize,
+    )
     from .tokens import find_entities as find_entities, split_words as split_words
 
 __version__ = "0.1.0"
 
 # Modules of further names, which predicting does not load.
 MODULES = {
+    "Encoded": "texts",
+    "Encoding": "texts",
+    "LOSSES": "losses",
     "MinBertInt8Config": "int8",
+    "MinBertSequences": "packing",
+    "Pretrained": "heads",
     "align_outputs": "distillation",
     "best_threshold": "calibration",
+    "bfloat16_is_fast": "cpu",
+    "choose_precision": "cpu",
     "choose_threshold": "calibration",
     "cosent": "ranking",
+    "cut_windows": "texts",
+    "cut_word_windows": "texts",
     "export_onnx": "onnx_export",
     "find_entities": "tokens",
     "find_temperature": "calibration",
     "multiple_negatives_ranking": "ranking",
+    "share_tokens": "texts",
     "split_words": "tokens",
     "symmetric_kl": "distillation",
+    "tokenize": "texts",
 }
 
 

@@ -11,8 +11,7 @@ import pytest
 from safetensors.torch import load_file
 
 from tests import small_run
-from trainers import WriteError, write_text
-from trainers.training.resuming import checkpoint_problem
+from trainers import WriteError, checkpoint_problem, write_text
 
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")

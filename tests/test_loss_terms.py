@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from modeling_minbert.losses import LOSSES
+from modeling_minbert import LOSSES
 from tests.loss_cases import (
     CASES,
     COMPARING,

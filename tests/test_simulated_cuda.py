@@ -8,8 +8,7 @@ import torch
 from torch.testing import assert_close
 from transformers import TrainingArguments
 
-from modeling_minbert import packing
-from modeling_minbert.packing import MinBertSequences
+from modeling_minbert import MinBertSequences, packing
 from tests.simulated_cuda import CudaTensor, simulated_cuda, use_cuda
 from tests.trainers import tiny
 from trainers import MethodArguments, MultiTaskTrainer

@@ -2,6 +2,7 @@ from .arguments import FastTrainingArguments as FastTrainingArguments
 from .data.collate import TaskCollator as TaskCollator, list_batches as list_batches
 from .data.masking import Masking as Masking
 from .data.rows import (
+    FlatRows as FlatRows,
     TaskDataset as TaskDataset,
     TextSource as TextSource,
     read_rows as read_rows,
@@ -46,7 +47,11 @@ from .problems.blocks import (
     calibrate as calibrate,
 )
 from .problems.metrics import Metric as Metric, aggregates as aggregates, glue_score as glue_score
-from .problems.questions import Answer as Answer, Answered as Answered
+from .problems.questions import (
+    Answer as Answer,
+    Answered as Answered,
+    find_answers as find_answers,
+)
 from .problems.tags import Tagged as Tagged
 from .reports.cards import write_card as write_card
 from .reports.page import (
@@ -78,4 +83,7 @@ from .training.checks import (
     list_metrics as list_metrics,
 )
 from .training.multitask import MultiTaskTrainer as MultiTaskTrainer
-from .training.resuming import last_complete_checkpoint as last_complete_checkpoint
+from .training.resuming import (
+    checkpoint_problem as checkpoint_problem,
+    last_complete_checkpoint as last_complete_checkpoint,
+)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from sklearn.model_selection import StratifiedShuffleSplit
 
-from datasets_scripts import ROW_KINDS, TaskData, load_format, load_task
-from datasets_scripts.loading import choose_places, hold_out
+from datasets_scripts import ROW_KINDS, TaskData, choose_places, hold_out, load_format, load_task
 from tests.problem_examples import EXAMPLES
 
 OWN = {"problem_type": "classification", "text_columns": ["text"], "label_column": "label"}

@@ -7,7 +7,7 @@ import pytest
 from transformers import BertTokenizer
 
 from datasets_scripts import Encoding, TaskData, encode_tagged, load_task
-from modeling_minbert.texts import cut_word_windows
+from modeling_minbert import cut_word_windows
 
 IOB1 = """-DOCSTART- -X- O O
 

@@ -5,7 +5,7 @@ from itertools import accumulate, chain, pairwise, product
 
 import pytest
 
-from datasets_scripts.corpus.rows import plan_pairs
+from datasets_scripts import plan_pairs
 from tests.golden.google_bert import create_instances
 
 # How many documents, how many sentences each has, and how many tokens each of these: from, to.

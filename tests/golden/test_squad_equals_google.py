@@ -9,8 +9,8 @@ import torch
 from transformers import BertTokenizer
 
 from datasets_scripts import Encoding, encode_questions
+from modeling_minbert import cut_windows, share_tokens
 from modeling_minbert.questions import QuestionAnsweringTask, keep_scores
-from modeling_minbert.texts import cut_windows, share_tokens
 from tests.golden.google_squad import (
     Feature,
     find_n_best,
@@ -18,7 +18,7 @@ from tests.golden.google_squad import (
     label,
     make_windows,
 )
-from trainers.problems.questions import find_answers
+from trainers import find_answers
 
 WORDS = [f"w{number}" for number in range(60)]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]

@@ -18,8 +18,7 @@ from minbert_cli.defaults import (
     choose_loss_as_best,
 )
 from minbert_cli.run_folder import describe_settings
-from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertModel
-from modeling_minbert.heads import Pretrained
+from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertModel, Pretrained
 from tests import small_run
 
 SIZE = RunSize(width=768, is_new=False, rows=10_000, tasks=1, evaluation_rows=1_000, max_length=128)

@@ -6,8 +6,7 @@ import pytest
 import torch
 from transformers import BertTokenizer
 
-from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from modeling_minbert.texts import cut_windows, share_tokens
+from modeling_minbert import MinBertConfig, MinBertForMultiTask, cut_windows, share_tokens
 
 WORDS = [f"w{number}" for number in range(40)]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]

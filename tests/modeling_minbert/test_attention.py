@@ -5,8 +5,7 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from modeling_minbert import MinBertConfig, MinBertModel
-from modeling_minbert.packing import MinBertSequences
+from modeling_minbert import MinBertConfig, MinBertModel, MinBertSequences
 
 EXACT = {"atol": 1e-10, "rtol": 1e-10}
 

@@ -11,8 +11,8 @@ from modeling_minbert import (
     MinBertForMaskedLM,
     MinBertForMultiTask,
     MinBertForPreTraining,
+    MinBertSequences,
 )
-from modeling_minbert.packing import MinBertSequences
 
 pytestmark = [
     pytest.mark.cuda,

@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from modeling_minbert import inference
+from modeling_minbert import Encoded, Encoding, inference, tokenize
 from modeling_minbert.inference import pack, pad, split_batches
-from modeling_minbert.texts import Encoded, Encoding, tokenize
 
 LENGTHS = [3, 40, 7, 7, 1, 12, 39, 2, 7, 30, 16, 5, 5, 5, 28]
 

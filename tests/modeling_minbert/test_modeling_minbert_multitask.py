@@ -10,8 +10,7 @@ from torch.testing import assert_close
 from transformers import BertConfig, BertForSequenceClassification
 from transformers.utils import find_labels
 
-from modeling_minbert import TASKS as KINDS, MinBertForMultiTask
-from modeling_minbert.losses import LOSSES
+from modeling_minbert import LOSSES, TASKS as KINDS, MinBertForMultiTask
 from modeling_minbert.pooled import HEADS
 
 LABELS = ["down", "level", "up"]

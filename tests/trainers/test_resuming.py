@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trainers import WriteError, last_complete_checkpoint
+from trainers import WriteError, checkpoint_problem, last_complete_checkpoint
 from trainers.training import multitask
-from trainers.training.resuming import checkpoint_problem
 
 
 @pytest.fixture

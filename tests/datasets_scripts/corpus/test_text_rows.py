@@ -12,7 +12,7 @@ from math import sqrt
 import datasets
 import pytest
 
-from datasets_scripts.corpus.rows import pack_sentences
+from datasets_scripts import pack_sentences
 from tests.datasets_scripts.corpus.corpora import draw_documents, read_all, to_rows
 
 PACKINGS = ["segment_pairs", "full_sentences", "doc_sentences"]
