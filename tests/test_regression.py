@@ -230,7 +230,7 @@ def test_a_target_without_labels_is_left_out():
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([[1.0, 2.0, float("nan")]] * 3, "row 0: the label .* is not finite; give -100"),
+        ([[1.0, 2.0, float("nan")]] * 3, "row 0: the label .* -100 for none; got .*nan"),
         ([[1.0, 2.0, 3.0], [1.0, 2.0]], "row 1: the label of a regression is 3 numbers"),
         ([[1.0, None, 3.0]], "row 0: the label of a regression is 3 numbers"),
         ([1.0] * 3, "is 3 numbers, -100 for none; got 1.0"),

@@ -13,7 +13,6 @@ from tests.simulated_cuda import CudaTensor, simulated_cuda, use_cuda
 from tests.trainers import tiny
 from trainers import MethodArguments, MultiTaskTrainer
 from trainers.methods import regularization
-from trainers.reports import page as evidence
 
 NEAR = {"atol": 1e-5, "rtol": 1e-4}
 SIZES = {"hidden_size": 24}  # three heads of eight: the kernels of CUDA take multiples of eight
@@ -42,7 +41,7 @@ def cuda(monkeypatch):
     """Simulate the device; what only a driver can answer is answered here."""
     packing.has_flash_kernels.cache_clear()
     monkeypatch.setattr(packing, "has_flash_kernels", lambda _: True)
-    monkeypatch.setattr(evidence, "name_device", lambda _: "simulated")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "simulated")
     monkeypatch.setattr(regularization, "DropoutReplay", NoDropout)
     with simulated_cuda() as waits:
         yield waits

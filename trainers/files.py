@@ -214,11 +214,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON file that must hold one object.
-
-    Raises:
-        ValueError: If it is not JSON, or other JSON; names the file.
-    """
+    """Read a JSON file that must hold one object; anything else raises a ValueError."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:

@@ -123,23 +123,14 @@ class Task:
             )
 
     def read_rows(self, title: str, rows: Any) -> Any:
-        """Convert rows of any kind, such as a list, to those of this task.
-
-        Args:
-            title: Of their set, for errors.
-            rows: The rows, or None.
-        """
+        """Convert rows of any kind, or None, to those of this task; the title is for errors."""
         of_tokens = PROBLEMS[self.problem_type].predicts_tokens
         return read_rows(f"the {title} set of task {self.name!r}", rows, of_tokens=of_tokens)
 
     def make_problem(self, spec: MinBertTask | None = None) -> AnyProblem:
         """Create the problem: metrics and everything else that depends on the type.
 
-        Args:
-            spec: Its description in the model, ``config.task(name)``; None for none.
-
-        Raises:
-            ValueError: If the model describes another problem type, or as for the class.
+        ``spec`` is its description in the model; one of another problem type raises ValueError.
         """
         if spec is not None and spec.problem_type != self.problem_type:
             raise ValueError(

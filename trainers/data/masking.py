@@ -72,15 +72,10 @@ class Masking:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, **options: Any) -> "Masking":
-        """Build masking for the vocabulary of a WordPiece tokenizer.
+        """Build masking for the vocabulary of a WordPiece tokenizer, with options of the class.
 
-        Args:
-            tokenizer: Tokenizer of the model. Its unknown token may be chosen. Special and
-                ``[unused...]`` tokens are no random replacements.
-            **options: As in the constructor.
-
-        Raises:
-            ValueError: If the tokenizer has no mask token.
+        Its unknown token may be chosen. Special and ``[unused...]`` tokens are no random
+        replacements. A tokenizer without a mask token raises ValueError.
         """
         if tokenizer.mask_token_id is None:
             raise ValueError(

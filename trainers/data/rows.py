@@ -100,8 +100,13 @@ def read_rows(where: str, rows: Any, *, of_tokens: bool = False) -> Any:
             if name in rows.column_names:
                 rows = rows.rename_column(name, LABELS)
                 break
-    if not of_tokens:  # whose lists have any length
-        rows = _fix_label_length(rows)
+    labels: Any = rows.features.get(LABELS)
+    if not of_tokens and isinstance(labels, datasets.List) and labels.length < 0:
+        # the same length in all rows becomes a part of the type
+        lengths = pc.unique(pc.list_value_length(rows.data.column(LABELS))).to_pylist()
+        if len(lengths) == 1 and lengths[0] is not None:
+            fixed: Any = datasets.List(labels.feature, length=lengths[0])
+            rows = rows.cast_column(LABELS, fixed)
     if len(rows):
         try:
             FlatRows(rows)
@@ -118,18 +123,6 @@ def read_rows(where: str, rows: Any, *, of_tokens: bool = False) -> Any:
             )
         rows = rows.remove_columns(MASK)
     return rows
-
-
-def _fix_label_length(rows: datasets.Dataset) -> datasets.Dataset:
-    """Make the length of a list of labels a part of its type, if it is the same in all rows."""
-    labels: Any = rows.features.get(LABELS)
-    if not isinstance(labels, datasets.List) or labels.length >= 0:
-        return rows
-    lengths = pc.unique(pc.list_value_length(rows.data.column(LABELS))).to_pylist()
-    if len(lengths) != 1 or lengths[0] is None:
-        return rows
-    fixed: Any = datasets.List(labels.feature, length=lengths[0])
-    return rows.cast_column(LABELS, fixed)
 
 
 def _zeros(ids: Any) -> Any:
@@ -233,7 +226,10 @@ class FlatRows:
             self._windows = np.asarray(dataset.with_format(None)[WINDOWS_COLUMN][:], np.int64)
         elif len(set(self.count_sequences().tolist())) > 1:
             raise ValueError("rows differ in their number of sequences")
-        if (order := row_order(dataset)) is not None:
+        # the places of selected rows in the table; select() itself would slice it for each row
+        indices = dataset._indices
+        if indices is not None:
+            order = indices.column(0).to_numpy().astype(np.int64)
             sequences = self._list_sequences(order)
             self.columns = {
                 name: (values, starts[sequences]) for name, (values, starts) in self.columns.items()
@@ -312,13 +308,6 @@ class TeacherRows:
             return joined._replace(teacher=np.asarray(self._values[rows], dtype=np.float32))
         places = _spread(self._starts[rows], self._lengths[rows])
         return joined._replace(token_teacher=np.asarray(self._values[places], dtype=np.float32))
-
-
-def row_order(dataset: datasets.Dataset) -> Ids | None:
-    """Return the indices of a dataset's rows in its table, (rows,); None for all in order."""
-    # select() of datasets itself would slice the table for each row
-    indices = dataset._indices
-    return None if indices is None else indices.column(0).to_numpy().astype(np.int64)
 
 
 def has_token_labels(dataset: datasets.Dataset) -> bool:

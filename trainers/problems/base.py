@@ -91,18 +91,25 @@ class Problem(ABC, Generic[Outputs]):
         self.task = task
         self.spec = spec
         known = {metric.name: metric for metric in (*self.metrics, *(self.optional_metrics or ()))}
-        self._check_metrics(metrics, list(known))
+        if metrics and self.optional_metrics is None:
+            raise ValueError(
+                f"task {task!r}: the metrics of {self.problem_type} tasks are fixed; leave "
+                "`metrics` out"
+            )
+        for name in metrics:
+            if name not in known and not name.startswith(EVALUATE):
+                kind = f"{self.problem_type} metric"
+                raise ValueError(f"task {task!r}: {unknown(kind, name, known)}")
         if modules := [name for name in metrics if name not in known]:
             from .modules import make_module_metric
 
             known |= {name: make_module_metric(name) for name in modules}
-        first = [known[name] for name in metrics]
-        first = first or [self.metrics[0]]
+        first = [known[name] for name in metrics] or [self.metrics[0]]
         self.headline = tuple(dict.fromkeys(metric.name for metric in first))
         self.reported = tuple(dict.fromkeys((*first, *self.metrics)))
         names = [metric.name for metric in self.reported]
         for metric in first:
-            if metric.module and (metric.name in known or names.count(metric.name) > 1):
+            if metric.module and names.count(metric.name) > 1:
                 raise ValueError(
                     f"task {task!r}: two metrics would have the name {metric.name!r}; leave "
                     f"{EVALUATE + metric.module!r} out, or rename its folder"
@@ -113,17 +120,6 @@ class Problem(ABC, Generic[Outputs]):
     def kind(self) -> type[MinBertTask]:
         """The class of the descriptions of such tasks."""
         return TASKS[self.problem_type]
-
-    def _check_metrics(self, chosen: Sequence[str], known: Sequence[str]) -> None:
-        if chosen and self.optional_metrics is None:
-            raise ValueError(
-                f"task {self.task!r}: the metrics of {self.problem_type} tasks are fixed; leave "
-                "`metrics` out"
-            )
-        for name in chosen:
-            if name not in known and not name.startswith(EVALUATE):
-                metric = f"{self.problem_type} metric"
-                raise ValueError(f"task {self.task!r}: {unknown(metric, name, known)}")
 
     def is_labelled(self, rows: Rows) -> bool:
         """Return whether rows have labels."""

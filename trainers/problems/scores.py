@@ -96,15 +96,12 @@ class Regression(LabelledProblem):
         shapes = ((len(self.names),),) if self._has_several else ((), (1,))
         for number, row in enumerate(columns["labels"][:]):
             labels = np.asarray(row)
-            if labels.shape not in shapes or labels.dtype.kind not in "if":
+            is_number = labels.dtype.kind in "if" and np.isfinite(labels).all()
+            if labels.shape not in shapes or not is_number:
                 expected = f"{len(self.names)} numbers" if self._has_several else "a number"
                 raise ValueError(
                     f"{where}, row {number}: the label of a {self.problem_type} is {expected}, "
                     f"-100 for none; got {row!r}"
-                )
-            if not np.isfinite(labels).all():
-                raise ValueError(
-                    f"{where}, row {number}: the label {row!r} is not finite; give -100 for none"
                 )
 
     @property

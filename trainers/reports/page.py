@@ -320,21 +320,16 @@ def _tabulate_types(types: Sequence[dict[str, Any]]) -> Table:
 
 def describe_environment(args: Any) -> dict[str, str]:
     """Describe the date, the machine and the software of a run, but no person."""
+    kind, threads = args.device.type, count(torch.get_num_threads(), "thread")
+    device = f"{kind} ({platform.machine()}, {threads})"
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "device": name_device(args.device),
+        "device": torch.cuda.get_device_name(args.device) if kind == "cuda" else device,
         "processes": str(args.world_size),
         "precision": "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32",
         "python": sys.version.split()[0],
         "system": f"{platform.system()} {platform.release()}",
     }
-
-
-def name_device(device: torch.device) -> str:
-    """Return the name of a GPU, or the kind of processor and its threads."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{device.type} ({platform.machine()}, {count(torch.get_num_threads(), 'thread')})"
 
 
 def write_page(

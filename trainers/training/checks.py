@@ -5,8 +5,6 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-import datasets
-import numpy as np
 import torch
 from torch import nn
 from transformers import TrainingArguments
@@ -16,7 +14,7 @@ from datasets_scripts.checking import NotNegative, Positive, check_value, number
 from datasets_scripts.encoding import ENCODED_WITH
 from modeling_minbert import unknown
 from modeling_minbert.tasks import parse_tasks
-from trainers.data.rows import IGNORED_LABEL, LABELS, FlatRows
+from trainers.data.rows import IGNORED_LABEL, LABELS
 from trainers.data.sampling import TaskSampling
 from trainers.files import find_inner, takes_task
 from trainers.methods.base import Method
@@ -350,26 +348,16 @@ def avoid_single_rows(rows: int, count: int) -> int:
     return next(fitting, rows + 1)
 
 
-def keep_row_lengths(model: Any, tasks: Mapping[str, Task], tokenizer: Any) -> None:
-    """Store the length at which rows were cut as the ``max_length`` of tasks that have none.
-
-    It is known if minBERT encoded the rows, or if the tokenizer last cut texts to the tokens of the
-    longest training row. A model without named heads is left alone.
-    """
-    cut = getattr(getattr(tokenizer, "backend_tokenizer", None), "truncation", None) or {}
+def keep_row_lengths(model: Any, tasks: Mapping[str, Task]) -> None:
+    """Store the length at which minBERT cut the rows as the ``max_length`` of tasks without one."""
     heads = getattr(model, "heads", None) or {}
     for name, task in tasks.items():
         spec = getattr(heads.get(name), "task", None)
-        rows = task.train
-        if spec is None or spec.max_length is not None or spec.has_windows:
-            continue
-        lengths = FlatRows(rows).lengths if isinstance(rows, datasets.Dataset) else np.zeros(0)
-        longest = int(lengths.max(initial=0))
-        length = longest if cut.get("max_length") == longest else 0
-        description = getattr(getattr(rows, "info", None), "description", None) or ""
-        if noted := re.fullmatch(rf"{ENCODED_WITH}(\d+)", description):
-            length = int(noted[1])
-        if length >= 8:  # fewer tokens are refused
+        description = getattr(getattr(task.train, "info", None), "description", None) or ""
+        noted = re.fullmatch(rf"{ENCODED_WITH}(\d+)", description)
+        length = int(noted[1]) if noted else 0
+        # fewer tokens than 8 are refused
+        if length >= 8 and spec is not None and spec.max_length is None and not spec.has_windows:
             spec.max_length = length
             fields = {**model.config.tasks[name], "max_length": length}
             model.config.tasks = {**model.config.tasks, name: fields}

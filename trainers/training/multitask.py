@@ -54,7 +54,7 @@ from .checks import (
     compares_rows,
     keep_row_lengths,
 )
-from .resuming import find_best_checkpoint, write_checksums
+from .resuming import write_checksums
 from .terms import TERMS, LossLog, LossMean, TermCounter, smooth_labels, split_loss, weigh_loss
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ class MultiTaskTrainer(Trainer):
         return output
 
     def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
-        keep_row_lengths(self._inner, self.tasks, self.processing_class)
+        keep_row_lengths(self._inner, self.tasks)
         return super()._inner_training_loop(*args, **kwargs)
 
     def _prepare_for_training(self, max_steps: int, *args: Any, **kwargs: Any) -> Any:
@@ -260,9 +260,10 @@ class MultiTaskTrainer(Trainer):
 
     def _init_training_state(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
         trained: tuple[int, int] = super()._init_training_state(*args, **kwargs)
-        best = find_best_checkpoint(str(self.args.output_dir), self.state)
-        if best is not None:
-            self.state.best_model_checkpoint = best
+        # the state has the old path if a run was moved
+        best = f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}"
+        if (folder := Path(str(self.args.output_dir)) / best).is_dir():
+            self.state.best_model_checkpoint = str(folder)
         return trained
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
@@ -381,13 +382,19 @@ class MultiTaskTrainer(Trainer):
         Returns:
             ``<prefix>_<task>_<metric>``, ``<prefix>_mean``, ``<prefix>_leaderboard`` and, if there
             are tasks of GLUE, ``<prefix>_glue``; of some of the tasks only the first.
-
-        Raises:
-            ValueError: If the rows are not a mapping from known tasks to rows, or these cannot be
-                measured.
         """
-        given = self.eval_dataset if eval_dataset is None else eval_dataset
-        rows_by_task, prefix = self._read_rows(given), metric_key_prefix
+        given: Any = self.eval_dataset if eval_dataset is None else eval_dataset
+        if not isinstance(given, Mapping) or not set(given) <= set(self.tasks):
+            if len(self.tasks) > 1:
+                raise ValueError(
+                    "evaluate() needs a mapping from task to rows; known tasks: "
+                    f"{', '.join(self.tasks)}"
+                )
+            given = dict.fromkeys(self.tasks, given)
+        rows_by_task: dict[str, Rows] = {
+            task: self.tasks[task].read_rows("evaluation", rows) for task, rows in given.items()
+        }
+        prefix = metric_key_prefix
         for task, rows in rows_by_task.items():
             if rows is not self.tasks[task].evaluation:
                 self.problems[task].check(f"the evaluation set of task {task!r}", rows)
@@ -443,12 +450,8 @@ class MultiTaskTrainer(Trainer):
     def predict_task(self, task: str, dataset: Any) -> NDArray[Any]:
         """Predict encoded rows of a task, labelled or not; the random state stays.
 
-        Returns:
-            What its problem gathers, in the order of the rows, (N, ...): logits (N, K), or what
-            ``Problem.gather`` documents for its type.
-
-        Raises:
-            ValueError: If the task is unknown or there are no rows.
+        Returns what its problem gathers, in the order of the rows, (N, ...): logits (N, K), or what
+        ``Problem.gather`` documents for its type. An unknown task or no rows raise ValueError.
         """
         if task not in self.tasks:
             raise ValueError(unknown("task", task, self.tasks))
@@ -473,17 +476,6 @@ class MultiTaskTrainer(Trainer):
             if not self.tasks[name].training.auxiliary
         }
         return {f"{prefix}{name}": value for name, value in aggregates(headlines).items()}
-
-    def _read_rows(self, given: Any) -> dict[str, Rows]:
-        """Read evaluation rows of known tasks; rows alone are those of the only task."""
-        if not isinstance(given, Mapping) or not set(given) <= set(self.tasks):
-            if len(self.tasks) > 1:
-                raise ValueError(
-                    "evaluate() needs a mapping from task to rows; known tasks: "
-                    f"{', '.join(self.tasks)}"
-                )
-            given = dict.fromkeys(self.tasks, given)
-        return {task: self.tasks[task].read_rows("evaluation", x) for task, x in given.items()}
 
     @contextmanager
     def _measuring(self, task: str, rows: Rows, order: Ids) -> Iterator[None]:

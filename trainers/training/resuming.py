@@ -44,12 +44,6 @@ def last_complete_checkpoint(output_dir: str | os.PathLike[str], world_size: int
     return None
 
 
-def find_best_checkpoint(output_dir: str | os.PathLike[str], state: TrainerState) -> str | None:
-    """Find the best checkpoint in a folder; the state has the old path if a run was moved."""
-    best = Path(output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
-    return str(best) if best.is_dir() else None
-
-
 def checkpoint_problem(folder: Path, world_size: int) -> str | None:
     """Describe why a run cannot be resumed from ``folder``, or return None.
 
