@@ -20,7 +20,7 @@ from datasets_scripts.checking import (
 from modeling_minbert.cpu import bfloat16_is_fast
 from trainers.arguments import FastTrainingArguments
 from trainers.data.sampling import StepsPerEpoch, TaskBatchSampler, TaskSampling
-from trainers.methods.base import MethodArguments
+from trainers.methods.method_arguments import MethodArguments
 from trainers.task import MAX_TOKENS
 from trainers.training.callbacks import AggregateEarlyStopping
 

@@ -21,7 +21,7 @@ from .files import (
     write_text as write_text,
 )
 from .methods.averaging import WeightAveraging as WeightAveraging
-from .methods.base import Method as Method, MethodArguments as MethodArguments
+from .methods.base import Method as Method
 from .methods.distillation import Distillation as Distillation
 from .methods.gradient_surgery import GradientSurgery as GradientSurgery
 from .methods.layers import (
@@ -30,6 +30,7 @@ from .methods.layers import (
     add_lora as add_lora,
     merge_lora as merge_lora,
 )
+from .methods.method_arguments import MethodArguments as MethodArguments
 from .methods.regularization import RDrop as RDrop, Smart as Smart, SmartConfig as SmartConfig
 from .problems import (
     PROBLEMS as PROBLEMS,

@@ -100,13 +100,8 @@ def read_rows(where: str, rows: Any, *, of_tokens: bool = False) -> Any:
             if name in rows.column_names:
                 rows = rows.rename_column(name, LABELS)
                 break
-    labels: Any = rows.features.get(LABELS)
-    if not of_tokens and isinstance(labels, datasets.List) and labels.length < 0:
-        # the same length in all rows becomes a part of the type
-        lengths = pc.unique(pc.list_value_length(rows.data.column(LABELS))).to_pylist()
-        if len(lengths) == 1 and lengths[0] is not None:
-            fixed: Any = datasets.List(labels.feature, length=lengths[0])
-            rows = rows.cast_column(LABELS, fixed)
+    if not of_tokens:  # whose lists have any length
+        rows = _fix_label_length(rows)
     if len(rows):
         try:
             FlatRows(rows)
@@ -123,6 +118,18 @@ def read_rows(where: str, rows: Any, *, of_tokens: bool = False) -> Any:
             )
         rows = rows.remove_columns(MASK)
     return rows
+
+
+def _fix_label_length(rows: datasets.Dataset) -> datasets.Dataset:
+    """Make the length of a list of labels a part of its type, if it is the same in all rows."""
+    labels: Any = rows.features.get(LABELS)
+    if not isinstance(labels, datasets.List) or labels.length >= 0:
+        return rows
+    lengths = pc.unique(pc.list_value_length(rows.data.column(LABELS))).to_pylist()
+    if len(lengths) != 1 or lengths[0] is None:
+        return rows
+    fixed: Any = datasets.List(labels.feature, length=lengths[0])
+    return rows.cast_column(LABELS, fixed)
 
 
 def _zeros(ids: Any) -> Any:

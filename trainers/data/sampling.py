@@ -400,21 +400,24 @@ class TaskBatchSampler(Sampler[list[int]]):
         elif cap is not None:
             batches = passes * np.minimum(1, cap / np.asarray([*sizes.values()]))
         self._logarithms = np.log(batches)
-        unit = len(sizes) if self.sampling.task_sampling == "round_robin" else 1
+        self.steps = self._count_steps(steps_per_epoch, passes)
+
+    def _count_steps(self, length: StepsPerEpoch, passes: NDArray[np.float64]) -> int:
+        """Count the steps of an epoch from those of a pass over each task, (T,)."""
+        unit = len(passes) if self.sampling.task_sampling == "round_robin" else 1
         if self.sampling.is_drawn:
             # rounded: the sum of all passes can be slightly above a whole number
             passes = np.round(passes / self.probabilities(0), 6)
-        if type(steps_per_epoch) is int and 1 <= steps_per_epoch <= MAX_STEPS:
-            self.steps = steps_per_epoch
-        elif steps_per_epoch == "shortest":
-            self.steps = max(1, math.floor(passes.min())) * unit
-        elif steps_per_epoch == "longest":
-            self.steps = math.ceil(passes.max()) * unit
-        else:
-            raise ValueError(
-                f"steps_per_epoch={steps_per_epoch!r}; expected 'shortest', 'longest' or a number "
-                f"from 1 to {MAX_STEPS:,}"
-            )
+        if type(length) is int and 1 <= length <= MAX_STEPS:
+            return length
+        if length == "shortest":
+            return max(1, math.floor(passes.min())) * unit
+        if length == "longest":
+            return math.ceil(passes.max()) * unit
+        raise ValueError(
+            f"steps_per_epoch={length!r}; expected 'shortest', 'longest' or a number from 1 to "
+            f"{MAX_STEPS:,}"
+        )
 
     def probabilities(self, epoch: int) -> NDArray[np.float64]:
         """Compute the probability of each drawn task at a step of an epoch, (T,)."""

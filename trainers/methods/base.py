@@ -1,16 +1,15 @@
-"""What a training method is: hooks that the trainer calls in order, and the keys of a recipe."""
+"""What a training method is: hooks that the trainer calls, in the order of its list of methods."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 
-from datasets_scripts.checking import Part, Positive, check_keys, option
 from trainers.data.collate import Batch as Batch
 from trainers.data.sampling import TaskSampling
 
@@ -155,89 +154,3 @@ class MethodCallback(TrainerCallback):
     def on_step_end(self, args: object, state: TrainerState, *_: object, **__: object) -> None:
         for method in self.methods:
             method.after_step(state)
-
-
-@dataclass(kw_only=True)
-class MethodArguments:
-    """Flags and recipe keys of the training methods.
-
-    Raises:
-        ValueError: If a value is out of range, or two keys contradict each other.
-    """
-
-    teacher: str | list[str] | None = option(
-        None, "Distillation: the folder or Hub id of a teacher, or several, as in a,b,c."
-    )
-    distillation_alpha: Part | None = option(
-        None, "Share of the teachers in the loss; by default 0.5, and 1 for vectors."
-    )
-    distillation_temperature: Positive | None = option(
-        None, "Temperature of the teachers' probabilities; 2 by default."
-    )
-    layerwise_lr_decay: float | None = option(
-        None, "Learning rate factor from a layer to the one below."
-    )
-    head_learning_rate: float | None = option(
-        None,
-        "Learning rate of the heads; by default 100 times learning_rate for a pretrained encoder.",
-    )
-    freeze_layers: int | None = option(
-        None, "Number of lowest layers to freeze together with the embeddings."
-    )
-    weight_averaging: Literal["ema", "swa"] | None = option(
-        None, "Evaluate and save a moving (ema) or plain (swa) average of weights."
-    )
-    averaging_decay: float | None = option(
-        None, "Weight of the old average in ema; 0.999 by default."
-    )
-    r_drop: float | None = option(None, "Weight of R-Drop's divergence between two passes.")
-    smart: dict[str, Any] | None = option(
-        None, "SMART: fields of SmartConfig, such as {weight: 1.0}."
-    )
-    lora: dict[str, Any] | None = option(None, "LoRA: fields of peft's LoraConfig, such as {r: 8}.")
-    gradient_surgery: Literal["pcgrad"] | None = option(
-        None, "How to resolve gradient conflicts of mixed tasks; null sums them."
-    )
-
-    def __post_init__(self) -> None:
-        self.make_methods()
-        if self.freeze_layers is not None and self.lora is not None:
-            raise ValueError("freeze_layers and lora both choose what to train; give one of them")
-        if self.averaging_decay is not None and self.weight_averaging != "ema":
-            raise ValueError("averaging_decay has no effect without weight_averaging: ema")
-
-    def make_methods(self) -> list[Method]:
-        """Build the chosen methods in the order in which they apply; the others are not loaded.
-
-        SMART wraps R-Drop: it perturbs the first of the two passes. Distillation, which comes
-        before all, is made with its teachers.
-        """
-        methods: list[Method] = []
-        if self.r_drop is not None:
-            from .regularization import RDrop
-
-            methods.append(RDrop(self.r_drop))
-        if self.smart is not None:
-            from .regularization import Smart, SmartConfig
-
-            (keys,) = check_keys("smart", self.smart, SmartConfig)
-            methods.append(Smart(SmartConfig(**keys)))
-        if self.layerwise_lr_decay is not None or self.head_learning_rate is not None:
-            from .layers import LayerwiseLearningRates
-
-            decay = 1.0 if self.layerwise_lr_decay is None else self.layerwise_lr_decay
-            methods.append(LayerwiseLearningRates(decay, self.head_learning_rate))
-        if self.freeze_layers is not None:
-            from .layers import FreezeLayers
-
-            methods.append(FreezeLayers(self.freeze_layers))
-        if self.weight_averaging is not None:
-            from .averaging import WeightAveraging
-
-            decay = 0.999 if self.averaging_decay is None else self.averaging_decay
-            methods.append(WeightAveraging(self.weight_averaging, decay))
-        if self.gradient_surgery is not None:
-            from .gradient_surgery import GradientSurgery
-
-            methods.append(GradientSurgery())
-        return methods

@@ -91,15 +91,7 @@ class Problem(ABC, Generic[Outputs]):
         self.task = task
         self.spec = spec
         known = {metric.name: metric for metric in (*self.metrics, *(self.optional_metrics or ()))}
-        if metrics and self.optional_metrics is None:
-            raise ValueError(
-                f"task {task!r}: the metrics of {self.problem_type} tasks are fixed; leave "
-                "`metrics` out"
-            )
-        for name in metrics:
-            if name not in known and not name.startswith(EVALUATE):
-                kind = f"{self.problem_type} metric"
-                raise ValueError(f"task {task!r}: {unknown(kind, name, known)}")
+        self._check_metrics(metrics, list(known))
         if modules := [name for name in metrics if name not in known]:
             from .modules import make_module_metric
 
@@ -120,6 +112,17 @@ class Problem(ABC, Generic[Outputs]):
     def kind(self) -> type[MinBertTask]:
         """The class of the descriptions of such tasks."""
         return TASKS[self.problem_type]
+
+    def _check_metrics(self, chosen: Sequence[str], known: Sequence[str]) -> None:
+        if chosen and self.optional_metrics is None:
+            raise ValueError(
+                f"task {self.task!r}: the metrics of {self.problem_type} tasks are fixed; leave "
+                "`metrics` out"
+            )
+        for name in chosen:
+            if name not in known and not name.startswith(EVALUATE):
+                metric = f"{self.problem_type} metric"
+                raise ValueError(f"task {self.task!r}: {unknown(metric, name, known)}")
 
     def is_labelled(self, rows: Rows) -> bool:
         """Return whether rows have labels."""

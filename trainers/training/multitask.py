@@ -383,18 +383,8 @@ class MultiTaskTrainer(Trainer):
             ``<prefix>_<task>_<metric>``, ``<prefix>_mean``, ``<prefix>_leaderboard`` and, if there
             are tasks of GLUE, ``<prefix>_glue``; of some of the tasks only the first.
         """
-        given: Any = self.eval_dataset if eval_dataset is None else eval_dataset
-        if not isinstance(given, Mapping) or not set(given) <= set(self.tasks):
-            if len(self.tasks) > 1:
-                raise ValueError(
-                    "evaluate() needs a mapping from task to rows; known tasks: "
-                    f"{', '.join(self.tasks)}"
-                )
-            given = dict.fromkeys(self.tasks, given)
-        rows_by_task: dict[str, Rows] = {
-            task: self.tasks[task].read_rows("evaluation", rows) for task, rows in given.items()
-        }
-        prefix = metric_key_prefix
+        given = self.eval_dataset if eval_dataset is None else eval_dataset
+        rows_by_task, prefix = self._read_rows(given), metric_key_prefix
         for task, rows in rows_by_task.items():
             if rows is not self.tasks[task].evaluation:
                 self.problems[task].check(f"the evaluation set of task {task!r}", rows)
@@ -476,6 +466,17 @@ class MultiTaskTrainer(Trainer):
             if not self.tasks[name].training.auxiliary
         }
         return {f"{prefix}{name}": value for name, value in aggregates(headlines).items()}
+
+    def _read_rows(self, given: Any) -> dict[str, Rows]:
+        """Read evaluation rows of known tasks; rows alone are those of the only task."""
+        if not isinstance(given, Mapping) or not set(given) <= set(self.tasks):
+            if len(self.tasks) > 1:
+                raise ValueError(
+                    "evaluate() needs a mapping from task to rows; known tasks: "
+                    f"{', '.join(self.tasks)}"
+                )
+            given = dict.fromkeys(self.tasks, given)
+        return {task: self.tasks[task].read_rows("evaluation", x) for task, x in given.items()}
 
     @contextmanager
     def _measuring(self, task: str, rows: Rows, order: Ids) -> Iterator[None]:
