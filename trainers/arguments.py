@@ -23,8 +23,7 @@ class FastTrainingArguments(TrainingArguments):
     - ``bf16`` is on if CUDA supports it, and in the programs also on processors that are fast in
       it: about twice as fast as float32, and weights and optimizer stay in float32. It is off with
       ``fp16``, and with ``accelerate launch --mixed_precision fp16`` or ``fp8``.
-    - ``logging_nan_inf_filter`` is off: the filter synchronizes with the device at every step, and
-      a NaN loss should be visible.
+    - ``logging_nan_inf_filter`` is off: a NaN loss should be visible.
     - ``logging_steps`` is 5 % of the steps, so that runs of any length have curves.
     - ``accelerator_config`` has ``non_blocking: true`` on CUDA: otherwise the copy of every batch
       waits for all queued work of the device.

@@ -264,7 +264,6 @@ class FlatRows:
         return np.diff(np.append(0, np.cumsum(self.lengths, dtype=np.int64))[self._bounds])
 
     def _list_sequences(self, rows: Ids) -> Ids:
-        """List the indices of the sequences of some rows."""
         if self._bounds is None:
             return rows
         starts = self._bounds[rows]
@@ -392,7 +391,6 @@ def _read_labels(column: pa.ChunkedArray) -> Values:
 
 
 def _has_nulls(array: pa.Array) -> bool:
-    """Whether an array of lists has missing values at any depth."""
     return array.null_count > 0 or (_is_list(array.type) and _has_nulls(array.values))
 
 

@@ -249,7 +249,6 @@ class TokenStream:
         return self._starts[pass_index]
 
     def _pass_of(self, step: int) -> int:
-        """Find the pass of a step."""
         pass_index = 0
         while self._start(pass_index + 1) <= step:
             pass_index += 1

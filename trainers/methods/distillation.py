@@ -81,11 +81,6 @@ class Distillation(Method):
     # Before training
 
     def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
-        if not hasattr(model, "distillation"):
-            raise ValueError(
-                "distillation needs a model with distillation(task, logits, teacher, temperature, "
-                f"labels), such as MinBertForMultiTask; {type(model).__name__} has none"
-            )
         self.model: Any = model
 
     def attach(self, trainer: "MultiTaskTrainer") -> None:

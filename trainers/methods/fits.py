@@ -121,7 +121,6 @@ class Fitting(Method):
                 )
 
     def _fit_temperature(self, task: str) -> None:
-        """Fit the temperature of a task to validation rows, and note the calibration."""
         trainer = self.trainer
         problem: Any = trainer.problems[task]
         model = find_inner(trainer.model)

@@ -33,11 +33,6 @@ class Regularizer(Method):
     tasks: frozenset[str] = frozenset()
 
     def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
-        if not hasattr(model, "divergence"):
-            raise ValueError(
-                f"{self.key} needs a model with divergence(task, logits, other), such as "
-                f"MinBertForMultiTask; {type(model).__name__} has none"
-            )
         # a second pass would write to buffers that the first still needs
         args.ddp_broadcast_buffers = False
         self.model = model
@@ -65,7 +60,6 @@ class Regularizer(Method):
 
 # Keeps the gradient of a tiny divergence away from zero in half precision.
 SCALE = 2.0**16
-MAX_STEPS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +92,7 @@ class SmartConfig:
     epsilon: Positive = 0.1
     noise: Positive = 1e-5
     step_size: Positive = 0.1
-    steps: Annotated[int, whole_number(1, MAX_STEPS)] = 1
+    steps: Annotated[int, whole_number(1, 10_000)] = 1
 
     def __post_init__(self) -> None:
         check_fields(self, "smart")

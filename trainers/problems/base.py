@@ -77,10 +77,8 @@ class Problem(ABC, Generic[Outputs]):
     is_comparable: ClassVar[bool] = False
     # What a student learns from a teacher: logits of a row, of every token, or vectors of texts.
     teaching: ClassVar[Literal["logits", "tokens", "vectors"] | None] = None
-    # Parts of the loss that are logged, and their names in the outputs of the model.
-    part_losses: ClassVar[Mapping[str, str]] = {}
-    # The labels of each of these parts, by their names in a batch.
-    part_labels: ClassVar[Mapping[str, str]] = {}
+    # Parts of the loss: names of each in the outputs of the model, and of its labels in a batch.
+    parts: ClassVar[Mapping[str, tuple[str, str]]] = {}
     # https://huggingface.co/tasks: of the results, and of a model that has no other problem type
     hub_task: ClassVar[str] = "text-classification"
     pipeline_tag: ClassVar[str] = "text-classification"

@@ -36,7 +36,6 @@ class TextProblem(Problem[Array]):
     # Of the pre-trained model in its card: the class that loads it, and the names of its heads.
     auto_class: ClassVar[str] = "AutoModelForMaskedLM"
     objectives: ClassVar[tuple[str, ...]]
-    next_sentence_labels: ClassVar[str] = "labels"
 
     def check(self, where: str, rows: Rows) -> None:
         if isinstance(rows, TextSource):
@@ -77,7 +76,7 @@ class TextProblem(Problem[Array]):
             scores[:, :3] = torch.zeros(rows, 3, device=device).index_add_(0, row, sums)
         if self.kind.predicts_next_sentence:
             logits = find_output(outputs, "seq_relationship_logits", "logits").float()
-            labels = inputs[self.next_sentence_labels]
+            labels = inputs["next_sentence_label" if self.parts else "labels"]
             scores[:, 3] = F.cross_entropy(logits, labels, reduction="none")
             scores[:, 4] = (logits.argmax(dim=-1) == labels).float()
         return scores, torch.zeros(rows, device=device)
@@ -109,7 +108,7 @@ class TextProblem(Problem[Array]):
         for metric in self.metrics:
             if metric.is_loss:
                 part = metric.name.removesuffix("_loss")
-                trained = f"loss_{self.task}" + (f"_{part}" if self.part_losses else "")
+                trained = f"loss_{self.task}" + (f"_{part}" if self.parts else "")
                 held_out = f"eval_{self.task}_{metric.name}"
                 curves[f"{part.upper()} loss"] = {"training": trained, "held out": held_out}
         return curves
@@ -141,10 +140,11 @@ class Pretraining(TextProblem):
     metrics = (*MaskedLM.metrics, *NextSentence.metrics)
     predicts_tokens = True
     hub_task = "fill-mask"
-    part_losses = {"mlm": "mlm_loss", "nsp": "nsp_loss"}  # noqa: RUF012  declared in Problem
-    part_labels = {"mlm": "labels", "nsp": "next_sentence_label"}  # noqa: RUF012
+    parts = {  # noqa: RUF012  declared in Problem
+        "mlm": ("mlm_loss", "labels"),
+        "nsp": ("nsp_loss", "next_sentence_label"),
+    }
     objectives = (*MaskedLM.objectives, *NextSentence.objectives)
-    next_sentence_labels = "next_sentence_label"
 
 
 BLOCK = 1024  # rows whose similarities to all others are in memory at a time

@@ -86,7 +86,6 @@ def write_card(
 def _list_scores(
     problems: Mapping[str, AnyProblem], measured: Results, data: Mapping[str, str]
 ) -> list[EvalResult]:
-    """List the metrics of the validation rows, as the metadata of a card have them."""
     # a model index merges the results of one data set, so equal names have their tasks
     names = list(data.values())
     distinct = {

@@ -174,7 +174,6 @@ def draw_figure(figure: Figure, number: int, title: str = "") -> str:
 
 
 def _draw_series(axes: Any, figure: Figure, series: Mapping[str, Points]) -> None:
-    """Draw lines or points, and what is marked among them."""
     styles = cycle(STYLES)
     fixed = {"held out": STYLES[0], "training": STYLES[1]}
     for name, points in series.items():
@@ -373,7 +372,6 @@ def _show_score(value: float | None, error: float | None) -> str | None:
 
 
 def _make_results(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> Section:
-    """Show all metrics."""
     splits = sorted(results, key=lambda name: (list(SPLITS).index(name.partition("_")[0]), name))
     scores: list[list[Any]] = []  # task, metric, and (value, standard error) by split
     for task, problem in trainer.problems.items():
@@ -422,7 +420,6 @@ def _find_kept(trainer: MultiTaskTrainer) -> int | None:
 
 
 def _make_training(trainer: MultiTaskTrainer, facts: RunFacts) -> Section:
-    """Show how the model was trained."""
     start = (
         f"Initial weights: {facts.model_name_or_path or 'random'}. The training loss is the mean "
         "over the steps since the previous point, with dropout; the held-out loss is without."
@@ -438,7 +435,6 @@ def _make_training(trainer: MultiTaskTrainer, facts: RunFacts) -> Section:
 
 
 def _make_data(encoded: Mapping[str, Mapping[str, Rows]], facts: RunFacts) -> Section:
-    """Show the sizes of the data, and what was noted about them."""
     usual = ("train", "validation", "test")
     names = [*usual, *sorted(set(chain(*encoded.values())) - {*usual})]
     rows: list[list[Cell]] = []

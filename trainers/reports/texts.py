@@ -47,7 +47,6 @@ def code_block(text: str, language: str) -> str:
 
 
 def _longer_run(text: str, least: int) -> str:
-    """Return more backticks than any run of them in a text has."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     return "`" * max(least, longest + 1)
 

@@ -91,7 +91,7 @@ def check_schedules(args: TrainingArguments) -> None:
             check_value("", f"{name}_steps", getattr(args, f"{name}_steps"), Interval)
 
 
-# Names that Trainer adds to the metrics of an evaluation.
+# What Trainer adds to the metrics of an evaluation.
 TIMES = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
 
 
@@ -121,7 +121,7 @@ def _check_names(problems: Mapping[str, AnyProblem]) -> None:
     for task, problem in problems.items():
         metrics = ("loss", *TIMES, *(metric.name for metric in problem.reported))
         used = {task.casefold(), *(f"eval_{task}_{metric}" for metric in metrics)}
-        used |= {f"loss_{task}", *(f"loss_{task}_{part}" for part in problem.part_losses)}
+        used |= {f"loss_{task}", *(f"loss_{task}_{part}" for part in problem.parts)}
         for name in sorted(used):
             if name in owners:
                 raise ValueError(
@@ -340,12 +340,6 @@ def _check_batches(where: str, trainer: "MultiTaskTrainer", task: str) -> None:
             "0; %s",
             *(where, single, len(counts), remedy),
         )
-
-
-def avoid_single_rows(rows: int, count: int) -> int:
-    """Return about ``rows`` of a batch, so that the last of ``count`` rows is not alone."""
-    fitting = (size for size in range(rows, 1, -1) if count % size != 1)
-    return next(fitting, rows + 1)
 
 
 def keep_row_lengths(model: Any, tasks: Mapping[str, Task]) -> None:

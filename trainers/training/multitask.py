@@ -46,7 +46,6 @@ from trainers.task import Task, find_rows
 
 from .callbacks import DivergenceCheck
 from .checks import (
-    avoid_single_rows,
     check_arguments,
     check_comparisons,
     check_sampling,
@@ -166,6 +165,7 @@ class MultiTaskTrainer(Trainer):
             self.label_names = ["labels"]  # not those of all tasks of the model
         self.model_accepts_loss_kwargs = False
         self._inner: Any = find_inner(model)
+        keep_row_lengths(self._inner, self.tasks)
         if hasattr(self._inner, "gather_rows"):
             self._inner.gather_rows()
         self._smoother = smooth_labels(model, self.args, self.problems)
@@ -179,7 +179,6 @@ class MultiTaskTrainer(Trainer):
         self._average_over_ranks = partial(self.accelerator.reduce, reduction="mean")
 
     def _set_defaults(self, args: TrainingArguments) -> None:
-        """Set the arguments that this trainer depends on."""
         if args.ddp_find_unused_parameters is None and self.takes_task:
             # only one head has a gradient at a step, also with activation checkpointing, for which
             # the Trainer would turn this off
@@ -213,7 +212,9 @@ class MultiTaskTrainer(Trainer):
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
         rows: int = eval_dataset.fit_rows(self.args.eval_batch_size)  # its longest come first
         if any(compares_rows(self._inner, task) for task in eval_dataset.sizes):
-            rows = avoid_single_rows(rows, len(eval_dataset))
+            # about as many, so that the last one is not alone
+            fitting = (size for size in range(rows, 1, -1) if len(eval_dataset) % size != 1)
+            rows = next(fitting, rows + 1)
         return self._make_loader(eval_dataset, batch_size=rows, persistent_workers=False)
 
     def get_test_dataloader(self, test_dataset: Any) -> DataLoader[Any]:
@@ -236,10 +237,6 @@ class MultiTaskTrainer(Trainer):
         for method in self.methods:
             method.finish()
         return output
-
-    def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
-        keep_row_lengths(self._inner, self.tasks)
-        return super()._inner_training_loop(*args, **kwargs)
 
     def _prepare_for_training(self, max_steps: int, *args: Any, **kwargs: Any) -> Any:
         prepared = super()._prepare_for_training(max_steps, *args, **kwargs)

@@ -32,7 +32,7 @@ class LossLog:
     def add(self, task: str, step: StepLoss) -> None:
         """Add the loss of a batch."""
         values = {f"loss_{task}": step.plain}
-        for part, key in self._problems[task].part_losses.items():
+        for part, (key, _) in self._problems[task].parts.items():
             values[f"loss_{task}_{part}"] = step.outputs[key] * step.weigh(part)
         values |= {f"{name}_{task}": fact for name, fact in step.facts.items()}
         for name, value in values.items():
@@ -83,8 +83,8 @@ class TermCounter:
         if batch.get("labels") is None:
             per_row = getattr(problem.spec, "num_sentences", 1)
             return {WHOLE: count_sequences(batch) / per_row if rows is None else rows}
-        names = problem.part_labels or {WHOLE: "labels"}
-        return {part: self._count(task, batch[name]) for part, name in names.items()}
+        parts = problem.parts or {WHOLE: ("loss", "labels")}
+        return {part: self._count(task, batch[name]) for part, (_, name) in parts.items()}
 
     def mark(
         self,
@@ -134,7 +134,7 @@ def count_labels(task: str, labels: Tensor) -> Tensor:
 
 def split_loss(problem: AnyProblem, loss: Tensor, outputs: Any) -> dict[str, Tensor]:
     """Return the parts of a loss, each a mean over its own terms, by name."""
-    return {part: outputs[key] for part, key in problem.part_losses.items()} or {WHOLE: loss}
+    return {part: outputs[key] for part, (key, _) in problem.parts.items()} or {WHOLE: loss}
 
 
 def weigh_loss(
