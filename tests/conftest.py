@@ -55,7 +55,7 @@ def no_network(monkeypatch):
 @pytest.fixture(scope="session", autouse=True)
 def same_precision():
     """Train in float32 on every processor, so that tests expect the same numbers everywhere."""
-    from minbert_cli.arguments import ProgramTrainingArguments
+    from minbert_cli import ProgramTrainingArguments
 
     chosen = ProgramTrainingArguments.is_fast_in_bfloat16
     with pytest.MonkeyPatch.context() as patch:
@@ -66,7 +66,7 @@ def same_precision():
 @pytest.fixture
 def default_precision(same_precision, monkeypatch):
     """Let the programs choose the precision of training by the processor, as outside of tests."""
-    from minbert_cli.arguments import ProgramTrainingArguments
+    from minbert_cli import ProgramTrainingArguments
 
     monkeypatch.setattr(ProgramTrainingArguments, "is_fast_in_bfloat16", same_precision)
 

@@ -8,7 +8,8 @@ import torch
 import yaml
 from transformers import BertTokenizer
 
-from minbert_cli.recipe import fill_arguments, read_recipe, split_argv
+from minbert_cli import fill_arguments, read_recipe
+from minbert_cli.recipe import split_argv
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 
 GOOD, BAD = ("fine", "lovely", "warm"), ("dull", "bleak", "cold")

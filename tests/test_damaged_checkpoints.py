@@ -8,7 +8,7 @@ from pickle import UnpicklingError
 import pytest
 import torch
 
-from minbert_cli.run_folder import find_checkpoint
+from minbert_cli import find_checkpoint
 from tests.damage import copy, damage
 from tests.trainers.tiny import make_trainer
 

@@ -7,8 +7,7 @@ import pytest
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
-from minbert_cli import finetune
-from minbert_cli.arguments import ProgramTrainingArguments
+from minbert_cli import ProgramTrainingArguments, finetune
 from tests import small_run
 from tests.problem_examples import EXAMPLES
 from tests.simulated_cuda import use_cuda

@@ -13,7 +13,7 @@ import yaml
 from huggingface_hub.constants import HF_HUB_CACHE
 from markdown_it import MarkdownIt
 
-from minbert_cli.__main__ import main
+from minbert_cli import main
 from tests.small_hub import add_model
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -9,8 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from minbert_cli import finetune
-from minbert_cli.__main__ import main
+from minbert_cli import finetune, main
 from modeling_minbert import MinBertForMultiTask
 from tests import runs, small_run
 from tests.problem_examples import EXAMPLES

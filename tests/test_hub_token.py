@@ -7,8 +7,7 @@ import pickle
 import pytest
 import torch
 
-from minbert_cli import finetune
-from minbert_cli.recipe import read_recipe
+from minbert_cli import finetune, read_recipe
 from minbert_cli.run import describe_recipe
 from tests import small_run
 from trainers.files import HubToken

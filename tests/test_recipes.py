@@ -7,9 +7,7 @@ import pytest
 from transformers import TrainingArguments
 
 from datasets_scripts import DATASETS, CorpusData, load_task
-from minbert_cli import finetune, pretrain, recipe_tasks
-from minbert_cli.arguments import FinetuneArguments
-from minbert_cli.text_tasks import PretrainArguments
+from minbert_cli import FinetuneArguments, PretrainArguments, finetune, pretrain, recipe_tasks
 from modeling_minbert import MinBertConfig
 from tests.glue_files import write_glue
 from tests.nli_files import write_snli

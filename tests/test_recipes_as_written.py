@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from minbert_cli import __main__ as minbert
-from minbert_cli.recipe import read_recipe
+from minbert_cli import __main__ as minbert, read_recipe
 from tests import small_run
 
 TEXTS = (

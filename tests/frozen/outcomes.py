@@ -16,7 +16,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from minbert_cli.__main__ import main
+from minbert_cli import main
 from tests import small_run
 from tests.problem_examples import EXAMPLES, write_corpus
 

@@ -3,8 +3,7 @@
 import pytest
 from hypothesis import strategies as st
 
-from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
-from minbert_cli.recipe import fill_arguments, read_recipe
+from minbert_cli import FinetuneArguments, ProgramTrainingArguments, fill_arguments, read_recipe
 from tests.any_input import attempt, check
 from tests.small_run import parse_recipe
 from trainers import INPUT_ERRORS

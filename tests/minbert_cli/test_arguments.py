@@ -5,8 +5,14 @@ import torch
 from transformers import TrainingArguments
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
-from minbert_cli.arguments import BEST, PROVISIONAL, FinetuneArguments, ProgramTrainingArguments
-from minbert_cli.run_folder import check_output_dir, describe_settings, read_settings, start_run
+from minbert_cli import (
+    FinetuneArguments,
+    ProgramTrainingArguments,
+    describe_settings,
+    read_settings,
+)
+from minbert_cli.arguments import BEST, PROVISIONAL
+from minbert_cli.run_folder import check_output_dir, start_run
 from modeling_minbert import bfloat16_is_fast
 from tests.small_run import parse_recipe
 from trainers import AggregateEarlyStopping, FastTrainingArguments

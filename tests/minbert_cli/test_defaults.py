@@ -7,8 +7,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
-from minbert_cli import finetune
-from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
+from minbert_cli import FinetuneArguments, ProgramTrainingArguments, describe_settings, finetune
 from minbert_cli.checkpoints import describe_pretrained
 from minbert_cli.defaults import (
     RunSize,
@@ -17,7 +16,6 @@ from minbert_cli.defaults import (
     choose_kept_weights,
     choose_loss_as_best,
 )
-from minbert_cli.run_folder import describe_settings
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertModel, Pretrained
 from tests import small_run
 

@@ -77,7 +77,7 @@ def test_the_help_lists_the_commands(capsys):
 def test_help_does_not_wait_for_torch():
     code = f"""
 import sys
-from minbert_cli.__main__ import main
+from minbert_cli import main
 for name in {COMMANDS}:
     try:
         main([name, "--help"])

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from minbert_cli import fill_arguments, load_kinds
 from minbert_cli.experiments.plan import read_file
-from minbert_cli.recipe import fill_arguments
-from minbert_cli.recipes import load_kinds
 
 FINETUNING = {
     "tasks": {"sst": {"dataset": "sst"}, "sts": {"dataset": "sts", "loss": "bce"}},

@@ -7,9 +7,8 @@ import pytest
 from transformers import TrainingArguments
 
 from datasets_scripts import CorpusData, TaskData
-from minbert_cli.arguments import FinetuneArguments
-from minbert_cli.recipe import PATHS, check_disjoint, format_recipe, override, read_recipe
-from minbert_cli.text_tasks import PretrainArguments
+from minbert_cli import FinetuneArguments, PretrainArguments, format_recipe, read_recipe
+from minbert_cli.recipe import PATHS, check_disjoint, override
 from tests.small_run import parse_recipe
 from trainers import UsageError
 

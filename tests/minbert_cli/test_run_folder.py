@@ -3,11 +3,10 @@
 import pytest
 from transformers import TrainingArguments
 
-from minbert_cli import run_folder
+from minbert_cli import describe_settings, run_folder
 from minbert_cli.run_folder import (
     check_data,
     check_output_dir,
-    describe_settings,
     fingerprint_start,
     finish_run,
     sole_writer,

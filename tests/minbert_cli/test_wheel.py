@@ -28,8 +28,8 @@ PARSE = """
 import json
 from minbert_cli import finetune, pretrain, recipes
 from minbert_cli.experiments.plan import read_file
-from minbert_cli.recipes import find_program, load_kinds
-from minbert_cli.recipe import fill_arguments, read_recipe
+from minbert_cli import find_program, load_kinds
+from minbert_cli import fill_arguments, read_recipe
 
 runs = 0
 for name in recipes.list_recipes():

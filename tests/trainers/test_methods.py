@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import TrainerCallback, TrainingArguments
 
-from minbert_cli.arguments import FinetuneArguments
+from minbert_cli import FinetuneArguments
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers.test_contrastive import make_trainer as make_contrastive
 from tests.trainers.tiny import (
