@@ -224,3 +224,18 @@ def test_what_a_task_lacks_is_named(tokenizer):
         TaskTraining(batch_size=8, max_tokens_per_batch=512)
     with pytest.raises(ValueError, match="loss_weight=nan; expected a number > 0"):
         TaskTraining(loss_weight=float("nan"))
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(8, 8), (30, None)])
+def test_the_length_at_which_a_tokenizer_cut_the_rows_is_kept(tmp_path, tokenizer, limit, kept):
+    texts = ["a good film and the bad film and not a good film", "good"]
+    rows = dict(tokenizer(texts, truncation=True, max_length=limit)) | {"labels": [0, 1]}
+    del rows["attention_mask"]
+    task = Task("own", "classification", datasets.Dataset.from_dict(rows))
+    head = {"problem_type": "classification", **HEADS["classification"]}
+    model = MinBertForMultiTask(make_config({"own": head}))
+    args = TrainingArguments(str(tmp_path), use_cpu=True, report_to=[])
+
+    MultiTaskTrainer(model, args, [task], processing_class=tokenizer)
+
+    assert model.config.task("own").max_length == kept

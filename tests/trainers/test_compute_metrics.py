@@ -44,6 +44,62 @@ def write_module(tmp_path):
     return write
 
 
+def test_a_function_for_all_tasks_measures_each(make_trainer):
+    count = {"compute_metrics": lambda prediction: {"rows": len(prediction.predictions)}}
+
+    metrics = make_trainer(own=count).evaluate()
+
+    assert {name for name in metrics if name.endswith("_rows")} == {
+        f"eval_{task}_rows" for task in ("moods", "pairs", "scores")
+    }
+
+
+def test_a_function_gets_values_and_labels_in_the_order_of_the_rows(make_trainer):
+    rows = make_rows("moods", 7)
+    seen = []
+    own = {
+        "tasks": [Task("moods", "classification", rows, rows)],
+        "compute_metrics": lambda prediction: seen.append(prediction) or {},
+    }
+    trainer = make_trainer(own=own)
+
+    trainer.evaluate()
+
+    assert seen[0].label_ids.tolist() == rows["labels"]
+    np.testing.assert_allclose(seen[0].predictions, trainer.predict_task("moods", rows), atol=1e-6)
+
+
+def test_a_metric_of_a_user_chooses_the_best_model(make_trainer):
+    values = iter([0.1, 0.9, 0.5])
+    own = {"compute_metrics": {"moods": lambda _: {"luck": next(values)}}}
+    trainer = make_trainer(
+        own=own,
+        num_train_epochs=3,
+        eval_strategy="epoch",
+        save_strategy="epoch",
+        load_best_model_at_end=True,
+        metric_for_best_model="moods_luck",
+    )
+
+    trainer.train()
+
+    assert trainer.state.best_metric == 0.9
+
+
+@pytest.mark.parametrize(
+    ("returned", "error", "message"),
+    [
+        ({"accuracy": 1.0}, ValueError, "'accuracy', which is a metric of the task already"),
+        (0.5, TypeError, "returned a float; expected a mapping"),
+    ],
+)
+def test_what_a_function_returns_must_fit(make_trainer, returned, error, message):
+    trainer = make_trainer(own={"compute_metrics": {"moods": lambda _: returned}})
+
+    with pytest.raises(error, match=message):
+        trainer.evaluate()
+
+
 @pytest.mark.parametrize(
     ("names", "shared"),
     [(("x", "x_macro"), "eval_x_macro_f1"), (("moods", "Moods"), "moods")],

@@ -5,6 +5,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
+import datasets
 import torch
 from torch import nn
 from transformers import TrainingArguments
@@ -14,7 +15,7 @@ from datasets_scripts.checking import NotNegative, Positive, check_value, number
 from datasets_scripts.encoding import ENCODED_WITH
 from modeling_minbert import unknown
 from modeling_minbert.tasks import parse_tasks
-from trainers.data.rows import IGNORED_LABEL, LABELS
+from trainers.data.rows import IGNORED_LABEL, LABELS, FlatRows
 from trainers.data.sampling import TaskSampling
 from trainers.files import find_inner, takes_task
 from trainers.methods.base import Method
@@ -151,12 +152,30 @@ def _check_rows(tasks: Mapping[str, Task], problems: Mapping[str, AnyProblem]) -
                 )
 
 
+def check_compute_metrics(
+    compute_metrics: Any, problems: Mapping[str, AnyProblem]
+) -> dict[str, Any]:
+    """Return the user's ``compute_metrics`` by task."""
+    if compute_metrics is None:
+        return {}
+    if not isinstance(compute_metrics, Mapping):
+        compute_metrics = dict.fromkeys(problems, compute_metrics)
+    for task in compute_metrics:
+        if task not in problems:
+            raise ValueError(f"compute_metrics: {unknown('task', task, problems)}")
+    return dict(compute_metrics)
+
+
 def check_arguments(
     args: TrainingArguments,
     problems: Mapping[str, AnyProblem],
     glue_tasks: Collection[str] = (),
+    extended: Collection[str] = (),
 ) -> None:
-    """Refuse arguments that would be ignored or would go wrong, by a ValueError."""
+    """Refuse arguments that would be ignored or would go wrong, by a ValueError.
+
+    ``extended`` are the tasks with metrics of the user.
+    """
     check_numbers(args)
     check_schedules(args)
     config: Any = args.accelerator_config
@@ -202,19 +221,25 @@ def check_arguments(
             f"none is: {given}; leave it out"
         )
     if args.metric_for_best_model is not None:
-        _direct_best(args, list_metrics(problems, glue_tasks))
+        _direct_best(args, list_metrics(problems, glue_tasks), extended)
 
 
-def _direct_best(args: TrainingArguments, known: Mapping[str, Metric | None]) -> None:
-    """Check the metric that chooses the best checkpoint, and set its direction."""
+def _direct_best(
+    args: TrainingArguments, known: Mapping[str, Metric | None], extended: Collection[str]
+) -> None:
+    """Check the metric that chooses the best checkpoint, and set its direction if it is known."""
     name = str(args.metric_for_best_model).removeprefix("eval_")
-    if name not in known:
+    if name in known:
+        metric = known[name]
+        is_lower = metric.lower_is_better if metric else name.endswith("_loss")
+        args.greater_is_better = not is_lower
+    elif name.startswith(tuple(f"{task}_" for task in extended)):
+        # it may be one of the user's, whose names are known after an evaluation
+        is_lower = not args.greater_is_better
+    else:
         raise ValueError(
             f"metric_for_best_model: {unknown('metric', args.metric_for_best_model, known)}"
         )
-    metric = known[name]
-    is_lower = metric.lower_is_better if metric else name.endswith("_loss")
-    args.greater_is_better = not is_lower
     # the learning rate depends on evaluations; by default a plateau is one of what should fall
     if args.lr_scheduler_type in (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY):
         options: Any = args.lr_scheduler_kwargs or {}
@@ -342,14 +367,22 @@ def _check_batches(where: str, trainer: "MultiTaskTrainer", task: str) -> None:
         )
 
 
-def keep_row_lengths(model: Any, tasks: Mapping[str, Task]) -> None:
-    """Store the length at which minBERT cut the rows as the ``max_length`` of tasks without one."""
+def keep_row_lengths(model: Any, tasks: Mapping[str, Task], tokenizer: Any) -> None:
+    """Store the length at which rows were cut as the ``max_length`` of tasks that have none.
+
+    It is known if minBERT encoded the rows, or if the tokenizer last cut texts to the tokens of the
+    longest training row. A model without named heads is left alone.
+    """
+    cut = getattr(getattr(tokenizer, "backend_tokenizer", None), "truncation", None) or {}
     heads = getattr(model, "heads", None) or {}
     for name, task in tasks.items():
         spec = getattr(heads.get(name), "task", None)
         description = getattr(getattr(task.train, "info", None), "description", None) or ""
         noted = re.fullmatch(rf"{ENCODED_WITH}(\d+)", description)
         length = int(noted[1]) if noted else 0
+        if not noted and cut and isinstance(task.train, datasets.Dataset):
+            longest = int(FlatRows(task.train).lengths.max(initial=0))
+            length = longest if cut["max_length"] == longest else 0
         # fewer tokens than 8 are refused
         if length >= 8 and spec is not None and spec.max_length is None and not spec.has_windows:
             spec.max_length = length

@@ -2,11 +2,11 @@
 
 import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -48,6 +48,7 @@ from .callbacks import DivergenceCheck
 from .checks import (
     check_arguments,
     check_comparisons,
+    check_compute_metrics,
     check_sampling,
     check_tasks,
     compares_rows,
@@ -58,6 +59,8 @@ from .terms import TERMS, LossLog, LossMean, TermCounter, smooth_labels, split_l
 
 if TYPE_CHECKING:
     from trainers.data.masking import TextTask
+
+ComputeMetrics: TypeAlias = Callable[[EvalPrediction], Mapping[str, float]]
 
 
 class MultiTaskTrainer(Trainer):
@@ -79,6 +82,10 @@ class MultiTaskTrainer(Trainer):
         steps_per_epoch: When an epoch ends; see ``TaskBatchSampler``.
         max_tokens_per_batch: Tokens per process and step, for the tasks without a batch size or
             budget of their own; None takes ``per_device_train_batch_size`` rows.
+        compute_metrics: A function of an ``EvalPrediction`` for all tasks, or one by task. It gets
+            the values that ``predict_task`` returns and the labels, -100 for none, in the order of
+            the rows. Its metrics join those of the task as ``eval_<task>_<name>``, and may choose
+            the best model.
         data_collator: Makes the batches; None takes one that packs if the model supports it.
         processing_class: As in ``Trainer``, like the next two.
         callbacks: Callbacks.
@@ -110,6 +117,7 @@ class MultiTaskTrainer(Trainer):
         sampling: TaskSampling | None = None,
         steps_per_epoch: StepsPerEpoch = "shortest",
         max_tokens_per_batch: int | None = None,
+        compute_metrics: ComputeMetrics | Mapping[str, ComputeMetrics] | None = None,
         data_collator: TaskCollator | None = None,
         processing_class: Any = None,
         callbacks: list[TrainerCallback] | None = None,
@@ -129,8 +137,9 @@ class MultiTaskTrainer(Trainer):
             from trainers.methods.fits import Fitting
 
             self.methods.insert(-1, Fitting())
+        self._user_metrics = check_compute_metrics(compute_metrics, self.problems)
         in_glue = [task.name for task in tasks if task.in_glue]
-        check_arguments(args, self.problems, in_glue)
+        check_arguments(args, self.problems, in_glue, self._user_metrics)
         sampling = sampling or TaskSampling()
         check_sampling(args, sampling, self.methods)
         self.takes_task = takes_task(model)
@@ -165,7 +174,7 @@ class MultiTaskTrainer(Trainer):
             self.label_names = ["labels"]  # not those of all tasks of the model
         self.model_accepts_loss_kwargs = False
         self._inner: Any = find_inner(model)
-        keep_row_lengths(self._inner, self.tasks)
+        keep_row_lengths(self._inner, self.tasks, processing_class)
         if hasattr(self._inner, "gather_rows"):
             self._inner.gather_rows()
         self._smoother = smooth_labels(model, self.args, self.problems)
@@ -484,11 +493,27 @@ class MultiTaskTrainer(Trainer):
         problem, places = self.problems[task], np.argsort(order)
 
         def measure(prediction: EvalPrediction) -> dict[str, float]:
+            labels: Any = prediction.label_ids  # None for rows without
             values = np.asarray(prediction.predictions)
-            gathered = values[places] if problem.joins_rows else values
-            labels = prediction.label_ids  # None for rows without
+            ordered = values[places]
+            gathered = ordered if problem.joins_rows else values
             outputs = problem.collect(gathered, rows, labels, self.decoder(task))
-            return problem.compute_metrics(outputs)
+            metrics = problem.compute_metrics(outputs)
+            if task not in self._user_metrics:
+                return metrics
+            known: Any = None if labels is None else labels[places]
+            others = self._user_metrics[task](EvalPrediction(ordered, known))
+            if not isinstance(others, Mapping):
+                raise TypeError(
+                    f"compute_metrics of task {task!r} returned a {type(others).__name__}; "
+                    "expected a mapping from names to numbers"
+                )
+            if both := sorted(metrics.keys() & others.keys()):
+                raise ValueError(
+                    f"compute_metrics of task {task!r} returned {both[0]!r}, which is a metric of "
+                    "the task already; rename it"
+                )
+            return metrics | dict(others)
 
         self.compute_metrics = measure
         try:

@@ -6,7 +6,9 @@ import logging
 import os
 from pathlib import Path
 
+import torch
 from transformers.trainer_callback import TrainerState
+from transformers.trainer_pt_utils import safe_globals
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from trainers.files import read_object, write_text
@@ -71,7 +73,17 @@ def checkpoint_problem(folder: Path, world_size: int) -> str | None:
     except (AttributeError, RecursionError, TypeError, ValueError) as error:
         name = CHECKSUMS if CHECKSUMS in str(error) else "trainer_state.json"
         return f"{name} cannot be read ({error})"
-    return f"{damaged[0]} is damaged: its checksum differs" if damaged else None
+    if damaged:
+        return f"{damaged[0]} is damaged: its checksum differs"
+    # pickles are read without their tensors, as the Trainer will: without code
+    for path in sorted((*folder.glob("*.pt"), *folder.glob("*.pth"))):
+        try:
+            with safe_globals():
+                torch.load(path, map_location="meta", weights_only=True)
+        except Exception as error:
+            reason = str(error).strip().partition("\n")[0]
+            return f"{path.name} cannot be loaded ({reason or type(error).__name__})"
+    return None
 
 
 def find_damaged(output_dir: str | os.PathLike[str], world_size: int) -> str | None:
