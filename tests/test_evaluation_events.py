@@ -74,10 +74,15 @@ def test_a_plateau_is_one_of_the_metric_that_chooses_the_best_model(tmp_path, mo
     ("name", "greater"), [("moods_accuracy", True), ("eval_pairs_loss", False), ("mean", True)]
 )
 def test_the_worst_model_is_not_chosen_as_the_best(tmp_path, name, greater):
-    changes = {"metric_for_best_model": name, "greater_is_better": not greater}
-    scheduler = {"lr_scheduler_type": "reduce_lr_on_plateau", "lr_scheduler_kwargs": {"mode": "x"}}
+    plain = {"metric_for_best_model": name, "eval_strategy": "epoch"}
+    scheduler = {"lr_scheduler_type": "reduce_lr_on_plateau"}
 
-    args = make_trainer(tmp_path, eval_strategy="epoch", **changes, **scheduler).args
+    args = make_trainer(tmp_path, **plain, **scheduler).args
 
     assert args.greater_is_better is greater
     assert args.lr_scheduler_kwargs == {"mode": "max" if greater else "min"}
+    with pytest.raises(ValueError, match=f"greater_is_better={not greater}, but a .* is better"):
+        make_trainer(tmp_path, **plain, greater_is_better=not greater)
+    wrong = {"lr_scheduler_kwargs": {"mode": "min" if greater else "max"}}
+    with pytest.raises(ValueError, match=r"mode='.*', but for"):
+        make_trainer(tmp_path, **plain, **scheduler, **wrong)

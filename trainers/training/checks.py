@@ -232,6 +232,13 @@ def _direct_best(
     if name in known:
         metric = known[name]
         is_lower = metric.lower_is_better if metric else name.endswith("_loss")
+        # what the Trainer sets if it is left out, and what must be told from a wrong value
+        default = not name.endswith("loss")
+        if args.greater_is_better is is_lower and args.greater_is_better is not default:
+            raise ValueError(
+                f"greater_is_better={is_lower}, but a {'lower' if is_lower else 'higher'} "
+                f"{name} is better; leave it out"
+            )
         args.greater_is_better = not is_lower
     elif name.startswith(tuple(f"{task}_" for task in extended)):
         # it may be one of the user's, whose names are known after an evaluation
@@ -242,8 +249,14 @@ def _direct_best(
         )
     # the learning rate depends on evaluations; by default a plateau is one of what should fall
     if args.lr_scheduler_type in (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY):
-        options: Any = args.lr_scheduler_kwargs or {}
-        args.lr_scheduler_kwargs = {**options, "mode": "min" if is_lower else "max"}
+        mode, given = "min" if is_lower else "max", args.lr_scheduler_kwargs
+        options: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {}
+        if options.setdefault("mode", mode) != mode:
+            raise ValueError(
+                f"lr_scheduler_kwargs: mode={options['mode']!r}, but for {name} it is {mode!r}; "
+                "leave mode out"
+            )
+        args.lr_scheduler_kwargs = options
 
 
 def list_metrics(
