@@ -1,9 +1,10 @@
 """The Trainer for several tasks: what differs from the loop of transformers' Trainer."""
 
+import ctypes
 import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -239,6 +240,8 @@ class MultiTaskTrainer(Trainer):
         return self.train_sampler.describe({task: len(held_out[task]) for task in held_out})
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
+        if self.args.device.type == "cpu":
+            keep_freed_memory()
         try:
             output = super().train(*args, **kwargs)
         finally:
@@ -596,6 +599,19 @@ class MultiTaskTrainer(Trainer):
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         if not (Path(str(self.args.output_dir)) / "README.md").is_file():  # that of the run stays
             super().create_model_card(*args, **kwargs)
+
+
+def keep_freed_memory() -> None:
+    """Let glibc keep the memory of large tensors, such as the gradients of an embedding.
+
+    It would return them to the system and fetch them again at every step; see
+    benchmarks/TRAINING_CPU.md. The peak of a process stays.
+    """
+    with suppress(AttributeError, OSError, TypeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        trim_threshold, most_mapped_blocks = -1, -4  # of malloc.h
+        mallopt(trim_threshold, -1)
+        mallopt(most_mapped_blocks, 0)
 
 
 def find_texts(tasks: Mapping[str, Task]) -> dict[str, "TextTask"]:
