@@ -228,14 +228,14 @@ def encode_tasks(
     """
     encoded, trained, notes = {}, {}, {}
     for name, task_rows in rows.items():
-        task, described = tasks[name], config.task(name)
-        encoding = described.encoding(max_length)
+        task, spec = tasks[name], config.task(name)
+        encoding = spec.encoding(max_length)
         encoded[name] = task_rows.encode(tokenizer, encoding)
         train = task_rows.add_unlabeled(encoded[name]["train"], tokenizer, encoding)
         trained[name] = {**encoded[name], "train": train}
         notes[name] = describe_data(
             task_rows,
-            described,
+            spec,
             encoded[name],
             tokenizer,
             encoding,

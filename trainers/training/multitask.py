@@ -316,7 +316,8 @@ class MultiTaskTrainer(Trainer):
         task = inputs["task"] if self.takes_task else inputs.pop("task")
         terms, teacher = inputs.pop(TERMS, {}), inputs.pop(TEACHER, None)
         self.label_smoother = self._smoother if model.training else None
-        compute: Any = partial(super().compute_loss, model, inputs, True, num_items_in_batch)
+        options: Any = {"return_outputs": True, "num_items_in_batch": num_items_in_batch}
+        compute: Any = partial(super().compute_loss, model, inputs, **options)
         if not model.training:
             return compute() if return_outputs else compute()[0]
         problem = self.problems[task]
