@@ -98,7 +98,6 @@ class ModelTester:
         task = next(iter(self.tasks.values()), {})
         sentences = (2,) if task.get("pair_encoding") == "separate" else ()
         sentences = (task["num_choices"],) if "num_choices" in task else sentences
-        sentences += (3,) if "truncation" in task else ()
         self.shape = (self.batch_size, *sentences, self.seq_length)
 
     def get_config(self):
