@@ -35,7 +35,7 @@ def describe_data(
 ) -> list[str]:
     """List what a reader should know of the rows of a task, a sentence each.
 
-    ``options`` say how the rows were encoded, ``validation_share`` what was held out of them, and
+    ``encoding`` says how the rows were encoded, ``validation_share`` what was held out of them, and
     ``is_weighed`` whether rare labels have larger weights, or their rows are repeated.
     """
     notes = []
