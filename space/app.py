@@ -62,6 +62,7 @@ def task_tab(model: Any, name: str) -> None:
     """Show a task of a multi-task model: what it predicts, a form, and the result."""
     task = model.config.task(name)
     several = len(getattr(task, "targets", None) or ()) > 1
+    outputs: list[str] = getattr(task, "outputs", None) or []
     texts, example = ("a text", TEXT) if task.num_texts == 1 else ("two texts", PAIR)
 
     def predict(*row: Any, **options: Any) -> Any:
@@ -72,6 +73,9 @@ def task_tab(model: Any, name: str) -> None:
         if several:
             return {target: round(value, 4) for target, value in values["scores"].items()}
         return round(values["score"], 4)
+
+    def classify_outputs(*row: str) -> Any:
+        return predict(*row)["labels"]
 
     def classify(*row: str) -> dict[str, float]:
         return {str(label["label"]): float(label["score"]) for label in predict(*row, top_k=20)}
@@ -88,6 +92,9 @@ def task_tab(model: Any, name: str) -> None:
     elif several:
         about = f"Predicts {', '.join(task.targets)} of {texts}."
         draw(about, example, score, gr.JSON, "Scores")
+    elif outputs:
+        about = f"Labels {', '.join(outputs)} of {texts}."
+        draw(about, example, classify_outputs, gr.JSON, "Labels")
     elif task.hub_type == "regression" or task.is_unlabelled:
         draw(f"Scores {texts}.", example, score, gr.Number, "Score")
     else:
