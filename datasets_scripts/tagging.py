@@ -10,7 +10,7 @@ import numpy as np
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from modeling_minbert.texts import cut_word_windows, tokenize_words
+from modeling_minbert.texts import cut_word_windows, find_layout, tokenize_words
 
 from .encoding import Encoding, Row, Types, make_features, note_length
 from .readers import (
@@ -315,7 +315,8 @@ def encode_tagged(rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Da
         Rows with id and number (``sentence``) of the sentence, the labeled words, input_ids,
         token_type_ids, length and labels, -1 for a word with an unknown tag.
     """
-    room = encoding.max_length - 2  # without [CLS] and [SEP]
+    layout = find_layout(tokenizer)
+    room = encoding.max_length - layout.single
     pieces: list[list[list[int]]] = []
     for batch in rows.select_columns(["words"]).iter(TOKENIZED_SENTENCES):
         pieces += tokenize_words(tokenizer, batch["words"], encoding.max_length)
@@ -332,16 +333,19 @@ def encode_tagged(rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Da
                 is_here = window.first <= word < window.last
                 labels += [known[word] if is_here else IGNORED_LABEL]
                 labels += [IGNORED_LABEL] * (len(sentence[word]) - 1)
-            ids = [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]
             encoded.append(
                 {
                     "id": names[number],
                     "sentence": number,
                     "words": words[number][window.first : window.last],
-                    "input_ids": ids,
-                    "token_type_ids": [0] * len(ids),
-                    "length": len(ids),
-                    "labels": [IGNORED_LABEL, *labels, IGNORED_LABEL],
+                    "input_ids": layout.wrap(ids),
+                    "token_type_ids": [0] * (layout.single + len(ids)),
+                    "length": layout.single + len(ids),
+                    "labels": [
+                        *[IGNORED_LABEL] * len(layout.start),
+                        *labels,
+                        *[IGNORED_LABEL] * len(layout.end),
+                    ],
                 }
             )
     features = make_features(

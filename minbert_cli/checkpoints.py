@@ -284,7 +284,7 @@ def list_weights(path: str, revision: str | None = None) -> list[str]:
 
 def fit_together(model: Any, tokenizer: PreTrainedTokenizerBase, path: str | None) -> None:
     """Check that model and tokenizer match; limit the tokenizer to the positions of the model."""
-    positions = model.config.max_position_embeddings
+    positions = model.config.longest_sequence
     tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
     where = "the new model" if path is None else f"model_name_or_path={path!r}"
     check_vocabulary(tokenizer, model.config.vocab_size, where)
@@ -294,17 +294,17 @@ def choose_length(arguments: "RunArguments", config: MinBertConfig | None) -> in
     """Return the maximum tokens of a row, by default what fits into a model, if it is known."""
     if arguments.max_length is not None:
         return arguments.max_length
-    return ROW_LENGTH if config is None else min(ROW_LENGTH, config.max_position_embeddings)
+    return ROW_LENGTH if config is None else min(ROW_LENGTH, config.longest_sequence)
 
 
 def check_rows(config: MinBertConfig, max_length: int, *, has_pairs: bool) -> None:
     """Check that rows of this length, some of them pairs of segments, fit into a model."""
-    if has_pairs and config.type_vocab_size < 2:
+    if has_pairs and config.encoder_type == "bert" and config.type_vocab_size < 2:
         raise ValueError(
             f"type_vocab_size={config.type_vocab_size} of the model has no second segment, which "
             "pairs need: 2"
         )
-    positions = config.max_position_embeddings
+    positions = config.longest_sequence
     if not 8 <= max_length <= positions:
         raise ValueError(
             f"max_length={max_length} must be from 8 to the {positions} positions of the model"

@@ -60,7 +60,7 @@ def compare(
     tiny = np.finfo(np.float32).tiny
     differences = []
     for rows, length in INT8_SHAPES if is_int8 else SHAPES:
-        size = (rows, *axes, min(length, model.config.max_position_embeddings))
+        size = (rows, *axes, min(length, model.config.longest_sequence))
         ids = make_rows(tokenizer, model.config.vocab_size, size)
         for found, expected in compute_both(path, model, task, ids):
             if is_int8:
@@ -167,7 +167,7 @@ def save_tokenizer(model: Any, checkpoint: str, folder: Path) -> Any:
     tokenizer = load_pretrained(AutoTokenizer, checkpoint, flag="checkpoint", **casing)
     check_vocabulary(tokenizer, model.config.vocab_size, f"checkpoint={checkpoint!r}")
     # without minBERT, truncation=True is all that keeps a text within the positions
-    positions = model.config.max_position_embeddings
+    positions = model.config.longest_sequence
     tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
     tokenizer.save_pretrained(folder)
     return tokenizer
@@ -195,7 +195,7 @@ def to_onnx(model: Any, checkpoint: str, folder: Path, task: str | None, precisi
         lines.append(f"{path.name}: {compared}")
     # of a plain BERT, since ONNX Runtime and the tokenizer need no code of minBERT; the length of
     # each task is for programs without it
-    config, positions = model.config.to_bert(), model.config.max_position_embeddings
+    config, positions = model.config.to_bert(), model.config.longest_sequence
     tasks = getattr(model.config, "tasks", None) or {}
     config.tasks = {name: dict(fields) for name, fields in tasks.items()} or None
     for fields in (config.tasks or {}).values():

@@ -24,6 +24,7 @@ from transformers import BertConfig
 from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
+from .families import FAMILIES, read_config
 from .heads import MinBertEmbedding, MinBertTask, parse_embedding
 from .inference import find_file
 from .names import unknown
@@ -36,7 +37,6 @@ SIZES = (
     "num_attention_heads",
     "intermediate_size",
     "max_position_embeddings",
-    "type_vocab_size",
 )
 
 
@@ -62,8 +62,14 @@ class MinBertConfig(PreTrainedConfig):
         hidden_act: Name of the activation of the feed-forward layer.
         hidden_dropout_prob: Probability of dropping an element of a state.
         attention_probs_dropout_prob: Probability of dropping an attention weight.
-        max_position_embeddings: Longest sequence, in tokens.
-        type_vocab_size: Number of segment ids.
+        max_position_embeddings: Number of positions, `position_offset` ones included.
+        position_offset: First position of a sequence, the padding id + 1 for models such as
+            RoBERTa, in which paddings have no position; 0 for BERT.
+        type_vocab_size: Number of segment ids; 0 for a model without segments.
+        relative_attention_num_buckets: Rows of the bias of attention by distance: 32 for MPNet, 0
+            for none.
+        encoder_type: The model type of the weights, a key of `FAMILIES`: as which `save_as_stock`
+            saves them.
         initializer_range: Standard deviation of new weights.
         layer_norm_eps: Epsilon of the layer norms.
         pad_token_id: Id of the padding token.
@@ -96,7 +102,16 @@ class MinBertConfig(PreTrainedConfig):
     hidden_dropout_prob: float | int = 0.1
     attention_probs_dropout_prob: float | int = 0.1
     max_position_embeddings: int = 512
+    position_offset: int = 0
     type_vocab_size: int = 2
+    relative_attention_num_buckets: int = 0
+    encoder_type: str = "bert"
+    norm_bias: bool = True
+    layer_bias: bool = True
+    local_attention: int = 0
+    global_attention_every: int = 0
+    rope_theta: float | int = 0
+    local_rope_theta: float | int = 0
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
     pad_token_id: int | None = 0
@@ -230,6 +245,11 @@ class MinBertConfig(PreTrainedConfig):
         own.add("quantization_config")
         return BertConfig(**{key: val for key, val in self.to_dict().items() if key not in own})
 
+    @property
+    def longest_sequence(self) -> int:
+        """The most tokens of a sequence, special ones included."""
+        return self.max_position_embeddings - self.position_offset
+
     def task(self, name: str) -> MinBertTask:
         """Return the description of one task.
 
@@ -266,11 +286,13 @@ class MinBertConfig(PreTrainedConfig):
             )
         # Configurations of the first BERT checkpoints have no type.
         model_type = config_dict.get("model_type", "bert")
-        if model_type not in ("bert", cls.model_type):
+        if model_type not in (cls.model_type, *FAMILIES):
             raise ValueError(
                 f"{pretrained_model_name_or_path} is a {model_type!r} checkpoint; minBERT loads "
-                "checkpoints of type 'minbert' and 'bert'"
+                f"checkpoints of type {cls.model_type}, {', '.join(FAMILIES)}"
             )
+        if model_type != cls.model_type:
+            config_dict = read_config(model_type, config_dict)
         config_dict = {**config_dict, "model_type": cls.model_type}
         for key in ("attn_implementation", "_attn_implementation"):
             config_dict.pop(key, None)  # could name a kernel, which is code, on the Hub
@@ -295,6 +317,15 @@ class MinBertConfig(PreTrainedConfig):
             most = MAX_VOCABULARY if name == "vocab_size" else MAX_SIZE
             if not 1 <= getattr(self, name) <= most:
                 raise ValueError(f"{name}={getattr(self, name)} must be from 1 to {most:,}")
+        if not 0 <= self.type_vocab_size <= MAX_SIZE:
+            raise ValueError(
+                f"type_vocab_size={self.type_vocab_size} must be from 0 to {MAX_SIZE:,}"
+            )
+        if not 0 <= self.position_offset < self.max_position_embeddings:
+            raise ValueError(
+                f"position_offset={self.position_offset} must be at least 0 and below "
+                f"max_position_embeddings={self.max_position_embeddings}"
+            )
         if not 0 <= self.layer_norm_eps < float("inf"):
             raise ValueError(f"layer_norm_eps={self.layer_norm_eps} must be a finite number >= 0")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
@@ -319,6 +350,9 @@ class MinBertConfig(PreTrainedConfig):
             raise ValueError(
                 f"position_embedding_type={position_type!r}: minBERT has 'absolute' positions only"
             )
+        buckets = self.relative_attention_num_buckets
+        if buckets not in (0, 32):
+            raise ValueError(f"relative_attention_num_buckets={buckets} must be 0 or 32")
         for name in ("is_decoder", "add_cross_attention"):
             if getattr(self, name, False):
                 raise ValueError(f"{name}=true: minBERT is an encoder only")

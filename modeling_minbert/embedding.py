@@ -167,7 +167,7 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
             message = "the task keeps the %s of a long text; sentence-transformers keeps its head"
             logger.warning(message, encoding.truncation)
         tokenizer = own_tokenizer(self.tokenizer)
-        length = min(max_length or encoding.max_length, self.config.max_position_embeddings)
+        length = min(max_length or encoding.max_length, self.config.longest_sequence)
         kept = {} if task is not None else asdict(self.config.embedding)
         made = {"pooling": vectors.pooling, "normalize": plan.normalize or plan.rescale}
         embedding = parse_embedding({**kept, **made, "max_length": length, "missing": None})
@@ -232,7 +232,7 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
             raise ValueError(unknown("pooling", pooling, get_args(Pooling)))
         else:
             length = own.max_length or self.tokenizer.model_max_length
-            encoding = Encoding(min(config.max_position_embeddings, length))
+            encoding = Encoding(min(config.longest_sequence, length))
             vectors = VectorPlan(encoding, pooling or own.pooling, config.num_hidden_layers)
             is_unit = own.normalize
         if vectors.pooling == "pooler" and self.base_model.pooler is None:

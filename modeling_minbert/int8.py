@@ -258,7 +258,7 @@ def has_other_code(encoder: nn.Module) -> bool:
 
 def prepare(encoder: Any, precision: str) -> PreparedEncoder | None:
     """Return the prepared layers; None if other code takes part in them, such as hooks."""
-    if has_other_code(encoder):
+    if has_other_code(encoder) or not hasattr(encoder.layer[0], "intermediate"):
         return None
     settings = []
     for layer in encoder.layer:

@@ -36,6 +36,7 @@ Shapes: B batch (rows), L tokens of a sequence, N sequences, T real tokens of al
 whose state is read, D hidden size, H attention heads, d size of a head, V vocabulary, K labels.
 """
 
+import math
 import os
 import re
 import tempfile
@@ -71,6 +72,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .configuration_minbert import MinBertConfig
 from .cpu import MinBertCalls, MinBertDropout
 from .embedding import MinBertEmbeddingMixin
+from .families import list_renames
 from .inference import HUB_KEYS, MinBertPrecision
 from .packing import (
     MinBertForPreTrainingOutput,
@@ -79,6 +81,8 @@ from .packing import (
     MinBertSequences,
     Read,
     can_attend,
+    eager_attention_forward,
+    join_bias,
 )
 
 logger = logging.get_logger(__name__)
@@ -94,12 +98,21 @@ class MinBertEmbeddings(nn.Module):
         self.word_embeddings = nn.Embedding(
             config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id
         )
-        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
-        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        # CODEPATH: roberta, xlm-roberta, camembert, mpnet: a padding has no position; else bert
+        padding = config.pad_token_id if config.position_offset else None
+        self.position_embeddings = nn.Embedding(
+            config.max_position_embeddings, config.hidden_size, padding_idx=padding
+        )
+        self.token_type_embeddings = None
+        # CODEPATH: bert, roberta, xlm-roberta, camembert; not mpnet and distilbert
+        if config.type_vocab_size:
+            self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = MinBertDropout(config.hidden_dropout_prob)
+        # Added to positions, which count from 0.
+        self.offset = config.position_offset
         # Not saved; old checkpoints have this key, which is not unexpected then.
-        positions = torch.arange(config.max_position_embeddings).expand((1, -1))
+        positions = torch.arange(config.longest_sequence).expand((1, -1))
         self.position_ids = nn.Buffer(positions, persistent=False)
 
     def forward(
@@ -115,11 +128,22 @@ class MinBertEmbeddings(nn.Module):
             length = inputs_embeds.shape[1]
             self.check_length(length)
             position_ids = self.position_ids[:, :length]
-        if token_type_ids is None:
-            token_type_ids = torch.zeros_like(position_ids)
-        segments = self.token_type_embeddings(token_type_ids)
-        embeddings = inputs_embeds + segments + self.position_embeddings(position_ids)
+        if self.offset:
+            position_ids = position_ids + self.offset
+        embeddings = inputs_embeds
+        if self.token_type_embeddings is not None:
+            # a model with one segment has it for all tokens
+            if token_type_ids is None or self.token_type_embeddings.num_embeddings == 1:
+                token_type_ids = torch.zeros_like(position_ids)
+            embeddings = embeddings + self.token_type_embeddings(token_type_ids)
+        embeddings = embeddings + self.position_embeddings(position_ids)
         return self.dropout(self.LayerNorm(embeddings))
+
+    def count_positions(self, input_ids: Tensor) -> Tensor:
+        """Count the real tokens of each sequence, (B, L), from 0; paddings have -1."""
+        padding: Any = self.word_embeddings.padding_idx
+        is_real = input_ids != padding
+        return (is_real.cumsum(dim=1) * is_real) - 1
 
     def fill(self) -> None:
         """Compute the buffers, which are not loaded."""
@@ -132,24 +156,6 @@ class MinBertEmbeddings(nn.Module):
                 f"a sequence of {length} tokens is longer than max_position_embeddings="
                 f"{self.position_ids.shape[1]}: truncate it when tokenizing"
             )
-
-
-def eager_attention_forward(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float,
-    dropout: float = 0.0,
-    **_: object,
-) -> tuple[Tensor, Tensor]:
-    """Attend (Vaswani et al. 2017, section 3.2.1): (B, H, L, d) -> (B, L, H, d), (B, H, L, L)."""
-    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
-    if attention_mask is not None:
-        scores = scores + attention_mask
-    probs = F.dropout(F.softmax(scores, dim=-1), p=dropout, training=module.training)
-    return torch.matmul(probs, value).transpose(1, 2).contiguous(), probs
 
 
 class MinBertSelfAttention(nn.Module):
@@ -264,6 +270,17 @@ class MinBertEncoder(nn.Module):
     def __init__(self, config: MinBertConfig) -> None:
         super().__init__()
         self.layer = nn.ModuleList([MinBertLayer(config) for _ in range(config.num_hidden_layers)])
+        buckets, heads = config.relative_attention_num_buckets, config.num_attention_heads
+        self.relative_attention_bias = nn.Embedding(buckets, heads) if buckets else None
+
+    def make_bias(self, length: int) -> Tensor | None:
+        """Return what is added to scores by distance, (H, L, L); None for an encoder without."""
+        if self.relative_attention_bias is None:
+            return None
+        device = self.relative_attention_bias.weight.device
+        places = torch.arange(length, device=device)
+        buckets = find_distance_buckets(places - places.unsqueeze(1))
+        return self.relative_attention_bias(buckets).permute(2, 0, 1)
 
     def forward(
         self,
@@ -278,6 +295,16 @@ class MinBertEncoder(nn.Module):
             chosen = select if number == len(layers) else None
             hidden = layer(hidden, attention_mask, select=chosen, **kwargs)
         return hidden if layers or select is None else hidden.index_select(0, select)
+
+
+def find_distance_buckets(distances: Tensor) -> Tensor:
+    """Number the buckets of distances between tokens: 16 to each side, wider from 8 to 128 on.
+
+    Source: Raffel et al. 2020, T5, section 2.1; MPNet has the same 32.
+    """
+    sizes = distances.abs()
+    wide = 8 + (torch.log(sizes.float() / 8) / math.log(128 / 8) * 8).long()
+    return torch.where(sizes < 8, sizes, wide.clamp(max=15)) + 16 * (distances > 0)
 
 
 class MinBertPooler(nn.Module):
@@ -309,14 +336,14 @@ def check_loaded(model: Any, info: Any, path: Any, options: dict[str, Any]) -> N
     These are all of the encoder, and the heads of the tasks of its configuration. Other heads are
     new, and so may be those of `tasks` that the caller passes; a warning names heads that are lost.
     """
-    missing = sorted(info["missing_keys"])
+    missing, unexpected = sorted(info["missing_keys"]), info["unexpected_keys"]
     lost = [name for name in missing if re.match(r"(bert\.)?(embeddings|encoder)\.", name)]
     if lost:
         advice = (
             "give a checkpoint of a 'bert' or 'minbert' of these sizes (see its config.json); for "
             "a model without trained weights, pass a configuration to the class"
         )
-        if any("lora_" in name for name in info["unexpected_keys"]):
+        if any("lora_" in name for name in unexpected):
             advice = (
                 "these are weights of a run with LoRA: load the folder of the finished run, into "
                 "whose weights LoRA is merged, or resume the run"
@@ -324,6 +351,12 @@ def check_loaded(model: Any, info: Any, path: Any, options: dict[str, Any]) -> N
         raise ValueError(
             f"{str(path)!r} has no weights for {len(lost)} tensors of the encoder, such as "
             f"{lost[0]}: {advice}"
+        )
+    if "classifier.weight" not in missing and any("pre_classifier" in x for x in unexpected):
+        raise ValueError(
+            f"{str(path)!r} has a classifier behind another layer than BERT's (pre_classifier), "
+            "which minBERT does not have: load the encoder with MinBertModel, or pass tasks to "
+            "MinBertForMultiTask, to train a new head"
         )
     config: Any = model.config
     is_new = any(name.startswith(("classifier.", "qa_outputs.")) for name in missing)
@@ -399,6 +432,7 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         """
         path = pretrained_model_name_or_path
         load: Any = super().from_pretrained
+        kwargs.setdefault("key_mapping", list_renames())
         if path is None or kwargs.get("output_loading_info"):
             return load(path, *args, **kwargs)
         model, info = load(path, *args, **{**kwargs, "output_loading_info": True})
@@ -535,8 +569,17 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedM
     def __init__(self, config: MinBertConfig, add_pooling_layer: bool = True) -> None:
         super().__init__(config)
         self.calls = MinBertCalls()
-        self.embeddings = MinBertEmbeddings(config)
-        self.encoder = MinBertEncoder(config)
+        self.embeddings: Any
+        self.encoder: Any
+        # CODEPATH: modernbert; all others have the layers of bert
+        if config.encoder_type == "modernbert":
+            from .modernbert import MinBertModernEmbeddings, MinBertModernEncoder
+
+            self.embeddings = MinBertModernEmbeddings(config)
+            self.encoder = MinBertModernEncoder(config)
+        else:
+            self.embeddings = MinBertEmbeddings(config)
+            self.encoder = MinBertEncoder(config)
         self.pooler = MinBertPooler(config) if add_pooling_layer else None
         self.post_init()
 
@@ -579,15 +622,21 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedM
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("pass exactly one of input_ids and inputs_embeds")
+        counts = self.config.position_offset and kwargs.get("cu_seq_lens_q") is None
+        if counts and position_ids is None and input_ids is not None:
+            self.embeddings.check_length(input_ids.shape[1])
+            position_ids = self.embeddings.count_positions(input_ids)
         inputs = (input_ids, token_type_ids, position_ids, inputs_embeds)
         sequences = self._find_sequences(inputs, attention_mask, read, kwargs)
         if sequences is not None:
             return self._forward_packed(inputs, sequences, read, num_layers, kwargs)
         # all tokens, with any attention implementation
         hidden = self.embeddings(*inputs)
-        mask = create_bidirectional_mask(
+        mask: Any = create_bidirectional_mask(
             config=self.config, inputs_embeds=hidden, attention_mask=attention_mask
         )
+        bias = self.encoder.make_bias(hidden.shape[1])
+        mask = mask if bias is None else join_bias(bias.unsqueeze(0), mask)
         with self.autocast(hidden):
             states = self.encoder(
                 hidden, mask, num_layers=num_layers, position_ids=position_ids, **kwargs

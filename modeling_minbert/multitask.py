@@ -155,7 +155,7 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
         spec = self._tasks.get(name) or self.config.task(name)  # refuses unknown tasks
         is_in_pipeline = use_cache is not None and task is None
         if is_in_pipeline:
-            check_row_of_pipeline(name, spec, inputs, self.config.max_position_embeddings)
+            check_row_of_pipeline(name, spec, inputs, self.config.longest_sequence)
         batch = TaskBatch(name, inputs, options, spec.num_sequences, labels, targets=targets)
         # not a named argument, which exporters and pipelines would take for a necessary one
         batch.num_windows = options.pop("num_windows", None)

@@ -95,6 +95,8 @@ class MinBertSequences:
     runs: list[tuple[int, int, int]] | None = None  # of equal lengths, if that is how they are read
     # Tokens after the last sequence that belong to none; their states are not read.
     extra: int = 0
+    # Added to the scores of all layers, by distance, (H, L, L); None for an encoder without.
+    bias: Tensor | None = None
     _segments: Tensor | None = None
 
     @classmethod
@@ -238,13 +240,19 @@ class MinBertSequences:
         *,
         select: Tensor | None = None,
         dropout: float = 0.0,
+        bias: Tensor | None = None,
     ) -> Tensor:
-        """Attend within each sequence, query (M, D), key and value (T, D) -> (M, D)."""
+        """Attend within each sequence, query (M, D), key and value (T, D) -> (M, D).
+
+        A bias, (H or 1, L, L), is added to scores by the places of query and key in their sequence.
+        """
         if not len(query):
             # in the graph, as with queries: every rank of DDP needs a gradient, if only of zeros
             return query + 0 * (key.sum() + value.sum())
         if query.device.type == "cpu":
-            return _attend_cpu(query, key, value, self, heads, select, dropout)
+            return _attend_cpu(
+                query, key, value, self, heads, select, dropout, self.bias if bias is None else bias
+            )
         offsets = query_offsets = self.offsets
         if select is not None:
             query_offsets = torch.searchsorted(select, offsets.long(), out_int32=True)
@@ -319,6 +327,19 @@ class Bucket(NamedTuple):
     keys: tuple[int, int]  # range of its key and value cells, n H Lk of them
     heads: int  # n H
     mask: Tensor | None  # minus infinity at padded keys, (n H, 1, Lk); None without padding
+    places: Tensor | None = None  # of queries in their sequences, (n, Lq); None for 0 to Lq - 1
+
+    def add_bias(self, bias: Tensor | None, sizes: tuple[int, int]) -> Tensor | None:
+        """Return what is added to scores: the mask and a bias, (H, L, L) -> (n H, Lq, Lk)."""
+        if bias is None:
+            return self.mask
+        rows, columns = sizes
+        if self.places is None:
+            added = bias[:, :rows, :columns].repeat(self.heads // len(bias), 1, 1)
+        else:
+            added = bias[:, self.places, :columns].transpose(0, 1)
+            added = added.expand(-1, self.heads // len(added), -1, -1).flatten(0, 1)
+        return added if self.mask is None else added + self.mask.to(added.dtype)
 
 
 class Cells(NamedTuple):
@@ -352,7 +373,9 @@ class Plan(NamedTuple):
     buckets: list[Bucket]
 
 
-def plan_buckets(sequences: MinBertSequences, heads: int, select: Tensor | None = None) -> Plan:
+def plan_buckets(
+    sequences: MinBertSequences, heads: int, select: Tensor | None = None, *, has_bias: bool = False
+) -> Plan:
     """Group sequences of similar length into buckets; `select`, (M,), are the queries, sorted."""
     offsets = starts = sequences.offsets.long()
     if select is not None:
@@ -360,15 +383,23 @@ def plan_buckets(sequences: MinBertSequences, heads: int, select: Tensor | None 
     groups = _group(offsets.diff().tolist(), starts.diff().nonzero().flatten().tolist())
     keys, key_ranges, real = _arrange(offsets, groups, heads, sequences.extra)
     queries, query_ranges = keys, key_ranges
+    places: list[Tensor | None] = [None] * len(groups)
     if select is not None:
         queries, query_ranges, _ = _arrange(starts, groups, heads)
+        if has_bias:
+            known = sequences.positions()[select]
+            for number, cells in enumerate(query_ranges):
+                tokens = queries.sources[slice(*cells)] // heads
+                places[number] = known[tokens].view(len(groups[number]), heads, -1)[:, 0]
     buckets = []
-    for group, q, k, is_real in zip(groups, query_ranges, key_ranges, real, strict=True):
+    for group, q, k, is_real, place in zip(
+        groups, query_ranges, key_ranges, real, places, strict=True
+    ):
         mask = None
         if not is_real.all():
             mask = torch.zeros(is_real.shape).masked_fill_(~is_real, -torch.inf)
             mask = mask.repeat_interleave(heads, dim=0).unsqueeze(1)
-        buckets.append(Bucket(q, k, len(group) * heads, mask))
+        buckets.append(Bucket(q, k, len(group) * heads, mask, place))
     return Plan(queries, keys, buckets)
 
 
@@ -436,7 +467,14 @@ class _BucketAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, plan: Plan, heads: int, dropout: float
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        plan: Plan,
+        heads: int,
+        dropout: float,
+        bias: Tensor | None,
     ) -> Tensor:
         queries = plan.queries.gather(query)
         keys, values = plan.keys.gather(key), plan.keys.gather(value)
@@ -445,8 +483,9 @@ class _BucketAttention(torch.autograd.Function):
         saved = [queries, keys, values]
         for bucket in plan.buckets:
             q, k, v, out = _blocks(bucket, queries, keys, values, context)
-            mask = torch.zeros(()) if bucket.mask is None else bucket.mask
-            beta = 0 if bucket.mask is None else 1
+            added = bucket.add_bias(bias, (q.shape[1], k.shape[1]))
+            mask = torch.zeros(()) if added is None else added
+            beta = 0 if added is None else 1
             scores = torch.baddbmm(mask.to(q.dtype), q, k.mT, beta=beta, alpha=size**-0.5)
             probs = torch.softmax(scores, dim=-1)
             if dropout:
@@ -457,6 +496,8 @@ class _BucketAttention(torch.autograd.Function):
             out.baddbmm_(kept, v, beta=0, alpha=_scale(dropout))
         ctx.save_for_backward(*saved)
         ctx.plan, ctx.heads, ctx.dropout = plan, heads, dropout
+        learns_bias = bias is not None and ctx.needs_input_grad[6]
+        ctx.bias_shape = bias.shape if bias is not None and learns_bias else None
         return plan.queries.collect(context, heads)
 
     @staticmethod
@@ -466,6 +507,7 @@ class _BucketAttention(torch.autograd.Function):
         plan, scale = ctx.plan, _scale(ctx.dropout)
         grad = plan.queries.spread(grads[0])
         d_queries, d_keys, d_values = map(_new_cells, (queries, keys, values))
+        d_bias = None if ctx.bias_shape is None else queries.new_zeros(ctx.bias_shape)
         for bucket, probs in zip(plan.buckets, saved, strict=True):
             q, k, v, g = _blocks(bucket, queries, keys, values, grad)
             dq, dk, dv, _ = _blocks(bucket, d_queries, d_keys, d_values, grad)
@@ -475,11 +517,18 @@ class _BucketAttention(torch.autograd.Function):
                 d_probs = torch.ops.aten.threshold_backward(d_probs, kept, 0)
             dv.baddbmm_(kept.mT, g, beta=0, alpha=scale)
             d_scores = torch._softmax_backward_data(d_probs, weights, -1, weights.dtype)
+            if d_bias is not None:
+                rows = scale * d_scores.unflatten(0, (-1, ctx.heads)).transpose(0, 1)
+                columns = d_bias[:, :, : k.shape[1]]
+                if bucket.places is None:
+                    columns[:, : q.shape[1]] += rows.sum(dim=1)
+                else:
+                    columns.index_add_(1, bucket.places.flatten(), rows.flatten(1, 2))
             inner = scale * q.shape[2] ** -0.5
             dq.baddbmm_(d_scores, k, beta=0, alpha=inner)
             dk.baddbmm_(d_scores.mT, q, beta=0, alpha=inner)
         gradients = (plan.keys.collect(cells, ctx.heads) for cells in (d_keys, d_values))
-        return plan.queries.collect(d_queries, ctx.heads), *gradients, None, None, None
+        return plan.queries.collect(d_queries, ctx.heads), *gradients, None, None, None, d_bias
 
 
 def _new_cells(like: Tensor) -> Tensor:
@@ -505,7 +554,12 @@ def _blocks(
 
 
 def _attend_runs(
-    query: Tensor, key: Tensor, value: Tensor, runs: Sequence[Run], heads: int
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    runs: Sequence[Run],
+    heads: int,
+    bias: Tensor | None,
 ) -> Tensor:
     """Attend without gradients; every run is a view of its tokens."""
     context = query.new_empty(query.shape)
@@ -513,11 +567,15 @@ def _attend_runs(
         shape = (count, -1, heads, query.shape[1] // heads)
         states = (states[start:end].view(shape) for states in (query, key, value, context))
         q, k, v, out = (x.transpose(1, 2) for x in states)
-        out.copy_(F.scaled_dot_product_attention(q, k, v))
+        size = q.shape[2]
+        added = None if bias is None else bias[None, :, :size, :size].to(q.dtype)
+        out.copy_(F.scaled_dot_product_attention(q, k, v, added))
     return context
 
 
-def _attend_buckets(query: Tensor, key: Tensor, value: Tensor, plan: Plan, heads: int) -> Tensor:
+def _attend_buckets(
+    query: Tensor, key: Tensor, value: Tensor, plan: Plan, heads: int, bias: Tensor | None
+) -> Tensor:
     """Attend without gradients."""
     queries = plan.queries.gather(query)
     keys, values = plan.keys.gather(key), plan.keys.gather(value)
@@ -526,9 +584,10 @@ def _attend_buckets(query: Tensor, key: Tensor, value: Tensor, plan: Plan, heads
         q, k, v, out = (
             x.unflatten(0, (-1, heads)) for x in _blocks(bucket, queries, keys, values, context)
         )
-        mask = bucket.mask
+        mask = bucket.add_bias(bias, (q.shape[2], k.shape[2]))
         if mask is not None:
-            mask = mask.view(-1, heads, 1, mask.shape[2])[:, :1].to(q.dtype)
+            mask = mask.unflatten(0, (-1, heads)).to(q.dtype)
+            mask = mask[:, :1] if bias is None else mask
         out.copy_(F.scaled_dot_product_attention(q, k, v, mask))
     return plan.queries.collect(context, heads)
 
@@ -541,24 +600,27 @@ def _attend_cpu(
     heads: int,
     select: Tensor | None,
     dropout: float,
+    bias: Tensor | None,
 ) -> Tensor:
-    wants_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
+    states = (query, key, value) if bias is None else (query, key, value, bias)
+    wants_grad = torch.is_grad_enabled() and any(x.requires_grad for x in states)
     needs_cells = bool(dropout or wants_grad or sequences.extra)
     if select is None and not needs_cells and (runs := _find_runs(sequences)) is not None:
-        return _attend_runs(query, key, value, runs, heads)
+        return _attend_runs(query, key, value, runs, heads, bias)
     # made once for all layers, unless only some queries are read
     plan: Plan | None = None if select is not None else sequences.plans.get(heads)
     if plan is None:
-        plan = plan_buckets(sequences, heads, select)
+        plan = plan_buckets(sequences, heads, select, has_bias=bias is not None)
         if select is None:
             sequences.plans[heads] = plan
     if not needs_cells:
-        return _attend_buckets(query, key, value, plan, heads)
+        return _attend_buckets(query, key, value, plan, heads, bias)
     dtype = query.dtype
     if dtype in (torch.float16, torch.bfloat16):  # few CPUs compute in them
         query, key, value = query.float(), key.float(), value.float()
     with torch.autocast("cpu", enabled=False):
-        context: Any = _BucketAttention.apply(query, key, value, plan, heads, dropout)
+        bias = None if bias is None else bias.float()
+        context: Any = _BucketAttention.apply(query, key, value, plan, heads, dropout, bias)
     return context.to(dtype)
 
 
@@ -586,10 +648,32 @@ def _attend_cuda(
     return plain
 
 
+def eager_attention_forward(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **_: object,
+) -> tuple[Tensor, Tensor]:
+    """Attend (Vaswani et al. 2017, section 3.2.1): (B, H, L, d) -> (B, L, H, d), (B, H, L, L)."""
+    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    probs = F.dropout(F.softmax(scores, dim=-1), p=dropout, training=module.training)
+    return torch.matmul(probs, value).transpose(1, 2).contiguous(), probs
+
+
 def can_attend(config: PreTrainedConfig, dtype: torch.dtype, device: torch.device) -> bool:
     """Return whether `attend` has a kernel for a configuration, dtype and device."""
     if config._attn_implementation != "sdpa":
         return False
+    if (
+        config.relative_attention_num_buckets or config.global_attention_every
+    ) and device.type != "cpu":
+        return False  # the kernels take no bias
     if device.type == "cuda":
         head_size = config.hidden_size // config.num_attention_heads
         known = dtype in (torch.float16, torch.bfloat16, torch.float32)
@@ -608,6 +692,15 @@ def make_block_mask(config: PreTrainedConfig, hidden: Tensor, sequences: MinBert
         attention_mask=None,
         and_mask_function=packed_sequence_mask_function(segments),
     )
+
+
+def join_bias(bias: Tensor, mask: Tensor | None) -> Tensor:
+    """Add a bias, (1, H, L, L), to a mask of `create_bidirectional_mask`."""
+    if mask is None:
+        return bias
+    if mask.dtype == torch.bool:
+        return bias.masked_fill(~mask, torch.finfo(bias.dtype).min)
+    return bias + mask
 
 
 # Encoder
@@ -652,6 +745,11 @@ class MinBertPackedMixin(nn.Module):
             return MinBertSequences.from_offsets(kwargs["cu_seq_lens_q"], longest, shape)
         if read_padded(read, mask, shape) or is_followed(given) or kwargs.get("is_causal"):
             return None
+        # a bias goes by columns, in which holes count
+        if mask is not None and self.encoder.relative_attention_bias is not None:
+            has_holes = is_followed(mask) or bool((mask.diff(dim=1) > 0).any())
+            if has_holes:
+                return None
         like = self.embeddings.LayerNorm.weight
         if not given.numel() or not self._uses_kernels(like, kwargs):
             return None
@@ -679,6 +777,7 @@ class MinBertPackedMixin(nn.Module):
             self.embeddings.check_length(sequences.max_length)
         hidden: Tensor = self.embeddings(*sequences.unpad_inputs(*inputs))
         select, order = sequences.choose(read, with_first=self.pooler is not None)
+        sequences.bias = self.encoder.make_bias(sequences.max_length)
         if self._uses_kernels(hidden, kwargs):
             if needs_few_shapes(hidden):  # zeros round up the number of tokens
                 sequences.extra = count_extra(hidden.shape[1])
@@ -686,6 +785,10 @@ class MinBertPackedMixin(nn.Module):
             states = self._encode_tokens(hidden[0], sequences, select, num_layers)
         else:
             mask = make_block_mask(self.config, hidden, sequences)
+            if sequences.bias is not None:
+                places = sequences.positions()
+                bias = sequences.bias[:, places.unsqueeze(1), places]
+                mask = join_bias(bias.unsqueeze(0), mask)
             # the flash implementations use these instead of a mask
             for side in ("q", "k"):
                 kwargs = {**kwargs, f"cu_seq_lens_{side}": sequences.offsets}
@@ -743,7 +846,8 @@ class MinBertPackedMixin(nn.Module):
         """Whether the weights are stored in int8."""
         layers = self.encoder.layer
         # the class may be a copy that came with a checkpoint
-        return bool(len(layers)) and hasattr(layers[0].output.dense, "weight_scale")
+        modules = layers[0].modules() if len(layers) else ()
+        return any(hasattr(module, "weight_scale") for module in modules)
 
     def autocast(self, hidden: Tensor) -> AbstractContextManager[object]:
         """Compute the modules of the layers in the precision, where no prepared layers can."""

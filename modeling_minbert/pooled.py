@@ -176,7 +176,7 @@ class PooledTask(HeadTask):
 
     def plan_vectors(self, config: PreTrainedConfig) -> VectorPlan:
         """Return how a model makes the vectors of texts in predictions."""
-        positions = config.max_position_embeddings
+        positions = config.longest_sequence
         encoding = replace(self.encoding(positions), max_length=self.limit_length(positions))
         layers = self.count_layers(config.num_hidden_layers)
         return VectorPlan(encoding, self.pooling, layers)

@@ -20,9 +20,13 @@ class MinBertPredictionTransform(nn.Module):
 
     def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        # ModernBERT has no biases here
+        bias = config.layer_bias
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=bias)
         self.activation = ACT2FN[config.hidden_act]
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.LayerNorm = nn.LayerNorm(
+            config.hidden_size, eps=config.layer_norm_eps, bias=config.norm_bias
+        )
 
     def forward(self, hidden: Tensor) -> Tensor:
         return self.LayerNorm(self.activation(self.dense(hidden)))

@@ -273,7 +273,7 @@ class QuestionPredictor(Predictor):
         check_top_k(top_k)
         self.name = self.group = name
         self.model, self.task, self.top_k = model, head.task, top_k
-        positions: int = model.config.max_position_embeddings
+        positions: int = model.config.longest_sequence
         self.encoding: Encoding = head.task.encoding(min(positions, LONGEST_WINDOW))
         self.rows: list[Row] = []
         self.windows: list[QuestionWindow] = []

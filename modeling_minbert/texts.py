@@ -146,6 +146,49 @@ def _touches(left: str, right: str, *, spaceless: bool) -> bool:
 
 # Tokens
 
+
+class Layout(NamedTuple):
+    """The special tokens of a sequence, of BERT `[CLS] a [SEP] b [SEP]`."""
+
+    start: list[int]
+    middle: list[int]  # between two texts
+    end: list[int]
+
+    @property
+    def single(self) -> int:
+        """Special tokens of a sequence with one text."""
+        return len(self.start) + len(self.end)
+
+    def wrap(self, ids: Sequence[int]) -> list[int]:
+        """Add the special tokens of a sequence with one text."""
+        return [*self.start, *ids, *self.end]
+
+
+def find_layout(tokenizer: Tokenizer) -> Layout:
+    """Find which special tokens a tokenizer adds, by a pair of letters.
+
+    Raises:
+        ValueError: If it adds none, or others to one text than to two.
+    """
+    options: dict[str, Any] = {"return_special_tokens_mask": True, "truncation": False}
+    one, two = (own_tokenizer(tokenizer)(*texts, **options) for texts in (("a",), ("a", "b")))
+    parts = [
+        (is_special, [token for token, _ in run])
+        for is_special, run in groupby(
+            zip(two["input_ids"], two["special_tokens_mask"], strict=True), key=lambda pair: pair[1]
+        )
+    ]
+    known = [ids for is_special, ids in parts if is_special]
+    if len(known) == 3 and len(parts) == 5:
+        layout = Layout(*known)
+        if one["input_ids"] == layout.wrap(parts[1][1]):
+            return layout
+    raise ValueError(
+        f"{type(tokenizer).__name__} adds no special tokens around texts and between two of them, "
+        "as [CLS] and [SEP] of BERT do; use the tokenizer of an encoder"
+    )
+
+
 # Share of the kept tokens that comes from the start of a text: the paper's 128 of 510, with 382
 # from the end. Source: Sun et al. 2019, How to Fine-Tune BERT for Text Classification?, 5.3.1.
 HEAD_SHARES = {"head": 1.0, "tail": 0.0, "head_tail": 128 / 510}
@@ -223,18 +266,18 @@ class Encoding:
     def split_documents(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[Encoded]]:
         """Tokenize texts to windows of one sequence each."""
         # tokenizers can split texts, too, but lose the end of long ones before version 0.23.3
-        first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
-        room, overlap = self.max_length - 2, self.window_overlap or 0
+        layout = find_layout(tokenizer)
+        room, overlap = self.max_length - layout.single, self.window_overlap or 0
         if room <= overlap:
             raise ValueError(
                 f"window_overlap={overlap} must be less than max_length={self.max_length} without "
-                "two special tokens"
+                f"{layout.single} special tokens"
             )
         windows = []
         for ids in _tokenize_whole(tokenizer, list(texts))["input_ids"]:
             spans = cut_windows(len(ids), room, room - overlap)
             kept = [spans[place] for place in self.choose_windows(len(spans))]
-            parts = [[first, *ids[slice(*span)], last] for span in kept]
+            parts = [layout.wrap(ids[slice(*span)]) for span in kept]
             windows.append([Encoded([part], [[0] * len(part)]) for part in parts])
         return windows
 
@@ -246,11 +289,13 @@ class Encoding:
                 the characters of tokens.
         """
         longest, stride = self.max_question_length or 64, self.doc_stride or 128
-        if self.max_length < longest + 4:
+        layout = find_layout(tokenizer)
+        special = sum(map(len, layout))
+        if self.max_length <= longest + special:
             raise ValueError(
                 f"max_length={self.max_length} leaves no room for a text next to a question of "
-                f"max_question_length={longest} tokens and three special ones; raise max_length "
-                "(384 is usual) or lower max_question_length"
+                f"max_question_length={longest} tokens and {special} special ones; raise "
+                "max_length (384 is usual) or lower max_question_length"
             )
         if not tokenizer.is_fast:
             raise ValueError(
@@ -264,11 +309,11 @@ class Encoding:
         windows = []
         for number, (question, text) in enumerate(rows):
             kept = known[question][0][:longest]
-            head = [tokenizer.cls_token_id, *kept, tokenizer.sep_token_id]
+            head = [*layout.start, *kept, *layout.middle]
             ids, characters = known[text]
-            spans = cut_windows(len(ids), self.max_length - len(head) - 1, stride)
+            spans = cut_windows(len(ids), self.max_length - len(head) - len(layout.end), stride)
             for span, owned in zip(spans, share_tokens(spans), strict=True):
-                tokens = [*head, *ids[slice(*span)], tokenizer.sep_token_id]
+                tokens = [*head, *ids[slice(*span)], *layout.end]
                 types = [0] * len(head) + [1] * (len(tokens) - len(head))
                 encoded = Encoded([tokens], [types])
                 windows.append(QuestionWindow(number, encoded, len(head), span, owned, characters))
@@ -276,7 +321,7 @@ class Encoding:
 
 
 class QuestionWindow(NamedTuple):
-    """A part of a text with its question, `[CLS] question [SEP] part [SEP]`."""
+    """A part of a text with its question, `[CLS] question [SEP] part [SEP]`, types 0 and 1."""
 
     question: int  # index of the question
     encoded: Encoded
@@ -424,14 +469,19 @@ def tokenize_words(
     A word without any token, such as a control character, becomes the unknown one; a longer one
     than a sequence is truncated.
     """
-    encoded = _tokenize_whole(tokenizer, list(map(list, sentences)), is_split_into_words=True)
+    # a byte-level tokenizer writes the space before a word into its first token
+    pair = _tokenize_whole(tokenizer, [["a", "a"]], is_split_into_words=True)["input_ids"]
+    space = " " if pair != _tokenize_whole(tokenizer, ["a a"])["input_ids"] else ""
+    spaced = [[*words[:1], *(space + word for word in words[1:])] for words in sentences]
+    encoded = _tokenize_whole(tokenizer, spaced, is_split_into_words=True)
+    room = max_length - find_layout(tokenizer).single
     tokenized = []
     for number, words in enumerate(sentences):
         pieces: list[list[int]] = [[] for _ in words]
         places = encoded.word_ids(number)
         for token, word in zip(encoded["input_ids"][number], places, strict=True):
             pieces[word].append(token)
-        tokenized.append([word[: max_length - 2] or [tokenizer.unk_token_id] for word in pieces])
+        tokenized.append([word[:room] or [tokenizer.unk_token_id] for word in pieces])
     return tokenized
 
 

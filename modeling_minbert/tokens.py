@@ -29,7 +29,15 @@ from .heads import (
 from .inference import Predictor, check_unicode
 from .losses import CalibratedHead, CalibratedTask, WeightedTask, add_weights, sum_class_losses
 from .packing import Read, any_at_padding
-from .texts import Encoded, WordRule, choose_rule, cut_word_windows, find_words, tokenize_words
+from .texts import (
+    Encoded,
+    WordRule,
+    choose_rule,
+    cut_word_windows,
+    find_layout,
+    find_words,
+    tokenize_words,
+)
 
 # The letters of tags of spans: begin, inside or middle, end or last, single or unit or whole.
 LETTERS, FIRST, LAST = "BIMELSUW", "BSUW", "ELSUW"
@@ -80,7 +88,7 @@ class TagPredictor(Predictor):
         self.group = name  # the words of a row are described by the task that split it
         self.names: Sequence[str] = task.labels
         self.rule: str = task.words
-        self.longest: int = task.limit_length(model.config.max_position_embeddings)
+        self.longest: int = task.limit_length(model.config.longest_sequence)
         self.texts: list[Words] = []
         self.parts: list[Part] = []
         self.results: list[list[tuple[int, float]]] = []
@@ -90,15 +98,15 @@ class TagPredictor(Predictor):
             split_words(row, number, self.name, self.rule) for number, row in enumerate(rows, first)
         ]
         tokenizer = self.model.tokenizer
+        layout = find_layout(tokenizer)
         sentences = tokenize_words(tokenizer, [text.words for text in self.texts], self.longest)
         self.parts = []
         for row, pieces in enumerate(sentences):
             for start, end, begin, last in cut_word_windows(
-                list(map(len, pieces)), self.longest - 2
+                list(map(len, pieces)), self.longest - layout.single
             ):
-                places = list(accumulate(map(len, pieces[start:end]), initial=1))
-                words = chain.from_iterable(pieces[start:end])
-                ids = [tokenizer.cls_token_id, *words, tokenizer.sep_token_id]
+                places = list(accumulate(map(len, pieces[start:end]), initial=len(layout.start)))
+                ids = layout.wrap(list(chain.from_iterable(pieces[start:end])))
                 tokens = Encoded([ids], [[0] * len(ids)])
                 self.parts.append(Part(row, tokens, places[begin - start : last - start]))
         self.results = [[] for _ in self.parts]

@@ -1,0 +1,168 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""Encoders of other model types with BERT's layers: what differs, as data.
+
+A type is a row of `FAMILIES`: the names of its weights and of its settings, and the values that all
+of its checkpoints have. All else, packing, attention, int8 and heads, is that of BERT.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
+
+
+@dataclass(frozen=True)
+class Family:
+    """A model type of transformers.
+
+    Args:
+        prefix: Name of the encoder in a model with a head.
+        names: Parts of the names of its weights, with those of minBERT.
+        settings: Names of its settings, with those of minBERT.
+        fixed: Values of settings of minBERT that all of its checkpoints have.
+        counts_positions: Whether positions start after the padding id, and paddings have none.
+    """
+
+    prefix: str
+    names: tuple[tuple[str, str], ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    counts_positions: bool = False
+
+
+LM_HEAD = (
+    ("lm_head.dense.", "cls.predictions.transform.dense."),
+    ("lm_head.layer_norm.", "cls.predictions.transform.LayerNorm."),
+    ("lm_head.decoder.", "cls.predictions.decoder."),
+    ("lm_head.bias", "cls.predictions.bias"),
+)
+# Their classifier is BERT's pooler and BERT's classifier.
+CLASSIFIER = (("classifier.dense.", "bert.pooler.dense."), ("classifier.out_proj.", "classifier."))
+ROBERTA = Family("roberta", (*LM_HEAD, *CLASSIFIER), counts_positions=True)
+FAMILIES = {
+    "bert": Family("bert"),
+    "roberta": ROBERTA,
+    "xlm-roberta": ROBERTA,
+    "camembert": ROBERTA,
+    "mpnet": Family(
+        "mpnet",
+        (
+            (".attention.attn.q.", ".attention.self.query."),
+            (".attention.attn.k.", ".attention.self.key."),
+            (".attention.attn.v.", ".attention.self.value."),
+            (".attention.attn.o.", ".attention.output.dense."),
+            (".attention.LayerNorm.", ".attention.output.LayerNorm."),
+            *LM_HEAD,
+            *CLASSIFIER,
+        ),
+        fixed={"type_vocab_size": 0},
+        counts_positions=True,
+    ),
+    "modernbert": Family(
+        "model",
+        (
+            ("embeddings.tok_embeddings.", "embeddings.word_embeddings."),
+            ("embeddings.norm.", "embeddings.LayerNorm."),
+            ("layers.", "encoder.layer."),
+            ("final_norm.", "encoder.final_norm."),
+            ("head.dense.", "cls.predictions.transform.dense."),
+            ("head.norm.", "cls.predictions.transform.LayerNorm."),
+            ("decoder.", "cls.predictions.decoder."),
+        ),
+        {
+            "hidden_activation": "hidden_act",
+            "norm_eps": "layer_norm_eps",
+            "attention_dropout": "attention_probs_dropout_prob",
+            "embedding_dropout": "hidden_dropout_prob",
+        },
+        {"type_vocab_size": 0},
+    ),
+    "distilbert": Family(
+        "distilbert",
+        (
+            ("transformer.layer.", "encoder.layer."),
+            (".attention.q_lin.", ".attention.self.query."),
+            (".attention.k_lin.", ".attention.self.key."),
+            (".attention.v_lin.", ".attention.self.value."),
+            (".attention.out_lin.", ".attention.output.dense."),
+            (".sa_layer_norm.", ".attention.output.LayerNorm."),
+            (".ffn.lin1.", ".intermediate.dense."),
+            (".ffn.lin2.", ".output.dense."),
+            (".output_layer_norm.", ".output.LayerNorm."),
+            ("vocab_transform.", "cls.predictions.transform.dense."),
+            ("vocab_layer_norm.", "cls.predictions.transform.LayerNorm."),
+            ("vocab_projector.", "cls.predictions.decoder."),
+        ),
+        {
+            "dim": "hidden_size",
+            "n_layers": "num_hidden_layers",
+            "n_heads": "num_attention_heads",
+            "hidden_dim": "intermediate_size",
+            "activation": "hidden_act",
+            "dropout": "hidden_dropout_prob",
+            "attention_dropout": "attention_probs_dropout_prob",
+        },
+        {"type_vocab_size": 0, "layer_norm_eps": 1e-12},
+    ),
+}
+
+
+def list_renames() -> dict[str, str]:
+    """List the names of weights of all types as patterns, with what they become.
+
+    One list serves all types, since no name of one means something else in another.
+    """
+    renames: dict[str, str] = {}
+    for family in FAMILIES.values():
+        renames |= {f"^{family.prefix}\\.": "bert."} if family.prefix != "bert" else {}
+        for theirs, ours in family.names:
+            start = "" if theirs.startswith(".") else r"(^|(?<=^bert\.))"
+            renames[start + re.escape(theirs)] = ours
+    return renames
+
+
+def read_config(model_type: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn the configuration of a checkpoint into one of minBERT.
+
+    Files of transformers leave out defaults, which differ between types.
+    """
+    if model_type == "bert":
+        return dict(values)
+    family = FAMILIES[model_type]
+    known = CONFIG_MAPPING[model_type].from_dict(dict(values)).to_dict()
+    found = {family.settings.get(name, name): value for name, value in known.items()}
+    found |= family.fixed
+    found["encoder_type"] = model_type
+    if model_type == "modernbert":
+        kinds = found.pop("layer_types")
+        every = next(
+            (n for n, kind in enumerate(kinds) if n and kind == "full_attention"), len(kinds)
+        )
+        if kinds != [
+            "sliding_attention" if n % every else "full_attention" for n, _ in enumerate(kinds)
+        ]:
+            raise ValueError(f"layer_types={kinds}: every third or so must have full attention")
+        ropes = found.pop("rope_parameters")
+        if any(rope["rope_type"] != "default" for rope in ropes.values()):
+            raise ValueError(f"rope_parameters={ropes}: minBERT has default rotary positions only")
+        if found["attention_bias"] != found["mlp_bias"] or found["mlp_dropout"]:
+            raise ValueError("attention_bias and mlp_bias must be equal, and mlp_dropout 0")
+        found["global_attention_every"] = every
+        found["layer_bias"] = found["mlp_bias"]
+        found["rope_theta"] = ropes["full_attention"]["rope_theta"]
+        found["local_rope_theta"] = ropes["sliding_attention"]["rope_theta"]
+    if family.counts_positions:
+        found["position_offset"] = found["pad_token_id"] + 1
+    return found
+
+
+def make_config(model_type: str, values: Mapping[str, Any]) -> PreTrainedConfig:
+    """Turn a configuration of minBERT into one of a type of transformers."""
+    family = FAMILIES[model_type]
+    names = {ours: theirs for theirs, ours in family.settings.items()}
+    given = {names.get(name, name): value for name, value in values.items()}
+    return AutoConfig.for_model(
+        model_type, **{name: value for name, value in given.items() if name not in family.fixed}
+    )
