@@ -22,9 +22,9 @@ Read bottom-up, or begin at the end:
     MinBertForPreTraining         both
     MinBertForSequenceClassification, ...TokenClassification, ...QuestionAnswering
 
-Packed batches are computed in `packing.py`, pre-training heads are in `pretraining.py`,
-token heads in `tokens.py` and `questions.py`, `MinBertForMultiTask`, with any number of named
-heads, in `multitask.py`.
+Packed batches are computed in `packing.py` by the attention of `attention.py`, pre-training heads
+are in `pretraining.py`, token heads in `tokens.py` and `questions.py`, `MinBertForMultiTask`, with
+any number of named heads, in `multitask.py`.
 
 All of them take a padded batch (B, L), as BERT does, or a packed one: all sequences concatenated to
 (1, T), `position_ids` that restart in each, and their offsets as `cu_seq_lens_q`, (N + 1,), with
@@ -36,7 +36,6 @@ Shapes: B batch (rows), L tokens of a sequence, N sequences, T real tokens of al
 whose state is read, D hidden size, H attention heads, d size of a head, V vocabulary, K labels.
 """
 
-import math
 import os
 import re
 import tempfile
@@ -69,6 +68,7 @@ from transformers.utils.generic import (
 )
 from transformers.utils.output_capturing import capture_outputs
 
+from .attention import can_attend, eager_attention_forward, find_distance_buckets, join_bias
 from .configuration_minbert import MinBertConfig
 from .cpu import MinBertCalls, MinBertDropout
 from .embedding import MinBertEmbeddingMixin
@@ -80,9 +80,6 @@ from .packing import (
     MinBertPackedMixin,
     MinBertSequences,
     Read,
-    can_attend,
-    eager_attention_forward,
-    join_bias,
 )
 
 logger = logging.get_logger(__name__)
@@ -295,16 +292,6 @@ class MinBertEncoder(nn.Module):
             chosen = select if number == len(layers) else None
             hidden = layer(hidden, attention_mask, select=chosen, **kwargs)
         return hidden if layers or select is None else hidden.index_select(0, select)
-
-
-def find_distance_buckets(distances: Tensor) -> Tensor:
-    """Number the buckets of distances between tokens: 16 to each side, wider from 8 to 128 on.
-
-    Source: Raffel et al. 2020, T5, section 2.1; MPNet has the same 32.
-    """
-    sizes = distances.abs()
-    wide = 8 + (torch.log(sizes.float() / 8) / math.log(128 / 8) * 8).long()
-    return torch.where(sizes < 8, sizes, wide.clamp(max=15)) + 16 * (distances > 0)
 
 
 class MinBertPooler(nn.Module):

@@ -15,8 +15,9 @@ from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from .attention import eager_attention_forward
 from .cpu import MinBertDropout
-from .packing import MinBertSequences, eager_attention_forward
+from .packing import MinBertSequences
 
 
 def make_norm(config: Any) -> nn.LayerNorm:

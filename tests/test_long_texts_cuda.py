@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from modeling_minbert import MinBertForMultiTask, packing
+from modeling_minbert import MinBertForMultiTask, attention
 from tests.simulated_cuda import simulated_cuda
 from tests.trainers import tiny
 
@@ -21,8 +21,8 @@ TASK = {
 @pytest.fixture(autouse=True)
 def cuda(monkeypatch):
     """Simulate a CUDA device with attention kernels; yields what the CPU waits for."""
-    packing.has_flash_kernels.cache_clear()
-    monkeypatch.setattr(packing, "has_flash_kernels", lambda _: True)
+    attention.has_flash_kernels.cache_clear()
+    monkeypatch.setattr(attention, "has_flash_kernels", lambda _: True)
     with simulated_cuda() as waits:
         yield waits
 

@@ -8,7 +8,7 @@ import torch
 from torch.testing import assert_close
 from transformers import TrainingArguments
 
-from modeling_minbert import MinBertSequences, packing
+from modeling_minbert import MinBertSequences, attention
 from tests.simulated_cuda import CudaTensor, simulated_cuda, use_cuda
 from tests.trainers import tiny
 from trainers import MethodArguments, MultiTaskTrainer
@@ -39,8 +39,8 @@ pytestmark = pytest.mark.usefixtures("cuda")
 @pytest.fixture
 def cuda(monkeypatch):
     """Simulate the device; what only a driver can answer is answered here."""
-    packing.has_flash_kernels.cache_clear()
-    monkeypatch.setattr(packing, "has_flash_kernels", lambda _: True)
+    attention.has_flash_kernels.cache_clear()
+    monkeypatch.setattr(attention, "has_flash_kernels", lambda _: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "simulated")
     monkeypatch.setattr(regularization, "DropoutReplay", NoDropout)
     with simulated_cuda() as waits:
