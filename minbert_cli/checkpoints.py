@@ -77,8 +77,8 @@ def load_pretrained(
         others = sorted(str(file.parent) for file in folder.parent.glob(f"*/{CONFIG_NAME}"))
         beside = suggest(path, others) if others else ""
     advice = (
-        "give the folder or the Hub id of a 'bert' or 'minbert' checkpoint; an id needs the "
-        f"network the first time{beside}"
+        "give the folder or the Hub id of a checkpoint, such as google-bert/bert-base-uncased; an "
+        f"id needs the network the first time{beside}"
     )
     # the library of fast tokenizers raises Exception itself
     kinds = CHECKPOINT_ERRORS if issubclass(loader, PreTrainedModel) else (Exception,)

@@ -9,7 +9,7 @@ import typer
 from minbert_cli.command_line import to_location, to_path
 
 PROGRAM = "minbert export"
-Format = Literal["bert", "sentence-transformers", "onnx", "space", "minbert"]
+Format = Literal["transformers", "sentence-transformers", "onnx", "space", "minbert"]
 INT8 = ("onnx", "minbert")  # formats that may have weights in int8
 
 
@@ -27,7 +27,7 @@ def export(
         typer.Option(help=f"of the weights; int8 only for {' and '.join(INT8)}"),
     ] = "float32",
 ) -> None:
-    """Export a checkpoint: a plain BERT, a sentence encoder, ONNX, int8 weights, or a Space.
+    """Export a checkpoint to transformers, sentence-transformers, ONNX, int8 weights, or a Space.
 
     \b
     minbert export runs/reviews --format onnx --output_dir onnx

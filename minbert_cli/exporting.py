@@ -1,4 +1,4 @@
-"""What ``minbert export`` writes: plain BERT, ONNX, int8, a Space."""
+"""What ``minbert export`` writes: models of transformers, ONNX, int8, a Space."""
 
 import json
 import logging
@@ -193,9 +193,9 @@ def to_onnx(model: Any, checkpoint: str, folder: Path, task: str | None, precisi
             compared = compare(path, model, name, tokenizer, is_int8=True)
             compared = f"int8, {100 * path.stat().st_size / size:.0f} % of the size; {compared}"
         lines.append(f"{path.name}: {compared}")
-    # of a plain BERT, since ONNX Runtime and the tokenizer need no code of minBERT; the length of
+    # of transformers, since ONNX Runtime and the tokenizer need no code of minBERT; the length of
     # each task is for programs without it
-    config, positions = model.config.to_bert(), model.config.longest_sequence
+    config, positions = model.config.to_transformers(), model.config.longest_sequence
     tasks = getattr(model.config, "tasks", None) or {}
     config.tasks = {name: dict(fields) for name, fields in tasks.items()} or None
     for fields in (config.tasks or {}).values():
@@ -246,7 +246,7 @@ def to_space(model: Any, checkpoint: str, folder: Path) -> str:
 
 # Why a format takes no task.
 WITHOUT_TASK = {
-    "bert": "BERT has no class for the heads of tasks",
+    "transformers": "transformers has no class for the heads of tasks",
     "minbert": "a checkpoint has all its tasks",
     "space": "a Space shows every task",
 }
@@ -292,9 +292,9 @@ def write(
         encoder.tokenizer = load_tokenizer(checkpoint, "checkpoint")
         encoder.save_as_sentence_transformers(folder, task=task)
         return "sentence-transformers opens it without trust_remote_code"
-    if to == "bert":  # of a multi-task model its encoder
-        model.save_as_bert(folder)
-        summary = "as a plain bert"
+    if to == "transformers":  # of a multi-task model its encoder
+        model.save_as_transformers(folder)
+        summary = f"as a plain {model.config.encoder_type}"
     else:
         if precision == "int8":
             model.quantize()

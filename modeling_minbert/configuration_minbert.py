@@ -16,15 +16,14 @@
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
-from transformers import BertConfig
 from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
-from .families import FAMILIES, read_config
+from .families import FAMILIES, LOADS, make_config, read_config
 from .heads import MinBertEmbedding, MinBertTask, parse_embedding
 from .inference import find_file
 from .names import unknown
@@ -44,6 +43,11 @@ SIZES = (
 MAX_LABELS, MAX_VOCABULARY, MAX_SIZE = 1_000_000, 100_000_000, 100_000
 # Keys of a file that name the labels of the default task.
 LABEL_KEYS = ("id2label", "label2id", "num_labels")
+# Fields that do not change what an encoder computes.
+FREE = (
+    *("tasks", "default_task", "embedding_task", "sentence_embedding", "sparse_prediction"),
+    *("classifier_dropout", "architectures", "transformers_version"),
+)
 
 
 @strict
@@ -68,8 +72,8 @@ class MinBertConfig(PreTrainedConfig):
         type_vocab_size: Number of segment ids; 0 for a model without segments.
         relative_attention_num_buckets: Rows of the bias of attention by distance: 32 for MPNet, 0
             for none.
-        encoder_type: The model type of the weights, a key of `FAMILIES`: as which `save_as_stock`
-            saves them.
+        encoder_type: The model type of the weights, a key of `FAMILIES`; `save_as_transformers`
+            saves them as that.
         initializer_range: Standard deviation of new weights.
         layer_norm_eps: Epsilon of the layer norms.
         pad_token_id: Id of the padding token.
@@ -238,12 +242,25 @@ class MinBertConfig(PreTrainedConfig):
                 mapping.setdefault(self.model_type, mapping["bert"])
         return super().to_dict()
 
-    def to_bert(self) -> BertConfig:
-        """Return the configuration of a stock BERT of the same sizes and labels."""
-        own = {"tasks", "default_task", "embedding_task", "sentence_embedding", "auto_map"}
-        own |= {"sparse_prediction", "model_type", "architectures", "transformers_version"}
-        own.add("quantization_config")
-        return BertConfig(**{key: val for key, val in self.to_dict().items() if key not in own})
+    def to_transformers(self, num_layers: int | None = None) -> PreTrainedConfig:
+        """Return the configuration of a stock model of `encoder_type`, of these sizes and labels.
+
+        Args:
+            num_layers: Number of layers, from the bottom; None for all.
+
+        Raises:
+            ValueError: If models of that type differ from this one.
+        """
+        values = {**self.to_dict(), "num_hidden_layers": num_layers or self.num_hidden_layers}
+        config = make_config(self.encoder_type, values)
+        again = MinBertConfig(**read_config(self.encoder_type, config.to_dict())).to_dict()
+        for name in sorted({entry.name for entry in fields(self)} - {*FREE}):
+            if again.get(name) != values.get(name):
+                raise ValueError(
+                    f"{name}={values[name]!r}: as a {self.encoder_type!r} of transformers it would "
+                    f"be {again.get(name)!r}; save_pretrained saves a minbert"
+                )
+        return config
 
     @property
     def longest_sequence(self) -> int:
@@ -265,7 +282,7 @@ class MinBertConfig(PreTrainedConfig):
     def get_config_dict(
         cls, pretrained_model_name_or_path: str | os.PathLike[str], **kwargs: Any
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Read a `minbert` or `bert` configuration; other architectures are a ValueError.
+        """Read a configuration of type `minbert` or of `FAMILIES`; others are a ValueError.
 
         For a folder of sentence-transformers, also read how it makes its vectors; if
         `sentence_embedding` differs, its files win, because it may have saved this checkpoint.
@@ -282,14 +299,20 @@ class MinBertConfig(PreTrainedConfig):
         if "model_type" not in config_dict and "auto_map" in config_dict:
             raise ValueError(
                 f"{pretrained_model_name_or_path} is a model with code of its own (auto_map), "
-                "which minBERT does not run; it loads checkpoints of type 'minbert' and 'bert'"
+                f"which minBERT does not run; {LOADS}"
             )
         # Configurations of the first BERT checkpoints have no type.
         model_type = config_dict.get("model_type", "bert")
+        names = config_dict.get("architectures") or ["Bert"]
+        if "model_type" not in config_dict and not str(names[0]).startswith("Bert"):
+            raise ValueError(
+                f"{pretrained_model_name_or_path}: config.json has architectures={names} and no "
+                f"model_type, which must be added; {LOADS}"
+            )
         if model_type not in (cls.model_type, *FAMILIES):
             raise ValueError(
-                f"{pretrained_model_name_or_path} is a {model_type!r} checkpoint; minBERT loads "
-                f"checkpoints of type {cls.model_type}, {', '.join(FAMILIES)}"
+                f"{pretrained_model_name_or_path} is a {model_type!r} checkpoint, which minBERT "
+                f"does not support; {LOADS}"
             )
         if model_type != cls.model_type:
             config_dict = read_config(model_type, config_dict)

@@ -125,8 +125,9 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
     ) -> None:
         """Save a folder that `SentenceTransformer(folder)` loads, with the same vectors.
 
-        The encoder is a plain `bert`, which needs no remote code; layers above the pooled one and
-        heads are left out, and with `task` the prompts and the size of the checkpoint's vectors.
+        The encoder is one of transformers, of the type `config.encoder_type`, which needs no remote
+        code; layers above the pooled one and heads are left out, and with `task` the prompts and
+        the size of the checkpoint's vectors.
 
         Args:
             save_directory: The folder, created if necessary; the tokenizer is also saved.
@@ -173,7 +174,7 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
         embedding = parse_embedding({**kept, **made, "max_length": length, "missing": None})
         # Settings in its file would take precedence over these.
         tokenizer.model_max_length = length
-        self.base_model.save_as_bert(folder, num_layers=vectors.num_layers)
+        self.base_model.save_as_transformers(folder, num_layers=vectors.num_layers)
         tokenizer.save_pretrained(folder)
         write_modules(folder, embedding, self.config.hidden_size)
 

@@ -7,7 +7,7 @@ of its checkpoints have. All else, packing, attention, int8 and heads, is that o
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
@@ -32,6 +32,14 @@ class Family:
     counts_positions: bool = False
 
 
+# Fields of minBERT; a type may have some of the same name.
+OWN = (
+    *("encoder_type", "position_offset", "relative_attention_num_buckets", "norm_bias"),
+    *("layer_bias", "local_attention", "global_attention_every", "rope_theta", "local_rope_theta"),
+    *("tasks", "default_task", "embedding_task", "sentence_embedding", "sparse_prediction"),
+    *("auto_map", "model_type", "architectures", "transformers_version", "quantization_config"),
+    "classifier_dropout",
+)
 LM_HEAD = (
     ("lm_head.dense.", "cls.predictions.transform.dense."),
     ("lm_head.layer_norm.", "cls.predictions.transform.LayerNorm."),
@@ -77,7 +85,7 @@ FAMILIES = {
             "attention_dropout": "attention_probs_dropout_prob",
             "embedding_dropout": "hidden_dropout_prob",
         },
-        {"type_vocab_size": 0},
+        {"type_vocab_size": 0, "sparse_prediction": True},
     ),
     "distilbert": Family(
         "distilbert",
@@ -109,6 +117,13 @@ FAMILIES = {
 }
 
 
+# For messages.
+LOADS = (
+    f"minBERT loads checkpoints of type minbert, {', '.join(FAMILIES)}: start from one of these, "
+    "such as FacebookAI/roberta-base"
+)
+
+
 def list_renames() -> dict[str, str]:
     """List the names of weights of all types as patterns, with what they become.
 
@@ -121,6 +136,13 @@ def list_renames() -> dict[str, str]:
             start = "" if theirs.startswith(".") else r"(^|(?<=^bert\.))"
             renames[start + re.escape(theirs)] = ours
     return renames
+
+
+def rename(name: str) -> str:
+    """Return the name in minBERT of a weight of any type."""
+    for theirs, ours in list_renames().items():
+        name = re.sub(theirs, ours, name)
+    return name
 
 
 def read_config(model_type: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,8 +169,13 @@ def read_config(model_type: str, values: Mapping[str, Any]) -> dict[str, Any]:
         ropes = found.pop("rope_parameters")
         if any(rope["rope_type"] != "default" for rope in ropes.values()):
             raise ValueError(f"rope_parameters={ropes}: minBERT has default rotary positions only")
-        if found["attention_bias"] != found["mlp_bias"] or found["mlp_dropout"]:
-            raise ValueError("attention_bias and mlp_bias must be equal, and mlp_dropout 0")
+        biases = {found[name] for name in ("attention_bias", "mlp_bias", "classifier_bias")}
+        is_alike = found["classifier_activation"] == found["hidden_act"]
+        if len(biases) > 1 or found["mlp_dropout"] or not is_alike:
+            raise ValueError(
+                "attention_bias, mlp_bias and classifier_bias must be equal, so must "
+                "hidden_activation and classifier_activation, and mlp_dropout must be 0"
+            )
         found["global_attention_every"] = every
         found["layer_bias"] = found["mlp_bias"]
         found["rope_theta"] = ropes["full_attention"]["rope_theta"]
@@ -159,10 +186,28 @@ def read_config(model_type: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def make_config(model_type: str, values: Mapping[str, Any]) -> PreTrainedConfig:
-    """Turn a configuration of minBERT into one of a type of transformers."""
+    """Turn a configuration of minBERT into one of a type of transformers.
+
+    What the type does not have is left out.
+    """
     family = FAMILIES[model_type]
     names = {ours: theirs for theirs, ours in family.settings.items()}
-    given = {names.get(name, name): value for name, value in values.items()}
-    return AutoConfig.for_model(
-        model_type, **{name: value for name, value in given.items() if name not in family.fixed}
-    )
+    known = {entry.name for entry in fields(CONFIG_MAPPING[model_type])}
+    found = {
+        names.get(name, name): value
+        for name, value in values.items()
+        if name not in family.fixed and (names.get(name, name) in known or name not in OWN)
+    }
+    if model_type == "modernbert":
+        every, bias = values["global_attention_every"], values["layer_bias"]
+        found |= {"attention_bias": bias, "mlp_bias": bias, "classifier_bias": bias}
+        found["classifier_activation"] = values["hidden_act"]
+        found["layer_types"] = [
+            "sliding_attention" if number % every else "full_attention"
+            for number in range(values["num_hidden_layers"])
+        ]
+        found["rope_parameters"] = {
+            "full_attention": {"rope_type": "default", "rope_theta": values["rope_theta"]},
+            "sliding_attention": {"rope_type": "default", "rope_theta": values["local_rope_theta"]},
+        }
+    return AutoConfig.for_model(model_type, **found)

@@ -45,7 +45,6 @@ from pathlib import Path
 from typing import Any, Self, Unpack
 
 import torch
-import transformers
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import initialization as init
@@ -72,7 +71,7 @@ from .attention import can_attend, eager_attention_forward, find_distance_bucket
 from .configuration_minbert import MinBertConfig
 from .cpu import MinBertCalls, MinBertDropout
 from .embedding import MinBertEmbeddingMixin
-from .families import list_renames
+from .families import LOADS, list_renames
 from .inference import HUB_KEYS, MinBertPrecision
 from .packing import (
     MinBertForPreTrainingOutput,
@@ -327,8 +326,8 @@ def check_loaded(model: Any, info: Any, path: Any, options: dict[str, Any]) -> N
     lost = [name for name in missing if re.match(r"(bert\.)?(embeddings|encoder)\.", name)]
     if lost:
         advice = (
-            "give a checkpoint of a 'bert' or 'minbert' of these sizes (see its config.json); for "
-            "a model without trained weights, pass a configuration to the class"
+            "its config.json must name the type and the sizes of its weights; for a model without "
+            f"trained weights, pass a configuration to the class; {LOADS}"
         )
         if any("lora_" in name for name in unexpected):
             advice = (
@@ -339,13 +338,17 @@ def check_loaded(model: Any, info: Any, path: Any, options: dict[str, Any]) -> N
             f"{str(path)!r} has no weights for {len(lost)} tensors of the encoder, such as "
             f"{lost[0]}: {advice}"
         )
-    if "classifier.weight" not in missing and any("pre_classifier" in x for x in unexpected):
+    config: Any = model.config
+    # of DistilBERT and ModernBERT
+    has_other = "bert.pooler.dense.weight" in missing or (
+        config.architectures == ["ModernBertForTokenClassification"]
+    )
+    if has_other and hasattr(model, "classifier") and "classifier.weight" not in missing:
         raise ValueError(
-            f"{str(path)!r} has a classifier behind another layer than BERT's (pre_classifier), "
-            "which minBERT does not have: load the encoder with MinBertModel, or pass tasks to "
+            f"{str(path)!r} has a classifier behind a layer that is not BERT's pooler, which "
+            "minBERT does not have: load the encoder with MinBertModel, or pass tasks to "
             "MinBertForMultiTask, to train a new head"
         )
-    config: Any = model.config
     is_new = any(name.startswith(("classifier.", "qa_outputs.")) for name in missing)
     # labels of the default task, not of a caller
     labels = config.default_task and config.task(config.default_task).describe_outputs()[1]
@@ -389,8 +392,8 @@ def check_heads(model: Any, missing: list[str], path: Any, options: dict[str, An
 class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
     """Base class of all minBERT models: loading, saving and initializing.
 
-    Any `bert` checkpoint loads as any of them. New weights are normal with `initializer_range`,
-    biases and paddings zero, norms one.
+    Any checkpoint of a type in `FAMILIES` loads as any of them. New weights are normal with
+    `initializer_range`, biases and paddings zero, norms one.
     """
 
     config: MinBertConfig
@@ -515,37 +518,31 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
                 repo_id=repo, folder_path=folder, delete_patterns=[*FILES], **commit
             )
 
-    def save_as_bert(
+    def save_as_transformers(
         self, save_directory: str | os.PathLike[str], *, num_layers: int | None = None
     ) -> None:
-        """Save a folder that transformers loads as a plain `bert`, with equal outputs.
+        """Save a folder that transformers loads as its class of the type that the weights had.
+
+        That is `config.encoder_type`, such as `bert` or `roberta`; outputs are equal. A pooler is
+        left out where the type has none (`distilbert`, `modernbert`).
 
         Args:
             save_directory: The folder, created if necessary. The tokenizer is not saved.
             num_layers: Number of layers to save, from the bottom; None for all.
 
         Of a `MinBertForMultiTask` the encoder is saved; to keep its pre-training heads, load its
-        folder as `MinBertForPreTraining`, and save that.
-        """
-        from .folders import remove_modules
+        folder as `MinBertForPreTraining` or `MinBertForMaskedLM`, and save that.
 
-        if hasattr(self, "heads"):  # for which a bert has no class
-            self.base_model.save_as_bert(save_directory, num_layers=num_layers)
-            return
-        config = self.config.to_bert()
-        config.num_hidden_layers = num_layers or config.num_hidden_layers
-        bert = getattr(transformers, self._auto_class).from_config(config, dtype=self.dtype)
-        if getattr(self, "pooler", True) is None:
-            bert.pooler = None
-        state = dict(self.state_dict())
-        for name in [name for name in state if name.endswith(".weight_scale")]:  # of int8
-            weight, scale = name.removesuffix("_scale"), state.pop(name)
-            state[weight] = state[weight].float() * scale.unsqueeze(1)
-        if num_layers is not None:
-            state = {name: state[name] for name in bert.state_dict()}
-        bert.load_state_dict(state)
+        Raises:
+            ValueError: If the type has no such model. Nothing is written then.
+        """
+        from .folders import make_stock, remove_modules
+
+        # transformers has no class for heads of tasks
+        model = self.base_model if hasattr(self, "heads") else self
+        stock = make_stock(model, num_layers)
         remove_modules(Path(save_directory))
-        bert.save_pretrained(save_directory)
+        stock.save_pretrained(save_directory)
 
 
 class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedModel):

@@ -105,7 +105,7 @@ def test_windows_are_those_cut_by_hand(tokenizer):
 
 def test_vectors_are_those_of_transformers_window_by_window(make, tokenizer, tmp_path):
     model, texts = make(pooling="mean").double(), make_texts()
-    model.save_as_bert(tmp_path)
+    model.save_as_transformers(tmp_path)
     bert = BertModel.from_pretrained(tmp_path, dtype=torch.float64).eval()
 
     expected = []
@@ -129,7 +129,7 @@ def test_vectors_are_those_of_transformers_window_by_window(make, tokenizer, tmp
 def test_texts_of_any_length_have_the_mean_of_all_windows_without_a_task(make, tokenizer, tmp_path):
     model, texts = make(truncation=None, window_overlap=None, max_windows=None), make_texts((3, 99))
     model.bert.tokenizer = tokenizer
-    model.save_as_bert(tmp_path)
+    model.save_as_transformers(tmp_path)
     bert = BertModel.from_pretrained(tmp_path).eval()
 
     found = model.bert.encode(texts, pooling="cls", truncation="windows")

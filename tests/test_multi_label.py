@@ -104,7 +104,7 @@ def test_the_loss_is_torchs(keys, packed):
 
 def test_transformers_computes_the_same():
     model, batch = make_model(), make_batch(make_rows())
-    peer = BertForSequenceClassification(model.config.to_bert()).eval()
+    peer = BertForSequenceClassification(model.config.to_transformers()).eval()
     weights = {
         name.replace("heads.tone.out", "classifier"): x for name, x in model.state_dict().items()
     }

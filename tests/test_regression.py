@@ -133,7 +133,7 @@ def test_transformers_computes_the_same(count):
     keys = {} if count == 3 else {"targets": None}
     model, batch = make_model(**keys).double(), make_batch(make_rows(targets=count))
     batch["labels"] = torch.randn(batch["labels"].shape, dtype=torch.float64)
-    peer = BertForSequenceClassification(model.config.to_bert()).double().eval()
+    peer = BertForSequenceClassification(model.config.to_transformers()).double().eval()
     names = {name: name.replace("heads.size.out", "classifier") for name in model.state_dict()}
     peer.load_state_dict({names[name]: x for name, x in model.state_dict().items()})
 

@@ -121,7 +121,7 @@ def export(name: str, *flags: str) -> Case:
         argv = ("export", workshop.three_tasks / "out", *flags, "--output_dir", output)
         yield "printed", workshop.succeed(*argv).out
         yield from ((path, "file") for path in list_files(output))
-        if name in ("bert", "int8"):
+        if name in ("transformers", "int8"):
             yield from describe_tensors(output).items()
         for path in sorted(output.rglob("*.json")):
             if path.name in ("config.json", "modules.json", "config_sentence_transformers.json"):
@@ -183,7 +183,7 @@ FILES: dict[str, Case] = {
     "finetune": list_run,
     "pretrain": list_pretraining,
     "checkpoint": list_checkpoint,
-    "bert": export("bert", "--format", "bert"),
+    "transformers": export("transformers", "--format", "transformers"),
     "sentence-transformers": export(
         "sbert", "--format", "sentence-transformers", "--task", "scores"
     ),

@@ -44,7 +44,7 @@ REFUSED_INPUT = [
     "pretrain --mlm_probability 2",
     "predict no/such/folder text",
     "embeddings no/such/folder --sts no_such_dataset",
-    "export no/such/folder --format bert --output_dir out",
+    "export no/such/folder --format transformers --output_dir out",
     "experiments no_such_file",
     "experiments compare one one",
     "check no_such_recipe",

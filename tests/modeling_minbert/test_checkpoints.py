@@ -174,10 +174,10 @@ def test_a_multi_task_checkpoint_restores_everything(build_multitask, tiny_batch
 
 @every_class
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_save_as_bert_gives_equal_outputs(tiny_sizes, tiny_batch, tmp_path, name, dtype):
+def test_save_as_transformers_gives_equal_outputs(tiny_sizes, tiny_batch, tmp_path, name, dtype):
     model = build(name, tiny_sizes).to(dtype)
 
-    model.save_as_bert(tmp_path)
+    model.save_as_transformers(tmp_path)
     bert = load(getattr(transformers, CLASSES[name]), tmp_path)
     by_auto_class = load(getattr(transformers, model._auto_class), tmp_path)
 
@@ -194,7 +194,7 @@ def test_resized_embeddings_stay_tied(tiny_sizes, tiny_batch, tmp_path, name):
     model = build(name, tiny_sizes)
     model.resize_token_embeddings(37)
 
-    model.save_as_bert(tmp_path / "bert")
+    model.save_as_transformers(tmp_path / "bert")
     model.save_pretrained(tmp_path / "own")
 
     bert = load(getattr(transformers, CLASSES[name]), tmp_path / "bert")
@@ -210,7 +210,7 @@ def test_resized_embeddings_stay_tied(tiny_sizes, tiny_batch, tmp_path, name):
 def test_a_multi_task_model_gives_its_encoder(build_multitask, tiny_batch, tasks, tmp_path):
     model = build_multitask(tasks)
 
-    model.save_as_bert(tmp_path)
+    model.save_as_transformers(tmp_path)
 
     assert_same_outputs(load(BertModel, tmp_path), model.bert, tiny_batch)
 

@@ -6,7 +6,7 @@ import transformers
 from transformers import CONFIG_MAPPING
 
 import modeling_minbert
-from modeling_minbert import MinBertConfig, MinBertForSequenceClassification, MinBertModel
+from modeling_minbert import MinBertConfig, MinBertModel
 
 SIZES = {
     "vocab_size": 60,
@@ -115,28 +115,3 @@ def test_positions_start_after_the_padding_id_of_the_configuration():
     assert model.embeddings.count_positions(ids).tolist() == [[0, 1, -1, -1]]
     with pytest.raises(ValueError, match=r"a sequence of 15 tokens is longer than .*14"):
         model(torch.full((1, 15), 9))
-
-
-@pytest.mark.parametrize("kind", CONFIGS)
-def test_a_saved_model_is_loaded_as_a_minbert(tmp_path, kind):
-    stock, ours = load_both(tmp_path, kind)
-    ours.save_pretrained(tmp_path / "own")
-    again = MinBertModel.from_pretrained(tmp_path / "own").eval()
-    batch = make_batch(stock.config.pad_token_id)
-    assert again.config.encoder_type == kind
-    assert torch.equal(again(**batch).last_hidden_state, ours(**batch).last_hidden_state)
-
-
-def test_a_classifier_that_is_not_that_of_bert_is_refused(tmp_path):
-    stock = transformers.DistilBertForSequenceClassification(
-        transformers.DistilBertConfig(**CONFIGS["distilbert"])
-    )
-    stock.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="pre_classifier"):
-        MinBertForSequenceClassification.from_pretrained(tmp_path)
-
-
-def test_a_type_that_is_not_supported_is_refused(tmp_path):
-    transformers.AlbertConfig(hidden_size=24, num_attention_heads=3).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"'albert' checkpoint; minBERT loads .* mpnet"):
-        MinBertConfig.from_pretrained(tmp_path)

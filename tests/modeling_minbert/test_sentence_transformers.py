@@ -82,7 +82,7 @@ def test_a_folder_of_ours_gives_equal_vectors_there_and_again_here(
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("pooling", ["cls", "max", "mean"])
 def test_a_folder_of_theirs_opens_here(library, model, tmp_path, pooling, normalize):
-    model.save_as_bert(tmp_path / "bert")
+    model.save_as_transformers(tmp_path / "bert")
     model.tokenizer.save_pretrained(tmp_path / "bert")
     modules = library.sentence_transformer.modules
     parts = [modules.Transformer(str(tmp_path / "bert"), max_seq_length=6)]

@@ -1,0 +1,150 @@
+"""Checkpoints of other model types: loaded, saved as minBERT, saved as transformers' own."""
+
+import json
+
+import pytest
+import torch
+import transformers
+from torch.testing import assert_close
+from transformers import CONFIG_MAPPING
+
+import modeling_minbert
+from modeling_minbert import (
+    MinBertConfig,
+    MinBertForMaskedLM,
+    MinBertForMultiTask,
+    MinBertForPreTraining,
+    MinBertForTokenClassification,
+    MinBertModel,
+)
+from tests.modeling_minbert.test_families import CLASSES, CONFIGS, SIZES
+
+MODERN = {"local_attention": 4, "num_hidden_layers": 4, "pad_token_id": 0}
+TYPES = {
+    "bert": SIZES,
+    **CONFIGS,
+    "modernbert": SIZES | MODERN | dict.fromkeys(("cls_token_id", "bos_token_id"), 1)
+    | dict.fromkeys(("sep_token_id", "eos_token_id"), 2),
+}  # fmt: skip
+# Their heads have a layer that is not BERT's.
+REFUSED = {
+    ("distilbert", "AutoModelForSequenceClassification"),
+    ("modernbert", "AutoModelForSequenceClassification"),
+    ("modernbert", "AutoModelForTokenClassification"),
+    ("modernbert", "AutoModelForQuestionAnswering"),
+}
+every_type = pytest.mark.parametrize("kind", TYPES)
+TASKS = {"mood": {"problem_type": "classification", "labels": ["bad", "good"]}}
+
+
+def make_stock(kind, name="AutoModel", **changes):
+    """Make a model of transformers with random weights."""
+    torch.manual_seed(0)
+    config = CONFIG_MAPPING[kind](**{**TYPES[kind], **changes})
+    stock = getattr(transformers, name).from_config(config).eval()
+    with torch.no_grad():
+        for parameter in stock.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return stock
+
+
+def assert_same_model(found, expected):
+    """Check that two models of transformers have the same weights and configurations."""
+    assert type(found) is type(expected)
+    assert_close(found.state_dict(), expected.state_dict(), rtol=0, atol=0)
+    first, second = (model.config.to_dict() for model in (found, expected))
+    free = {"_name_or_path", "dtype", "id2label", "label2id", "problem_type"}
+    assert {key for key in {*first, *second} if first.get(key) != second.get(key)} <= free
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@every_type
+def test_in_out_and_in_changes_nothing(tmp_path, kind, name):
+    if (kind, name) in REFUSED:
+        pytest.skip("refused")
+    stock, kept = make_stock(kind, name), getattr(modeling_minbert, CLASSES[name])
+    stock.save_pretrained(tmp_path / "in")
+    ours = kept.from_pretrained(tmp_path / "in")
+    ours.save_pretrained(tmp_path / "minbert")
+    ours = kept.from_pretrained(tmp_path / "minbert").eval()
+    ours.save_as_transformers(tmp_path / "out")
+    ids = torch.randint(3, 60, (2, 9))
+
+    assert ours.config.encoder_type == kind
+    assert_close(ours(ids)[0], stock(ids)[0], atol=2e-6, rtol=1e-4)
+    found = getattr(transformers, name).from_pretrained(tmp_path / "out")
+    assert_same_model(found, stock)
+
+
+@every_type
+def test_a_multi_task_model_gives_the_encoder_of_its_type(tmp_path, kind):
+    stock = make_stock(kind)
+    stock.save_pretrained(tmp_path / "in")
+    model = MinBertForMultiTask.from_pretrained(tmp_path / "in", tasks=TASKS)
+    model.half().save_as_transformers(tmp_path / "out")
+
+    assert_same_model(transformers.AutoModel.from_pretrained(tmp_path / "out"), stock.half())
+
+
+@pytest.mark.parametrize(("kind", "name"), sorted(REFUSED))
+def test_a_head_with_another_layer_is_refused(tmp_path, kind, name):
+    make_stock(kind, name).save_pretrained(tmp_path / "in")
+    if name == "AutoModelForQuestionAnswering":  # a new head, as with any other checkpoint
+        model = getattr(modeling_minbert, CLASSES[name]).from_pretrained(tmp_path / "in")
+        with pytest.raises(ValueError, match="has other parts than a MinBertForQuest"):
+            model.save_as_transformers(tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+        return
+    with pytest.raises(ValueError, match="behind a layer that is not BERT's pooler"):
+        getattr(modeling_minbert, CLASSES[name]).from_pretrained(tmp_path / "in")
+    MinBertModel.from_pretrained(tmp_path / "in")
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        ("bert", {"position_offset": 2}, "position_offset=2: as a 'bert' .* 0"),
+        ("roberta", {"pad_token_id": 3}, "position_offset=2: as a 'roberta' .* 4"),
+        ("distilbert", {"layer_norm_eps": 1e-6}, "layer_norm_eps=1e-06"),
+        ("mpnet", {"relative_attention_num_buckets": 0}, "MPNet.* such as .*relative_attention"),
+    ],
+)
+def test_an_encoder_that_the_type_does_not_have_is_not_saved(tmp_path, kind, changes, message):
+    make_stock(kind).save_pretrained(tmp_path / "in")
+    values = MinBertConfig.from_pretrained(tmp_path / "in").to_dict()
+    model = MinBertModel(MinBertConfig(**{**values, **changes}))
+
+    with pytest.raises(ValueError, match=message):
+        model.save_as_transformers(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_heads_that_a_type_does_not_have_are_not_saved(tmp_path):
+    config = MinBertConfig(**SIZES, encoder_type="roberta", position_offset=1, layer_norm_eps=1e-5)
+    with pytest.raises(
+        ValueError, match=r"RobertaForMaskedLM has other parts.*such as bert.pooler"
+    ):
+        MinBertForPreTraining(config).save_as_transformers(tmp_path)
+    MinBertForMaskedLM(config).save_as_transformers(tmp_path)
+
+
+def test_the_lower_layers_of_modernbert_are_not_saved(tmp_path):
+    make_stock("modernbert").save_pretrained(tmp_path / "in")
+    model = MinBertModel.from_pretrained(tmp_path / "in")
+    with pytest.raises(ValueError, match="a norm above its last layer: save all 4 layers"):
+        model.save_as_transformers(tmp_path / "out", num_layers=2)
+
+
+@pytest.mark.parametrize("kind", ["deberta-v2", "electra", "albert", "t5", "gpt2"])
+def test_a_type_that_is_not_supported_is_refused(tmp_path, kind):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    message = f"'{kind}' checkpoint, which minBERT does not support; minBERT loads .* minbert, bert"
+    with pytest.raises(ValueError, match=message + ".* such as FacebookAI/roberta-base"):
+        MinBertForTokenClassification.from_pretrained(tmp_path)
+
+
+def test_a_configuration_without_a_type_is_that_of_bert_or_refused(tmp_path):
+    config = {"architectures": ["RobertaForMaskedLM"], "vocab_size": 60}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="RobertaForMaskedLM'] and no model_type, which must be"):
+        MinBertConfig.from_pretrained(tmp_path)
