@@ -469,9 +469,7 @@ def tokenize_words(
     A word without any token, such as a control character, becomes the unknown one; a longer one
     than a sequence is truncated.
     """
-    # a byte-level tokenizer writes the space before a word into its first token
-    pair = _tokenize_whole(tokenizer, [["a", "a"]], is_split_into_words=True)["input_ids"]
-    space = " " if pair != _tokenize_whole(tokenizer, ["a a"])["input_ids"] else ""
+    space = find_space(tokenizer)
     spaced = [[*words[:1], *(space + word for word in words[1:])] for words in sentences]
     encoded = _tokenize_whole(tokenizer, spaced, is_split_into_words=True)
     room = max_length - find_layout(tokenizer).single
@@ -483,6 +481,15 @@ def tokenize_words(
             pieces[word].append(token)
         tokenized.append([word[:room] or [tokenizer.unk_token_id] for word in pieces])
     return tokenized
+
+
+def find_space(tokenizer: Tokenizer) -> str:
+    """Return what a word that is tokenized alone needs before it to be read as within a text.
+
+    A byte-level tokenizer writes the space before a word into its first token.
+    """
+    pair = _tokenize_whole(tokenizer, [["a", "a"]], is_split_into_words=True)["input_ids"]
+    return " " if pair != _tokenize_whole(tokenizer, ["a a"])["input_ids"] else ""
 
 
 def cut_word_windows(sizes: Sequence[int], room: int) -> list[WordWindow]:

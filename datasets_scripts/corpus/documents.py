@@ -54,6 +54,7 @@ from datasets_scripts.readers import (
     read_records,
     shorten,
 )
+from modeling_minbert.texts import find_space
 
 from .corpus_data import SAMPLE_TEXT, CorpusData
 
@@ -442,6 +443,7 @@ def encode_corpus(
     copy.no_padding()
     copy.no_truncation()
     copy.encode_special_tokens = True  # [MASK] in a text is plain text
+    space = find_space(tokenizer)
     parts: list[datasets.Dataset] = []
     bad_rows: list[InvalidRow] = []
     commits: dict[str, str] = {}
@@ -455,7 +457,7 @@ def encode_corpus(
             commits[data.name] = commit
         share = 0.0 if "validation" in sources else data.validation_share
         for split, source in sources.items():
-            documents = _tokenize_source(source, copy)
+            documents = _tokenize_source(source, copy, space)
             bad_rows += _find_invalid(source, documents)
             sentences = pc.list_value_length(documents.data.column("sentences")).to_numpy()
             rows = np.flatnonzero(sentences)
@@ -510,7 +512,7 @@ def _find_invalid(source: Source, documents: datasets.Dataset) -> list[InvalidRo
     return bad_rows
 
 
-def _tokenize_source(source: Source, tokenizer: Tokenizer) -> datasets.Dataset:
+def _tokenize_source(source: Source, tokenizer: Tokenizer, space: str) -> datasets.Dataset:
     """Tokenize the documents of a source, or load their tokens from the cache."""
     data = source.data
     is_prose = data.sentences == "split"
@@ -527,7 +529,7 @@ def _tokenize_source(source: Source, tokenizer: Tokenizer) -> datasets.Dataset:
     where = f"{data.where}: dataset {data.hub_id!r}"
     with readable_hub(where) if data.hub_id else nullcontext():
         return store_tables(
-            _tokenize(source.name, documents, tokenizer, is_prose, schema),
+            _tokenize(source.name, documents, tokenizer, space, is_prose, schema),
             schema,
             "text",
             (source.key, tokenizer.to_str(), is_prose, data.max_documents, version("sentencex")),
@@ -538,11 +540,13 @@ def _tokenize(
     name: str,
     documents: Iterator[Document],
     tokenizer: Tokenizer,
+    space: str,
     is_prose: bool,
     schema: pa.Schema,
 ) -> Iterator[pa.Table]:
     """Yield the documents of a source as tables.
 
+    The sentences of a document after the first are tokenized with ``space`` before them.
     ``sentences`` has their tokens, without sentences that have none. ``digest`` ignores white
     space. ``file``, ``line`` and ``problem`` are those of invalid documents.
     """
@@ -550,7 +554,9 @@ def _tokenize(
     for batch in _batch(documents):
         is_empty = False
         texts = [split_sentences(document.text, is_prose=is_prose) for document in batch]
-        sentences = list(chain.from_iterable(texts))
+        sentences = [
+            space * bool(place) + sentence for text in texts for place, sentence in enumerate(text)
+        ]
         # in parallel: reading and splitting take little time beside it
         encodings = iter(tokenizer.encode_batch_fast(sentences, add_special_tokens=False))
         tokens = [[next(encodings).ids for _ in text] for text in texts]

@@ -21,6 +21,7 @@ from transformers import PreTrainedTokenizerBase
 
 from datasets_scripts.encoding import make_features, show_progress
 from modeling_minbert import unknown
+from modeling_minbert.texts import Layout, find_layout
 
 from .documents import TokenizedDocuments, store_tables
 
@@ -53,7 +54,7 @@ class Piece(NamedTuple):
 class PlannedRow(NamedTuple):
     """The content of a row."""
 
-    pieces: Sequence[Piece]  # each followed by [SEP]
+    pieces: Sequence[Piece]  # with special tokens between them
     is_random: bool = False  # whether the second piece is random
 
 
@@ -126,11 +127,12 @@ def _find_end(starts: Sequence[int], first: int, target: int) -> int:
 
 
 def pack_sentences(
-    offsets: Offsets, order: Iterable[int], *, max_tokens: int, is_across: bool
+    offsets: Offsets, order: Iterable[int], *, max_tokens: int, is_across: bool, between: int = 1
 ) -> Iterator[PlannedRow]:
-    """Fill rows of at most ``max_tokens`` with consecutive sentences, [SEP] between documents.
+    """Fill rows of at most ``max_tokens`` with consecutive sentences.
 
-    Longer sentences are cut; with ``is_across`` a row may continue with the next document.
+    Longer sentences are cut; with ``is_across`` a row may continue with the next document, with
+    ``between`` special tokens before it.
     """
     row: list[Piece] = []
     room = max_tokens
@@ -138,7 +140,7 @@ def pack_sentences(
         if row and not is_across:
             yield PlannedRow(row)
             row, room = [], max_tokens
-        room -= bool(row)  # the [SEP] before the document
+        room -= between * bool(row)
         first = last = 0
         for sentence in np.diff(offsets(document)).tolist():
             for start in range(0, sentence, max_tokens):  # parts of a sentence that is too long
@@ -161,11 +163,14 @@ def draw_order(seed: str, count: int) -> NDArray[np.int64]:
     return rng.permutation(count)
 
 
-def _to_tables(rows: Iterator[PlannedRow]) -> Iterator[pa.Table]:
+def _to_tables(rows: Iterator[PlannedRow], layout: Layout) -> Iterator[pa.Table]:
+    added, between = layout.single - len(layout.middle), len(layout.middle)
     while part := list(islice(rows, ROWS_IN_MEMORY)):
         columns = {
             "pieces": [list(chain.from_iterable(row.pieces)) for row in part],
-            "length": [1 + sum(p.last - p.first + 1 for p in row.pieces) for row in part],
+            "length": [
+                added + sum(p.last - p.first + between for p in row.pieces) for row in part
+            ],
             "is_random": [row.is_random for row in part],
         }
         yield pa.table(columns, schema=SCHEMA)
@@ -184,7 +189,7 @@ class _Plan(NamedTuple):
 
 
 class TextRows:
-    """Rows of the documents of a split, with [CLS] before and [SEP] after each piece.
+    """Rows of the documents of a split, with the special tokens of texts and of their pairs.
 
     The content of a row depends only on the seed, the pass and its number. Every pass has as many
     rows as the first one: surplus rows are dropped, and missing ones are filled by repeating the
@@ -203,7 +208,8 @@ class TextRows:
         name: Name of the corpus, for messages.
 
     Raises:
-        ValueError: If the packing is unknown, pairs are made of one document, or all are random.
+        ValueError: If the packing is unknown, the tokenizer adds no special tokens, pairs are made
+            of one document, or all are random.
     """
 
     def __init__(
@@ -220,18 +226,18 @@ class TextRows:
         if packing not in PACKINGS:
             raise ValueError(f"{name}: {unknown('packing', packing, PACKINGS)}")
         self.has_pairs = packing == "segment_pairs"
-        self.room = max_length - (3 if self.has_pairs else 2)  # tokens without special ones
+        try:
+            self.layout = find_layout(tokenizer)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        special = sum(map(len, self.layout)) if self.has_pairs else self.layout.single
+        self.room = max_length - special
         if self.has_pairs and len(documents) < 2:
             raise ValueError(
                 f"{name}: {len(documents)} document in split {documents.split!r}, but next "
                 "sentences need two, since a random one is of another document; add documents, "
                 "give validation_file or a larger validation_share, check what the key 'documents' "
                 "takes for one (blank_line, file or line), or learn masked tokens alone"
-            )
-        self.special_ids: Any = (tokenizer.cls_token_id, tokenizer.sep_token_id)
-        if None in self.special_ids:
-            raise ValueError(
-                f"{name}: the tokenizer has no [CLS] or no [SEP]; use that of a BERT model"
             )
         self.documents = documents
         self.packing = packing
@@ -273,16 +279,17 @@ class TextRows:
         lengths = np.asarray(planned["length"], np.int64)
         ids = np.empty(lengths.sum(), np.int64)
         types = np.zeros_like(ids)
-        cls, sep = self.special_ids
         end = 0
-        for pieces in planned["pieces"]:
-            ids[end] = cls
-            end += 1
-            for place, (document, first, last) in enumerate(np.reshape(pieces, (-1, 3)).tolist()):
+        for row in planned["pieces"]:
+            pieces = np.reshape(row, (-1, 3)).tolist()
+            start, end = end, end + len(self.layout.start)
+            ids[start:end] = self.layout.start
+            for place, (document, first, last) in enumerate(pieces):
                 start, end = end, end + last - first
                 ids[start:end] = self.documents.tokens(document, first, last)
-                ids[end] = sep
-                end += 1
+                after = self.layout.end if place == len(pieces) - 1 else self.layout.middle
+                ids[end : end + len(after)] = after
+                end += len(after)
                 types[start:end] = place if self.has_pairs else 0
         columns = {"lengths": lengths, "input_ids": ids, "token_type_ids": types}
         if self.has_pairs:
@@ -310,8 +317,8 @@ class TextRows:
             return self._plans[number]
         options = (self.packing, self.room, self.seed, self.balanced_pairs)
         planned = show_progress(self._plan(number), f"plan pass {number}", self._rows)
-        key = (self._fingerprint, *options, number)
-        rows = store_tables(_to_tables(planned), SCHEMA, "plan", key)
+        key = (self._fingerprint, *options, *map(len, self.layout), number)
+        rows = store_tables(_to_tables(planned, self.layout), SCHEMA, "plan", key)
         surplus = max(0, len(rows) - (self._rows or len(rows)))
         order = draw_order(f"{self.seed} {number} rows", len(rows) if surplus else 0)
         dropped = np.sort(order[len(order) - surplus :])
@@ -333,9 +340,12 @@ class TextRows:
                 seed=f"{self.seed} {number}",
                 is_balanced=self.balanced_pairs,
             )
-        is_across = self.packing == "full_sentences"
         return pack_sentences(
-            self.documents.offsets, order, max_tokens=self.room, is_across=is_across
+            self.documents.offsets,
+            order,
+            max_tokens=self.room,
+            is_across=self.packing == "full_sentences",
+            between=len(self.layout.middle),
         )
 
     def _check_pairs(self, name: str) -> None:

@@ -12,6 +12,7 @@ from modeling_minbert import (
     MinBertForNSP,
     MinBertForPreTraining,
 )
+from tests.small_tokenizers import make_bpe, make_unigram
 from tests.trainers import tiny
 from tests.trainers.texts import CLS, FIRST, MASK, SEP, VOCABULARY, Pairs
 from trainers import (
@@ -21,6 +22,7 @@ from trainers import (
     TaskCollator,
     TaskDataset,
 )
+from trainers.data.masking import find_continuations
 from trainers.training.multitask import find_texts
 
 MODELS = {
@@ -141,3 +143,53 @@ def test_the_tokenizer_determines_maskable_and_replacement_tokens():
     assert set(labels[labels != -100].tolist()) == {5, 6, 7}
     replaced = (labels != -100) & (hidden != labels) & (hidden != tokenizer.mask_token_id)
     assert set(hidden[replaced].tolist()) == {5, 6}
+
+
+@pytest.mark.parametrize("make", [make_bpe, make_unigram])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the garden, isn't (good)? zygote, 10,000 rivers.",
+        "caf\u00e9 cafe\u0301 \U0001f600  x \u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd.",
+    ],
+)
+def test_whole_words_are_those_of_the_tokenizer(make, text):
+    tokenizer = make()
+    masking = Masking.from_tokenizer(tokenizer, mlm_probability=0.5, whole_word_mask=True)
+    encoded = tokenizer(text)
+    ids, words = np.asarray(encoded["input_ids"]), encoded.word_ids()
+    lengths = np.full(400, len(ids))
+
+    draws = masking.draw(0, 0, np.arange(400), lengths)
+    hidden, labels = masking.apply(np.tile(ids, 400), lengths, draws)
+
+    chosen = (labels != -100).reshape(400, -1)
+    numbers = np.array([-1 if word is None else word for word in words])
+    assert not chosen[:, numbers == -1].any()
+    assert chosen.any(axis=0).sum() == (numbers > -1).sum()
+    parts = [chosen[:, numbers == word] for word in range(numbers.max() + 1)]
+    apart = [tokenizer.decode(ids[numbers == word]) for word, part in enumerate(parts)
+             if (part.any(axis=1) != part.all(axis=1)).any()]
+    # the clitic of GPT-2's rule, and what only spaces separate
+    assert apart == (["'t"] if make is make_bpe and "'" in text else [])
+    replaced = (labels != -100) & (hidden != labels) & (hidden != tokenizer.mask_token_id)
+    assert not set(hidden[replaced].tolist()) & set(tokenizer.all_special_ids)
+
+
+def test_words_of_scripts_without_spaces_are_their_tokens():
+    tokenizer = make_bpe()
+    masking = Masking.from_tokenizer(tokenizer, mlm_probability=0.1, whole_word_mask=True)
+    han = "\u6211\u559c\u6b22\u4f60"
+    ids = np.asarray(tokenizer(han, add_special_tokens=False)["input_ids"])
+    draws = masking.draw(0, 0, np.zeros(1, int), np.array([12]))
+    _, labels = masking.apply(ids, np.array([12]), draws)
+    assert (labels != -100).sum() == 3  # the bytes of a character
+
+    words = {"<unk>": 0, "\u2581the": 1, "se": 2, han[:2]: 3, "\u2581" + han: 4}
+    assert find_continuations(words) == ([0, 2], {})
+
+
+def test_a_tokenizer_that_marks_no_words_masks_tokens_alone():
+    words = {"<s>": 0, "</s>": 1, "<mask>": 2, "the</w>": 3, "th": 4}
+    with pytest.raises(ValueError, match=r"marks words by ##, .* leave it out"):
+        find_continuations(words)

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import datasets
 import numpy as np
+from transformers import BertTokenizer
 
 from datasets_scripts import CorpusData, TextRows, encode_corpus
 from datasets_scripts.corpus.documents import TokenizedDocuments
@@ -17,11 +18,8 @@ FEATURES = datasets.Features(
 )
 
 
-class Special:
-    """The only thing that rows ask of a tokenizer."""
-
-    cls_token_id = 2
-    sep_token_id = 3
+PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+BERT = BertTokenizer(vocab={piece: place for place, piece in enumerate(PIECES)})
 
 
 def draw_documents(seed, documents=30, sentences=(1, 12), tokens=(1, 9)):
@@ -45,10 +43,10 @@ def to_tokenized(documents):
     return TokenizedDocuments(rows, np.arange(len(rows)), "train")
 
 
-def to_rows(documents, packing="segment_pairs", max_length=32, seed=0, **settings):
+def to_rows(documents, packing="segment_pairs", max_length=32, seed=0, tokenizer=BERT, **settings):
     return TextRows(
         to_tokenized(documents),
-        Special(),
+        tokenizer,
         packing=packing,
         max_length=max_length,
         seed=seed,

@@ -13,6 +13,7 @@ import pytest
 from datasets_scripts import CorpusData, TrainingTexts, encode_corpus, train_wordpiece
 from datasets_scripts.corpus.documents import held_out
 from tests.datasets_scripts.corpus.corpora import decode, encode, write
+from tests.small_tokenizers import make_bpe
 
 WORDS = ["sea", "ship", "port", "crane", "sails", "waits", "loads", "the", "a", "old"]
 PARTS = [" ".join(random.Random(n).choices(WORDS, k=3 + n % 5)) for n in range(90)]
@@ -61,6 +62,14 @@ def test_documents_become_the_tokens_of_their_sentences(tmp_path, tokenizer):
         assert np.diff(train.offsets(number)).tolist() == list(map(len, ids))
         assert train.tokens(number, 0, len(joined)).tolist() == joined
         assert train.tokens(number, 2, 5).tolist() == joined[2:5]
+
+
+def test_words_after_the_first_sentence_are_tokens_with_their_space(tmp_path):
+    write(tmp_path, train_txt="the garden\nthe garden", dev_txt="a")
+    files = {"train_file": "train.txt", "validation_file": "dev.txt", "documents": "file"}
+    train = encode(tmp_path, make_bpe(), **files).splits["train"]
+    ids = make_bpe()("the garden the garden", add_special_tokens=False)["input_ids"]
+    assert train.tokens(0, 0, len(ids)).tolist() == ids
 
 
 def test_texts_that_spell_special_tokens_are_texts(tmp_path, tokenizer):

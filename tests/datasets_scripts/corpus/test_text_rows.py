@@ -10,10 +10,12 @@ from itertools import accumulate, pairwise, product
 from math import sqrt
 
 import datasets
+import numpy as np
 import pytest
 
 from datasets_scripts import pack_sentences
 from tests.datasets_scripts.corpus.corpora import draw_documents, read_all, to_rows
+from tests.small_tokenizers import make_bpe
 
 PACKINGS = ["segment_pairs", "full_sentences", "doc_sentences"]
 CLS, SEP = 2, 3
@@ -104,6 +106,29 @@ def test_rows_have_special_tokens_and_known_lengths(packing, max_length):
             assert row.count(CLS) == 1
             if packing != "full_sentences":
                 assert row.count(SEP) == (2 if packing == "segment_pairs" else 1)
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_rows_of_another_layout_are_those_of_its_tokenizer(packing):
+    roberta, sizes = make_bpe(), {"tokens": (1, 40)}
+    start, end = roberta.cls_token_id, roberta.sep_token_id
+    bert = to_rows(draw_documents(0, **sizes), packing, 30)
+    longer = 30 + (packing == "segment_pairs")  # one more special token
+    rows = to_rows(draw_documents(0, **sizes), packing, longer, tokenizer=roberta)
+
+    read = read_all(rows)
+    assert rows.count_tokens(0).tolist() == list(map(len, read))
+    assert max(map(len, read)) <= longer
+    for row in read:
+        assert (row[0], row[-1], row.count(start)) == (start, end, 1)
+        inner, pairs = row[1:-1], list(pairwise(row[1:-1]))
+        assert inner.count(end) == 2 * pairs.count((end, end))
+        assert packing == "full_sentences" or row.count(end) == (1 + 2 * rows.has_pairs)
+    if packing != "full_sentences":  # there is less room at another document
+        texts = [[token for token in row if token not in (CLS, SEP)] for row in read_all(bert)]
+        assert [[token for token in row if token not in (start, end)] for row in read] == texts
+        types = rows.read(0, np.arange(len(rows)))["token_type_ids"]
+        assert types.any() == rows.has_pairs
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
