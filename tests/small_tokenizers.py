@@ -45,7 +45,7 @@ def make_unigram(kind="XLMRoberta"):
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     trainer = trainers.UnigramTrainer(
-        vocab_size=120, special_tokens=SPECIAL, unk_token="<unk>", show_progress=False
+        vocab_size=120, special_tokens=SPECIAL, unk_token=SPECIAL[3], show_progress=False
     )
     tokenizer.train_from_iterator(list_texts(), trainer)
     vocabulary = json.loads(tokenizer.to_str())["model"]["vocab"]

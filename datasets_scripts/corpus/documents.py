@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
-from itertools import chain, count, islice
+from itertools import count, islice
 from math import ceil, inf
 from pathlib import Path
 from typing import Any, NamedTuple

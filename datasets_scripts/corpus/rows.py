@@ -168,9 +168,7 @@ def _to_tables(rows: Iterator[PlannedRow], layout: Layout) -> Iterator[pa.Table]
     while part := list(islice(rows, ROWS_IN_MEMORY)):
         columns = {
             "pieces": [list(chain.from_iterable(row.pieces)) for row in part],
-            "length": [
-                added + sum(p.last - p.first + between for p in row.pieces) for row in part
-            ],
+            "length": [added + sum(p.last - p.first + between for p in row.pieces) for row in part],
             "is_random": [row.is_random for row in part],
         }
         yield pa.table(columns, schema=SCHEMA)

@@ -197,8 +197,8 @@ def find_continuations(
     if mark == CONTINUATION:
         if not any(counts) and any(token.endswith(("</w>", "@@")) for token in vocabulary):
             raise ValueError(
-                "whole_word_mask: true needs a tokenizer that marks words by ##, \u0120 or \u2581 at "
-                "the start of its tokens; leave it out"
+                "whole_word_mask: true needs a tokenizer that marks words at the start of its "
+                "tokens, by ##, \u0120 or \u2581; leave it out"
             )
         return [index for token, index in vocabulary.items() if token.startswith(mark)], {}
     kinds: dict[int, tuple[int, int]] = {}
