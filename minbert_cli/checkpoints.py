@@ -29,6 +29,7 @@ from transformers.utils import (
 from transformers.utils.hub import cached_file
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel, suggest, unknown
+from modeling_minbert.families import rename
 from modeling_minbert.heads import Pretrained
 from modeling_minbert.inference import check_vocabulary, find_casing
 from trainers import named_errors, reason_of
@@ -263,7 +264,7 @@ def describe_pretrained(
     where = f"model_name_or_path={path!r} cannot be loaded"
     with named_errors(where, "give another checkpoint", CHECKPOINT_ERRORS):
         names = list_weights(path, revision)
-    return Pretrained(None, any(name.endswith("pooler.dense.weight") for name in names))
+    return Pretrained(None, any(rename(name).endswith("pooler.dense.weight") for name in names))
 
 
 def list_weights(path: str, revision: str | None = None) -> list[str]:

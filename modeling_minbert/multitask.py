@@ -7,7 +7,7 @@ Shapes: B rows, k of them with a label of a task.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain, islice
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from transformers.utils.generic import ModelOutput, TransformersKwargs, can_retu
 
 from .configuration_minbert import MinBertConfig
 from .embedding import MinBertEmbeddingMixin
+from .families import list_renames
 from .heads import (
     Inputs,
     MinBertHead,
@@ -26,12 +27,66 @@ from .heads import (
     check_inputs,
     ids_of,
 )
-from .inference import Batching, PooledPredictor, check_container, compute_rows, predict_rows
+from .inference import (
+    HUB_KEYS,
+    Batching,
+    PooledPredictor,
+    check_container,
+    compute_rows,
+    predict_rows,
+)
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .packing import Options
-from .tasks import load_types
+from .tasks import load_types, parse_tasks
 
 logger = logging.get_logger(__name__)
+
+
+# Heads of stock models, and the tasks of which they can be the head.
+STOCK_HEADS = {
+    "ForSequenceClassification": "classification",
+    "ForTokenClassification": "token_classification",
+    "ForQuestionAnswering": "question_answering",
+}
+
+
+def find_stock_head(path: Any, tasks: Any, where: dict[str, Any]) -> dict[str, str]:
+    """Find the task whose head is that of a stock model, and return how this one is renamed.
+
+    These are a linear classifier with the labels of the task, and the scores of an answer. A
+    warning names a head that fits no task.
+    """
+    try:
+        stored = MinBertConfig.get_config_dict(path, **where)[0]
+        specs = parse_tasks(tasks)
+    except (OSError, ValueError):  # who loads the model says it better
+        return {}
+    saved = str((stored.get("architectures") or [""])[0])
+    kind = next((kind for end, kind in STOCK_HEADS.items() if saved.endswith(end)), None)
+    if kind is None or saved.startswith("MinBert"):
+        return {}
+    advice = "which is behind a layer that minBERT does not have"
+    is_whole = kind == "classification"
+    has_other = saved.startswith("ModernBert") or (is_whole and saved.startswith("DistilBert"))
+    if is_whole and stored.get("problem_type") == "multi_label_classification":
+        kind = "multi_label_classification"
+    names = dict(stored.get("id2label") or {})
+    labels = [names[key] for key in sorted(names, key=int)]
+    if not has_other:
+        advice = f"which could be that of a task with problem_type={kind!r}"
+        advice += "" if kind == "question_answering" else f" and labels={labels}"
+        advice += ", a linear head and pooling='pooler'" if is_whole else ""
+        for name, spec in specs.items():
+            has_labels = kind == "question_answering" or getattr(spec, "labels", None) == labels
+            is_linear = not is_whole or (
+                getattr(spec, "head", None) == "linear" and spec.uses_pooler
+            )
+            if spec.problem_type == kind and has_labels and is_linear:
+                logger.info("%s: its head becomes that of the task %s", path, name)
+                theirs = "qa_outputs" if kind == "question_answering" else "classifier"
+                return {f"^{theirs}\\.": f"heads.{name}.out."}
+    logger.warning("%s: the head of a %s is not loaded, %s.", path, saved, advice)
+    return {}
 
 
 # One row of a kind.
@@ -56,6 +111,8 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
     `from_pretrained(folder_of_a_bert, tasks={...})` puts new heads on a checkpoint;
     `from_pretrained(folder)` restores a saved model with its tasks, label names and score ranges,
     and `from_pretrained(folder, tasks={**tasks_of_the_folder, ...})` gives it more.
+    The head of a stock model, such as a sentiment model of the Hub, is that of a task with its
+    labels, if the task has a linear head on the pooler.
     Tasks of pre-training have BERT's heads under BERT's names: they load from a checkpoint of BERT,
     and `AutoModelForMaskedLM` loads them from a saved folder.
     """
@@ -86,6 +143,16 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
                 config, masked_lm=masked_lm, next_sentence=next_sentence
             )
         self.post_init()
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Self:
+        """Load a checkpoint; a stock classifier becomes the head of the task that it fits."""
+        path = pretrained_model_name_or_path
+        if path is not None and kwargs.get("tasks"):
+            where = {name: kwargs[name] for name in HUB_KEYS if name in kwargs}
+            renames = find_stock_head(path, kwargs["tasks"], where)
+            kwargs.setdefault("key_mapping", list_renames() | renames)
+        return super().from_pretrained(path, *args, **kwargs)
 
     @can_return_tuple
     def forward(

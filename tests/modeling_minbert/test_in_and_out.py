@@ -148,3 +148,44 @@ def test_a_configuration_without_a_type_is_that_of_bert_or_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match="RobertaForMaskedLM'] and no model_type, which must be"):
         MinBertConfig.from_pretrained(tmp_path)
+
+
+# Of a stock class, its changes to the configuration, and the task that its head can be.
+HEADS = {
+    "AutoModelForSequenceClassification": ({}, "classification"),
+    "several labels": (
+        {"problem_type": "multi_label_classification"}, "multi_label_classification",
+    ),
+    "AutoModelForTokenClassification": ({}, "token_classification"),
+    "AutoModelForQuestionAnswering": ({}, "question_answering"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HEADS)
+@every_type
+def test_the_head_of_a_stock_model_becomes_that_of_a_task(tmp_path, caplog, kind, case):
+    name = case if case.startswith("Auto") else "AutoModelForSequenceClassification"
+    changes, problem = HEADS[case]
+    if problem != "question_answering":
+        changes = {**changes, "id2label": {0: "down", 1: "level", 2: "up"}}
+    stock = make_stock(kind, name, **changes)
+    stock.save_pretrained(tmp_path)
+    fields = {"problem_type": problem}
+    fields |= {} if problem == "question_answering" else {"labels": ["down", "level", "up"]}
+    other = {"problem_type": "classification", "labels": ["up", "down", "level"]}
+    ids = torch.randint(3, 60, (2, 9))
+    caplog.set_level("WARNING")
+
+    model = MinBertForMultiTask.from_pretrained(tmp_path, tasks={"other": other, "mine": fields})
+
+    if (kind, name) in REFUSED:
+        assert f"the head of a {type(stock).__name__} is not loaded, which is behind" in caplog.text
+        return
+    assert "not loaded" not in caplog.text
+    found, expected = model.eval()(ids, task="mine"), stock(ids)
+    for key in ("logits", "start_logits", "end_logits"):
+        assert (key in found) == (key in expected)
+        assert key not in found or torch.allclose(found[key], expected[key], atol=1e-5)
+    MinBertForMultiTask.from_pretrained(tmp_path, tasks={"other": other})
+    wanted = f"could be that of a task with problem_type='{problem}'"
+    assert wanted in caplog.text
