@@ -107,7 +107,9 @@ def export_onnx(
 def _trace(wrapped: _OnnxModel) -> Any:
     """Trace a batch; sizes that are 1, or equal to each other, would be taken as fixed."""
     model, sentences = wrapped.model, wrapped.sentences
-    length = min(7, model.config.longest_sequence)
+    # ModernBERT has a mask of its window only for rows that are longer, and so has the file
+    window = model.config.local_attention // 2 + 2
+    length = min(max(7, window), model.config.longest_sequence)
     inner = [] if sentences is None else [sentences]
     shape = (3, *inner, length)
     ids = torch.zeros(shape, dtype=torch.int64, device=model.device)

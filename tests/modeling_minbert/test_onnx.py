@@ -7,6 +7,7 @@ import torch
 
 import modeling_minbert
 from modeling_minbert import MinBertConfig, export_onnx
+from tests.modeling_minbert.test_in_and_out import make_stock
 
 HAS_ONNX = all(map(importlib.util.find_spec, ("onnx", "onnxscript", "onnxruntime")))
 # an export takes some seconds, and importing its libraries more
@@ -114,6 +115,18 @@ def test_a_multi_task_model_without_a_task_is_its_encoder(build_multitask, tasks
     path = export_onnx(model, tmp_path / "new")
 
     assert_equal_everywhere(path, model.bert)
+
+
+@needs_onnx
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["roberta", "mpnet", "distilbert", "modernbert"])
+def test_encoders_of_other_types_compute_the_same_in_onnx_runtime(tmp_path, kind):
+    # a row of 17 is longer than the window of a local layer to both sides
+    changes = {"local_attention": 16} if kind == "modernbert" else {}
+    make_stock(kind, pad_token_id=0, **changes).save_pretrained(tmp_path)
+    model = modeling_minbert.MinBertModel.from_pretrained(tmp_path).eval()
+
+    assert_equal_everywhere(export_onnx(model, tmp_path), model)
 
 
 @needs_onnx
