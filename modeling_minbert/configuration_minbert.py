@@ -43,6 +43,8 @@ SIZES = (
 MAX_LABELS, MAX_VOCABULARY, MAX_SIZE = 1_000_000, 100_000_000, 100_000
 # Keys of a file that name the labels of the default task.
 LABEL_KEYS = ("id2label", "label2id", "num_labels")
+# Layers of BERT that adapters change, and those of ModernBERT.
+MODERN_NAMES = {"query": "Wqkv", "key": "Wqkv", "value": "Wqkv", "output.dense": "Wo"}
 # Fields that do not change what an encoder computes.
 FREE = (
     *("tasks", "default_task", "embedding_task", "sentence_embedding", "sparse_prediction"),
@@ -234,12 +236,15 @@ class MinBertConfig(PreTrainedConfig):
         """Return all fields.
 
         Where peft is in use, it asks for them before it looks up which layers to adapt: those of
-        minBERT that it adapts of BERT, whose names they have.
+        minBERT that it adapts of BERT, whose names they have, or their like in ModernBERT.
         """
+        # CODEPATH: modernbert; all others have the names of bert
+        names = MODERN_NAMES if self.encoder_type == "modernbert" else {}
         # peft has no registry but these dictionaries, one for each method; it need not be installed
         for mapping in list(vars(sys.modules.get("peft.utils.constants", object)).values()):
             if isinstance(mapping, dict) and "bert" in mapping:
-                mapping.setdefault(self.model_type, mapping["bert"])
+                found = [names.get(name, name) for name in mapping["bert"]]
+                mapping[self.model_type] = list(dict.fromkeys(found))
         return super().to_dict()
 
     def to_transformers(self, num_layers: int | None = None) -> PreTrainedConfig:

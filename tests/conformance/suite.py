@@ -47,6 +47,23 @@ from transformers_tests.test_modeling_common import (  # noqa: E402
 pytestmark = pytest.mark.conformance
 
 LABELS = ["down", "level", "up"]
+# What encoders of other types than BERT have; see `modeling_minbert/families.py`.
+OFFSET = {"position_offset": 2, "pad_token_id": 1}
+WITHOUT_TYPES = {"type_vocab_size": 0}
+TYPES = {
+    "roberta": {**OFFSET, "type_vocab_size": 1},
+    "mpnet": {**OFFSET, **WITHOUT_TYPES, "relative_attention_num_buckets": 32},
+    "distilbert": WITHOUT_TYPES,
+    "modernbert": {
+        **WITHOUT_TYPES,
+        "norm_bias": False,
+        "layer_bias": False,
+        "local_attention": 4,
+        "global_attention_every": 2,
+        "rope_theta": 1e5,
+        "local_rope_theta": 1e4,
+    },
+}
 TASKS = {
     "classification": {"problem_type": "classification", "labels": LABELS},
     "labels": {"problem_type": "multi_label_classification", "labels": LABELS},
@@ -93,7 +110,8 @@ class ModelTester:
     num_attention_heads = 3
     is_training = True
 
-    def __init__(self, tasks=()):
+    def __init__(self, tasks=(), encoder_type="bert"):
+        self.encoder_type = encoder_type
         self.tasks = {name: TASKS[name] for name in tasks}
         task = next(iter(self.tasks.values()), {})
         sentences = (2,) if task.get("pair_encoding") == "separate" else ()
@@ -109,6 +127,8 @@ class ModelTester:
             intermediate_size=37,
             max_position_embeddings=53,
             tasks=self.tasks or None,
+            encoder_type=self.encoder_type,
+            **TYPES.get(self.encoder_type, {}),
         )
 
     def prepare_config_and_inputs_for_common(self):
@@ -129,9 +149,10 @@ class TestMinBert(ModelTesterMixin, unittest.TestCase):
     """The encoder and BERT's own heads."""
 
     all_model_classes = tuple(NAMES.values())
+    encoder_type = "bert"
 
     def setUp(self):
-        self.model_tester = ModelTester()
+        self.model_tester = ModelTester(encoder_type=self.encoder_type)
 
     def _prepare_for_class(self, inputs_dict, model_class, return_labels=False):
         inputs = super()._prepare_for_class(inputs_dict, model_class, return_labels)
@@ -142,6 +163,24 @@ class TestMinBert(ModelTesterMixin, unittest.TestCase):
 
     def test_config(self):
         ConfigTester(self, config_class=MinBertConfig, hidden_size=36).run_common_tests()
+
+
+class TestRoberta(TestMinBert):
+    """XLM-RoBERTa and CamemBERT have the same encoder."""
+
+    encoder_type = "roberta"
+
+
+class TestMPNet(TestMinBert):
+    encoder_type = "mpnet"
+
+
+class TestDistilBert(TestMinBert):
+    encoder_type = "distilbert"
+
+
+class TestModernBert(TestMinBert):
+    encoder_type = "modernbert"
 
 
 class MultiTask(ModelTesterMixin):

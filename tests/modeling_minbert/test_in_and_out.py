@@ -18,6 +18,7 @@ from modeling_minbert import (
     MinBertModel,
 )
 from tests.modeling_minbert.test_families import CLASSES, CONFIGS, SIZES
+from trainers import FreezeLayers, LayerwiseLearningRates
 
 MODERN = {"local_attention": 4, "num_hidden_layers": 4, "pad_token_id": 0}
 TYPES = {
@@ -189,3 +190,17 @@ def test_the_head_of_a_stock_model_becomes_that_of_a_task(tmp_path, caplog, kind
     MinBertForMultiTask.from_pretrained(tmp_path, tasks={"other": other})
     wanted = f"could be that of a task with problem_type='{problem}'"
     assert wanted in caplog.text
+
+
+@pytest.mark.parametrize(("kind", "above"), [("mpnet", []), ("modernbert", ["final_norm"])])
+def test_what_layers_share_counts_as_below_them(tmp_path, kind, above):
+    make_stock(kind).save_pretrained(tmp_path)
+    model = MinBertForMultiTask.from_pretrained(tmp_path, tasks=TASKS)
+    FreezeLayers(1).prepare(model, None)
+    frozen = {name for name, value in model.bert.named_parameters() if not value.requires_grad}
+
+    assert {name.split(".")[0] for name in frozen} == {"embeddings", "encoder"}
+    assert ("encoder.relative_attention_bias.weight" in frozen) == (kind == "mpnet")
+    factors = LayerwiseLearningRates(0.5).factors(model)
+    whole = {name.split(".")[2] for name, factor in factors.items() if factor == 1}
+    assert whole == {"layer", "dense", "out", *above}

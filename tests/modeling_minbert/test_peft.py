@@ -6,6 +6,7 @@ from torch.testing import assert_close
 from transformers import BertConfig, BertModel
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
+from tests.modeling_minbert.test_in_and_out import make_stock
 
 peft = pytest.importorskip("peft")
 # peft uses an old name of transformers
@@ -24,6 +25,16 @@ def test_peft_adapts_the_layers_that_it_adapts_of_a_bert(tiny_sizes, method):
     ours = peft.get_peft_model(MinBertModel(MinBertConfig(**tiny_sizes)), config(**options))
 
     assert adapted(ours) == adapted(theirs)
+
+
+@pytest.mark.parametrize("method", ["LoraConfig", "IA3Config"])
+def test_peft_adapts_modernbert_beside_a_bert(tmp_path, tiny_sizes, method):
+    make_stock("modernbert").save_pretrained(tmp_path)
+    model = MinBertModel.from_pretrained(tmp_path)
+    for other in (model, MinBertModel(MinBertConfig(**tiny_sizes))):  # the last one does not count
+        adapted_model = peft.get_peft_model(other, getattr(peft, method)())
+        names = {name.rpartition(".")[0].split("layer.0.")[-1] for name in adapted(adapted_model)}
+        assert any("attn.Wqkv" in name for name in names) == (other is model)
 
 
 def step(model, batch):

@@ -28,7 +28,9 @@ def layer_of(name: str, num_layers: int) -> int:
         return num_layers
     if match := LAYER.search(name):
         return int(match[1])
-    return EMBEDDINGS if re.search(r"(?:^|\.)embeddings\.", name) else num_layers
+    # all layers share the bias by distance of MPNet
+    is_below = re.search(r"(?:^|\.)(embeddings|relative_attention_bias)\.", name)
+    return EMBEDDINGS if is_below else num_layers
 
 
 def count_layers(model: nn.Module, key: str) -> int:
@@ -171,7 +173,8 @@ def add_lora(model: nn.Module, keys: Mapping[str, Any], *, trained: tuple[str, .
         model: The model, changed in place.
         keys: Fields of peft's ``LoraConfig``, such as ``r``, ``lora_alpha`` and ``lora_dropout``;
             ``target_modules`` are by default those of peft for BERT, the query and value of every
-            layer, as in Hu et al. 2021, section 4.2.
+            layer, as in Hu et al. 2021, section 4.2; ModernBERT has one matrix for these and the
+            key.
         trained: Name prefixes of other trainable parameters: the heads.
 
     Raises:
