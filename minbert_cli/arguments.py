@@ -37,7 +37,7 @@ class RunArguments:
     }
 
     model_name_or_path: str | None = option(
-        None, "A bert or minbert checkpoint; null for a new model."
+        None, "A checkpoint of BERT or a similar encoder; null for a new model."
     )
     revision: str | None = option(
         None, "Branch, tag or commit of the model on the Hub; by default its main branch."

@@ -190,8 +190,9 @@ def make_stock(model: Any, num_layers: int | None) -> Any:
     is_encoder = model.base_model is model
     name = f"a {type(model).__name__} of type {model.config.encoder_type!r}"
     advice = "save its encoder, its base_model, or a minbert with save_pretrained"
-    if num_layers and is_encoder and hasattr(model.encoder, "final_norm"):
-        layers = len(model.encoder.layer)
+    layers = model.config.num_hidden_layers
+    is_part = num_layers not in (None, layers)
+    if is_part and hasattr(model.base_model.encoder, "final_norm"):
         raise ValueError(f"{name} has a norm above its last layer: save all {layers} layers")
     config = model.config.to_transformers(num_layers)
     try:

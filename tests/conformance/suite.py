@@ -138,7 +138,11 @@ class ModelTester:
             "attention_mask": random_attention_mask((math.prod(self.shape[:-1]), self.seq_length)),
         }
         inputs["attention_mask"] = inputs["attention_mask"].view(self.shape)
-        return self.get_config(), inputs
+        config = self.get_config()
+        if config.position_offset:  # a padding has no position, which its embedding does not show
+            padding = inputs["input_ids"] == config.pad_token_id
+            inputs["input_ids"] = inputs["input_ids"].masked_fill(padding, 2)
+        return config, inputs
 
 
 def zeros(*shape, dtype=torch.long):
