@@ -65,8 +65,9 @@ def load_text(
     for number in range(0, len(train), -(-len(train) // MEASURED_DOCUMENTS)):
         tokens = train.tokens(number, 0, int(train.offsets(number)[-1]))
         counts += np.bincount(tokens, minlength=len(counts))
-    unknown: Any = tokenizer.unk_token_id
-    notes = describe_unknown(int(counts[unknown]), int(counts.sum()))
+    token: Any = tokenizer.unk_token
+    unknown = 0 if token is None else int(counts[tokenizer.convert_tokens_to_ids(token)])
+    notes = describe_unknown(token, unknown, int(counts.sum()))
     return Text(
         {
             "train": rows["train"],

@@ -8,18 +8,22 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset
+from tokenizers.models import WordPiece
 
 from datasets_scripts import MOST_HELD_OUT, TaskRows
 from modeling_minbert import MinBertTask
 from modeling_minbert.inference import find_upper
-from modeling_minbert.texts import Encoding, measure_rule
+from modeling_minbert.texts import SPACELESS, Encoding, measure_rule
 
 LARGEST_CUT = 0.001  # of the tokens, without a note
 LARGEST_RATIO = 10  # of the numbers of rows of two labels, without a warning
 MOST_FOUND = 0.98  # of the training words, without a warning
 MOST_UNKNOWN = 0.01  # of the tokens, without a warning
 MOST_UPPER = 0.001  # of the pieces of a vocabulary that is lower-cased, without a warning
-LETTER = re.compile("##[^\\W\\d_]")  # a piece of one letter within a word
+# A piece of one letter within a word: of WordPiece, and of other tokenizers, of which a piece may
+# be a byte, but not the mark of a word
+LETTER = re.compile(r"##[^\W\d_]")
+UNMARKED_LETTER = re.compile("(?![\u0120\u2581])(?:[^\\W\\d_]|[^\\x00-\\x7f])")
 MOST_SPELLED = 0.65  # of the tokens, without a warning
 
 
@@ -80,7 +84,8 @@ def describe_vocabulary(texts: Sequence[str], tokenizer: Any) -> list[str]:
     """Warn of a vocabulary that does not fit some training texts."""
     notes = []
     normalizer = tokenizer.backend_tokenizer.normalizer
-    if normalizer is not None and normalizer.normalize_str("A") == "a":
+    is_wordpiece = isinstance(tokenizer.backend_tokenizer.model, WordPiece)
+    if is_wordpiece and normalizer is not None and normalizer.normalize_str("A") == "a":
         upper = find_upper(tokenizer.get_vocab())
         if len(upper) > MOST_UPPER * len(tokenizer):
             notes.append(
@@ -99,8 +104,13 @@ def describe_vocabulary(texts: Sequence[str], tokenizer: Any) -> list[str]:
         if token == tokenizer.unk_token_id
     )
     ids = np.asarray(list(chain.from_iterable(encoded["input_ids"])), np.int64)
-    notes += describe_unknown(unknown.total(), len(ids), unknown)
-    letters = [place for piece, place in tokenizer.get_vocab().items() if LETTER.fullmatch(piece)]
+    notes += describe_unknown(tokenizer.unk_token, unknown.total(), len(ids), unknown)
+    pattern = LETTER if is_wordpiece else UNMARKED_LETTER
+    letters = [
+        place
+        for piece, place in tokenizer.get_vocab().items()
+        if pattern.fullmatch(piece) and not SPACELESS.fullmatch(piece)
+    ]
     spelled = np.isin(ids, letters).sum() / max(1, len(ids))
     if spelled > MOST_SPELLED:
         notes.append(
@@ -110,14 +120,16 @@ def describe_vocabulary(texts: Sequence[str], tokenizer: Any) -> list[str]:
     return notes
 
 
-def describe_unknown(unknown: int, tokens: int, words: Counter[str] | None = None) -> list[str]:
-    """Warn of many unknown tokens; ``words`` are those that became one."""
+def describe_unknown(
+    token: str | None, unknown: int, tokens: int, words: Counter[str] | None = None
+) -> list[str]:
+    """Warn of many unknown tokens; ``words`` are those that became ``token``."""
     share = unknown / max(1, tokens)
     if share <= MOST_UNKNOWN:
         return []
     such = ", ".join(repr(word) for word, _ in (words or Counter[str]()).most_common(3))
     return [
-        f"warning: unknown tokens ([UNK]): {100 * share:.3g} % of the tokens of the training rows"
+        f"warning: unknown tokens ({token}): {100 * share:.3g} % of the tokens of the training rows"
         f"{', such as ' if such else ''}{such}: the model cannot tell them apart; take a "
         "checkpoint whose vocabulary has the language, and the case, of the texts"
     ]

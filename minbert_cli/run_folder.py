@@ -29,7 +29,10 @@ from trainers.training.resuming import (
 from .arguments import FinetuneArguments
 
 # Files of a checkpoint, except those that contain its path.
-WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "config.json", "tokenizer.json", "vocab.txt")
+WEIGHTS = (
+    *("*.safetensors", "pytorch_model*.bin", "config.json", "tokenizer.json"),
+    *("vocab.txt", "vocab.json", "merges.txt", "*.model"),
+)
 
 
 def describe_settings(args: TrainingArguments, own: Mapping[str, Any]) -> dict[str, Any]:

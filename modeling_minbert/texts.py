@@ -304,8 +304,12 @@ class Encoding:
             )
         unique = list(dict.fromkeys(chain.from_iterable(rows)))
         whole = _tokenize_whole(tokenizer, unique, return_offsets_mapping=True)
-        pieces = zip(whole["input_ids"], whole["offset_mapping"], strict=True)
-        known = dict(zip(unique, pieces, strict=True))
+        known = {
+            text: (ids, _trim_spans(text, spans))
+            for text, ids, spans in zip(
+                unique, whole["input_ids"], whole["offset_mapping"], strict=True
+            )
+        }
         windows = []
         for number, (question, text) in enumerate(rows):
             kept = known[question][0][:longest]
@@ -318,6 +322,18 @@ class Encoding:
                 encoded = Encoded([tokens], [types])
                 windows.append(QuestionWindow(number, encoded, len(head), span, owned, characters))
         return windows
+
+
+def _trim_spans(text: str, spans: Iterable[Span]) -> list[Span]:
+    """Take white space from the ends of tokens, of which some tokenizers write it into the next."""
+    trimmed = []
+    for start, end in spans:
+        while start < end and text[start].isspace():
+            start += 1
+        while start < end and text[end - 1].isspace():
+            end -= 1
+        trimmed.append((start, end))
+    return trimmed
 
 
 class QuestionWindow(NamedTuple):

@@ -1,0 +1,179 @@
+"""Tokenizers that are not WordPiece: every problem type, and the characters of what is predicted."""
+
+import re
+
+import pytest
+import torch
+from datasets import Dataset
+from safetensors.torch import load_file
+from tokenizers import pre_tokenizers, processors
+
+from datasets_scripts import encode_questions
+from minbert_cli import finetune
+from minbert_cli.data_notes import describe_vocabulary
+from modeling_minbert import Encoding, MinBertConfig, MinBertForMultiTask, tokenize
+from modeling_minbert.texts import find_layout, own_tokenizer, tokenize_words
+from tests import small_run
+from tests.problem_examples import EXAMPLES
+from tests.small_tokenizers import TOKENIZERS, make_bpe, make_unigram, save_start
+
+LONGEST = 21  # tokens of a sequence
+
+
+@pytest.mark.parametrize(
+    ("kind", "problems"),
+    [
+        ("roberta", ("paraphrase", "question_answering", "masked_lm")),
+        ("xlm-roberta", ("classification", "token_classification")),
+        *(pytest.param(kind, tuple(EXAMPLES), marks=pytest.mark.slow) for kind in TOKENIZERS),
+    ],
+)
+def test_problem_types_are_trained_and_resumed_and_predicted(kind, problems, tmp_path):
+    small_run.write_files(tmp_path)
+    tokenizer = save_start(tmp_path / "start", kind, max_position_embeddings=LONGEST + 2)
+    recipe = small_run.make_recipe(tmp_path)
+    del recipe["model_config"]
+    keys = {
+        "masked_lm": {"whole_word_mask": True},
+        "paraphrase": {"truncation": "head_tail", "max_length": 12},
+        "ordinal": {"truncation": "windows", "max_length": 8},
+    }
+    recipe["tasks"] = {
+        f"own_{problem}": {"problem_type": problem, "batch_size": 4}
+        | EXAMPLES[problem].write(tmp_path)
+        | keys.get(problem, {})
+        for problem in problems
+    }
+    recipe |= {"model_name_or_path": str(tmp_path / "start"), "max_length": LONGEST}
+    steps = len(problems)
+    recipe |= {"steps_per_epoch": steps, "num_train_epochs": 2}
+    path = small_run.write_recipe(tmp_path, recipe)
+    finetune.main([path])
+    model = MinBertForMultiTask.from_pretrained(tmp_path / "out")
+
+    assert model.config.longest_sequence == LONGEST
+    assert model.tokenizer.get_vocab() == tokenizer.get_vocab()
+    for problem in problems:
+        example = EXAMPLES[problem]
+        if example.rows is not None:
+            (prediction,) = model.predict(f"own_{problem}", example.rows)
+            rows = prediction if isinstance(prediction, list) else [prediction]
+            assert all(row.keys() == example.predictions for row in rows)
+    again, checkpoint = str(tmp_path / "again"), str(tmp_path / f"out/checkpoint-{steps}")
+    finetune.main([path, "--output_dir", again, "--resume_from_checkpoint", checkpoint])
+    whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("out", "again"))
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def make_untrimmed():
+    """Return a byte-level tokenizer whose tokens have the space before them, as of ModernBERT."""
+    tokenizer = own_tokenizer(make_bpe())
+    special = [("<s>", 0), ("</s>", 2)]
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=special
+    )
+    return tokenizer
+
+
+def make_metaspace():
+    """Return a unigram tokenizer that reads spaces as part of words."""
+    tokenizer = own_tokenizer(make_unigram())
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    return tokenizer
+
+
+MAKERS = [make_bpe, make_untrimmed, make_unigram, make_metaspace]
+TEXTS = {
+    "accents": "the caf\u00e9 is \u00e9t\u00e9 good",
+    "marks": "the cafe\u0301 is e\u0301te\u0301 good",
+    "emoji": "good \U0001f600 \U0001f468\u200d\U0001f469\u200d\U0001f467 is \U0001f600\U0001f600",
+    "spaces": "  the  garden   is\u00a0good \n so  ",
+    "right to left": "\u05e9\u05dc\u05d5\u05dd is \u0645\u0631\u062d\u0628\u0627 \u05e2\u05d5\u05dc\u05dd",
+    "Chinese": "\u6211\u559c\u6b22 good \u4f60\u597d",
+}
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_an_answer_is_learnt_and_predicted_by_its_characters(make, text):
+    matches = list(re.finditer(r"\S+", text))
+    spans = [(a.start(), b.end()) for a in matches for b in matches if a.start() <= b.start()]
+    columns = {
+        "id": list(map(str, range(len(spans)))),
+        "sentence1": ["how is it"] * len(spans),
+        "sentence2": [text] * len(spans),
+        "answers": [[text[slice(*span)]] for span in spans],
+        "answer_starts": [[start] for start, _ in spans],
+        "label": [0] * len(spans),
+    }
+    rows = encode_questions(Dataset.from_dict(columns), make(), Encoding(300))
+
+    for row, answers, (start, end) in zip(rows, columns["answers"], spans, strict=True):
+        first, last = (place - row["first_token"] for place in row["labels"])
+        characters = row["token_starts"][first], row["token_ends"][last]
+        assert row["passage"][slice(*characters)] == answers[0]
+        assert row["passage_start"] + characters[0] == start
+        assert row["passage_start"] + characters[1] == end
+        shown = [
+            row["passage"][a:b] for a, b in zip(row["token_starts"], row["token_ends"], strict=True)
+        ]
+        assert all(token == token.strip() for token in shown)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_entities_are_parts_of_the_text_and_every_word_has_tokens(make):
+    torch.manual_seed(0)
+    tokenizer = make()
+    sizes = {"hidden_size": 12, "num_attention_heads": 2, "intermediate_size": 8}
+    sizes |= {"num_hidden_layers": 1, "initializer_range": 2.0, "pad_token_id": 1}
+    task = {"problem_type": "token_classification", "labels": ["O", "B-X", "I-X", "B-Y"]}
+    config = MinBertConfig(**sizes, vocab_size=len(tokenizer), tasks={"own": task})
+    model = MinBertForMultiTask(config).eval()
+    model.tokenizer = tokenizer
+
+    texts = list(TEXTS.values())
+    predictions = model.predict("own", texts)
+    entities = [
+        (text, x) for text, row in zip(texts, predictions, strict=True) for x in row["entities"]
+    ]
+    assert len(entities) >= len(texts)
+    for text, entity in entities:
+        assert entity["text"] == text[entity["start"] : entity["end"]]
+        assert entity["text"] == entity["text"].strip() != ""
+    for text, row in zip(texts, predictions, strict=True):
+        assert "".join(row["words"]) == "".join(text.split())
+    tokens = tokenize_words(tokenizer, [row["words"] for row in predictions], 300)
+    assert all(all(sentence) for sentence in tokens)
+    # words apart are the tokens of the text, but for those that no space separates
+    words = "the garden is so good".split()
+    (pieces,) = tokenize_words(tokenizer, [words], 300)
+    whole = tokenizer(" ".join(words), add_special_tokens=False)["input_ids"]
+    assert [token for word in pieces for token in word] == whole
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_long_texts_are_cut_with_the_special_tokens_of_the_tokenizer(make):
+    tokenizer = make()
+    layout, (a, b) = find_layout(tokenizer), ("the garden is so good " * 9, "so bad " * 9)
+    a_ids, b_ids = tokenizer([a, b], add_special_tokens=False)["input_ids"]
+    length = 16 + sum(map(len, layout))
+    for truncation, parts in {
+        "head": (a_ids[:8], b_ids[:8]),
+        "tail": (a_ids[-8:], b_ids[-8:]),
+        "head_tail": (a_ids[:2] + a_ids[-6:], b_ids[:2] + b_ids[-6:]),
+    }.items():
+        (row,) = tokenize(tokenizer, [(a, b)], Encoding(length, "joint", truncation))
+        inner = [*layout.start, *parts[0], *layout.middle, *parts[1], *layout.end]
+        assert row.input_ids[0] == inner
+    encoding = Encoding(20, truncation="windows", window_overlap=4)
+    (windows,) = encoding.split_documents(tokenizer, [a])
+    texts = [window.input_ids[0][len(layout.start) : -len(layout.end)] for window in windows]
+    assert all(layout.wrap(text) == window.input_ids[0] for text, window in zip(texts, windows))
+    assert texts[0] + [token for text in texts[1:] for token in text[4:]] == a_ids
+
+
+@pytest.mark.parametrize("make", [make_bpe, make_unigram])
+def test_the_notes_of_a_vocabulary_know_its_tokenizer(make):
+    assert describe_vocabulary(["the garden is lovely"], make()) == []
+    (note,) = describe_vocabulary(["\u043f\u0440\u0438\u0432\u0435\u0442"], make())
+    assert ("single letters" if make is make_bpe else "unknown tokens (<unk>): 50 %") in note
