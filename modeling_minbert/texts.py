@@ -328,11 +328,9 @@ def _trim_spans(text: str, spans: Iterable[Span]) -> list[Span]:
     """Take white space from the ends of tokens, of which some tokenizers write it into the next."""
     trimmed = []
     for start, end in spans:
-        while start < end and text[start].isspace():
-            start += 1
-        while start < end and text[end - 1].isspace():
-            end -= 1
-        trimmed.append((start, end))
+        token = text[start:end].lstrip()
+        first = end - len(token)
+        trimmed.append((first, first + len(token.rstrip())))
     return trimmed
 
 

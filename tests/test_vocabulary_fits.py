@@ -56,7 +56,9 @@ def test_a_cased_vocabulary_alone_keeps_the_case(save, tmp_path, capsys):
     assert "[UNK]" not in capsys.readouterr().out
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     assert tokenizer.tokenize("The Film") == ["The", "Film"]
-    minbert.main(["export", str(start), "--format", "transformers", "--output_dir", str(tmp_path / "bert")])
+    minbert.main(
+        ["export", str(start), "--format", "transformers", "--output_dir", str(tmp_path / "bert")]
+    )
     assert AutoTokenizer.from_pretrained(tmp_path / "bert").tokenize("The Film") == ["The", "Film"]
     assert MinBertModel.from_pretrained(start).tokenizer.tokenize("The Film") == ["The", "Film"]
 
