@@ -263,8 +263,13 @@ def describe_pretrained(
         return Pretrained(None, any(task.uses_pooler for task in tasks))
     where = f"model_name_or_path={path!r} cannot be loaded"
     with named_errors(where, "give another checkpoint", CHECKPOINT_ERRORS):
-        names = list_weights(path, revision)
-    return Pretrained(None, any(rename(name).endswith("pooler.dense.weight") for name in names))
+        return Pretrained(None, has_pooler(path, revision))
+
+
+def has_pooler(path: str, revision: str | None = None) -> bool:
+    """Return whether there are weights of a pooler."""
+    names = list_weights(path, revision)
+    return any(rename(name).endswith("pooler.dense.weight") for name in names)
 
 
 def list_weights(path: str, revision: str | None = None) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import shutil
 import tempfile
 from importlib.util import find_spec
@@ -14,9 +15,9 @@ from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 
 import modeling_minbert
-from minbert_cli.checkpoints import load_pretrained, load_tokenizer
+from minbert_cli.checkpoints import has_pooler, load_pretrained, load_tokenizer
 from minbert_cli.recipes import SPACE
-from modeling_minbert import MinBertConfig, MinBertForMultiTask, export_onnx
+from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel, export_onnx
 from modeling_minbert.inference import check_vocabulary, find_casing
 from modeling_minbert.modeling_minbert import AUTO_MODELS
 from trainers import named_writes
@@ -156,15 +157,20 @@ def quantize(path: Path) -> None:
 def load_model(checkpoint: str) -> Any:
     """Load a checkpoint as the class that it was saved from."""
     config = load_pretrained(MinBertConfig, checkpoint, flag="checkpoint")
-    saved = (config.architectures or ["BertModel"])[0].removeprefix("Min").removeprefix("Bert")
+    saved = re.sub(
+        r"^.*?((?<!Head)Model|For[A-Z]\w*)$", r"\1", (config.architectures or ["BertModel"])[0]
+    )
     classes = {model.__name__: model for model in (*AUTO_MODELS, MinBertForMultiTask)}
     saved = {"ForNextSentencePrediction": "ForNSP"}.get(saved, saved)
     if f"MinBert{saved}" not in classes:
         raise ValueError(
             f"checkpoint={checkpoint!r} is a {config.architectures[0]}; known: "
-            f"{', '.join(sorted(classes))} and the same of BERT"
+            f"{', '.join(sorted(classes))} and the same of other types"
         )
-    model: Any = load_pretrained(classes[f"MinBert{saved}"], checkpoint, flag="checkpoint")
+    kind = classes[f"MinBert{saved}"]
+    without = kind is MinBertModel and not has_pooler(checkpoint)
+    options: dict[str, Any] = {"add_pooling_layer": False} if without else {}
+    model: Any = load_pretrained(kind, checkpoint, flag="checkpoint", **options)
     if getattr(model, "is_quantized", False):
         model.dequantize()
     return model.eval()

@@ -48,7 +48,8 @@ MODERN_NAMES = {"query": "Wqkv", "key": "Wqkv", "value": "Wqkv", "output.dense":
 # Fields that do not change what an encoder computes.
 FREE = (
     *("tasks", "default_task", "embedding_task", "sentence_embedding", "sparse_prediction"),
-    *("classifier_dropout", "architectures", "transformers_version"),
+    *("classifier_dropout", "auto_map", "model_type", "architectures", "transformers_version"),
+    "quantization_config",
 )
 
 
@@ -257,7 +258,8 @@ class MinBertConfig(PreTrainedConfig):
             ValueError: If models of that type differ from this one.
         """
         values = {**self.to_dict(), "num_hidden_layers": num_layers or self.num_hidden_layers}
-        config = make_config(self.encoder_type, values)
+        own = {*MinBertConfig.__annotations__, *FREE}
+        config = make_config(self.encoder_type, values, own)
         again = MinBertConfig(**read_config(self.encoder_type, config.to_dict())).to_dict()
         for name in sorted({entry.name for entry in fields(self)} - {*FREE}):
             if again.get(name) != values.get(name):

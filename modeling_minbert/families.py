@@ -32,14 +32,6 @@ class Family:
     counts_positions: bool = False
 
 
-# Fields of minBERT; a type may have some of the same name.
-OWN = (
-    *("encoder_type", "position_offset", "relative_attention_num_buckets", "norm_bias"),
-    *("layer_bias", "local_attention", "global_attention_every", "rope_theta", "local_rope_theta"),
-    *("tasks", "default_task", "embedding_task", "sentence_embedding", "sparse_prediction"),
-    *("auto_map", "model_type", "architectures", "transformers_version", "quantization_config"),
-    "classifier_dropout",
-)
 LM_HEAD = (
     ("lm_head.dense.", "cls.predictions.transform.dense."),
     ("lm_head.layer_norm.", "cls.predictions.transform.LayerNorm."),
@@ -185,10 +177,10 @@ def read_config(model_type: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def make_config(model_type: str, values: Mapping[str, Any]) -> PreTrainedConfig:
+def make_config(model_type: str, values: Mapping[str, Any], own: set[str]) -> PreTrainedConfig:
     """Turn a configuration of minBERT into one of a type of transformers.
 
-    What the type does not have is left out.
+    Of the fields `own`, those of minBERT, the ones that the type does not have are left out.
     """
     family = FAMILIES[model_type]
     names = {ours: theirs for theirs, ours in family.settings.items()}
@@ -196,7 +188,7 @@ def make_config(model_type: str, values: Mapping[str, Any]) -> PreTrainedConfig:
     found = {
         names.get(name, name): value
         for name, value in values.items()
-        if name not in family.fixed and (names.get(name, name) in known or name not in OWN)
+        if name not in family.fixed and (names.get(name, name) in known or name not in own)
     }
     if model_type == "modernbert":
         every, bias = values["global_attention_every"], values["layer_bias"]

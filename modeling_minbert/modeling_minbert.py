@@ -39,7 +39,7 @@ whose state is read, D hidden size, H attention heads, d size of a head, V vocab
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, Unpack
@@ -339,16 +339,6 @@ def check_loaded(model: Any, info: Any, path: Any, options: dict[str, Any]) -> N
             f"{lost[0]}: {advice}"
         )
     config: Any = model.config
-    # of DistilBERT and ModernBERT
-    has_other = "bert.pooler.dense.weight" in missing or (
-        config.architectures == ["ModernBertForTokenClassification"]
-    )
-    if has_other and hasattr(model, "classifier") and "classifier.weight" not in missing:
-        raise ValueError(
-            f"{str(path)!r} has a classifier behind a layer that is not BERT's pooler, which "
-            "minBERT does not have: load the encoder with MinBertModel, or pass tasks to "
-            "MinBertForMultiTask, to train a new head"
-        )
     is_new = any(name.startswith(("classifier.", "qa_outputs.")) for name in missing)
     # labels of the default task, not of a caller
     labels = config.default_task and config.task(config.default_task).describe_outputs()[1]
@@ -360,6 +350,19 @@ def check_loaded(model: Any, info: Any, path: Any, options: dict[str, Any]) -> N
         )
     if hasattr(model, "heads"):
         check_heads(model, missing, path, options)
+
+
+def check_classifier(model: Any, missing: Container[str], path: Any) -> None:
+    """Refuse the classifiers of DistilBERT and ModernBERT, which are behind another layer."""
+    has_other = "bert.pooler.dense.weight" in missing or (
+        model.config.architectures == ["ModernBertForTokenClassification"]
+    )
+    if has_other and hasattr(model, "classifier") and "classifier.weight" not in missing:
+        raise ValueError(
+            f"{str(path)!r} has a classifier behind a layer that is not BERT's pooler, which "
+            "minBERT does not have: load the encoder with MinBertModel, or pass tasks to "
+            "MinBertForMultiTask, to train a new head"
+        )
 
 
 def check_heads(model: Any, missing: list[str], path: Any, options: dict[str, Any]) -> None:
@@ -423,11 +426,14 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         path = pretrained_model_name_or_path
         load: Any = super().from_pretrained
         kwargs.setdefault("key_mapping", list_renames())
-        if path is None or kwargs.get("output_loading_info"):
+        if path is None:
             return load(path, *args, **kwargs)
-        model, info = load(path, *args, **{**kwargs, "output_loading_info": True})
-        check_loaded(model, info, path, kwargs)
-        return model
+        loaded = load(path, *args, **{**kwargs, "output_loading_info": True})
+        check_classifier(loaded[0], loaded[1]["missing_keys"], path)
+        if kwargs.get("output_loading_info"):
+            return loaded
+        check_loaded(*loaded, path, kwargs)
+        return loaded[0]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

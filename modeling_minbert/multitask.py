@@ -51,10 +51,9 @@ STOCK_HEADS = {
 
 
 def find_stock_head(path: Any, tasks: Any, where: dict[str, Any]) -> dict[str, str]:
-    """Find the task whose head is that of a stock model, and return how this one is renamed.
+    """Find the task that the head of a stock model fits, and return how its weights are renamed.
 
-    These are a linear classifier with the labels of the task, and the scores of an answer. A
-    warning names a head that fits no task.
+    A warning names a head that fits no task.
     """
     try:
         stored = MinBertConfig.get_config_dict(path, **where)[0]
@@ -65,27 +64,23 @@ def find_stock_head(path: Any, tasks: Any, where: dict[str, Any]) -> dict[str, s
     kind = next((kind for end, kind in STOCK_HEADS.items() if saved.endswith(end)), None)
     if kind is None or saved.startswith("MinBert"):
         return {}
-    advice = "which is behind a layer that minBERT does not have"
-    is_whole = kind == "classification"
-    has_other = saved.startswith("ModernBert") or (is_whole and saved.startswith("DistilBert"))
-    if is_whole and stored.get("problem_type") == "multi_label_classification":
-        kind = "multi_label_classification"
     names = dict(stored.get("id2label") or {})
-    labels = [names[key] for key in sorted(names, key=int)]
-    if not has_other:
-        advice = f"which could be that of a task with problem_type={kind!r}"
-        advice += "" if kind == "question_answering" else f" and labels={labels}"
-        advice += ", a linear head and pooling='pooler'" if is_whole else ""
-        for name, spec in specs.items():
-            has_labels = kind == "question_answering" or getattr(spec, "labels", None) == labels
-            is_linear = not is_whole or (
-                getattr(spec, "head", None) == "linear" and spec.uses_pooler
-            )
-            if spec.problem_type == kind and has_labels and is_linear:
-                logger.info("%s: its head becomes that of the task %s", path, name)
-                theirs = "qa_outputs" if kind == "question_answering" else "classifier"
-                return {f"^{theirs}\\.": f"heads.{name}.out."}
-    logger.warning("%s: the head of a %s is not loaded, %s.", path, saved, advice)
+    fields: dict[str, Any] = {"labels": [names[key] for key in sorted(names, key=int)]}
+    if kind == "question_answering":
+        fields = {}
+    elif kind == "classification":
+        fields |= {"head": "linear", "pooling": "pooler"}
+        if stored.get("problem_type") == "multi_label_classification":
+            kind = "multi_label_classification"
+    fields["problem_type"] = kind
+    has_other = saved.startswith("ModernBert") or saved == "DistilBertForSequenceClassification"
+    for name, spec in ({} if has_other else specs).items():
+        if all(getattr(spec, key, None) == value for key, value in fields.items()):
+            theirs = "classifier" if "labels" in fields else "qa_outputs"
+            return {f"^{theirs}\\.": f"heads.{name}.out."}
+    advice = "it is behind a layer that minBERT does not have"
+    advice = advice if has_other else f"it would be that of a task with the fields {fields}"
+    logger.warning("%s: the head of a %s is not loaded; %s", path, saved, advice)
     return {}
 
 

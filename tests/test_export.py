@@ -19,6 +19,7 @@ from modeling_minbert import (
     MinBertForMultiTask,
     MinBertModel,
 )
+from tests.modeling_minbert.test_in_and_out import make_stock
 
 TASKS = {
     "tone": {"problem_type": "classification", "labels": ["down", "up"]},
@@ -62,7 +63,7 @@ def build_page(monkeypatch):
 
 
 def test_a_plain_bert_has_the_encoder_and_the_tokenizer(checkpoint, tmp_path, capsys):
-    folder = export(checkpoint, "bert", tmp_path / "a" / "bert")
+    folder = export(checkpoint, "transformers", tmp_path / "a" / "bert")
 
     bert = AutoModel.from_pretrained(folder).eval()
     tokens = AutoTokenizer.from_pretrained(folder)("the garden .", "warm")
@@ -218,7 +219,7 @@ def test_a_checkpoint_in_int8_is_small_and_has_its_heads(checkpoint, tmp_path, c
     assert AutoTokenizer.from_pretrained(tmp_path / "int8").vocab_size == 10
 
 
-@pytest.mark.parametrize("name", ["bert", "sentence-transformers"])
+@pytest.mark.parametrize("name", ["transformers", "sentence-transformers"])
 def test_a_checkpoint_in_int8_is_exported_in_float32(checkpoint, tmp_path, name):
     small = export(checkpoint, "minbert", tmp_path / "int8", "--precision", "int8")
     out = export(small, name, tmp_path / "out")
@@ -236,7 +237,7 @@ def test_an_empty_folder_is_filled_and_stays(checkpoint, tmp_path):
     folder.mkdir()
     before = folder.stat().st_ino
 
-    export(checkpoint, "bert", folder)
+    export(checkpoint, "transformers", folder)
 
     assert folder.stat().st_ino == before
     assert {"config.json", "model.safetensors"} <= {path.name for path in folder.iterdir()}
@@ -300,3 +301,19 @@ def test_the_code_of_the_page_answers_as_predict(long_checkpoint, tmp_path, monk
             [sys.executable, "-c", code], capture_output=True, text=True, check=True
         )
         assert done.stdout.strip() == str(expected)
+
+
+@pytest.mark.parametrize("name", ["AutoModel", "AutoModelForQuestionAnswering"])
+def test_a_stock_model_of_another_type_is_exported_as_its_class(tmp_path, checkpoint, capsys, name):
+    stock = make_stock("distilbert", name)
+    stock.save_pretrained(tmp_path / "in")
+    AutoTokenizer.from_pretrained(checkpoint).save_pretrained(tmp_path / "in")
+    own = export(tmp_path / "in", "minbert", tmp_path / "own")
+    again = export(own, "transformers", tmp_path / "again")
+
+    found = type(stock).from_pretrained(again).state_dict()
+    assert all(torch.equal(found[key], value) for key, value in stock.state_dict().items())
+    make_stock("distilbert", "AutoModelForSequenceClassification").save_pretrained(tmp_path / "in")
+    with pytest.raises(SystemExit):
+        export(tmp_path / "in", "minbert", tmp_path / "other")
+    assert "behind a layer that is not BERT's pooler" in capsys.readouterr().err

@@ -48,7 +48,7 @@ def test_models_refuse_it(checkpoint, kind):
         ("predict", ["a cat", "--device", "cpu"]),
         ("predict", ["a cat", "--device", "cpu", "--embed", "out/vectors.npy"]),
         ("embeddings", ["--sts", "sample_sts", "--device", "cpu"]),
-        ("export", ["--format", "bert", "--output_dir", "out"]),
+        ("export", ["--format", "transformers", "--output_dir", "out"]),
         ("export", ["--format", "sentence-transformers", "--output_dir", "out"]),
         ("export", ["--format", "space", "--output_dir", "out"]),
     ],
