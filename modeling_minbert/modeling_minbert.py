@@ -428,11 +428,11 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         kwargs.setdefault("key_mapping", list_renames())
         if path is None:
             return load(path, *args, **kwargs)
-        loaded = load(path, *args, **{**kwargs, "output_loading_info": True})
+        loaded: Any = load(path, *args, **{**kwargs, "output_loading_info": True})
         check_classifier(loaded[0], loaded[1]["missing_keys"], path)
         if kwargs.get("output_loading_info"):
             return loaded
-        check_loaded(*loaded, path, kwargs)
+        check_loaded(loaded[0], loaded[1], path, kwargs)
         return loaded[0]
 
     @torch.no_grad()

@@ -308,7 +308,7 @@ def test_a_stock_model_of_another_type_is_exported_as_its_class(tmp_path, checkp
     stock = make_stock("distilbert", name)
     stock.save_pretrained(tmp_path / "in")
     AutoTokenizer.from_pretrained(checkpoint).save_pretrained(tmp_path / "in")
-    own = export(tmp_path / "in", "minbert", tmp_path / "own")
+    own = export(tmp_path / "in", "minbert", tmp_path / "mine")
     again = export(own, "transformers", tmp_path / "again")
 
     found = type(stock).from_pretrained(again).state_dict()
