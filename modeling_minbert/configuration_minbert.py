@@ -16,14 +16,14 @@
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
-from .families import FAMILIES, LOADS, make_config, read_config
+from .families import FAMILIES, LOADS, read_config
 from .heads import MinBertEmbedding, MinBertTask, parse_embedding
 from .inference import find_file
 from .names import unknown
@@ -45,12 +45,6 @@ MAX_LABELS, MAX_VOCABULARY, MAX_SIZE = 1_000_000, 100_000_000, 100_000
 LABEL_KEYS = ("id2label", "label2id", "num_labels")
 # Layers of BERT that adapters change, and those of ModernBERT.
 MODERN_NAMES = {"query": "Wqkv", "key": "Wqkv", "value": "Wqkv", "output.dense": "Wo"}
-# Fields that do not change what an encoder computes.
-FREE = (
-    *("tasks", "default_task", "embedding_task", "sentence_embedding", "sparse_prediction"),
-    *("classifier_dropout", "auto_map", "model_type", "architectures", "transformers_version"),
-    "quantization_config",
-)
 
 
 @strict
@@ -257,17 +251,9 @@ class MinBertConfig(PreTrainedConfig):
         Raises:
             ValueError: If models of that type differ from this one.
         """
-        values = {**self.to_dict(), "num_hidden_layers": num_layers or self.num_hidden_layers}
-        own = {*MinBertConfig.__annotations__, *FREE}
-        config = make_config(self.encoder_type, values, own)
-        again = MinBertConfig(**read_config(self.encoder_type, config.to_dict())).to_dict()
-        for name in sorted({entry.name for entry in fields(self)} - {*FREE}):
-            if again.get(name) != values.get(name):
-                raise ValueError(
-                    f"{name}={values[name]!r}: as a {self.encoder_type!r} of transformers it would "
-                    f"be {again.get(name)!r}; save_pretrained saves a minbert"
-                )
-        return config
+        from .stock import make_config
+
+        return make_config(self, num_layers)
 
     @property
     def longest_sequence(self) -> int:

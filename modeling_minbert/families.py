@@ -7,10 +7,10 @@ of its checkpoints have. All else, packing, attention, int8 and heads, is that o
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
-from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
+from transformers import CONFIG_MAPPING
 
 
 @dataclass(frozen=True)
@@ -175,31 +175,3 @@ def read_config(model_type: str, values: Mapping[str, Any]) -> dict[str, Any]:
     if family.counts_positions:
         found["position_offset"] = found["pad_token_id"] + 1
     return found
-
-
-def make_config(model_type: str, values: Mapping[str, Any], own: set[str]) -> PreTrainedConfig:
-    """Turn a configuration of minBERT into one of a type of transformers.
-
-    Of the fields `own`, those of minBERT, the ones that the type does not have are left out.
-    """
-    family = FAMILIES[model_type]
-    names = {ours: theirs for theirs, ours in family.settings.items()}
-    known = {entry.name for entry in fields(CONFIG_MAPPING[model_type])}
-    found = {
-        names.get(name, name): value
-        for name, value in values.items()
-        if name not in family.fixed and (names.get(name, name) in known or name not in own)
-    }
-    if model_type == "modernbert":
-        every, bias = values["global_attention_every"], values["layer_bias"]
-        found |= {"attention_bias": bias, "mlp_bias": bias, "classifier_bias": bias}
-        found["classifier_activation"] = values["hidden_act"]
-        found["layer_types"] = [
-            "sliding_attention" if number % every else "full_attention"
-            for number in range(values["num_hidden_layers"])
-        ]
-        found["rope_parameters"] = {
-            "full_attention": {"rope_type": "default", "rope_theta": values["rope_theta"]},
-            "sliding_attention": {"rope_type": "default", "rope_theta": values["local_rope_theta"]},
-        }
-    return AutoConfig.for_model(model_type, **found)

@@ -19,7 +19,6 @@ from typing import Any, get_args
 import torch
 import transformers
 
-from .families import rename
 from .heads import POOLINGS, MinBertEmbedding, Similarity, parse_embedding
 from .inference import find_file, is_called_by
 
@@ -183,39 +182,6 @@ class MinBertRefusal:
 
 
 REFUSAL = f"folders.{MinBertRefusal.__name__}"
-
-
-def make_stock(model: Any, num_layers: int | None) -> Any:
-    """Make the model of transformers with the weights of a model, or of its lowest layers."""
-    is_encoder = model.base_model is model
-    name = f"a {type(model).__name__} of type {model.config.encoder_type!r}"
-    advice = "save its encoder, its base_model, or a minbert with save_pretrained"
-    layers = model.config.num_hidden_layers
-    is_part = num_layers not in (None, layers)
-    if is_part and hasattr(model.base_model.encoder, "final_norm"):
-        raise ValueError(f"{name} has a norm above its last layer: save all {layers} layers")
-    config = model.config.to_transformers(num_layers)
-    try:
-        stock = getattr(transformers, model._auto_class).from_config(config, dtype=model.dtype)
-    except ValueError:
-        raise ValueError(f"transformers has no class for {name}: {advice}") from None
-    if is_encoder and model.pooler is None and hasattr(stock, "pooler"):
-        stock.pooler = None
-    state = dict(model.state_dict())
-    for scaled in [key for key in state if key.endswith(".weight_scale")]:  # of int8
-        weight, scale = scaled.removesuffix("_scale"), state.pop(scaled)
-        state[weight] = state[weight].float() * scale.unsqueeze(1)
-    sources = {key: rename(key) for key in stock.state_dict()}
-    lost = state.keys() - sources.values() - {"cls.predictions.bias"}  # that of the decoder
-    if is_encoder:
-        lost = {key for key in lost if not key.startswith(("pooler.", "encoder.layer."))}
-    if lost or (lost := sources.values() - state.keys()):
-        raise ValueError(
-            f"transformers' {type(stock).__name__} has other parts than {name}, such as "
-            f"{min(lost)}: {advice}"
-        )
-    stock.load_state_dict({key: state[source] for key, source in sources.items()})
-    return stock
 
 
 def save_modules(folder: Path, model: Any) -> None:

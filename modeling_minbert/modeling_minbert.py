@@ -542,7 +542,8 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         Raises:
             ValueError: If the type has no such model. Nothing is written then.
         """
-        from .folders import make_stock, remove_modules
+        from .folders import remove_modules
+        from .stock import make_stock
 
         # transformers has no class for heads of tasks
         model = self.base_model if hasattr(self, "heads") else self

@@ -37,51 +37,9 @@ from .inference import (
 )
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .packing import Options
-from .tasks import load_types, parse_tasks
+from .tasks import load_types
 
 logger = logging.get_logger(__name__)
-
-
-# Heads of stock models, and the tasks of which they can be the head.
-STOCK_HEADS = {
-    "ForSequenceClassification": "classification",
-    "ForTokenClassification": "token_classification",
-    "ForQuestionAnswering": "question_answering",
-}
-
-
-def find_stock_head(path: Any, tasks: Any, where: dict[str, Any]) -> dict[str, str]:
-    """Find the task that the head of a stock model fits, and return how its weights are renamed.
-
-    A warning names a head that fits no task.
-    """
-    try:
-        stored = MinBertConfig.get_config_dict(path, **where)[0]
-        specs = parse_tasks(tasks)
-    except (OSError, ValueError):  # who loads the model says it better
-        return {}
-    saved = str((stored.get("architectures") or [""])[0])
-    kind = next((kind for end, kind in STOCK_HEADS.items() if saved.endswith(end)), None)
-    if kind is None or saved.startswith("MinBert"):
-        return {}
-    names = dict(stored.get("id2label") or {})
-    fields: dict[str, Any] = {"labels": [names[key] for key in sorted(names, key=int)]}
-    if kind == "question_answering":
-        fields = {}
-    elif kind == "classification":
-        fields |= {"head": "linear", "pooling": "pooler"}
-        if stored.get("problem_type") == "multi_label_classification":
-            kind = "multi_label_classification"
-    fields["problem_type"] = kind
-    has_other = saved.startswith("ModernBert") or saved == "DistilBertForSequenceClassification"
-    for name, spec in ({} if has_other else specs).items():
-        if all(getattr(spec, key, None) == value for key, value in fields.items()):
-            theirs = "classifier" if "labels" in fields else "qa_outputs"
-            return {f"^{theirs}\\.": f"heads.{name}.out."}
-    advice = "it is behind a layer that minBERT does not have"
-    advice = advice if has_other else f"it would be that of a task with the fields {fields}"
-    logger.warning("%s: the head of a %s is not loaded; %s", path, saved, advice)
-    return {}
 
 
 # One row of a kind.
@@ -144,6 +102,8 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
         """Load a checkpoint; a stock classifier becomes the head of the task that it fits."""
         path = pretrained_model_name_or_path
         if path is not None and kwargs.get("tasks"):
+            from .stock import find_stock_head
+
             where = {name: kwargs[name] for name in HUB_KEYS if name in kwargs}
             renames = find_stock_head(path, kwargs["tasks"], where)
             kwargs.setdefault("key_mapping", list_renames() | renames)

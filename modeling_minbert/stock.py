@@ -1,0 +1,131 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""Models of transformers: what they take of minBERT, and what minBERT takes of their heads."""
+
+from dataclasses import fields
+from typing import Any
+
+import transformers
+from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
+from transformers.utils import logging
+
+from .configuration_minbert import MinBertConfig
+from .families import FAMILIES, read_config, rename
+from .tasks import parse_tasks
+
+logger = logging.get_logger(__name__)
+
+# Fields that do not change what an encoder computes.
+FREE = (
+    *("tasks", "default_task", "embedding_task", "sentence_embedding", "sparse_prediction"),
+    *("classifier_dropout", "auto_map", "model_type", "architectures", "transformers_version"),
+    "quantization_config",
+)
+
+# Heads of stock models, and the tasks of which they can be the head.
+STOCK_HEADS = {
+    "ForSequenceClassification": "classification",
+    "ForTokenClassification": "token_classification",
+    "ForQuestionAnswering": "question_answering",
+}
+
+
+def find_stock_head(path: Any, tasks: Any, where: dict[str, Any]) -> dict[str, str]:
+    """Find the task that the head of a stock model fits, and return how its weights are renamed.
+
+    A warning names a head that fits no task.
+    """
+    try:
+        stored = MinBertConfig.get_config_dict(path, **where)[0]
+        specs = parse_tasks(tasks)
+    except (OSError, ValueError):  # who loads the model says it better
+        return {}
+    saved = str((stored.get("architectures") or [""])[0])
+    kind = next((kind for end, kind in STOCK_HEADS.items() if saved.endswith(end)), None)
+    if kind is None or saved.startswith("MinBert"):
+        return {}
+    names = dict(stored.get("id2label") or {})
+    fields: dict[str, Any] = {"labels": [names[key] for key in sorted(names, key=int)]}
+    if kind == "question_answering":
+        fields = {}
+    elif kind == "classification":
+        fields |= {"head": "linear", "pooling": "pooler"}
+        if stored.get("problem_type") == "multi_label_classification":
+            kind = "multi_label_classification"
+    fields["problem_type"] = kind
+    has_other = saved.startswith("ModernBert") or saved == "DistilBertForSequenceClassification"
+    for name, spec in ({} if has_other else specs).items():
+        if all(getattr(spec, key, None) == value for key, value in fields.items()):
+            theirs = "classifier" if "labels" in fields else "qa_outputs"
+            return {f"^{theirs}\\.": f"heads.{name}.out."}
+    advice = "it is behind a layer that minBERT does not have"
+    advice = advice if has_other else f"it would be that of a task with the fields {fields}"
+    logger.warning("%s: the head of a %s is not loaded; %s", path, saved, advice)
+    return {}
+
+
+def make_config(config: MinBertConfig, num_layers: int | None) -> PreTrainedConfig:
+    """See `MinBertConfig.to_transformers`."""
+    model_type, family = config.encoder_type, FAMILIES[config.encoder_type]
+    values = {**config.to_dict(), "num_hidden_layers": num_layers or config.num_hidden_layers}
+    names = {ours: theirs for theirs, ours in family.settings.items()}
+    known = {entry.name for entry in fields(CONFIG_MAPPING[model_type])}
+    own = {*MinBertConfig.__annotations__, *FREE}
+    found = {
+        names.get(name, name): value
+        for name, value in values.items()
+        if name not in family.fixed and (names.get(name, name) in known or name not in own)
+    }
+    if model_type == "modernbert":
+        every, bias = config.global_attention_every, config.layer_bias
+        found |= {"attention_bias": bias, "mlp_bias": bias, "classifier_bias": bias}
+        found["classifier_activation"] = config.hidden_act
+        found["layer_types"] = [
+            "sliding_attention" if number % every else "full_attention"
+            for number in range(values["num_hidden_layers"])
+        ]
+        found["rope_parameters"] = {
+            "full_attention": {"rope_type": "default", "rope_theta": config.rope_theta},
+            "sliding_attention": {"rope_type": "default", "rope_theta": config.local_rope_theta},
+        }
+    stock = AutoConfig.for_model(model_type, **found)
+    again = MinBertConfig(**read_config(model_type, stock.to_dict())).to_dict()
+    for name in sorted({entry.name for entry in fields(config)} - {*FREE}):
+        if again.get(name) != values.get(name):
+            raise ValueError(
+                f"{name}={values[name]!r}: as a {model_type!r} of transformers it would "
+                f"be {again.get(name)!r}; save_pretrained saves a minbert"
+            )
+    return stock
+
+
+def make_stock(model: Any, num_layers: int | None) -> Any:
+    """Make the model of transformers with the weights of a model, or of its lowest layers."""
+    is_encoder = model.base_model is model
+    name = f"a {type(model).__name__} of type {model.config.encoder_type!r}"
+    advice = "save its encoder, its base_model, or a minbert with save_pretrained"
+    layers = model.config.num_hidden_layers
+    is_part = num_layers not in (None, layers)
+    if is_part and hasattr(model.base_model.encoder, "final_norm"):
+        raise ValueError(f"{name} has a norm above its last layer: save all {layers} layers")
+    config = model.config.to_transformers(num_layers)
+    try:
+        stock = getattr(transformers, model._auto_class).from_config(config, dtype=model.dtype)
+    except ValueError:
+        raise ValueError(f"transformers has no class for {name}: {advice}") from None
+    if is_encoder and model.pooler is None and hasattr(stock, "pooler"):
+        stock.pooler = None
+    state = dict(model.state_dict())
+    for scaled in [key for key in state if key.endswith(".weight_scale")]:  # of int8
+        weight, scale = scaled.removesuffix("_scale"), state.pop(scaled)
+        state[weight] = state[weight].float() * scale.unsqueeze(1)
+    sources = {key: rename(key) for key in stock.state_dict()}
+    lost = state.keys() - sources.values() - {"cls.predictions.bias"}  # that of the decoder
+    if is_encoder:
+        lost = {key for key in lost if not key.startswith(("pooler.", "encoder.layer."))}
+    if lost or (lost := sources.values() - state.keys()):
+        raise ValueError(
+            f"transformers' {type(stock).__name__} has other parts than {name}, such as "
+            f"{min(lost)}: {advice}"
+        )
+    stock.load_state_dict({key: state[source] for key, source in sources.items()})
+    return stock
