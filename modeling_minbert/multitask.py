@@ -105,7 +105,7 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
             from .stock import find_stock_head
 
             where = {name: kwargs[name] for name in HUB_KEYS if name in kwargs}
-            renames = find_stock_head(path, kwargs["tasks"], where)
+            renames = find_stock_head(cls.config_class, path, kwargs["tasks"], where)
             kwargs.setdefault("key_mapping", list_renames() | renames)
         return super().from_pretrained(path, *args, **kwargs)
 

@@ -8,7 +8,6 @@ import transformers
 from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 from transformers.utils import logging
 
-from .configuration_minbert import MinBertConfig
 from .families import FAMILIES, read_config, rename
 from .tasks import parse_tasks
 
@@ -29,13 +28,15 @@ STOCK_HEADS = {
 }
 
 
-def find_stock_head(path: Any, tasks: Any, where: dict[str, Any]) -> dict[str, str]:
+def find_stock_head(
+    config_class: Any, path: Any, tasks: Any, where: dict[str, Any]
+) -> dict[str, str]:
     """Find the task that the head of a stock model fits, and return how its weights are renamed.
 
     A warning names a head that fits no task.
     """
     try:
-        stored = MinBertConfig.get_config_dict(path, **where)[0]
+        stored = config_class.get_config_dict(path, **where)[0]
         specs = parse_tasks(tasks)
     except (OSError, ValueError):  # who loads the model says it better
         return {}
@@ -63,13 +64,13 @@ def find_stock_head(path: Any, tasks: Any, where: dict[str, Any]) -> dict[str, s
     return {}
 
 
-def make_config(config: MinBertConfig, num_layers: int | None) -> PreTrainedConfig:
+def make_config(config: Any, num_layers: int | None) -> PreTrainedConfig:
     """See `MinBertConfig.to_transformers`."""
     model_type, family = config.encoder_type, FAMILIES[config.encoder_type]
     values = {**config.to_dict(), "num_hidden_layers": num_layers or config.num_hidden_layers}
     names = {ours: theirs for theirs, ours in family.settings.items()}
     known = {entry.name for entry in fields(CONFIG_MAPPING[model_type])}
-    own = {*MinBertConfig.__annotations__, *FREE}
+    own = {*type(config).__annotations__, *FREE}
     found = {
         names.get(name, name): value
         for name, value in values.items()
@@ -88,7 +89,7 @@ def make_config(config: MinBertConfig, num_layers: int | None) -> PreTrainedConf
             "sliding_attention": {"rope_type": "default", "rope_theta": config.local_rope_theta},
         }
     stock = AutoConfig.for_model(model_type, **found)
-    again = MinBertConfig(**read_config(model_type, stock.to_dict())).to_dict()
+    again = type(config)(**read_config(model_type, stock.to_dict())).to_dict()
     for name in sorted({entry.name for entry in fields(config)} - {*FREE}):
         if again.get(name) != values.get(name):
             raise ValueError(
