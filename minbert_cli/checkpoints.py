@@ -195,7 +195,7 @@ def load_encoder(
     replaceable = () if has_heads else ("pooler.",)
     model: Any = load_pretrained(kind, path, flag=flag, replaceable=replaceable)
     model.tokenizer = load_tokenizer(path, flag)
-    check_vocabulary(model.tokenizer, model.config.vocab_size, f"{flag}={path!r}")
+    check_vocabulary(model.tokenizer, model.config, f"{flag}={path!r}")
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -293,7 +293,7 @@ def fit_together(model: Any, tokenizer: PreTrainedTokenizerBase, path: str | Non
     positions = model.config.longest_sequence
     tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
     where = "the new model" if path is None else f"model_name_or_path={path!r}"
-    check_vocabulary(tokenizer, model.config.vocab_size, where)
+    check_vocabulary(tokenizer, model.config, where)
 
 
 def choose_length(arguments: "RunArguments", config: MinBertConfig | None) -> int:

@@ -180,7 +180,7 @@ def save_tokenizer(model: Any, checkpoint: str, folder: Path) -> Any:
     """Write the tokenizer of a checkpoint, which must fit its model, and return it."""
     casing = find_casing(checkpoint)
     tokenizer = load_pretrained(AutoTokenizer, checkpoint, flag="checkpoint", **casing)
-    check_vocabulary(tokenizer, model.config.vocab_size, f"checkpoint={checkpoint!r}")
+    check_vocabulary(tokenizer, model.config, f"checkpoint={checkpoint!r}")
     # without minBERT, truncation=True is all that keeps a text within the positions
     positions = model.config.longest_sequence
     tokenizer.model_max_length = min(tokenizer.model_max_length, positions)

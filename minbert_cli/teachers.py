@@ -146,7 +146,7 @@ class Teaching:
                 f"{where} has another vocabulary than the student; start both from checkpoints "
                 "with the same one"
             )
-        positions = self._configs[teacher].max_position_embeddings
+        positions = self._configs[teacher].longest_sequence
         if longest > positions:
             raise ValueError(
                 f"{where} has {positions} positions, but sequences have up to {longest} tokens; "

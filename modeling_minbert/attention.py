@@ -335,7 +335,7 @@ def attend_cpu(
     if dtype in (torch.float16, torch.bfloat16):  # few CPUs compute in them
         query, key, value = query.float(), key.float(), value.float()
     with torch.autocast("cpu", enabled=False):
-        bias = None if bias is None else bias.float()
+        bias = None if bias is None else bias.to(query.dtype)
         context: Any = _BucketAttention.apply(query, key, value, plan, heads, dropout, bias)
     return context.to(dtype)
 

@@ -172,6 +172,9 @@ def read_config(model_type: str, values: Mapping[str, Any]) -> dict[str, Any]:
         found["layer_bias"] = found["mlp_bias"]
         found["rope_theta"] = ropes["full_attention"]["rope_theta"]
         found["local_rope_theta"] = ropes["sliding_attention"]["rope_theta"]
+    if model_type == "mpnet" and found["pad_token_id"] != 1:
+        # transformers does not read it, and counts positions from 2
+        raise ValueError(f"pad_token_id={found['pad_token_id']} must be 1, as in every mpnet")
     if family.counts_positions:
         found["position_offset"] = found["pad_token_id"] + 1
     return found

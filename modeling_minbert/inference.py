@@ -162,7 +162,7 @@ class MinBertTokenizing:
         # tokens may be added to it, and to the model
         fitting = (id(self._tokenizer), len(self._tokenizer), self.config.vocab_size)
         if fitting != self._fitting:
-            check_vocabulary(self._tokenizer, self.config.vocab_size, self.name_or_path)
+            check_vocabulary(self._tokenizer, self.config, self.name_or_path)
             self._fitting = fitting
         return self._tokenizer
 
@@ -253,14 +253,21 @@ def is_called_by(package: str) -> bool:
     return False
 
 
-def check_vocabulary(tokenizer: PreTrainedTokenizerBase, vocab_size: int, where: str = "") -> None:
-    """Refuse a tokenizer that gives a token an id without an embedding."""
+def check_vocabulary(tokenizer: PreTrainedTokenizerBase, config: Any, where: str = "") -> None:
+    """Refuse a tokenizer that gives a token an id without an embedding, or another padding id."""
     token, greatest = max(tokenizer.get_vocab().items(), key=lambda item: item[1])
-    if greatest >= vocab_size:
+    if greatest >= config.vocab_size:
         raise ValueError(
             f"{where or 'model'}: the tokenizer gives the token {token!r} the id {greatest}, but "
-            f"the model has embeddings for {vocab_size} tokens only (vocab_size): take the "
+            f"the model has embeddings for {config.vocab_size} tokens only (vocab_size): take the "
             "tokenizer of this model, or after adding tokens call model.resize_token_embeddings"
+        )
+    padding = tokenizer.pad_token_id
+    # CODEPATH: roberta, xlm-roberta, camembert, mpnet; in all others positions are columns
+    if config.position_offset and padding not in (None, config.pad_token_id):
+        raise ValueError(
+            f"{where or 'model'}: the padding id of the tokenizer is {padding}, but positions of "
+            f"the model count from its pad_token_id={config.pad_token_id}: take its tokenizer"
         )
 
 

@@ -250,7 +250,8 @@ def has_other_code(encoder: nn.Module) -> bool:
         if kind is nn.Linear:
             is_plain = module.bias is not None
         else:  # adapters replace dense layers
-            is_plain = kind in (nn.LayerNorm, nn.ModuleList) or kind.__name__.startswith("MinBert")
+            known = (nn.LayerNorm, nn.ModuleList, nn.Embedding)  # an embedding of distances
+            is_plain = kind in known or kind.__name__.startswith("MinBert")
         if not is_plain and next(module.parameters(), None) is not None:
             return True
     return False

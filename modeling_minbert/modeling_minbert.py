@@ -135,11 +135,19 @@ class MinBertEmbeddings(nn.Module):
         embeddings = embeddings + self.position_embeddings(position_ids)
         return self.dropout(self.LayerNorm(embeddings))
 
-    def count_positions(self, input_ids: Tensor) -> Tensor:
-        """Count the real tokens of each sequence, (B, L), from 0; paddings have -1."""
+    def count_positions(
+        self, input_ids: Tensor, columns: Tensor, first: Tensor | None = None
+    ) -> Tensor:
+        """Leave paddings out of positions that count all tokens, (B, L) or (1, T); they have -1.
+
+        `first`, (T,), is the first token of the sequence of each token of a packed batch.
+        """
         padding: Any = self.word_embeddings.padding_idx
-        is_real = input_ids != padding
-        return (is_real.cumsum(dim=1) * is_real) - 1
+        is_padding = (input_ids == padding).long()
+        before = is_padding.cumsum(dim=1)
+        if first is not None:
+            before = before - (before - is_padding).index_select(1, first)
+        return (columns - before).masked_fill(is_padding == 1, -1)
 
     def fill(self) -> None:
         """Compute the buffers, which are not loaded."""
@@ -616,7 +624,8 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedM
         counts = self.config.position_offset and kwargs.get("cu_seq_lens_q") is None
         if counts and position_ids is None and input_ids is not None:
             self.embeddings.check_length(input_ids.shape[1])
-            position_ids = self.embeddings.count_positions(input_ids)
+            columns = torch.arange(input_ids.shape[1], device=input_ids.device)
+            position_ids = self.embeddings.count_positions(input_ids, columns)
         inputs = (input_ids, token_type_ids, position_ids, inputs_embeds)
         sequences = self._find_sequences(inputs, attention_mask, read, kwargs)
         if sequences is not None:

@@ -384,7 +384,13 @@ class MinBertPackedMixin(nn.Module):
         """Encode the real tokens; of the last layer, only the states that are read."""
         if inputs[2] is None:
             self.embeddings.check_length(sequences.max_length)
-        hidden: Tensor = self.embeddings(*sequences.unpad_inputs(*inputs))
+        ids, types, places, vectors = sequences.unpad_inputs(*inputs)
+        is_packed = kwargs.get("cu_seq_lens_q") is not None
+        # CODEPATH: roberta, xlm-roberta, camembert, mpnet; in all others positions are columns
+        if self.config.position_offset and is_packed and ids is not None:
+            first = sequences.first.index_select(0, sequences.segments)
+            places = self.embeddings.count_positions(ids, places, first)
+        hidden: Tensor = self.embeddings(ids, types, places, vectors)
         select, order = sequences.choose(read, with_first=self.pooler is not None)
         sequences.bias = self.encoder.make_bias(sequences.max_length)
         if self._uses_kernels(hidden, kwargs):

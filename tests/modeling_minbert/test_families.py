@@ -1,12 +1,24 @@
 """Encoders of other model types have the outputs and the gradients of transformers' models."""
 
+import copy
+import re
+
 import pytest
 import torch
 import transformers
-from transformers import CONFIG_MAPPING
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from torch import distributed
+from torch.distributed.fsdp import fully_shard
+from torch.nn import functional as F
+from torch.testing import assert_close
+from transformers import CONFIG_MAPPING, PreTrainedTokenizerFast
 
 import modeling_minbert
 from modeling_minbert import MinBertConfig, MinBertModel
+from modeling_minbert.families import list_renames
+from modeling_minbert.modeling_minbert import find_distance_buckets
+from modeling_minbert.texts import Encoding, default_overlap
+from tests.modeling_minbert.test_precision import SimulatedLinear, needs_int8
 
 SIZES = {
     "vocab_size": 60,
@@ -16,102 +28,330 @@ SIZES = {
     "intermediate_size": 32,
     "max_position_embeddings": 20,
 }
+PLAIN = SIZES | dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
 DISTILBERT = {"dim": 24, "n_layers": 2, "n_heads": 3, "hidden_dim": 32}
+DISTILBERT |= dict.fromkeys(("dropout", "attention_dropout", "qa_dropout"), 0.0)
 CONFIGS = {
-    "roberta": SIZES | {"type_vocab_size": 1, "layer_norm_eps": 1e-5},
-    "xlm-roberta": SIZES | {"type_vocab_size": 1},
-    "camembert": SIZES | {"type_vocab_size": 1},
-    "mpnet": SIZES,
+    "roberta": PLAIN | {"type_vocab_size": 1, "layer_norm_eps": 1e-5},
+    "xlm-roberta": PLAIN | {"type_vocab_size": 1},
+    "camembert": PLAIN | {"type_vocab_size": 1},
+    "mpnet": PLAIN,
     "distilbert": {"vocab_size": 60, "max_position_embeddings": 20, **DISTILBERT},
 }
-CLASSES = {
-    "AutoModel": "MinBertModel",
-    "AutoModelForMaskedLM": "MinBertForMaskedLM",
-    "AutoModelForSequenceClassification": "MinBertForSequenceClassification",
-    "AutoModelForTokenClassification": "MinBertForTokenClassification",
-    "AutoModelForQuestionAnswering": "MinBertForQuestionAnswering",
-}
-CASES = [
-    (kind, name)
-    for kind in CONFIGS
-    for name in CLASSES
-    if (kind, name) != ("distilbert", "AutoModelForSequenceClassification")
-]
+HEADS = ("", *(f"For{x}" for x in ("MaskedLM", "SequenceClassification", "TokenClassification")))
+HEADS += ("ForQuestionAnswering",)
+CLASSES = {f"AutoModel{head}": f"MinBert{head or 'Model'}" for head in HEADS}
+CASES = [(kind, head) for kind in CONFIGS for head in HEADS]
+CASES.remove(("distilbert", "ForSequenceClassification"))
 LENGTHS = (12, 7, 12, 4)
+SIZES_OF_ERRORS = {torch.float64: 1e-10, torch.float32: 1e-5}
+LABELS = ("labels", "start_positions", "end_positions")
+every_type = pytest.mark.parametrize("kind", CONFIGS)
+every_case = pytest.mark.parametrize(("kind", "head"), CASES)
+every_attention = pytest.mark.parametrize("attention", ["eager", "sdpa"])
 
 
-def load_both(folder, kind, name="AutoModel"):
+def load_both(folder, kind, head="", attention="sdpa", **settings):
     """Save a model of transformers with random weights; return it, and what minBERT loads."""
     torch.manual_seed(0)
-    stock = getattr(transformers, name).from_config(CONFIG_MAPPING[kind](**CONFIGS[kind]))
+    config = CONFIG_MAPPING[kind](**CONFIGS[kind] | settings)
+    options = {} if kind == "mpnet" else {"attn_implementation": attention}  # it has eager alone
+    stock = getattr(transformers, f"AutoModel{head}").from_config(config, **options)
     with torch.no_grad():
         for parameter in stock.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     stock.save_pretrained(folder)
-    ours = getattr(modeling_minbert, CLASSES[name]).from_pretrained(folder)
-    return stock.eval(), ours.eval()
+    own = getattr(modeling_minbert, f"MinBert{head or 'Model'}")
+    return stock.eval(), own.from_pretrained(folder, attn_implementation=attention).eval()
 
 
-def make_batch(padding, side="right"):
+def make_batch(padding, side="right", lengths=LENGTHS):
     """Make sequences of some lengths, padded on a side."""
-    ids = torch.randint(3, 60, (len(LENGTHS), max(LENGTHS)))
-    places = torch.arange(max(LENGTHS))
-    real = places < torch.tensor(LENGTHS)[:, None]
-    real = real.flip(1) if side == "left" else real
-    return {"input_ids": ids.where(real, padding), "attention_mask": real.long()}
+    torch.manual_seed(1)
+    ids = torch.randint(6, 60, (len(lengths), max(lengths)))
+    is_real = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    is_real = is_real.flip(1) if side == "left" else is_real
+    return {"input_ids": ids.where(is_real, padding), "attention_mask": is_real.long()}
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize(("kind", "name"), CASES)
-def test_outputs_and_gradients_are_those_of_transformers(tmp_path, kind, name, side):
-    stock, ours = load_both(tmp_path, kind, name)
-    batch = make_batch(stock.config.pad_token_id, side)
-    expected, found = stock(**batch)[0], ours(**batch)[0]
-    weights = torch.randn_like(expected)
-    if expected.shape[:2] == batch["input_ids"].shape:  # paddings have no meaning
-        weights = weights * batch["attention_mask"].view(
-            *expected.shape[:2], *[1] * (expected.dim() - 2)
-        )
-
-    torch.testing.assert_close(found * weights, expected * weights, atol=2e-6, rtol=1e-4)
-    norms = []
-    for model, values in ((stock, expected), (ours, found)):
-        (values * weights).sum().backward()
-        gradients = [p.grad.norm() for p in model.parameters() if p.grad is not None]
-        norms.append(torch.stack([norm for norm in gradients if norm > 1e-5]).sort().values)
-    torch.testing.assert_close(norms[1], norms[0], atol=1e-4, rtol=1e-3)
+def pack(batch):
+    """Remove the padding of a batch."""
+    is_real = batch["attention_mask"].bool()
+    packed = {
+        key: values[is_real][None] if values.shape == is_real.shape else values
+        for key, values in batch.items()
+        if key != "attention_mask"
+    }
+    lengths = is_real.sum(dim=1)
+    packed["position_ids"] = torch.cat([torch.arange(x) for x in lengths.tolist()])[None]
+    return packed | {"cu_seq_lens_q": F.pad(lengths.cumsum(0), (1, 0)).int()}
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
-def test_a_packed_batch_has_positions_and_distances_within_its_sequences(tmp_path, kind):
+def make_forms(padding, head):
+    """Return padded batches with the labels of a head, and how minBERT gets them."""
+    forms = []
+    for form in ("right", "left", "packed"):
+        # the loss of answers is over real tokens in a pack, over all columns in a padded batch
+        is_full = form == "packed" and head == "ForQuestionAnswering"
+        batch = make_batch(padding, form, (9, 9) if is_full else LENGTHS)
+        rows, mask = torch.arange(len(batch["input_ids"])) % 2, batch["attention_mask"]
+        if head == "ForQuestionAnswering":
+            batch |= dict.fromkeys(LABELS[1:], mask.argmax(dim=1) + rows)
+        elif head == "ForSequenceClassification":
+            batch["labels"] = rows
+        elif head:
+            batch["labels"] = (batch["input_ids"] % 2).where(mask == 1, -100)
+            batch["labels"][:, ::3] = -100
+        forms.append((batch, pack(batch) if form == "packed" else batch))
+    return forms
+
+
+def real(values, batch):
+    """Take the real tokens of a padded batch where values are of all tokens."""
+    mask = batch.get("attention_mask")
+    return values if mask is None or values.shape[:2] != mask.shape else values[mask.bool()]
+
+
+def total(outputs, batch, names):
+    """Return the loss, or without labels a number that depends on all that is named."""
+    if outputs.get("loss") is not None:
+        return outputs.loss
+    values = [real(outputs[name], batch).flatten() for name in names]
+    return sum((x * torch.linspace(-1, 1, len(x), dtype=x.dtype)).sum() for x in values)
+
+
+def rename(name):
+    """Return the name of a weight of transformers in minBERT."""
+    for pattern, ours in list_renames().items():
+        name = re.sub(pattern, ours, name)
+    return name
+
+
+def compare_weights(stock, ours, size, read):
+    """Compare all weights of transformers' model, or what is read of them, by name."""
+    found = dict(ours.named_parameters(remove_duplicate=False))
+    for name, parameter in stock.named_parameters():
+        expected, actual = read(parameter), read(found[rename(name)])
+        assert (expected is None) == (actual is None), name
+        if expected is not None:
+            assert_close(actual, expected, atol=size, rtol=size, msg=lambda m, x=name: f"{x}: {m}")
+
+
+@every_case
+@every_attention
+def test_outputs_losses_and_gradients_are_those_of_transformers(tmp_path, kind, head, attention):
+    stock, ours = load_both(tmp_path, kind, head, attention)
+    for dtype, size in SIZES_OF_ERRORS.items():
+        for batches in make_forms(stock.config.pad_token_id, head):
+            outputs, losses = [], []
+            for model, batch in zip((stock.to(dtype), ours.to(dtype)), batches, strict=True):
+                plain = {key: x for key, x in batch.items() if key not in LABELS}
+                with torch.no_grad():
+                    outputs.append(model.eval()(**plain))
+                model.train().zero_grad()
+                losses.append(total(model(**batch), batch, list(outputs[0])))
+                losses[-1].backward()
+            for key in outputs[0]:
+                expected, actual = map(real, (x[key] for x in outputs), batches)
+                assert_close(actual.reshape(expected.shape), expected, atol=size, rtol=size)
+            assert_close(losses[1], losses[0], atol=size, rtol=size)
+            compare_weights(stock, ours, size, lambda parameter: parameter.grad)
+
+
+@pytest.mark.parametrize("head", ["ForMaskedLM", "ForTokenClassification"])
+@every_type
+def test_twenty_optimizer_steps_are_those_of_transformers(tmp_path, kind, head):
+    both = load_both(tmp_path, kind, head)
+    forms = make_forms(both[0].config.pad_token_id, head)
+    for dtype, size in SIZES_OF_ERRORS.items():
+        losses, trained = [], [copy.deepcopy(model).to(dtype).train() for model in both]
+        for place, model in enumerate(trained):
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)
+            for step in range(20):
+                optimizer.zero_grad()
+                losses.append(model(**forms[step % len(forms)][place]).loss)
+                losses[-1].backward()
+                optimizer.step()
+        assert_close(torch.stack(losses[20:]), torch.stack(losses[:20]), atol=size, rtol=size)
+        # Adam divides by the size of a gradient, and that of a key's bias is only rounding
+        if dtype == torch.float64:
+            compare_weights(*trained, 1e-7, lambda parameter: parameter)
+
+
+@every_type
+@every_attention
+def test_hidden_states_are_those_of_transformers(tmp_path, kind, attention):
+    both = load_both(tmp_path, kind, attention=attention)
+    batch = make_batch(both[0].config.pad_token_id)
+    states = [model(**batch, output_hidden_states=True).hidden_states for model in both]
+    for expected, actual in zip(*states, strict=True):
+        assert_close(real(actual, batch), real(expected, batch), atol=1e-5, rtol=1e-5)
+
+
+@every_type
+def test_bfloat16_is_as_exact_as_in_transformers(tmp_path, kind):
+    stock, ours = load_both(tmp_path, kind, "ForTokenClassification")
+    batch, packed = make_forms(stock.config.pad_token_id, "ForTokenClassification")[2]
+    losses, gradients = [], []
+    for model, inputs, half in ((stock, batch, False), (stock, batch, True), (ours, packed, True)):
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            losses.append(model(**inputs).loss)
+        losses[-1].backward()
+        gradients.append({rename(name): x.grad for name, x in model.named_parameters()})
+    exact, theirs, found = gradients
+    assert_close(losses[2], losses[1], atol=0.01, rtol=0)
+    errors = [
+        sum((x[name] - exact[name]).square().sum() for name in exact) for x in (found, theirs)
+    ]
+    assert errors[0] <= 1.5**2 * errors[1]
+    ours.set_precision("bfloat16")
+    with torch.no_grad():
+        logits, expected = ours(**pack(batch))["logits"], real(stock(**batch).logits, batch)
+    assert_close(logits.view_as(expected), expected, atol=0.03, rtol=0.03)
+
+
+@needs_int8
+@every_type
+def test_int8_is_that_of_simulated_layers_in_transformers(tmp_path, kind):
     stock, ours = load_both(tmp_path, kind)
     batch = make_batch(stock.config.pad_token_id)
-    real = batch["attention_mask"].bool()
-    offsets = torch.tensor([0, *LENGTHS]).cumsum(0).int()
-    packed = {
-        "input_ids": batch["input_ids"][real][None],
-        "position_ids": torch.cat([torch.arange(length) for length in LENGTHS])[None],
-        "cu_seq_lens_q": offsets,
-    }
-
-    expected = stock(**batch).last_hidden_state[real]
-    for select in (None, offsets[:-1].long()):  # the last layer at some tokens
-        found = ours(**packed, read=select).last_hidden_state
-        found = found[0] if select is None else found
-        wanted = expected if select is None else expected[select]
-        torch.testing.assert_close(found, wanted, atol=2e-6, rtol=1e-4)
-        with torch.no_grad():
-            plain = ours(**packed, read=select).last_hidden_state
-        torch.testing.assert_close(
-            plain[0] if select is None else plain, wanted, atol=2e-6, rtol=1e-4
-        )
+    exact = real(stock.double()(**batch).last_hidden_state, batch)
+    layers = getattr(stock, "transformer", None) or stock.encoder
+    for name, layer in list(layers.named_modules()):
+        if isinstance(layer, torch.nn.Linear):
+            layers.set_submodule(name, SimulatedLinear(layer))
+    with torch.no_grad():
+        expected = real(stock(**batch).last_hidden_state, batch)
+        ours.set_precision("int8")
+        predicted = ours(**pack(batch)).last_hidden_state[0].double()
+        ours.set_precision(None)
+        ours.quantize()
+        stored = ours(**pack(batch)).last_hidden_state[0].double()
+    loss = (exact - expected).norm()
+    assert (predicted - expected).norm() < min(0.3 * loss, 5e-3 * expected.norm())
+    assert (stored - exact).norm() < 2 * loss  # the word embeddings, too, are in int8
 
 
-def test_positions_start_after_the_padding_id_of_the_configuration():
+# Traps
+
+WORDS = ("a", "cat", "sat", "on", "mat", "the", "far", "tree")
+TEXTS = ("a cat", "the far cat sat on a mat", "a", "the cat <pad> sat", "a cat sat on the tree")
+
+
+def make_tokenizer(padding=1):
+    """Make a tokenizer with the special tokens of RoBERTa, and the padding id given."""
+    words = ["<s>", *WORDS, "</s>", "<unk>"]
+    words.insert(padding, "<pad>")
+    tokenizer = Tokenizer(models.WordLevel({x: n for n, x in enumerate(words)}, "<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = [(word, words.index(word)) for word in ("<s>", "</s>")]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        "<s> $A </s>", "<s> $A </s> </s> $B </s>", special
+    )
+    names = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "<unk>"}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, **{f"{name}_token": word for name, word in names.items()}
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "padding"), [*((kind, 1) for kind in CONFIGS), ("roberta", 5), ("distilbert", 5)]
+)
+def test_encode_of_texts_of_several_lengths_has_their_positions(tmp_path, kind, padding):
+    stock, ours = load_both(tmp_path, kind, pad_token_id=padding)
+    tokenizer = ours.tokenizer = make_tokenizer(padding)
+    ids = [tokenizer(text, return_tensors="pt")["input_ids"] for text in TEXTS]
+    expected = torch.stack([stock(x).last_hidden_state[0].mean(dim=0) for x in ids])
+    for attention in ("sdpa", "eager"):  # packed and padded
+        ours.set_attn_implementation(attention)
+        assert_close(ours.encode(TEXTS, pooling="mean"), expected, atol=2e-6, rtol=1e-4)
+
+
+def test_a_tokenizer_with_another_padding_id_is_refused(tmp_path):
+    _, ours = load_both(tmp_path, "roberta")
+    ours.tokenizer = make_tokenizer(5)
+    with pytest.raises(ValueError, match=r"padding.*5.*pad_token_id=1"):
+        ours.encode(TEXTS)
+
+
+def test_an_mpnet_whose_padding_id_transformers_does_not_read_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="pad_token_id=5"):
+        load_both(tmp_path, "mpnet", pad_token_id=5)
+
+
+@every_type
+def test_embeddings_without_ids_have_the_positions_of_transformers(tmp_path, kind):
+    stock, ours = load_both(tmp_path, kind)
+    for side in ("right", "left"):
+        batch = make_batch(stock.config.pad_token_id, side)
+        vectors = stock.get_input_embeddings()(batch.pop("input_ids"))
+        outputs = [model(inputs_embeds=vectors, **batch) for model in (stock, ours)]
+        expected, actual = (real(x.last_hidden_state, batch) for x in outputs)
+        assert_close(actual, expected, atol=2e-6, rtol=1e-4)
+
+
+def test_distances_have_the_buckets_of_transformers_at_all_lengths(tmp_path):
+    distances = torch.arange(-1100, 1100)
+    encoder = transformers.models.mpnet.modeling_mpnet.MPNetEncoder
+    expected = encoder.relative_position_bucket(distances, num_buckets=32)
+    assert torch.equal(find_distance_buckets(distances), expected)
+    stock, ours = load_both(tmp_path, "mpnet", max_position_embeddings=300)
+    batch = make_batch(1, lengths=(290, 150, 3))
+    expected = real(stock(**batch).last_hidden_state, batch)
+    assert_close(ours(**pack(batch)).last_hidden_state[0], expected, atol=1e-5, rtol=1e-4)
+
+
+@every_type
+def test_segments_are_ignored_where_there_is_one_or_none(tmp_path, kind):
+    stock, ours = load_both(tmp_path, kind)
+    batch = pack(make_batch(stock.config.pad_token_id))
+    segments = torch.arange(batch["input_ids"].numel())[None] % 2
+    expected = ours(**batch).last_hidden_state
+    assert torch.equal(ours(**batch, token_type_ids=segments).last_hidden_state, expected)
+
+
+@every_type
+def test_windows_of_a_long_text_begin_at_the_first_position(tmp_path, kind):
+    stock, ours = load_both(tmp_path, kind)
+    ours.tokenizer = make_tokenizer(stock.config.pad_token_id)
+    texts = [" ".join(WORDS * 3), "a cat"]
+    length = ours.config.longest_sequence
+    encoding = Encoding(length, None, "windows", default_overlap(length))
+    (windows, _) = encoding.split_documents(ours.tokenizer, texts)
+    assert len(windows) == 2
+    states = [stock(torch.tensor(x.input_ids)).last_hidden_state[0] for x in windows]
+    found = ours.encode(texts, pooling="mean", truncation="windows")[0]
+    assert_close(found, torch.cat(states).mean(dim=0), atol=2e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("is_grouped", [False, True])
+@every_type
+def test_tied_output_layers_train_under_fsdp(tmp_path, kind, is_grouped):
+    _, ours = load_both(tmp_path, kind, "ForMaskedLM")
+    _, batch = make_forms(ours.config.pad_token_id, "ForMaskedLM")[2]
+    sharded, weights = copy.deepcopy(ours), []
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        for layer in sharded.bert.encoder.layer:
+            fully_shard(layer)
+        if is_grouped:  # as accelerate does
+            fully_shard([sharded.bert.embeddings.word_embeddings, sharded.cls.predictions])
+        fully_shard(sharded)
+        for model in (ours, sharded):
+            optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-3)
+            for _ in range(3):
+                optimizer.zero_grad()
+                model(**batch).loss.backward()
+                optimizer.step()
+            weights.append(model.bert.embeddings.word_embeddings.weight)
+            assert model.cls.predictions.decoder.weight is weights[-1]
+        assert_close(weights[1].full_tensor(), weights[0])
+    finally:
+        distributed.destroy_process_group()
+
+
+def test_a_sequence_longer_than_the_positions_after_the_padding_id_is_refused():
     config = MinBertConfig(**SIZES, pad_token_id=5, position_offset=6)
-    model = MinBertModel(config).eval()
-    assert config.longest_sequence == 14
-    ids = torch.tensor([[9, 8, 5, 5]])
-    assert model.embeddings.count_positions(ids).tolist() == [[0, 1, -1, -1]]
     with pytest.raises(ValueError, match=r"a sequence of 15 tokens is longer than .*14"):
-        model(torch.full((1, 15), 9))
+        MinBertModel(config)(torch.full((1, 15), 9))

@@ -27,6 +27,7 @@ from transformers.trainer_callback import CallbackHandler
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from modeling_minbert import TASKS, unknown
+from modeling_minbert.inference import check_vocabulary
 from trainers.data.collate import TaskCollator, list_batches
 from trainers.data.rows import (
     IGNORED_LABEL,
@@ -676,6 +677,8 @@ def make_collator(
 ) -> TaskCollator:
     """Build the collator of a run, which packs if the model supports it."""
     config: Any = getattr(find_inner(model), "config", None)
+    if getattr(config, "position_offset", 0) and tokenizer is not None:
+        check_vocabulary(tokenizer, config)
     padding = getattr(tokenizer, "pad_token_id", None)
     if padding is None:
         padding = getattr(config, "pad_token_id", None)
