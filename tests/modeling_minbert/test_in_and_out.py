@@ -1,6 +1,9 @@
 """Checkpoints of other model types: loaded, saved as minBERT, saved as transformers' own."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -18,6 +21,7 @@ from modeling_minbert import (
     MinBertModel,
 )
 from tests.modeling_minbert.test_families import CLASSES, CONFIGS, SIZES
+from tests.modeling_minbert.test_remote_code import packages_without_this_project
 from trainers import FreezeLayers, LayerwiseLearningRates
 
 MODERN = {"local_attention": 4, "num_hidden_layers": 4, "pad_token_id": 0}
@@ -204,3 +208,33 @@ def test_what_layers_share_counts_as_below_them(tmp_path, kind, above):
     factors = LayerwiseLearningRates(0.5).factors(model)
     whole = {name.split(".")[2] for name, factor in factors.items() if factor == 1}
     assert whole == {"layer", "dense", "out", *above}
+
+
+def test_one_fresh_process_loads_several_types_as_remote_code(tmp_path):
+    models = {}
+    for kind in ("roberta", "mpnet", "modernbert"):
+        make_stock(kind).save_pretrained(tmp_path / "stock")
+        models[kind] = MinBertModel.from_pretrained(tmp_path / "stock").eval()
+        models[kind].save_pretrained(tmp_path / kind)
+    script = (
+        f"import sys; sys.path[:] = {packages_without_this_project()!r}\n"
+        + """
+import torch
+from transformers import AutoModel
+
+models = [AutoModel.from_pretrained(path, trust_remote_code=True).eval() for path in sys.argv[2:]]
+assert all(type(model).__module__.startswith("transformers_modules.") for model in models)
+ids = torch.arange(3, 21).view(2, 9)
+torch.save([model(ids).last_hidden_state.detach() for model in models], sys.argv[1])
+"""
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment["HF_MODULES_CACHE"] = str(tmp_path / "modules")
+    paths = [str(tmp_path / name) for name in ("results.pt", *models)]
+    command = [sys.executable, "-I", "-S", "-c", script, *paths]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=240)
+
+    results = torch.load(tmp_path / "results.pt")
+    ids = torch.arange(3, 21).view(2, 9)
+    for model, found in zip(models.values(), results, strict=True):
+        assert_close(found, model(ids).last_hidden_state)
