@@ -110,7 +110,8 @@ def compute_both(
         "attention_mask": mask,
         "token_type_ids": torch.zeros_like(ids),
     }
-    found = session.run(names, {name: value.numpy() for name, value in inputs.items()})
+    given = {entry.name: inputs[entry.name].numpy() for entry in session.get_inputs()}
+    found = session.run(names, given)
     is_encoder = task is None and isinstance(model, MinBertForMultiTask)
     options = {} if task is None else {"task": task}
     with torch.no_grad():

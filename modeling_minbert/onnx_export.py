@@ -33,7 +33,7 @@ class _OnnxModel(nn.Module):
         self.output_names: list[str] = []
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         inputs = (input_ids, attention_mask, token_type_ids)
         if self.task is None:
@@ -51,12 +51,12 @@ def export_onnx(
 ) -> Path:
     """Save a model, or one task of it, as an ONNX file.
 
-    Inputs are `input_ids`, `attention_mask` and `token_type_ids`, int64: (batch, length), or
-    (batch, sentences, length) for a task with separate pairs, and a contrastive one, and (batch,
-    choices, length) for multiple choice. Batch and length are dynamic, length up to the positions
-    of the model. Outputs are named as the model names them: `logits`, `start_logits` and
-    `end_logits`, `prediction_logits` and `seq_relationship_logits`, or `last_hidden_state` and
-    `pooler_output`.
+    Inputs are `input_ids`, `attention_mask` and, for an encoder with token types, `token_type_ids`,
+    int64: (batch, length), or (batch, sentences, length) for a task with separate pairs, and a
+    contrastive one, and (batch, choices, length) for multiple choice. Batch and length are dynamic,
+    length up to the positions of the model. Outputs are named as the model names them: `logits`,
+    `start_logits` and `end_logits`, `prediction_logits` and `seq_relationship_logits`, or
+    `last_hidden_state` and `pooler_output`.
 
     Args:
         model: Any minBERT; its mode and attention implementation do not change.
@@ -113,7 +113,9 @@ def _trace(wrapped: _OnnxModel) -> Any:
     inner = [] if sentences is None else [sentences]
     shape = (3, *inner, length)
     ids = torch.zeros(shape, dtype=torch.int64, device=model.device)
-    inputs = (ids, torch.ones_like(ids), torch.zeros_like(ids))
+    inputs: tuple[Tensor, ...] = (ids, torch.ones_like(ids))
+    if model.config.type_vocab_size > 1:
+        inputs = (*inputs, torch.zeros_like(ids))
     wrapped(*inputs)  # fills in the names
     axes = {0: "batch", len(shape) - 1: "length"}
     exporter = logging.getLogger("torch.onnx")
@@ -126,9 +128,9 @@ def _trace(wrapped: _OnnxModel) -> Any:
                 wrapped,
                 inputs,
                 dynamo=True,
-                input_names=list(INPUTS),
+                input_names=list(INPUTS[: len(inputs)]),
                 output_names=list(wrapped.output_names),
-                dynamic_shapes=(axes,) * len(INPUTS),
+                dynamic_shapes=(axes,) * len(inputs),
                 external_data=False,
                 verbose=False,
             )
