@@ -4,7 +4,8 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import accumulate, chain, groupby
+from operator import itemgetter
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -25,8 +26,9 @@ from minbert_cli.recipe_tasks import RecipeTask
 from minbert_cli.run_folder import fingerprint_start
 from modeling_minbert import MinBertConfig, MinBertTask, __version__, align_outputs
 from modeling_minbert.inference import batches, choose_tokens, predicting, windows_of
-from modeling_minbert.texts import Encoded
+from modeling_minbert.texts import Encoded, find_layout
 from trainers import PROBLEMS, Distillation
+from trainers.data.rows import IGNORED_LABEL
 
 TOKEN_COLUMNS = ("input_ids", "token_type_ids")
 Outputs = NDArray[np.float32]
@@ -40,6 +42,7 @@ class Teacher:
     task: str | None = None  # that it has learned; None for one of the same name, or for vectors
     # brings its outputs to the order of the student's labels
     align: Callable[[Tensor], Tensor] | None = None
+    by_word: bool = False  # whether it tags words with its own tokens, not those of the student
 
 
 class Teaching:
@@ -90,12 +93,18 @@ class Teaching:
             busy.update(lessons)
             if lessons:
                 columns = rows[name].training_texts()
+                values, train = list(lessons.values()), encoded[name]["train"]
                 if PROBLEMS[kind].teaching == "tokens":
-                    columns = [encoded[name]["train"][column][:] for column in TOKEN_COLUMNS]
-                    for teacher in lessons:
-                        self._check_tokens(name, teacher, max(map(len, columns[0])), tokenizer)
-                values = list(lessons.values())
-                taught[name] = partial(predict_rows, name, kind, values, columns, args)
+                    columns = [train[column][:] for column in TOKEN_COLUMNS]
+                    longest, has_words = max(map(len, columns[0])), "words" in train.column_names
+                    for place, teacher in enumerate(lessons):
+                        problem = self._compare_tokens(teacher, longest, tokenizer)
+                        if problem and not has_words:
+                            where = f"task {name!r} is about tokens: teacher={teacher.path!r}"
+                            raise ValueError(f"{where} has {problem}")
+                        values[place] = replace(values[place], by_word=bool(problem))
+                words = train if any(lesson.by_word for lesson in values) else None
+                taught[name] = partial(predict_rows, name, kind, values, columns, args, words)
             elif task.data.unlabeled_file is not None:
                 raise ValueError(
                     f"task {name!r}: unlabeled_file needs a teacher that has learned the task, to "
@@ -136,22 +145,27 @@ class Teaching:
             "of another name is given in the task, as in teacher: {path: folder, task: name}"
         )
 
-    def _check_tokens(
-        self, name: str, teacher: Teacher, longest: int, tokenizer: PreTrainedTokenizerBase
-    ) -> None:
-        """Check that a teacher of tokens can read the rows of the student."""
-        where = f"task {name!r} is about tokens: teacher={teacher.path!r}"
-        if load_tokenizer(teacher.path, "teacher").get_vocab() != tokenizer.get_vocab():
-            raise ValueError(
-                f"{where} has another vocabulary than the student; start both from checkpoints "
-                "with the same one"
+    def _compare_tokens(
+        self, teacher: Teacher, longest: int, tokenizer: PreTrainedTokenizerBase
+    ) -> str:
+        """Return why a teacher of tokens cannot read the rows of the student; empty if it can."""
+        theirs = load_tokenizer(teacher.path, "teacher")
+        if theirs.get_vocab() != tokenizer.get_vocab():
+            return (
+                "another vocabulary than the student; start both from checkpoints with the same one"
+            )
+        if find_layout(theirs) != find_layout(tokenizer):
+            return (
+                "other special tokens around texts than the student; start both from checkpoints "
+                "with the same ones"
             )
         positions = self._configs[teacher].longest_sequence
         if longest > positions:
-            raise ValueError(
-                f"{where} has {positions} positions, but sequences have up to {longest} tokens; "
-                "lower max_length"
+            return (
+                f"{positions} positions, but sequences have up to {longest} tokens; lower "
+                "max_length"
             )
+        return ""
 
 
 def parse_teachers(where: str, value: object) -> tuple[Teacher, ...]:
@@ -184,11 +198,13 @@ def predict_rows(
     lessons: Sequence[Teacher],
     columns: Sequence[Sequence[Any]],
     args: TrainingArguments,
+    tagged: Any = None,
 ) -> list[Outputs]:
     """Compute the outputs of the teachers of a task in the first process, or read a cache.
 
     The columns are texts of the training rows, or ids and segment ids for what is taught of tokens.
-    Outputs are by teacher (N, K) of rows, (T, K) of tokens, or vectors of length 1, (N, S, D).
+    Teachers that tag by word read the words of ``tagged``, the encoded training rows. Outputs are
+    by teacher (N, K) of rows, (T, K) of tokens, or vectors of length 1, (N, S, D).
     """
     teaching = str(PROBLEMS[problem_type].teaching)
     folder = Path(datasets.config.HF_DATASETS_CACHE) / "minbert_teachers"
@@ -197,21 +213,42 @@ def predict_rows(
     with args.main_process_first(desc="teachers"), torch.random.fork_rng(devices=[]):
         for lesson in lessons:
             # everything that the outputs depend on
-            facts = (teaching, lesson.task, fingerprint(lesson.path), __version__)
+            seen = [join_words(tagged)] if lesson.by_word else columns
+            facts = (
+                "words" if lesson.by_word else teaching,
+                lesson.task,
+                fingerprint(lesson.path),
+                __version__,
+            )
             digest = hashlib.blake2b(repr(facts).encode(), digest_size=16)
-            for value in chain.from_iterable(columns):
+            for value in chain.from_iterable(seen):
                 digest.update(f"\0{value!r}".encode())
             file = folder / f"{digest.hexdigest()}.npy"
             if not file.is_file():
                 print(f"{name}: {lesson.path} predicts the {len(columns[0]):,} training rows")
-                values = compute_outputs(lesson, problem_type, columns, args)
+                values = compute_outputs(lesson, problem_type, seen, args)
                 folder.mkdir(parents=True, exist_ok=True)
                 with NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as part:
                     np.save(part, values)
                 Path(part.name).replace(file)  # whole or not at all
             stored = torch.tensor(np.load(file))
-            outputs.append((lesson.align(stored) if lesson.align else stored).numpy())
+            values = (lesson.align(stored) if lesson.align else stored).numpy()
+            if lesson.by_word:  # the first token of a word has its label
+                is_first = np.concatenate(tagged["labels"][:]) != IGNORED_LABEL
+                words, values = (
+                    values,
+                    np.full((len(is_first), values.shape[1]), np.nan, np.float32),
+                )
+                values[is_first] = words
+            outputs.append(values)
     return outputs
+
+
+def join_words(tagged: Any) -> list[list[str]]:
+    """Join the words of windows to those of sentences."""
+    rows = zip(tagged["sentence"][:], tagged["words"][:], strict=True)
+    windows = (list(group) for _, group in groupby(rows, key=itemgetter(0)))
+    return [[word for _, words in parts for word in words] for parts in windows]
 
 
 def compute_outputs(
@@ -220,22 +257,30 @@ def compute_outputs(
     """Compute the outputs of one teacher, as ``predict_rows`` documents them."""
     model: Any = load_encoder(lesson.path, str(args.device), "teacher")
     teaching = PROBLEMS[problem_type].teaching
+    if lesson.by_word:
+        predictor = model.heads[lesson.task].predictor(model, lesson.task, None)
+        rows = predictor.encode(columns[0], 0)
+        starts = accumulate((row.tokens for row in rows), initial=0)
+        places = [
+            start + place
+            for start, part in zip(starts, predictor.parts, strict=False)
+            for place in part.places
+        ]
+        return score_tokens(model, str(lesson.task), problem_type, rows)[places]
     if teaching == "tokens":
-        return score_tokens(model, str(lesson.task), problem_type, columns)
+        rows = [Encoded([ids], [types]) for ids, types in zip(*columns, strict=True)]
+        return score_tokens(model, str(lesson.task), problem_type, rows)
     if teaching == "vectors":
         options: Any = {"task": lesson.task, "normalize": True, "precision": "float32"}
         return np.stack([model.encode(texts, **options).numpy() for texts in columns], axis=1)
-    rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-    outputs: Outputs = model.teach(str(lesson.task), rows).numpy()
+    texts = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+    outputs: Outputs = model.teach(str(lesson.task), texts).numpy()
     return outputs
 
 
-def score_tokens(
-    model: Any, task: str, problem_type: str, columns: Sequence[Sequence[list[int]]]
-) -> Outputs:
-    """Compute the logits of the tokens of encoded rows, (T, K), from their ids and segment ids."""
+def score_tokens(model: Any, task: str, problem_type: str, rows: Sequence[Encoded]) -> Outputs:
+    """Compute the logits of the tokens of encoded rows, (T, K)."""
     problem, values = PROBLEMS[problem_type](task), []
-    rows = [Encoded([ids], [types]) for ids, types in zip(*columns, strict=True)]
     for window, bar in windows_of(rows, None):
         scored: dict[int, Tensor] = {}
         with predicting(model, "float32"):

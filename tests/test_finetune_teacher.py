@@ -10,9 +10,11 @@ import torch
 from safetensors.torch import load_file
 
 from minbert_cli import finetune, main
+from minbert_cli.teachers import Teaching
 from modeling_minbert import MinBertForMultiTask
 from tests import runs, small_run
 from tests.problem_examples import EXAMPLES
+from tests.small_tokenizers import save_start
 from trainers import PROBLEMS
 
 TAUGHT = [name for name, problem in PROBLEMS.items() if problem.teaching]
@@ -216,6 +218,31 @@ def test_tokens_need_the_same_vocabulary_and_enough_positions(taught_type, tmp_p
         train(tmp_path, recipe, "other", teacher=str(tmp_path / "short"))
     assert "short' has 3 positions, but sequences have up to" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("taught_type", ["token_classification"], indirect=True)
+def test_tags_are_taught_by_word_where_tokens_differ(taught_type, tmp_path, cache, monkeypatch):
+    _, folder, recipe, student = taught_type
+    start = {"teacher": str(folder / "teacher"), "model_name_or_path": str(folder / "teacher")}
+    start |= {"model_config": None, "seed": 2}
+    with monkeypatch.context() as patch:
+        patch.setattr(Teaching, "_compare_tokens", lambda *_: "other tokens")
+        by_word = train(tmp_path, recipe, "by_word", **start)
+    whole, words = (load_file(path / "model.safetensors") for path in (student, by_word))
+    for name, value in whole.items():
+        torch.testing.assert_close(words[name], value, atol=1e-5, rtol=1e-4)
+
+    shutil.rmtree(cache)
+    save_start(tmp_path / "start", "roberta")
+    changes = {"model_name_or_path": str(tmp_path / "start"), "model_config": None}
+    train(tmp_path, recipe, "roberta", teacher=str(folder / "teacher"), **changes)
+    (file,) = cache.iterdir()
+    model = MinBertForMultiTask.from_pretrained(folder / "teacher")
+    rows = [text.split() for _, text, *_ in small_run.make_rows("train")]
+    tags = [tag for row in model.predict("own", rows) for tag in row["tags"]]
+    labels = model.config.task("own").labels
+    assert [labels[place] for place in np.load(file).argmax(axis=1)] == tags
+    train(tmp_path, recipe, "bert", teacher=str(tmp_path / "roberta"))  # the other way round
 
 
 @pytest.mark.slow
