@@ -30,30 +30,34 @@ BUCKET_RATIO = 1.2
 BUCKET_SLACK = 2
 # With this many adjacent sequences per length on average, every length is a separate bucket.
 RUN_SEQUENCES = 8
+# With local attention, a sequence of more windows (to one side) than these is cut into blocks.
+WHOLE_WINDOWS = 4
+# Added to scores of keys beyond the window: finite, so that a padded query has no NaN.
+LEAST = torch.finfo(torch.bfloat16).min
 
 # First token, end, and number of adjacent sequences of equal length.
 Run = tuple[int, int, int]
 
 
 class Bucket(NamedTuple):
-    """n sequences that are computed together."""
+    """n sequences, or blocks of them, that are computed together."""
 
     queries: tuple[int, int]  # range of its query cells, n H Lq of them
     keys: tuple[int, int]  # range of its key and value cells, n H Lk of them
     heads: int  # n H
-    mask: Tensor | None  # minus infinity at padded keys, (n H, 1, Lk); None without padding
+    # Minus infinity at padded keys, the least number beyond the window; (n or 1, 1, 1 or Lq, Lk).
+    mask: Tensor | None
     places: Tensor | None = None  # of queries in their sequences, (n, Lq); None for 0 to Lq - 1
 
     def add_bias(self, bias: Tensor | None, sizes: tuple[int, int]) -> Tensor | None:
-        """Return what is added to scores: the mask and a bias, (H, L, L) -> (n H, Lq, Lk)."""
+        """Return what is added to scores, (n or 1, H or 1, Lq or 1, Lk): a bias, and the mask."""
         if bias is None:
             return self.mask
         rows, columns = sizes
         if self.places is None:
-            added = bias[:, :rows, :columns].repeat(self.heads // len(bias), 1, 1)
+            added = bias[:, :rows, :columns].unsqueeze(0)
         else:
             added = bias[:, self.places, :columns].transpose(0, 1)
-            added = added.expand(-1, self.heads // len(added), -1, -1).flatten(0, 1)
         return added if self.mask is None else added + self.mask.to(added.dtype)
 
 
@@ -61,23 +65,27 @@ class Cells(NamedTuple):
     """Maps tokens to the cells of all buckets and back."""
 
     sources: Tensor  # for each cell a row of (T H, d), (C,); paddings repeat the last token
-    targets: Tensor  # for each row of (T H, d) its cell, (T H,); C for a token in no bucket
+    # For each row of (T H, d) its cell, (T H,), and of keys in two blocks the other; C for none.
+    targets: tuple[Tensor, ...]
     # C + 1 cells, of which the last is zero, are needed where a token is in no bucket
 
     def gather(self, values: Tensor) -> Tensor:
         """(T, D) -> (C, d)."""
-        size = values.numel() // len(self.targets)
+        size = values.numel() // len(self.targets[0])
         return values.reshape(-1, size).index_select(0, self.sources)
 
     def spread(self, values: Tensor) -> Tensor:
         """(T, D) -> (C + 1, d), paddings zero."""
-        size = values.numel() // len(self.targets)
+        size = values.numel() // len(self.targets[0])
         cells = values.new_zeros(len(self.sources) + 1, size)
-        return cells.index_copy_(0, self.targets, values.reshape(-1, size))
+        return cells.index_copy_(0, self.targets[0], values.reshape(-1, size))
 
     def collect(self, cells: Tensor, heads: int) -> Tensor:
-        """(C, d) -> (T, D)."""
-        return cells.index_select(0, self.targets).view(-1, heads * cells.shape[1])
+        """(C, d) -> (T, D), the sum of both cells of a key that is in two blocks."""
+        values = cells.index_select(0, self.targets[0])
+        for targets in self.targets[1:]:
+            values += cells.index_select(0, targets)
+        return values.view(-1, heads * cells.shape[1])
 
 
 class Plan(NamedTuple):
@@ -96,26 +104,72 @@ def plan_buckets(
     if select is not None:
         starts = torch.searchsorted(select, offsets)
     groups = _group(offsets.diff().tolist(), starts.diff().nonzero().flatten().tolist())
-    keys, key_ranges, real = _arrange(offsets, groups, heads, sequences.extra)
+    tokens = int(offsets[-1]) + sequences.extra
+    keys, key_ranges, real = _arrange(offsets.unfold(0, 2, 1), groups, heads, tokens)
     queries, query_ranges = keys, key_ranges
     places: list[Tensor | None] = [None] * len(groups)
     if select is not None:
-        queries, query_ranges, _ = _arrange(starts, groups, heads)
+        queries, query_ranges, _ = _arrange(starts.unfold(0, 2, 1), groups, heads, len(select))
         if has_bias:
             known = sequences.positions()[select]
             for number, cells in enumerate(query_ranges):
-                tokens = queries.sources[slice(*cells)] // heads
-                places[number] = known[tokens].view(len(groups[number]), heads, -1)[:, 0]
-    buckets = []
-    for group, q, k, is_real, place in zip(
-        groups, query_ranges, key_ranges, real, places, strict=True
-    ):
-        mask = None
-        if not is_real.all():
-            mask = torch.zeros(is_real.shape).masked_fill_(~is_real, -torch.inf)
-            mask = mask.repeat_interleave(heads, dim=0).unsqueeze(1)
-        buckets.append(Bucket(q, k, len(group) * heads, mask, place))
+                rows = queries.sources[slice(*cells)] // heads
+                places[number] = known[rows].view(len(groups[number]), heads, -1)[:, 0]
+    buckets = [
+        Bucket(q, k, len(group) * heads, _mask_padding(is_real), place)
+        for group, q, k, is_real, place in zip(
+            groups, query_ranges, key_ranges, real, places, strict=True
+        )
+    ]
     return Plan(queries, keys, buckets)
+
+
+def plan_blocks(sequences: Any, heads: int, window: int) -> Plan:
+    """Group sequences, and the blocks of long ones, into buckets for local attention.
+
+    A block has 2 * `window` queries and the keys in their reach, `window` more to both sides, so
+    that no key is in more than two blocks.
+    """
+    blocks: list[tuple[int, int, int, int]] = []  # queries and their end, keys and their end
+    for start, end in pairwise(sequences.offsets.tolist()):
+        size = 2 * window if end - start > WHOLE_WINDOWS * window else end - start
+        for first in range(start, end, size):
+            last = min(first + size, end)
+            blocks.append((first, last, max(start, first - window), min(end, last + window)))
+    # those with keys to their left are apart, since their queries are elsewhere among the keys
+    blocks.sort(key=lambda block: (block[0] - block[2], block[0] - block[1], block[2] - block[3]))
+    groups: list[list[int]] = []
+    for number, (first, last, low, _) in enumerate(blocks):
+        if groups:
+            queries, end, keys, _ = blocks[groups[-1][0]]
+            is_similar = (last - first) * BUCKET_RATIO + BUCKET_SLACK >= end - queries
+            if is_similar and first - low == queries - keys:
+                groups[-1].append(number)
+                continue
+        groups.append([number])
+    spans = torch.tensor(blocks)
+    tokens = int(sequences.offsets[-1]) + sequences.extra
+    queries, query_ranges, _ = _arrange(spans[:, :2], groups, heads, tokens)
+    keys, key_ranges, real = _arrange(spans[:, 2:], groups, heads, tokens, spans[:, :2])
+    buckets = []
+    for group, q, k, is_real in zip(groups, query_ranges, key_ranges, real, strict=True):
+        rows = (q[1] - q[0]) // (len(group) * heads)
+        columns = is_real.shape[1]
+        places = torch.arange(rows) + int(spans[group[0], 0] - spans[group[0], 2])
+        is_far = (torch.arange(columns) - places.unsqueeze(1)).abs() > window
+        mask = _mask_padding(is_real)
+        if is_far.any():
+            far = torch.zeros(1, 1, rows, columns).masked_fill_(is_far, LEAST)
+            mask = far if mask is None else far + mask
+        buckets.append(Bucket(q, k, len(group) * heads, mask))
+    return Plan(queries, keys, buckets)
+
+
+def _mask_padding(is_real: Tensor) -> Tensor | None:
+    """Return minus infinity at padded keys, (n, Lk) -> (n, 1, 1, Lk); None if there are none."""
+    if is_real.all():
+        return None
+    return torch.zeros(is_real.shape).masked_fill_(~is_real, -torch.inf)[:, None, None]
 
 
 def find_runs(lengths: Sequence[int], members: Sequence[int]) -> list[list[int]] | None:
@@ -154,27 +208,35 @@ def _find_runs(sequences: Any) -> list[Run] | None:
 
 
 def _arrange(
-    starts: Tensor, groups: list[list[int]], heads: int, extra: int = 0
+    spans: Tensor, groups: list[list[int]], heads: int, tokens: int, inner: Tensor | None = None
 ) -> tuple[Cells, list[tuple[int, int]], list[Tensor]]:
-    """Pad groups of sequences: their cells, range of cells, and which tokens are real, (n, L).
+    """Pad groups of spans, (S, 2): their cells, range of cells, and which tokens are real, (n, L).
 
-    `extra` tokens after the last sequence are in no bucket.
+    Of T `tokens`, some may be in no span; those beyond the `inner` spans, (S, 2), are in two.
     """
-    counts = starts.diff()
-    cells, real = [], []
+    cells, real, parts = [], [], []
     for group in groups:
-        start, count = starts[group].unsqueeze(1), counts[group].unsqueeze(1)
-        steps = torch.arange(int(count.max()))
-        tokens = start + torch.minimum(steps, count - 1)
-        cells.append(tokens[:, None, :] * heads + torch.arange(heads)[None, :, None])
-        real.append(steps < count)
+        start, end = spans[group].unsqueeze(2).unbind(1)
+        steps = start + torch.arange(int((end - start).max()))
+        rows = torch.minimum(steps, end - 1)
+        cells.append(rows[:, None, :] * heads + torch.arange(heads)[None, :, None])
+        is_real = steps < end
+        real.append(is_real)
+        parts.append([is_real])
+        if inner is not None:
+            start, end = inner[group].unsqueeze(2).unbind(1)
+            is_inner = (start <= steps) & (steps < end)
+            parts[-1] = [is_inner, is_real & ~is_inner]
     sources = torch.cat([bucket.flatten() for bucket in cells])
-    filled = [x[:, None].expand(y.shape).flatten() for x, y in zip(real, cells, strict=True)]
-    targets = torch.full(((int(starts[-1]) + extra) * heads,), len(sources))
-    places = torch.cat(filled).nonzero().squeeze(1)
-    targets[sources[places]] = places
+    targets = []
+    for part in zip(*parts, strict=True):
+        filled = [x[:, None].expand(y.shape).flatten() for x, y in zip(part, cells, strict=True)]
+        places = torch.cat(filled).nonzero().squeeze(1)
+        target = torch.full((tokens * heads,), len(sources))
+        target[sources[places]] = places
+        targets.append(target)
     ranges = list(pairwise(accumulate((bucket.numel() for bucket in cells), initial=0)))
-    return Cells(sources, targets), ranges, real
+    return Cells(sources, tuple(targets)), ranges, real
 
 
 class _BucketAttention(torch.autograd.Function):
@@ -198,10 +260,10 @@ class _BucketAttention(torch.autograd.Function):
         saved = [queries, keys, values]
         for bucket in plan.buckets:
             q, k, v, out = _blocks(bucket, queries, keys, values, context)
+            scores = torch.baddbmm(q.new_zeros(()), q, k.mT, beta=0, alpha=size**-0.5)
             added = bucket.add_bias(bias, (q.shape[1], k.shape[1]))
-            mask = torch.zeros(()) if added is None else added
-            beta = 0 if added is None else 1
-            scores = torch.baddbmm(mask.to(q.dtype), q, k.mT, beta=beta, alpha=size**-0.5)
+            if added is not None:
+                scores.unflatten(0, (-1, heads)).add_(added)
             probs = torch.softmax(scores, dim=-1)
             if dropout:
                 lanes, threshold = draw(probs.shape, dropout)
@@ -300,9 +362,7 @@ def _attend_buckets(
             x.unflatten(0, (-1, heads)) for x in _blocks(bucket, queries, keys, values, context)
         )
         mask = bucket.add_bias(bias, (q.shape[2], k.shape[2]))
-        if mask is not None:
-            mask = mask.unflatten(0, (-1, heads)).to(q.dtype)
-            mask = mask[:, :1] if bias is None else mask
+        mask = None if mask is None else mask.to(q.dtype)
         out.copy_(F.scaled_dot_product_attention(q, k, v, mask))
     return plan.queries.collect(context, heads)
 
@@ -315,20 +375,24 @@ def attend_cpu(
     heads: int,
     select: Tensor | None,
     dropout: float,
-    bias: Tensor | None,
+    window: int | None,
 ) -> Tensor:
     """Attend within the sequences on the CPU; see `MinBertSequences.attend`."""
+    bias: Tensor | None = sequences.bias
     states = (query, key, value) if bias is None else (query, key, value, bias)
     wants_grad = torch.is_grad_enabled() and any(x.requires_grad for x in states)
     needs_cells = bool(dropout or wants_grad or sequences.extra)
-    if select is None and not needs_cells and (runs := _find_runs(sequences)) is not None:
+    is_plain = select is None and window is None and not needs_cells
+    if is_plain and (runs := _find_runs(sequences)) is not None:
         return _attend_runs(query, key, value, runs, heads, bias)
     # made once for all layers, unless only some queries are read
-    plan: Plan | None = None if select is not None else sequences.plans.get(heads)
-    if plan is None:
+    plan: Plan | None = None if select is not None else sequences.plans.get((heads, window))
+    if plan is None and window is not None:
+        plan = sequences.plans[heads, window] = plan_blocks(sequences, heads, window)
+    elif plan is None:
         plan = plan_buckets(sequences, heads, select, has_bias=bias is not None)
         if select is None:
-            sequences.plans[heads] = plan
+            sequences.plans[heads, window] = plan
     if not needs_cells:
         return _attend_buckets(query, key, value, plan, heads, bias)
     dtype = query.dtype
@@ -347,7 +411,12 @@ def has_flash_kernels(device: torch.device) -> bool:
 
 
 def attend_cuda(
-    query: Tensor, key: Tensor, value: Tensor, dropout: float, offsets: Sequence[Any]
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout: float,
+    offsets: Sequence[Any],
+    window: int | None,
 ) -> Tensor:
     """Attend with the variable-length kernels of torch, (M, H, d) and (T, H, d) -> (M, H, d)."""
     # The public function has no dropout; private ones have equal arguments in torch 2.11 to 2.13.
@@ -357,10 +426,12 @@ def attend_cuda(
         return efficient(*batch, None, *offsets, dropout, 0, True)[0].squeeze(0)
     if dropout:
         flash = torch.ops.aten._flash_attention_forward
-        return flash(query, key, value, *offsets, dropout, False, False)[0]
+        sides = {"window_size_left": window, "window_size_right": window}
+        return flash(query, key, value, *offsets, dropout, False, False, **sides)[0]
     from torch.nn.attention.varlen import varlen_attn  # whose import registers operators
 
-    plain: Any = varlen_attn(query, key, value, *offsets)
+    side = -1 if window is None else window
+    plain: Any = varlen_attn(query, key, value, *offsets, window_size=(side, side))
     return plain
 
 
@@ -386,15 +457,17 @@ def can_attend(config: PreTrainedConfig, dtype: torch.dtype, device: torch.devic
     """Return whether `attend` has a kernel for a configuration, dtype and device."""
     if config._attn_implementation != "sdpa":
         return False
-    if (
-        config.relative_attention_num_buckets or config.global_attention_every
-    ) and device.type != "cpu":
+    if device.type != "cuda":
+        return device.type == "cpu"
+    if config.relative_attention_num_buckets:
         return False  # the kernels take no bias
-    if device.type == "cuda":
-        head_size = config.hidden_size // config.num_attention_heads
-        known = dtype in (torch.float16, torch.bfloat16, torch.float32)
-        return known and head_size % 8 == 0 and head_size <= 256
-    return device.type == "cpu"
+    head_size = config.hidden_size // config.num_attention_heads
+    known = dtype in (torch.float16, torch.bfloat16, torch.float32)
+    if config.local_attention:  # for which there are kernels of flash attention alone
+        if torch.is_autocast_enabled("cuda"):
+            dtype = torch.get_autocast_dtype("cuda")
+        known = known and dtype != torch.float32 and has_flash_kernels(device)
+    return known and head_size % 8 == 0 and head_size <= 256
 
 
 def join_bias(bias: Tensor, mask: Tensor | None) -> Tensor:

@@ -41,6 +41,13 @@ SIZES = (
 
 # What no model exceeds: a damaged file is refused before anything is built.
 MAX_LABELS, MAX_VOCABULARY, MAX_SIZE = 1_000_000, 100_000_000, 100_000
+# ModernBERT's; fields that other encoders do not have.
+MODERN_DEFAULTS = {
+    "local_attention": 128,
+    "global_attention_every": 3,
+    "rope_theta": 160000.0,
+    "local_rope_theta": 10000.0,
+}
 # Keys of a file that name the labels of the default task.
 LABEL_KEYS = ("id2label", "label2id", "num_labels")
 # Layers of BERT that adapters change, and those of ModernBERT.
@@ -69,8 +76,17 @@ class MinBertConfig(PreTrainedConfig):
         type_vocab_size: Number of segment ids; 0 for a model without segments.
         relative_attention_num_buckets: Rows of the bias of attention by distance: 32 for MPNet, 0
             for none.
-        encoder_type: The model type of the weights, a key of `FAMILIES`; `save_as_transformers`
-            saves them as that.
+        encoder_type: The model type of the weights, a key of `FAMILIES`: `save_as_transformers`
+            saves them as that. `modernbert` has layers of its own, all others those of BERT.
+        norm_bias: Whether norms have a bias; only without for `modernbert`, None for its default.
+        layer_bias: The same of the dense layers of the encoder and of the MLM head.
+        local_attention: Tokens in reach of a token in local layers, to both sides together; for
+            `modernbert` 0 becomes 128, others have 0.
+        global_attention_every: Layer 0 and every so many have global attention, others local; for
+            `modernbert` 0 becomes 3, others have 0.
+        rope_theta: Base of the rotary positions of global layers; for `modernbert` 0 becomes
+            160000, others have 0.
+        local_rope_theta: The same of local layers; 0 becomes 10000.
         initializer_range: Standard deviation of new weights.
         layer_norm_eps: Epsilon of the layer norms.
         pad_token_id: Id of the padding token.
@@ -107,8 +123,8 @@ class MinBertConfig(PreTrainedConfig):
     type_vocab_size: int = 2
     relative_attention_num_buckets: int = 0
     encoder_type: str = "bert"
-    norm_bias: bool = True
-    layer_bias: bool = True
+    norm_bias: bool | None = None
+    layer_bias: bool | None = None
     local_attention: int = 0
     global_attention_every: int = 0
     rope_theta: float | int = 0
@@ -130,10 +146,22 @@ class MinBertConfig(PreTrainedConfig):
         if isinstance(labels, int) and labels > MAX_LABELS:
             raise ValueError(f"num_labels={labels} must be at most {MAX_LABELS:,}")
         self.complete_tasks()
+        self.complete_encoder()
         super().__post_init__(**kwargs)
         if self.architectures is None:
             # an Auto class with two models looks here for the one to build
             self.architectures = ["MinBertForMultiTask"] if self.tasks else []
+
+    def complete_encoder(self) -> None:
+        """Fill in the defaults of the type of encoder."""
+        is_modern = self.encoder_type == "modernbert"
+        for name in ("norm_bias", "layer_bias"):
+            if getattr(self, name) is None:
+                setattr(self, name, not is_modern)
+        if is_modern:
+            self.type_vocab_size = 0
+            for name, default in MODERN_DEFAULTS.items():
+                setattr(self, name, getattr(self, name) or default)
 
     def complete_tasks(self) -> None:
         """Check `tasks` and fill in all defaults.
@@ -369,9 +397,38 @@ class MinBertConfig(PreTrainedConfig):
         buckets = self.relative_attention_num_buckets
         if buckets not in (0, 32):
             raise ValueError(f"relative_attention_num_buckets={buckets} must be 0 or 32")
+        if self.encoder_type not in FAMILIES:
+            raise ValueError(unknown("encoder_type", self.encoder_type, FAMILIES))
+        if self.encoder_type == "modernbert":
+            self._validate_modern()
+        else:
+            own = [name for name in MODERN_DEFAULTS if getattr(self, name)]
+            own += [name for name in ("norm_bias", "layer_bias") if not getattr(self, name)]
+            if own:
+                values = ", ".join(f"{name}={getattr(self, name)}" for name in own)
+                raise ValueError(
+                    f"{values}: an encoder of type {self.encoder_type!r} cannot have this; it is "
+                    "for encoder_type='modernbert'"
+                )
         for name in ("is_decoder", "add_cross_attention"):
             if getattr(self, name, False):
                 raise ValueError(f"{name}=true: minBERT is an encoder only")
+
+    def _validate_modern(self) -> None:
+        """Check the fields of ModernBERT's layers."""
+        for name, least in zip(MODERN_DEFAULTS, (2, 1, 1, 1), strict=True):
+            if not least <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name}={getattr(self, name)} must be at least {least}")
+        if self.hidden_size // self.num_attention_heads % 2:
+            raise ValueError(
+                f"hidden_size={self.hidden_size} over num_attention_heads="
+                f"{self.num_attention_heads} must be even, since rotary positions turn pairs"
+            )
+        if self.position_offset or self.relative_attention_num_buckets:
+            raise ValueError(
+                "encoder_type='modernbert' has rotary positions only: leave position_offset and "
+                "relative_attention_num_buckets out"
+            )
 
 
 def _choose_embedding(values: Mapping[str, Any]) -> MinBertEmbedding:

@@ -286,14 +286,19 @@ class MinBertEncoder(nn.Module):
         buckets = find_distance_buckets(places - places.unsqueeze(1))
         return self.relative_attention_bias(buckets).permute(2, 0, 1)
 
+    def make_angles(self, positions: Tensor, dtype: torch.dtype) -> None:
+        """Return by what positions rotate states: none does."""
+
     def forward(
         self,
         hidden: Tensor,
         attention_mask: Tensor | None,
         select: Tensor | None = None,
         num_layers: int | None = None,
+        position_ids: Tensor | None = None,
         **kwargs: Any,
     ) -> Tensor:
+        del position_ids  # the embeddings have them
         layers = list(self.layer)[:num_layers]
         for number, layer in enumerate(layers, start=1):
             chosen = select if number == len(layers) else None
@@ -417,8 +422,12 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
     _supports_attention_backend = True
     _can_compile_fullgraph = True
     _input_embed_layer = "word_embeddings"
-    _no_split_modules = ["MinBertEmbeddings", "MinBertLayer"]
-    _can_record_outputs = {"hidden_states": MinBertLayer, "attentions": MinBertSelfAttention}
+    _no_split_modules = []  # those of `MinBertModel`
+    # of the layers and attentions of all encoders
+    _can_record_outputs = {
+        "hidden_states": GradientCheckpointingLayer,
+        "attentions": [MinBertSelfAttention, ".attn"],
+    }
     # One encoder serves all heads: a checkpoint may have parts that a class does not have.
     _keys_to_ignore_on_load_unexpected = [r"^(bert\.)?(cls|heads|classifier|qa_outputs|pooler)\."]
 
@@ -579,6 +588,8 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedM
         else:
             self.embeddings = MinBertEmbeddings(config)
             self.encoder = MinBertEncoder(config)
+        layers = {type(layer).__name__ for layer in self.encoder.layer}
+        self._no_split_modules = [type(self.embeddings).__name__, *layers]
         self.pooler = MinBertPooler(config) if add_pooling_layer else None
         self.post_init()
 

@@ -16,7 +16,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .attention import eager_attention_forward
-from .cpu import MinBertDropout
+from .cpu import MinBertDropout, is_followed
 from .packing import MinBertSequences
 
 
@@ -63,12 +63,12 @@ class MinBertModernEmbeddings(nn.Module):
 
 
 def rotate(states: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """Rotate states, (..., H, d), by the angles of their positions, (..., 1, d), in float32."""
-    # Source: Su et al. 2021, RoFormer, section 3.4.2.
-    wide = states.float()
+    """Rotate states, (..., H, d), by the angles of their positions, (..., 1, d)."""
+    # Source: Su et al. 2021, RoFormer, section 3.4.2; in float32 or wider, as in transformers.
+    wide = states.to(torch.promote_types(states.dtype, torch.float32))
     first, second = wide.chunk(2, dim=-1)
     turned = torch.cat([-second, first], dim=-1)
-    return (wide * cosines + turned * sines).to(states.dtype)
+    return torch.addcmul(wide * cosines, turned, sines).to(states.dtype)
 
 
 class MinBertModernAttention(nn.Module):
@@ -80,47 +80,64 @@ class MinBertModernAttention(nn.Module):
         self.head_size = config.hidden_size // config.num_attention_heads
         self.Wqkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=config.layer_bias)
         self.Wo = nn.Linear(config.hidden_size, config.hidden_size, bias=config.layer_bias)
+        # The kernels apply dropout, as in BERT; the output has the same rate.
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
-        self.is_local = bool(number % config.global_attention_every)
+        self.out_dropout = MinBertDropout(config.attention_probs_dropout_prob)
+        is_local = number % config.global_attention_every
+        # How far apart tokens may be that attend to each other; None for any.
+        self.window: int | None = config.local_attention // 2 if is_local else None
         self.is_causal = False
 
     def forward(
         self,
         hidden: Tensor,
         attention_mask: Any,
-        angles: tuple[Tensor, Tensor],
+        angles: Any,
         sequences: MinBertSequences | None = None,
         select: Tensor | None = None,
-        bias: Tensor | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
         dropout = self.dropout.p if self.training else 0.0
-        heads = self.config.num_attention_heads
-        split = self.Wqkv(hidden).unflatten(-1, (3, heads, self.head_size))
-        query, key, value = split.unbind(dim=-3)  # (..., H, d)
-        query, key = rotate(query, *angles), rotate(key, *angles)
         if sequences is not None:
-            query, key, value = (states.flatten(-2) for states in (query, key, value))
-            if select is not None:
-                query = query.index_select(0, select)
-            options: dict[str, Any] = {"select": select, "dropout": dropout, "bias": bias}
-            return self.Wo(sequences.attend(query, key, value, heads, **options)), None
+            context = self.attend(self.Wqkv(hidden), sequences, select, dropout)
+            return self.out_dropout(self.Wo(context)), None
+        query, key, value = self.split(self.Wqkv(hidden), angles)
         interface: Any = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
-        states = (x.transpose(1, 2) for x in (query, key, value))
-        scaling = self.head_size**-0.5
-        window = self.config.local_attention // 2 + 1 if self.is_local else None
+        # flash attention takes the window itself, the first distance that is too far
+        window = None if self.window is None else self.window + 1
         context, probs = interface(
             self,
-            *states,
+            *(states.transpose(1, 2) for states in (query, key, value)),
             attention_mask,
-            scaling=scaling,
+            scaling=self.head_size**-0.5,
             dropout=dropout,
             sliding_window=window,
             **kwargs,
         )
-        return self.Wo(context.reshape(hidden.shape).contiguous()), probs
+        return self.out_dropout(self.Wo(context.reshape(hidden.shape).contiguous())), probs
+
+    def split(self, joined: Tensor, angles: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Return rotated queries and keys, and values: (..., 3 D) -> (..., H, d)."""
+        chosen = angles[self.window is not None]
+        split = joined.unflatten(-1, (3, self.config.num_attention_heads, self.head_size))
+        query, key = rotate(split[..., :2, :, :], *(x.unsqueeze(-3) for x in chosen)).unbind(-3)
+        return query, key, split[..., 2, :, :]
+
+    def attend(
+        self, joined: Tensor, sequences: MinBertSequences, select: Tensor | None, dropout: float
+    ) -> Tensor:
+        """Attend in a packed batch, (T, 3 D) -> (T, D) or (M, D) of the selected tokens."""
+        states = (x.flatten(-2) for x in self.split(joined, sequences.angles))
+        query, key, value = states
+        options: dict[str, Any] = {"dropout": dropout, "window": self.window}
+        if select is None:
+            return sequences.attend(query, key, value, self.config.num_attention_heads, **options)
+        if self.window is None:
+            query, options["select"] = query.index_select(0, select), select
+        context = sequences.attend(query, key, value, self.config.num_attention_heads, **options)
+        return context if self.window is None else context.index_select(0, select)
 
 
 class MinBertModernMLP(nn.Module):
@@ -149,11 +166,17 @@ class MinBertModernLayer(GradientCheckpointingLayer):
         self.mlp = MinBertModernMLP(config)
 
     def forward(
-        self, hidden: Tensor, attention_mask: Any, select: Tensor | None = None, **kwargs: Any
+        self,
+        hidden: Tensor,
+        attention_mask: Any,
+        select: Tensor | None = None,
+        norm: nn.Module | None = None,
+        **kwargs: Any,
     ) -> Tensor:
         attended, _ = self.attn(self.attn_norm(hidden), attention_mask, select=select, **kwargs)
         hidden = attended + (hidden if select is None else hidden.index_select(0, select))
-        return hidden + self.mlp(self.mlp_norm(hidden))
+        hidden = hidden + self.mlp(self.mlp_norm(hidden))
+        return hidden if norm is None else norm(hidden)
 
 
 class MinBertModernEncoder(nn.Module):
@@ -173,6 +196,17 @@ class MinBertModernEncoder(nn.Module):
         del length
         return None
 
+    def make_angles(self, positions: Tensor, dtype: torch.dtype) -> Any:
+        """Return cosines and sines, (..., 1, d), of global and of local layers."""
+        size = self.config.hidden_size // self.config.num_attention_heads
+        steps = torch.arange(0, size, 2, dtype=torch.float32, device=positions.device) / size
+        angles = []
+        for theta in (self.config.rope_theta, self.config.local_rope_theta):
+            half = positions[..., None].float() * (1.0 / theta**steps)
+            both = torch.cat([half, half], dim=-1).unsqueeze(-2)
+            angles.append((both.cos().to(dtype), both.sin().to(dtype)))
+        return angles
+
     def forward(
         self,
         hidden: Tensor,
@@ -183,54 +217,49 @@ class MinBertModernEncoder(nn.Module):
         position_ids: Tensor | None = None,
         **kwargs: Any,
     ) -> Tensor:
-        if sequences is not None:
-            positions, length = sequences.positions(), sequences.max_length
-            if sequences.extra:
-                positions = nn.functional.pad(positions, (0, sequences.extra))
-        else:
-            length = hidden.shape[1]
-            positions = torch.arange(length, device=hidden.device).unsqueeze(0)
-            positions = positions if position_ids is None else position_ids
-        places = torch.arange(length, device=hidden.device)
-        is_far = (places - places.unsqueeze(1)).abs() > self.config.local_attention // 2
-        band = None
-        if length > self.config.local_attention // 2 + 1:
-            band = hidden.new_zeros(1, length, length)
-            # finite, so that a padding with no token in reach has no NaN
-            band = band.masked_fill(is_far, torch.finfo(hidden.dtype).min)
-        masks: list[Any] = [attention_mask, attention_mask]
-        if sequences is None and band is not None:
-            masks[1] = self._narrow(attention_mask, band, positions)
-        thetas = (self.config.rope_theta, self.config.local_rope_theta)
-        angles = [self._angles(positions, theta, hidden) for theta in thetas]
+        angles, masks = None, [attention_mask, attention_mask]
+        if sequences is None:
+            if position_ids is None:
+                position_ids = torch.arange(hidden.shape[1], device=hidden.device).unsqueeze(0)
+            angles = self.make_angles(position_ids, hidden.dtype)
+            masks[1] = self.narrow(attention_mask, hidden)
         layers: list[Any] = list(self.layer)[:num_layers]
         for number, layer in enumerate(layers, start=1):
-            is_local = layer.attn.is_local
-            options: dict[str, Any] = {"sequences": sequences, "angles": angles[is_local]}
-            options |= {"bias": band if is_local else None} if sequences is not None else {}
-            chosen = select if number == len(layers) else None
-            hidden = layer(hidden, masks[is_local], select=chosen, **options, **kwargs)
-        if not layers and select is not None:
-            hidden = hidden.index_select(0, select)
-        # the state of a lower layer has no norm, as in hidden_states of transformers
-        return self.final_norm(hidden) if len(layers) == len(self.layer) else hidden
+            hidden = layer(
+                hidden,
+                masks[layer.attn.window is not None],
+                select=select if number == len(layers) else None,
+                # part of the last layer, since the states of lower ones have no norm
+                norm=self.final_norm if number == len(self.layer) else None,
+                angles=angles,
+                sequences=sequences,
+                **kwargs,
+            )
+        return hidden if layers or select is None else hidden.index_select(0, select)
 
-    def _angles(self, positions: Tensor, theta: float, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines, (..., 1, d)."""
-        size = self.config.hidden_size // self.config.num_attention_heads
-        steps = torch.arange(0, size, 2, dtype=torch.float32, device=like.device) / size
-        angles = positions[..., None].float() * (1.0 / theta**steps)
-        angles = torch.cat([angles, angles], dim=-1).unsqueeze(-2)
-        return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
+    def narrow(self, mask: Any, hidden: Tensor) -> Any:
+        """Return the mask of local layers, of one of sdpa or eager attention, (B, 1, L, L) or None.
 
-    def _narrow(self, mask: Any, band: Tensor, positions: Tensor) -> Any:
-        """Add the band to a mask of padded rows, (B, 1, L, L) or None."""
-        del positions
+        Raises:
+            ValueError: If the attention implementation has another kind of mask.
+        """
+        kind, length = self.config._attn_implementation, hidden.shape[1]
+        if kind.startswith("flash_attention"):
+            return mask  # the window is an argument
+        if kind not in ("sdpa", "eager"):
+            raise ValueError(
+                f"attn_implementation={kind!r} has no local attention here: use sdpa, eager or "
+                "flash_attention_2"
+            )
+        window = self.config.local_attention // 2
+        if not is_followed(hidden) and length <= window + 1:
+            return mask
+        places = torch.arange(length, device=hidden.device)
+        is_near = ((places - places.unsqueeze(1)).abs() <= window)[None, None]
+        if mask is None and kind == "sdpa":
+            return is_near
         if mask is None:
-            return band.unsqueeze(0)
-        if not isinstance(mask, Tensor):
-            raise TypeError("ModernBERT's window is for the attention sdpa or eager")
-        least = torch.finfo(band.dtype).min
-        if mask.dtype == torch.bool:
-            mask = band.new_zeros(mask.shape).masked_fill(~mask, least)
-        return (mask + band.unsqueeze(0)).clamp(min=least)
+            mask = hidden.new_zeros(1, 1, length, length)
+        elif mask.dtype == torch.bool:
+            return mask & is_near
+        return mask.masked_fill(~is_near, torch.finfo(mask.dtype).min)

@@ -81,13 +81,15 @@ class MinBertSequences:
     max_length: int  # tokens of the longest sequence, or more
     rows: Tensor | None  # place of each token in the padded batch, (T,); None without padding
     shape: tuple[int, int]  # (B, L) of the padded batch, (1, T) of one that came packed
-    # Plans of attention on the CPU, by number of heads; made once for all layers.
-    plans: dict[int, Any] = field(default_factory=dict)
+    # Plans of attention on the CPU, by number of heads and window; made once for all layers.
+    plans: dict[tuple[int, int | None], Any] = field(default_factory=dict)
     runs: list[tuple[int, int, int]] | None = None  # of equal lengths, if that is how they are read
     # Tokens after the last sequence that belong to none; their states are not read.
     extra: int = 0
     # Added to the scores of all layers, by distance, (H, L, L); None for an encoder without.
     bias: Tensor | None = None
+    # Cosines and sines of the positions, of global and of local layers; None without rotation.
+    angles: Any = None
     _segments: Tensor | None = None
 
     @classmethod
@@ -231,26 +233,26 @@ class MinBertSequences:
         *,
         select: Tensor | None = None,
         dropout: float = 0.0,
-        bias: Tensor | None = None,
+        window: int | None = None,
     ) -> Tensor:
         """Attend within each sequence, query (M, D), key and value (T, D) -> (M, D).
 
-        A bias, (H or 1, L, L), is added to scores by the places of query and key in their sequence.
+        With a `window`, for all tokens, those that are at most so far apart attend to each other.
         """
         if not len(query):
             # in the graph, as with queries: every rank of DDP needs a gradient, if only of zeros
             return query + 0 * (key.sum() + value.sum())
+        if window is not None and self.max_length <= window + 1:
+            window = None
         if query.device.type == "cpu":
-            return attend_cpu(
-                query, key, value, self, heads, select, dropout, self.bias if bias is None else bias
-            )
+            return attend_cpu(query, key, value, self, heads, select, dropout, window)
         offsets = query_offsets = self.offsets
         if select is not None:
             query_offsets = torch.searchsorted(select, offsets.long(), out_int32=True)
         # positions are distinct, but the first token may be selected twice
         lengths = (min(self.max_length + 1, len(query)), self.max_length)
         q, k, v = (states.unflatten(1, (heads, -1)) for states in (query, key, value))
-        return attend_cuda(q, k, v, dropout, (query_offsets, offsets, *lengths)).flatten(1)
+        return attend_cuda(q, k, v, dropout, (query_offsets, offsets, *lengths), window).flatten(1)
 
     def ignore_beyond(self, positions: Tensor | None) -> Tensor | None:
         """Move positions beyond their sequence, (N,), to `max_length`, beyond all of them."""
@@ -354,8 +356,9 @@ class MinBertPackedMixin(nn.Module):
             return MinBertSequences.from_offsets(kwargs["cu_seq_lens_q"], longest, shape)
         if read_padded(read, mask, shape) or is_followed(given) or kwargs.get("is_causal"):
             return None
-        # a bias goes by columns, in which holes count
-        if mask is not None and self.encoder.relative_attention_bias is not None:
+        # a bias and a window go by columns, in which holes count
+        by_columns = self.config.relative_attention_num_buckets or self.config.local_attention
+        if mask is not None and by_columns:
             has_holes = is_followed(mask) or bool((mask.diff(dim=1) > 0).any())
             if has_holes:
                 return None
@@ -384,7 +387,8 @@ class MinBertPackedMixin(nn.Module):
         """Encode the real tokens; of the last layer, only the states that are read."""
         if inputs[2] is None:
             self.embeddings.check_length(sequences.max_length)
-        ids, types, places, vectors = sequences.unpad_inputs(*inputs)
+        batch: Any = sequences.unpad_inputs(*inputs)
+        ids, types, places, vectors = batch
         is_packed = kwargs.get("cu_seq_lens_q") is not None
         # CODEPATH: roberta, xlm-roberta, camembert, mpnet; in all others positions are columns
         if self.config.position_offset and is_packed and ids is not None:
@@ -394,9 +398,12 @@ class MinBertPackedMixin(nn.Module):
         select, order = sequences.choose(read, with_first=self.pooler is not None)
         sequences.bias = self.encoder.make_bias(sequences.max_length)
         if self._uses_kernels(hidden, kwargs):
+            positions = places[0]
             if needs_few_shapes(hidden):  # zeros round up the number of tokens
                 sequences.extra = count_extra(hidden.shape[1])
                 hidden = F.pad(hidden, (0, 0, 0, sequences.extra))
+                positions = F.pad(positions, (0, sequences.extra))
+            sequences.angles = self.encoder.make_angles(positions, hidden.dtype)
             states = self._encode_tokens(hidden[0], sequences, select, num_layers)
         else:
             mask = make_block_mask(self.config, hidden, sequences)
@@ -409,7 +416,9 @@ class MinBertPackedMixin(nn.Module):
                 kwargs = {**kwargs, f"cu_seq_lens_{side}": sequences.offsets}
                 kwargs[f"max_length_{side}"] = sequences.max_length
             with self.autocast(hidden):
-                states = self.encoder(hidden, mask, num_layers=num_layers, **kwargs)[0]
+                states = self.encoder(
+                    hidden, mask, num_layers=num_layers, position_ids=places, **kwargs
+                )[0]
             states = states if select is None else states.index_select(0, select)
         states = states.to(hidden.dtype)
         if order is not None:
