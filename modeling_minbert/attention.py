@@ -141,9 +141,9 @@ def plan_blocks(sequences: Any, heads: int, window: int) -> Plan:
     groups: list[list[int]] = []
     for number, (first, last, low, _) in enumerate(blocks):
         if groups:
-            queries, end, keys, _ = blocks[groups[-1][0]]
-            is_similar = (last - first) * BUCKET_RATIO + BUCKET_SLACK >= end - queries
-            if is_similar and first - low == queries - keys:
+            longest = blocks[groups[-1][0]]
+            is_similar = (last - first) * BUCKET_RATIO + BUCKET_SLACK >= longest[1] - longest[0]
+            if is_similar and first - low == longest[0] - longest[2]:
                 groups[-1].append(number)
                 continue
         groups.append([number])
@@ -367,6 +367,19 @@ def _attend_buckets(
     return plan.queries.collect(context, heads)
 
 
+def _find_plan(sequences: Any, heads: int, select: Tensor | None, window: int | None) -> Plan:
+    """Make a plan once for all layers, unless only some queries are read."""
+    if select is not None:
+        return plan_buckets(sequences, heads, select, has_bias=sequences.bias is not None)
+    plans: dict[Any, Plan] = sequences.plans
+    if (heads, window) not in plans:
+        if window is None:
+            plans[heads, window] = plan_buckets(sequences, heads)
+        else:
+            plans[heads, window] = plan_blocks(sequences, heads, window)
+    return plans[heads, window]
+
+
 def attend_cpu(
     query: Tensor,
     key: Tensor,
@@ -385,14 +398,7 @@ def attend_cpu(
     is_plain = select is None and window is None and not needs_cells
     if is_plain and (runs := _find_runs(sequences)) is not None:
         return _attend_runs(query, key, value, runs, heads, bias)
-    # made once for all layers, unless only some queries are read
-    plan: Plan | None = None if select is not None else sequences.plans.get((heads, window))
-    if plan is None and window is not None:
-        plan = sequences.plans[heads, window] = plan_blocks(sequences, heads, window)
-    elif plan is None:
-        plan = plan_buckets(sequences, heads, select, has_bias=bias is not None)
-        if select is None:
-            sequences.plans[heads, window] = plan
+    plan = _find_plan(sequences, heads, select, window)
     if not needs_cells:
         return _attend_buckets(query, key, value, plan, heads, bias)
     dtype = query.dtype

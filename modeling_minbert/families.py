@@ -164,8 +164,6 @@ def read_config(model_type: str, values: Mapping[str, Any]) -> dict[str, Any]:
         ropes = found.pop("rope_parameters")
         if any(rope["rope_type"] != "default" for rope in ropes.values()):
             raise ValueError(f"rope_parameters={ropes}: minBERT has default rotary positions only")
-        # all tokens need no scores in training, whatever the class of transformers computes
-        del found["sparse_prediction"], found["sparse_pred_ignore_index"]
         biases = {found[name] for name in ("attention_bias", "mlp_bias", "classifier_bias")}
         is_alike = found["classifier_activation"] == found["hidden_act"]
         if len(biases) > 1 or found["mlp_dropout"] or not is_alike:

@@ -408,8 +408,8 @@ class MinBertPackedMixin(nn.Module):
         else:
             mask = make_block_mask(self.config, hidden, sequences)
             if sequences.bias is not None:
-                places = sequences.positions()
-                bias = sequences.bias[:, places.unsqueeze(1), places]
+                columns = sequences.positions()
+                bias = sequences.bias[:, columns.unsqueeze(1), columns]
                 mask = join_bias(bias.unsqueeze(0), mask)
             # the flash implementations use these instead of a mask
             for side in ("q", "k"):

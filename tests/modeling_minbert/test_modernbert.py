@@ -1,0 +1,302 @@
+"""ModernBERT has the outputs and gradients of transformers' model, for any mask and padding."""
+
+import json
+
+import pytest
+import torch
+import transformers
+from huggingface_hub.errors import StrictDataclassClassValidationError
+from torch.testing import assert_close
+
+from modeling_minbert import MinBertConfig, MinBertForMaskedLM, MinBertModel
+
+SIZES = {
+    "vocab_size": 60,
+    "hidden_size": 24,
+    "num_hidden_layers": 5,
+    "num_attention_heads": 3,
+    "intermediate_size": 32,
+    "max_position_embeddings": 512,
+    "local_attention": 5,  # two to each side
+    "pad_token_id": 0,
+    **dict.fromkeys(("cls_token_id", "bos_token_id"), 1),
+    **dict.fromkeys(("sep_token_id", "eos_token_id"), 2),
+}
+BIASES = ("norm_bias", "attention_bias", "mlp_bias", "classifier_bias")
+# longer than the window and than what is one block, and not multiples of a block
+LENGTHS = (23, 7, 23, 2, 9, 16)
+NAMES = {"ModernBertModel": MinBertModel, "ModernBertForMaskedLM": MinBertForMaskedLM}
+
+
+def load_both(folder, name="ModernBertModel", dtype=torch.float32, **changes):
+    """Save a model of transformers with random weights; return it, and what minBERT loads."""
+    torch.manual_seed(0)
+    stock = getattr(transformers, name)(transformers.ModernBertConfig(**{**SIZES, **changes}))
+    with torch.no_grad():
+        for parameter in stock.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    stock.save_pretrained(folder)
+    ours = NAMES[name].from_pretrained(folder)
+    if name == "ModernBertModel":
+        ours.pooler = None
+    return stock.eval().to(dtype), ours.eval().to(dtype)
+
+
+def make_batch(side="right", lengths=LENGTHS):
+    ids = torch.randint(3, 60, (len(lengths), max(lengths)))
+    real = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    real = real.flip(1) if side == "left" else real
+    return {"input_ids": ids.where(real, 0), "attention_mask": real.long()}
+
+
+def pack(batch):
+    """Concatenate the real tokens of a batch that is padded on the right."""
+    real = batch["attention_mask"].bool()
+    lengths = real.sum(1)
+    return {
+        "input_ids": batch["input_ids"][real][None],
+        "position_ids": torch.cat([torch.arange(length) for length in lengths])[None],
+        "cu_seq_lens_q": torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int(),
+    }
+
+
+def assert_same_gradients(ours, stock):
+    """Compare the norms of all gradients, which have other names."""
+    norms = []
+    for model in (ours, stock):
+        gradients = [p.grad.norm() for p in model.parameters() if p.grad is not None]
+        norms.append(torch.stack([norm for norm in gradients if norm > 1e-9]).sort().values)
+    assert_close(norms[0], norms[1], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["sdpa", "eager", "packed"])
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("bias", [False, True])
+def test_states_and_gradients_are_those_of_transformers(tmp_path, kind, side, dtype, bias):
+    stock, ours = load_both(tmp_path, dtype=dtype, **dict.fromkeys(BIASES, bias))
+    batch = make_batch("right" if kind == "packed" else side)
+    real = batch["attention_mask"].bool()
+    given = pack(batch) if kind == "packed" else batch
+    ours.set_attn_implementation("eager" if kind == "eager" else "sdpa")
+
+    expected = stock(**batch).last_hidden_state[real]
+    with torch.no_grad():
+        plain = ours(**given).last_hidden_state
+    found = ours(**given).last_hidden_state
+    found, plain = (x[0] if kind == "packed" else x[real] for x in (found, plain))
+    assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert_close(plain, expected, atol=1e-5, rtol=1e-5)
+    weights = torch.randn_like(expected)
+    ((expected + found) * weights).sum().backward()
+    assert_same_gradients(ours, stock)
+
+
+def test_blocks_of_the_default_window(tmp_path):
+    stock, ours = load_both(tmp_path, local_attention=128)
+    batch = make_batch(lengths=(400, 257, 200, 60))
+    real = batch["attention_mask"].bool()
+    expected, found = (model(**batch).last_hidden_state[real] for model in (stock, ours))
+    assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    with torch.no_grad():
+        assert_close(ours(**batch).last_hidden_state[real], expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_recorded_states_and_attentions_are_those_of_transformers(tmp_path, bias):
+    stock, ours = load_both(tmp_path, **dict.fromkeys(BIASES, bias))
+    batch = make_batch("left")
+    real = batch["attention_mask"].bool()
+    for model in (stock, ours):
+        model.set_attn_implementation("eager")
+    options = {"output_hidden_states": True, "output_attentions": True}
+    expected, found = stock(**batch, **options), ours(**batch, **options)
+    assert len(found.hidden_states) == len(expected.hidden_states) == 6
+    assert len(found.attentions) == len(expected.attentions) == 5
+    for number, (first, second) in enumerate(
+        zip(found.hidden_states, expected.hidden_states, strict=True)
+    ):
+        assert_close(first[real], second[real], atol=1e-5, rtol=1e-5)
+        ours.set_attn_implementation("sdpa")
+        lower = ours(**batch, num_layers=number).last_hidden_state
+        ours.set_attn_implementation("eager")
+        assert_close(lower[real], second[real], atol=1e-5, rtol=1e-5)
+    for first, second in zip(found.attentions, expected.attentions, strict=True):
+        rows = real[:, None, :, None].expand_as(first)
+        assert_close(first[rows], second[rows], atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("decoder_bias", [True, False])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_masked_language_model_is_that_of_transformers(tmp_path, bias, decoder_bias):
+    changes = dict.fromkeys(BIASES, bias) | {"decoder_bias": decoder_bias}
+    stock, ours = load_both(tmp_path, "ModernBertForMaskedLM", **changes)
+    assert ours.cls.predictions.decoder.weight is ours.bert.embeddings.word_embeddings.weight
+    batch = make_batch()
+    real = batch["attention_mask"].bool()
+    labels = batch["input_ids"].where(real & (torch.rand(real.shape) < 0.4), -100)
+    assert_close(ours(**batch).logits[real], stock(**batch).logits[real], atol=2e-5, rtol=1e-5)
+
+    sparse = load_both(tmp_path / "sparse", "ModernBertForMaskedLM", sparse_prediction=True)
+    assert sparse[1].config.sparse_prediction
+    expected = stock(**batch, labels=labels).loss
+    found = ours(**batch, labels=labels).loss
+    assert_close(found, expected)
+    ours.train()  # without dropout, only the labeled tokens are scored
+    trained = ours(**batch, labels=labels)
+    assert trained.logits is None
+    assert_close(trained.loss, expected)
+    packed = pack(batch)
+    at = (labels[real] != -100).nonzero().squeeze(1)
+    assert_close(ours(**packed, labels=labels[real][None], label_positions=at).loss, expected)
+    (expected + trained.loss).backward()
+    if not decoder_bias:  # ours has one, which starts at zero
+        ours.cls.predictions.bias.grad = None
+    assert_same_gradients(ours, stock)
+
+
+def test_bfloat16_is_as_near_as_that_of_transformers(tmp_path):
+    stock, ours = load_both(tmp_path)
+    batch = make_batch()
+    real = batch["attention_mask"].bool()
+    with torch.no_grad():
+        exact = stock(**batch).last_hidden_state[real]
+        far = [
+            (model.bfloat16()(**given).last_hidden_state.view(-1, 24) - exact).norm()
+            if given is not batch
+            else (model.bfloat16()(**given).last_hidden_state[real] - exact).norm()
+            for model, given in ((stock, batch), (ours, batch), (ours, pack(batch)))
+        ]
+    assert max(far[1:]) < 1.2 * far[0] < 0.1 * exact.norm()
+
+
+@pytest.mark.parametrize("kind", ["sdpa", "eager"])
+@pytest.mark.parametrize("mask", ["zeros", "left", "right", "row"])
+def test_no_mask_gives_nan(tmp_path, mask, kind):
+    """Rows that are all padding, and paddings that have no token within the window."""
+    ours = load_both(tmp_path)[1]
+    ours.set_attn_implementation(kind)
+    real = torch.ones(3, 30, dtype=torch.long)
+    real[:, {"left": slice(0, 25), "right": slice(5, None)}.get(mask, slice(0, 0))] = 0
+    real[{"zeros": slice(None), "row": slice(1, 2)}.get(mask, slice(0, 0))] = 0
+    ids = torch.randint(3, 60, real.shape)
+    for read in (None, "padded", "first"):
+        with torch.no_grad():
+            assert ours(ids, real, read=read).last_hidden_state.isfinite().all()
+        ours.zero_grad()
+        states = ours(ids, real, read=read).last_hidden_state
+        states.square().sum().backward()
+        assert states.isfinite().all()
+        gradients = [p.grad for p in ours.parameters() if p.grad is not None]
+        assert gradients
+        assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+def test_a_window_is_counted_inside_the_sequence_and_in_columns(tmp_path):
+    stock, ours = load_both(tmp_path)
+    batch = make_batch()
+    batch["attention_mask"][:, 3:6] = 0  # holes
+    batch["attention_mask"][3, :2] = 1
+    real = batch["attention_mask"].bool()
+    with torch.no_grad():
+        expected = stock(**batch).last_hidden_state[real]
+        assert_close(ours(**batch).last_hidden_state[real], expected, atol=1e-5, rtol=1e-5)
+        for select in (None, torch.tensor([0, 23, 25, 40, 60])):
+            for kind in ("sdpa", "eager"):  # by blocks, and with a mask of the whole pack
+                ours.set_attn_implementation(kind)
+                whole = make_batch()
+                packed = pack(whole)
+                alone = stock(**whole).last_hidden_state[whole["attention_mask"].bool()]
+                for layers in (None, 2):  # of which the last is local
+                    if layers:
+                        alone = ours(**packed, num_layers=2).last_hidden_state[0]
+                    found = ours(**packed, read=select, num_layers=layers).last_hidden_state
+                    found = found[0] if select is None else found
+                    wanted = alone if select is None else alone[select]
+                    assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_positions_of_the_caller(tmp_path):
+    stock, ours = load_both(tmp_path)
+    batch = make_batch()
+    real = batch["attention_mask"].bool()
+    positions = torch.randint(0, 500, (1, 23)).sort().values
+    with torch.no_grad():
+        expected = stock(**batch, position_ids=positions).last_hidden_state[real]
+        for kind in ("sdpa", "eager"):
+            ours.set_attn_implementation(kind)
+            found = ours(**batch, position_ids=positions).last_hidden_state[real]
+            assert_close(found, expected, atol=1e-5, rtol=1e-5)
+            packed = pack(batch) | {"position_ids": positions.expand(6, -1)[real][None]}
+            assert_close(ours(**packed).last_hidden_state[0], expected, atol=1e-5, rtol=1e-5)
+        alone = {"input_ids": batch["input_ids"][:1]}  # without a mask
+        expected = stock(**alone).last_hidden_state
+        embeds = stock.embeddings.tok_embeddings(alone["input_ids"])
+        for kind in ("sdpa", "eager"):
+            ours.set_attn_implementation(kind)
+            for given in (alone, {"inputs_embeds": embeds}):
+                assert_close(ours(**given).last_hidden_state, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_an_attention_without_a_window_is_refused(tmp_path):
+    ours = load_both(tmp_path)[1]
+    ours.set_attn_implementation("flex_attention")
+    with pytest.raises(ValueError, match="'flex_attention' has no local attention here: use sdpa"):
+        ours(**make_batch())
+
+
+BAD = {
+    "unknown encoder_type 'electra'": {"encoder_type": "electra"},
+    "local_attention=1 must be at least 2": {"local_attention": 1},
+    "global_attention_every=-1": {"global_attention_every": -1},
+    "rope_theta=-1": {"rope_theta": -1},
+    "must be even": {"num_attention_heads": 8},
+    "rotary positions only": {"position_offset": 2},
+    "local_attention=8: an encoder of type 'bert' cannot": {
+        "encoder_type": "bert",
+        "local_attention": 8,
+    },
+    "norm_bias=False: an encoder of type 'mpnet'": {"encoder_type": "mpnet", "norm_bias": False},
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_fields_that_do_not_fit_are_refused(message):
+    with pytest.raises(StrictDataclassClassValidationError, match=message):
+        MinBertConfig(**{"encoder_type": "modernbert", "hidden_size": 24} | BAD[message])
+
+
+def test_a_configuration_from_scratch_has_the_defaults_of_transformers():
+    config = MinBertConfig(encoder_type="modernbert", hidden_size=24, num_attention_heads=3)
+    stock = transformers.ModernBertConfig()
+    assert config.local_attention == stock.local_attention
+    assert config.global_attention_every == 3
+    assert config.rope_theta == stock.rope_parameters["full_attention"]["rope_theta"]
+    assert config.local_rope_theta == stock.rope_parameters["sliding_attention"]["rope_theta"]
+    assert (config.norm_bias, config.layer_bias, config.type_vocab_size) == (False, False, 0)
+    bert = MinBertConfig()
+    assert (bert.norm_bias, bert.layer_bias, bert.local_attention) == (True, True, 0)
+
+
+def test_configurations_of_all_ages_are_read(tmp_path):
+    old = {"global_rope_theta": 5000.0, "local_rope_theta": 300.0, "local_attention": 6}
+    old |= {"global_attn_every_n_layers": 2, "model_type": "modernbert", "num_hidden_layers": 4}
+    (tmp_path / "config.json").write_text(json.dumps(old | {"reference_compile": False}))
+    config = MinBertConfig.from_pretrained(tmp_path)
+    assert (config.rope_theta, config.local_rope_theta) == (5000, 300)
+    assert (config.global_attention_every, config.local_attention) == (2, 6)
+
+    linear = {"rope_type": "linear", "factor": 2.0, "rope_theta": 5.0}
+    kinds = ["full_attention", "sliding_attention", "sliding_attention"]
+    refused = {
+        "layer 0 and every so many": {"layer_types": [*kinds[1:], kinds[0]]},
+        "default rotary positions": {"rope_parameters": {kind: dict(linear) for kind in kinds}},
+        "mlp_dropout must be 0": {"mlp_dropout": 0.1},
+        "must be equal": {"classifier_bias": True},
+    }
+    for message, changes in refused.items():
+        new = {**SIZES, "num_hidden_layers": 3, **changes}
+        transformers.ModernBertConfig(**new).save_pretrained(tmp_path)
+        with pytest.raises(ValueError, match=message):
+            MinBertConfig.from_pretrained(tmp_path)
