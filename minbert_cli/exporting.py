@@ -103,11 +103,9 @@ def compute_both(
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    mask = torch.ones_like(ids)
-    mask[-1, ..., 1 + ids.shape[-1] // 2 :] = 0  # paddings, from which no position counts
     inputs = {
-        "input_ids": ids.masked_fill(mask == 0, model.config.pad_token_id or 0),
-        "attention_mask": mask,
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
         "token_type_ids": torch.zeros_like(ids),
     }
     given = {entry.name: inputs[entry.name].numpy() for entry in session.get_inputs()}
@@ -116,12 +114,7 @@ def compute_both(
     options = {} if task is None else {"task": task}
     with torch.no_grad():
         expected = (model.bert if is_encoder else model)(**inputs, **options)
-    pairs = [(values, expected[name].numpy()) for name, values in zip(names, found, strict=True)]
-    is_real = mask.bool().numpy()  # what a file has at paddings has no meaning
-    return [
-        (first[is_real], second[is_real]) if first.shape[:2] == is_real.shape else (first, second)
-        for first, second in pairs
-    ]
+    return [(values, expected[name].numpy()) for name, values in zip(names, found, strict=True)]
 
 
 def quantize(path: Path) -> None:

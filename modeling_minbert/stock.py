@@ -35,11 +35,7 @@ def find_stock_head(
 
     A warning names a head that fits no task.
     """
-    try:
-        stored = config_class.get_config_dict(path, **where)[0]
-        specs = parse_tasks(tasks)
-    except (OSError, ValueError):  # who loads the model says it better
-        return {}
+    stored, specs = config_class.get_config_dict(path, **where)[0], parse_tasks(tasks)
     saved = str((stored.get("architectures") or [""])[0])
     kind = next((kind for end, kind in STOCK_HEADS.items() if saved.endswith(end)), None)
     if kind is None or saved.startswith("MinBert"):
@@ -109,10 +105,7 @@ def make_stock(model: Any, num_layers: int | None) -> Any:
     if is_part and hasattr(model.base_model.encoder, "final_norm"):
         raise ValueError(f"{name} has a norm above its last layer: save all {layers} layers")
     config = model.config.to_transformers(num_layers)
-    try:
-        stock = getattr(transformers, model._auto_class).from_config(config, dtype=model.dtype)
-    except ValueError:
-        raise ValueError(f"transformers has no class for {name}: {advice}") from None
+    stock = getattr(transformers, model._auto_class).from_config(config, dtype=model.dtype)
     if is_encoder and model.pooler is None and hasattr(stock, "pooler"):
         stock.pooler = None
     state = dict(model.state_dict())
