@@ -57,6 +57,7 @@ ST = ("sentence_transformers",)
 TRAINERS = {
     "minbert": Contender("training:MinBertPeer"),
     "minbert padded": Contender("training:MinBertPadded"),
+    "minbert dense": Contender("training:MinBertDense"),
     "trainer": Contender("training:TrainerPeer"),
     "bare": Contender("training:BarePeer"),
 }
@@ -67,6 +68,7 @@ ENCODERS = {
     "sentence-transformers": Contender("inference:load_sentence_transformer", ST),
     "transformers": Contender("inference:load_bert"),
     "minbert": Contender("inference:load_minbert", prepare=INT8),
+    "minbert words": Contender("inference:load_minbert", prepare=INT8),
     "minbert onnx": Contender("inference:load_minbert_onnx", ONNX, "inference:export_minbert_onnx"),
     "onnx": Contender(
         "inference:load_onnx", prepare="inference:export_onnx", is_elsewhere=True
@@ -103,6 +105,7 @@ WORKLOADS: dict[str, Workload] = {
     "sst_large": _train("sst"),
     "mlm128_large": _train("mlm128"),
     "mlm512_large": _train("mlm512"),
+    "mlm128_grouped": _train("mlm128"),
     "encode": Workload("sentences", ENCODERS, "inference:run", 1, 1, "encode"),
     "encode_one": Workload("sentences", ENCODERS, "inference:run", 300, 20, "encode"),
     "predict": Workload("sentences", CLASSIFIERS, "inference:run", 1, 1, "predict"),

@@ -17,8 +17,8 @@ def count_flops(lengths: NDArray[np.int64], shape: Mapping[str, Any], masked: in
     """Count the operations of the matrix products of one forward pass; a training step has thrice.
 
     Padding, the vocabulary at unmasked tokens and recomputation count as nothing, so that what is
-    saved is no loss of utilisation: ``2 L 12 H^2`` a token for the layers, ``4 L H length`` for
-    attention, and ``2 (H^2 + H V)`` a masked token for the head of masked language models.
+    saved is no loss of utilisation: ``2 L 12 H^2`` a token for the layers of BERT, ``4 L H length``
+    for attention, and ``2 (H^2 + H V)`` a masked token for the head of masked language models.
 
     Args:
         lengths: Tokens of each sequence.
@@ -27,8 +27,16 @@ def count_flops(lengths: NDArray[np.int64], shape: Mapping[str, Any], masked: in
     """
     layers, width = shape["num_hidden_layers"], shape["hidden_size"]
     tokens, squares = float(lengths.sum()), float((lengths.astype(float) ** 2).sum())
-    encoder = 24 * layers * width**2 * tokens + 4 * layers * width * squares
+    weights = sum(outputs * inputs for outputs, inputs in list_products(shape))
+    encoder = 2 * layers * weights * tokens + 4 * layers * width * squares
     return encoder + 2 * masked * (width**2 + width * shape["vocab_size"])
+
+
+def list_products(shape: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """List outputs and inputs of the products of a layer: attention, feed-forward."""
+    width, inner = shape["hidden_size"], shape["intermediate_size"]
+    gated = 2 if shape["model_type"] == "modernbert" else 1
+    return [(3 * width, width), (width, width), (gated * inner, width), (width, inner)]
 
 
 @torch.no_grad()
@@ -54,13 +62,10 @@ def measure_products(
     Returns:
         Operations per second, the median of at least five passes.
     """
-    width = shape["hidden_size"]
-    # (outputs, inputs): queries to values, output, feed-forward
-    sizes = [(3 * width, width), (width, width), (4 * width, width), (width, 4 * width)]
     weights = [
         torch.randn(*size, device=device).to(dtype)
         for _ in range(shape["num_hidden_layers"])
-        for size in sizes
+        for size in list_products(shape)
     ]
     widths = {size for weight in weights for size in weight.shape}
     states = {size: torch.randn(tokens, size, device=device).to(dtype) for size in widths}

@@ -15,7 +15,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import AutoTokenizer, BertForSequenceClassification, BertModel, pipeline
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    BertForSequenceClassification,
+    BertModel,
+    pipeline,
+)
 
 from .block import Job, Meter, to_array
 from .flops import count_flops, measure_products
@@ -65,6 +71,9 @@ def run(job: Job, meter: Meter, load: Callable[[Job], Apply]) -> dict[str, Any]:
     for _ in range(job.units):
         apply(texts)
         meter.unit(len(texts))
+    if job.name.peer.startswith("minbert") and "onnx" not in job.name.peer:
+        folder = find_folder(job, job.model_dir)
+        meter.extra["folder_mib"] = sum(file.stat().st_size for file in folder.iterdir()) / 2**20
     if kind == "encode" and job.name.precision != "int8":
         tokenizer = AutoTokenizer.from_pretrained(job.model_dir)
         lengths = np.array([len(ids) for ids in tokenizer(texts)["input_ids"]])
@@ -111,7 +120,7 @@ def load_sentence_transformer(job: Job) -> Apply:
 
 def load_bert(job: Job) -> Apply:
     """Load BERT of transformers: tokenizer, model and mean, longest sentences first."""
-    model: Any = BertModel.from_pretrained(job.model_dir, dtype=job.dtype)
+    model: Any = AutoModel.from_pretrained(job.model_dir, dtype=job.dtype)
     model = model.to(job.device).eval()
     tokenizer: Any = AutoTokenizer.from_pretrained(job.model_dir)
 
@@ -221,13 +230,20 @@ def load_pipeline(job: Job) -> Apply:
 
 
 def _load_own(kind: Any, job: Job, folder: Path) -> Any:
-    if job.name.precision == "int8":
-        folder = folder.with_name(f"{folder.name}-int8")
+    folder = find_folder(job, folder)
     on_gpu = job.device == "cuda"
     options = {"dtype": job.dtype} if on_gpu else {}
     model = kind.from_pretrained(folder, **options).to(job.device).eval()
     model.tokenizer = AutoTokenizer.from_pretrained(folder)
     return model
+
+
+def find_folder(job: Job, folder: Path) -> Path:
+    """Return the folder that a contender loads: a plain one, or its copy in int8."""
+    suffix = "-words" if job.name.peer.endswith("words") else ""
+    return (
+        folder.with_name(f"{folder.name}{suffix}-int8") if job.name.precision == "int8" else folder
+    )
 
 
 def _precision_options(job: Job) -> dict[str, str]:
@@ -246,14 +262,17 @@ def save_int8(job: Job) -> None:
     from modeling_minbert import MinBertModel
 
     if job.name.precision == "int8":
-        _quantize(MinBertModel, job.model_dir)
+        _quantize(MinBertModel, job, job.model_dir)
 
 
-def _quantize(kind: Any, folder: Path) -> None:
-    target = folder.with_name(f"{folder.name}-int8")
+def _quantize(kind: Any, job: Job, folder: Path) -> None:
+    from modeling_minbert import MinBertInt8Config
+
+    target = find_folder(job, folder)
     if not target.exists():
-        model = kind.from_pretrained(folder).eval()
-        model.quantize()
+        words = None if not job.name.peer.endswith("words") else False
+        settings = MinBertInt8Config(word_embeddings=words)
+        model = kind.from_pretrained(folder, quantization_config=settings).eval()
         model.save_pretrained(target)
         AutoTokenizer.from_pretrained(folder).save_pretrained(target)
 
@@ -278,7 +297,7 @@ def save_classifiers(job: Job) -> None:
             model.save_pretrained(find_classifier(job, kind))
             tokenizer.save_pretrained(find_classifier(job, kind))
     if job.name.peer == "minbert" and job.name.precision == "int8":
-        _quantize(MinBertForMultiTask, find_classifier(job, "minbert"))
+        _quantize(MinBertForMultiTask, job, find_classifier(job, "minbert"))
 
 
 def load_onnx(job: Job) -> Apply:

@@ -51,6 +51,7 @@ class Row:
         peak: The same over that of the baseline.
         added_mib: What the work added to the loaded model and data.
         added: The same over that of the baseline.
+        folder_mib: Size of the folder that minBERT loads.
         tflops: 10^12 operations per second that real tokens need.
         share: The same over the rate of bare matrix products in the same process.
         errors: Of the check.
@@ -71,6 +72,7 @@ class Row:
     peak: float | None = None
     added_mib: float | None = None
     added: float | None = None
+    folder_mib: float | None = None
     tflops: float | None = None
     share: Spread | None = None
     errors: Mapping[str, float] | None = None
@@ -124,6 +126,7 @@ def _compare(
         peak=_ratio(peak, other_peak),
         added_mib=added,
         added=_ratio(added, other_added),
+        folder_mib=blocks[0].get("folder_mib"),
         tflops=median(rates) / 1e12 if rates else None,
         share=Spread.of([r / b["products"] for r, b in zip(rates, blocks, strict=True)])
         if rates
@@ -189,6 +192,7 @@ def tabulate(rows: Sequence[Row]) -> str:
             "/ baseline": show(row.peak),
             "added MiB": show(row.added_mib, 0),
             "added / baseline": show(row.added),
+            "folder MiB": show(row.folder_mib, 0),
             "TFLOP/s": show(row.tflops, 3 if (row.tflops or 0) < 10 else 0),
             "of the matrix rate": show(row.share),
             "Spearman, %": show(row.quality),

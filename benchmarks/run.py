@@ -51,6 +51,8 @@ ENCODERS = (
     "minbert bfloat16", "minbert int8", "minbert onnx", "minbert onnx int8", "onnx", "onnx int8",
     "openvino", "openvino bfloat16", "openvino int8", AGAIN,
 )  # fmt: skip
+BATCHED = ("sentence-transformers", "transformers", "minbert")
+INT8 = ("minbert int8", "minbert words int8")  # with word embeddings in int8, and in float32
 CLASSIFIERS = (
     "transformers", "transformers bfloat16", "minbert", "minbert bfloat16", "minbert int8",
 )  # fmt: skip
@@ -85,6 +87,22 @@ SUITES: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
         ("corpus_read", "minilm", ("DataCollatorForLanguageModeling", "minbert")),
     ),
     "startup": (("startup", "minilm", STARTS),),
+    "encoders": (
+        ("sst", "base-roberta", (*BOTH, AGAIN)),
+        ("sst_grouped", "base-roberta", BOTH),
+        ("mlm128", "base-roberta", BOTH),
+        ("mlm128_grouped", "base-roberta", BOTH),
+        ("sst", "base-mpnet", BOTH),
+        ("sst_grouped", "base-mpnet", BOTH),
+        ("sst", "base-modernbert", BOTH),
+        ("sst_grouped", "base-modernbert", BOTH),
+        *(("encode", f"base-{kind}", BATCHED) for kind in ("roberta", "mpnet", "modernbert")),
+    ),
+    "vocabulary": (
+        ("mlm128", "base-xlm-roberta", (*BOTH, "minbert dense")),
+        ("mlm128_grouped", "base-xlm-roberta", BOTH),
+        ("encode", "base-xlm-roberta", (*BATCHED, *INT8)),
+    ),
     "cuda": (
         ("sst", "base", (*HALF, "minbert bfloat16 again")),
         ("quora", "base", (*HALF, "sentence-transformers bfloat16")),
@@ -102,8 +120,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    usual = [name for name in SUITES if name != "cuda"]
-    add("suites", nargs="*", help=f"some of {', '.join(SUITES)}; default: all but those of GPUs")
+    usual = [name for name in SUITES if name not in ("cuda", "encoders", "vocabulary")]
+    add("suites", nargs="*", help=f"some of {', '.join(SUITES)}; default: all of bert on the CPU")
     add("--workloads", help="only these of the suites, with commas")
     add("--contenders", help="only these, with commas; the first is the baseline")
     add("--sizes", help="models instead of the planned ones, of tiny, minilm and base")
@@ -171,7 +189,8 @@ def plan(args: argparse.Namespace) -> tuple[list[Race], list[str]]:
             else:
                 names.append(name)
         size = ENCODER if args.encoder and planned == "minilm" else planned
-        for each in args.sizes.split(",") if args.sizes else [size]:
+        kind = size[size.find("-") :] if "-" in size else ""  # of other model types
+        for each in [f"{x}{kind}" for x in args.sizes.split(",")] if args.sizes else [size]:
             race = Race(workload, each, tuple(names))
             repeats = any(
                 (other.workload, other.size) == (workload, each)

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 from transformers import (
-    BertForMaskedLM,
+    AutoModel,
+    AutoModelForMaskedLM,
     BertForSequenceClassification,
-    BertModel,
     BertTokenizer,
     DataCollatorForTokenClassification,
     DataCollatorWithPadding,
@@ -34,6 +34,7 @@ from transformers import (
 from transformers.utils.generic import ModelOutput
 
 from modeling_minbert import MinBertForMaskedLM, MinBertForMultiTask
+from modeling_minbert.families import list_renames
 from trainers import FastTrainingArguments, MultiTaskTrainer, Task, TaskCollator
 from trainers.data.rows import Joined
 
@@ -58,6 +59,13 @@ class Work:
         self.is_mlm = any(task.kind == "mlm" for task in self.tasks.values())
         self.dropout = 0.0 if job.is_check else DROPOUT
         self.steps = job.warmup + job.units
+
+    @cached_property
+    def shape(self) -> dict[str, Any]:
+        """Configuration of the encoder."""
+        file = self.job.model_dir / "config.json"
+        shape: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return shape
 
     @cached_property
     def data(self) -> dict[str, Rows]:
@@ -92,11 +100,15 @@ class Work:
 
     @property
     def dropout_options(self) -> dict[str, Any]:
-        """Fields of a configuration."""
-        return {
-            "hidden_dropout_prob": self.dropout,
-            "attention_probs_dropout_prob": self.dropout,
-        }
+        """Fields of a configuration; a ModernBERT has no dropout."""
+        return (
+            {}
+            if self.shape["model_type"] == "modernbert"
+            else {
+                "hidden_dropout_prob": self.dropout,
+                "attention_probs_dropout_prob": self.dropout,
+            }
+        )
 
 
 class Probe:
@@ -205,7 +217,7 @@ def run(job: Job, meter: Meter, kind: Any) -> dict[str, Any]:
     meter.ready()
     peer.train(StepTimer(meter, work))
     steps = range(job.warmup, work.steps)
-    shape = json.loads((job.model_dir / "config.json").read_text(encoding="utf-8"))
+    shape = work.shape
     flops = sum(
         3 * count_flops(work.lengths(step), shape, work.count(step)["masked"]) for step in steps
     )
@@ -366,11 +378,13 @@ class TransformersCollator:
         tokenizer = BertTokenizer.from_pretrained(work.job.model_dir)
         kind: Any = DataCollatorForTokenClassification if work.is_mlm else DataCollatorWithPadding
         self.collate: Any = kind(tokenizer)
+        known = tokenizer.model_input_names
+        self.unknown = {"task", *(() if "token_type_ids" in known else ("token_type_ids",))}
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Pad a batch."""
         task = {"task": rows[0]["task"]} if "task" in rows[0] else {}
-        rows = [{key: row[key] for key in row if key != "task"} for row in rows]
+        rows = [{key: row[key] for key in row if key not in self.unknown} for row in rows]
         if "input_ids" in rows[0]:
             return task | dict(self.collate(rows))
         sides = {}
@@ -458,7 +472,19 @@ class WithTrainer:
 
     def parameters(self) -> dict[str, nn.Parameter]:
         """Return the parameters by their names in BERT's classes for one sequence."""
-        return dict(self.model.named_parameters())
+        return name_parameters(self.model)
+
+
+def name_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters of a model of any type by their names in BERT's classes."""
+    named, renames = {}, list_renames()
+    for name, parameter in model.named_parameters():
+        for theirs, ours in renames.items():
+            name = re.sub(theirs, ours, name)  # noqa: PLW2901
+        # some types define the output layer, which is tied, before the embeddings
+        is_tied = name == "cls.predictions.decoder.weight"
+        named["bert.embeddings.word_embeddings.weight" if is_tied else name] = parameter
+    return named
 
 
 class MinBertPeer(WithTrainer):
@@ -467,11 +493,13 @@ class MinBertPeer(WithTrainer):
     Args:
         work: What to do.
         padded: Whether batches are padded and the attention is the plain one.
+        dense: Whether the whole vocabulary is scored at every token.
     """
 
-    def __init__(self, work: Work, *, padded: bool = False) -> None:
+    def __init__(self, work: Work, *, padded: bool = False, dense: bool = False) -> None:
         self.work = work
         options = {**work.dropout_options, "attn_implementation": "eager" if padded else "sdpa"}
+        options["sparse_prediction"] = not dense
         if work.is_mlm:
             self._make_mlm(options, padded=padded)
         else:
@@ -479,7 +507,8 @@ class MinBertPeer(WithTrainer):
 
     def _make_multi_task(self, options: dict[str, Any], *, padded: bool) -> None:
         work = self.work
-        specs = {name: describe_head(task, work.dropout) for name, task in work.tasks.items()}
+        kind = work.shape["model_type"]
+        specs = {name: describe_head(task, work.dropout, kind) for name, task in work.tasks.items()}
         self.model = MinBertForMultiTask.from_pretrained(work.job.model_dir, tasks=specs, **options)
         for head in self.model.heads.values():
             if head.out is not None:
@@ -526,6 +555,13 @@ class MinBertPadded(MinBertPeer):
         super().__init__(work, padded=True)
 
 
+class MinBertDense(MinBertPeer):
+    """minBERT that scores the vocabulary at every token, as transformers does."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work, dense=True)
+
+
 class MlmCollator:
     """minBERT's batches of the masks that all contenders share, padded or packed."""
 
@@ -551,17 +587,20 @@ class MlmCollator:
         return batch
 
 
-def describe_head(task: Plan, dropout: float) -> dict[str, Any]:
+def describe_head(task: Plan, dropout: float, kind: str = "bert") -> dict[str, Any]:
     """Return minBERT's head of a task, the same function as in the others."""
     if task.kind == "classification":
-        return {"problem_type": task.kind, "labels": list("01234"), "dropout": dropout}
+        head = {"problem_type": task.kind, "labels": list("01234"), "dropout": dropout}
+        return head if kind == "bert" else head | {"pooling": "cls"}
     pair = {"pair_encoding": "separate", "head": "cosine", "loss": "mse", "dropout": 0.0}
     scale = {"score_range": [0, 5]} if task.kind == "similarity" else {}
     return {"problem_type": task.kind, **pair, **scale}
 
 
 class TwoForwards(nn.Module):
-    """transformers' BERT with the usual heads: the cosine of mean states, and a classifier.
+    """transformers' encoder with the usual heads: the cosine of mean states, and a classifier.
+
+    The classifier reads the pooled state of BERT, and the state of the first token of other types.
 
     Args:
         work: Names model and tasks.
@@ -573,9 +612,11 @@ class TwoForwards(nn.Module):
         super().__init__()
         self.tasks = work.tasks
         has_single = any(task.per_row == 1 for task in work.tasks.values())
-        self.bert = BertModel.from_pretrained(
-            work.job.model_dir, add_pooling_layer=has_single, **work.dropout_options
-        )
+        is_bert = work.shape["model_type"] == "bert"
+        options = {"add_pooling_layer": has_single} if is_bert else {}
+        self.bert = AutoModel.from_pretrained(work.job.model_dir, **options, **work.dropout_options)
+        if not is_bert and hasattr(self.bert, "pooler"):
+            self.bert.pooler = None
         self.config = self.bert.config
         self.dropout = nn.Dropout(work.dropout)
         self.classifier = nn.Linear(self.config.hidden_size, CLASSES) if has_single else None
@@ -594,7 +635,10 @@ class TwoForwards(nn.Module):
         if first is None or second is None:
             if self.classifier is None:
                 raise ValueError("single sentences, but all tasks are pairs")
-            logits = self.classifier(self.dropout(self.bert(**single).pooler_output))
+            outputs = self.bert(**single)
+            pooled = outputs.get("pooler_output")
+            pooled = outputs.last_hidden_state[:, 0] if pooled is None else pooled
+            logits = self.classifier(self.dropout(pooled))
             return ModelOutput(loss=F.cross_entropy(logits, labels), logits=logits)
         cosine = torch.cosine_similarity(self._embed(first), self._embed(second))
         kind = self.tasks[task or next(iter(self.tasks))].kind
@@ -611,8 +655,9 @@ def load_transformers(work: Work) -> Any:
     """Load the model of transformers for a workload."""
     folder = work.job.model_dir
     if work.is_mlm:
-        return BertForMaskedLM.from_pretrained(folder, **work.dropout_options)
-    if [task.kind for task in work.tasks.values()] == ["classification"]:
+        return AutoModelForMaskedLM.from_pretrained(folder, **work.dropout_options)
+    is_bert = work.shape["model_type"] == "bert"
+    if is_bert and [task.kind for task in work.tasks.values()] == ["classification"]:
         model = BertForSequenceClassification.from_pretrained(
             folder, num_labels=CLASSES, **work.dropout_options
         )
@@ -648,7 +693,7 @@ class BarePeer:
     def train(self, probe: Probe) -> None:
         """Run all steps of the job."""
         job, model = self.work.job, self.model
-        no_decay = ("bias", "LayerNorm.weight")
+        no_decay = ("bias", "Norm.weight", "norm.weight")
         groups = [
             {
                 "params": [p for n, p in model.named_parameters() if n.endswith(no_decay) == skips],
@@ -676,7 +721,7 @@ class BarePeer:
 
     def parameters(self) -> dict[str, nn.Parameter]:
         """Return the parameters by name."""
-        return dict(self.model.named_parameters())
+        return name_parameters(self.model)
 
 
 def to_device(batch: Mapping[str, Any], device: str) -> dict[str, Any]:

@@ -20,7 +20,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import AutoTokenizer, BertConfig, BertForPreTraining, BertModel, BertTokenizer
+from transformers import (
+    CONFIG_MAPPING,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    BertConfig,
+    BertForPreTraining,
+    BertModel,
+    BertTokenizer,
+)
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 UNKNOWN, CLS, SEP, MASK = 100, 101, 102, 103
@@ -33,6 +41,17 @@ SIZES: dict[str, dict[str, Any]] = {
     "minilm": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12},
     "base": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},
 }
+# Other model types than bert, behind the name of a size: `base-roberta`.
+ROBERTA = {"max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
+KINDS: dict[str, dict[str, Any]] = {
+    "roberta": {"vocab_size": 50_265, **ROBERTA},
+    "xlm-roberta": {"vocab_size": 250_002, **ROBERTA},
+    "mpnet": {"vocab_size": 30_527, "max_position_embeddings": 514},
+    "modernbert": {
+        "vocab_size": 50_368, "num_hidden_layers": 22, "pad_token_id": 0, "bos_token_id": CLS,
+        "cls_token_id": CLS, "sep_token_id": SEP, "eos_token_id": SEP,
+    },
+}  # fmt: skip
 ENCODER = "encoder"  # size of the model of --encoder
 FILES = {
     "sst": ("ids-sst-train.csv", "sentiment", ("sentence",)),
@@ -91,6 +110,7 @@ TASKS = {
     "sst_large": Task("classification", 2560, SST),
     "mlm128_large": Task("mlm", 640, WIKI),
     "mlm512_large": Task("mlm", 256, LONG, longest=512),
+    "mlm128_grouped": Task("mlm", 16, WIKI, grouped=True),
 }
 
 
@@ -399,8 +419,20 @@ def _write_model(folder: Path, size: str, sources: Sources, tokenizer: Any) -> N
         tokenizer = AutoTokenizer.from_pretrained(sources.encoder)
     else:
         torch.manual_seed(sources.seed)
-        shape = SIZES[size]
-        model = BertForPreTraining(BertConfig(intermediate_size=4 * shape["hidden_size"], **shape))
-    tokenizer.model_max_length = model.config.max_position_embeddings
+        shape, kind = SIZES[size.partition("-")[0]], size.partition("-")[2]
+        shape = {"intermediate_size": 4 * shape["hidden_size"], **shape, **KINDS.get(kind, {})}
+        if not kind:
+            model = BertForPreTraining(BertConfig(**shape))
+        else:
+            if kind == "modernbert":  # gated
+                shape["intermediate_size"] = 3 * shape["hidden_size"] // 2
+            model = AutoModelForMaskedLM.from_config(CONFIG_MAPPING[kind](**shape))
+            tokenizer = BertTokenizer(
+                vocab=tokenizer.get_vocab(),
+                # rows are the same for all types; this token is in none of them
+                pad_token=tokenizer.convert_ids_to_tokens(model.config.pad_token_id),
+                model_input_names=["input_ids", "attention_mask"],
+            )
+    tokenizer.model_max_length = 512
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -176,6 +176,8 @@ def run_tiny(suite, tmp_path, *flags):
         "corpus",
         "parts",
         "methods",
+        "encoders",
+        "vocabulary",
     ],
 )
 def test_all_contenders_of_a_suite_run_and_pass_the_check(tmp_path, suite):
