@@ -25,6 +25,7 @@ STOCK_HEADS = {
     "ForSequenceClassification": "classification",
     "ForTokenClassification": "token_classification",
     "ForQuestionAnswering": "question_answering",
+    "ForMultipleChoice": "multiple_choice",
 }
 
 
@@ -41,18 +42,18 @@ def find_stock_head(
     if kind is None or saved.startswith("MinBert"):
         return {}
     names = dict(stored.get("id2label") or {})
-    fields: dict[str, Any] = {"labels": [names[key] for key in sorted(names, key=int)]}
-    if kind == "question_answering":
-        fields = {}
-    elif kind == "classification":
+    fields: dict[str, Any] = {"problem_type": kind}
+    is_pooled = kind in ("classification", "multiple_choice")
+    if is_pooled:
         fields |= {"head": "linear", "pooling": "pooler"}
-        if stored.get("problem_type") == "multi_label_classification":
-            kind = "multi_label_classification"
-    fields["problem_type"] = kind
-    has_other = saved.startswith("ModernBert") or saved == "DistilBertForSequenceClassification"
+    if kind == "classification" and stored.get("problem_type") == "multi_label_classification":
+        fields["problem_type"] = "multi_label_classification"
+    if kind in ("classification", "token_classification"):
+        fields["labels"] = [names[key] for key in sorted(names, key=int)]
+    has_other = saved.startswith("ModernBert") or (is_pooled and saved.startswith("DistilBert"))
     for name, spec in ({} if has_other else specs).items():
         if all(getattr(spec, key, None) == value for key, value in fields.items()):
-            theirs = "classifier" if "labels" in fields else "qa_outputs"
+            theirs = "qa_outputs" if kind == "question_answering" else "classifier"
             return {f"^{theirs}\\.": f"heads.{name}.out."}
     advice = "it is behind a layer that minBERT does not have"
     advice = advice if has_other else f"it would be that of a task with the fields {fields}"

@@ -38,6 +38,7 @@ REFUSED = {
     ("modernbert", "AutoModelForTokenClassification"),
     ("modernbert", "AutoModelForQuestionAnswering"),
 }
+CHOICES = {(kind, "AutoModelForMultipleChoice") for kind in ("distilbert", "modernbert")}
 every_type = pytest.mark.parametrize("kind", TYPES)
 TASKS = {"mood": {"problem_type": "classification", "labels": ["bad", "good"]}}
 
@@ -164,6 +165,7 @@ HEADS = {
     ),
     "AutoModelForTokenClassification": ({}, "token_classification"),
     "AutoModelForQuestionAnswering": ({}, "question_answering"),
+    "AutoModelForMultipleChoice": ({}, "multiple_choice"),
 }  # fmt: skip
 
 
@@ -172,19 +174,21 @@ HEADS = {
 def test_the_head_of_a_stock_model_becomes_that_of_a_task(tmp_path, caplog, kind, case):
     name = case if case.startswith("Auto") else "AutoModelForSequenceClassification"
     changes, problem = HEADS[case]
-    if problem != "question_answering":
+    has_labels = problem not in ("question_answering", "multiple_choice")
+    if has_labels:
         changes = {**changes, "id2label": {0: "down", 1: "level", 2: "up"}}
     stock = make_stock(kind, name, **changes)
     stock.save_pretrained(tmp_path)
     fields = {"problem_type": problem}
-    fields |= {} if problem == "question_answering" else {"labels": ["down", "level", "up"]}
+    fields |= {"labels": ["down", "level", "up"]} if has_labels else {}
+    fields |= {"num_choices": 2} if problem == "multiple_choice" else {}
     other = {"problem_type": "classification", "labels": ["up", "down", "level"]}
-    ids = torch.randint(3, 60, (2, 9))
+    ids = torch.randint(3, 60, (1, 2, 9) if problem == "multiple_choice" else (2, 9))
     caplog.set_level("WARNING")
 
     model = MinBertForMultiTask.from_pretrained(tmp_path, tasks={"other": other, "mine": fields})
 
-    if (kind, name) in REFUSED:
+    if (kind, name) in REFUSED | CHOICES:
         assert f"the head of a {type(stock).__name__} is not loaded; it is behind" in caplog.text
         return
     assert "not loaded" not in caplog.text
@@ -193,7 +197,7 @@ def test_the_head_of_a_stock_model_becomes_that_of_a_task(tmp_path, caplog, kind
         assert (key in found) == (key in expected)
         assert key not in found or torch.allclose(found[key], expected[key], atol=1e-5)
     MinBertForMultiTask.from_pretrained(tmp_path, tasks={"other": other})
-    assert f"'problem_type': '{problem}'}}" in caplog.text
+    assert f"a task with the fields {{'problem_type': '{problem}'" in caplog.text
 
 
 @pytest.mark.parametrize(("kind", "above"), [("mpnet", []), ("modernbert", ["final_norm"])])
