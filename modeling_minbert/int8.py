@@ -163,7 +163,23 @@ def round_up(hidden: Tensor) -> Tensor:
 def weights_of(module: Any) -> Weights:
     """Return the weights of a dense layer."""
     scale = module.weight_scale.detach() if is_int8(module) else None
-    return Weights(module.weight.detach(), scale, module.bias.detach())
+    bias = torch.zeros(len(module.weight)) if module.bias is None else module.bias.detach()
+    return Weights(module.weight.detach(), scale, bias)
+
+
+class PreparedNorm:
+    """A layer norm in a precision; of the first layer of ModernBERT, nothing."""
+
+    def __init__(self, norm: Any, dtype: torch.dtype) -> None:
+        self.eps: float | None = getattr(norm, "eps", None)
+        weights = (getattr(norm, name, None) for name in ("weight", "bias"))
+        self.weight, self.bias = (None if x is None else x.detach().to(dtype) for x in weights)
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """(T, D) -> (T, D)."""
+        if self.eps is None:
+            return hidden
+        return F.layer_norm(hidden, hidden.shape[1:], self.weight, self.bias, self.eps)
 
 
 class PreparedLayer:
@@ -181,10 +197,7 @@ class PreparedLayer:
         self.inner = product(weights_of(layer.intermediate.dense), activation)
         self.outer = product(weights_of(layer.output.dense), None)
         norms = layer.attention.output.LayerNorm, layer.output.LayerNorm
-        self.norms = [
-            (*(x.detach().to(product.dtype) for x in (norm.weight, norm.bias)), norm.eps)
-            for norm in norms
-        ]
+        self.norms = [PreparedNorm(norm, product.dtype) for norm in norms]
 
     def __call__(self, hidden: Tensor, sequences: Any, select: Tensor | None) -> Tensor:
         """(T, D) -> (T, D), or (M, D) of the selected tokens."""
@@ -193,10 +206,32 @@ class PreparedLayer:
         if select is not None:
             query, hidden = query.index_select(0, select), round_up(hidden.index_select(0, select))
         context = round_up(sequences.attend(query, key, value, self.heads, select=select))
-        attended = self.attended.add(context, hidden)
-        attended = F.layer_norm(attended, attended.shape[1:], *self.norms[0])
-        states = self.outer.add(self.inner(attended), attended)
-        return F.layer_norm(states, states.shape[1:], *self.norms[1])
+        attended = self.norms[0](self.attended.add(context, hidden))
+        return self.norms[1](self.outer.add(self.inner(attended), attended))
+
+
+class PreparedModernLayer:
+    """A layer of ModernBERT."""
+
+    def __init__(self, layer: Any, precision: str) -> None:
+        product = PRODUCTS[precision]
+        self.attention, self.activation = layer.attn, layer.mlp.activation
+        dense = (layer.attn.Wqkv, layer.attn.Wo, layer.mlp.Wi, layer.mlp.Wo)
+        products = [product(weights_of(module), None) for module in dense]
+        self.projection, self.attended, self.inner, self.outer = products
+        norms = layer.attn_norm, layer.mlp_norm
+        self.norms = [PreparedNorm(norm, product.dtype) for norm in norms]
+
+    def __call__(self, hidden: Tensor, sequences: Any, select: Tensor | None) -> Tensor:
+        """(T, D) -> (T, D), or (M, D) of the selected tokens."""
+        tokens = int(sequences.offsets[-1])  # the rows after them are padding
+        joined = self.projection(self.norms[0](hidden))[:tokens]
+        context = round_up(self.attention.attend(joined, sequences, select, 0.0))
+        if select is not None:
+            hidden = round_up(hidden.index_select(0, select))
+        hidden = self.attended.add(context, hidden)
+        values, gate = self.inner(self.norms[1](hidden)).chunk(2, dim=1)
+        return self.outer.add(self.activation(values).mul_(gate), hidden)
 
 
 class PreparedEncoder:
@@ -209,8 +244,11 @@ class PreparedEncoder:
 
     def __init__(self, encoder: Any, precision: str) -> None:
         torch.empty(KEPT_BYTES, dtype=torch.uint8)
-        self.layers = [PreparedLayer(layer, precision) for layer in encoder.layer]
         self.dtype: torch.dtype = PRODUCTS[precision].dtype
+        last = getattr(encoder, "final_norm", None)  # of ModernBERT
+        kind = PreparedLayer if last is None else PreparedModernLayer
+        self.layers = [kind(layer, precision) for layer in encoder.layer]
+        self.norm = PreparedNorm(last, self.dtype)
 
     def __call__(
         self,
@@ -228,6 +266,7 @@ class PreparedEncoder:
             states = layers[-1](states, sequences, select)
         elif select is not None:
             states = states.index_select(0, select)
+        states = self.norm(states) if len(layers) == len(self.layers) else states
         return states[: len(hidden) if select is None else len(select)].to(hidden.dtype)
 
 
@@ -247,11 +286,9 @@ def has_other_code(encoder: nn.Module) -> bool:
         if module.training or runs_other_code(module):
             return True
         kind = type(module)
-        if kind is nn.Linear:
-            is_plain = module.bias is not None
-        else:  # adapters replace dense layers
-            known = (nn.LayerNorm, nn.ModuleList, nn.Embedding)  # an embedding of distances
-            is_plain = kind in known or kind.__name__.startswith("MinBert")
+        # adapters replace dense layers; there may be an embedding of distances
+        known = (nn.Linear, nn.LayerNorm, nn.ModuleList, nn.Embedding)
+        is_plain = kind in known or kind.__name__.startswith("MinBert")
         if not is_plain and next(module.parameters(), None) is not None:
             return True
     return False
@@ -259,13 +296,13 @@ def has_other_code(encoder: nn.Module) -> bool:
 
 def prepare(encoder: Any, precision: str) -> PreparedEncoder | None:
     """Return the prepared layers; None if other code takes part in them, such as hooks."""
-    if has_other_code(encoder) or not hasattr(encoder.layer[0], "intermediate"):
+    if has_other_code(encoder):
         return None
-    settings = []
-    for layer in encoder.layer:
-        norms = layer.attention.output.LayerNorm, layer.output.LayerNorm
-        heads = layer.attention.self.config.num_attention_heads
-        settings.append((heads, layer.intermediate.activation, *(norm.eps for norm in norms)))
+    settings: list[tuple[object, ...]] = []
+    for module in walk(encoder):
+        config = vars(module).get("config")
+        heads = None if config is None else config.num_attention_heads
+        settings.append((heads, vars(module).get("eps"), module._modules.get("activation")))
     weights = [parameter.detach() for parameter in walk_parameters(encoder)]
     known = _PREPARED.get(encoder)
     if known is None or not (
@@ -284,8 +321,12 @@ def prepare(encoder: Any, precision: str) -> PreparedEncoder | None:
 # Weights in int8
 
 METHOD = "minbert_int8"
-# Dense layers of a layer of the encoder.
-PER_LAYER = 6
+# Modules with dense layers, and their names there, of a layer of BERT or of ModernBERT.
+DENSE = {
+    **dict.fromkeys(("attention.output", "intermediate", "output"), ("dense",)),
+    "attention.self": ("query", "key", "value"),
+}
+MODERN_DENSE = {"attn": ("Wqkv", "Wo"), "mlp": ("Wi", "Wo")}
 
 
 class MinBertInt8Linear(nn.Module):
@@ -300,25 +341,28 @@ class MinBertInt8Linear(nn.Module):
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.weight = _constant(torch.zeros(linear.weight.shape, dtype=torch.int8))
         self.weight_scale = _constant(torch.ones(linear.out_features))
-        self.bias = _constant(torch.zeros(linear.out_features))
+        bias: nn.Parameter | None = linear.bias
+        self.bias = None if bias is None else _constant(torch.zeros(linear.out_features))
 
     def quantize(self, linear: nn.Linear) -> None:
         """Take the weights of a layer."""
         weight, scale = quantize_weight(linear.weight.detach())
         self.weight, self.weight_scale = _constant(weight), _constant(scale)
-        self.bias = _constant(linear.bias.detach().float())
+        if self.bias is not None:
+            self.bias = _constant(linear.bias.detach().float())
 
     def to_float(self, dtype: torch.dtype | None = None) -> nn.Linear:
         """Return a layer with weights in `dtype`, None for float32."""
         linear = nn.Linear(self.in_features, self.out_features, device="meta")
         linear.weight = nn.Parameter(dequantize_weight(weights_of(self)).to(dtype))
-        linear.bias = nn.Parameter(self.bias.detach().to(dtype))
+        bias = None if self.bias is None else nn.Parameter(self.bias.detach().to(dtype))
+        linear.register_parameter("bias", bias)
         return linear
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(..., K) -> (..., N), with inputs in full precision."""
-        weight, bias = dequantize_weight(weights_of(self)), self.bias
-        return F.linear(hidden, weight.to(hidden.dtype), bias.to(hidden.dtype))
+        weight = dequantize_weight(weights_of(self)).to(hidden.dtype)
+        return F.linear(hidden, weight, None if self.bias is None else self.bias.to(hidden.dtype))
 
 
 class MinBertInt8Embedding(nn.Module):
@@ -424,7 +468,7 @@ class MinBertInt8Quantizer(HfQuantizer):
                 continue
             kind = MinBertInt8Linear if isinstance(module, nn.Linear) else MinBertInt8Embedding
             with torch.device("meta"):
-                layer: Any = kind(module)
+                layer: Any = kind(module).train(module.training)
             if not self.pre_quantized:
                 layer.quantize(module)
             setattr(parent, name, layer)
@@ -443,7 +487,8 @@ def quantize(model: Any) -> None:
     """Convert the weights of the encoder to int8; see `MinBertPrecision.quantize`."""
     if getattr(model, "is_quantized", False):
         raise ValueError("the weights are quantized already")
-    if len(_dense_layers(model)) < PER_LAYER * len(model.base_model.encoder.layer):
+    per_layer = 4 if hasattr(model.base_model.encoder, "final_norm") else 6
+    if len(_dense_layers(model)) < per_layer * len(model.base_model.encoder.layer):
         raise ValueError("an adapter wraps layers of the encoder; merge or unload it first")
     quantizer = MinBertInt8Quantizer(MinBertInt8Config(), pre_quantized=False)
     quantizer.preprocess_model(model)
@@ -455,9 +500,10 @@ def _dense_layers(model: Any) -> list[tuple[nn.Module, str, Any]]:
     """List the dense layers of the encoder: the module that each is in, its name, and itself."""
     found = []
     for layer in model.base_model.encoder.layer:
-        attention = layer.attention
-        for parent in (attention.self, attention.output, layer.intermediate, layer.output):
-            for name, module in parent.named_children():
+        for place, names in (MODERN_DENSE if hasattr(layer, "mlp") else DENSE).items():
+            parent = layer.get_submodule(place)
+            for name in names:
+                module = getattr(parent, name)
                 if isinstance(module, nn.Linear) or is_int8(module):
                     found.append((parent, name, module))
     return found

@@ -9,6 +9,8 @@ from huggingface_hub.errors import StrictDataclassClassValidationError
 from torch.testing import assert_close
 
 from modeling_minbert import MinBertConfig, MinBertForMaskedLM, MinBertModel
+from modeling_minbert.cpu import find_predicting, using_precision
+from modeling_minbert.int8 import prepare
 
 SIZES = {
     "vocab_size": 60,
@@ -300,3 +302,47 @@ def test_configurations_of_all_ages_are_read(tmp_path):
         transformers.ModernBertConfig(**new).save_pretrained(tmp_path)
         with pytest.raises(ValueError, match=message):
             MinBertConfig.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_prepared_layers(tmp_path, precision, bias):
+    ours = load_both(tmp_path, hidden_size=48, **dict.fromkeys(BIASES, bias))[1]
+    ours.pooler = None
+    batch = pack(make_batch())
+    for select in (None, torch.tensor([0, 23, 25, 40, 60])):
+        for layers in (None, 2, 0):
+            options = {"read": select, "num_layers": layers}
+            with torch.no_grad():
+                exact = ours(**batch, **options).last_hidden_state
+                prepared = prepare(ours.encoder, precision)
+                assert prepared is prepare(ours.encoder, precision)
+                with using_precision(ours, None):
+                    find_predicting(ours).precision = precision
+                    find_predicting(ours).prepared = prepared
+                    found = ours(**batch, **options).last_hidden_state
+            limit = {"float32": 1e-6, "bfloat16": 0.03, "int8": 0.08}[precision]
+            assert (found - exact).norm() < limit * exact.norm()
+            assert layers == 0 or precision == "float32" or not torch.equal(found, exact)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_weights_in_int8(tmp_path, bias):
+    ours = load_both(tmp_path / "stock", **dict.fromkeys(BIASES, bias))[1]
+    batch = make_batch()
+    real = batch["attention_mask"].bool()
+    with torch.no_grad():
+        exact = ours(**batch).last_hidden_state[real]
+        ours.quantize()
+        found = ours(**batch).last_hidden_state[real]
+    dense = ours.encoder.layer[0].attn.Wqkv
+    assert dense.weight.dtype == torch.int8
+    assert (dense.bias is not None) == bias
+    assert 0 < (found - exact).norm() < 0.08 * exact.norm()
+    ours.save_pretrained(tmp_path / "int8")
+    again = MinBertModel.from_pretrained(tmp_path / "int8")
+    again.pooler = None
+    with torch.no_grad():
+        assert torch.equal(again.eval()(**batch).last_hidden_state[real], found)
+        plain = again.dequantize()(**batch).last_hidden_state[real]
+    assert (plain - exact).norm() < 0.08 * exact.norm()
