@@ -155,8 +155,13 @@ def load_tokenizer(
     casing = find_casing(path, **where)
     tokenizer = load_pretrained(AutoTokenizer, path, flag=flag, **where, **casing)
     # Without files, AutoTokenizer returns a tokenizer with special tokens only.
-    if len(tokenizer) <= len(tokenizer.all_special_ids) or not tokenizer.is_fast:
+    if len(tokenizer) <= len(tokenizer.all_special_ids):
         raise ValueError(f"{flag}={path!r} has no tokenizer; add its tokenizer.json or vocab.txt")
+    if not tokenizer.is_fast:
+        raise ValueError(
+            f"{flag}={path!r}: {type(tokenizer).__name__} is written in Python, and does not say "
+            "which characters its tokens have; add a tokenizer.json, or take another checkpoint"
+        )
     longest: Any = tokenizer.model_max_length
     if not isinstance(longest, int | float) or not longest > MIN_TOKENS:
         raise ValueError(

@@ -7,11 +7,19 @@ import torch
 from datasets import Dataset
 from safetensors.torch import load_file
 from tokenizers import pre_tokenizers, processors
+from transformers import BertweetTokenizer
 
 from datasets_scripts import encode_questions
 from minbert_cli import finetune
+from minbert_cli.checkpoints import load_tokenizer
 from minbert_cli.data_notes import describe_vocabulary
-from modeling_minbert import Encoding, MinBertConfig, MinBertForMultiTask, tokenize
+from modeling_minbert import (
+    Encoding,
+    MinBertConfig,
+    MinBertForMultiTask,
+    MinBertModel,
+    tokenize,
+)
 from modeling_minbert.texts import find_layout, own_tokenizer, tokenize_words
 from tests import small_run
 from tests.problem_examples import EXAMPLES
@@ -177,3 +185,31 @@ def test_the_notes_of_a_vocabulary_know_its_tokenizer(make):
     assert describe_vocabulary(["the garden is lovely"], make()) == []
     (note,) = describe_vocabulary(["\u043f\u0440\u0438\u0432\u0435\u0442"], make())
     assert ("single letters" if make is make_bpe else "unknown tokens (<unk>): 50 %") in note
+
+
+def test_a_bert_with_another_tokenizer_has_its_padding(tmp_path):
+    tokenizer, example = make_unigram(), EXAMPLES["multiple_choice"]
+    sizes = {"hidden_size": 12, "num_attention_heads": 2, "intermediate_size": 8}
+    sizes |= {"num_hidden_layers": 1, "vocab_size": len(tokenizer)}
+    MinBertModel(MinBertConfig(**sizes, pad_token_id=0)).save_pretrained(tmp_path / "start")
+    tokenizer.save_pretrained(tmp_path / "start")
+    recipe = small_run.make_recipe(tmp_path)
+    del recipe["model_config"]
+    task = {"problem_type": "multiple_choice"} | example.write(tmp_path)
+    recipe |= {"tasks": {"own": task}, "model_name_or_path": str(tmp_path / "start")}
+    finetune.main([small_run.write_recipe(tmp_path, recipe)])
+
+    model = MinBertForMultiTask.from_pretrained(tmp_path / "out")
+    ids, filler = tokenizer("so", "good")["input_ids"], [tokenizer.pad_token_id]
+    rows = torch.tensor([[ids, ids, filler * len(ids)]])
+    logits = model(input_ids=rows, attention_mask=(rows != 1).long(), task="own").logits
+    assert logits[0, 2] == torch.finfo(logits.dtype).min < logits[0, 0]
+
+
+def test_a_tokenizer_in_python_is_refused(tmp_path):
+    (tmp_path / "vocab.txt").write_text("the 5\nth@@ 3\ne 2\n")
+    (tmp_path / "bpe.codes").write_text("t h 5\nth e</w> 3\n")
+    files = [str(tmp_path / name) for name in ("vocab.txt", "bpe.codes")]
+    BertweetTokenizer(*files).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="BertweetTokenizer is written in Python, and does not"):
+        load_tokenizer(str(tmp_path))
