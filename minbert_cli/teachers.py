@@ -150,14 +150,11 @@ class Teaching:
     ) -> str:
         """Return why a teacher of tokens cannot read the rows of the student; empty if it can."""
         theirs = load_tokenizer(teacher.path, "teacher")
-        if theirs.get_vocab() != tokenizer.get_vocab():
+        layouts = [find_layout(tokens) for tokens in (theirs, tokenizer)]
+        if theirs.get_vocab() != tokenizer.get_vocab() or layouts[0] != layouts[1]:
             return (
-                "another vocabulary than the student; start both from checkpoints with the same one"
-            )
-        if find_layout(theirs) != find_layout(tokenizer):
-            return (
-                "other special tokens around texts than the student; start both from checkpoints "
-                "with the same ones"
+                "another vocabulary than the student, or other special tokens around texts; start "
+                "both from checkpoints with the same ones"
             )
         positions = self._configs[teacher].longest_sequence
         if longest > positions:

@@ -165,7 +165,7 @@ class MultipleChoiceHead(CalibratedHead, PooledHead):
 
     def __init__(self, config: PreTrainedConfig, task: MultipleChoiceTask) -> None:
         super().__init__(config, task)
-        self.padding = config.pad_token_id
+        self.config = config  # whose padding id may change
 
     @property
     def smoothing(self) -> float:
@@ -176,7 +176,7 @@ class MultipleChoiceHead(CalibratedHead, PooledHead):
         vectors = self.embed(self.pool(outputs, batch))
         logits = self.score(vectors).squeeze(-1)
         if batch.num_sequences is not None:
-            is_padding = find_padding(batch, self.padding).view_as(logits)
+            is_padding = find_padding(batch, self.config.pad_token_id).view_as(logits)
             logits = logits.masked_fill(is_padding, lowest(logits))
         loss = None if batch.labels is None else self.loss(vectors, logits, batch.labels)
         return MultipleChoiceModelOutput(loss, logits, outputs.hidden_states, outputs.attentions)

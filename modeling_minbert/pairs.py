@@ -178,7 +178,7 @@ class ContrastiveHead(PooledHead):
 
     def __init__(self, config: PreTrainedConfig, task: ContrastiveTask) -> None:
         super().__init__(config, task)
-        self.padding = config.pad_token_id
+        self.config = config  # whose padding id may change
 
     def prepare(self, batch: TaskBatch) -> None:
         if batch.labels is not None:
@@ -186,7 +186,7 @@ class ContrastiveHead(PooledHead):
                 f"task {batch.name!r} is contrastive and learns without labels: leave them out"
             )
         # 1, and -100 for rows that only fill the batch
-        is_filler = find_padding(batch, self.padding)[:: batch.num_sequences]
+        is_filler = find_padding(batch, self.config.pad_token_id)[:: batch.num_sequences]
         labels = torch.ones_like(is_filler, dtype=torch.long)
         batch.labels = labels.masked_fill(is_filler, -100)
         super().prepare(batch)

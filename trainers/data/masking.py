@@ -1,13 +1,11 @@
 """Batches of text: dynamic masks, drawn anew in every pass (Devlin et al. 2019, section 3.1)."""
 
-import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from modeling_minbert.texts import SPACELESS
 
@@ -16,11 +14,8 @@ from .rows import IGNORED_LABEL, Joined
 # Prefixes of pieces: of WordPiece of those that continue a word, of a byte-level tokenizer and of
 # SentencePiece of those that begin one.
 CONTINUATION, BYTES, METASPACE = "##", "\u0120", "\u2581"
-# Kinds of characters that are different words to a byte-level tokenizer.
-ANY, LETTERS, DIGITS, OTHERS = range(4)
-KINDS = {"L": LETTERS, "N": DIGITS}  # by the first letter of the Unicode category
-# In UTF-8 the first bytes of Chinese and Japanese characters, those of no character, and emoji's
-HAN_BYTES, INNER_BYTES, EMOJI_BYTE = range(0xE3, 0xEA), range(0x80, 0xC0), 0xF0
+# First bytes of Chinese and Japanese characters, as a byte-level tokenizer writes them
+HAN_BYTES = tuple(map(chr, range(0xE3, 0xEA)))
 
 Ids = NDArray[np.int64]
 Uniform = NDArray[np.float64]  # in [0, 1)
@@ -41,8 +36,6 @@ class Masking:
         special_ids: Tokens that are never chosen.
         continuation_ids: Tokens that continue a word.
         random_ids: Tokens that may replace a chosen one.
-        kinds: Of tokens that continue a word, and of its other tokens, the kinds of their first and
-            their last character: different ones are of different words, but `ANY` and another one.
         mlm_probability: Share of the tokens that are chosen, in (0, 1].
         mask_replace_prob: Share of the chosen tokens replaced by the mask token.
         random_replace_prob: Share of them replaced by a random token; the others are kept.
@@ -61,7 +54,6 @@ class Masking:
         continuation_ids: Iterable[int],
         random_ids: Iterable[int],
         *,
-        kinds: Mapping[int, tuple[int, int]] | None = None,
         mlm_probability: float = 0.15,
         mask_replace_prob: float = 0.8,
         random_replace_prob: float = 0.1,
@@ -78,14 +70,11 @@ class Masking:
         self._random_ids = np.fromiter(random_ids, dtype=np.int64)
         special, continuation = sorted({*special_ids, mask_token_id}), sorted(continuation_ids)
         # the last entry is for all higher tokens, which are ordinary words
-        kinds = kinds or {}
-        size = 2 + max(*special, *continuation, *kinds)
+        size = 2 + max(*special, *continuation)
         self._is_special = np.zeros(size, dtype=bool)
         self._is_special[special] = True
         self._continues = np.zeros(size, dtype=bool)
         self._continues[continuation] = whole_word_mask
-        self._kinds = np.full((size, 2), ANY, dtype=np.int8)
-        self._kinds[list(kinds)] = list(kinds.values()) or np.empty((0, 2))
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, **options: Any) -> "Masking":
@@ -109,7 +98,7 @@ class Masking:
         continuation: list[int] = []
         if options.get("whole_word_mask"):
             words = {token: index for token, index in vocabulary.items() if index not in hidden}
-            continuation, options["kinds"] = find_continuations(words)
+            continuation = find_continuations(words)
         return cls(
             tokenizer.mask_token_id,
             hidden,
@@ -165,8 +154,6 @@ class Masking:
         special = self._is_special[known]
         joins = self._continues[known] & ~special
         joins[1:] &= ~special[:-1]
-        before, after = self._kinds[known[:-1], 1], self._kinds[known[1:], 0]
-        joins[1:] &= (before == after) | (before == ANY) | (after == ANY)
         joins[np.cumsum(lengths) - lengths] = False
         first = np.flatnonzero(~special & ~joins)
         word = np.cumsum(~special & ~joins) - 1  # word of each token that is not special
@@ -179,49 +166,32 @@ class Masking:
         return np.flatnonzero(~special & taken[word]) if len(first) else first
 
 
-def find_continuations(
-    vocabulary: Mapping[str, int],
-) -> tuple[list[int], dict[int, tuple[int, int]]]:
-    """Find the tokens that continue a word, and the kinds of characters as in `Masking`.
+def find_continuations(vocabulary: Mapping[str, int]) -> list[int]:
+    """Find the tokens that continue a word.
 
-    Words are those of the tokenizer (``word_ids``): of WordPiece words and punctuation marks, of
-    SentencePiece what spaces separate, of a byte-level one also letters, digits and others. As in
-    BERT, characters of scripts without spaces are words, if they have tokens.
+    Words of WordPiece are also punctuation marks. Those of other tokenizers are what spaces
+    separate, as in fairseq and in transformers; but as in BERT, a token of a script without spaces
+    begins a word.
 
     Raises:
         ValueError: If no token is marked, and there are parts of words.
     """
     marks = (CONTINUATION, BYTES, METASPACE)
     counts = [sum(token.startswith(mark) for token in vocabulary) for mark in marks]
+    if not any(counts) and any(token.endswith(("</w>", "@@")) for token in vocabulary):
+        raise ValueError(
+            "whole_word_mask: true needs a tokenizer that marks words at the start of its tokens, "
+            "by ##, \u0120 or \u2581; leave it out"
+        )
     mark = marks[counts.index(max(counts))]
     if mark == CONTINUATION:
-        if not any(counts) and any(token.endswith(("</w>", "@@")) for token in vocabulary):
-            raise ValueError(
-                "whole_word_mask: true needs a tokenizer that marks words at the start of its "
-                "tokens, by ##, \u0120 or \u2581; leave it out"
-            )
-        return [index for token, index in vocabulary.items() if token.startswith(mark)], {}
-    kinds: dict[int, tuple[int, int]] = {}
-    values = {character: byte for byte, character in bytes_to_unicode().items()}
-    continuation = []
-    for token, index in vocabulary.items():
-        text, begins = token, token.startswith(mark)
-        if mark == BYTES and values.keys() >= set(token):
-            data = bytes(values[character] for character in token)
-            # parts of characters are taken for letters
-            text = data.decode("utf-8", "replace").replace("\ufffd", "a")
-            first, last = (
-                KINDS.get(unicodedata.category(text[place])[0], OTHERS) for place in (0, -1)
-            )
-            begins |= data[0] in HAN_BYTES
-            if data[0] in INNER_BYTES:
-                first = ANY
-            elif data[0] == EMOJI_BYTE:
-                first = OTHERS
-            kinds[index] = (first, ANY if text == " " else last)
-        if not begins and not SPACELESS.match(text):
-            continuation.append(index)
-    return continuation, kinds
+        return [index for token, index in vocabulary.items() if token.startswith(mark)]
+    begins = (mark, *HAN_BYTES) if mark == BYTES else (mark,)
+    return [
+        index
+        for token, index in vocabulary.items()
+        if not token.startswith(begins) and not SPACELESS.match(token)
+    ]
 
 
 def check_shares(

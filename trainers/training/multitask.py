@@ -27,7 +27,6 @@ from transformers.trainer_callback import CallbackHandler
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from modeling_minbert import TASKS, unknown
-from modeling_minbert.heads import MinBertHeads
 from modeling_minbert.inference import check_vocabulary
 from trainers.data.collate import TaskCollator, list_batches
 from trainers.data.rows import (
@@ -683,8 +682,9 @@ def make_collator(
     padding = getattr(tokenizer, "pad_token_id", None)
     if padding is None:
         padding = getattr(config, "pad_token_id", None)
-    else:
-        match_padding(find_inner(model), padding)
+    elif hasattr(config, "tasks") and padding != config.pad_token_id:
+        # that of some checkpoints is the token that starts a text; heads know empty ones by it
+        config.pad_token_id = find_inner(model).get_input_embeddings().padding_idx = padding
     heads = getattr(config, "tasks", None) or {}
     if args.n_gpu > 1 and any(config.task(name).has_windows for name in tasks if name in heads):
         raise ValueError(
@@ -695,20 +695,6 @@ def make_collator(
     supports = getattr(model, "supports_packed_input", lambda _: False)
     packed = args.n_gpu <= 1 and supports(args.device)
     return TaskCollator(padding or 0, packed=packed, texts=find_texts(tasks))
-
-
-def match_padding(model: Any, padding: int) -> None:
-    """Set the padding id of the batches, by which heads know sequences without a text.
-
-    Some checkpoints have another one, which may be that of the token that starts every text.
-    """
-    heads: Any = getattr(model, "heads", None)
-    heads = heads.values() if isinstance(heads, MinBertHeads) else ()
-    heads = [head for head in heads if hasattr(head, "padding")]
-    if heads and model.config.pad_token_id != padding:
-        model.config.pad_token_id = model.get_input_embeddings().padding_idx = padding
-        for head in heads:
-            head.padding = padding
 
 
 @contextmanager
