@@ -8,7 +8,7 @@ import torch
 from torch.testing import assert_close
 from transformers import TrainingArguments
 
-from modeling_minbert import MinBertSequences, attention
+from modeling_minbert import MinBertConfig, MinBertModel, MinBertSequences, attention
 from tests.simulated_cuda import CudaTensor, simulated_cuda, use_cuda
 from tests.trainers import tiny
 from trainers import MethodArguments, MultiTaskTrainer
@@ -80,9 +80,11 @@ def test_what_the_cpu_waits_for_is_counted(cuda):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("select", [None, [0, 2, 3, 9, 10]])
-def test_attention_equals_the_cpu(dtype, select):
+@pytest.mark.parametrize(("select", "window"), [(None, None), ([0, 2, 3, 9, 10], None), (None, 1)])
+def test_attention_equals_the_cpu(dtype, select, window):
     """The kernels are ours here; how they are called, and by which offsets, is not."""
+    if window and dtype == torch.float32:
+        pytest.skip("local attention has no kernel in float32: `can_attend`")
     torch.manual_seed(0)
     chosen = None if select is None else torch.tensor(select)
     rows = (11 if select is None else 5, 11, 11)
@@ -92,7 +94,8 @@ def test_attention_equals_the_cpu(dtype, select):
         offsets = torch.tensor([0, 2, 3, 9, 11], dtype=torch.int32).to(device)
         given = [each.to(device).requires_grad_() for each in states]
         picked = None if chosen is None else chosen.to(device)
-        context = MinBertSequences(offsets, 6, None, (1, 11)).attend(*given, 3, select=picked)
+        sequences = MinBertSequences(offsets, 6, None, (1, 11))
+        context = sequences.attend(*given, 3, select=picked, window=window)
         results.append((context, *torch.autograd.grad(context.float().square().sum(), given)))
 
     expected, actual = results
@@ -103,6 +106,38 @@ def test_attention_equals_the_cpu(dtype, select):
 
 
 # Models
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["modernbert", "mpnet", "roberta", "distilbert"])
+def test_encoders_of_other_types_equal_the_cpu(kind, dtype, packed):
+    """ModernBERT takes flash attention, or with float32 masks; MPNet masks always."""
+    fields = {"modernbert": {"local_attention": 4, "num_hidden_layers": 4}}
+    fields |= {"mpnet": {"relative_attention_num_buckets": 32, "position_offset": 2}}
+    fields |= {"roberta": {"position_offset": 2}, "distilbert": {"type_vocab_size": 0}}
+    sizes = {"vocab_size": 60, "num_attention_heads": 3, "num_hidden_layers": 2} | SIZES
+    config = MinBertConfig(encoder_type=kind, **sizes | fields[kind], intermediate_size=32)
+    torch.manual_seed(0)
+    models = MinBertModel(config).eval().to(dtype), MinBertModel(config).eval().to(dtype)
+    models[1].load_state_dict(models[0].state_dict())
+    lengths = torch.tensor([9, 2, 6])
+    ids = torch.randint(3, 60, (3, 9))
+    real = torch.arange(9) < lengths[:, None]
+    batch = {"input_ids": ids.where(real, 0), "attention_mask": real.long()}
+    if packed:
+        offsets = torch.tensor([0, 9, 11, 17], dtype=torch.int32)
+        batch = {"input_ids": ids[real][None], "cu_seq_lens_q": offsets, "max_length_q": 9}
+    expected = models[0](**batch).last_hidden_state
+    found = models[1].to("cuda")(**move(batch)).last_hidden_state
+    weights = torch.randn(expected.shape)
+    (expected.float() * weights).sum().backward()
+    (found.float() * weights.to("cuda")).sum().backward()
+    near = NEAR if dtype == torch.float32 else {"atol": 5e-2, "rtol": 5e-2}
+    assert_close(found.values, expected, **near)
+    for first, second in zip(models[1].parameters(), models[0].parameters(), strict=True):
+        if second.grad is not None:
+            assert (first.grad.values - second.grad).norm() <= 1e-5 + 0.05 * second.grad.norm()
 
 
 @pytest.mark.parametrize("task", ["moods", "pairs", "scores"])
