@@ -20,12 +20,13 @@ FREE = (
     "quantization_config",
 )
 
-# Heads of stock models, and the tasks of which they can be the head.
+# Heads of stock models, and the fields of a task of which they can be the head.
+POOLED = {"head": "linear", "pooling": "pooler"}
 STOCK_HEADS = {
-    "ForSequenceClassification": "classification",
-    "ForTokenClassification": "token_classification",
-    "ForQuestionAnswering": "question_answering",
-    "ForMultipleChoice": "multiple_choice",
+    "ForSequenceClassification": {"problem_type": "classification", **POOLED},
+    "ForMultipleChoice": {"problem_type": "multiple_choice", **POOLED},
+    "ForTokenClassification": {"problem_type": "token_classification"},
+    "ForQuestionAnswering": {"problem_type": "question_answering"},
 }
 
 
@@ -38,25 +39,22 @@ def find_stock_head(
     """
     stored, specs = config_class.get_config_dict(path, **where)[0], parse_tasks(tasks)
     saved = str((stored.get("architectures") or [""])[0])
-    kind = next((kind for end, kind in STOCK_HEADS.items() if saved.endswith(end)), None)
+    kind = next((kind for kind in STOCK_HEADS if saved.endswith(kind)), None)
     if kind is None or saved.startswith("MinBert"):
         return {}
-    names = dict(stored.get("id2label") or {})
-    fields: dict[str, Any] = {"problem_type": kind}
-    is_pooled = kind in ("classification", "multiple_choice")
-    if is_pooled:
-        fields |= {"head": "linear", "pooling": "pooler"}
-    if kind == "classification" and stored.get("problem_type") == "multi_label_classification":
-        fields["problem_type"] = "multi_label_classification"
-    if kind in ("classification", "token_classification"):
+    fields: dict[str, Any] = {**STOCK_HEADS[kind]}
+    if kind.endswith("Classification"):
+        names = dict(stored.get("id2label") or {})
         fields["labels"] = [names[key] for key in sorted(names, key=int)]
-    has_other = saved.startswith("ModernBert") or (is_pooled and saved.startswith("DistilBert"))
-    for name, spec in ({} if has_other else specs).items():
+        if stored.get("problem_type") == "multi_label_classification":
+            fields["problem_type"] = "multi_label_classification"
+    advice = f"it would be that of a task with the fields {fields}"
+    if saved.startswith("ModernBert") or ("head" in fields and saved.startswith("DistilBert")):
+        advice, specs = "it is behind a layer that minBERT does not have", {}
+    for name, spec in specs.items():
         if all(getattr(spec, key, None) == value for key, value in fields.items()):
-            theirs = "qa_outputs" if kind == "question_answering" else "classifier"
+            theirs = "qa_outputs" if kind == "ForQuestionAnswering" else "classifier"
             return {f"^{theirs}\\.": f"heads.{name}.out."}
-    advice = "it is behind a layer that minBERT does not have"
-    advice = advice if has_other else f"it would be that of a task with the fields {fields}"
     logger.warning("%s: the head of a %s is not loaded; %s", path, saved, advice)
     return {}
 
