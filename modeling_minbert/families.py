@@ -137,6 +137,11 @@ def rename(name: str) -> str:
     return name
 
 
+def list_layer_types(count: int, every: int) -> list[str]:
+    """List the attention of ModernBERT's layers, as its configuration does."""
+    return ["sliding_attention" if n % every else "full_attention" for n in range(count)]
+
+
 def read_config(model_type: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Turn the configuration of a checkpoint into one of minBERT.
 
@@ -151,12 +156,8 @@ def read_config(model_type: str, values: Mapping[str, Any]) -> dict[str, Any]:
     found["encoder_type"] = model_type
     if model_type == "modernbert":
         kinds = found.pop("layer_types")
-        every = next(
-            (n for n, kind in enumerate(kinds) if n and kind == "full_attention"), len(kinds)
-        )
-        if kinds != [
-            "sliding_attention" if n % every else "full_attention" for n, _ in enumerate(kinds)
-        ]:
+        every = [*kinds, "full_attention"].index("full_attention", 1)
+        if kinds != list_layer_types(len(kinds), every):
             raise ValueError(
                 f"layer_types={kinds}: minBERT has full attention in layer 0 and every so many "
                 "after it, and sliding attention in all others"

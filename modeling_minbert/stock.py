@@ -8,7 +8,7 @@ import transformers
 from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 from transformers.utils import logging
 
-from .families import FAMILIES, read_config, rename
+from .families import FAMILIES, list_layer_types, read_config, rename
 from .tasks import parse_tasks
 
 logger = logging.get_logger(__name__)
@@ -72,13 +72,12 @@ def make_config(config: Any, num_layers: int | None) -> PreTrainedConfig:
         if name not in family.fixed and (names.get(name, name) in known or name not in own)
     }
     if model_type == "modernbert":
-        every, bias = config.global_attention_every, config.layer_bias
+        bias = config.layer_bias
         found |= {"attention_bias": bias, "mlp_bias": bias, "classifier_bias": bias}
         found["classifier_activation"] = config.hidden_act
-        found["layer_types"] = [
-            "sliding_attention" if number % every else "full_attention"
-            for number in range(values["num_hidden_layers"])
-        ]
+        found["layer_types"] = list_layer_types(
+            values["num_hidden_layers"], config.global_attention_every
+        )
         found["rope_parameters"] = {
             "full_attention": {"rope_type": "default", "rope_theta": config.rope_theta},
             "sliding_attention": {"rope_type": "default", "rope_theta": config.local_rope_theta},

@@ -125,7 +125,8 @@ def test_a_multi_task_model_without_a_task_is_its_encoder(build_multitask, tasks
 def test_encoders_of_other_types_compute_the_same_in_onnx_runtime(tmp_path, kind):
     # a row of 17 is longer than the window of a local layer to both sides
     changes = {"local_attention": 16} if kind == "modernbert" else {}
-    make_stock(kind, pad_token_id=0, **changes).save_pretrained(tmp_path)
+    changes |= {} if kind == "mpnet" else {"pad_token_id": 0}
+    make_stock(kind, **changes).save_pretrained(tmp_path)
     model = modeling_minbert.MinBertModel.from_pretrained(tmp_path).eval()
 
     taken = assert_equal_everywhere(export_onnx(model, tmp_path), model)
