@@ -11,14 +11,16 @@ from torch import distributed
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional as F
 from torch.testing import assert_close
-from transformers import CONFIG_MAPPING, PreTrainedTokenizerFast
+from transformers import CONFIG_MAPPING, PreTrainedTokenizerFast, TrainingArguments
 
 import modeling_minbert
+from minbert_cli.checkpoints import fit_together
 from modeling_minbert import MinBertConfig, MinBertModel
 from modeling_minbert.families import list_renames
 from modeling_minbert.modeling_minbert import find_distance_buckets
 from modeling_minbert.texts import Encoding, default_overlap
 from tests.modeling_minbert.test_precision import SimulatedLinear, needs_int8
+from trainers.training.multitask import make_collator
 
 SIZES = {
     "vocab_size": 60,
@@ -270,9 +272,15 @@ def test_encode_of_texts_of_several_lengths_has_their_positions(tmp_path, kind, 
 
 def test_a_tokenizer_with_another_padding_id_is_refused(tmp_path):
     _, ours = load_both(tmp_path, "roberta")
-    ours.tokenizer = make_tokenizer(5)
-    with pytest.raises(ValueError, match=r"padding.*5.*pad_token_id=1"):
-        ours.encode(TEXTS)
+    other = ours.tokenizer = make_tokenizer(5)
+    checks = (
+        lambda: ours.encode(TEXTS),
+        lambda: fit_together(ours, other, None),
+        lambda: make_collator(ours, TrainingArguments(use_cpu=True), other, {}),
+    )
+    for use in checks:
+        with pytest.raises(ValueError, match=r"padding.*5.*pad_token_id=1"):
+            use()
 
 
 def test_an_mpnet_whose_padding_id_transformers_does_not_read_is_refused(tmp_path):
