@@ -158,10 +158,7 @@ class Teaching:
             )
         positions = self._configs[teacher].longest_sequence
         if longest > positions:
-            return (
-                f"{positions} positions, but sequences have up to {longest} tokens; lower "
-                "max_length"
-            )
+            return f"{positions} positions, but sequences have {longest} tokens; lower max_length"
         return ""
 
 
@@ -211,12 +208,8 @@ def predict_rows(
         for lesson in lessons:
             # everything that the outputs depend on
             seen = [join_words(tagged)] if lesson.by_word else columns
-            facts = (
-                "words" if lesson.by_word else teaching,
-                lesson.task,
-                fingerprint(lesson.path),
-                __version__,
-            )
+            level = "words" if lesson.by_word else teaching
+            facts = (level, lesson.task, fingerprint(lesson.path), __version__)
             digest = hashlib.blake2b(repr(facts).encode(), digest_size=16)
             for value in chain.from_iterable(seen):
                 digest.update(f"\0{value!r}".encode())
@@ -232,11 +225,9 @@ def predict_rows(
             values = (lesson.align(stored) if lesson.align else stored).numpy()
             if lesson.by_word:  # the first token of a word has its label
                 is_first = np.concatenate(tagged["labels"][:]) != IGNORED_LABEL
-                words, values = (
-                    values,
-                    np.full((len(is_first), values.shape[1]), np.nan, np.float32),
-                )
-                values[is_first] = words
+                words = iter(values)
+                missing = np.full_like(values[0], np.nan)
+                values = np.stack([next(words) if known else missing for known in is_first])
             outputs.append(values)
     return outputs
 
@@ -244,8 +235,8 @@ def predict_rows(
 def join_words(tagged: Any) -> list[list[str]]:
     """Join the words of windows to those of sentences."""
     rows = zip(tagged["sentence"][:], tagged["words"][:], strict=True)
-    windows = (list(group) for _, group in groupby(rows, key=itemgetter(0)))
-    return [[word for _, words in parts for word in words] for parts in windows]
+    sentences = groupby(rows, key=itemgetter(0))
+    return [[word for _, words in windows for word in words] for _, windows in sentences]
 
 
 def compute_outputs(

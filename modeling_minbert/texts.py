@@ -304,23 +304,19 @@ class Encoding:
             )
         unique = list(dict.fromkeys(chain.from_iterable(rows)))
         whole = _tokenize_whole(tokenizer, unique, return_offsets_mapping=True)
-        known = {
-            text: (ids, _trim_spans(text, spans))
-            for text, ids, spans in zip(
-                unique, whole["input_ids"], whole["offset_mapping"], strict=True
-            )
-        }
+        characters = map(_trim_spans, unique, whole["offset_mapping"])
+        known = dict(zip(unique, zip(whole["input_ids"], characters, strict=True), strict=True))
         windows = []
         for number, (question, text) in enumerate(rows):
             kept = known[question][0][:longest]
             head = [*layout.start, *kept, *layout.middle]
-            ids, characters = known[text]
+            ids, places = known[text]
             spans = cut_windows(len(ids), self.max_length - len(head) - len(layout.end), stride)
             for span, owned in zip(spans, share_tokens(spans), strict=True):
                 tokens = [*head, *ids[slice(*span)], *layout.end]
                 types = [0] * len(head) + [1] * (len(tokens) - len(head))
                 encoded = Encoded([tokens], [types])
-                windows.append(QuestionWindow(number, encoded, len(head), span, owned, characters))
+                windows.append(QuestionWindow(number, encoded, len(head), span, owned, places))
         return windows
 
 

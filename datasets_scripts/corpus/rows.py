@@ -229,7 +229,7 @@ class TextRows:
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
         special = sum(map(len, self.layout)) if self.has_pairs else self.layout.single
-        self.room = max_length - special
+        self.room = max_length - special  # tokens without special ones
         if self.has_pairs and len(documents) < 2:
             raise ValueError(
                 f"{name}: {len(documents)} document in split {documents.split!r}, but next "
@@ -338,13 +338,9 @@ class TextRows:
                 seed=f"{self.seed} {number}",
                 is_balanced=self.balanced_pairs,
             )
-        return pack_sentences(
-            self.documents.offsets,
-            order,
-            max_tokens=self.room,
-            is_across=self.packing == "full_sentences",
-            between=len(self.layout.middle),
-        )
+        options: Any = {"max_tokens": self.room, "between": len(self.layout.middle)}
+        is_across = self.packing == "full_sentences"
+        return pack_sentences(self.documents.offsets, order, is_across=is_across, **options)
 
     def _check_pairs(self, name: str) -> None:
         """Reject pairs that are useless for training, and warn about poor ones."""
