@@ -18,7 +18,7 @@ from tests.trainers.tiny import (
     make_tasks,
     make_trainer as make_tiny_trainer,
 )
-from trainers import LayerwiseLearningRates, MethodArguments, MultiTaskTrainer, RDrop
+from trainers import FreezeLayers, LayerwiseLearningRates, MethodArguments, MultiTaskTrainer, RDrop
 
 SMART = {"weight": 0.5, "epsilon": 0.1}
 
@@ -199,6 +199,15 @@ COSINE = {
     "pair_encoding": "separate",
     "head": "cosine",
 }
+
+
+def test_layers_are_frozen_under_a_task_of_tokens():
+    task = {"problem_type": "token_classification", "labels": ["O", "B-X", "I-X"]}
+    model = MinBertForMultiTask(make_config({"tags": task}))
+    FreezeLayers(2).prepare(model, None)
+    trained = [name for name, value in model.named_parameters() if value.requires_grad]
+    assert not any("encoder" in name for name in trained)
+    assert any("heads.tags" in name for name in trained)
 
 
 @pytest.mark.parametrize(

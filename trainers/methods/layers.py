@@ -70,7 +70,8 @@ class FreezeLayers(Method):
         heads: Any = getattr(model, "heads", None)
         for task, head in heads.items() if hasattr(heads, "items") else ():
             spec = getattr(head, "task", None)
-            if spec is None or spec.pooling == "pooler" or any(True for _ in head.parameters()):
+            pooling = getattr(spec, "pooling", "pooler")  # tokens have none
+            if pooling == "pooler" or any(True for _ in head.parameters()):
                 continue
             above = spec.pooling_layer
             if self.layers >= (above if above >= 0 else count + 1 + above):
