@@ -69,7 +69,7 @@ class FreezeLayers(Method):
             )
         heads: Any = getattr(model, "heads", None)
         for task, head in heads.items() if hasattr(heads, "items") else ():
-            spec = getattr(head, "task", None)
+            spec: Any = getattr(head, "task", None)
             pooling = getattr(spec, "pooling", "pooler")  # tokens have none
             if pooling == "pooler" or any(True for _ in head.parameters()):
                 continue
