@@ -29,7 +29,6 @@ from transformers.utils import (
 from transformers.utils.hub import cached_file
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel, suggest, unknown
-from modeling_minbert.families import rename
 from modeling_minbert.heads import Pretrained
 from modeling_minbert.inference import check_vocabulary, find_casing
 from trainers import named_errors, reason_of
@@ -273,6 +272,8 @@ def describe_pretrained(
 
 def has_pooler(path: str, revision: str | None = None) -> bool:
     """Return whether there are weights of a pooler."""
+    from modeling_minbert.families import rename
+
     names = list_weights(path, revision)
     return any(rename(name).endswith("pooler.dense.weight") for name in names)
 

@@ -23,7 +23,6 @@ from huggingface_hub.dataclasses import strict
 from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
-from .families import FAMILIES, LOADS, read_config
 from .heads import MinBertEmbedding, MinBertTask, parse_embedding
 from .inference import find_file
 from .names import unknown
@@ -317,26 +316,11 @@ class MinBertConfig(PreTrainedConfig):
                 f"{pretrained_model_name_or_path}: config.json must hold an object of names and "
                 "values"
             ) from error
-        if "model_type" not in config_dict and "auto_map" in config_dict:
-            raise ValueError(
-                f"{pretrained_model_name_or_path} is a model with code of its own (auto_map), "
-                f"which minBERT does not run; {LOADS}"
-            )
-        # Configurations of the first BERT checkpoints have no type.
-        model_type = config_dict.get("model_type", "bert")
-        names = config_dict.get("architectures") or ["Bert"]
-        if "model_type" not in config_dict and not str(names[0]).startswith("Bert"):
-            raise ValueError(
-                f"{pretrained_model_name_or_path}: config.json has architectures={names} and no "
-                f"model_type, which must be added; {LOADS}"
-            )
-        if model_type not in (cls.model_type, *FAMILIES):
-            raise ValueError(
-                f"{pretrained_model_name_or_path} is a {model_type!r} checkpoint, which minBERT "
-                f"does not support; {LOADS}"
-            )
-        if model_type != cls.model_type:
-            config_dict = read_config(model_type, config_dict)
+        model_type = config_dict.get("model_type")
+        if model_type not in (cls.model_type, "bert"):
+            from .families import convert_config
+
+            config_dict = convert_config(pretrained_model_name_or_path, config_dict)
         config_dict = {**config_dict, "model_type": cls.model_type}
         for key in ("attn_implementation", "_attn_implementation"):
             config_dict.pop(key, None)  # could name a kernel, which is code, on the Hub
@@ -397,8 +381,12 @@ class MinBertConfig(PreTrainedConfig):
         buckets = self.relative_attention_num_buckets
         if buckets not in (0, 32):
             raise ValueError(f"relative_attention_num_buckets={buckets} must be 0 or 32")
-        if self.encoder_type not in FAMILIES:
-            raise ValueError(unknown("encoder_type", self.encoder_type, FAMILIES))
+        # CODEPATH: all but bert, which needs no table of types
+        if self.encoder_type != "bert":
+            from .families import FAMILIES
+
+            if self.encoder_type not in FAMILIES:
+                raise ValueError(unknown("encoder_type", self.encoder_type, FAMILIES))
         if self.encoder_type == "modernbert":
             self._validate_modern()
         else:

@@ -182,3 +182,25 @@ def read_config(model_type: str, values: Mapping[str, Any]) -> dict[str, Any]:
     if family.counts_positions:
         found["position_offset"] = found["pad_token_id"] + 1
     return found
+
+
+def convert_config(path: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn the configuration of a checkpoint into one of minBERT, or refuse it."""
+    if "model_type" not in values and "auto_map" in values:
+        raise ValueError(
+            f"{path} is a model with code of its own (auto_map), which minBERT does not run; "
+            f"{LOADS}"
+        )
+    # Configurations of the first BERT checkpoints have no type.
+    model_type = values.get("model_type", "bert")
+    names = values.get("architectures") or ["Bert"]
+    if "model_type" not in values and not str(names[0]).startswith("Bert"):
+        raise ValueError(
+            f"{path}: config.json has architectures={names} and no model_type, which must be "
+            f"added; {LOADS}"
+        )
+    if model_type not in FAMILIES:
+        raise ValueError(
+            f"{path} is a {model_type!r} checkpoint, which minBERT does not support; {LOADS}"
+        )
+    return read_config(model_type, values)

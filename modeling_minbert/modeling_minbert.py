@@ -49,6 +49,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import initialization as init
 from transformers.activations import ACT2FN
+from transformers.configuration_utils import PreTrainedConfig
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
@@ -71,7 +72,6 @@ from .attention import can_attend, eager_attention_forward, find_distance_bucket
 from .configuration_minbert import MinBertConfig
 from .cpu import MinBertCalls, MinBertDropout
 from .embedding import MinBertEmbeddingMixin
-from .families import LOADS, list_renames
 from .inference import HUB_KEYS, MinBertPrecision
 from .packing import (
     MinBertForPreTrainingOutput,
@@ -338,6 +338,8 @@ def check_loaded(model: Any, info: Any, path: Any, options: dict[str, Any]) -> N
     missing, unexpected = sorted(info["missing_keys"]), info["unexpected_keys"]
     lost = [name for name in missing if re.match(r"(bert\.)?(embeddings|encoder)\.", name)]
     if lost:
+        from .families import LOADS
+
         advice = (
             "its config.json must name the type and the sizes of its weights; for a model without "
             f"trained weights, pass a configuration to the class; {LOADS}"
@@ -442,7 +444,14 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         """
         path = pretrained_model_name_or_path
         load: Any = super().from_pretrained
-        kwargs.setdefault("key_mapping", list_renames())
+        stored: Any = {}
+        where = {name: kwargs[name] for name in HUB_KEYS if name in kwargs}
+        with suppress(OSError, ValueError, AttributeError, TypeError):  # is said better below
+            stored = PreTrainedConfig.get_config_dict(path, **where)[0]
+        if stored.get("model_type") not in ("bert", MinBertConfig.model_type):
+            from .families import list_renames
+
+            kwargs.setdefault("key_mapping", list_renames())
         if path is None:
             return load(path, *args, **kwargs)
         loaded: Any = load(path, *args, **{**kwargs, "output_loading_info": True})

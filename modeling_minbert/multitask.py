@@ -17,7 +17,6 @@ from transformers.utils.generic import ModelOutput, TransformersKwargs, can_retu
 
 from .configuration_minbert import MinBertConfig
 from .embedding import MinBertEmbeddingMixin
-from .families import list_renames
 from .heads import (
     Inputs,
     MinBertHead,
@@ -105,8 +104,8 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
             from .stock import find_stock_head
 
             where = {name: kwargs[name] for name in HUB_KEYS if name in kwargs}
-            renames = find_stock_head(cls.config_class, path, kwargs["tasks"], where)
-            kwargs.setdefault("key_mapping", list_renames() | renames)
+            if renames := find_stock_head(cls.config_class, path, kwargs["tasks"], where):
+                kwargs.setdefault("key_mapping", renames)
         return super().from_pretrained(path, *args, **kwargs)
 
     @can_return_tuple

@@ -8,7 +8,7 @@ import transformers
 from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 from transformers.utils import logging
 
-from .families import FAMILIES, list_layer_types, read_config, rename
+from .families import FAMILIES, list_layer_types, list_renames, read_config, rename
 from .tasks import parse_tasks
 
 logger = logging.get_logger(__name__)
@@ -33,7 +33,7 @@ STOCK_HEADS = {
 def find_stock_head(
     config_class: Any, path: Any, tasks: Any, where: dict[str, Any]
 ) -> dict[str, str]:
-    """Find the task that the head of a stock model fits, and return how its weights are renamed.
+    """Find the task that the head of a stock model fits, and return how weights are renamed then.
 
     A warning names a head that fits no task.
     """
@@ -54,7 +54,7 @@ def find_stock_head(
     for name, spec in specs.items():
         if all(getattr(spec, key, None) == value for key, value in fields.items()):
             theirs = "qa_outputs" if kind == "ForQuestionAnswering" else "classifier"
-            return {f"^{theirs}\\.": f"heads.{name}.out."}
+            return list_renames() | {f"^{theirs}\\.": f"heads.{name}.out."}
     logger.warning("%s: the head of a %s is not loaded; %s", path, saved, advice)
     return {}
 
