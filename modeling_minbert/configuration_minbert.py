@@ -47,6 +47,15 @@ MODERN_DEFAULTS = {
     "rope_theta": 160000.0,
     "local_rope_theta": 10000.0,
 }
+# What is not said of a model with the layers of BERT.
+BEYOND_BERT = {
+    "encoder_type": "bert",
+    "position_offset": 0,
+    "relative_attention_num_buckets": 0,
+    "norm_bias": True,
+    "layer_bias": True,
+    **dict.fromkeys(MODERN_DEFAULTS, 0),
+}
 # Keys of a file that name the labels of the default task.
 LABEL_KEYS = ("id2label", "label2id", "num_labels")
 # Layers of BERT that adapters change, and those of ModernBERT.
@@ -255,7 +264,7 @@ class MinBertConfig(PreTrainedConfig):
         self.label2id = {label: index for index, label in enumerate(labels)}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields.
+        """Return all fields; those that BERT does not have only if they differ from it.
 
         Where peft is in use, it asks for them before it looks up which layers to adapt: those of
         minBERT that it adapts of BERT, whose names they have, or their like in ModernBERT.
@@ -267,7 +276,10 @@ class MinBertConfig(PreTrainedConfig):
             if isinstance(mapping, dict) and "bert" in mapping:
                 found = [names.get(name, name) for name in mapping["bert"]]
                 mapping[self.model_type] = list(dict.fromkeys(found))
-        return super().to_dict()
+        values = super().to_dict()
+        # CODEPATH: modernbert has other defaults; all others have those of bert
+        beyond = {} if self.encoder_type == "modernbert" else BEYOND_BERT
+        return {name: value for name, value in values.items() if beyond.get(name, ...) != value}
 
     def to_transformers(self, num_layers: int | None = None) -> PreTrainedConfig:
         """Return the configuration of a stock model of `encoder_type`, of these sizes and labels.

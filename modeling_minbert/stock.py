@@ -62,7 +62,8 @@ def find_stock_head(
 def make_config(config: Any, num_layers: int | None) -> PreTrainedConfig:
     """See `MinBertConfig.to_transformers`."""
     model_type, family = config.encoder_type, FAMILIES[config.encoder_type]
-    values = {**config.to_dict(), "num_hidden_layers": num_layers or config.num_hidden_layers}
+    values = PreTrainedConfig.to_dict(config)  # of all fields
+    values["num_hidden_layers"] = num_layers or config.num_hidden_layers
     names = {ours: theirs for theirs, ours in family.settings.items()}
     known = {entry.name for entry in fields(CONFIG_MAPPING[model_type])}
     own = {*type(config).__annotations__, *FREE}
@@ -83,7 +84,8 @@ def make_config(config: Any, num_layers: int | None) -> PreTrainedConfig:
             "sliding_attention": {"rope_type": "default", "rope_theta": config.local_rope_theta},
         }
     stock = AutoConfig.for_model(model_type, **found)
-    again = type(config)(**read_config(model_type, stock.to_dict())).to_dict()
+    read = type(config)(**read_config(model_type, stock.to_dict()))
+    again = PreTrainedConfig.to_dict(read)
     for name in sorted({entry.name for entry in fields(config)} - {*FREE}):
         if again.get(name) != values.get(name):
             raise ValueError(

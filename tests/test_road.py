@@ -14,7 +14,7 @@ from tests import small_run
 
 ROOT = Path(__file__).resolve().parents[1]
 # Modules and lines at most, of ours. Raise a number only for what its command cannot do without.
-LIMITS = {"finetune": (72, 19_300), "predict": (28, 8_950), "encode": (19, 7_100)}
+LIMITS = {"finetune": (72, 19_730), "predict": (28, 9_310), "encode": (19, 7_430)}
 LAB = (
     "minbert_cli.experiments",
     "minbert_cli.pretrain",
