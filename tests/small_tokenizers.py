@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import CONFIG_MAPPING
 
 from tests import small_run
-from tests.modeling_minbert.test_families import CONFIGS, SIZES
+from tests.modeling_minbert.test_families import CONFIGS
 
 # What the tokenizers have seen besides the texts of the tests
 OTHERS = "how is it so good so bad so so and A first. B"
@@ -53,17 +53,15 @@ def make_unigram(kind="XLMRoberta"):
 
 
 TOKENIZERS = {"roberta": make_bpe, "xlm-roberta": make_unigram, "modernbert": make_bpe}
-MODERN = SIZES | {"num_hidden_layers": 4, "local_attention": 4}
-MODERN |= {f"{name}_token_id": 0 for name in ("cls", "bos", "sep", "eos")}
 
 
 def save_start(folder, kind, **sizes):
     """Save a small model of transformers with random weights, and its tokenizer; return this."""
     tokenizer = TOKENIZERS[kind]()
     sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": 70} | sizes
-    config = {**CONFIGS, "modernbert": MODERN}[kind] | sizes
+    config = CONFIGS[kind] | sizes
     torch.manual_seed(0)
-    config = CONFIG_MAPPING[kind](**config, pad_token_id=tokenizer.pad_token_id)
+    config = CONFIG_MAPPING[kind](**config | {"pad_token_id": tokenizer.pad_token_id})
     transformers.AutoModelForMaskedLM.from_config(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return tokenizer

@@ -1,4 +1,4 @@
-"""Encoders of other model types have the outputs and the gradients of transformers' models."""
+"""Encoders of every model type have the outputs and the gradients of transformers' models."""
 
 import copy
 import re
@@ -33,21 +33,33 @@ SIZES = {
 PLAIN = SIZES | dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
 DISTILBERT = {"dim": 24, "n_layers": 2, "n_heads": 3, "hidden_dim": 32}
 DISTILBERT |= dict.fromkeys(("dropout", "attention_dropout", "qa_dropout"), 0.0)
+MODERN = {"num_hidden_layers": 4, "local_attention": 4}  # two to each side
+MODERN |= {
+    f"{name}_token_id": i for i, n in enumerate(("pad", "cls bos", "sep eos")) for name in n.split()
+}
 CONFIGS = {
+    "bert": PLAIN,
     "roberta": PLAIN | {"type_vocab_size": 1, "layer_norm_eps": 1e-5},
     "xlm-roberta": PLAIN | {"type_vocab_size": 1},
     "camembert": PLAIN | {"type_vocab_size": 1},
     "mpnet": PLAIN,
     "distilbert": {"vocab_size": 60, "max_position_embeddings": 20, **DISTILBERT},
+    "modernbert": SIZES | MODERN,
 }
 HEADS = ("", *(f"For{x}" for x in ("MaskedLM", "SequenceClassification", "TokenClassification")))
 HEADS += ("ForQuestionAnswering",)
 CLASSES = {f"AutoModel{head}": f"MinBert{head or 'Model'}" for head in HEADS}
-CASES = [(kind, head) for kind in CONFIGS for head in HEADS]
-CASES.remove(("distilbert", "ForSequenceClassification"))
+# Their heads have a layer that is not BERT's.
+REFUSED = {("modernbert", f"For{head}") for head in ("TokenClassification", "QuestionAnswering")}
+REFUSED |= {(kind, "ForSequenceClassification") for kind in ("distilbert", "modernbert")}
+CASES = [(kind, head) for kind in CONFIGS for head in HEADS if (kind, head) not in REFUSED]
+CASES += [("bert", "ForNextSentencePrediction"), ("bert", "ForPreTraining")]
+NAMES = {"": "Model", "ForNextSentencePrediction": "ForNSP"}
 LENGTHS = (12, 7, 12, 4)
-SIZES_OF_ERRORS = {torch.float64: 1e-10, torch.float32: 1e-5}
-LABELS = ("labels", "start_positions", "end_positions")
+LABELS = ("labels", "start_positions", "end_positions", "next_sentence_label")
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.cuda, NO_GPU])]
+every_device = pytest.mark.parametrize("device", DEVICES)
 every_type = pytest.mark.parametrize("kind", CONFIGS)
 every_case = pytest.mark.parametrize(("kind", "head"), CASES)
 every_attention = pytest.mark.parametrize("attention", ["eager", "sdpa"])
@@ -57,13 +69,16 @@ def load_both(folder, kind, head="", attention="sdpa", **settings):
     """Save a model of transformers with random weights; return it, and what minBERT loads."""
     torch.manual_seed(0)
     config = CONFIG_MAPPING[kind](**CONFIGS[kind] | settings)
-    options = {} if kind == "mpnet" else {"attn_implementation": attention}  # it has eager alone
-    stock = getattr(transformers, f"AutoModel{head}").from_config(config, **options)
+    # in transformers MPNet has eager alone, and that of ModernBERT is NaN in float64
+    theirs = {"mpnet": "eager", "modernbert": "sdpa"}.get(kind, attention)
+    stock = getattr(transformers, f"AutoModel{head}").from_config(
+        config, attn_implementation=theirs
+    )
     with torch.no_grad():
         for parameter in stock.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     stock.save_pretrained(folder)
-    own = getattr(modeling_minbert, f"MinBert{head or 'Model'}")
+    own = getattr(modeling_minbert, f"MinBert{NAMES.get(head, head)}")
     return stock.eval(), own.from_pretrained(folder, attn_implementation=attention).eval()
 
 
@@ -98,14 +113,22 @@ def make_forms(padding, head):
         batch = make_batch(padding, form, (9, 9) if is_full else LENGTHS)
         rows, mask = torch.arange(len(batch["input_ids"])) % 2, batch["attention_mask"]
         if head == "ForQuestionAnswering":
-            batch |= dict.fromkeys(LABELS[1:], mask.argmax(dim=1) + rows)
-        elif head == "ForSequenceClassification":
+            batch |= dict.fromkeys(LABELS[1:3], mask.argmax(dim=1) + rows)
+            batch["end_positions"] = batch["end_positions"] + 90 * rows  # beyond: to be ignored
+        elif head in ("ForSequenceClassification", "ForNextSentencePrediction"):
             batch["labels"] = rows
         elif head:
             batch["labels"] = (batch["input_ids"] % 2).where(mask == 1, -100)
             batch["labels"][:, ::3] = -100
+        if head == "ForPreTraining":
+            batch["next_sentence_label"] = rows
         forms.append((batch, pack(batch) if form == "packed" else batch))
     return forms
+
+
+def list_errors(kind):
+    """List the allowed errors; of the rotary positions transformers has float32 in float64, too."""
+    return [(torch.float64, 1e-6 if kind == "modernbert" else 1e-10), (torch.float32, 1e-5)]
 
 
 def real(values, batch):
@@ -126,7 +149,7 @@ def rename(name):
     """Return the name of a weight of transformers in minBERT."""
     for pattern, ours in list_renames().items():
         name = re.sub(pattern, ours, name)
-    return name
+    return name.replace("predictions.decoder.bias", "predictions.bias")
 
 
 def compare_weights(stock, ours, size, read):
@@ -139,12 +162,16 @@ def compare_weights(stock, ours, size, read):
             assert_close(actual, expected, atol=size, rtol=size, msg=lambda m, x=name: f"{x}: {m}")
 
 
+@every_device
 @every_case
 @every_attention
-def test_outputs_losses_and_gradients_are_those_of_transformers(tmp_path, kind, head, attention):
-    stock, ours = load_both(tmp_path, kind, head, attention)
-    for dtype, size in SIZES_OF_ERRORS.items():
-        for batches in make_forms(stock.config.pad_token_id, head):
+def test_outputs_losses_and_gradients_are_those_of_transformers(
+    tmp_path, kind, head, attention, device
+):
+    stock, ours = (model.to(device) for model in load_both(tmp_path, kind, head, attention))
+    for dtype, size in list_errors(kind):
+        for forms in make_forms(stock.config.pad_token_id, head):
+            batches = [{key: x.to(device) for key, x in batch.items()} for batch in forms]
             outputs, losses = [], []
             for model, batch in zip((stock.to(dtype), ours.to(dtype)), batches, strict=True):
                 plain = {key: x for key, x in batch.items() if key not in LABELS}
@@ -156,28 +183,35 @@ def test_outputs_losses_and_gradients_are_those_of_transformers(tmp_path, kind, 
             for key in outputs[0]:
                 expected, actual = map(real, (x[key] for x in outputs), batches)
                 assert_close(actual.reshape(expected.shape), expected, atol=size, rtol=size)
-            assert_close(losses[1], losses[0], atol=size, rtol=size)
+            assert_close(losses[1], losses[0], atol=size, rtol=size, check_dtype=False)
             compare_weights(stock, ours, size, lambda parameter: parameter.grad)
 
 
-@pytest.mark.parametrize("head", ["ForMaskedLM", "ForTokenClassification"])
-@every_type
-def test_twenty_optimizer_steps_are_those_of_transformers(tmp_path, kind, head):
-    both = load_both(tmp_path, kind, head)
+@every_device
+@pytest.mark.parametrize(("kind", "head"), [case for case in CASES if case[1]])
+def test_twenty_optimizer_steps_are_those_of_transformers(tmp_path, kind, head, device):
+    both = [model.to(device) for model in load_both(tmp_path, kind, head)]
     forms = make_forms(both[0].config.pad_token_id, head)
-    for dtype, size in SIZES_OF_ERRORS.items():
+    for dtype, size in list_errors(kind):
         losses, trained = [], [copy.deepcopy(model).to(dtype).train() for model in both]
         for place, model in enumerate(trained):
             optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)
             for step in range(20):
                 optimizer.zero_grad()
-                losses.append(model(**forms[step % len(forms)][place]).loss)
+                batch = forms[step % len(forms)][place]
+                losses.append(model(**{key: x.to(device) for key, x in batch.items()}).loss)
                 losses[-1].backward()
                 optimizer.step()
-        assert_close(torch.stack(losses[20:]), torch.stack(losses[:20]), atol=size, rtol=size)
+        assert_close(
+            torch.stack(losses[20:]),
+            torch.stack(losses[:20]),
+            atol=size,
+            rtol=size,
+            check_dtype=False,
+        )
         # Adam divides by the size of a gradient, and that of a key's bias is only rounding
         if dtype == torch.float64:
-            compare_weights(*trained, 1e-7, lambda parameter: parameter)
+            compare_weights(*trained, max(size, 1e-7), lambda parameter: parameter)
 
 
 @every_type
@@ -192,8 +226,9 @@ def test_hidden_states_are_those_of_transformers(tmp_path, kind, attention):
 
 @every_type
 def test_bfloat16_is_as_exact_as_in_transformers(tmp_path, kind):
-    stock, ours = load_both(tmp_path, kind, "ForTokenClassification")
-    batch, packed = make_forms(stock.config.pad_token_id, "ForTokenClassification")[2]
+    head = "ForMaskedLM" if kind == "modernbert" else "ForTokenClassification"
+    stock, ours = load_both(tmp_path, kind, head)
+    batch, packed = make_forms(stock.config.pad_token_id, head)[2]
     losses, gradients = [], []
     for model, inputs, half in ((stock, batch, False), (stock, batch, True), (ours, packed, True)):
         model.zero_grad()
@@ -208,6 +243,7 @@ def test_bfloat16_is_as_exact_as_in_transformers(tmp_path, kind):
     ]
     assert errors[0] <= 1.5**2 * errors[1]
     ours.set_precision("bfloat16")
+    batch.pop("labels")
     with torch.no_grad():
         logits, expected = ours(**pack(batch))["logits"], real(stock(**batch).logits, batch)
     assert_close(logits.view_as(expected), expected, atol=0.03, rtol=0.03)
@@ -219,7 +255,9 @@ def test_int8_is_that_of_simulated_layers_in_transformers(tmp_path, kind):
     stock, ours = load_both(tmp_path, kind)
     batch = make_batch(stock.config.pad_token_id)
     exact = real(stock.double()(**batch).last_hidden_state, batch)
-    layers = getattr(stock, "transformer", None) or stock.encoder
+    layers = getattr(
+        stock, {"distilbert": "transformer", "modernbert": "layers"}.get(kind, "encoder")
+    )
     for name, layer in list(layers.named_modules()):
         if isinstance(layer, torch.nn.Linear):
             layers.set_submodule(name, SimulatedLinear(layer))
@@ -232,7 +270,37 @@ def test_int8_is_that_of_simulated_layers_in_transformers(tmp_path, kind):
         stored = ours(**pack(batch)).last_hidden_state[0].double()
     loss = (exact - expected).norm()
     assert (predicted - expected).norm() < min(0.3 * loss, 5e-3 * expected.norm())
-    assert (stored - exact).norm() < 2 * loss  # the word embeddings, too, are in int8
+    assert (stored - exact).norm() < 3 * loss  # the word embeddings, too, are in int8
+
+
+def test_states_and_attentions_are_those_of_bert(tmp_path):
+    both = load_both(tmp_path, "bert", attention="eager")
+    batch = make_batch(0) | {"output_hidden_states": True, "output_attentions": True}
+    expected, actual = (model(**batch) for model in both)
+    for key, count in (("hidden_states", 3), ("attentions", 2)):
+        assert len(actual[key]) == count
+        assert_close(actual[key], expected[key], atol=1e-5, rtol=1e-5)
+
+
+LOSSES = [(kind, n) for kind in (None, "regression", "multi_label_classification") for n in (1, 5)]
+
+
+@pytest.mark.parametrize(
+    ("problem_type", "num_labels"), [*LOSSES, ("single_label_classification", 5)]
+)
+def test_losses_of_sequences_are_those_of_bert(tmp_path, problem_type, num_labels):
+    settings = {"num_labels": num_labels, "problem_type": problem_type}
+    stock, ours = load_both(tmp_path, "bert", "ForSequenceClassification", **settings)
+    is_one = problem_type == "single_label_classification" or (not problem_type and num_labels > 1)
+    labels = torch.arange(4) if is_one else torch.rand(4, num_labels)
+    expected = stock(**make_batch(0), labels=labels).loss
+    assert ours.config.problem_type == problem_type
+    assert_close(ours(**make_batch(0), labels=labels).loss, expected)
+
+
+def test_every_name_of_a_weight_is_that_of_bert(tmp_path):
+    stock, ours = load_both(tmp_path, "bert", "ForPreTraining")
+    assert ours.state_dict().keys() == stock.state_dict().keys()
 
 
 # Traps
@@ -310,7 +378,7 @@ def test_distances_have_the_buckets_of_transformers_at_all_lengths(tmp_path):
     assert_close(ours(**pack(batch)).last_hidden_state[0], expected, atol=1e-5, rtol=1e-4)
 
 
-@every_type
+@pytest.mark.parametrize("kind", [kind for kind in CONFIGS if kind != "bert"])
 def test_segments_are_ignored_where_there_is_one_or_none(tmp_path, kind):
     stock, ours = load_both(tmp_path, kind)
     batch = pack(make_batch(stock.config.pad_token_id))

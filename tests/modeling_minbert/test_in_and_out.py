@@ -20,24 +20,16 @@ from modeling_minbert import (
     MinBertForTokenClassification,
     MinBertModel,
 )
-from tests.modeling_minbert.test_families import CLASSES, CONFIGS, SIZES
+from tests.modeling_minbert.test_families import (
+    CLASSES,
+    CONFIGS as TYPES,
+    REFUSED as HEADS_REFUSED,
+    SIZES,
+)
 from tests.modeling_minbert.test_remote_code import packages_without_this_project
 from trainers import FreezeLayers, LayerwiseLearningRates
 
-MODERN = {"local_attention": 4, "num_hidden_layers": 4, "pad_token_id": 0}
-TYPES = {
-    "bert": SIZES,
-    **CONFIGS,
-    "modernbert": SIZES | MODERN | dict.fromkeys(("cls_token_id", "bos_token_id"), 1)
-    | dict.fromkeys(("sep_token_id", "eos_token_id"), 2),
-}  # fmt: skip
-# Their heads have a layer that is not BERT's.
-REFUSED = {
-    ("distilbert", "AutoModelForSequenceClassification"),
-    ("modernbert", "AutoModelForSequenceClassification"),
-    ("modernbert", "AutoModelForTokenClassification"),
-    ("modernbert", "AutoModelForQuestionAnswering"),
-}
+REFUSED = {(kind, f"AutoModel{head}") for kind, head in HEADS_REFUSED}
 CHOICES = {(kind, "AutoModelForMultipleChoice") for kind in ("distilbert", "modernbert")}
 every_type = pytest.mark.parametrize("kind", TYPES)
 TASKS = {"mood": {"problem_type": "classification", "labels": ["bad", "good"]}}

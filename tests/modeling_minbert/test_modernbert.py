@@ -1,6 +1,7 @@
 """ModernBERT has the outputs and gradients of transformers' model, for any mask and padding."""
 
 import json
+from functools import partial
 
 import pytest
 import torch
@@ -8,76 +9,27 @@ import transformers
 from huggingface_hub.errors import StrictDataclassClassValidationError
 from torch.testing import assert_close
 
-from modeling_minbert import MinBertConfig, MinBertForMaskedLM, MinBertModel
-from modeling_minbert.cpu import find_predicting, using_precision
-from modeling_minbert.int8 import prepare
+from modeling_minbert import MinBertConfig, MinBertModel
+from tests.modeling_minbert import test_families
+from tests.modeling_minbert.test_families import MODERN, SIZES, compare_weights, pack
 
-SIZES = {
-    "vocab_size": 60,
-    "hidden_size": 24,
-    "num_hidden_layers": 5,
-    "num_attention_heads": 3,
-    "intermediate_size": 32,
-    "max_position_embeddings": 512,
-    "local_attention": 5,  # two to each side
-    "pad_token_id": 0,
-    **dict.fromkeys(("cls_token_id", "bos_token_id"), 1),
-    **dict.fromkeys(("sep_token_id", "eos_token_id"), 2),
-}
+CHANGES = {"num_hidden_layers": 5, "max_position_embeddings": 512, "local_attention": 5}
 BIASES = ("norm_bias", "attention_bias", "mlp_bias", "classifier_bias")
 # longer than the window and than what is one block, and not multiples of a block
 LENGTHS = (23, 7, 23, 2, 9, 16)
-NAMES = {"ModernBertModel": MinBertModel, "ModernBertForMaskedLM": MinBertForMaskedLM}
+make_batch = partial(test_families.make_batch, 0, lengths=LENGTHS)
 
 
-def load_both(folder, name="ModernBertModel", dtype=torch.float32, **changes):
+def load_both(folder, head="", **changes):
     """Save a model of transformers with random weights; return it, and what minBERT loads."""
-    torch.manual_seed(0)
-    stock = getattr(transformers, name)(transformers.ModernBertConfig(**{**SIZES, **changes}))
-    with torch.no_grad():
-        for parameter in stock.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    stock.save_pretrained(folder)
-    ours = NAMES[name].from_pretrained(folder)
-    if name == "ModernBertModel":
-        ours.pooler = None
-    return stock.eval().to(dtype), ours.eval().to(dtype)
-
-
-def make_batch(side="right", lengths=LENGTHS):
-    ids = torch.randint(3, 60, (len(lengths), max(lengths)))
-    real = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    real = real.flip(1) if side == "left" else real
-    return {"input_ids": ids.where(real, 0), "attention_mask": real.long()}
-
-
-def pack(batch):
-    """Concatenate the real tokens of a batch that is padded on the right."""
-    real = batch["attention_mask"].bool()
-    lengths = real.sum(1)
-    return {
-        "input_ids": batch["input_ids"][real][None],
-        "position_ids": torch.cat([torch.arange(length) for length in lengths])[None],
-        "cu_seq_lens_q": torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int(),
-    }
-
-
-def assert_same_gradients(ours, stock):
-    """Compare the norms of all gradients, which have other names."""
-    norms = []
-    for model in (ours, stock):
-        gradients = [p.grad.norm() for p in model.parameters() if p.grad is not None]
-        norms.append(torch.stack([norm for norm in gradients if norm > 1e-9]).sort().values)
-    assert_close(norms[0], norms[1], atol=1e-4, rtol=1e-4)
+    return test_families.load_both(folder, "modernbert", head, **CHANGES | changes)
 
 
 @pytest.mark.parametrize("kind", ["sdpa", "eager", "packed"])
-@pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("bias", [False, True])
-def test_states_and_gradients_are_those_of_transformers(tmp_path, kind, side, dtype, bias):
-    stock, ours = load_both(tmp_path, dtype=dtype, **dict.fromkeys(BIASES, bias))
-    batch = make_batch("right" if kind == "packed" else side)
+def test_states_and_gradients_are_those_of_transformers(tmp_path, kind, bias):
+    stock, ours = load_both(tmp_path, **dict.fromkeys(BIASES, bias))
+    batch = make_batch()
     real = batch["attention_mask"].bool()
     given = pack(batch) if kind == "packed" else batch
     ours.set_attn_implementation("eager" if kind == "eager" else "sdpa")
@@ -89,9 +41,8 @@ def test_states_and_gradients_are_those_of_transformers(tmp_path, kind, side, dt
     found, plain = (x[0] if kind == "packed" else x[real] for x in (found, plain))
     assert_close(found, expected, atol=1e-5, rtol=1e-5)
     assert_close(plain, expected, atol=1e-5, rtol=1e-5)
-    weights = torch.randn_like(expected)
-    ((expected + found) * weights).sum().backward()
-    assert_same_gradients(ours, stock)
+    ((expected + found) * torch.randn_like(expected)).sum().backward()
+    compare_weights(stock, ours, 1e-4, lambda parameter: parameter.grad)
 
 
 def test_blocks_of_the_default_window(tmp_path):
@@ -132,14 +83,14 @@ def test_recorded_states_and_attentions_are_those_of_transformers(tmp_path, bias
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_masked_language_model_is_that_of_transformers(tmp_path, bias, decoder_bias):
     changes = dict.fromkeys(BIASES, bias) | {"decoder_bias": decoder_bias}
-    stock, ours = load_both(tmp_path, "ModernBertForMaskedLM", **changes)
+    stock, ours = load_both(tmp_path, "ForMaskedLM", **changes)
     assert ours.cls.predictions.decoder.weight is ours.bert.embeddings.word_embeddings.weight
     batch = make_batch()
     real = batch["attention_mask"].bool()
     labels = batch["input_ids"].where(real & (torch.rand(real.shape) < 0.4), -100)
     assert_close(ours(**batch).logits[real], stock(**batch).logits[real], atol=2e-5, rtol=1e-5)
 
-    sparse = load_both(tmp_path / "sparse", "ModernBertForMaskedLM", sparse_prediction=True)
+    sparse = load_both(tmp_path / "sparse", "ForMaskedLM", sparse_prediction=True)
     assert sparse[1].config.sparse_prediction
     expected = stock(**batch, labels=labels).loss
     found = ours(**batch, labels=labels).loss
@@ -153,23 +104,8 @@ def test_a_masked_language_model_is_that_of_transformers(tmp_path, bias, decoder
     assert_close(ours(**packed, labels=labels[real][None], label_positions=at).loss, expected)
     (expected + trained.loss).backward()
     if not decoder_bias:  # ours has one, which starts at zero
-        ours.cls.predictions.bias.grad = None
-    assert_same_gradients(ours, stock)
-
-
-def test_bfloat16_is_as_near_as_that_of_transformers(tmp_path):
-    stock, ours = load_both(tmp_path)
-    batch = make_batch()
-    real = batch["attention_mask"].bool()
-    with torch.no_grad():
-        exact = stock(**batch).last_hidden_state[real]
-        far = [
-            (model.bfloat16()(**given).last_hidden_state.view(-1, 24) - exact).norm()
-            if given is not batch
-            else (model.bfloat16()(**given).last_hidden_state[real] - exact).norm()
-            for model, given in ((stock, batch), (ours, batch), (ours, pack(batch)))
-        ]
-    assert max(far[1:]) < 1.2 * far[0] < 0.1 * exact.norm()
+        assert not ours.cls.predictions.bias.any()
+    compare_weights(stock, ours, 1e-4, lambda parameter: parameter.grad)
 
 
 @pytest.mark.parametrize("kind", ["sdpa", "eager"])
@@ -298,7 +234,7 @@ def test_configurations_of_all_ages_are_read(tmp_path):
         "must be equal": {"classifier_bias": True},
     }
     for message, changes in refused.items():
-        new = {**SIZES, "num_hidden_layers": 3, **changes}
+        new = {**SIZES, **MODERN, "num_hidden_layers": 3, **changes}
         transformers.ModernBertConfig(**new).save_pretrained(tmp_path)
         with pytest.raises(ValueError, match=message):
             MinBertConfig.from_pretrained(tmp_path)
@@ -308,19 +244,15 @@ def test_configurations_of_all_ages_are_read(tmp_path):
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_prepared_layers(tmp_path, precision, bias):
     ours = load_both(tmp_path, hidden_size=48, **dict.fromkeys(BIASES, bias))[1]
-    ours.pooler = None
     batch = pack(make_batch())
     for select in (None, torch.tensor([0, 23, 25, 40, 60])):
         for layers in (None, 2, 0):
-            options = {"read": select, "num_layers": layers}
-            with torch.no_grad():
-                exact = ours(**batch, **options).last_hidden_state
-                prepared = prepare(ours.encoder, precision)
-                assert prepared is prepare(ours.encoder, precision)
-                with using_precision(ours, None):
-                    find_predicting(ours).precision = precision
-                    find_predicting(ours).prepared = prepared
-                    found = ours(**batch, **options).last_hidden_state
+            states = []
+            for chosen in (None, precision):
+                ours.set_precision(chosen)
+                with torch.no_grad():
+                    states.append(ours(**batch, read=select, num_layers=layers).last_hidden_state)
+            exact, found = states
             limit = {"float32": 1e-6, "bfloat16": 0.03, "int8": 0.08}[precision]
             assert (found - exact).norm() < limit * exact.norm()
             assert layers == 0 or precision == "float32" or not torch.equal(found, exact)
@@ -341,7 +273,6 @@ def test_weights_in_int8(tmp_path, bias):
     assert 0 < (found - exact).norm() < 0.08 * exact.norm()
     ours.save_pretrained(tmp_path / "int8")
     again = MinBertModel.from_pretrained(tmp_path / "int8")
-    again.pooler = None
     with torch.no_grad():
         assert torch.equal(again.eval()(**batch).last_hidden_state[real], found)
         plain = again.dequantize()(**batch).last_hidden_state[real]

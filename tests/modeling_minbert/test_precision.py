@@ -57,7 +57,7 @@ def model(tiny_sizes, tokenizer):
 def simulate_rows(rows):
     """Round each row to 256 values from its least to its greatest one, in float64."""
     least, most = rows.aminmax(dim=-1, keepdim=True)
-    scale = (most - least) / 255
+    scale = ((most - least) / 255).clamp(min=1e-30)  # paddings can be zeros
     return least + scale * torch.round((rows - least) / scale)
 
 
@@ -72,7 +72,8 @@ class SimulatedLinear(nn.Module):
 
     def __init__(self, linear):
         super().__init__()
-        self.weight, self.bias = simulate_weight(linear.weight.detach()), linear.bias.detach()
+        self.weight = simulate_weight(linear.weight.detach())
+        self.bias = 0 if linear.bias is None else linear.bias.detach()
 
     def forward(self, hidden):
         return simulate_rows(hidden) @ self.weight.T + self.bias
