@@ -40,13 +40,6 @@ SIZES = (
 
 # What no model exceeds: a damaged file is refused before anything is built.
 MAX_LABELS, MAX_VOCABULARY, MAX_SIZE = 1_000_000, 100_000_000, 100_000
-# ModernBERT's; fields that other encoders do not have.
-MODERN_DEFAULTS = {
-    "local_attention": 128,
-    "global_attention_every": 3,
-    "rope_theta": 160000.0,
-    "local_rope_theta": 10000.0,
-}
 # What is not said of a model with the layers of BERT.
 BEYOND_BERT = {
     "encoder_type": "bert",
@@ -54,7 +47,10 @@ BEYOND_BERT = {
     "relative_attention_num_buckets": 0,
     "norm_bias": True,
     "layer_bias": True,
-    **dict.fromkeys(MODERN_DEFAULTS, 0),
+    "local_attention": 0,
+    "global_attention_every": 0,
+    "rope_theta": 0,
+    "local_rope_theta": 0,
 }
 # Keys of a file that name the labels of the default task.
 LABEL_KEYS = ("id2label", "label2id", "num_labels")
@@ -167,6 +163,8 @@ class MinBertConfig(PreTrainedConfig):
             if getattr(self, name) is None:
                 setattr(self, name, not is_modern)
         if is_modern:
+            from .families import MODERN_DEFAULTS
+
             self.type_vocab_size = 0
             for name, default in MODERN_DEFAULTS.items():
                 setattr(self, name, getattr(self, name) or default)
@@ -393,42 +391,13 @@ class MinBertConfig(PreTrainedConfig):
         buckets = self.relative_attention_num_buckets
         if buckets not in (0, 32):
             raise ValueError(f"relative_attention_num_buckets={buckets} must be 0 or 32")
-        # CODEPATH: all but bert, which needs no table of types
-        if self.encoder_type != "bert":
-            from .families import FAMILIES
+        if any(getattr(self, name) != value for name, value in BEYOND_BERT.items()):
+            from .families import check_encoder
 
-            if self.encoder_type not in FAMILIES:
-                raise ValueError(unknown("encoder_type", self.encoder_type, FAMILIES))
-        if self.encoder_type == "modernbert":
-            self._validate_modern()
-        else:
-            own = [name for name in MODERN_DEFAULTS if getattr(self, name)]
-            own += [name for name in ("norm_bias", "layer_bias") if not getattr(self, name)]
-            if own:
-                values = ", ".join(f"{name}={getattr(self, name)}" for name in own)
-                raise ValueError(
-                    f"{values}: an encoder of type {self.encoder_type!r} cannot have this; it is "
-                    "for encoder_type='modernbert'"
-                )
+            check_encoder(self)
         for name in ("is_decoder", "add_cross_attention"):
             if getattr(self, name, False):
                 raise ValueError(f"{name}=true: minBERT is an encoder only")
-
-    def _validate_modern(self) -> None:
-        """Check the fields of ModernBERT's layers."""
-        for name, least in zip(MODERN_DEFAULTS, (2, 1, 1, 1), strict=True):
-            if not least <= getattr(self, name) < float("inf"):
-                raise ValueError(f"{name}={getattr(self, name)} must be at least {least}")
-        if self.hidden_size // self.num_attention_heads % 2:
-            raise ValueError(
-                f"hidden_size={self.hidden_size} over num_attention_heads="
-                f"{self.num_attention_heads} must be even, since rotary positions turn pairs"
-            )
-        if self.position_offset or self.relative_attention_num_buckets:
-            raise ValueError(
-                "encoder_type='modernbert' has rotary positions only: leave position_offset and "
-                "relative_attention_num_buckets out"
-            )
 
 
 def _choose_embedding(values: Mapping[str, Any]) -> MinBertEmbedding:

@@ -12,6 +12,8 @@ from typing import Any
 
 from transformers import CONFIG_MAPPING
 
+from .names import unknown
+
 
 @dataclass(frozen=True)
 class Family:
@@ -32,6 +34,13 @@ class Family:
     counts_positions: bool = False
 
 
+# Of ModernBERT's own settings.
+MODERN_DEFAULTS = {
+    "local_attention": 128,
+    "global_attention_every": 3,
+    "rope_theta": 160000.0,
+    "local_rope_theta": 10000.0,
+}
 LM_HEAD = (
     ("lm_head.dense.", "cls.predictions.transform.dense."),
     ("lm_head.layer_norm.", "cls.predictions.transform.LayerNorm."),
@@ -135,6 +144,35 @@ def rename(name: str) -> str:
     for theirs, ours in list_renames().items():
         name = re.sub(theirs, ours, name)
     return name
+
+
+def check_encoder(config: Any) -> None:
+    """Refuse a configuration that no encoder of its type can have."""
+    if config.encoder_type not in FAMILIES:
+        raise ValueError(unknown("encoder_type", config.encoder_type, FAMILIES))
+    if config.encoder_type != "modernbert":
+        own = [name for name in MODERN_DEFAULTS if getattr(config, name)]
+        own += [name for name in ("norm_bias", "layer_bias") if not getattr(config, name)]
+        if own:
+            values = ", ".join(f"{name}={getattr(config, name)}" for name in own)
+            raise ValueError(
+                f"{values}: an encoder of type {config.encoder_type!r} cannot have this; it is "
+                "for encoder_type='modernbert'"
+            )
+        return
+    for name, least in zip(MODERN_DEFAULTS, (2, 1, 1, 1), strict=True):
+        if not least <= getattr(config, name) < float("inf"):
+            raise ValueError(f"{name}={getattr(config, name)} must be at least {least}")
+    if config.hidden_size // config.num_attention_heads % 2:
+        raise ValueError(
+            f"hidden_size={config.hidden_size} over num_attention_heads="
+            f"{config.num_attention_heads} must be even, since rotary positions turn pairs"
+        )
+    if config.position_offset or config.relative_attention_num_buckets:
+        raise ValueError(
+            "encoder_type='modernbert' has rotary positions only: leave position_offset and "
+            "relative_attention_num_buckets out"
+        )
 
 
 def list_layer_types(count: int, every: int) -> list[str]:
