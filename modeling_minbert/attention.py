@@ -3,8 +3,7 @@
 
 On the CPU, sequences of similar length are computed together, padded to the longest of their bucket
 (with explicit matrix products where gradients are needed: torch has no fast kernel with dropout
-there). Local attention cuts long sequences into blocks of queries, each with the keys in their
-reach. On CUDA the variable-length kernels of torch need no padding.
+there). On CUDA the variable-length kernels of torch need no padding.
 
 Shapes: N sequences, of T tokens in all; M queries (T, or only the tokens whose state is read), H
 heads, d size of a head, D = H d hidden size. A cell is one row of (T H, d) in a bucket, padding
@@ -30,10 +29,6 @@ BUCKET_RATIO = 1.2
 BUCKET_SLACK = 2
 # With this many adjacent sequences per length on average, every length is a separate bucket.
 RUN_SEQUENCES = 8
-# With local attention, a sequence of more windows (to one side) than these is cut into blocks.
-WHOLE_WINDOWS = 4
-# Added to scores of keys beyond the window: finite, so that a padded query has no NaN.
-LEAST = torch.finfo(torch.bfloat16).min
 
 # First token, end, and number of adjacent sequences of equal length.
 Run = tuple[int, int, int]
@@ -105,18 +100,18 @@ def plan_buckets(
         starts = torch.searchsorted(select, offsets)
     groups = _group(offsets.diff().tolist(), starts.diff().nonzero().flatten().tolist())
     tokens = int(offsets[-1]) + sequences.extra
-    keys, key_ranges, real = _arrange(offsets.unfold(0, 2, 1), groups, heads, tokens)
+    keys, key_ranges, real = arrange(offsets.unfold(0, 2, 1), groups, heads, tokens)
     queries, query_ranges = keys, key_ranges
     places: list[Tensor | None] = [None] * len(groups)
     if select is not None:
-        queries, query_ranges, _ = _arrange(starts.unfold(0, 2, 1), groups, heads, len(select))
+        queries, query_ranges, _ = arrange(starts.unfold(0, 2, 1), groups, heads, len(select))
         if has_bias:
             known = sequences.positions()[select]
             for number, cells in enumerate(query_ranges):
                 rows = queries.sources[slice(*cells)] // heads
                 places[number] = known[rows].view(len(groups[number]), heads, -1)[:, 0]
     buckets = [
-        Bucket(q, k, len(group) * heads, _mask_padding(is_real), place)
+        Bucket(q, k, len(group) * heads, mask_padding(is_real), place)
         for group, q, k, is_real, place in zip(
             groups, query_ranges, key_ranges, real, places, strict=True
         )
@@ -124,48 +119,7 @@ def plan_buckets(
     return Plan(queries, keys, buckets)
 
 
-def plan_blocks(sequences: Any, heads: int, window: int) -> Plan:
-    """Group sequences, and the blocks of long ones, into buckets for local attention.
-
-    A block has 2 * `window` queries and the keys in their reach, `window` more to both sides, so
-    that no key is in more than two blocks.
-    """
-    blocks: list[tuple[int, int, int, int]] = []  # queries and their end, keys and their end
-    for start, end in pairwise(sequences.offsets.tolist()):
-        size = 2 * window if end - start > WHOLE_WINDOWS * window else end - start
-        for first in range(start, end, size):
-            last = min(first + size, end)
-            blocks.append((first, last, max(start, first - window), min(end, last + window)))
-    # those with keys to their left are apart, since their queries are elsewhere among the keys
-    blocks.sort(key=lambda block: (block[0] - block[2], block[0] - block[1], block[2] - block[3]))
-    groups: list[list[int]] = []
-    for number, (first, last, low, _) in enumerate(blocks):
-        if groups:
-            longest = blocks[groups[-1][0]]
-            is_similar = (last - first) * BUCKET_RATIO + BUCKET_SLACK >= longest[1] - longest[0]
-            if is_similar and first - low == longest[0] - longest[2]:
-                groups[-1].append(number)
-                continue
-        groups.append([number])
-    spans = torch.tensor(blocks)
-    tokens = int(sequences.offsets[-1]) + sequences.extra
-    queries, query_ranges, _ = _arrange(spans[:, :2], groups, heads, tokens)
-    keys, key_ranges, real = _arrange(spans[:, 2:], groups, heads, tokens, spans[:, :2])
-    buckets = []
-    for group, q, k, is_real in zip(groups, query_ranges, key_ranges, real, strict=True):
-        rows = (q[1] - q[0]) // (len(group) * heads)
-        columns = is_real.shape[1]
-        places = torch.arange(rows) + int(spans[group[0], 0] - spans[group[0], 2])
-        is_far = (torch.arange(columns) - places.unsqueeze(1)).abs() > window
-        mask = _mask_padding(is_real)
-        if is_far.any():
-            far = torch.zeros(1, 1, rows, columns).masked_fill_(is_far, LEAST)
-            mask = far if mask is None else far + mask
-        buckets.append(Bucket(q, k, len(group) * heads, mask))
-    return Plan(queries, keys, buckets)
-
-
-def _mask_padding(is_real: Tensor) -> Tensor | None:
+def mask_padding(is_real: Tensor) -> Tensor | None:
     """Return minus infinity at padded keys, (n, Lk) -> (n, 1, 1, Lk); None if there are none."""
     if is_real.all():
         return None
@@ -207,7 +161,7 @@ def _find_runs(sequences: Any) -> list[Run] | None:
     return sequences.runs or None
 
 
-def _arrange(
+def arrange(
     spans: Tensor, groups: list[list[int]], heads: int, tokens: int, inner: Tensor | None = None
 ) -> tuple[Cells, list[tuple[int, int]], list[Tensor]]:
     """Pad groups of spans, (S, 2): their cells, range of cells, and which tokens are real, (n, L).
@@ -367,7 +321,9 @@ def _attend_buckets(
     return plan.queries.collect(context, heads)
 
 
-def _find_plan(sequences: Any, heads: int, select: Tensor | None, window: int | None) -> Plan:
+def _find_plan(
+    sequences: Any, heads: int, select: Tensor | None, window: int | None, planner: Any
+) -> Plan:
     """Make a plan once for all layers, unless only some queries are read."""
     if select is not None:
         return plan_buckets(sequences, heads, select, has_bias=sequences.bias is not None)
@@ -376,7 +332,7 @@ def _find_plan(sequences: Any, heads: int, select: Tensor | None, window: int | 
         if window is None:
             plans[heads, window] = plan_buckets(sequences, heads)
         else:
-            plans[heads, window] = plan_blocks(sequences, heads, window)
+            plans[heads, window] = planner(sequences, heads, window)
     return plans[heads, window]
 
 
@@ -389,6 +345,7 @@ def attend_cpu(
     select: Tensor | None,
     dropout: float,
     window: int | None,
+    planner: Any,
 ) -> Tensor:
     """Attend within the sequences on the CPU; see `MinBertSequences.attend`."""
     bias: Tensor | None = sequences.bias
@@ -398,7 +355,7 @@ def attend_cpu(
     is_plain = select is None and window is None and not needs_cells
     if is_plain and (runs := _find_runs(sequences)) is not None:
         return _attend_runs(query, key, value, runs, heads, bias)
-    plan = _find_plan(sequences, heads, select, window)
+    plan = _find_plan(sequences, heads, select, window, planner)
     if not needs_cells:
         return _attend_buckets(query, key, value, plan, heads, bias)
     dtype = query.dtype
