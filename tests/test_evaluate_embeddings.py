@@ -91,7 +91,6 @@ def test_a_row_for_each_checkpoint_and_a_column_for_each_task(checkpoint, data, 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ([], "nothing to measure: give --data_dir, --sts, or both"),
         (["--data_dir", "nowhere"], "data_dir='nowhere' has the files of none of"),
         (["--sts_dir", "here"], "nothing to measure"),
     ],

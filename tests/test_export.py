@@ -14,11 +14,7 @@ import yaml
 from transformers import AutoModel, AutoTokenizer, BertModel, BertTokenizer
 
 from minbert_cli import __main__ as minbert, exporting
-from modeling_minbert import (
-    MinBertConfig,
-    MinBertForMultiTask,
-    MinBertModel,
-)
+from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 from tests.modeling_minbert.test_in_and_out import make_stock
 
 TASKS = {

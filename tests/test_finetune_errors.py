@@ -112,9 +112,6 @@ def test_keys_are_checked_before_rows_are_read(recipe, refused, change):
     assert "-train.tsv" not in refused()
 
 
-# Checkpoints
-
-
 # The output folder
 
 

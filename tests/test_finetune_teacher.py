@@ -167,7 +167,6 @@ def test_a_wider_teacher_of_vectors_may_be_any_encoder(tmp_path, teachers):
     ("keys", "message"),
     [
         ({"teacher": "/no/where"}, "teacher='/no/where' cannot be loaded: there is no such folder"),
-        ({"distillation_alpha": 0.5}, "distillation_alpha has no effect without a teacher"),
         ({"teacher": "{1}", "distillation_alpha": 2}, "distillation_alpha=2; expected a number"),
         ({"teacher": [True]}, "teacher=[True]; expected"),
         ({"moods": {"path": "{1}", "name": "x"}}, "teacher: unknown key 'name'; known: path, task"),

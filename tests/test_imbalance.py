@@ -75,7 +75,6 @@ def test_a_run_from_files_to_the_report(tmp_path, recipe):
     ("task", "change", "message"),
     [
         ("topics", {"pos_weight": [1.0]}, "must be 2 numbers, one for each of the labels"),
-        ("tags", {"class_weights": [1, 2, 3]}, "must be 2 numbers, one for each of the labels"),
         ("moods", {"class_weights": [1]}, "of the labels ['bad', 'good']"),
     ],
 )

@@ -9,11 +9,7 @@ from itertools import pairwise
 import pytest
 from datasets import Dataset
 
-from datasets_scripts import (
-    Encoding,
-    encode_rows,
-    train_wordpiece,
-)
+from datasets_scripts import Encoding, encode_rows, train_wordpiece
 from minbert_cli import check, finetune
 from modeling_minbert import TASKS as TYPES, MinBertConfig, MinBertForMultiTask
 from tests import small_run

@@ -206,6 +206,3 @@ def test_there_is_no_onnx_file(make, tmp_path):
 def test_keys_that_do_not_fit_are_refused(make, keys, message):
     with pytest.raises(Exception, match=message):
         make(**keys)
-
-
-# Training

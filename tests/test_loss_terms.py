@@ -15,21 +15,8 @@ import torch
 from torch.testing import assert_close
 
 from modeling_minbert import LOSSES
-from tests.loss_cases import (
-    CASES,
-    COMPARING,
-    HEADS,
-    NONE,
-    PLAIN,
-    logged,
-    make_model,
-    make_trainer,
-)
-from trainers import (
-    PROBLEMS,
-    Distillation,
-    RDrop,
-)
+from tests.loss_cases import CASES, COMPARING, HEADS, NONE, PLAIN, logged, make_model, make_trainer
+from trainers import PROBLEMS, Distillation, RDrop
 
 ROOT = Path(__file__).parents[1]
 CLOSE = {"rtol": 1e-4, "atol": 2e-6}

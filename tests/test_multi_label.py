@@ -8,7 +8,6 @@ import pytest
 import torch
 from sklearn.metrics import f1_score
 from torch import nn
-from transformers import BertForSequenceClassification
 
 from datasets_scripts import TaskData, load_task
 from modeling_minbert import MinBertForMultiTask, choose_threshold
@@ -102,23 +101,6 @@ def test_the_loss_is_torchs(keys, packed):
     torch.testing.assert_close(outputs.logits, padded.logits, atol=1e-6, rtol=1e-5)
 
 
-def test_transformers_computes_the_same():
-    model, batch = make_model(), make_batch(make_rows())
-    peer = BertForSequenceClassification(model.config.to_transformers()).eval()
-    weights = {
-        name.replace("heads.tone.out", "classifier"): x for name, x in model.state_dict().items()
-    }
-    peer.load_state_dict(weights)
-
-    found = model(**batch)
-    expected = peer(**{name: x for name, x in batch.items() if name != "task"})
-
-    assert peer.config.problem_type == KIND
-    assert peer.config.id2label == dict(enumerate(LABELS))
-    torch.testing.assert_close(found.logits, expected.logits)
-    torch.testing.assert_close(found.loss, expected.loss)
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_thresholds_equal_an_exhaustive_search(seed):
     generator = torch.Generator().manual_seed(seed)
@@ -154,6 +136,3 @@ def test_fitted_thresholds_decide_and_are_saved(tmp_path):
     assert loaded.config.task("tone").thresholds == chosen
     with pytest.raises(ValueError, match="no labelled rows"):
         model.fit_threshold("tone", logits, torch.full_like(labels, -100))
-
-
-# Training

@@ -13,13 +13,7 @@ from datasets_scripts import encode_questions
 from minbert_cli import finetune
 from minbert_cli.checkpoints import load_tokenizer
 from minbert_cli.data_notes import describe_vocabulary
-from modeling_minbert import (
-    Encoding,
-    MinBertConfig,
-    MinBertForMultiTask,
-    MinBertModel,
-    tokenize,
-)
+from modeling_minbert import Encoding, MinBertConfig, MinBertForMultiTask, MinBertModel, tokenize
 from modeling_minbert.texts import find_layout, own_tokenizer, tokenize_words
 from tests import small_run
 from tests.problem_examples import EXAMPLES

@@ -153,10 +153,7 @@ def test_a_text_that_changed_is_noticed(run, folder, tmp_path, capsys, flags):
     ("change", "message"),
     [
         ({"corpus": {}}, "corpus is empty; name at least one"),
-        ({"objective": "mlm_nsp", "packing": "full_sentences"}, "has no next sentences"),
-        ({"train_tokenizer": False}, "a new model needs one vocabulary"),
         ({"model_name_or_path": "a/b", "model_config": None}, "has its own sizes and tokenizer"),
-        ({"mask_replace_prob": 1.0}, "at most 1 together"),
         ({"model_config": {"vocab_size": 9}}, "model_config: leave vocab_size out"),
         (
             {"objective": "mlm", "balanced_pairs": True},

@@ -142,8 +142,6 @@ def test_vectors_have_the_size_of_the_folder(write_folder, tokenizer, normalize)
     assert model.encode([]).shape == (0, 7)
     unit = F.normalize(cut, dim=1)
     assert_close(model.encode(TEXTS, normalize=True), unit, **same)
-    # what is asked for here is the length of what is returned
-    assert_close(model.encode(TEXTS, normalize=True), unit, **same)
     assert_close(model.encode(TEXTS, normalize=False), whole[:, :7], **same)
 
 
@@ -200,10 +198,23 @@ def test_vectors_of_a_task_have_no_prompt_since_its_training_had_none(write_fold
             [{"path": "", "type": "sentence_transformers.models.Transformer"}],
             "vectors without a pooling",
         ),
+        (
+            "modules.json",
+            [{"path": "2_Dense", "type": "sentence_transformers.models.Dense"}],
+            "its vectors need the module Dense, which minBERT does not have",
+        ),
+        ("modules.json", [{"path": "", "type": "mine.Transformer"}], "the module Transformer"),
+        ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "the pooling lasttoken"),
+        ("1_Pooling/config.json", {"pooling_mode": ["cls", "max"]}, r"the pooling cls \+ max"),
+        (
+            "config_sentence_transformers.json",
+            {"prompts": {"query": "query: "}, "default_prompt_name": "passage"},
+            "the prompt 'passage', which is not among its prompts",
+        ),
     ],
 )
 def test_what_minbert_does_not_have_is_said_at_loading(write_folder, caplog, name, values, message):
-    folder, _ = write_folder(prompts=PROMPTS)
+    folder, bert = write_folder(prompts=PROMPTS)
     write(folder, name, values)
 
     model = MinBertModel.from_pretrained(folder)
@@ -211,6 +222,8 @@ def test_what_minbert_does_not_have_is_said_at_loading(write_folder, caplog, nam
     assert "its vectors need " in caplog.text
     with pytest.raises(ValueError, match=message):
         model.encode(TEXTS)
+    expected = embed(bert, model.tokenizer, TEXTS)
+    assert_close(model.encode(TEXTS, pooling="mean"), expected, atol=1e-5, rtol=1e-5)
 
 
 # The vectors of a task

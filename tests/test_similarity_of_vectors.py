@@ -5,9 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
-from sentence_vectors import (
-    semantic_search,
-)
+from sentence_vectors import semantic_search
 
 FORMULAS = {
     "cosine": lambda u, v: u @ v / (u.norm() * v.norm()),

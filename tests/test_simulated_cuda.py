@@ -231,6 +231,3 @@ def test_a_step_waits_for_nothing(cuda, tmp_path):
         del trainer
         counts.append(dict(cuda))
     assert counts[0] == counts[1]
-
-
-# Programs

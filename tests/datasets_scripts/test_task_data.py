@@ -67,14 +67,7 @@ def test_own_files_are_looked_up_in_the_folder_of_the_task_only():
         ({"dataset": "cfimdb"}, "no copy on the Hub; give data_dir.*ids-cfimdb-train.csv"),
         ({"dataset": "sst", "labels": ["a", "b"]}, "built in and has its own labels; remove"),
         ({"dataset": "sample_sst", "data_dir": "x"}, "reads no files; remove data_dir"),
-        ({**OWN, "problem_type": None}, "problem_type is missing; known: classification"),
-        (
-            {**OWN, "validation_file": None, "validation_share": 0},
-            "validation_file is missing, and validation_share=0 holds no training rows out",
-        ),
-        ({**OWN, "validation_share": 0.2}, "validation_share=0.2 has no effect with validation_"),
         ({**OWN, "validation_share": 1}, r"validation_share=1; expected a fraction in \[0, 1\)"),
-        ({**OWN, "text_columns": ["a", "b", "c"]}, r"takes 1 or 2 text_columns, got \['a',"),
         (
             {**OWN, "score_range": [5, 0]},
             r"score_range=\[5, 0\]; expected two numbers \[low, high\]",

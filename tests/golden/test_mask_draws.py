@@ -5,15 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.golden.masks import (
-    MASK,
-    NORMAL,
-    SHARES,
-    UNK,
-    flat,
-    make_masking,
-    make_rows,
-)
+from tests.golden.masks import MASK, NORMAL, SHARES, UNK, flat, make_masking, make_rows
 
 
 def assert_share(count, trials, expected, deviations=3):

@@ -11,13 +11,7 @@ from transformers import BertTokenizer
 from datasets_scripts import Encoding, encode_questions
 from modeling_minbert import cut_windows, share_tokens
 from modeling_minbert.questions import QuestionAnsweringTask, keep_scores
-from tests.golden.google_squad import (
-    Feature,
-    find_n_best,
-    has_max_context,
-    label,
-    make_windows,
-)
+from tests.golden.google_squad import Feature, find_n_best, has_max_context, label, make_windows
 from trainers import find_answers
 
 WORDS = [f"w{number}" for number in range(60)]

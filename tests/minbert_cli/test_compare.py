@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from minbert_cli.experiments.compare import (
-    ScoredRows,
-    compare_runs,
-)
+from minbert_cli.experiments.compare import ScoredRows, compare_runs
 from trainers import PROBLEMS
 
 ROWS = 400
@@ -88,6 +85,3 @@ def test_different_rows_are_refused(change, message):
 
     with pytest.raises(ValueError, match=f"task 'task': .*{message}"):
         compare_task(first, replace(first, **change))
-
-
-# Tags

@@ -9,10 +9,7 @@ import transformers
 from transformers import TrainerCallback
 
 from minbert_cli import console, finetune
-from minbert_cli.console import (
-    describe_training,
-    measure_training,
-)
+from minbert_cli.console import describe_training, measure_training
 from tests import small_run
 from tests.trainers import tiny
 

@@ -7,20 +7,11 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
-from transformers import BertModel
 
 import modeling_minbert
 from modeling_minbert import MinBertConfig, MinBertForMaskedLM, MinBertForMultiTask, MinBertModel
+from tests.modeling_minbert.test_packed import PAIRS as CLASSES
 
-CLASSES = {
-    "MinBertModel": "BertModel",
-    "MinBertForMaskedLM": "BertForMaskedLM",
-    "MinBertForNSP": "BertForNextSentencePrediction",
-    "MinBertForPreTraining": "BertForPreTraining",
-    "MinBertForSequenceClassification": "BertForSequenceClassification",
-    "MinBertForTokenClassification": "BertForTokenClassification",
-    "MinBertForQuestionAnswering": "BertForQuestionAnswering",
-}
 # tiny checkpoints of every kind: name -> differences from ``tiny_sizes``
 KINDS = {
     "cased": {"vocab_size": 29},
@@ -92,19 +83,6 @@ def test_every_kind_of_bert_loads_in_one_call(tiny_sizes, tiny_batch, tmp_path, 
 
     assert_same_outputs(load(modeling_minbert.MinBertForPreTraining, tmp_path), bert, batch)
     assert_same_outputs(load(MinBertModel, tmp_path), bert.bert, batch)
-
-
-@every_class
-def test_every_class_loads_its_bert_and_its_own(tiny_sizes, tiny_batch, tmp_path, name):
-    model_class = getattr(modeling_minbert, name)
-    bert = build(CLASSES[name], tiny_sizes)
-    bert.save_pretrained(tmp_path / "bert")
-
-    model = load(model_class, tmp_path / "bert")
-    model.save_pretrained(tmp_path / "own")
-
-    assert_same_outputs(model, bert, tiny_batch)
-    assert_same_outputs(load(model_class, tmp_path / "own"), bert, tiny_batch)
 
 
 def test_an_encoder_saved_alone_loads_into_every_model(tiny_sizes, tiny_batch, tasks, tmp_path):
@@ -205,21 +183,6 @@ def test_resized_embeddings_stay_tied(tiny_sizes, tiny_batch, tmp_path, name):
         assert head.decoder.bias is head.bias
         assert head.bias.shape == (37,)
         assert_same_outputs(loaded, model, tiny_batch)
-
-
-def test_a_multi_task_model_gives_its_encoder(build_multitask, tiny_batch, tasks, tmp_path):
-    model = build_multitask(tasks)
-
-    model.save_as_transformers(tmp_path)
-
-    assert_same_outputs(load(BertModel, tmp_path), model.bert, tiny_batch)
-
-
-def test_a_sequence_longer_than_the_positions_is_refused(tiny_sizes):
-    model = build("MinBertModel", tiny_sizes)
-
-    with pytest.raises(ValueError, match="18 tokens is longer than max_position_embeddings=17"):
-        model(torch.ones(1, 18, dtype=torch.long))
 
 
 def test_a_model_without_tasks_explains_how_to_add_them(folder):

@@ -69,6 +69,3 @@ def test_traced_dropout_is_torch_s():
         assert torch.equal(actual, nn.functional.dropout(torch.ones(1000), 0.5))
         assert not torch.equal(actual, reference(torch.ones(1000)))
     assert "dropout" in str(traced.graph)
-
-
-# Models

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
-from transformers import BertConfig, BertForSequenceClassification
 from transformers.utils import find_labels
 
 from modeling_minbert import LOSSES, TASKS as KINDS, MinBertForMultiTask
@@ -249,19 +248,6 @@ def test_a_step_calls_the_encoder_once(build_multitask, tiny_batch, tasks, name)
     model(**batch, task=name)
 
     assert len(calls) == 1
-
-
-def test_a_joint_task_is_bert_s_sequence_classification(build_multitask, tiny_sizes, tiny_batch):
-    model = build_multitask({"mine": {"problem_type": "classification", "labels": LABELS}})
-    bert = BertForSequenceClassification(BertConfig(**tiny_sizes, num_labels=3)).eval()
-    state = model.state_dict()
-    bert.load_state_dict({key.replace("heads.mine.out", "classifier"): state[key] for key in state})
-    labels = torch.tensor([0, 1, 2, 1, 0])
-
-    actual, expected = model(**tiny_batch, labels=labels), bert(**tiny_batch, labels=labels)
-
-    assert_close(actual.logits, expected.logits, atol=1e-5, rtol=1e-5)
-    assert_close(actual.loss, expected.loss, atol=1e-5, rtol=1e-5)
 
 
 def test_inputs_of_a_wrong_shape_are_refused(build_multitask, tasks):

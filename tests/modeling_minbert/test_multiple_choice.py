@@ -7,11 +7,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 from transformers import BertConfig, BertForMultipleChoice
 
-from modeling_minbert import (
-    MinBertConfig,
-    MinBertForMultiTask,
-    align_outputs,
-)
+from modeling_minbert import MinBertConfig, MinBertForMultiTask, align_outputs
 from tests.modeling_minbert.test_packed import pack
 
 TASK = {"problem_type": "multiple_choice", "num_choices": 3, "dropout": 0.0, "pooling": "pooler"}

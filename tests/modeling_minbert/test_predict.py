@@ -4,10 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from modeling_minbert import (
-    MinBertForMultiTask,
-    MinBertModel,
-)
+from modeling_minbert import MinBertForMultiTask, MinBertModel
 
 SENTENCES = ["the cat sat", "a dog", "the bird sang in the tree", "", "a cat is not a dog"]
 

@@ -146,37 +146,6 @@ def test_sentence_transformers_opens_nothing_whose_vectors_would_be_others(
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "message"),
-    [
-        (
-            "modules.json",
-            [{"path": "2_Dense", "type": "sentence_transformers.models.Dense"}],
-            "its vectors need the module Dense, which minBERT does not have",
-        ),
-        ("modules.json", [{"path": "", "type": "mine.Transformer"}], "the module Transformer"),
-        ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "the pooling lasttoken"),
-        ("1_Pooling/config.json", {"pooling_mode": ["cls", "max"]}, r"the pooling cls \+ max"),
-        (
-            "config_sentence_transformers.json",
-            {"prompts": {"query": "query: "}, "default_prompt_name": "passage"},
-            "the prompt 'passage', which is not among its prompts",
-        ),
-    ],
-)
-def test_what_minbert_does_not_have_is_named_where_vectors_are_wanted(
-    model, tmp_path, name, values, message
-):
-    model.save_as_sentence_transformers(tmp_path)
-    write(tmp_path, name, values)
-
-    loaded = MinBertModel.from_pretrained(tmp_path)  # an encoder it is nevertheless
-
-    with pytest.raises(ValueError, match=message):
-        loaded.encode(SENTENCES)
-    assert_close(loaded.encode(SENTENCES, pooling="mean"), model.encode(SENTENCES))
-
-
-@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"pooling": "pooler"}, "does not support pooling='pooler'"),

@@ -6,14 +6,9 @@ import re
 import pytest
 import torch
 from torch.testing import assert_close
-from transformers import (
-    AutoModelForTokenClassification,
-)
+from transformers import AutoModelForTokenClassification
 
-from modeling_minbert import (
-    MinBertForQuestionAnswering,
-    MinBertForTokenClassification,
-)
+from modeling_minbert import MinBertForQuestionAnswering, MinBertForTokenClassification
 from tests.modeling_minbert.test_packed import pack
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC"]

@@ -10,13 +10,7 @@ from transformers import TrainingArguments
 
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers import tiny
-from trainers import (
-    MultiTaskTrainer,
-    Task,
-    TaskCollator,
-    TaskDataset,
-    evaluate_run,
-)
+from trainers import MultiTaskTrainer, Task, TaskCollator, TaskDataset, evaluate_run
 
 METRICS = {"accuracy", "mrr", "alignment", "uniformity"}
 

@@ -185,7 +185,6 @@ def test_the_best_average_is_loaded(make_trainer):
     [
         ({"freeze_layers": -1}, "freeze_layers=-1; expected 0 or more"),
         ({"freeze_encoder": True, "lora": {"r": 2}}, "trains only the heads; leave lora out"),
-        ({"weight_averaging": "swa", "averaging_decay": 0.9}, "without weight_averaging: ema"),
     ],
 )
 def test_flags_are_checked(keys, message):

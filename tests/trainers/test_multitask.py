@@ -291,16 +291,8 @@ def test_tasks_and_settings_must_fit(make_trainer, own, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            {"metric_for_best_model": "accuracy"},
-            "known: mean, leaderboard, moods_accuracy",
-        ),
         ({"train_sampling_strategy": "sequential"}, "'sequential' is not supported"),
         ({"auto_find_batch_size": True}, "auto_find_batch_size=True"),
-        (
-            {"torch_compile": True},
-            "torch_compile=True is not supported.*: every batch has another number of tokens",
-        ),
         ({"accelerator_config": {"dispatch_batches": True}}, "would mix tasks"),
     ],
 )

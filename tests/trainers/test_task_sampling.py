@@ -237,9 +237,7 @@ def test_epochs_of_a_run_are_counted(make_trainer, arguments, epochs):
             {"task_sampling": "mixed", "sampling_weights": {"a": 1}},
             "use task_sampling: weighted",
         ),
-        ({"task_sampling": "temperature"}, "sampling_temperature=None; task_sampling: temperature"),
         ({"task_sampling": "temperature", "sampling_temperature": 0.0}, "sampling_temperature=0.0"),
-        ({"task_sampling": "weighted"}, "weighted needs sampling_weights, such as"),
         (
             {"task_sampling": "weighted", "sampling_weights": {"a": 1, "b": 0}},
             "sampling_weights: b=0; expected a number > 0",

@@ -8,23 +8,12 @@ import torch
 from torch.nn import functional as F
 from transformers import BertTokenizer
 
-from modeling_minbert import (
-    MinBertConfig,
-    MinBertForMaskedLM,
-    MinBertForNSP,
-    MinBertForPreTraining,
-)
+from modeling_minbert import MinBertConfig, MinBertForMaskedLM, MinBertForNSP, MinBertForPreTraining
 from modeling_minbert.texts import find_space
 from tests.small_tokenizers import make_bpe, make_unigram
 from tests.trainers import tiny
 from tests.trainers.texts import CLS, FIRST, MASK, SEP, VOCABULARY, Pairs
-from trainers import (
-    PROBLEMS,
-    Masking,
-    Task,
-    TaskCollator,
-    TaskDataset,
-)
+from trainers import PROBLEMS, Masking, Task, TaskCollator, TaskDataset
 from trainers.data.masking import find_continuations
 from trainers.training.multitask import find_texts
 
