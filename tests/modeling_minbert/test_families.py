@@ -15,10 +15,9 @@ from transformers import CONFIG_MAPPING, PreTrainedTokenizerFast, TrainingArgume
 
 import modeling_minbert
 from minbert_cli.checkpoints import fit_together
-from modeling_minbert import MinBertConfig, MinBertModel
+from modeling_minbert import Encoding, MinBertConfig, MinBertModel
 from modeling_minbert.families import list_renames
 from modeling_minbert.modeling_minbert import find_distance_buckets
-from modeling_minbert.texts import Encoding, default_overlap
 from tests.modeling_minbert.test_precision import SimulatedLinear, needs_int8
 from trainers.training.multitask import make_collator
 
@@ -270,7 +269,8 @@ def test_int8_is_that_of_simulated_layers_in_transformers(tmp_path, kind):
         stored = ours(**pack(batch)).last_hidden_state[0].double()
     loss = (exact - expected).norm()
     assert (predicted - expected).norm() < min(0.3 * loss, 5e-3 * expected.norm())
-    assert (stored - exact).norm() < 3 * loss  # the word embeddings, too, are in int8
+    # the word embeddings, too, are in int8
+    assert (stored - exact).norm() < (3 if kind == "modernbert" else 2) * loss
 
 
 LOSSES = [(kind, n) for kind in (None, "regression", "multi_label_classification") for n in (1, 5)]
@@ -379,7 +379,7 @@ def test_windows_of_a_long_text_begin_at_the_first_position(tmp_path, kind):
     ours.tokenizer = make_tokenizer(stock.config.pad_token_id)
     texts = [" ".join(WORDS * 3), "a cat"]
     length = ours.config.longest_sequence
-    encoding = Encoding(length, None, "windows", default_overlap(length))
+    encoding = Encoding(length, None, "windows", length // 4)
     (windows, _) = encoding.split_documents(ours.tokenizer, texts)
     assert len(windows) == 2
     states = [stock(torch.tensor(x.input_ids)).last_hidden_state[0] for x in windows]
