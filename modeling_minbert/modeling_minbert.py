@@ -79,6 +79,7 @@ from .packing import (
     MinBertPackedMixin,
     MinBertSequences,
     Read,
+    check_length,
 )
 
 logger = logging.get_logger(__name__)
@@ -155,11 +156,7 @@ class MinBertEmbeddings(nn.Module):
         init.copy_(self.position_ids, positions)
 
     def check_length(self, length: int) -> None:
-        if length > self.position_ids.shape[1]:
-            raise ValueError(
-                f"a sequence of {length} tokens is longer than max_position_embeddings="
-                f"{self.position_ids.shape[1]}: truncate it when tokenizing"
-            )
+        check_length(length, self.position_ids.shape[1])
 
 
 class MinBertSelfAttention(nn.Module):

@@ -26,7 +26,7 @@ from .attention import (
     mask_padding,
 )
 from .cpu import MinBertDropout, is_followed
-from .packing import MinBertSequences
+from .packing import MinBertSequences, check_length
 
 # With local attention, a sequence of more windows (to one side) than these is cut into blocks.
 WHOLE_WINDOWS = 4
@@ -68,12 +68,7 @@ class MinBertModernEmbeddings(nn.Module):
         return self.dropout(self.LayerNorm(inputs_embeds))
 
     def check_length(self, length: int) -> None:
-        """Refuse a sequence that is longer than those of pre-training."""
-        if length > self.longest:
-            raise ValueError(
-                f"a sequence of {length} tokens is longer than max_position_embeddings="
-                f"{self.longest}: truncate it when tokenizing"
-            )
+        check_length(length, self.longest)
 
 
 def plan_blocks(sequences: Any, heads: int, window: int) -> Plan:

@@ -334,6 +334,15 @@ class MinBertForPreTrainingOutput(BertForPreTrainingOutput):
     nsp_loss: Tensor | None = None
 
 
+def check_length(length: int, longest: int) -> None:
+    """Refuse a sequence that is longer than the positions of a model."""
+    if length > longest:
+        raise ValueError(
+            f"a sequence of {length} tokens is longer than the {longest} that the model can read "
+            "(see max_position_embeddings): truncate it when tokenizing"
+        )
+
+
 class MinBertPackedMixin(nn.Module):
     """The path of `MinBertModel` for batches without padding."""
 

@@ -160,7 +160,12 @@ def test_a_wider_teacher_of_vectors_may_be_any_encoder(tmp_path, teachers):
     model.save_as_sentence_transformers(tmp_path / "encoder", pooling="mean")
     sizes = recipe["model_config"] | {"hidden_size": 6}
     recipe = recipe | {"tasks": {"own": task}, "model_config": sizes}
-    train(tmp_path, recipe, "student", teacher=str(tmp_path / "encoder"))
+    taught, alone = (
+        train(tmp_path, recipe, name, teacher=path)
+        for name, path in (("student", str(tmp_path / "encoder")), ("alone", None))
+    )
+    weights = [MinBertForMultiTask.from_pretrained(each).state_dict() for each in (taught, alone)]
+    assert any(not torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
 @pytest.mark.parametrize(
