@@ -22,6 +22,7 @@ from tests.runs import (
     write_pretraining,
     write_recipe,
 )
+from tests.small_tokenizers import TOKENIZERS, save_start
 
 ROOT = Path(__file__).parents[1]
 # The mean of two gradients rounds otherwise than the gradient of the whole batch: 1e-7, relative.
@@ -45,6 +46,8 @@ RUNS = {
         "steps_per_epoch": 5,
     },
     "drawn": {"task_sampling": "annealed", "steps_per_epoch": "longest"},
+    "roberta": {},
+    "modernbert": {},
     "by length": {"train_sampling_strategy": "group_by_length", "steps_per_epoch": "longest"},
 }
 
@@ -71,6 +74,10 @@ def runs(tmp_path_factory):
 
 def write_settings(folder, processes, name):
     settings = {"num_train_epochs": 2, "max_grad_norm": 0.5} | RUNS[name]
+    if name in TOKENIZERS:  # from a checkpoint of that type
+        rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
+        save_start(folder / "start", name, **rates, attention_dropout=0.0)
+        settings["model"] = folder / "start"
     return write_recipe(folder, processes=processes, dropout=0.0, **settings)
 
 
