@@ -27,6 +27,7 @@ from .attention import (
 )
 from .cpu import MinBertDropout, is_followed
 from .packing import MinBertSequences, check_length
+from .prepared import PRODUCTS, PreparedNorm, round_up, weights_of
 
 # With local attention, a sequence of more windows (to one side) than these is cut into blocks.
 WHOLE_WINDOWS = 4
@@ -317,3 +318,27 @@ class MinBertModernEncoder(nn.Module):
         elif mask.dtype == torch.bool:
             return mask & is_near
         return mask.masked_fill(~is_near, torch.finfo(mask.dtype).min)
+
+
+class PreparedModernLayer:
+    """A layer of ModernBERT that was prepared for a precision; see `PreparedEncoder`."""
+
+    def __init__(self, layer: Any, precision: str) -> None:
+        product = PRODUCTS[precision]
+        self.attention, self.activation = layer.attn, layer.mlp.activation
+        dense = (layer.attn.Wqkv, layer.attn.Wo, layer.mlp.Wi, layer.mlp.Wo)
+        products = [product(weights_of(module), None) for module in dense]
+        self.projection, self.attended, self.inner, self.outer = products
+        norms = layer.attn_norm, layer.mlp_norm
+        self.norms = [PreparedNorm(norm, product.dtype) for norm in norms]
+
+    def __call__(self, hidden: Tensor, sequences: Any, select: Tensor | None) -> Tensor:
+        """(T, D) -> (T, D), or (M, D) of the selected tokens."""
+        tokens = int(sequences.offsets[-1])  # the rows after them are padding
+        joined = self.projection(self.norms[0](hidden))[:tokens]
+        context = round_up(self.attention.attend(joined, sequences, select, 0.0))
+        if select is not None:
+            hidden = round_up(hidden.index_select(0, select))
+        hidden = self.attended.add(context, hidden)
+        values, gate = self.inner(self.norms[1](hidden)).chunk(2, dim=1)
+        return self.outer.add(self.activation(values).mul_(gate), hidden)

@@ -463,7 +463,7 @@ class MinBertPackedMixin(nn.Module):
             elif precision == "float32" and hidden.dtype == torch.float32:
                 precision = None  # what the modules of the layers compute
             if precision is not None:
-                from .int8 import prepare
+                from .prepared import prepare
 
                 # weights are compared once in a call that predicts many batches
                 call.prepared = call.prepared or prepare(self.encoder, precision)

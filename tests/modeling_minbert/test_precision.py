@@ -13,7 +13,7 @@ from transformers import AutoModel
 
 from modeling_minbert import MinBertConfig, MinBertForMaskedLM, MinBertInt8Config, MinBertModel, cpu
 from modeling_minbert.cpu import choose_precision, int8_is_exact
-from modeling_minbert.int8 import Int8Product, Weights
+from modeling_minbert.prepared import Int8Product, Weights
 
 CPU = torch.device("cpu")
 # A sum in another order can round a byte of int8, or a value of bfloat16, the other way.
