@@ -293,15 +293,16 @@ def _attend_runs(
     bias: Tensor | None,
 ) -> Tensor:
     """Attend without gradients; every run is a view of its tokens."""
-    context = query.new_empty(query.shape)
+    contexts = []
     for start, end, count in runs:
         shape = (count, -1, heads, query.shape[1] // heads)
-        states = (states[start:end].view(shape) for states in (query, key, value, context))
-        q, k, v, out = (x.transpose(1, 2) for x in states)
+        views = (states[start:end].view(shape) for states in (query, key, value))
+        q, k, v = (x.transpose(1, 2) for x in views)
         size = q.shape[2]
         added = None if bias is None else bias[None, :, :size, :size].to(q.dtype)
-        out.copy_(F.scaled_dot_product_attention(q, k, v, added))
-    return context
+        context = F.scaled_dot_product_attention(q, k, v, added)
+        contexts.append(context.transpose(1, 2).reshape(end - start, -1))
+    return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
 
 
 def _attend_buckets(

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
+from operator import is_
 from threading import Lock, get_ident
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -25,26 +27,58 @@ from .names import unknown
 logger = logging.get_logger(__name__)
 
 
-def walk(root: nn.Module) -> Iterator[nn.Module]:
-    """Yield a module and all in it, a shared one each time.
+class ModuleTree:
+    """All modules of a model, listed once: to look at the list takes a tenth of a walk.
 
-    `modules()` also builds their names and compares them: for one sentence that takes a tenth of
-    the time of the model.
+    Attributes:
+        modules: The modules, a shared one each time, without the root, which would keep itself
+            alive.
+        states: The attributes of all modules.
+        parts: Their submodules and parameters.
+        names: The names of the parameters in their modules.
     """
-    stack: list[nn.Module | None] = [root]
-    while stack:
-        module = stack.pop()
-        if module is not None:
-            yield module
-            stack.extend(module._modules.values())
+
+    def __init__(self, root: nn.Module) -> None:
+        found, stack = [], [root]
+        while stack:
+            module = stack.pop()
+            found.append(module)
+            stack.extend(part for part in module._modules.values() if part is not None)
+        self.modules, self.states = found[1:], [vars(module) for module in found]
+        parameters = [module._parameters for module in found]
+        self._places = [*parameters, *(module._modules for module in found)]
+        self.parts, self.names = self.list_parts(), set(chain.from_iterable(parameters))
+
+    def list_parts(self) -> list[object]:
+        """List the submodules and parameters that the modules have now."""
+        return list(chain.from_iterable(map(dict.values, self._places)))
+
+    def is_same(self) -> bool:
+        """Return whether the modules have the parts that they had."""
+        parts = self.list_parts()
+        return len(parts) == len(self.parts) and all(map(is_, parts, self.parts))
+
+    def runs_other_code(self) -> bool:
+        """Return whether calls of these modules run more or something else than their `forward`."""
+        if hooks_of_all._global_forward_hooks or hooks_of_all._global_forward_pre_hooks:
+            return True
+        return any(
+            # accelerate replaces the method of single modules
+            state["_forward_hooks"] or state["_forward_pre_hooks"] or "forward" in state
+            for state in self.states
+        )
 
 
-def walk_parameters(root: nn.Module) -> Iterator[nn.Parameter]:
-    """Yield all parameters of a module, a shared one each time."""
-    for module in walk(root):
-        for parameter in module._parameters.values():
-            if parameter is not None:
-                yield parameter
+# Not attributes of the models: they are neither copied, pickled nor saved.
+_TREES: WeakKeyDictionary[nn.Module, ModuleTree] = WeakKeyDictionary()
+
+
+def find_tree(root: nn.Module) -> ModuleTree:
+    """Return the modules of a model; the same object until a part of the model is replaced."""
+    tree = _TREES.get(root)
+    if tree is None or not tree.is_same():
+        tree = _TREES[root] = ModuleTree(root)
+    return tree
 
 
 def runs_other_code(module: nn.Module) -> bool:
@@ -162,8 +196,8 @@ def vocabulary_loss(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> Tenso
 # Precisions
 
 PRECISIONS = ("float32", "bfloat16", "int8", "auto")
-# Batches are rounded up to a multiple of this many tokens, or of more if they are large.
-LEAST_STEP = 32
+# Batches of more than this many tokens are rounded up, to a multiple of `LEAST_STEP` or of more.
+FEW_TOKENS, LEAST_STEP = 64, 32
 
 
 def check_precision(precision: str | None) -> None:
@@ -208,8 +242,11 @@ def count_extra(tokens: int) -> int:
     """Return how many tokens to add to a batch, so that few numbers of tokens occur.
 
     oneDNN compiles a product for each shape, which takes longer than the product. There are at
-    most 16 numbers between two powers of two.
+    most 16 numbers between two powers of two. A short text is computed as it is: compiling takes
+    2 ms for each length that was not met before, and every call would compute the zeros.
     """
+    if tokens <= FEW_TOKENS:
+        return 0
     step = max(LEAST_STEP, 2 ** (tokens.bit_length() - 5))
     return -tokens % step
 

@@ -1,9 +1,12 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """`MinBertTask`, what a task is, and `MinBertHead`, what its head does: the bases of all types."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import copy
+import marshal
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, NamedTuple
+from functools import wraps
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -119,6 +122,32 @@ class MinBertEmbedding:
         return "" if name is None else known[name]
 
 
+# Results of a function that are remembered.
+REMEMBERED = 64
+Parse = TypeVar("Parse", bound=Callable[..., Any])
+
+
+def remember(parse: Parse) -> Parse:
+    """Copy the earlier result for equal values: to check them takes longer than a short text."""
+    known: dict[bytes, Any] = {}
+
+    @wraps(parse)
+    def remembered(*values: Any) -> Any:
+        try:
+            key = marshal.dumps(values, 2)  # bytes that tell True, 1 and 1.0 apart
+        except ValueError:  # not plain values
+            return parse(*values)
+        if key not in known:
+            found = parse(*values)
+            if len(known) == REMEMBERED:
+                known.clear()
+            known[key] = found
+        return copy.deepcopy(known[key])
+
+    return cast("Parse", remembered)
+
+
+@remember
 def parse_embedding(values: dict[str, Any] | None) -> MinBertEmbedding:
     """Check `sentence_embedding` of a configuration."""
     try:

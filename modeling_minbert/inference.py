@@ -10,7 +10,7 @@ import os
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypedDict
 
@@ -23,10 +23,10 @@ from transformers.utils.hub import cached_file
 from .cpu import (
     MinBertCalls,
     check_precision,
+    find_tree,
     is_followed,
     precision_for,
     using_precision,
-    walk,
 )
 from .packing import pool_outputs, reads
 from .texts import WINDOWS, Encoded, Encoding, Row, own_tokenizer, tokenize
@@ -70,22 +70,28 @@ class MinBertPrecision:
 
     base_model: Any
 
-    def set_precision(self, precision: str | None) -> None:
+    def set_precision(self, precision: str | None, *, fixed_weights: bool = False) -> None:
         """Set in which precision predictions are computed, also by pipelines.
 
         It concerns the layers of the encoder, in evaluation mode without gradients. Inputs, heads
         and results stay in the precision of the weights, which do not change: they are converted
         once, and again after they have changed, for which every call compares them with a copy.
+        That takes longer than a short text.
 
         Args:
             precision: `float32`; `bfloat16`, whose results differ by about 0.1 %; `int8`, by about
                 1 % (see `quantize` for weights that are stored so); `auto` for bfloat16 where the
                 device is fast in it, else that of the weights; None for that of the weights.
+            fixed_weights: Promise that the weights change no more, or only as torch counts: by
+                optimizers, by loading, by operations on parameters, and where modules are
+                replaced. Changes through `.data` or numpy may then be overlooked, but a call does
+                not compare the weights, and there is no copy of them.
 
         Raises:
             ValueError: If there is no such precision.
         """
         self.base_model.precision = precision_for(self.base_model, precision)
+        self.base_model.fixed_weights = fixed_weights
 
     def quantize(self) -> None:
         """Convert the weights of the encoder to int8, for inference; see `MinBertInt8Config`.
@@ -323,16 +329,16 @@ def check_unicode(texts: Iterable[str], index: int, task: str) -> None:
 def pack(rows: Sequence[Encoded]) -> Batch:
     """Concatenate all sequences to a packed batch."""
     sequences = [ids for row in rows for ids in row.input_ids]
-    types = (kinds for row in rows for kinds in row.token_type_ids)
-    lengths = torch.tensor([len(ids) for ids in sequences])
-    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
-    starts = offsets[:-1].repeat_interleave(lengths)
+    types = [kinds for row in rows for kinds in row.token_type_ids]
+    lengths = [len(ids) for ids in sequences]
+    columns = (sequences, types, map(range, lengths))
+    ids, kinds, positions = (torch.tensor([list(chain.from_iterable(x))]) for x in columns)
     return {
-        "input_ids": torch.tensor([list(chain.from_iterable(sequences))]),
-        "token_type_ids": torch.tensor([list(chain.from_iterable(types))]),
-        "position_ids": (torch.arange(int(offsets[-1])) - starts).unsqueeze(0),
-        "cu_seq_lens_q": offsets.int(),
-        "max_length_q": int(lengths.max()),
+        "input_ids": ids,
+        "token_type_ids": kinds,
+        "position_ids": positions,
+        "cu_seq_lens_q": torch.tensor([0, *accumulate(lengths)], dtype=torch.int32),
+        "max_length_q": max(lengths),
     }
 
 
@@ -393,7 +399,7 @@ def windows_of(
     source = iter(rows)
     window = list(islice(source, size))
     hide = len(window) <= QUIET_ROWS if show_progress is None else not show_progress
-    with logging.tqdm(total=total, disable=hide, unit="row") as bar:
+    with logging.EmptyTqdm() if hide else logging.tqdm(total=total, unit="row") as bar:
         while window:
             yield window, bar
             window = list(islice(source, size))
@@ -403,13 +409,13 @@ def batches(
     model: Any, encoded: Sequence[Encoded], max_tokens: int
 ) -> Iterator[tuple[list[int], Batch]]:
     """Split rows into batches of similar length: indices and inputs, packed if the model can."""
-    packed = model.supports_packed_input()
+    packed, device = model.supports_packed_input(), model.device
     for indices in split_batches(encoded, max_tokens, packed=packed):
         chosen = [encoded[index] for index in indices]
         inputs = pack(chosen) if packed else pad(chosen, model.config.pad_token_id or 0)
         for name, value in inputs.items():
             if isinstance(value, Tensor):
-                inputs[name] = value.to(model.device)
+                inputs[name] = value.to(device)
         yield indices, inputs
 
 
@@ -434,7 +440,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         # one by one: a frozen encoder may have been in eval mode
         switched = [
             module
-            for module in walk(model)
+            for module in (model, *find_tree(model).modules)
             if module.training or (evaluated and module in evaluated)
         ]
         for module in switched:

@@ -334,8 +334,8 @@ class PreparedModernLayer:
 
     def __call__(self, hidden: Tensor, sequences: Any, select: Tensor | None) -> Tensor:
         """(T, D) -> (T, D), or (M, D) of the selected tokens."""
-        tokens = int(sequences.offsets[-1])  # the rows after them are padding
-        joined = self.projection(self.norms[0](hidden))[:tokens]
+        # the rows after the tokens are padding
+        joined = self.projection(self.norms[0](hidden))[: sequences.tokens]
         context = round_up(self.attention.attend(joined, sequences, select, 0.0))
         if select is not None:
             hidden = round_up(hidden.index_select(0, select))

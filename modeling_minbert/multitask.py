@@ -213,7 +213,7 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
         """
         if not names:
             raise ValueError("task is an empty list: name at least one task")
-        specs: dict[str, Any] = {name: self.config.task(name) for name in names}
+        specs = {name: self._tasks.get(name) or self.config.task(name) for name in names}
         num_windows = options.pop("num_windows", None)
         known: dict[Any, Any] = {}
         outputs = {}

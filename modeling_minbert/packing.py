@@ -7,6 +7,7 @@ whose state is read), H heads, D hidden size.
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
@@ -23,6 +24,7 @@ from .cpu import (
     choose_precision,
     count_extra,
     find_predicting,
+    find_tree,
     is_followed,
     needs_few_shapes,
 )
@@ -125,13 +127,14 @@ class MinBertSequences:
                 f"{shape} and {tuple(offsets.shape)}"
             )
         if offsets.device.type == "cpu" and not is_followed(offsets):
-            lengths = offsets.diff()
-            if offsets[0] != 0 or offsets[-1] != shape[1] or (lengths < 1).any():
+            starts = offsets.tolist()
+            lengths = [end - start for start, end in pairwise(starts)]
+            if (starts[:1], starts[-1:]) != ([0], [shape[1]]) or min(lengths, default=0) < 1:
                 raise ValueError(
                     f"cu_seq_lens_q must ascend from 0 to the {shape[1]} tokens, without an empty "
-                    f"sequence, got {offsets.tolist()}"
+                    f"sequence, got {starts}"
                 )
-            longest = int(lengths.max())
+            longest = max(lengths)
             max_length = longest if max_length is None else max_length
             if max_length < longest:
                 raise ValueError(f"max_length_q={max_length}, but a sequence has {longest} tokens")
@@ -142,6 +145,11 @@ class MinBertSequences:
         return cls(offsets.int(), int(max_length), None, shape)
 
     @property
+    def tokens(self) -> int:
+        """The number of tokens, T."""
+        return self.shape[0] * self.shape[1] if self.rows is None else len(self.rows)
+
+    @property
     def first(self) -> Tensor:
         """The first token of every sequence, (N,)."""
         return self.offsets[:-1].long()
@@ -150,8 +158,7 @@ class MinBertSequences:
     def segments(self) -> Tensor:
         """The index of the sequence of each token, (T,)."""
         if self._segments is None:
-            total = self.shape[0] * self.shape[1] if self.rows is None else len(self.rows)
-            tokens = torch.arange(total, device=self.offsets.device, dtype=torch.int32)
+            tokens = torch.arange(self.tokens, device=self.offsets.device, dtype=torch.int32)
             # with the offsets from the second on, compiled code would search all of them on a GPU
             # (https://github.com/pytorch/pytorch/issues/182343)
             self._segments = torch.searchsorted(self.offsets, tokens, right=True) - 1
@@ -220,6 +227,8 @@ class MinBertSequences:
             return least.scatter_reduce(0, index, values, "amax", include_self=False)
         # summed in float32: half precision would lose the last of many tokens
         dtype = torch.promote_types(values.dtype, torch.float32)
+        if count == 1:
+            return values.mean(dim=0, keepdim=True, dtype=dtype).to(values.dtype)
         sums = values.new_zeros(count, values.shape[1], dtype=dtype)
         sums = sums.index_add(0, self.segments, values.to(dtype))
         return (sums / self.offsets.diff().clamp(min=1).unsqueeze(1)).to(values.dtype)
@@ -353,6 +362,8 @@ class MinBertPackedMixin(nn.Module):
     calls: MinBertCalls
     # In which predictions are computed on the CPU or by autocast; None for that of the weights.
     precision: str | None = None
+    # Whether weights change only by operations that torch counts; see `set_precision`.
+    fixed_weights: bool = False
 
     def _find_sequences(
         self, inputs: tuple[Tensor | None, ...], mask: Tensor | None, read: Read, kwargs: Options
@@ -456,9 +467,9 @@ class MinBertPackedMixin(nn.Module):
         """Encode a packed batch by `attend`, (T, D) -> (T, D) or (M, D)."""
         prepares = hidden.device.type == "cpu" and not torch.is_grad_enabled()
         if prepares and not self.training and not torch.is_autocast_enabled("cpu"):
-            call = find_predicting(self)
+            call, tree = find_predicting(self), find_tree(self.encoder)
             precision = call.precision
-            if self.is_int8:
+            if "weight_scale" in tree.names:  # weights in int8
                 precision = precision or choose_precision("int8", hidden.device)
             elif precision == "float32" and hidden.dtype == torch.float32:
                 precision = None  # what the modules of the layers compute
@@ -466,7 +477,9 @@ class MinBertPackedMixin(nn.Module):
                 from .prepared import prepare
 
                 # weights are compared once in a call that predicts many batches
-                call.prepared = call.prepared or prepare(self.encoder, precision)
+                if call.prepared is None:
+                    fixed = self.fixed_weights
+                    call.prepared = prepare(self.encoder, tree, precision, fixed=fixed)
                 if call.prepared is not None:
                     states: Tensor = call.prepared(hidden, sequences, select, num_layers)
                     return states
@@ -479,10 +492,7 @@ class MinBertPackedMixin(nn.Module):
     @property
     def is_int8(self) -> bool:
         """Whether the weights are stored in int8."""
-        layers = self.encoder.layer
-        # the class may be a copy that came with a checkpoint
-        modules = layers[0].modules() if len(layers) else ()
-        return any(hasattr(module, "weight_scale") for module in modules)
+        return "weight_scale" in find_tree(self.encoder).names
 
     def autocast(self, hidden: Tensor) -> AbstractContextManager[object]:
         """Compute the modules of the layers in the precision, where no prepared layers can."""

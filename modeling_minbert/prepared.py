@@ -1,14 +1,14 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """Layers of the encoder, converted and arranged for predictions in a precision on the CPU.
 
-That is done once, and again when their weights have changed. Every call compares them with a copy,
-since torch does not count changes through `.data`.
+That is done once, and again when their weights have changed; see `Preparation`.
 
 Shapes: T tokens of all sequences, M tokens whose state is read, D hidden size; K inputs and N
 outputs of a product.
 """
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .cpu import count_extra, runs_other_code, walk, walk_parameters
+from .cpu import ModuleTree, count_extra
 
 # Tokens of a batch that oneDNN expects when it arranges weights; any number works.
 EXPECTED_TOKENS = 1024
@@ -200,8 +200,8 @@ class PreparedLayer:
 
     def __call__(self, hidden: Tensor, sequences: Any, select: Tensor | None) -> Tensor:
         """(T, D) -> (T, D), or (M, D) of the selected tokens."""
-        tokens = int(sequences.offsets[-1])  # the rows after them are padding
-        query, key, value = self.projection(hidden)[:tokens].chunk(3, dim=1)
+        # the rows after the tokens are padding
+        query, key, value = self.projection(hidden)[: sequences.tokens].chunk(3, dim=1)
         if select is not None:
             query, hidden = query.index_select(0, select), round_up(hidden.index_select(0, select))
         context = round_up(sequences.attend(query, key, value, self.heads, select=select))
@@ -251,49 +251,79 @@ class PreparedEncoder:
         return states[: len(hidden) if select is None else len(select)].to(hidden.dtype)
 
 
-class _Prepared(NamedTuple):
-    settings: list[tuple[object, ...]]  # what a prepared layer takes beside weights
-    weights: list[Tensor]  # copies of those that were prepared
-    encoders: dict[str, PreparedEncoder]  # by precision
+# Values of each weight that are compared at every call if the weights are fixed.
+SAMPLES = 8
+
+
+class Preparation:
+    """The prepared layers of an encoder, by precision, and what they were made from.
+
+    torch counts the changes of a tensor, except those through `.data` or memory that is shared with
+    numpy. To see these, too, all weights are compared with a copy; if they are fixed, a sample is.
+    """
+
+    def __init__(self, tree: ModuleTree, *, fixed: bool) -> None:
+        self.tree, self.fixed = tree, fixed
+        self.weights = [part for part in tree.parts if isinstance(part, Tensor)]
+        # views, which see changes and keep the memory from another use
+        self.views = [weight.detach().flatten() for weight in self.weights]
+        self.copies = [] if fixed else [view.clone() for view in self.views]
+        if fixed:
+            self.views = [view[:: max(1, len(view) // SAMPLES)] for view in self.views]
+        self.counted = [weight for weight in self.weights if not weight.is_inference()]
+        self.norms = [state for state in tree.states if "eps" in state]
+        self.settings = self.read_settings()
+        self.sample = torch.cat(self.views) if fixed else None
+        self.encoders: dict[str, PreparedEncoder] = {}
+
+    def read_settings(self) -> list[object]:
+        """Return where the weights are, how often they have changed, and the settings of norms."""
+        places = map(Tensor.data_ptr, self.weights)
+        counts = map(attrgetter("_version"), self.counted)
+        return [*places, *counts, *(state["eps"] for state in self.norms)]
+
+    def is_current(self, tree: ModuleTree, *, fixed: bool) -> bool:
+        """Return whether this was made from these modules, and they have not changed."""
+        if tree is not self.tree or fixed is not self.fixed:
+            return False
+        if self.read_settings() != self.settings:
+            return False
+        if self.sample is None:
+            return all(map(torch.equal, self.views, self.copies))
+        return torch.equal(torch.cat(self.views), self.sample)
 
 
 # Not attributes of the models: they are neither copied, pickled nor saved.
-_PREPARED: WeakKeyDictionary[nn.Module, _Prepared] = WeakKeyDictionary()
+_PREPARED: WeakKeyDictionary[nn.Module, Preparation] = WeakKeyDictionary()
+# What other modules may be in an encoder than those of minBERT.
+PLAIN = {nn.Linear, nn.LayerNorm, nn.ModuleList, nn.Embedding}
 
 
-def has_other_code(encoder: nn.Module) -> bool:
-    """Return whether other code than the classes of minBERT takes part in an encoder."""
-    for module in walk(encoder):
-        if module.training or runs_other_code(module):
-            return True
-        kind = type(module)
-        # adapters replace dense layers; there may be an embedding of distances
-        known = (nn.Linear, nn.LayerNorm, nn.ModuleList, nn.Embedding)
-        is_plain = kind in known or kind.__name__.startswith("MinBert")
-        if not is_plain and next(module.parameters(), None) is not None:
-            return True
-    return False
+def has_other_modules(tree: ModuleTree) -> bool:
+    """Return whether a module with weights is not of minBERT, as adapters replace dense layers."""
+    others = (
+        module
+        for module in tree.modules
+        if type(module) not in PLAIN and not type(module).__name__.startswith("MinBert")
+    )
+    return any(next(module.parameters(), None) is not None for module in others)
 
 
-def prepare(encoder: Any, precision: str) -> PreparedEncoder | None:
-    """Return the prepared layers; None if other code takes part in them, such as hooks."""
-    if has_other_code(encoder):
+def prepare(
+    encoder: Any, tree: ModuleTree, precision: str, *, fixed: bool
+) -> PreparedEncoder | None:
+    """Return the prepared layers; None if other code takes part in them, such as hooks.
+
+    Of `fixed` weights, only changes that torch counts are certainly seen.
+    """
+    if tree.runs_other_code() or any(state["training"] for state in tree.states):
         return None
-    settings: list[tuple[object, ...]] = []
-    for module in walk(encoder):
-        config = vars(module).get("config")
-        heads = None if config is None else config.num_attention_heads
-        settings.append((heads, vars(module).get("eps"), module._modules.get("activation")))
-    weights = [parameter.detach() for parameter in walk_parameters(encoder)]
     known = _PREPARED.get(encoder)
-    if known is None or not (
-        known.settings == settings
-        and [old.dtype for old in known.weights] == [new.dtype for new in weights]
-        and all(map(torch.equal, known.weights, weights))
-    ):
-        # copied first: a change while they are prepared shows at the next call
-        known = _Prepared(settings, [weight.clone() for weight in weights], {})
-        _PREPARED[encoder] = known
+    if known is None or not known.is_current(tree, fixed=fixed):
+        if has_other_modules(tree):
+            return None
+        # read before the weights are prepared: a change in between shows at the next call
+        known = _PREPARED[encoder] = Preparation(tree, fixed=fixed)
     if precision not in known.encoders:
         known.encoders[precision] = PreparedEncoder(encoder, precision)
     return known.encoders[precision]

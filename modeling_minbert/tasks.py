@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from huggingface_hub.errors import StrictDataclassError
 
-from .heads import MinBertHeads, MinBertTask, ProblemType
+from .heads import MinBertHeads, MinBertTask, ProblemType, remember
 from .names import suggest, unknown
 
 
@@ -61,6 +61,7 @@ class ProblemTypes(Mapping[str, type[MinBertTask]]):
 TASKS = ProblemTypes()
 
 
+@remember
 def parse_task(name: str, values: Mapping[str, Any]) -> MinBertTask:
     """Build a task from its fields; the message of a ValueError names it."""
     # The heads are attributes of their container, and must not hide its own ("get", "train").

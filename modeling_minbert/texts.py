@@ -7,11 +7,12 @@ call, or whoever made the tokenizer, set on it before has no effect.
 """
 
 import copy
+import json
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, groupby, pairwise
 from typing import Any, Literal, NamedTuple
@@ -374,9 +375,18 @@ def tokenize(tokenizer: Tokenizer, rows: Sequence[Row], encoding: Encoding) -> l
     options: dict[str, Any] = {"truncation": "longest_first", "max_length": max_length}
     if encoding.truncation != "head":  # a tokenizer cannot truncate the middle, and would warn here
         options = {"truncation": False, "return_special_tokens_mask": True, "verbose": False}
-    options |= {"return_token_type_ids": True, "return_attention_mask": False}
-    encoded = own_tokenizer(tokenizer)(*texts, padding=False, **options)
+    options |= {"return_token_type_ids": True, "return_attention_mask": False, "padding": False}
+    own = own_tokenizer(tokenizer)
+    cut = _cut_texts(own, texts, max_length) if encoding.truncation == "head" else {}
+    heads = [[cut.get(text, text) for text in column] for column in texts] if cut else texts
+    encoded = own(*heads, **options)
     columns = [encoded[name] for name in Encoded._fields]
+    for row in range(len(columns[0])) if cut else ():
+        given = [column[row] for column in texts]
+        if any(text in cut for text in given) and not _is_decided(encoded, row, given, cut):
+            whole = own(*([text] for text in given), **options)
+            for column, name in zip(columns, Encoded._fields, strict=True):
+                column[row] = whole[name][0]
     for row, special in enumerate(encoded.get("special_tokens_mask", ())):
         kept = _choose_tokens(special, max_length, HEAD_SHARES[encoding.truncation])
         for column in columns:
@@ -384,6 +394,74 @@ def tokenize(tokenizer: Tokenizer, rows: Sequence[Row], encoding: Encoding) -> l
     step = len(columns[0]) // len(rows)
     starts = range(0, len(columns[0]), step)
     return [Encoded(*(column[start : start + step] for column in columns)) for start in starts]
+
+
+# A text of more than twice so many characters for each token that remains is cut before it is
+# tokenized.
+CUT = 8
+# Parts of fast tokenizers for which the tokens before a space, between a letter or digit and what
+# is no space, do not depend on what follows it.
+SPLITTERS = {"BertPreTokenizer", "ByteLevel", "Metaspace", "Whitespace", "WhitespaceSplit"}
+LOCAL = SPLITTERS | {
+    *("BertNormalizer", "Digits", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Nmt", "Precompiled"),
+    *("Prepend", "Punctuation", "Sequence", "Strip", "StripAccents"),
+}
+
+
+def _cut_texts(tokenizer: Tokenizer, columns: list[list[str]], max_length: int) -> dict[str, str]:
+    """Cut long texts at a space, after more characters than usually remain of them, by text.
+
+    A page need not be tokenized for its first tokens. `_is_decided` tells whether it was enough.
+    """
+    size = CUT * max_length
+    long = {text for column in columns for text in column if len(text) > 2 * size}
+    if not long or not _splits_at_spaces(tokenizer):
+        return {}
+    cut = {}
+    for text in long:
+        end = text.rfind(" ", 0, size)
+        while end > 0 and not (text[end - 1].isalnum() and not text[end + 1].isspace()):
+            end = text.rfind(" ", 0, end)
+        if end > 0:
+            cut[text] = text[:end]
+    return cut
+
+
+def _splits_at_spaces(tokenizer: Tokenizer) -> bool:
+    """Return whether a tokenizer is known to read the words before a space without the rest."""
+    inner = getattr(tokenizer, "_tokenizer", None)
+    if inner is None or tokenizer.truncation_side != "right" or inner.pre_tokenizer is None:
+        return False
+    added = inner.get_added_tokens_decoder().values()
+    if any(" " in token.content for token in added) or getattr(inner.model, "dropout", None):
+        return False
+    stack = [part for part in (inner.normalizer, inner.pre_tokenizer) if part is not None]
+    parts: list[Any] = [json.loads(part.__getstate__()) for part in stack]
+    names = set()
+    while parts:
+        part = parts.pop()
+        parts += part.get("normalizers", part.get("pretokenizers", ()))
+        if part.get("use_regex") is False or part.get("split") is False:
+            continue
+        # of XLM-RoBERTa: several spaces are one
+        is_spaces = part["type"] == "Replace" and part["pattern"] == {"Regex": " {2,}"}
+        names.add("Strip" if is_spaces else part["type"])
+    return names <= LOCAL and not names.isdisjoint(SPLITTERS)
+
+
+def _is_decided(encoded: Any, row: int, texts: Sequence[str], cut: Mapping[str, str]) -> bool:
+    """Return whether the tokens of a row with cut texts are those of the whole ones.
+
+    So if tokens were left out, of a pair those of the longer text, which alone was cut.
+    """
+    if len(texts) == 2 and all(text in cut for text in texts):
+        return False
+    full = encoded[row].overflowing
+    if not full or len(texts) == 1:
+        return bool(full)
+    kept = Counter(encoded.sequence_ids(row))
+    place = [text in cut for text in texts].index(True)
+    return kept[place] > kept[1 - place]
 
 
 def pair_choices(texts: Sequence[str], choices: Iterable[str]) -> list[Row]:
