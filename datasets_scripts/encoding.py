@@ -24,7 +24,6 @@ from modeling_minbert.texts import (
     WINDOWS,
     Encoded,
     Encoding as Encoding,
-    cut_windows,
     own_tokenizer,
     tokenize,
 )
@@ -182,7 +181,9 @@ def map_rows(
 def _encode_texts(batch: Batch, *, tokenizer: Tokenizer, encoding: Encoding) -> Batch:
     rows = list_texts(batch)
     if encoding.truncation == WINDOWS:
-        split = iter(encoding.split_documents(tokenizer, list(chain.from_iterable(rows))))
+        from modeling_minbert.pieces import split_documents
+
+        split = iter(split_documents(encoding, tokenizer, list(chain.from_iterable(rows))))
         columns: Batch = {name: [] for name in (*Encoded._fields, "num_windows", "length")}
         for row in rows:
             parts = list(islice(split, len(row)))
@@ -209,6 +210,8 @@ def list_texts(batch: Batch) -> list[tuple[str, ...]]:
 
 def count_cut(encoding: Encoding, lengths: Iterable[int], special: int) -> int:
     """Count the tokens that are in no kept window, of texts with these ``special`` ones."""
+    from modeling_minbert.pieces import cut_windows
+
     room, cut = encoding.max_length - special, 0
     for length in lengths:
         spans = cut_windows(length - special, room, room - (encoding.window_overlap or 0))

@@ -11,7 +11,8 @@ import datasets
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from modeling_minbert.texts import QuestionWindow, Span, own_tokenizer
+from modeling_minbert.pieces import QuestionWindow, Span, split_questions
+from modeling_minbert.texts import own_tokenizer
 
 from .encoding import (
     Batch,
@@ -252,7 +253,7 @@ def encode_questions(rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) ->
 
 def _encode_questions(batch: Batch, *, tokenizer: Tokenizer, encoding: Encoding) -> Batch:
     encoded: list[Row] = []
-    for window in encoding.split_questions(tokenizer, list_texts(batch)):
+    for window in split_questions(encoding, tokenizer, list_texts(batch)):
         question = {name: values[window.question] for name, values in batch.items()}
         ids, types = window.encoded.input_ids[0], window.encoded.token_type_ids[0]
         start, end = window.tokens

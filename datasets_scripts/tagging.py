@@ -10,7 +10,7 @@ import numpy as np
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from modeling_minbert.texts import cut_word_windows, find_layout, tokenize_words
+from modeling_minbert.pieces import cut_word_windows, find_layout, tokenize_words
 
 from .encoding import Encoding, Row, Types, make_features, note_length
 from .readers import (

@@ -38,15 +38,13 @@ if TYPE_CHECKING:
     from .losses import LOSSES as LOSSES
     from .onnx_export import export_onnx as export_onnx
     from .packing import MinBertSequences as MinBertSequences
-    from .ranking import cosent as cosent, multiple_negatives_ranking as multiple_negatives_ranking
-    from .texts import (
-        Encoded as Encoded,
-        Encoding as Encoding,
+    from .pieces import (
         cut_windows as cut_windows,
         cut_word_windows as cut_word_windows,
         share_tokens as share_tokens,
-        tokenize as tokenize,
     )
+    from .ranking import cosent as cosent, multiple_negatives_ranking as multiple_negatives_ranking
+    from .texts import Encoded as Encoded, Encoding as Encoding, tokenize as tokenize
     from .tokens import find_entities as find_entities, split_words as split_words
 
 __version__ = "0.1.0"
@@ -65,13 +63,13 @@ MODULES = {
     "choose_precision": "cpu",
     "choose_threshold": "calibration",
     "cosent": "ranking",
-    "cut_windows": "texts",
-    "cut_word_windows": "texts",
+    "cut_windows": "pieces",
+    "cut_word_windows": "pieces",
     "export_onnx": "onnx_export",
     "find_entities": "tokens",
     "find_temperature": "calibration",
     "multiple_negatives_ranking": "ranking",
-    "share_tokens": "texts",
+    "share_tokens": "pieces",
     "split_words": "tokens",
     "symmetric_kl": "distillation",
     "tokenize": "texts",

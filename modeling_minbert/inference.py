@@ -580,7 +580,9 @@ class VectorPredictor(Predictor):
         if not self.has_windows:
             return tokenize(self.model.tokenizer, checked, self.plan.encoding)
         texts = [text for row in checked for text in row]
-        self.texts = self.plan.encoding.split_documents(self.model.tokenizer, texts)
+        from .pieces import split_documents
+
+        self.texts = split_documents(self.plan.encoding, self.model.tokenizer, texts)
         return [window for windows in self.texts for window in windows]
 
     def run(self, inputs: Batch, names: list[str]) -> Any:

@@ -234,10 +234,35 @@ class MinBertModernLayer(GradientCheckpointingLayer):
         return hidden if norm is None else norm(hidden)
 
 
+class PreparedModernLayer:
+    """A layer of ModernBERT that was prepared for a precision; see `PreparedEncoder`."""
+
+    def __init__(self, layer: Any, precision: str) -> None:
+        product = PRODUCTS[precision]
+        self.attention, self.activation = layer.attn, layer.mlp.activation
+        dense = (layer.attn.Wqkv, layer.attn.Wo, layer.mlp.Wi, layer.mlp.Wo)
+        products = [product(weights_of(module), None) for module in dense]
+        self.projection, self.attended, self.inner, self.outer = products
+        norms = layer.attn_norm, layer.mlp_norm
+        self.norms = [PreparedNorm(norm, product.dtype) for norm in norms]
+
+    def __call__(self, hidden: Tensor, sequences: Any, select: Tensor | None) -> Tensor:
+        """(T, D) -> (T, D), or (M, D) of the selected tokens."""
+        # the rows after the tokens are padding
+        joined = self.projection(self.norms[0](hidden))[: sequences.tokens]
+        context = round_up(self.attention.attend(joined, sequences, select, 0.0))
+        if select is not None:
+            hidden = round_up(hidden.index_select(0, select))
+        hidden = self.attended.add(context, hidden)
+        values, gate = self.inner(self.norms[1](hidden)).chunk(2, dim=1)
+        return self.outer.add(self.activation(values).mul_(gate), hidden)
+
+
 class MinBertModernEncoder(nn.Module):
     """The stack of layers, and a last norm, with the interface of `MinBertEncoder`."""
 
     relative_attention_bias = None
+    prepared_layer = PreparedModernLayer
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -318,27 +343,3 @@ class MinBertModernEncoder(nn.Module):
         elif mask.dtype == torch.bool:
             return mask & is_near
         return mask.masked_fill(~is_near, torch.finfo(mask.dtype).min)
-
-
-class PreparedModernLayer:
-    """A layer of ModernBERT that was prepared for a precision; see `PreparedEncoder`."""
-
-    def __init__(self, layer: Any, precision: str) -> None:
-        product = PRODUCTS[precision]
-        self.attention, self.activation = layer.attn, layer.mlp.activation
-        dense = (layer.attn.Wqkv, layer.attn.Wo, layer.mlp.Wi, layer.mlp.Wo)
-        products = [product(weights_of(module), None) for module in dense]
-        self.projection, self.attended, self.inner, self.outer = products
-        norms = layer.attn_norm, layer.mlp_norm
-        self.norms = [PreparedNorm(norm, product.dtype) for norm in norms]
-
-    def __call__(self, hidden: Tensor, sequences: Any, select: Tensor | None) -> Tensor:
-        """(T, D) -> (T, D), or (M, D) of the selected tokens."""
-        # the rows after the tokens are padding
-        joined = self.projection(self.norms[0](hidden))[: sequences.tokens]
-        context = round_up(self.attention.attend(joined, sequences, select, 0.0))
-        if select is not None:
-            hidden = round_up(hidden.index_select(0, select))
-        hidden = self.attended.add(context, hidden)
-        values, gate = self.inner(self.norms[1](hidden)).chunk(2, dim=1)
-        return self.outer.add(self.activation(values).mul_(gate), hidden)

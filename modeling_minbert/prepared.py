@@ -220,16 +220,10 @@ class PreparedEncoder:
     def __init__(self, encoder: Any, precision: str) -> None:
         torch.empty(KEPT_BYTES, dtype=torch.uint8)
         self.dtype: torch.dtype = PRODUCTS[precision].dtype
-        last = getattr(encoder, "final_norm", None)
         # CODEPATH: modernbert; all others have the layers of bert
-        if last is None:
-            kind: Any = PreparedLayer
-        else:
-            from .modernbert import PreparedModernLayer
-
-            kind = PreparedModernLayer
+        kind = getattr(encoder, "prepared_layer", PreparedLayer)
         self.layers = [kind(layer, precision) for layer in encoder.layer]
-        self.norm = PreparedNorm(last, self.dtype)
+        self.norm = PreparedNorm(getattr(encoder, "final_norm", None), self.dtype)
 
     def __call__(
         self,

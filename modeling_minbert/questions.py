@@ -17,7 +17,8 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput
 from .heads import DATA, RECIPE, Fields, HeadTask, Outputs, TaskBatch, TokenHead, Types
 from .inference import Predictor, check_rows, check_top_k, put_in_order
 from .packing import Read
-from .texts import Encoded, Encoding, QuestionWindow, Row
+from .pieces import QuestionWindow, split_questions
+from .texts import Encoded, Encoding, Row
 
 # Sizes of BERT for SQuAD, in tokens.
 LONGEST_QUESTION, LONGEST_STRIDE = 64, 128
@@ -281,7 +282,7 @@ class QuestionPredictor(Predictor):
 
     def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
         self.rows = list(check_rows(rows, self.name, 2, first))
-        self.windows = self.encoding.split_questions(self.model.tokenizer, self.rows)
+        self.windows = split_questions(self.encoding, self.model.tokenizer, self.rows)
         return [window.encoded for window in self.windows]
 
     def keep(self, indices: list[int], inputs: dict[str, Any], output: Any) -> None:

@@ -29,8 +29,7 @@ from .heads import (
 from .inference import Predictor, check_unicode
 from .losses import CalibratedHead, CalibratedTask, WeightedTask, add_weights, sum_class_losses
 from .packing import Read, any_at_padding
-from .texts import (
-    Encoded,
+from .pieces import (
     WordRule,
     choose_rule,
     cut_word_windows,
@@ -38,6 +37,7 @@ from .texts import (
     find_words,
     tokenize_words,
 )
+from .texts import Encoded
 
 # The letters of tags of spans: begin, inside or middle, end or last, single or unit or whole.
 LETTERS, FIRST, LAST = "BIMELSUW", "BSUW", "ELSUW"

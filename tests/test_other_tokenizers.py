@@ -14,7 +14,8 @@ from minbert_cli import finetune
 from minbert_cli.checkpoints import load_tokenizer
 from minbert_cli.data_notes import describe_vocabulary
 from modeling_minbert import Encoding, MinBertConfig, MinBertForMultiTask, MinBertModel, tokenize
-from modeling_minbert.texts import find_layout, own_tokenizer, tokenize_words
+from modeling_minbert.pieces import find_layout, split_documents, tokenize_words
+from modeling_minbert.texts import own_tokenizer
 from tests import small_run
 from tests.problem_examples import EXAMPLES
 from tests.small_tokenizers import TOKENIZERS, make_bpe, make_unigram, save_start
@@ -170,7 +171,7 @@ def test_long_texts_are_cut_with_the_special_tokens_of_the_tokenizer(make):
         inner = [*layout.start, *parts[0], *layout.middle, *parts[1], *layout.end]
         assert row.input_ids[0] == inner
     encoding = Encoding(20, truncation="windows", window_overlap=4)
-    (windows,) = encoding.split_documents(tokenizer, [a])
+    (windows,) = split_documents(encoding, tokenizer, [a])
     texts = [window.input_ids[0][len(layout.start) : -len(layout.end)] for window in windows]
     assert [layout.wrap(text) for text in texts] == [window.input_ids[0] for window in windows]
     assert texts[0] + [token for text in texts[1:] for token in text[4:]] == a_ids

@@ -54,7 +54,7 @@ from datasets_scripts.readers import (
     read_records,
     shorten,
 )
-from modeling_minbert.texts import find_space
+from modeling_minbert.pieces import find_space
 
 from .corpus_data import SAMPLE_TEXT, CorpusData
 

@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerBase
 
 from datasets_scripts.encoding import make_features, show_progress
 from modeling_minbert import unknown
-from modeling_minbert.texts import Layout, find_layout
+from modeling_minbert.pieces import Layout, find_layout
 
 from .documents import TokenizedDocuments, store_tables
 

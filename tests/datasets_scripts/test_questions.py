@@ -6,6 +6,7 @@ import datasets
 import pytest
 
 from datasets_scripts import Encoding, TaskData, encode_questions, load_task, train_wordpiece
+from modeling_minbert.pieces import split_questions
 
 PASSAGE = "The mill stood by the river. A miller lived in the mill until the flood."
 LIVED = {"text": "the mill", "answer_start": 47}
@@ -175,4 +176,4 @@ def test_emoji_accents_and_control_characters_keep_their_places(tokenizer):
 )
 def test_sizes_that_cannot_be_are_refused(keys, message, tokenizer):
     with pytest.raises(ValueError, match=message):
-        Encoding(**keys).split_questions(tokenizer, [])
+        split_questions(Encoding(**keys), tokenizer, [])

@@ -18,6 +18,7 @@ from minbert_cli.checkpoints import fit_together
 from modeling_minbert import Encoding, MinBertConfig, MinBertModel
 from modeling_minbert.families import list_renames
 from modeling_minbert.modeling_minbert import find_distance_buckets
+from modeling_minbert.pieces import split_documents
 from tests.modeling_minbert.test_precision import SimulatedLinear, needs_int8
 from trainers.training.multitask import make_collator
 
@@ -380,7 +381,7 @@ def test_windows_of_a_long_text_begin_at_the_first_position(tmp_path, kind):
     texts = [" ".join(WORDS * 3), "a cat"]
     length = ours.config.longest_sequence
     encoding = Encoding(length, None, "windows", length // 4)
-    (windows, _) = encoding.split_documents(ours.tokenizer, texts)
+    (windows, _) = split_documents(encoding, ours.tokenizer, texts)
     assert len(windows) == 2
     states = [stock(torch.tensor(x.input_ids)).last_hidden_state[0] for x in windows]
     found = ours.encode(texts, pooling="mean", truncation="windows")[0]

@@ -18,8 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from modeling_minbert.pieces import QuestionWindow
 from modeling_minbert.questions import QuestionAnsweringTask, keep_scores, rank_answers
-from modeling_minbert.texts import Encoded, QuestionWindow
+from modeling_minbert.texts import Encoded
 from trainers.data.collate import Batch
 from trainers.data.rows import spread_numbers
 from trainers.files import write_text
