@@ -157,10 +157,7 @@ class Guess:
         if kind is not None and kind not in ROW_KINDS:
             raise ValueError(unknown("problem_type", kind, ROW_KINDS))
         # types that their columns tell
-        shapes = {
-            "question_answering": self.find_questions,
-            "token_classification": self.find_tags,
-        }
+        shapes = {"question_answering": self.find_questions, "token_classification": self.find_tags}
         for name, find in shapes.items():
             if kind in (None, name) and find():
                 self.problem_type = name

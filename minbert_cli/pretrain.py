@@ -28,11 +28,7 @@ from minbert_cli.checkpoints import (
     new_config,
 )
 from minbert_cli.corpora import load_text
-from minbert_cli.defaults import (
-    RunSize,
-    choose_arguments,
-    choose_loss_as_best,
-)
+from minbert_cli.defaults import RunSize, choose_arguments, choose_loss_as_best
 from minbert_cli.recipes import RECIPES
 from minbert_cli.run import Given, Run, open_run, report, share
 from minbert_cli.text_tasks import PretrainArguments
@@ -43,12 +39,7 @@ from modeling_minbert import (
     MinBertForPreTraining,
     MinBertModel,
 )
-from trainers import (
-    Task,
-    check_arguments,
-    make_problems,
-    spread,
-)
+from trainers import Task, check_arguments, make_problems, spread
 
 QUICKSTART = RECIPES / "pretrain_quickstart.yaml"
 VOCABULARY = 30522  # as bert-base-uncased

@@ -80,10 +80,7 @@ class Run:
     has_started: bool = False
 
     def make_facts(
-        self,
-        hub_datasets: Sequence[str | None],
-        commits: Mapping[str, str | None],
-        **facts: Any,
+        self, hub_datasets: Sequence[str | None], commits: Mapping[str, str | None], **facts: Any
     ) -> RunFacts:
         """Describe what the run is made from; names and commits are None for what has none."""
         path = self.arguments.model_name_or_path

@@ -20,11 +20,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 import modeling_minbert
 from datasets_scripts.checking import keys_with
 from trainers.files import named_errors, read_object, remove_leftovers, write_text
-from trainers.training.resuming import (
-    checkpoint_problem,
-    find_damaged,
-    last_complete_checkpoint,
-)
+from trainers.training.resuming import checkpoint_problem, find_damaged, last_complete_checkpoint
 
 from .arguments import FinetuneArguments
 
@@ -101,9 +97,7 @@ def asks_to_resume(resume_from_checkpoint: str | None) -> bool:
 
 
 def find_checkpoint(
-    output_dir: str | os.PathLike[str],
-    resume_from_checkpoint: str | None,
-    world_size: int,
+    output_dir: str | os.PathLike[str], resume_from_checkpoint: str | None, world_size: int
 ) -> str | None:
     """Resolve ``--resume_from_checkpoint``: None, "false", a folder, or "true".
 

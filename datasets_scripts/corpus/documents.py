@@ -30,19 +30,9 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
 from datasets_scripts.catalog import read_sample
-from datasets_scripts.encoding import (
-    digest_text,
-    hash_sources,
-    make_features,
-    show_progress,
-)
+from datasets_scripts.encoding import digest_text, hash_sources, make_features, show_progress
 from datasets_scripts.hub import find_builder, find_commit, readable_hub
-from datasets_scripts.loading import (
-    InvalidRow,
-    check_invalid_fraction,
-    load_task,
-    log_invalid_rows,
-)
+from datasets_scripts.loading import InvalidRow, check_invalid_fraction, load_task, log_invalid_rows
 from datasets_scripts.readers import (
     HUB_NAMES,
     FileFormat,
@@ -298,12 +288,7 @@ class TrainingTexts:
     Other texts come first.
     """
 
-    def __init__(
-        self,
-        corpora: Sequence[CorpusData],
-        *,
-        others: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, corpora: Sequence[CorpusData], *, others: Sequence[str] = ()) -> None:
         self.others = others
         self.sources = [find_sources(data) for data in corpora]
 
@@ -324,10 +309,7 @@ class TrainingTexts:
 
 
 def store_tables(
-    tables: Iterable[pa.Table],
-    schema: pa.Schema,
-    name: str,
-    key: Any,
+    tables: Iterable[pa.Table], schema: pa.Schema, name: str, key: Any
 ) -> datasets.Dataset:
     """Write tables into the cache of `datasets`, or open those that are there.
 
@@ -421,8 +403,7 @@ class EncodedCorpus:
 
 
 def encode_corpus(
-    corpora: Sequence[CorpusData],
-    tokenizer: PreTrainedTokenizerBase,
+    corpora: Sequence[CorpusData], tokenizer: PreTrainedTokenizerBase
 ) -> EncodedCorpus:
     """Tokenize corpora, or load their tokens from the cache of `datasets`.
 
