@@ -289,6 +289,7 @@ class ChoiceFormat(SentenceFormat):
 
     num_choices: int | None = None  # of a row, at most; from the rows
     written_type = None  # a label depends on the choices of its row alone
+    label_names = None  # the choices of every row are others
 
     @property
     def columns(self) -> Types:
@@ -297,10 +298,6 @@ class ChoiceFormat(SentenceFormat):
     @property
     def text_names(self) -> tuple[str, ...]:
         return (*super().text_names, "choices")
-
-    @property
-    def label_names(self) -> tuple[str, ...] | None:
-        return None  # the choices of every row are others
 
     @property
     def choice_columns(self) -> tuple[str, ...]:
@@ -363,11 +360,9 @@ class ChoiceFormat(SentenceFormat):
         if text in names:
             return names.index(text)
         if not names:
-            numbers, letters = list(map(str, range(count))), list(ascii_uppercase[:count])
-            for places in (numbers, letters):
-                if text.upper() in places:
-                    return places.index(text.upper())
-            names = (*numbers, *letters)
+            names = (*map(str, range(count)), *ascii_uppercase[:count])
+            if text.upper() in names:
+                return names.index(text.upper()) % count  # the letters come after all numbers
         raise ValueError(
             f"label {shorten(text)!r} names no choice; the {count} choices are named "
             f"{list_names(names)}"

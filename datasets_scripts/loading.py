@@ -143,7 +143,8 @@ class TaskRows:
     def placeholder(cls, data: TaskData) -> "TaskRows":
         """Stand in for a task whose rows have not been read: a training row of every class."""
         row_format = load_format(data)
-        return cls(replace(row_format, labels=row_format.expected_labels), {}, [], {})
+        labels = row_format.labels or row_format.unread_labels
+        return cls(replace(row_format, labels=labels), {}, [], {})
 
     @property
     def name(self) -> str:

@@ -57,6 +57,7 @@ class RowFormat(ABC):
     declared: tuple[str, ...] | None = None
 
     label_name: ClassVar[str] = "label"
+    unread_labels: ClassVar[tuple[str, ...] | None] = None  # stand for those of unread rows
 
     @property
     def written_type(self) -> "Feature | None":
@@ -212,11 +213,6 @@ class RowFormat(ABC):
         """Names of the classes that rows can be drawn and counted by; None without."""
         return self.label_names if self.has_classes else None
 
-    @property
-    def expected_labels(self) -> tuple[str, ...] | None:
-        """What stands for the labels of a task whose rows have not been read."""
-        return self.labels
-
     def count_labels(self, rows: Dataset) -> list[int] | None:
         """Count the rows of each class, or how often labels or tags occur; None without any."""
         if not self.class_names:
@@ -369,12 +365,10 @@ class SentenceFormat(RowFormat):
 class ClassificationFormat(SentenceFormat):
     """Rows whose ``label`` is the number of a class."""
 
+    unread_labels = ("0", "1")
+
     def label_types(self) -> tuple[Feature, Feature]:
         return "int64", "int64"
-
-    @property
-    def expected_labels(self) -> tuple[str, ...] | None:
-        return self.labels or ("0", "1")
 
     def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
         column = f"label_column={self.data.label_column!r}"
@@ -455,9 +449,7 @@ class OrdinalFormat(ClassificationFormat):
 class ParaphraseFormat(SentenceFormat):
     """Rows whose ``label`` is 0 or 1."""
 
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        return ("0", "1")
+    class_names = ("0", "1")
 
     def to_label(self, written: Any) -> int:
         number = parse_number(written)

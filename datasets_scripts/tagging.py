@@ -152,13 +152,10 @@ class TagFormat(RowFormat):
     scheme: str | None = None  # set by `resolve`
 
     label_name = "tags"
+    unread_labels = ("O", "B-X")
     text_names = ("words",)
     columns: ClassVar[Types] = {"words": ["string"], "tags": ["int64"], "document": "int64"}
     written_type = ["string"]  # noqa: RUF012  (no value is changed)
-
-    @property
-    def expected_labels(self) -> tuple[str, ...] | None:
-        return self.labels or ("O", "B-X")
 
     def count_labels(self, rows: Dataset) -> list[int]:
         tags = np.fromiter(chain.from_iterable(rows["tags"][:]), np.int64)
