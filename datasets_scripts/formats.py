@@ -156,14 +156,12 @@ class MultiLabelFormat(ClassificationFormat):
             labels = sort_labels(label for label in written if normalize_value(label))
             for other in SEPARATORS.replace(self.separator, ""):
                 if whole := [name for name in labels if other in name]:
-                    logger.warning(
-                        "%s: the label %r is one label, since label_separator is %r; if its labels "
-                        "are separated by %r, give that as label_separator",
-                        where,
-                        min(whole),
-                        self.separator,
-                        other,
+                    warning = (
+                        f"{where}: the label {min(whole)!r} is one label, since label_separator is "
+                        f"{self.separator!r}; if its labels are separated by {other!r}, give that "
+                        "as label_separator"
                     )
+                    logger.warning(warning)
         keys = f"label_column={self.data.label_column!r} and label_separator={self.separator!r}"
         check_classes(where, "labels", labels, keys)
         return replace(self, labels=labels)

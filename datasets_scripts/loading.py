@@ -410,13 +410,11 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> TaskRows:
         facts[split] |= read.facts.get(split, {})
         ids = Counter(rows["id"][:] if split != "train" else ())
         if twice := next((name for name, count in ids.items() if count > 1), None):
-            logger.warning(
-                "%s: several %s rows have the id %r, so their predictions cannot be told apart; "
-                "give id_column, the column of another id",
-                data.where,
-                split,
-                twice,
+            warning = (
+                f"{data.where}: several {split} rows have the id {twice!r}, so their predictions "
+                "cannot be told apart; give id_column, the column of another id"
             )
+            logger.warning(warning)
     if held_out_of is not None:
         facts["validation"]["held_out_of"] = held_out_of
     log_invalid_rows(data.where, read.bad_rows)
@@ -526,16 +524,13 @@ def count_repeated(
         count = sum(key in learned for key in digest_alike(rows, row_format.text_names))
         counts[split] = count
         if count > LARGEST_SHARE * len(rows):
-            logger.warning(
-                "%s: %d of %d %s rows (%.0f %%) are also training rows (case, accents, white space "
-                "and the order of texts are not compared), so their metrics do not measure how the "
-                "model does on new rows; use other rows",
-                where,
-                count,
-                len(rows),
-                split,
-                100 * count / len(rows),
+            warning = (
+                f"{where}: {count} of {len(rows)} {split} rows ({100 * count / len(rows):.0f} %) "
+                "are also training rows (case, accents, white space and the order of texts are not "
+                "compared), so their metrics do not measure how the model does on new rows; use "
+                "other rows"
             )
+            logger.warning(warning)
     return counts
 
 

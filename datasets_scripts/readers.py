@@ -233,9 +233,8 @@ class StrayQuotes:
         raise ValueError(
             f"{self.path}:{first}: quotes join the lines {first} to {last} to one record, but they "
             f"look like rows of their own{more}: correct the quotes in the lines {first} and "
-            f"{last}; or "
-            "add to the task quoting: false, if quotes are plain text, or quoting: true, if these "
-            "texts have several lines"
+            f"{last}; or add to the task quoting: false, if quotes are plain text, or quoting: "
+            "true, if these texts have several lines"
         )
 
     def _are_rows(self, cells: dict[int, list[str]]) -> bool:
@@ -374,12 +373,8 @@ def _find_delimiter(path: str, columns: Sequence[str]) -> str:
     if not fitting or usual in fitting:
         return usual
     delimiter = max(fitting, key=lambda mark: fitting[mark])
-    logger.warning(
-        "%s: read as %s-separated, as its first line is (delimiter: %s)",
-        path,
-        DELIMITERS[delimiter],
-        json.dumps(delimiter),
-    )
+    message = "%s: read as %s-separated, as its first line is (delimiter: %s)"
+    logger.warning(message, path, DELIMITERS[delimiter], json.dumps(delimiter))
     return delimiter
 
 

@@ -197,9 +197,8 @@ class TaskData:
         sources = [key for key in ("dataset", "hub_id") if key in keys]
         if len(sources) + bool(files) != 1:
             raise ValueError(
-                f"{where}: give exactly one source of rows, 'dataset' (built-in or "
-                "owner/name), 'hub_id', or 'train_file'; given: "
-                f"{', '.join(sources + files) or 'none'}"
+                f"{where}: give exactly one source of rows, 'dataset' (built-in or owner/name), "
+                f"'hub_id', or 'train_file'; given: {', '.join(sources + files) or 'none'}"
             )
         data = cls(name, **keys)
         if data.dataset is not None and "/" not in data.dataset:

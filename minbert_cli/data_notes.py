@@ -60,8 +60,7 @@ def describe_data(
         if (ratio := counts[most] / counts[least]) > LARGEST_RATIO:
             notes.append(
                 f"warning: {ratio:.0f} training rows have the label {most!r} for every one with "
-                f"{least!r}; give class_weights: balanced, and judge by "
-                "macro_f1"
+                f"{least!r}; give class_weights: balanced, and judge by macro_f1"
             )
 
     if (cut := rows.cut_share(tokenizer, encoding) or 0) >= LARGEST_CUT:

@@ -224,9 +224,8 @@ def to_space(model: Any, checkpoint: str, folder: Path) -> str:
     """Write a Space; weights are copied if they are local or not in minBERT's format."""
     if type(model).__name__ in SINGLE_TASKS:
         raise ValueError(
-            "a Space shows tasks of a multi-task model, and vectors; "
-            f"checkpoint={checkpoint!r} is a {type(model).__name__}: show its pipeline with "
-            "gradio.Interface.from_pipeline"
+            f"a Space shows tasks of a multi-task model, and vectors; checkpoint={checkpoint!r} is "
+            f"a {type(model).__name__}: show its pipeline with gradio.Interface.from_pipeline"
         )
     # the page finds the class of a model in the configuration of a minBERT checkpoint
     kind = PreTrainedConfig.get_config_dict(checkpoint)[0].get("model_type")

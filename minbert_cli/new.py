@@ -48,16 +48,15 @@ def find_splits(paths: Sequence[str]) -> dict[str, str]:
     """Tell by their names which files have validation and test rows; the first has others."""
     files = {"train_file": paths[0]}
     for path in paths[1:]:
-        words = {"validation": ("valid", "dev"), "test": ("test",), "train": ("",)}
+        words = {"validation_file": ("valid", "dev"), "test_file": ("test",), "train_file": ("",)}
         stem = Path(path).name.lower()
-        split = next(key for key in words if any(word in stem for word in words[key]))
-        if f"{split}_file" in files:
+        key = next(key for key in words if any(word in stem for word in words[key]))
+        if key in files:
             raise ValueError(
-                f"{path}: is it validation or test data? {files[f'{split}_file']!r} is the "
-                f"{split}_file already; let its name have 'dev' or 'test', or add it to the "
-                "recipe"
+                f"{path}: is it validation or test data? {files[key]!r} is the {key} already; let "
+                "its name have 'dev' or 'test', or add it to the recipe"
             )
-        files[f"{split}_file"] = path
+        files[key] = path
     return files
 
 
