@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from accelerate.utils import gather_object
@@ -23,6 +23,8 @@ from trainers.files import named_errors, read_object, remove_leftovers, write_te
 from trainers.training.resuming import checkpoint_problem, find_damaged, last_complete_checkpoint
 
 from .arguments import FinetuneArguments
+
+AnyPath: TypeAlias = str | os.PathLike[str]
 
 # Files of a checkpoint, except those that contain its path.
 WEIGHTS = (
@@ -97,7 +99,7 @@ def asks_to_resume(resume_from_checkpoint: str | None) -> bool:
 
 
 def find_checkpoint(
-    output_dir: str | os.PathLike[str], resume_from_checkpoint: str | None, world_size: int
+    output_dir: AnyPath, resume_from_checkpoint: str | None, world_size: int
 ) -> str | None:
     """Resolve ``--resume_from_checkpoint``: None, "false", a folder, or "true".
 
@@ -126,11 +128,7 @@ def find_checkpoint(
 
 
 def check_output_dir(
-    output_dir: str | os.PathLike[str],
-    settings: Mapping[str, Any],
-    *,
-    resume: bool,
-    overwrite: bool,
+    output_dir: AnyPath, settings: Mapping[str, Any], *, resume: bool, overwrite: bool
 ) -> None:
     """Check that a run would destroy neither another one nor files that no run wrote.
 
@@ -151,10 +149,8 @@ def check_output_dir(
         )
     start = settings.get("model_name_or_path")
     path = Path(start or os.devnull).resolve()
-    is_in = path == folder.resolve() or (
-        path.parent == folder.resolve() and is_checkpoint(path.name)
-    )
-    if is_in and not resume:
+    of_run = path.parent if is_checkpoint(path.name) else path
+    if folder.resolve() in (path, of_run) and not resume:
         raise ValueError(
             f"output_dir={str(folder)!r} has the model that the run starts from, "
             f"model_name_or_path={str(start)!r}, and would replace it: choose another --output_dir"
@@ -164,7 +160,7 @@ def check_output_dir(
 
 
 def check_same_run(
-    output_dir: str | os.PathLike[str], settings: Mapping[str, Any], *, resume: bool = True
+    output_dir: AnyPath, settings: Mapping[str, Any], *, resume: bool = True
 ) -> None:
     """Check that a folder is free or has this run; one that is to ``resume`` may be unfinished."""
     _check_writable(output_dir)
@@ -196,14 +192,13 @@ def check_same_run(
         )
 
 
-def _check_writable(output_dir: str | os.PathLike[str]) -> None:
+def _check_writable(output_dir: AnyPath) -> None:
     """Check that a folder can be written, or be made in the first of its parents that exists."""
     if not str(output_dir):
         raise ValueError("output_dir is empty; name a folder, as in runs/mine")
     folder = Path(output_dir)
-    with named_errors(
-        f"output_dir={str(output_dir)!r}", "name another folder", (OSError, ValueError)
-    ):
+    where, kinds = f"output_dir={str(output_dir)!r}", (OSError, ValueError)
+    with named_errors(where, "name another folder", kinds):
         with suppress(FileNotFoundError, NotADirectoryError):
             folder.lstat()  # fails for a name that no folder can have
         existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
@@ -222,11 +217,7 @@ def is_free(folder: Path) -> bool:
 
 
 def check_data(
-    output_dir: str | os.PathLike[str],
-    fingerprints: Mapping[str, str],
-    *,
-    resume: bool,
-    overwrite: bool,
+    output_dir: AnyPath, fingerprints: Mapping[str, str], *, resume: bool, overwrite: bool
 ) -> None:
     """Check that the data of the run in the folder have not changed; hashes by task."""
     run = None if overwrite else read_run(output_dir)
@@ -240,13 +231,13 @@ def check_data(
         )
 
 
-def is_finished(output_dir: str | os.PathLike[str]) -> bool:
+def is_finished(output_dir: AnyPath) -> bool:
     """Whether the folder has a finished run."""
     run = read_run(output_dir)
     return run is not None and run.finished
 
 
-def read_settings(output_dir: str | os.PathLike[str]) -> dict[str, Any]:
+def read_settings(output_dir: AnyPath) -> dict[str, Any]:
     """Read the settings of a run."""
     run = read_run(output_dir)
     if run is None:
@@ -254,7 +245,7 @@ def read_settings(output_dir: str | os.PathLike[str]) -> dict[str, Any]:
     return run.settings
 
 
-def check_shared(output_dir: str | os.PathLike[str], args: TrainingArguments) -> None:
+def check_shared(output_dir: AnyPath, args: TrainingArguments) -> None:
     """Check that all processes see the folder that the first one has started a run in."""
     if args.world_size == 1:
         return
@@ -267,7 +258,7 @@ def check_shared(output_dir: str | os.PathLike[str], args: TrainingArguments) ->
 
 
 @contextmanager
-def sole_writer(output_dir: str | os.PathLike[str]) -> Iterator[None]:
+def sole_writer(output_dir: AnyPath) -> Iterator[None]:
     """Lock the folder against other runs until the process ends, in whatever way."""
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
@@ -284,7 +275,7 @@ def sole_writer(output_dir: str | os.PathLike[str]) -> Iterator[None]:
         yield
 
 
-def check_tables(output_dir: str | os.PathLike[str], names: Sequence[str]) -> None:
+def check_tables(output_dir: AnyPath, names: Sequence[str]) -> None:
     """Check that tables of results would not replace files of others.
 
     A folder of our programs has their lock.
@@ -300,7 +291,7 @@ def check_tables(output_dir: str | os.PathLike[str], names: Sequence[str]) -> No
 
 
 def start_run(
-    output_dir: str | os.PathLike[str],
+    output_dir: AnyPath,
     settings: dict[str, Any],
     fingerprints: Mapping[str, str] | None = None,
     commits: Mapping[str, str] | None = None,
@@ -323,7 +314,7 @@ def start_run(
     _write_run(folder, RunRecord(settings, finished=False, data=data, commits=commits))
 
 
-def finish_run(output_dir: str | os.PathLike[str]) -> None:
+def finish_run(output_dir: AnyPath) -> None:
     """Record that all results are written, and which files they are."""
     folder = Path(output_dir)
     run = read_run(folder) or RunRecord({}, finished=False)
@@ -331,7 +322,7 @@ def finish_run(output_dir: str | os.PathLike[str]) -> None:
     _write_run(folder, replace(run, files=files, finished=True))
 
 
-def delete_checkpoints(output_dir: str | os.PathLike[str]) -> None:
+def delete_checkpoints(output_dir: AnyPath) -> None:
     """Delete the checkpoints that a run wrote."""
     folder = Path(output_dir)
     run = read_run(folder)
@@ -371,17 +362,17 @@ def _list_own(folder: Path, run: RunRecord) -> set[str]:
     return {name for name in results if not name.startswith(prefix) or is_checkpoint(name)}
 
 
-def read_run(output_dir: str | os.PathLike[str]) -> RunRecord | None:
+def read_run(output_dir: AnyPath) -> RunRecord | None:
     """Read the record of the run in a folder; None without one that is whole."""
     try:
         content = read_object(Path(output_dir) / RUN_FILE)
     except (FileNotFoundError, ValueError):
         return None
-    is_whole = isinstance(content.get("settings"), dict) and isinstance(
-        content.get("finished"), bool
-    )
+    for name, kind in (("settings", dict), ("finished", bool)):
+        if not isinstance(content.get(name), kind):
+            return None
     known = {entry.name for entry in fields(RunRecord)} & content.keys()
-    return RunRecord(**{name: content[name] for name in known}) if is_whole else None
+    return RunRecord(**{name: content[name] for name in known})
 
 
 def _write_run(folder: Path, run: RunRecord) -> None:
