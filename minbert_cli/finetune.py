@@ -70,8 +70,7 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
         OSError: If a file cannot be read or written.
         TrainingDivergedError: If a loss, a gradient or a weight is NaN or infinite.
     """
-    options: Any = {"is_command": is_command, "is_dry": is_dry}
-    with open_run("finetune", QUICKSTART, given, **options) as run:
+    with open_run("finetune", QUICKSTART, given, is_command=is_command, is_dry=is_dry) as run:
         arguments, args = run.arguments, run.args
 
         # what needs no rows is checked first, since they may take long to read

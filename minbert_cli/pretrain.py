@@ -78,8 +78,7 @@ def pretrain(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
         OSError: If a file cannot be read or written.
         TrainingDivergedError: If a loss, a gradient or a weight is NaN or infinite.
     """
-    options: Any = {"is_command": is_command, "is_dry": is_dry}
-    with open_run("pretrain", QUICKSTART, given, **options) as run:
+    with open_run("pretrain", QUICKSTART, given, is_command=is_command, is_dry=is_dry) as run:
         arguments, args = run.arguments, run.args
         problem_type = arguments.problem_type
         corpora = check_recipe(arguments, args, load_config(arguments, find_sizes(arguments)))

@@ -14,6 +14,7 @@ from accelerate.utils import broadcast_object_list
 from datasets import Dataset
 from transformers import TrainingArguments
 
+import trainers
 from minbert_cli.arguments import ProgramTrainingArguments
 from minbert_cli.checkpoints import find_commit
 from minbert_cli.console import describe_training, quiet_libraries, show_progress
@@ -294,26 +295,16 @@ def report(
     predictions are written and files for the server of GLUE, are by task and split.
     ``quoted_errors`` is the most rows of each task that the report quotes.
     """
-    # what writes the results is not needed before
-    from trainers import (
-        evaluate_run,
-        missing_files,
-        report_run,
-        write_card,
-        write_results,
-        write_submission,
-        write_tables,
-    )
-
+    # by the name of the package, which imports what writes the results now, and not before
     trainer, encoded = run.trainer, run.encoded
-    results, outputs = evaluate_run(trainer, run.rows_to_evaluate())
+    results, outputs = trainers.evaluate_run(trainer, run.rows_to_evaluate())
     if not trainer.is_world_process_zero():
         return
-    write_results(trainer, encoded, results, outputs, run.facts)
+    trainers.write_results(trainer, encoded, results, outputs, run.facts)
     quotes, folder = quoted_errors > 0, run.output_dir
-    write_tables(folder, trainer.problems, tables or {}, outputs, quotes=quotes)
-    write_card(MODEL_CARD, trainer, encoded, results, run.facts)
-    page = report_run(trainer, encoded, results, outputs, run.facts, texts, quoted_errors)
+    trainers.write_tables(folder, trainer.problems, tables or {}, outputs, quotes=quotes)
+    trainers.write_card(MODEL_CARD, trainer, encoded, results, run.facts)
+    page = trainers.report_run(trainer, encoded, results, outputs, run.facts, texts, quoted_errors)
     titles = {"train": "train (as many of the rows that were trained on)"}  # they come last
     for split in sorted(results, key=lambda name: name == "train"):
         print(f"\n{titles.get(split, split)}\n{results[split].table(trainer.problems)}")
@@ -325,9 +316,9 @@ def report(
     if fits:
         print("", *fits, sep="\n")
     print(f"\nmodel: {folder}", *([f"report: {page}"] if page is not None else ()), sep="\n")
-    archive = write_submission(folder, glue_files or {}, encoded, outputs)
+    archive = trainers.write_submission(folder, glue_files or {}, encoded, outputs)
     if archive is not None:
-        missing = ", ".join(missing_files(archive))
+        missing = ", ".join(trainers.missing_files(archive))
         print(f"GLUE server: {archive}" + (f"; it also needs {missing}" if missing else ""))
     print(f"next: {advise(run)}")
 
