@@ -323,28 +323,23 @@ def encode_tagged(rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Da
     for number, sentence in enumerate(pieces):
         known = [UNKNOWN_LABEL] * len(sentence) if tags is None else tags[number]
         for window in cut_word_windows([len(word) for word in sentence], room):
-            ids: list[int] = []
-            labels: list[int] = []
+            ids = layout.wrap(list(chain.from_iterable(sentence[window.start : window.end])))
+            labels = [IGNORED_LABEL] * len(ids)
+            place = len(layout.start)  # of the first token of a word
             for word in range(window.start, window.end):
-                ids += sentence[word]
-                is_here = window.first <= word < window.last
-                labels += [known[word] if is_here else IGNORED_LABEL]
-                labels += [IGNORED_LABEL] * (len(sentence[word]) - 1)
-            encoded.append(
-                {
-                    "id": names[number],
-                    "sentence": number,
-                    "words": words[number][window.first : window.last],
-                    "input_ids": layout.wrap(ids),
-                    "token_type_ids": [0] * (layout.single + len(ids)),
-                    "length": layout.single + len(ids),
-                    "labels": [
-                        *[IGNORED_LABEL] * len(layout.start),
-                        *labels,
-                        *[IGNORED_LABEL] * len(layout.end),
-                    ],
-                }
-            )
+                if window.first <= word < window.last:
+                    labels[place] = known[word]
+                place += len(sentence[word])
+            row = {
+                "id": names[number],
+                "sentence": number,
+                "words": words[number][window.first : window.last],
+                "input_ids": ids,
+                "token_type_ids": [0] * len(ids),
+                "length": len(ids),
+                "labels": labels,
+            }
+            encoded.append(row)
     features = make_features(
         id="string",
         sentence="int64",
