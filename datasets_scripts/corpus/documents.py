@@ -10,7 +10,7 @@ import glob
 import hashlib
 import logging
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -309,9 +309,9 @@ class TrainingTexts:
 
 
 def store_tables(
-    tables: Iterable[pa.Table], schema: pa.Schema, name: str, key: Any
+    tables: Iterable[Mapping[str, Any]], schema: pa.Schema, name: str, key: Any
 ) -> datasets.Dataset:
-    """Write tables into the cache of `datasets`, or open those that are there.
+    """Write tables, as columns, into the cache of `datasets`, or open those that are there.
 
     They are computed only if they are not in the cache; processes that want the same ones wait for
     the one that computes them. The key is all that determines them, and has a stable ``repr``.
@@ -324,8 +324,8 @@ def store_tables(
         if not file.exists():
             part = file.with_suffix(".part")
             with pa.ipc.new_stream(str(part), schema) as writer:
-                for table in tables:
-                    writer.write_table(table)
+                for columns in tables:
+                    writer.write_table(pa.table(columns, schema=schema))
             part.replace(file)  # whole or not at all
     return datasets.Dataset.from_file(str(file))
 
@@ -496,43 +496,32 @@ def _find_invalid(source: Source, documents: datasets.Dataset) -> list[InvalidRo
 def _tokenize_source(source: Source, tokenizer: Tokenizer, space: str) -> datasets.Dataset:
     """Tokenize the documents of a source, or load their tokens from the cache."""
     data = source.data
-    is_prose = data.sentences == "split"
     is_small = tokenizer.get_vocab_size() <= MAX_SMALL_VOCABULARY
-    columns = make_features(
+    features = make_features(
         sentences=[["uint16" if is_small else "int32"]],
         digest="uint64",
         file="string",
         line="int64",
         problem="string",
     )
-    schema = columns.arrow_schema
-    documents = show_progress(source.read(), f"tokenize {source.name}")
+    options = (data.sentences == "split", data.max_documents, version("sentencex"))
+    key = (source.key, tokenizer.to_str(), *options)
     where = f"{data.where}: dataset {data.hub_id!r}"
     with readable_hub(where) if data.hub_id else nullcontext():
-        return store_tables(
-            _tokenize(source.name, documents, tokenizer, space, is_prose, schema),
-            schema,
-            "text",
-            (source.key, tokenizer.to_str(), is_prose, data.max_documents, version("sentencex")),
-        )
+        tables = _tokenize(source, tokenizer, space)
+        return store_tables(tables, features.arrow_schema, "text", key)
 
 
-def _tokenize(
-    name: str,
-    documents: Iterator[Document],
-    tokenizer: Tokenizer,
-    space: str,
-    is_prose: bool,
-    schema: pa.Schema,
-) -> Iterator[pa.Table]:
-    """Yield the documents of a source as tables.
+def _tokenize(source: Source, tokenizer: Tokenizer, space: str) -> Iterator[dict[str, Any]]:
+    """Yield the documents of a source as columns of tables.
 
     The sentences of a document after the first are tokenized with ``space`` before them.
     ``sentences`` has their tokens, without sentences that have none. ``digest`` ignores white
     space. ``file``, ``line`` and ``problem`` are those of invalid documents.
     """
+    is_prose = source.data.sentences == "split"
     is_empty = True
-    for batch in _batch(documents):
+    for batch in _batch(show_progress(source.read(), f"tokenize {source.name}")):
         is_empty = False
         texts = [split_sentences(document.text, is_prose=is_prose) for document in batch]
         sentences = [
@@ -541,16 +530,15 @@ def _tokenize(
         # in parallel: reading and splitting take little time beside it
         encodings = iter(tokenizer.encode_batch_fast(sentences, add_special_tokens=False))
         tokens = [[next(encodings).ids for _ in text] for text in texts]
-        columns = {
+        yield {
             "sentences": [list(filter(None, sentences)) for sentences in tokens],
             "digest": np.array([digest_text("".join(text)) for text in texts], np.uint64),
             "file": [document.file if document.problem else None for document in batch],
             "line": [document.line if document.problem else None for document in batch],
             "problem": [document.problem or None for document in batch],
         }
-        yield pa.table(columns, schema=schema)
     if is_empty:
-        raise ValueError(f"{name}: there are no documents; add some")
+        raise ValueError(f"{source.name}: there are no documents; add some")
 
 
 def _batch(documents: Iterable[Document]) -> Iterator[list[Document]]:

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
@@ -163,15 +162,14 @@ def draw_order(seed: str, count: int) -> NDArray[np.int64]:
     return rng.permutation(count)
 
 
-def _to_tables(rows: Iterator[PlannedRow], layout: Layout) -> Iterator[pa.Table]:
+def _to_tables(rows: Iterator[PlannedRow], layout: Layout) -> Iterator[dict[str, Any]]:
     added, between = layout.single - len(layout.middle), len(layout.middle)
     while part := list(islice(rows, ROWS_IN_MEMORY)):
-        columns = {
+        yield {
             "pieces": [list(chain.from_iterable(row.pieces)) for row in part],
             "length": [added + sum(p.last - p.first + between for p in row.pieces) for row in part],
             "is_random": [row.is_random for row in part],
         }
-        yield pa.table(columns, schema=SCHEMA)
 
 
 class _Plan(NamedTuple):
