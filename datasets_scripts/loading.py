@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -262,8 +262,7 @@ def read_splits(data: TaskData, cache_dir: str | Path | None) -> TaskRows:
         if files:
             records = row_format.read(files[split], split)
         else:
-            numbered = enumerate(fetched[split], start=1)
-            records = (row_format.from_hub(Record(number, values)) for number, values in numbered)
+            records = map(row_format.from_hub, map(Record, count(1), fetched[split]))
         written[split] = _store_rows(records, row_format, split, cache_dir)
     row_format = row_format.resolve(data.where, written)
     check_twins(f"{data.where}: the labels", row_format.label_names or ())
@@ -418,8 +417,8 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> TaskRows:
     if held_out_of is not None:
         facts["validation"]["held_out_of"] = held_out_of
     log_invalid_rows(data.where, read.bad_rows)
-    for split, count in count_repeated(data.where, row_format, splits).items():
-        facts[split]["training_rows"] = count
+    for split, repeated in count_repeated(data.where, row_format, splits).items():
+        facts[split]["training_rows"] = repeated
     bad_rows, unlabeled = read.bad_rows, None
     if data.unlabeled_file is not None:
         unlabeled, invalid = _read_unlabeled(data.unlabeled_file, row_format, cache_dir)
@@ -521,11 +520,11 @@ def count_repeated(
     for split, rows in splits.items():
         if split == "train":
             continue
-        count = sum(key in learned for key in digest_alike(rows, row_format.text_names))
-        counts[split] = count
-        if count > LARGEST_SHARE * len(rows):
+        known = sum(key in learned for key in digest_alike(rows, row_format.text_names))
+        counts[split] = known
+        if known > LARGEST_SHARE * len(rows):
             warning = (
-                f"{where}: {count} of {len(rows)} {split} rows ({100 * count / len(rows):.0f} %) "
+                f"{where}: {known} of {len(rows)} {split} rows ({100 * known / len(rows):.0f} %) "
                 "are also training rows (case, accents, white space and the order of texts are not "
                 "compared), so their metrics do not measure how the model does on new rows; use "
                 "other rows"

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
-from datasets_scripts import CorpusData, TextRows, encode_corpus
+from datasets_scripts import CorpusData, EncodedCorpus, TextRows, encode_corpus
 from minbert_cli.data_notes import describe_unknown
-from minbert_cli.text_tasks import TextArguments
+from minbert_cli.text_tasks import MASKING, TextArguments
 from modeling_minbert import TASKS
 from trainers import Masking, TextSource, spread
 
@@ -23,10 +23,8 @@ class Text:
     splits: dict[str, TextSource]
     masking: Masking | None  # None for next sentences alone
     facts: dict[str, dict[str, Any]]  # by split
-    problems: list[str]  # skipped documents with reasons
-    fingerprint: str
-    commits: dict[str, str]  # of corpora on the Hub
     notes: list[str]
+    source: EncodedCorpus
 
 
 def load_text(
@@ -42,8 +40,7 @@ def load_text(
     seed = args.seed if args.data_seed is None else args.data_seed
     masking = None
     if TASKS[problem_type].predicts_masked_tokens:
-        shares = ("mlm_probability", "mask_replace_prob", "random_replace_prob", "whole_word_mask")
-        options = {name: getattr(arguments, name) for name in shares}
+        options = {name: getattr(arguments, name) for name in MASKING}
         masking = Masking.from_tokenizer(tokenizer, seed=seed, **options)
     encoded = encode_corpus(list(corpora.values()), tokenizer)
     rows = {
@@ -68,15 +65,7 @@ def load_text(
     token: Any = tokenizer.unk_token
     unknown = 0 if token is None else int(counts[tokenizer.convert_tokens_to_ids(token)])
     notes = describe_unknown(token, unknown, int(counts.sum()))
-    return Text(
-        {
-            "train": rows["train"],
-            "validation": spread(rows["validation"], arguments.max_eval_samples),
-        },
-        masking,
-        {split: split_rows.describe() for split, split_rows in rows.items()},
-        encoded.problems,
-        encoded.fingerprint,
-        encoded.commits,
-        notes,
-    )
+    facts = {split: split_rows.describe() for split, split_rows in rows.items()}
+    validation = spread(rows["validation"], arguments.max_eval_samples)
+    splits = {"train": rows["train"], "validation": validation}
+    return Text(splits, masking, facts, notes, encoded)

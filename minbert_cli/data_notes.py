@@ -34,21 +34,20 @@ def describe_data(
     tokenizer: Any,
     encoding: Encoding,
     *,
-    validation_share: float,
     is_weighed: bool,
 ) -> list[str]:
     """List what a reader should know of the rows of a task, a sentence each.
 
-    ``encoding`` says how the rows were encoded, ``validation_share`` what was held out of them, and
-    ``is_weighed`` whether rare labels have larger weights, or their rows are repeated.
+    ``encoding`` says how the rows were encoded, and ``is_weighed`` whether rare labels have larger
+    weights, or their rows are repeated.
     """
     notes = []
     facts: Any = rows.facts["validation"]
     if "held_out_of" in facts:
+        share = 100 * rows.row_format.data.validation_share
         notes.append(
-            f"validation: {100 * validation_share:.3g} % of the training rows, at most "
-            f"{MOST_HELD_OUT:,}, chosen at random ({facts['usable_rows']:,} of "
-            f"{facts['held_out_of']:,})"
+            f"validation: {share:.3g} % of the training rows, at most {MOST_HELD_OUT:,}, chosen at "
+            f"random ({facts['usable_rows']:,} of {facts['held_out_of']:,})"
         )
 
     classes: Any = rows.facts["train"].get("classes") or {}

@@ -232,15 +232,8 @@ def encode_tasks(
         encoded[name] = task_rows.encode(tokenizer, encoding)
         train = task_rows.add_unlabeled(encoded[name]["train"], tokenizer, encoding)
         trained[name] = {**encoded[name], "train": train}
-        notes[name] = describe_data(
-            task_rows,
-            spec,
-            encoded[name],
-            tokenizer,
-            encoding,
-            validation_share=task.data.validation_share,
-            is_weighed="class_weights" in task.head,
-        )
+        parts = (task_rows, spec, encoded[name], tokenizer, encoding)
+        notes[name] = describe_data(*parts, is_weighed="class_weights" in task.head)
     return encoded, trained, notes
 
 
@@ -263,8 +256,9 @@ def describe_sources(
         commits |= teaching.commits
         hashes |= teaching.fingerprints
     for name, corpus in corpora.items():
-        commits |= {f"{name}: {source}": commit for source, commit in corpus.commits.items()}
-        hashes[name], bad_rows[name] = corpus.fingerprint, corpus.problems
+        source = corpus.source
+        commits |= {f"{name}: {text}": commit for text, commit in source.commits.items()}
+        hashes[name], bad_rows[name] = source.fingerprint, source.problems
     return run.make_facts(
         [hub_id for task in described.values() for hub_id in task.hub_datasets],
         commits,

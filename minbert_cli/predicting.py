@@ -251,9 +251,7 @@ def choose_reader(specs: Sequence[MinBertTask], source: Source) -> MinBertTask:
     plain = [spec for spec in specs if not spec.offers_choices] or specs
     singles = [spec for spec in plain if spec.num_texts == 1]
     others = [spec for spec in plain if spec.num_texts > 1]
-    if not singles or (others and has_pairs):
-        return others[0]
-    return singles[0]
+    return others[0] if others and (has_pairs or not singles) else singles[0]
 
 
 def join(predictions: Iterator[Row], texts: Iterator[Row], *, nested: bool) -> Iterator[Row]:

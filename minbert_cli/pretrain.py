@@ -102,13 +102,13 @@ def pretrain(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
         trainer = run.make_trainer(model, [task], **options)
         facts = run.make_facts(
             [data.hub_dataset for data in corpora.values()],
-            text.commits,
+            text.source.commits,
             data={TASK: " + ".join(corpora)},
-            bad_rows={TASK: text.problems},
+            bad_rows={TASK: text.source.problems},
             text=text.facts,
             notes={TASK: text.notes},
             choices=choices,
-            fingerprints={TASK: text.fingerprint},
+            fingerprints={TASK: text.source.fingerprint},
         )
         rows = {"validation": validation}
         if arguments.evaluate_train:

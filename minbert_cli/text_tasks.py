@@ -18,6 +18,8 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
     "nsp": "next_sentence",
     "mlm_nsp": "pretraining",
 }
+# Keys of tasks that predict masked tokens.
+MASKING = ("whole_word_mask", "mlm_probability", "mask_replace_prob", "random_replace_prob")
 
 
 @dataclass(kw_only=True)
@@ -45,17 +47,15 @@ class TextArguments:
 
     def check_unused(self, problem_type: str) -> None:
         """Check that no key is set that has no effect for the problem type."""
-        pairs = self.choose_packing(problem_type) == "segment_pairs"
-        masked = TASKS[problem_type].predicts_masked_tokens
-        masks = ("whole_word_mask", "mlm_probability", "mask_replace_prob", "random_replace_prob")
-        for names, is_used, what in (
-            (("balanced_pairs",), pairs, "packing segment_pairs"),
-            (masks, masked, "masked tokens"),
-        ):
-            for name in names:
-                value = getattr(self, name)
-                if not is_used and value != getattr(TextArguments, name):
-                    raise ValueError(f"{name}={value} has no effect without {what}; leave it out")
+        missing: dict[str, str] = {}  # what keys need, by key
+        if self.choose_packing(problem_type) != "segment_pairs":
+            missing["balanced_pairs"] = "packing segment_pairs"
+        if not TASKS[problem_type].predicts_masked_tokens:
+            missing |= dict.fromkeys(MASKING, "masked tokens")
+        for name, what in missing.items():
+            value = getattr(self, name)
+            if value != getattr(TextArguments, name):
+                raise ValueError(f"{name}={value} has no effect without {what}; leave it out")
 
     def choose_packing(self, problem_type: str) -> str:
         """Return how text becomes rows; next sentences need segment pairs."""

@@ -29,7 +29,7 @@ def describe(folder, tokenizer, rows, header, keys, is_weighed=False, **options)
     encoding = Encoding(**options)
     encoded = task.encode(tokenizer, encoding)
     parts = (task, described, encoded, tokenizer, encoding)
-    return describe_data(*parts, validation_share=0.1, is_weighed=is_weighed)
+    return describe_data(*parts, is_weighed=is_weighed)
 
 
 @pytest.mark.parametrize(
