@@ -315,9 +315,7 @@ def list_members(kind: Any) -> tuple[Any, ...]:
     return tuple(get_args(each)[0] if get_origin(each) is Annotated else each for each in members)
 
 
-def split_argv(
-    argv: Sequence[str], default_recipe: Path | None = None
-) -> tuple[Path | None, list[str]]:
+def split_argv(argv: Sequence[str], default_recipe: Path) -> tuple[Path, list[str]]:
     """Split the recipe, which is the first argument or the default, from the flags."""
     if argv and not argv[0].startswith("-"):
         return Path(argv[0]), list(argv[1:])

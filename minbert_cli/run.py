@@ -15,23 +15,12 @@ from datasets import Dataset
 from transformers import TrainingArguments
 
 import trainers
+from minbert_cli import run_folder
 from minbert_cli.arguments import ProgramTrainingArguments
 from minbert_cli.checkpoints import find_commit
 from minbert_cli.console import describe_training, quiet_libraries, show_progress
 from minbert_cli.recipe import as_recipe, fill_arguments, format_recipe, read_recipe, split_argv
 from minbert_cli.recipes import MODEL_CARD, check_program, load_kinds, with_recipe, with_recipe_name
-from minbert_cli.run_folder import (
-    asks_to_resume,
-    check_data,
-    check_output_dir,
-    check_shared,
-    describe_settings,
-    find_checkpoint,
-    fingerprint_start,
-    finish_run,
-    sole_writer,
-    start_run,
-)
 from trainers import (
     GlueFile,
     LastStep,
@@ -124,12 +113,12 @@ class Run:
                 the folder.
         """
         self.trainer, self.encoded, self.facts = trainer, encoded, facts
-        data = facts.fingerprints | fingerprint_start(self.arguments.model_name_or_path)
-        overwrite = self.arguments.overwrite_output_dir
-        check_data(self.output_dir, data, resume=self.resume, overwrite=overwrite)
+        data = facts.fingerprints | run_folder.fingerprint_start(self.arguments.model_name_or_path)
+        output_dir, overwrite = self.output_dir, self.arguments.overwrite_output_dir
+        run_folder.check_data(output_dir, data, resume=self.resume, overwrite=overwrite)
         if trainer.is_world_process_zero() and not self.is_dry:
-            self.cleanup.enter_context(sole_writer(self.output_dir))
-            start_run(self.output_dir, self.settings, data, facts.commits, resume=self.resume)
+            self.cleanup.enter_context(run_folder.sole_writer(output_dir))
+            run_folder.start_run(output_dir, self.settings, data, facts.commits, resume=self.resume)
         if trainer.is_world_process_zero():
             model: Any = trainer.model
             millions = sum(weight.numel() for weight in model.parameters()) / 1e6
@@ -147,7 +136,7 @@ class Run:
         if not self.arguments.verbose:
             self.cleanup.callback(show_progress(trainer).close)
         if self.args.load_best_model_at_end:
-            check_shared(self.output_dir, self.args)
+            run_folder.check_shared(output_dir, self.args)
         self.reading.close()
         self.has_started = True
 
@@ -164,7 +153,7 @@ class Run:
         """Record that all files are written, and push the model if that is asked for."""
         args = self.args
         if self.trainer.is_world_process_zero():
-            finish_run(self.output_dir)
+            run_folder.finish_run(self.output_dir)
         if args.push_to_hub:
             name = args.hub_model_id or "OWNER/NAME"
             advice = (
@@ -206,7 +195,6 @@ def open_run(
             command, published = f"import minbert; minbert.{program}(recipe)", format_recipe(given)
         else:
             path, flags = split_argv(with_recipe(given), default_recipe)
-            path = path or default_recipe
             recipe, where = read_recipe(path), str(path)
             check_program(recipe, path, program)
             words = ["accelerate", "launch", "-m", f"minbert_cli.{program}"]
@@ -216,10 +204,10 @@ def open_run(
         cleanup.enter_context(quiet_libraries(args, verbose=arguments.verbose))
         output_dir, overwrite = str(args.output_dir), arguments.overwrite_output_dir
         asked = args.resume_from_checkpoint
-        resume = asks_to_resume(asked)
-        settings = describe_settings(args, asdict(arguments))
-        check_output_dir(output_dir, settings, resume=resume, overwrite=overwrite)
-        checkpoint = find_checkpoint(output_dir, asked, args.world_size)
+        resume = run_folder.asks_to_resume(asked)
+        settings = run_folder.describe_settings(args, asdict(arguments))
+        run_folder.check_output_dir(output_dir, settings, resume=resume, overwrite=overwrite)
+        checkpoint = run_folder.find_checkpoint(output_dir, asked, args.world_size)
         if is_dry:  # the Trainer makes its folder, and would create the repository on the Hub
             args.output_dir = cleanup.enter_context(TemporaryDirectory(prefix="minbert-"))
             args.push_to_hub = False

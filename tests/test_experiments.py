@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from minbert_cli.experiments import program as experiments
+from minbert_cli.experiments.plan import QUICKSTART
 from tests import small_run
 from tests.glue_files import write_glue
 
@@ -54,7 +55,7 @@ def test_a_wrong_run_is_refused_before_any_run(recipe, overrides, message):
 def test_every_experiments_file_is_accepted(path, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     first, second = path.read_text(encoding="utf-8").splitlines()[:2]
-    sample = path == experiments.QUICKSTART
+    sample = path == QUICKSTART
     named = "" if sample else f" {path.relative_to(ROOT / 'recipes').with_suffix('')}"
     where = [] if sample else ["--model_name_or_path", "weights", "--data_dir", str(tmp_path)]
     for name in ("ids-sst", "ids-cfimdb", "quora", "sts"):

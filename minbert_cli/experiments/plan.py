@@ -25,11 +25,12 @@ from minbert_cli.recipe import (
     read_recipe,
     split_argv,
 )
-from minbert_cli.recipes import check_program, find_recipe
+from minbert_cli.recipes import RECIPES, check_program, find_recipe
 from minbert_cli.run_folder import LOCK_FILE
 from minbert_cli.text_tasks import PretrainArguments
 from trainers.problems.metrics import AGGREGATES
 
+QUICKSTART = RECIPES / "experiments" / "quickstart.yaml"
 EXAMPLE = "{plain: {base: sst}}"
 LARGEST_SEED = 2**32 - 1  # of numpy
 # Names in the output folder that are not folders of rows.
@@ -125,14 +126,11 @@ class Row:
     runs: dict[int, PlannedRun]  # by seed
 
 
-def read_file(
-    argv: Sequence[str], default: Path | None = None
-) -> tuple[ExperimentArguments, list[Row]]:
+def read_file(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row]]:
     """Read ``[FILE] [--flag value ...]``, and plan the selected rows of the file."""
-    path, rest = split_argv(argv, default)
-    recipe = {} if path is None else read_recipe(path)
-    if path is not None:
-        check_program(recipe, path, "experiments")
+    path, rest = split_argv(argv, QUICKSTART)
+    recipe = read_recipe(path)
+    check_program(recipe, path, "experiments")
     ours: list[str] = []
     flags: Keys = {}  # changes of every run
     names = [entry.name for entry in fields(ExperimentArguments)]

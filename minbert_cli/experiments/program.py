@@ -25,23 +25,11 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from datasets_scripts import load_task
-from minbert_cli import pretrain, recipe_tasks
+from minbert_cli import pretrain, recipe_tasks, run_folder
 from minbert_cli.checkpoints import load_config
 from minbert_cli.command_line import expand_path
 from minbert_cli.recipe import fill_arguments, format_recipe
-from minbert_cli.recipes import HOME, IS_INSTALLED, RECIPES, load_kinds, with_recipe
-from minbert_cli.run_folder import (
-    check_data,
-    check_same_run,
-    check_tables,
-    delete_checkpoints,
-    describe_settings,
-    fingerprint_start,
-    is_finished,
-    is_free,
-    read_run,
-    sole_writer,
-)
+from minbert_cli.recipes import HOME, IS_INSTALLED, load_kinds, with_recipe
 from trainers import INPUT_ERRORS, UsageError, readable_errors, reason_of, write_text
 from trainers.reports.results import read_metrics
 
@@ -50,7 +38,6 @@ from .plan import TABLES, ExperimentArguments, Keys, PlannedRun, Row, State, Sta
 from .table import ExperimentTable
 
 PROGRAM = "minbert experiments"
-QUICKSTART = RECIPES / "experiments" / "quickstart.yaml"
 INTERRUPTED = 130  # exit status of a shell after Ctrl-C
 WORDS = {"new": "to do", "unfinished": "resumes", "changed": "repeats", "done": "done"}
 TAIL = 5  # lines of a log that are shown
@@ -58,8 +45,8 @@ TAIL = 5  # lines of a log that are shown
 
 def plan(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], States]:
     """Read a file and check all its runs, without writing anything."""
-    arguments, rows = read_file(with_recipe(argv), QUICKSTART)
-    check_tables(arguments.output_dir, TABLES)
+    arguments, rows = read_file(with_recipe(argv))
+    run_folder.check_tables(arguments.output_dir, TABLES)
     # in another process, since reading the arguments allocates memory of a GPU
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         overwrite = arguments.overwrite_output_dir
@@ -85,8 +72,8 @@ def find_states(runs: Sequence[PlannedRun], *, overwrite: bool) -> States:
     for run, (settings, tasks) in zip(runs, checked, strict=True):
         folder = run.folder
         try:
-            check_same_run(folder, settings)
-            record = read_run(folder)
+            run_folder.check_same_run(folder, settings)
+            record = run_folder.read_run(folder)
             if record is not None and record.data:
                 now = {}
                 for name, task in tasks.items():
@@ -94,17 +81,17 @@ def find_states(runs: Sequence[PlannedRun], *, overwrite: bool) -> States:
                         hashes[rows] = load_task(task.data).fingerprint
                     now[name] = hashes[rows]
                 if run.after is None:  # pre-training again need not give bit-identical weights
-                    now |= fingerprint_start(settings["model_name_or_path"])
-                check_data(folder, {**record.data, **now}, resume=True, overwrite=False)
+                    now |= run_folder.fingerprint_start(settings["model_name_or_path"])
+                run_folder.check_data(folder, {**record.data, **now}, resume=True, overwrite=False)
         except INPUT_ERRORS as error:
             if not overwrite:
                 raise ValueError(f"{run.name}: {reason_of(error)}") from None
             states[folder] = "changed"
             continue
-        states[folder] = "new" if is_free(folder) else "unfinished"
+        states[folder] = "new" if run_folder.is_free(folder) else "unfinished"
         with suppress(ValueError):
             read_metrics(folder)
-            states[folder] = "done" if is_finished(folder) else "unfinished"
+            states[folder] = "done" if run_folder.is_finished(folder) else "unfinished"
     return states
 
 
@@ -128,7 +115,7 @@ def check_run(run: PlannedRun) -> tuple[Keys, dict[str, recipe_tasks.RecipeTask]
     else:
         start = load_config(arguments, arguments.model_config) if is_local else None
         tasks, _ = recipe_tasks.check_recipe(arguments, args, start)
-    return describe_settings(args, asdict(arguments)), tasks
+    return run_folder.describe_settings(args, asdict(arguments)), tasks
 
 
 def order_runs(rows: Sequence[Row]) -> list[PlannedRun]:
@@ -179,7 +166,7 @@ def do_runs(arguments: ExperimentArguments, rows: Sequence[Row], states: States)
             failures.append(f"{run.name} {reason}")
             print(failures[-1], file=sys.stderr)
         elif not arguments.keep_checkpoints:  # at once, since they are large
-            delete_checkpoints(run.folder)
+            run_folder.delete_checkpoints(run.folder)
         ExperimentTable(rows, states, failures).write(Path(arguments.output_dir))
     return ExperimentTable(rows, states, failures)
 
@@ -210,7 +197,7 @@ def do_run(run: PlannedRun, state: State, *, overwrite: bool) -> str | None:
             env=os.environ | environment,
             check=False,
         ).returncode
-    if status == 0 and is_finished(run.folder):
+    if status == 0 and run_folder.is_finished(run.folder):
         return None
     reason = f"failed: exit status {status}"
     if status == 0:
@@ -242,7 +229,7 @@ def run(argv: Sequence[str]) -> int:
             return 0
     folder = Path(arguments.output_dir)
     try:
-        with readable_errors(PROGRAM), sole_writer(folder):
+        with readable_errors(PROGRAM), run_folder.sole_writer(folder):
             table = do_runs(arguments, rows, states)
             table.write(folder)
             print(f"\n{table.markdown()}")
