@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import datasets
 from datasets import Dataset
@@ -27,10 +28,8 @@ def fetch_splits(
     for source, splits_of_source in wanted.items():
         where = f"{data.where}: dataset {source!r}"
         is_same = split_hub_id(source)[0] == split_hub_id(hub_id)[0]
-        with readable_hub(where):
-            builder = find_builder(source, data.revision if is_same else None, cache_dir)
-            builder.download_and_prepare()
-            fetched = builder.as_dataset()
+        revision = data.revision if is_same else None
+        fetched, builder = open_hub(where, source, revision, cache_dir)
         for split, names in splits_of_source.items():
             name = next((name for name in names if name in fetched), None)
             if name is None:
@@ -47,12 +46,19 @@ def fetch_splits(
     return splits, commit
 
 
-def find_builder(
-    hub_id: str, revision: str | None, cache_dir: str | Path | None
-) -> datasets.DatasetBuilder:
-    """Find a dataset on the Hub, in a branch, tag or commit; its rows are not read yet."""
+def open_hub(
+    where: str, hub_id: str, revision: str | None, cache_dir: Any = None, *, streaming: bool = False
+) -> tuple[Any, datasets.DatasetBuilder]:
+    """Open the splits of a dataset in a branch, tag or commit; return them, and their builder."""
     path, config = split_hub_id(hub_id)
-    return datasets.load_dataset_builder(path, config, revision=revision, cache_dir=cache_dir)
+    with readable_hub(where):
+        builder = datasets.load_dataset_builder(
+            path, config, revision=revision, cache_dir=cache_dir
+        )
+        if streaming:
+            return builder.as_streaming_dataset(), builder
+        builder.download_and_prepare()
+        return builder.as_dataset(), builder
 
 
 def find_commit(hub_id: str, builder: datasets.DatasetBuilder) -> str | None:

@@ -61,24 +61,19 @@ OPENERS: dict[str, Callable[[str], Any]] = {
 def find_suffix(path: str) -> str:
     """Return the suffix of the uncompressed file, in lower case: ``.txt`` for ``a.txt.gz``."""
     whole = Path(path.lower())
-    return whole.with_suffix("").suffix if is_compressed(path) else whole.suffix
-
-
-def is_compressed(path: str) -> bool:
-    """Return whether the suffix belongs to a compressed format."""
-    return Path(path).suffix.lower() in OPENERS
+    return whole.with_suffix("").suffix if whole.suffix in OPENERS else whole.suffix
 
 
 @contextmanager
 def open_bytes(path: str) -> Iterator[IO[bytes]]:
     """Open a file for reading its decompressed content."""
     suffix = Path(path).suffix.lower()
+    opener = OPENERS.get(suffix)
     try:
-        opener = OPENERS.get(suffix)
         with opener(path) if opener else Path(path).open("rb") as file:
             yield file
     except (EOFError, lzma.LZMAError, zlib.error, OSError) as error:
-        if not is_compressed(path) or isinstance(error, FileNotFoundError | PermissionError):
+        if opener is None or isinstance(error, FileNotFoundError | PermissionError):
             raise
         raise ValueError(
             f"{path}: cannot be decompressed as {suffix} ({error}); the file is truncated or has "

@@ -4,9 +4,9 @@ Here are the interface, and the types whose rows are one or two texts with a cla
 `load_format` imports the others by name.
 """
 
-import importlib
 import logging
 import math
+import pkgutil
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -239,8 +239,8 @@ class RowFormat(ABC):
 
 def load_format(data: TaskData) -> RowFormat:
     """Make the format of the rows of a task, whose class is imported by its name."""
-    module = importlib.import_module(f".{data.kind.module}", __package__)
-    row_format: RowFormat = getattr(module, data.kind.format_name)(data, data.labels)
+    kind = pkgutil.resolve_name(f"{__package__}.{data.kind.row_format}")
+    row_format: RowFormat = kind(data, data.labels)
     return row_format
 
 

@@ -50,8 +50,7 @@ class RowKind:
     """What the data of a problem type need, known before the module of their format is loaded.
 
     Args:
-        module: Module of the format.
-        format_name: Its class there.
+        row_format: Class of the format in this package, as in ``formats:ChoiceFormat``.
         text_counts: Numbers of texts that a row may have.
         keys: The keys of a recipe that this type has, and not every type.
         required: Keys that a recipe must give.
@@ -59,8 +58,7 @@ class RowKind:
         suffixes: Suffixes of files; None for any.
     """
 
-    module: str
-    format_name: str
+    row_format: str
     text_counts: tuple[int, ...]
     keys: tuple[str, ...]
     required: tuple[str, ...] = ("text_columns", "label_column")
@@ -75,56 +73,49 @@ LABELED = ("label_column", *UNLABELED)
 BY_CLASS = (*LABELED, "max_train_samples_per_class")
 # By problem type; those that learn from running text have a corpus instead.
 ROW_KINDS: dict[str, RowKind] = {
-    "classification": RowKind("row_format", "ClassificationFormat", (1, 2), (*BY_CLASS, "labels")),
+    "classification": RowKind("row_format:ClassificationFormat", (1, 2), (*BY_CLASS, "labels")),
     "multi_label_classification": RowKind(
-        "formats",
-        "MultiLabelFormat",
+        "formats:MultiLabelFormat",
         (1, 2),
         (*LABELED, "labels", "label_columns", "label_separator"),
         required=("text_columns",),
     ),
     "multi_output_classification": RowKind(
-        "formats",
-        "MultiOutputFormat",
+        "formats:MultiOutputFormat",
         (1, 2),
         ("label_columns", *UNLABELED),
         required=("text_columns", "label_columns"),
     ),
-    "ordinal": RowKind("row_format", "OrdinalFormat", (1, 2), (*BY_CLASS, "labels")),
-    "paraphrase": RowKind("row_format", "ParaphraseFormat", (2,), BY_CLASS),
+    "ordinal": RowKind("row_format:OrdinalFormat", (1, 2), (*BY_CLASS, "labels")),
+    "paraphrase": RowKind("row_format:ParaphraseFormat", (2,), BY_CLASS),
     "similarity": RowKind(
-        "row_format",
-        "SimilarityFormat",
+        "row_format:SimilarityFormat",
         (2,),
         (*LABELED, "score_range"),
         required=("text_columns", "label_column", "score_range"),
     ),
     "regression": RowKind(
-        "formats",
-        "RegressionFormat",
+        "formats:RegressionFormat",
         (1, 2),
         (*LABELED, "label_columns"),
         required=("text_columns",),
     ),
     "multiple_choice": RowKind(
-        "formats",
-        "ChoiceFormat",
+        "formats:ChoiceFormat",
         (1, 2),
         ("label_column", "labels", "choice_columns", *CSV),
         required=("text_columns", "label_column", "choice_columns"),
     ),
-    "contrastive": RowKind("formats", "ContrastiveFormat", (1, 2, 3), CSV, ("text_columns",)),
+    "contrastive": RowKind("formats:ContrastiveFormat", (1, 2, 3), CSV, ("text_columns",)),
     "token_classification": RowKind(
-        "tagging",
-        "TagFormat",
+        "tagging:TagFormat",
         (0, 1),
         ("label_column", "labels", "scheme"),
         required=(),
         suffixes=None,
     ),
     "question_answering": RowKind(
-        "questions",
-        "QuestionFormat",
+        "questions:QuestionFormat",
         (2,),
         ("label_column",),
         defaults={"text_columns": ("question", "context"), "label_column": "answers"},

@@ -31,7 +31,7 @@ from transformers import PreTrainedTokenizerBase
 
 from datasets_scripts.catalog import read_sample
 from datasets_scripts.encoding import digest_text, hash_sources, make_features, show_progress
-from datasets_scripts.hub import find_builder, find_commit, readable_hub
+from datasets_scripts.hub import find_commit, open_hub, readable_hub
 from datasets_scripts.loading import InvalidRow, check_invalid_fraction, load_task, log_invalid_rows
 from datasets_scripts.readers import (
     HUB_NAMES,
@@ -233,13 +233,7 @@ def _find_file_sources(data: CorpusData) -> dict[str, Source]:
 def _find_hub_sources(data: CorpusData) -> dict[str, Source]:
     hub_id, column = str(data.hub_id), data.text_column
     where = f"{data.where}: dataset {hub_id!r}"
-    with readable_hub(where):
-        builder = find_builder(hub_id, data.revision, None)
-        if data.streaming:
-            splits = builder.as_streaming_dataset()
-        else:
-            builder.download_and_prepare()
-            splits = builder.as_dataset()
+    splits, builder = open_hub(where, hub_id, data.revision, streaming=data.streaming)
     sources = {}
     for split in ("train", "validation"):
         hub_split = next((name for name in HUB_NAMES[split] if name in splits), None)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
+from datasets_scripts.checking import errors_of
 from datasets_scripts.encoding import make_features, show_progress
 from modeling_minbert import unknown
 from modeling_minbert.pieces import Layout, find_layout
@@ -222,10 +223,8 @@ class TextRows:
         if packing not in PACKINGS:
             raise ValueError(f"{name}: {unknown('packing', packing, PACKINGS)}")
         self.has_pairs = packing == "segment_pairs"
-        try:
+        with errors_of(name):
             self.layout = find_layout(tokenizer)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
         special = sum(map(len, self.layout)) if self.has_pairs else self.layout.single
         self.room = max_length - special  # tokens without special ones
         if self.has_pairs and len(documents) < 2:
