@@ -419,21 +419,14 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> TaskRows:
     log_invalid_rows(data.where, read.bad_rows)
     for split, repeated in count_repeated(data.where, row_format, splits).items():
         facts[split]["training_rows"] = repeated
-    bad_rows, unlabeled = read.bad_rows, None
+    unlabeled = None
     if data.unlabeled_file is not None:
         unlabeled, invalid = _read_unlabeled(data.unlabeled_file, row_format, cache_dir)
         log_invalid_rows(data.where, invalid)
         facts["train"]["unlabeled_rows"] = len(unlabeled)
-        bad_rows = [*bad_rows, *invalid]
-    hashed = splits if unlabeled is None else {**splits, "unlabeled": unlabeled}
-    return replace(
-        read,
-        splits=splits,
-        bad_rows=bad_rows,
-        facts=facts,
-        fingerprint=_fingerprint(hashed),
-        unlabeled=unlabeled,
-    )
+        read.bad_rows.extend(invalid)
+    fingerprint = _fingerprint(splits if unlabeled is None else {**splits, "unlabeled": unlabeled})
+    return replace(read, splits=splits, facts=facts, fingerprint=fingerprint, unlabeled=unlabeled)
 
 
 def _read_unlabeled(
