@@ -50,9 +50,8 @@ def option(
     """
     metadata = {"help": description, "built_in": built_in, "free": free}
     # what is false is left out: argparse, as transformers uses it, knows nothing but help
-    return field(
-        default=default, metadata={name: value for name, value in metadata.items() if value}
-    )
+    given = {name: value for name, value in metadata.items() if value}
+    return field(default=default, metadata=given)
 
 
 def keys_with(kind: type, name: str) -> tuple[str, ...]:

@@ -95,10 +95,7 @@ ROW_KINDS: dict[str, RowKind] = {
         required=("text_columns", "label_column", "score_range"),
     ),
     "regression": RowKind(
-        "formats:RegressionFormat",
-        (1, 2),
-        (*LABELED, "label_columns"),
-        required=("text_columns",),
+        "formats:RegressionFormat", (1, 2), (*LABELED, "label_columns"), required=("text_columns",)
     ),
     "multiple_choice": RowKind(
         "formats:ChoiceFormat",

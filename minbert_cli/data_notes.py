@@ -162,12 +162,11 @@ def _describe_answers(rows: Dataset, task: Any) -> list[str]:
         if answers:
             tokens[name] = max(tokens.get(name, 0), int(size))
     sizes, most = np.fromiter(tokens.values(), int), task.max_answer_length
+    is_long = sizes > most
     counts = {
         f"in no window of max_length={task.max_length} tokens every doc_stride={task.doc_stride}, "
         "and are trained as no answer; lower doc_stride, or raise max_length": sizes == 0,
-        f"longer than max_answer_length={most} tokens, and are never predicted; raise it": (
-            sizes > most
-        ),
+        f"longer than max_answer_length={most} tokens, and are never predicted; raise it": is_long,
     }
     return [
         f"warning: {lost.sum():,} of {len(sizes):,} answers of the training rows are {reason}"

@@ -151,14 +151,13 @@ def quantize(path: Path) -> None:
 def load_model(checkpoint: str) -> Any:
     """Load a checkpoint as the class that it was saved from."""
     config = load_pretrained(MinBertConfig, checkpoint, flag="checkpoint")
-    saved = re.sub(
-        r"^.*?((?<!Head)Model|For[A-Z]\w*)$", r"\1", (config.architectures or ["BertModel"])[0]
-    )
+    name = (config.architectures or ["BertModel"])[0]
+    saved = re.sub(r"^.*?((?<!Head)Model|For[A-Z]\w*)$", r"\1", name)
     classes = {model.__name__: model for model in (*AUTO_MODELS, MinBertForMultiTask)}
     saved = {"ForNextSentencePrediction": "ForNSP"}.get(saved, saved)
     if f"MinBert{saved}" not in classes:
         raise ValueError(
-            f"checkpoint={checkpoint!r} is a {config.architectures[0]}; known: "
+            f"checkpoint={checkpoint!r} is a {name}; known: "
             f"{', '.join(sorted(classes))} and the same of other types"
         )
     kind = classes[f"MinBert{saved}"]

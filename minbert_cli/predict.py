@@ -58,16 +58,14 @@ def predict(
     device: Device = None,
     precision: Precision = "auto",
     embed: Annotated[
-        Path | None,
-        typer.Option(parser=to_path, help="write embeddings, as .npy"),
+        Path | None, typer.Option(parser=to_path, help="write embeddings, as .npy")
     ] = None,
     corpus: Annotated[
         Path | None,
         typer.Option(parser=to_path, help="search the texts of this file, read as --file"),
     ] = None,
     query: Annotated[
-        list[str] | None,
-        typer.Option(help="text to search for, repeatable; by default the texts"),
+        list[str] | None, typer.Option(help="text to search for, repeatable; by default the texts")
     ] = None,
     top_k: Annotated[int, typer.Option("--top_k", min=1, help="results of a query")] = 5,
     format: Annotated[  # noqa: A002  the name of the flag

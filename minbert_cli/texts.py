@@ -71,10 +71,8 @@ def read_table(
     Raises:
         ValueError: If the columns are not clear, or rows are invalid.
     """
-    from datasets_scripts import (
-        TaskData,
-        load_format,
-    )  # tables are rare, and the formats take seconds
+    # tables are rare, and the formats take seconds
+    from datasets_scripts import TaskData, load_format
 
     stored = getattr(task, "data_keys", None) or {}
     kind, columns, choices, count = find_columns(named, stored, None if is_single else task)

@@ -344,9 +344,8 @@ class TokenizedDocuments:
 
     def offsets(self, document: int) -> NDArray[np.int32]:
         """Return the first token of each sentence of a document, and the end, (S + 1,)."""
-        offsets: NDArray[np.int32] = self._column[
-            int(self.rows[document])
-        ].values.offsets.to_numpy()
+        sentences = self._column[int(self.rows[document])].values
+        offsets: NDArray[np.int32] = sentences.offsets.to_numpy()
         return offsets - offsets[0]
 
     def tokens(self, document: int, first: int, last: int) -> NDArray[Any]:

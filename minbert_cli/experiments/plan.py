@@ -212,9 +212,8 @@ def _digest(text: str) -> str:
 def _change(where: str, recipe: Keys, changes: Keys) -> Keys:
     """Return a recipe with changes, in their order; null removes what has a dotted path."""
     for key, value in changes.items():
-        recipe = (
-            override(where, recipe, {key: value}) if "." in str(key) else {**recipe, key: value}
-        )
+        is_path = "." in str(key)
+        recipe = override(where, recipe, {key: value}) if is_path else {**recipe, key: value}
     changed = {str(key).split(".")[0] for key in changes}
     for key, replaced in PretrainArguments.replaced_keys.items():
         if changes.get(key) is not None:
