@@ -167,15 +167,13 @@ class RunProgress(TrainerCallback):
         extra = best if f"eval_{best}" in metrics else "mean"
         if not (is_alone and extra == "mean"):
             titles.setdefault(f"eval_{extra}", extra)
-        values = "  ".join(
-            f"{title} {metrics[key]:.3f}" for key, title in titles.items() if key in metrics
-        )
+        values = [f"{title} {metrics[key]:.3f}" for key, title in titles.items() if key in metrics]
         value, before = metrics.get(f"eval_{best}", math.nan), state.best_metric
         is_best = before is None or (value > before if args.greater_is_better else value < before)
         mark = " (best)" if is_best and state.global_step and not math.isnan(value) else ""
         epochs = (state.epoch or 0, self._epochs)
         epoch = "/".join(f"{number:.2f}".rstrip("0").rstrip(".") for number in epochs)
-        self._print(f"epoch {epoch}  {values}{mark}  {format_time(seconds)}")
+        self._print(f"epoch {epoch}  {'  '.join(values)}{mark}  {format_time(seconds)}")
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: Any

@@ -171,10 +171,8 @@ def _find_built_in_sources(data: CorpusData, dataset: str) -> dict[str, Source]:
         texts = read_sample(SAMPLE_TEXT)
     else:  # the distinct sentences of a task, none in both splits
         task = load_task(data.to_task())
-        train, validation = (
-            dict.fromkeys(task.row_format.texts(task.splits[split]))
-            for split in ("train", "validation")
-        )
+        train = dict.fromkeys(task.row_format.texts(task.splits["train"]))
+        validation = dict.fromkeys(task.row_format.texts(task.splits["validation"]))
         unseen = [sentence for sentence in validation if sentence not in train]
         texts = {"train": list(train), "validation": unseen}
     return {
@@ -468,10 +466,8 @@ def encode_corpus(
             "validation_share with more documents: check what the key 'documents' takes for one "
             "(blank_line, file or line)"
         )
-    splits = {
-        split: TokenizedDocuments(dataset, rows, split)
-        for split, rows in (("train", train), ("validation", validation))
-    }
+    numbers = {"train": train, "validation": validation}
+    splits = {name: TokenizedDocuments(dataset, rows, name) for name, rows in numbers.items()}
     fingerprint = " ".join(documents.fingerprint() for documents in splits.values())
     return EncodedCorpus(splits, problems, fingerprint, commits)
 
