@@ -29,11 +29,7 @@ def check_program(recipe: Mapping[str, object], where: Path, program: str) -> No
 
 
 def load_kinds(program: str) -> tuple[Any, ...]:
-    """Import the dataclasses of the keys of a program, which are also its flags."""
-    if program == "experiments":
-        from minbert_cli.experiments.plan import ExperimentArguments
-
-        return (ExperimentArguments,)
+    """Import the dataclasses that read the keys of a fine-tuning or a pre-training."""
     from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
 
     if program == "finetune":
