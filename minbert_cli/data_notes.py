@@ -13,7 +13,7 @@ from tokenizers.models import WordPiece
 from datasets_scripts import MOST_HELD_OUT, TaskRows
 from modeling_minbert import MinBertTask
 from modeling_minbert.inference import find_upper
-from modeling_minbert.texts import SPACELESS, Encoding, measure_rule
+from modeling_minbert.texts import SPACELESS, Encoding
 
 LARGEST_CUT = 0.001  # of the tokens, without a note
 LARGEST_RATIO = 10  # of the numbers of rows of two labels, without a warning
@@ -141,6 +141,8 @@ def _describe_words(rows: TaskRows, rule: str) -> list[str]:
             "predict takes lists of words, but no texts; if yours separate words by spaces, give "
             "words: whitespace"
         ]
+    from modeling_minbert.pieces import measure_rule
+
     found = measure_rule(rows.head_facts()["sentences"], rule)
     if found.share >= MOST_FOUND:
         return []

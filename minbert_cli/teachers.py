@@ -26,7 +26,8 @@ from minbert_cli.recipe_tasks import RecipeTask
 from minbert_cli.run_folder import fingerprint_start
 from modeling_minbert import MinBertConfig, MinBertTask, __version__, align_outputs
 from modeling_minbert.inference import batches, choose_tokens, predicting, windows_of
-from modeling_minbert.texts import Encoded, find_layout
+from modeling_minbert.pieces import find_layout
+from modeling_minbert.texts import Encoded
 from trainers import PROBLEMS, Distillation
 from trainers.data.rows import IGNORED_LABEL
 

@@ -1,22 +1,21 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Texts in pieces: their words, their windows, and what is read of long ones.
+"""Texts in pieces: their words and their windows.
 
 A file of tags has words, a text has none. Which rule finds the words of the file in a text is
 measured on the training rows, and stored with the task.
 """
 
-import json
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain, groupby, pairwise
 from typing import Any, Literal, NamedTuple
 
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from .texts import LONG, Encoded, Encoding, Row, own_tokenizer, tokenize_whole
+from .texts import HAN, SPACELESS, Encoded, Encoding, Row, own_tokenizer, tokenize_whole
 
 WordRule = Literal["pattern", "elision", "compound", "characters", "whitespace", "given"]
 Span = tuple[int, int]
@@ -25,10 +24,6 @@ Span = tuple[int, int]
 # direction) is read as one mark, and what separates words without showing anything as a space.
 MARK, JOINER, SEPARATORS = "\u0301", "\u200d", "\u200b\ufeff"
 M = f"[{MARK}{JOINER}]"
-HAN = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-# Kana, and the scripts of Thailand, Laos, Tibet, Myanmar and Cambodia
-OTHER_SPACELESS = "\u3040-\u30ff\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff"
-SPACELESS = re.compile(f"[{HAN}{OTHER_SPACELESS}]")
 LETTERS = rf"(?:[^\W{HAN}]{M}*)+"
 # The words of treebanks of English and of CoNLL-2003: of two that fit, the first one.
 WORDS = re.compile(
@@ -378,89 +373,3 @@ def _has_better(ends: Sequence[int], word: int, spans: Sequence[Span]) -> bool:
         if first <= word
     )
     return max(later, default=here) > here
-
-
-# Heads of long texts
-
-# Characters for each token that may remain, to which a long text is cut.
-CUT = 8
-# Parts of fast tokenizers for which the tokens before a space, between a letter or digit and what
-# is no space, do not depend on what follows it.
-SPLITTERS = {"BertPreTokenizer", "ByteLevel", "Metaspace", "Whitespace", "WhitespaceSplit"}
-LOCAL = SPLITTERS | {
-    *("BertNormalizer", "Digits", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Nmt", "Precompiled"),
-    *("Prepend", "Punctuation", "Sequence", "Strip", "StripAccents"),
-}
-
-
-def tokenize_heads(
-    tokenizer: Tokenizer, columns: Sequence[Sequence[str]], options: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    """Tokenize and truncate texts, or pairs in two columns; a page is cut before it is tokenized.
-
-    The tokens are those of the whole texts: where the rest of a text might change them, or does not
-    suffice, the whole one is tokenized.
-
-    Args:
-        tokenizer: Of this call alone.
-        columns: The texts, or the first and the second ones.
-        options: Keyword arguments of the tokenizer, `max_length` among them.
-    """
-    cut: dict[str, str] = {}
-    if _splits_at_spaces(tokenizer):
-        tokens = options["max_length"]
-        long = {text for text in chain(*columns) if len(text) > LONG * tokens}
-        cut = {text: head for text in long if (head := _cut(text, CUT * tokens))}
-    heads = ([cut.get(text, text) for text in column] for column in columns)
-    encoded = tokenizer(*heads, **options)
-    for row, texts in enumerate(zip(*columns, strict=True)):
-        if any(text in cut for text in texts) and not _is_decided(encoded, row, texts, cut):
-            whole = tokenizer(*([text] for text in texts), **options)
-            for name, (values,) in whole.items():
-                encoded[name][row] = values
-    return encoded
-
-
-def _cut(text: str, size: int) -> str:
-    """Cut a text of more than `size` characters at a space; empty if there is no fitting one."""
-    end = text.rfind(" ", 0, size)
-    while end > 0 and not (text[end - 1].isalnum() and not text[end + 1].isspace()):
-        end = text.rfind(" ", 0, end)
-    return text[: max(0, end)]
-
-
-def _splits_at_spaces(tokenizer: Tokenizer) -> bool:
-    """Return whether a tokenizer is known to read the words before a space without the rest."""
-    inner = getattr(tokenizer, "_tokenizer", None)
-    if inner is None or tokenizer.truncation_side != "right" or inner.pre_tokenizer is None:
-        return False
-    added = inner.get_added_tokens_decoder().values()
-    if any(" " in token.content for token in added) or getattr(inner.model, "dropout", None):
-        return False
-    stack = [part for part in (inner.normalizer, inner.pre_tokenizer) if part is not None]
-    parts: list[Any] = [json.loads(part.__getstate__()) for part in stack]
-    names = set()
-    while parts:
-        part = parts.pop()
-        parts += part.get("normalizers", part.get("pretokenizers", ()))
-        if part.get("use_regex") is False or part.get("split") is False:
-            continue
-        # of XLM-RoBERTa: several spaces are one
-        is_spaces = part["type"] == "Replace" and part["pattern"] == {"Regex": " {2,}"}
-        names.add("Strip" if is_spaces else part["type"])
-    return names <= LOCAL and not names.isdisjoint(SPLITTERS)
-
-
-def _is_decided(encoded: Any, row: int, texts: Sequence[str], cut: Mapping[str, str]) -> bool:
-    """Return whether the tokens of a row with cut texts are those of the whole ones.
-
-    So if tokens were left out, of a pair those of the longer text, which alone was cut.
-    """
-    if len(texts) == 2 and all(text in cut for text in texts):
-        return False
-    full = encoded[row].overflowing
-    if not full or len(texts) == 1:
-        return bool(full)
-    kept = Counter(encoded.sequence_ids(row))
-    place = [text in cut for text in texts].index(True)
-    return kept[place] > kept[1 - place]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from modeling_minbert.pieces import SPACELESS
+from modeling_minbert.texts import SPACELESS
 
 from .rows import IGNORED_LABEL, Joined
 
