@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
-from operator import is_
+from operator import is_, methodcaller
 from threading import Lock, get_ident
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -51,7 +51,7 @@ class ModuleTree:
 
     def list_parts(self) -> list[object]:
         """List the submodules and parameters that the modules have now."""
-        return list(chain.from_iterable(map(dict.values, self._places)))
+        return list(chain.from_iterable(map(methodcaller("values"), self._places)))
 
     def is_same(self) -> bool:
         """Return whether the modules have the parts that they had."""

@@ -106,6 +106,60 @@ def test_changes_beside_the_weights_are_seen(model, change, precision):
     check(model, before, precision)
 
 
+def count_change(model):
+    with torch.no_grad():
+        model.encoder.layer[0].attention.self.key.weight[1, 2] += 5
+
+
+def load_weights(model):
+    state = model.state_dict()
+    state["encoder.layer.1.output.dense.bias"] = torch.full((model.config.hidden_size,), 0.5)
+    model.load_state_dict(state)
+
+
+def take_a_step(model):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    model.encoder.layer[0].output.dense.weight.square().sum().backward()
+    optimizer.step()
+
+
+def replace_weight(model):
+    dense = model.encoder.layer[0].intermediate.dense
+    dense.weight = nn.Parameter(2 * dense.weight.detach())
+
+
+COUNTED = [
+    *(count_change, load_weights, take_a_step, replace_weight),
+    *(change_epsilon, replace_activation, drop_layer, swap_layers),
+]
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+@pytest.mark.parametrize("change", COUNTED)
+def test_of_fixed_weights_a_change_that_torch_counts_is_seen(model, change, precision):
+    model.set_precision(precision, fixed_weights=True)
+    before = model.encode(TEXTS)
+    change(model)
+    check(model, before, precision)
+
+
+@pytest.mark.parametrize("change", ["norm", "bias", "matrix", "another tensor"])
+def test_of_fixed_weights_a_change_of_a_whole_weight_is_seen(model, change):
+    model.set_precision("int8", fixed_weights=True)
+    before = model.encode(TEXTS)
+    name, apply = CHANGES[change]
+    apply(model.get_parameter(name))
+    check(model, before, "int8")
+
+
+def test_weights_that_are_fixed_no_more_are_compared_again(model):
+    model.set_precision("int8", fixed_weights=True)
+    model.encode(TEXTS)
+    write_to_array(model.encoder.layer[0].attention.self.key.weight)
+    model.set_precision("int8")
+    assert torch.equal(model.encode(TEXTS), copy.deepcopy(model).encode(TEXTS))
+
+
 @pytest.mark.parametrize("precision", [None, "bfloat16"])
 @pytest.mark.parametrize("name", ["weight", "weight_scale", "bias"])
 def test_changes_of_weights_stored_in_int8_are_seen(model, name, precision):
