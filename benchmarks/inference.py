@@ -235,6 +235,7 @@ def _load_own(kind: Any, job: Job, folder: Path) -> Any:
     options = {"dtype": job.dtype} if on_gpu else {}
     model = kind.from_pretrained(folder, **options).to(job.device).eval()
     model.tokenizer = AutoTokenizer.from_pretrained(folder)
+    model.set_precision(None, fixed_weights=True)
     return model
 
 

@@ -208,7 +208,7 @@ def load_encoder(
 
 def set_precision(model: Any, precision: str) -> None:
     """Set the precision of predictions; if it is chosen here, print which one and why."""
-    model.set_precision(precision)
+    model.set_precision(precision, fixed_weights=True)  # no program changes them
     if precision != "auto":
         return
     encoder, device = model.base_model, model.device.type
