@@ -68,6 +68,14 @@ def predict(
         list[str] | None, typer.Option(help="text to search for, repeatable; by default the texts")
     ] = None,
     top_k: Annotated[int, typer.Option("--top_k", min=1, help="results of a query")] = 5,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="also give the share of every word in the decision; with --output page.html as a "
+            "page with colored words",
+        ),
+    ] = False,
     format: Annotated[  # noqa: A002  the name of the flag
         Literal["tsv", "csv", "jsonl"] | None,
         typer.Option(help="format of the output; by default that of --output, else tsv"),
@@ -85,6 +93,7 @@ def predict(
     minbert predict CHECKPOINT --task sst --file texts.txt --output predictions.csv
     minbert predict CHECKPOINT --file reviews.csv --text_columns review  # a table
     minbert predict CHECKPOINT --task all --file texts.txt               # or --task sst,topics
+    minbert predict CHECKPOINT --task sst --explain --output why.html "a text"
     minbert predict CHECKPOINT --embed vectors.npy --file sentences.txt
     minbert predict CHECKPOINT --corpus sentences.txt --query "text to look for"
 
@@ -130,6 +139,12 @@ def check_flags(args: SimpleNamespace) -> None:
         ),
         "--lines and --text_columns exclude each other; leave one out": (
             args.lines and args.text_columns
+        ),
+        "--explain is for predictions; leave out --embed and --corpus": (
+            args.explain and (args.embed or args.corpus)
+        ),
+        f"--output {args.output}: a page has explained predictions; give --explain": (
+            args.output and args.output.suffix == ".html" and not args.explain
         ),
         "--query needs --corpus, the file to search": args.query and args.corpus is None,
         "--query replaces the texts; leave out texts and --file": (

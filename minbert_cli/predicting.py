@@ -14,6 +14,7 @@ from typing import IO, Any
 
 import numpy as np
 from torch import Tensor
+from tqdm import tqdm
 from transformers.utils import logging
 
 from minbert_cli.checkpoints import load_encoder, set_precision
@@ -182,6 +183,8 @@ def predict(model: Model, args: SimpleNamespace) -> Iterator[Row]:
         )
     source = Source.open(args)
     names = parse_names(args.task, model.config.tasks or {})
+    if names is not None and args.explain:
+        raise ValueError("--explain takes one task at a time: name it with --task")
     if names is not None:
         return predict_several(model, args, source, names)
     task = args.task
@@ -194,7 +197,12 @@ def predict(model: Model, args: SimpleNamespace) -> Iterator[Row]:
             )
         task = known[0]
     rows = source.rows(model.config.task(task))
-    predictions = model.predict_stream(task, rows, show_progress=args.show_progress)
+    predictions: Iterable[Any]
+    if args.explain:
+        bar = tqdm(rows, unit="row", disable=args.show_progress is False)
+        predictions = (found for row in bar for found in model.explain(task, [row]))
+    else:
+        predictions = model.predict_stream(task, rows, show_progress=args.show_progress)
     return (
         (row if isinstance(row, dict) else {"labels": row}) | name_texts(texts)
         for row, texts in zip(predictions, rows, strict=True)
@@ -334,7 +342,8 @@ def search(
 def choose_format(args: SimpleNamespace) -> str:
     """Return the format of the results: as requested, or by the name of the output file."""
     suffix = "" if args.output is None else args.output.suffix
-    return args.format or {".jsonl": "jsonl", ".csv": "csv"}.get(suffix, "tsv")
+    known = {".jsonl": "jsonl", ".csv": "csv", ".html": "html"}
+    return args.format or known.get(suffix, "tsv")
 
 
 def write_results(rows: Iterable[Row], args: SimpleNamespace) -> None:
@@ -355,6 +364,11 @@ def write_rows(rows: Iterable[Row], file: IO[str], form: str) -> None:
     if form == "jsonl":
         for row in rows:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        return
+    if form == "html":
+        from minbert_cli.explaining import write_page
+
+        file.writelines(write_page(rows))
         return
     columns: list[str] = []
     table = csv.writer(file, lineterminator="\n")
@@ -388,10 +402,16 @@ def spread_scores(row: Row) -> Row:
 
 
 def split_tags(rows: Iterable[Row]) -> Iterator[Row]:
-    """Return a row for each entity, or for each word if the tags do not mark entities."""
+    """Return a row for each entity, or for each word if the tags do not mark entities.
+
+    The words of an explained row become one text.
+    """
     for number, row in enumerate(rows, start=1):
         if "entities" in row:
             yield from ({"line": number, **entity} for entity in row["entities"])
+        elif "baseline" in row:
+            shares = [f"{word['word']}:{word['share']:+.3f}" for word in row["words"]]
+            yield {**row, "words": " ".join(shares)}
         elif "tags" in row:
             for word, tag, score in zip(row["words"], row["tags"], row["scores"], strict=True):
                 yield {"line": number, "word": word, "tag": tag, "score": score}

@@ -400,6 +400,40 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
         others = [f"{x} takes {specs[x].row_kind}" for x in specs if x not in fitting]
         raise ValueError(f"row 0 is {ONE[kind]}, but {', '.join(others) or 'there are no tasks'}")
 
+    def explain(
+        self,
+        task: str,
+        sentences: Sequence[str] | Sequence[Sequence[str]],
+        *,
+        label: str | None = None,
+    ) -> list[dict[str, Any]]:
+        """Predict, and say which share each word has in the decision, by integrated gradients.
+
+        A decision is a number: of a classification the logit of a label above the mean of those of
+        the other labels, else a logit or a score. The shares of all words add up to its difference
+        from the decision about the same text with `[MASK]` for every token.
+
+        Args:
+            task: Name of a task that scores texts, such as a classification, by their head.
+            sentences: Rows as for `predict`: sentences, or pairs of them.
+            label: The label, or target of a regression, that the shares are about; None for the
+                predicted label of each row, of several labels the most probable one.
+
+        Returns:
+            For each row what `predict` returns, and `explained`, the label; `decision`;
+            `baseline`, the decision without words; and `words`, each with `start` and `end` in
+            the characters of its text, `share`, and of a pair `text`, 1 or 2. A word above 0
+            speaks for the decision, one below 0 against it. What was truncated is not among them.
+
+        Raises:
+            ValueError: If there is no such task or label, or the task is of another kind.
+
+        Source: Sundararajan, Taly and Yan 2017, section 3.
+        """
+        from .explanations import explain
+
+        return explain(self, task, sentences, label)
+
     def teach(
         self,
         task: str,

@@ -1,7 +1,9 @@
 """``minbert predict``: texts from arguments, files or pipes become columns or JSON lines."""
 
+import html
 import io
 import json
+import re
 import sys
 
 import numpy as np
@@ -107,6 +109,44 @@ def test_vectors_are_computed_in_a_precision(checkpoint, model, tmp_path, capsys
     if model.base_model.precision == "bfloat16":
         line = "precision: bfloat16, fast on this cpu (--precision float32 for exact results)\n"
     assert capsys.readouterr().err == ("" if precision else line)
+
+
+def test_predictions_are_explained_in_every_format(run, model, tmp_path):
+    page = tmp_path / "why.html"
+    (expected, _) = model.explain("tone", TEXTS[:2])
+
+    (line, _) = run("--task", "tone", "--explain", "--format", "jsonl", *TEXTS[:2])
+    header, cells, _ = run("--task", "tone", "--explain", *TEXTS[:2])
+    run("--task", "same", "--explain", "--output", page, "the <b> cat", "a dog & a cat")
+
+    assert json.loads(line) == {**expected, "text": TEXTS[0]}
+    assert header.split("\t") == [
+        "label",
+        "score",
+        "explained",
+        "decision",
+        "baseline",
+        "words",
+        "text",
+    ]
+    shares = [f"{word['word']}:{word['share']:+.3f}" for word in expected["words"]]
+    assert cells.split("\t")[5] == " ".join(shares)
+    shown = page.read_text("utf-8")
+    assert shown.count("<section>") == 1
+    assert "<b> cat" not in shown
+    visible = html.unescape(re.sub(r"<[^>]+>", "", shown))
+    assert "the <b> cat" in visible
+    assert "a dog & a cat" in visible
+
+
+def test_explanations_are_of_one_task_and_of_predictions(run, capsys):
+    several = fail(run, capsys, "--task", "tone,near", "--explain", "a cat")
+    vectors = fail(run, capsys, "--embed", "x.npy", "--explain", "a cat")
+    page = fail(run, capsys, "--task", "tone", "--output", "why.html", "a cat")
+
+    assert "one task at a time" in several
+    assert "leave out --embed" in vectors
+    assert "give --explain" in page
 
 
 def test_a_search_names_the_lines(run, sentences):
