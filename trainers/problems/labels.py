@@ -22,10 +22,11 @@ from .metrics import (
     ACCURACY,
     Array,
     Metric,
-    Score,
     accuracy,
+    describe_targets,
     f1_of_counts,
     macro_f1 as class_f1,
+    mean_over_targets,
     score_counts,
 )
 
@@ -148,16 +149,6 @@ class MultiLabelClassification(ThresholdProblem, LabelledProblem):
         return np.where(predictions == 1, probabilities, 1 - probabilities)
 
 
-def mean_over_outputs(score: Score, predictions: Array, labels: Array) -> float:
-    """Average a metric of classes over the outputs, (N, C), each by the rows with its label."""
-    values = []
-    for predicted, given in zip(predictions.T, labels.T, strict=True):
-        kept = given != IGNORED_LABEL
-        if kept.any():
-            values.append(score(predicted[kept], given[kept]))
-    return float(np.mean(values)) if values else math.nan
-
-
 class MultiOutputClassification(LabelledProblem):
     """A class for each of several outputs of a row; predictions and labels are (N, C).
 
@@ -167,11 +158,10 @@ class MultiOutputClassification(LabelledProblem):
     problem_type = "multi_output_classification"
     spec: MultiOutputClassificationTask | None
     metrics = (
-        Metric("accuracy", partial(mean_over_outputs, accuracy)),
-        Metric("macro_f1", partial(mean_over_outputs, class_f1)),
+        Metric("accuracy", partial(mean_over_targets, accuracy, math.nan)),
+        Metric("macro_f1", partial(mean_over_targets, class_f1, math.nan)),
         Metric("exact_match", exact_match),
     )
-    optional_metrics = ()
     smooths_labels = True
 
     @property
@@ -207,20 +197,9 @@ class MultiOutputClassification(LabelledProblem):
         return np.stack([values.argmax(axis=1) for values in self.split(logits)], axis=1)
 
     def describe_types(self, outputs: Predicted) -> list[dict[str, Any]]:
-        found = []
-        columns = zip(outputs.predictions.T, np.asarray(outputs.labels).T, strict=True)
-        for name, (predictions, labels) in zip(self.outputs, columns, strict=True):
-            kept = labels != IGNORED_LABEL
-            pair, some = (predictions[kept], labels[kept]), kept.any()
-            found.append(
-                {
-                    "name": name,
-                    "accuracy": accuracy(*pair) if some else None,
-                    "macro_f1": class_f1(*pair) if some else None,
-                    "labelled": int(kept.sum()),
-                }
-            )
-        return found
+        scores = {"accuracy": accuracy, "macro_f1": class_f1}
+        labels = np.asarray(outputs.labels)
+        return describe_targets(list(self.outputs), scores, outputs.predictions, labels)
 
     def describe(self, evaluated: Evaluated[Predicted]) -> list[Block]:
         outputs = evaluated.outputs
@@ -285,13 +264,13 @@ class MultipleChoice(Classification):
 
     @property
     def label_range(self) -> tuple[float, float] | None:
-        count = None if self.spec is None else self.spec.num_choices
+        count = getattr(self.spec, "num_choices", None)
         return None if count is None else (0, count - 1)
 
     def check(self, where: str, rows: Rows) -> None:
         super().check(where, rows)
         flat = FlatRows(rows)  # whose rows have equally many sequences
-        count = None if self.spec is None else self.spec.num_choices
+        count = getattr(self.spec, "num_choices", None)
         if not flat.is_separate or count not in (None, flat.count_sequences()[0]):
             raise ValueError(
                 f"{where} is of a multiple_choice task: input_ids and token_type_ids must be a "

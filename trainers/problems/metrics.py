@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import nan, sqrt
+from math import isnan, nan, sqrt
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from trainers.data.rows import IGNORED_LABEL
 
 Array: TypeAlias = NDArray[Any]
 # A metric of predictions and labels, (N,) or (N, K); NaN where it is undefined.
@@ -133,6 +135,44 @@ def spearman(predictions: Array, labels: Array) -> float:
     from scipy.stats import rankdata  # here, since its import takes half a second
 
     return pearson(rankdata(predictions), rankdata(labels))
+
+
+# Of several numbers or classes of a row
+
+
+def as_matrix(values: Array) -> NDArray[np.float64]:
+    """Return values of one target, (N,), or several, (N, K), as (N, K)."""
+    return np.asarray(values, dtype=np.float64).reshape(len(values), -1)
+
+
+def score_targets(score: Score, predictions: Array, labels: Array) -> list[float]:
+    """Score each target by the rows that have its label; NaN for a target without any."""
+    values = []
+    for predicted, given in zip(as_matrix(predictions).T, as_matrix(labels).T, strict=True):
+        kept = given != IGNORED_LABEL
+        values.append(score(predicted[kept], given[kept]) if kept.any() else nan)
+    return values
+
+
+def mean_over_targets(score: Score, undefined: float, predictions: Array, labels: Array) -> float:
+    """Average a metric over the targets that have labels; NaN if it is undefined for all."""
+    values = np.asarray(score_targets(score, predictions, labels))
+    values = values[(as_matrix(labels) != IGNORED_LABEL).any(axis=0)]
+    is_defined = ~np.isnan(values)
+    return float(np.where(is_defined, values, undefined).mean()) if is_defined.any() else nan
+
+
+def describe_targets(
+    names: Sequence[str], scores: Mapping[str, Score], predictions: Array, labels: Array
+) -> list[dict[str, Any]]:
+    """Return name, metrics and number of labels of each target; None for an undefined metric."""
+    columns = [score_targets(score, predictions, labels) for score in scores.values()]
+    counts = (as_matrix(labels) != IGNORED_LABEL).sum(axis=0).tolist()
+    targets = []
+    for name, count, *values in zip(names, counts, *columns, strict=True):
+        shown = [None if isnan(value) else value for value in values]
+        targets.append({"name": name, **dict(zip(scores, shown, strict=True)), "labelled": count})
+    return targets
 
 
 def binomial_error(share: float, count: int) -> float:

@@ -6,9 +6,8 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from trainers.data.rows import Rows
+from trainers.data.rows import IGNORED_LABEL, Rows
 
 from .base import Decode, Evaluated, LabelledProblem, Predicted, warn_undefined
 from .blocks import Block, draw_scatter
@@ -18,7 +17,10 @@ from .metrics import (
     Array,
     Metric,
     Score,
+    as_matrix,
+    describe_targets,
     mean_absolute_error,
+    mean_over_targets,
     pearson,
     r2,
     root_mean_squared_error,
@@ -27,7 +29,6 @@ from .metrics import (
 
 # Of more targets than this only the first ones are drawn.
 MOST_PLOTS = 12
-MISSING = -100.0  # a label that does not count
 # R2 is the headline: it orders models as the squared error does, so it counts a wrong scale or
 # offset, to which correlations are blind. But it has no unit: tasks and targets can be averaged,
 # which a mean of errors in prices and in years could not be.
@@ -39,28 +40,6 @@ SCORES: dict[str, Score] = {
     "spearman": spearman,
 }
 ERRORS = ("rmse", "mae")
-
-
-def as_matrix(values: Array) -> NDArray[np.float64]:
-    """Return values of one target, (N,), or several, (N, K), as (N, K)."""
-    return np.asarray(values, dtype=np.float64).reshape(len(values), -1)
-
-
-def score_targets(score: Score, predictions: Array, labels: Array) -> list[float]:
-    """Score each target by the rows that have its label; NaN for a target without any."""
-    values = []
-    for predicted, given in zip(as_matrix(predictions).T, as_matrix(labels).T, strict=True):
-        kept = given != MISSING
-        values.append(score(predicted[kept], given[kept]) if kept.any() else math.nan)
-    return values
-
-
-def mean_over_targets(score: Score, undefined: float, predictions: Array, labels: Array) -> float:
-    """Average a metric over the targets that have labels; NaN if it is undefined for all."""
-    values = np.asarray(score_targets(score, predictions, labels))
-    values = values[(as_matrix(labels) != MISSING).any(axis=0)]
-    is_defined = ~np.isnan(values)
-    return float(np.where(is_defined, values, undefined).mean()) if is_defined.any() else math.nan
 
 
 class Regression(LabelledProblem):
@@ -122,24 +101,20 @@ class Regression(LabelledProblem):
         """Return name, metrics and number of labels of each target; None for an undefined one."""
         if not self._has_several:
             return None
-        predictions, labels = outputs.predictions, np.asarray(outputs.labels)
-        counts = (as_matrix(labels) != MISSING).sum(axis=0).tolist()
-        columns = [score_targets(score, predictions, labels) for score in SCORES.values()]
-        targets = []
-        for number, count in enumerate(counts):
-            target: dict[str, Any] = {"name": self.name_of(number)}
-            for name, values in zip(SCORES, columns, strict=True):
-                target[name] = None if math.isnan(values[number]) else values[number]
-                if count and target[name] is None:
+        labels = np.asarray(outputs.labels)
+        targets = describe_targets(self.names, SCORES, outputs.predictions, labels)
+        for target in targets:
+            for name in SCORES:
+                if target["labelled"] and target[name] is None:
                     warn_undefined(f"{name} of {target['name']}")
-            targets.append(target | {"labelled": count})
         return targets
 
     def tabulate(self, outputs: Predicted) -> dict[str, list[Any]]:
         """Return a label, empty if it is missing, and a prediction for each target."""
-        labels = outputs.labels
-        kinds = {} if labels is None else {"label": np.where(labels == MISSING, np.nan, labels)}
-        kinds |= {"prediction": outputs.predictions}
+        kinds = {"prediction": outputs.predictions}
+        if outputs.labels is not None:
+            labels = np.where(outputs.labels == IGNORED_LABEL, np.nan, outputs.labels)
+            kinds = {"label": labels, **kinds}
         return {
             f"{name}_{kind}" if self._has_several else kind: [
                 "" if np.isnan(value) else self.format_value(value)
@@ -154,7 +129,7 @@ class Regression(LabelledProblem):
         predictions, labels = as_matrix(outputs.predictions), as_matrix(np.asarray(outputs.labels))
         blocks: list[Block] = []
         for number, name in enumerate(self.names[:MOST_PLOTS]):
-            kept = labels[:, number] != MISSING
+            kept = labels[:, number] != IGNORED_LABEL
             if kept.any():
                 pairs = predictions[kept, number], labels[kept, number]
                 title = "Predictions and labels" + (f" of {name}" if self._has_several else "")
@@ -171,7 +146,7 @@ class Regression(LabelledProblem):
     def find_errors(self, outputs: Predicted) -> list[tuple[int, float]]:
         """Return the rows that are off by most; of several targets in standard deviations."""
         labels = as_matrix(np.asarray(outputs.labels))
-        is_given = labels != MISSING
+        is_given = labels != IGNORED_LABEL
         errors = np.where(is_given, as_matrix(outputs.predictions) - labels, 0)
         if self._has_several:
             errors = errors / np.asarray((self.spec and self.spec.std) or 1.0)
@@ -186,7 +161,7 @@ class Regression(LabelledProblem):
         return ", ".join(
             f"{name} {number:,.6g}"
             for name, number in zip(self.names, numbers, strict=True)
-            if number != MISSING
+            if number != IGNORED_LABEL
         )
 
 
@@ -200,10 +175,7 @@ class Similarity(Regression):
 
     @property
     def label_range(self) -> tuple[float, float] | None:
-        if self.spec is None or not self.spec.score_range:
-            return None
-        low, high = self.spec.score_range
-        return low, high
+        return getattr(self.spec, "score_range", None)
 
     def decide(self, logits: Array) -> Array:
         return logits[:, 0].astype(np.float64)
