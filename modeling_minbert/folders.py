@@ -228,10 +228,7 @@ def write_modules(folder: Path, embedding: MinBertEmbedding, hidden_size: int) -
             {"idx": index, "name": str(index), "path": path, "type": f"{package}.{kind}"}
             for index, (path, kind) in enumerate(modules)
         ],
-        TRANSFORMER_SETTINGS: {
-            "max_seq_length": embedding.max_length,
-            "do_lower_case": False,
-        },
+        TRANSFORMER_SETTINGS: {"max_seq_length": embedding.max_length, "do_lower_case": False},
         "1_Pooling/config.json": {
             "word_embedding_dimension": hidden_size,
             **{old: name == embedding.pooling for name, old in names.items()},

@@ -215,12 +215,7 @@ class CosineEmbedding(MinBertLoss):
 class MeanSquaredError(MinBertLoss):
     """Squared error of the linear output or the cosine."""
 
-    fits = (
-        ("binary", "cosine"),
-        ("score", "linear"),
-        ("score", "cosine"),
-        ("number", "linear"),
-    )
+    fits = (("binary", "cosine"), ("score", "linear"), ("score", "cosine"), ("number", "linear"))
 
     def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
         return F.mse_loss(scores, target, reduction="none")

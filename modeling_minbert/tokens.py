@@ -16,16 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 from transformers.modeling_outputs import TokenClassifierOutput
 
-from .heads import (
-    DATA,
-    RECIPE,
-    Fields,
-    Outputs,
-    TaskBatch,
-    TokenHead,
-    Types,
-    check_token_labels,
-)
+from .heads import DATA, RECIPE, Fields, Outputs, TaskBatch, TokenHead, Types, check_token_labels
 from .inference import Predictor, check_unicode
 from .losses import CalibratedHead, CalibratedTask, WeightedTask, add_weights, sum_class_losses
 from .packing import Read, any_at_padding

@@ -35,11 +35,7 @@ CHOICES_FOR_TREC = [2.0**power for power in range(-1, 6)]
 
 
 def evaluate_transfer(
-    folder: Path,
-    embed: Embedder,
-    *,
-    tasks: Iterable[str] = tuple(FILES),
-    folds: int = 10,
+    folder: Path, embed: Embedder, *, tasks: Iterable[str] = tuple(FILES), folds: int = 10
 ) -> dict[str, float]:
     """Measure a logistic regression on vectors of SentEval's tasks.
 

@@ -47,11 +47,7 @@ from .problems.blocks import (
     calibrate as calibrate,
 )
 from .problems.metrics import Metric as Metric, aggregates as aggregates, glue_score as glue_score
-from .problems.questions import (
-    Answer as Answer,
-    Answered as Answered,
-    find_answers as find_answers,
-)
+from .problems.questions import Answer as Answer, Answered as Answered, find_answers as find_answers
 from .problems.tags import Tagged as Tagged
 from .reports.cards import write_card as write_card
 from .reports.page import (

@@ -27,15 +27,7 @@ import torch
 from trainers.data.rows import Rows, spread_numbers
 from trainers.files import write_text
 from trainers.problems.base import AnyProblem, Evaluated
-from trainers.problems.blocks import (
-    MOST_CLASSES,
-    Block,
-    Cell,
-    Code,
-    Figure,
-    Points,
-    Table,
-)
+from trainers.problems.blocks import MOST_CLASSES, Block, Cell, Code, Figure, Points, Table
 from trainers.problems.metrics import AGGREGATES
 from trainers.training.multitask import MultiTaskTrainer
 
@@ -61,9 +53,7 @@ COUNTED = ("optimizer steps", "row")  # what the axis of a figure counts
 
 
 def draw_curves(
-    history: Sequence[Mapping[str, float]],
-    problem: AnyProblem,
-    kept: int | None = None,
+    history: Sequence[Mapping[str, float]], problem: AnyProblem, kept: int | None = None
 ) -> list[Figure]:
     """Draw the losses and the metrics of a task that were logged, with long series thinned.
 

@@ -87,10 +87,7 @@ class TermCounter:
         return {part: self._count(task, batch[name]) for part, (_, name) in parts.items()}
 
     def mark(
-        self,
-        steps: Iterable[Batch],
-        device: torch.device,
-        reduce: Callable[[Tensor], Tensor],
+        self, steps: Iterable[Batch], device: torch.device, reduce: Callable[[Tensor], Tensor]
     ) -> None:
         """Put ``Terms`` into the batches of an optimizer step; ``reduce`` averages over ranks."""
         batches = [batch for inputs in steps for batch in list_batches(inputs)]
