@@ -132,7 +132,6 @@ class MinBertLoss:
 
     def count_terms(self, head: Any, labels: Tensor) -> Tensor:
         """Count what the loss is a mean of, by default the labels that are given."""
-        del head
         return (labels != -100).sum()
 
     def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:

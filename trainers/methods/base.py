@@ -87,12 +87,10 @@ class Method:
 
     def loss(self, compute: ComputeLoss, task: str, inputs: Batch) -> StepLoss:
         """Compute the loss of a batch; ``compute`` does so without this method."""
-        del task, inputs
         return compute()
 
     def replaces_loss(self, task: str) -> bool:
         """Whether a task learns from this method alone, and its own loss does not count."""
-        del task
         return False
 
     def count_terms(self, task: str, inputs: Batch) -> dict[str, int | Tensor]:
@@ -100,7 +98,6 @@ class Method:
 
         Batches with more terms than others weigh more among those of an optimizer step.
         """
-        del task, inputs
         return {}
 
     def after_backward(self, task: str) -> None:

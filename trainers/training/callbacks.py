@@ -66,7 +66,6 @@ class DivergenceCheck(Method):
         self.notes: dict[str, Tensor] = {}
 
     def loss(self, compute: ComputeLoss, task: str, inputs: Batch) -> StepLoss:
-        del inputs
         step = compute()
         self.step_tasks.append(task)
         self._check(f"the loss of task {task!r}", step.loss.detach())
@@ -88,11 +87,9 @@ class DivergenceCheck(Method):
                 raise self._error(self.trainer.state.global_step, f"the weight {name}")
 
     def before_evaluation(self, task: str) -> None:
-        del task
         self.check_notes()
 
     def log(self, logs: dict[str, float]) -> None:
-        del logs
         self.check_notes()
 
     def check_notes(self) -> None:

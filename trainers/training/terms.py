@@ -123,9 +123,8 @@ def count_sequences(inputs: Batch) -> float | Tensor:
     return mask.ne(0).any(dim=-1).sum()
 
 
-def count_labels(task: str, labels: Tensor) -> Tensor:
+def count_labels(_task: str, labels: Tensor) -> Tensor:
     """Count the labels of a batch."""
-    del task
     return (labels != IGNORED_LABEL).sum()
 
 
