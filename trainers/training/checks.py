@@ -24,6 +24,8 @@ from trainers.problems.base import AnyProblem
 from trainers.problems.metrics import AGGREGATES, Metric
 from trainers.task import MAX_ROWS, Task, find_rows
 
+from .terms import compares_rows
+
 if TYPE_CHECKING:
     from trainers.training.multitask import MultiTaskTrainer
 
@@ -292,17 +294,10 @@ def check_sampling(
         method.check_sampling(sampling)
 
 
-def compares_rows(model: Any, task: str) -> bool:
+def needs_rows(problem: AnyProblem) -> bool:
     """Whether the loss of a task is about several rows, and there is none of a single one."""
-    config: Any = getattr(model, "config", None)
-    if not getattr(config, "tasks", None) or task not in config.tasks:
-        return False
-    described = config.task(task)
-    function = getattr(described, "loss_function", None)
     # a hard negative is in the row itself
-    return getattr(function, "compares_rows", False) and (
-        getattr(described, "num_sentences", None) != 3
-    )
+    return compares_rows(problem) and getattr(problem.spec, "num_sentences", None) != 3
 
 
 def check_comparisons(trainer: "MultiTaskTrainer") -> None:
@@ -310,7 +305,7 @@ def check_comparisons(trainer: "MultiTaskTrainer") -> None:
     model = find_inner(trainer.model)
     for name, task in trainer.tasks.items():
         is_replaced = any(method.replaces_loss(name) for method in trainer.methods)
-        if is_replaced or not compares_rows(model, name):
+        if is_replaced or not needs_rows(trainer.problems[name]):
             continue
         spec = model.config.task(name)
         where = f"task {name!r}: its loss, {spec.loss}, compares the rows of"

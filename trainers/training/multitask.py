@@ -53,8 +53,8 @@ from .checks import (
     check_compute_metrics,
     check_sampling,
     check_tasks,
-    compares_rows,
     keep_row_lengths,
+    needs_rows,
 )
 from .resuming import write_checksums
 from .terms import TERMS, LossLog, LossMean, TermCounter, smooth_labels, split_loss, weigh_loss
@@ -222,7 +222,7 @@ class MultiTaskTrainer(Trainer):
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
         rows: int = eval_dataset.fit_rows(self.args.eval_batch_size)  # its longest come first
-        if any(compares_rows(self._inner, task) for task in eval_dataset.sizes):
+        if any(needs_rows(self.problems[task]) for task in eval_dataset.sizes):
             # about as many, so that the last one is not alone
             fitting = (size for size in range(rows, 1, -1) if len(eval_dataset) % size != 1)
             rows = next(fitting, rows + 1)

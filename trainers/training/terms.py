@@ -68,13 +68,8 @@ class TermCounter:
         self._count: Callable[[str, Tensor], Tensor] = getattr(inner, "count_terms", count_labels)
         # losses of the rows of all processes, whose terms are theirs, too
         self._joint: set[str] = set()
-        if hasattr(inner, "gather_rows") and hasattr(inner.config, "task"):
-            losses = {
-                task: getattr(inner.config.task(task), "loss_function", None) for task in problems
-            }
-            self._joint = {
-                task for task in problems if getattr(losses[task], "compares_rows", False)
-            }
+        if hasattr(inner, "gather_rows"):
+            self._joint = {task for task in problems if compares_rows(problems[task])}
 
     def count_parts(self, batch: Batch, rows: int | None = None) -> dict[str, float | Tensor]:
         """Count the terms of each part of the loss of a batch, of whose rows so many are real."""
@@ -113,6 +108,11 @@ class TermCounter:
             task = batch["task"]
             count = shared if task in self._joint and part == WHOLE else own
             batch[TERMS][part] = Terms(count, means[task, part])
+
+
+def compares_rows(problem: AnyProblem) -> bool:
+    """Whether the loss of a task compares the rows of a batch."""
+    return getattr(getattr(problem.spec, "loss_function", None), "compares_rows", False)
 
 
 def count_sequences(inputs: Batch) -> float | Tensor:
