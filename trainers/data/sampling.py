@@ -77,8 +77,7 @@ class TaskSampling:
                     f"leave it out, or use task_sampling: {strategy}"
                 )
         temperature = self.sampling_temperature
-        is_positive = is_number(temperature) and temperature > 0
-        if self.task_sampling == "temperature" and not is_positive:
+        if self.task_sampling == "temperature" and not (is_number(temperature) and temperature > 0):
             raise ValueError(
                 f"sampling_temperature={temperature!r}; task_sampling: temperature needs a "
                 "number > 0, such as 2 (1 is proportional, large values are close to uniform)"
@@ -291,9 +290,8 @@ def cut_by_cost(costs: NDArray[np.int64], budget: int) -> NDArray[np.int64]:
     while cuts[-1] < len(costs):
         cuts.append(ends[cuts[-1]])
     if len(cuts) > 2:
-        half = (sums[cuts[-3]] + sums[-1]) / 2
-        # a later cut than before could exceed the budget
-        cuts[-2] = min(cuts[-2], int(np.searchsorted(sums, half)))
+        middle = np.searchsorted(sums, (sums[cuts[-3]] + sums[-1]) / 2)
+        cuts[-2] = min(cuts[-2], int(middle))  # a later cut than before could exceed the budget
     return np.asarray(cuts)
 
 
@@ -372,19 +370,15 @@ class TaskBatchSampler(Sampler[list[int]]):
         self.changing = frozenset(changing)
         self.epoch, self.epochs = 0, 1
         self._streams: list[RowStream | TokenStream] = []
+        lengths, tokens = lengths or {}, tokens or {}
         for position, (task, size) in enumerate(sizes.items()):
-            row_lengths = None if lengths is None else lengths[task]
+            shared: Any = (num_replicas, (seed, position), lengths.get(task))
+            stream: RowStream | TokenStream
             if task in self.token_budgets:
-                counts: Any = (tokens or {})[task]
-                budget = self.token_budgets[task]
-                self._streams.append(
-                    TokenStream(task, counts, budget, num_replicas, (seed, position), row_lengths)
-                )
+                stream = TokenStream(task, tokens[task], self.token_budgets[task], *shared)
             else:
-                rows = batch_sizes[task]
-                self._streams.append(
-                    RowStream(size, rows, num_replicas, (seed, position), row_lengths)
-                )
+                stream = RowStream(size, batch_sizes[task], *shared)
+            self._streams.append(stream)
         passes = np.asarray([stream.pass_steps for stream in self._streams], dtype=np.float64)
         self.sampling, self._seed = sampling or TaskSampling(), seed
         weights, cap = self.sampling.sampling_weights, self.sampling.sampling_cap
@@ -502,10 +496,10 @@ class TaskBatchSampler(Sampler[list[int]]):
     def count_task_rows(self, steps: int) -> dict[str, int]:
         """Count the rows of each task, over all ranks, in the first micro-steps of the run."""
         epoch, rest = divmod(steps, self.steps)
-        counts = self._count_before(epoch).copy()
+        counts = self._count_before(epoch)
         if rest:
-            chosen = self.choose_tasks(epoch)[:rest]
-            counts += np.bincount(chosen.ravel(), minlength=len(counts))
+            chosen = self.choose_tasks(epoch)[:rest].ravel()
+            counts = counts + np.bincount(chosen, minlength=len(counts))
         triples = zip(self.sizes, self._streams, counts.tolist(), strict=True)
         return {task: stream.count_rows(0, count) for task, stream, count in triples}
 
@@ -527,11 +521,10 @@ class TaskBatchSampler(Sampler[list[int]]):
             right = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
             table.append("  ".join([name.ljust(widths[0]), *right]))
         sampling, last = self.sampling, self.epochs - 1
-        if not sampling.is_drawn:
-            return "\n".join(table)
-        drawn = f"{sampling.task_sampling} sampling, epoch {self.epoch + 1} of {self.epochs}"
-        if sampling.task_sampling == "annealed" and self.epoch < last:
-            probabilities = self.probabilities(last)
-            shares = ", ".join(f"{share:.1%}" for share in probabilities)
-            drawn += f"; the last one draws {shares}"
-        return "\n".join([drawn, *table])
+        if sampling.is_drawn:
+            drawn = f"{sampling.task_sampling} sampling, epoch {self.epoch + 1} of {self.epochs}"
+            if sampling.task_sampling == "annealed" and self.epoch < last:
+                shares = ", ".join(f"{share:.1%}" for share in self.probabilities(last))
+                drawn += f"; the last one draws {shares}"
+            table.insert(0, drawn)
+        return "\n".join(table)
