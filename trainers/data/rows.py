@@ -95,11 +95,9 @@ def read_rows(where: str, rows: Any, *, of_tokens: bool = False) -> Any:
     if "token_type_ids" not in rows.column_names:
         zeros = [_zeros(ids) for ids in rows.with_format(None)["input_ids"]]
         rows = rows.add_column("token_type_ids", zeros)
-    if LABELS not in rows.column_names:
-        for name in LABEL_NAMES:
-            if name in rows.column_names:
-                rows = rows.rename_column(name, LABELS)
-                break
+    other_names = [name for name in LABEL_NAMES if name in rows.column_names]
+    if other_names and LABELS not in rows.column_names:
+        rows = rows.rename_column(other_names[0], LABELS)
     if not of_tokens:  # whose lists have any length
         rows = _fix_label_length(rows)
     if len(rows):
@@ -269,18 +267,14 @@ class FlatRows:
         starts = self._bounds[rows]
         return _spread(starts, self._bounds[rows + 1] - starts)
 
-    def read(self, rows: Ids) -> tuple[Ids, dict[str, Ids]]:
-        """Return the lengths of the sequences of some rows, (N,), and their columns, (T,)."""
+    def join(self, task: str, rows: Ids, passes: Ids) -> Joined:
+        """Concatenate some rows, (B,); their passes, (B,), are only recorded."""
         sequences = self._list_sequences(rows)
         lengths = self.lengths[sequences].astype(np.int64)
-        return lengths, {
+        columns = {
             name: values[_spread(starts[sequences], lengths)].astype(np.int64, copy=False)
             for name, (values, starts) in self.columns.items()
         }
-
-    def join(self, task: str, rows: Ids, passes: Ids) -> Joined:
-        """Concatenate some rows, (B,); their passes, (B,), are only recorded."""
-        lengths, columns = self.read(rows)
         return Joined(
             task,
             len(rows),
@@ -360,12 +354,10 @@ def _view_lists(chunks: list[pa.Array]) -> tuple[Values, Ids, NDArray[np.int32]]
     dtype = np.dtype(parts[0].type.to_pandas_dtype())
     whole = _root(buffers[0])
     skips = np.asarray([buffer.address - whole.address for buffer in buffers])
-    if (skips % dtype.itemsize).any() or any(
-        _root(buffer).address != whole.address for buffer in buffers
-    ):
-        kept = [
-            part.to_numpy()[bound[0] : bound[-1]] for part, bound in zip(parts, bounds, strict=True)
-        ]
+    is_shared = all(_root(buffer).address == whole.address for buffer in buffers)
+    if not is_shared or (skips % dtype.itemsize).any():
+        pairs = zip(parts, bounds, strict=True)
+        kept = [part.to_numpy()[bound[0] : bound[-1]] for part, bound in pairs]
         offsets = np.cumsum([0, *map(len, kept[:-1])]) - [bound[0] for bound in bounds]
         values = np.concatenate(kept)
     else:
@@ -489,9 +481,7 @@ class TaskDataset(Dataset[Joined]):
 
 
 def _read_flat(rows: Rows) -> FlatRows | SourceRows:
-    if isinstance(rows, datasets.Dataset):
-        return FlatRows(rows)
-    return rows if isinstance(rows, SourceRows) else SourceRows(rows)
+    return FlatRows(rows) if isinstance(rows, datasets.Dataset) else SourceRows(rows)
 
 
 def spread_numbers(count: int, most: int) -> Ids:
@@ -511,9 +501,8 @@ def find_labeled(rows: Rows) -> NDArray[np.bool_]:
     """Return which rows have a label, (N,); with several labels at least one of them."""
     if isinstance(rows, TextSource) or LABELS not in rows.column_names:
         return np.ones(len(rows), np.bool_)
-    labels = np.asarray(rows.with_format(None)[LABELS][:])
-    is_labeled: NDArray[np.bool_] = (labels != IGNORED_LABEL).reshape(len(rows), -1).any(axis=1)
-    return is_labeled
+    labels: NDArray[Any] = np.asarray(rows.with_format(None)[LABELS][:])
+    return (labels != IGNORED_LABEL).reshape(len(rows), -1).any(axis=1)
 
 
 def read_lengths(task: str, rows: Rows, column: str) -> Counts:
