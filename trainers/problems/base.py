@@ -89,8 +89,17 @@ class Problem(ABC, Generic[Outputs]):
         self.task = task
         self.spec = spec
         known = {metric.name: metric for metric in (*self.metrics, *(self.optional_metrics or ()))}
-        self._check_metrics(metrics, list(known))
-        if modules := [name for name in metrics if name not in known]:
+        if metrics and self.optional_metrics is None:
+            raise ValueError(
+                f"task {task!r}: the metrics of {self.problem_type} tasks are fixed; leave "
+                "`metrics` out"
+            )
+        modules = [name for name in metrics if name not in known]
+        for name in modules:
+            if not name.startswith(EVALUATE):
+                metric = f"{self.problem_type} metric"
+                raise ValueError(f"task {task!r}: {unknown(metric, name, known)}")
+        if modules:
             from .modules import make_module_metric
 
             known |= {name: make_module_metric(name) for name in modules}
@@ -110,17 +119,6 @@ class Problem(ABC, Generic[Outputs]):
     def kind(self) -> type[MinBertTask]:
         """The class of the descriptions of such tasks."""
         return TASKS[self.problem_type]
-
-    def _check_metrics(self, chosen: Sequence[str], known: Sequence[str]) -> None:
-        if chosen and self.optional_metrics is None:
-            raise ValueError(
-                f"task {self.task!r}: the metrics of {self.problem_type} tasks are fixed; leave "
-                "`metrics` out"
-            )
-        for name in chosen:
-            if name not in known and not name.startswith(EVALUATE):
-                metric = f"{self.problem_type} metric"
-                raise ValueError(f"task {self.task!r}: {unknown(metric, name, known)}")
 
     def is_labelled(self, rows: Rows) -> bool:
         """Return whether rows have labels."""
@@ -294,7 +292,6 @@ def warn_undefined(name: str) -> None:
 class LabelledProblem(Problem[Predicted]):
     """A task with a label for each row."""
 
-    metrics: ClassVar[tuple[Metric, ...]]
     optional_metrics: ClassVar[tuple[Metric, ...]] = ()
     is_comparable = True
     teaching: ClassVar[Literal["logits"] | None] = "logits"
@@ -427,15 +424,18 @@ class LabelledProblem(Problem[Predicted]):
     def format_label(self, value: object) -> str:
         """Format a label or a prediction for a reader."""
 
+    @abstractmethod
+    def find_errors(self, outputs: Predicted) -> list[tuple[int, float]]:
+        """Return the wrong rows, the worst first, each with the size of its error."""
+
     def list_errors(
         self,
         evaluated: Evaluated[Predicted],
-        errors: Sequence[tuple[int, float]],
-        size: str,
-        size_format: str,
         note: str,
+        size: str = "probability",
+        size_format: str = ".1%",
     ) -> list[Block]:
-        """List errors, the row and the size of each, the worst first; nothing if there are none."""
+        """List the worst errors, with what their sizes are; nothing if there are none."""
         outputs = evaluated.outputs
         rows = [
             Example(
@@ -445,6 +445,6 @@ class LabelledProblem(Problem[Predicted]):
                 self.format_label(outputs.predictions[row]),
                 wrong,
             )
-            for row, wrong in errors[: evaluated.examples]
+            for row, wrong in self.find_errors(outputs)[: evaluated.examples]
         ]
         return [Examples("Worst errors", rows, size, size_format, note)] if rows else []

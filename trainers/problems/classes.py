@@ -136,11 +136,10 @@ class ClassProblem(Calibrated, LabelledProblem):
             "The wrong rows whose label had the lowest probability, with the probability of the "
             "predicted class."
         )
-        errors = self.find_errors(evaluated.outputs)
         return [
             *self.tabulate_classes(evaluated.outputs),
             *self.draw_calibration(evaluated),
-            *self.list_errors(evaluated, errors, "probability", ".1%", note),
+            *self.list_errors(evaluated, note),
         ]
 
     def tabulate_classes(self, outputs: Predicted) -> list[Block]:

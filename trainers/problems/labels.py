@@ -122,11 +122,7 @@ class MultiLabelClassification(ThresholdProblem, LabelledProblem):
             "The wrong rows whose labels together had the lowest probability, with the probability "
             "of the predicted ones."
         )
-        errors = self.find_errors(evaluated.outputs)
-        return [
-            *self.draw_calibration(evaluated),
-            *self.list_errors(evaluated, errors, "probability", ".1%", note),
-        ]
+        return [*self.draw_calibration(evaluated), *self.list_errors(evaluated, note)]
 
     def find_errors(self, outputs: Predicted) -> list[tuple[int, float]]:
         """Return the wrong rows whose labels together had the lowest probability."""
@@ -217,8 +213,7 @@ class MultiOutputClassification(LabelledProblem):
             "The wrong rows whose labels together had the lowest probability, with the probability "
             "of the predicted classes."
         )
-        errors = self.find_errors(outputs)
-        return [*blocks, *self.list_errors(evaluated, errors, "probability", ".1%", note)]
+        return [*blocks, *self.list_errors(evaluated, note)]
 
     def find_errors(self, outputs: Predicted) -> list[tuple[int, float]]:
         """Return the wrong rows whose labels are least probable, with that of their prediction."""

@@ -140,8 +140,7 @@ class Regression(LabelledProblem):
                 "The rows whose predictions are furthest from the labels: the root mean square "
                 "over the targets, in standard deviations of the training rows."
             )
-        errors = self.find_errors(outputs)
-        return [*blocks, *self.list_errors(evaluated, errors, "off by", ".4g", note)]
+        return [*blocks, *self.list_errors(evaluated, note, "off by", ".4g")]
 
     def find_errors(self, outputs: Predicted) -> list[tuple[int, float]]:
         """Return the rows that are off by most; of several targets in standard deviations."""
