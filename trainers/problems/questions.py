@@ -55,12 +55,9 @@ def find_answers(
         windows = []
         for number in numbers:
             starts, ends = rows["token_starts"][number], rows["token_ends"][number]
-            first, end = rows["owned"][number]
-            characters = list(zip(starts, ends, strict=True))
-            place, tokens = rows["first_token"][number], (0, len(starts))
-            windows.append(
-                QuestionWindow(0, Encoded([], []), place, tokens, (first, end), characters)
-            )
+            tokens, characters = (0, len(starts)), list(zip(starts, ends, strict=True))
+            place, owned = rows["first_token"][number], rows["owned"][number]
+            windows.append(QuestionWindow(0, Encoded([], []), place, tokens, owned, characters))
         texts = [rows["passage"][number] for number in numbers]
         kept = torch.as_tensor(scores[numbers])
         best, null, total = rank_answers(texts, windows, kept, task.max_answer_length, 1)
@@ -102,14 +99,9 @@ def score_answers(
     """
     exact, f1 = np.zeros(len(predictions)), np.zeros(len(predictions))
     for row, (prediction, given) in enumerate(zip(predictions, answers, strict=True)):
-        right = given
-        if some_impossible:
-            right = [text for text in given if normalize_answer(text)] or [""]
-        normal = normalize_answer(prediction)
-        exact[row] = normal in map(normalize_answer, right)
-        f1[row] = max(token_f1(prediction, text) for text in right)
-        if some_impossible and not any(map(normalize_answer, right)):
-            f1[row] = exact[row]
+        right = [text for text in given if normalize_answer(text)] if some_impossible else given
+        exact[row] = normalize_answer(prediction) in map(normalize_answer, right or [""])
+        f1[row] = max((token_f1(prediction, text) for text in right), default=exact[row])
     return exact, f1
 
 
@@ -256,8 +248,7 @@ class QuestionAnswering(Problem[Answered]):
         exact, f1 = score_answers(texts, right, some_impossible=self.is_v2)
         confidences = np.asarray([answer.probability for answer in answers])
         confidence = "the probability among all spans, and an exact match is correct"
-        calibration = {"validation": calibrate(confidences, exact > 0)}
-        blocks = draw_reliability(calibration, confidence)
+        blocks = draw_reliability({"validation": calibrate(confidences, exact > 0)}, confidence)
         worst = [row for row in np.lexsort((-confidences, f1)).tolist() if not exact[row]]
         quoted = evaluated.texts
         known_ids = {} if quoted is None else {name: n for n, name in enumerate(quoted["id"][:])}

@@ -22,13 +22,6 @@ SCORES = ("mlm_nll", "mlm_correct", "mlm_targets", "nsp_nll", "nsp_correct")
 # The exponential of a larger loss overflows.
 MAX_LOSS = 700.0
 
-MLM_METRICS = (
-    Metric("mlm_accuracy"),
-    Metric("mlm_loss", lower_is_better=True, is_loss=True),
-    Metric("perplexity", lower_is_better=True, is_plotted=False),
-)
-NSP_METRICS = (Metric("nsp_accuracy"), Metric("nsp_loss", lower_is_better=True, is_loss=True))
-
 
 class TextProblem(Problem[Array]):
     """Sums for each row, ``SCORES``, (N, 5); all logits would not fit in memory."""
@@ -118,7 +111,11 @@ class MaskedLM(TextProblem):
     """Predict masked tokens of single sequences."""
 
     problem_type = "masked_lm"
-    metrics = MLM_METRICS
+    metrics = (
+        Metric("mlm_accuracy"),
+        Metric("mlm_loss", lower_is_better=True, is_loss=True),
+        Metric("perplexity", lower_is_better=True, is_plotted=False),
+    )
     predicts_tokens = True
     hub_task = "fill-mask"
     objectives = ("masked language modelling",)
@@ -128,7 +125,7 @@ class NextSentence(TextProblem):
     """Decide whether the second segment of a pair follows the first."""
 
     problem_type = "next_sentence"
-    metrics = NSP_METRICS
+    metrics = (Metric("nsp_accuracy"), Metric("nsp_loss", lower_is_better=True, is_loss=True))
     auto_class = "AutoModelForNextSentencePrediction"
     objectives = ("next-sentence prediction",)
 
