@@ -52,10 +52,8 @@ class UsageError(ValueError):
 
 
 @contextmanager
-def readable_errors(
-    program: str, kinds: tuple[type[Exception], ...] = INPUT_ERRORS
-) -> Iterator[None]:
-    """Turn user errors into one line on stderr, and exit status 2 for usage errors, else 1.
+def readable_errors(program: str) -> Iterator[None]:
+    """Turn `INPUT_ERRORS` into one line on stderr, and exit status 2 for usage errors, else 1.
 
     For code that reads and checks user input, not for training: an error there is a bug, and its
     traceback is needed. All processes see the same input; the first of each machine prints. From
@@ -63,12 +61,11 @@ def readable_errors(
 
     Args:
         program: Prefix of the line.
-        kinds: The errors of users; others keep their traceback.
     """
     show_any_text()
     try:
         yield
-    except kinds as error:
+    except INPUT_ERRORS as error:
         if os.environ.get("LOCAL_RANK", "0") == "0":
             line = " ".join(reason_of(error).split())
             print(f"{program}: error: {line}", file=sys.stderr)  # noqa: T201  the message
@@ -105,8 +102,8 @@ class WriteError(OSError):
 
 
 @contextmanager
-def named_writes(path: str | os.PathLike[str], *, kept: str = "") -> Iterator[None]:
-    """Turn errors of writing into a WriteError that names the path, and what is kept.
+def named_writes(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn errors of writing into a WriteError that names the path.
 
     Errors that name another file, as of reading one, stay as they are.
     """
@@ -118,7 +115,7 @@ def named_writes(path: str | os.PathLike[str], *, kept: str = "") -> Iterator[No
         if not _is_of_writing(error, Path(path)):
             raise
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-        raise WriteError(f"{str(path)!r} cannot be written: {reason}{kept}") from error
+        raise WriteError(f"{str(path)!r} cannot be written: {reason}") from error
 
 
 def _is_of_writing(error: Exception, path: Path) -> bool:
