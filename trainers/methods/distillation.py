@@ -97,8 +97,7 @@ class Distillation(Method):
             teaching = self._find_teaching(task)
             self.alphas[task] = ALPHAS[teaching] if self.alpha is None else self.alpha
             if teaching == "logits":
-                share = float(find_labeled(trainer.tasks[task].train).mean())
-                self._shares[task] = share or 1.0
+                self._shares[task] = float(find_labeled(trainer.tasks[task].train).mean()) or 1.0
         if others := [task for task in trainer.problems if task not in self.teachers]:
             logger.warning("%s: trained without a teacher", ", ".join(others))
 
@@ -126,10 +125,9 @@ class Distillation(Method):
 
     def begin(self) -> None:
         dataset: Any = self.trainer.train_dataset
-        for task, outputs in self.teachers.items():
-            dataset.teachers[task] = self._lay_out(
-                task, outputs() if callable(outputs) else outputs
-            )
+        for task, given in self.teachers.items():
+            outputs = given() if callable(given) else given
+            dataset.teachers[task] = self._lay_out(task, outputs)
 
     def _lay_out(self, task: str, outputs: Any) -> TeacherRows:
         """Check the outputs of teachers, and make them readable by row."""
@@ -165,8 +163,7 @@ class Distillation(Method):
         if step.teacher is None:
             return step
         logits = self.trainer.problems[task].logits_of(step.outputs)
-        options = (self.temperature, labels)
-        divergence = self.model.distillation(task, logits, step.teacher, *options)
+        divergence = self.model.distillation(task, logits, step.teacher, self.temperature, labels)
         alpha, labelled = self.alphas[task], self._shares.get(task, 1.0)
         share: Tensor | float = 1.0  # of the rows of the step that have a label; others fill it
         if labels is not None and labelled != 1:
@@ -221,8 +218,7 @@ def reduce_width(vectors: NDArray[np.float32], width: int) -> NDArray[np.float32
     if old == width:
         return vectors
     if old < width:
-        beside = [(0, 0)] * (vectors.ndim - 1)
-        return np.pad(vectors, [*beside, (0, width - old)])
+        return np.pad(vectors, [(0, 0)] * (vectors.ndim - 1) + [(0, width - old)])
     flat = vectors.reshape(-1, old)
     moments = np.zeros((old, old))
     for start in range(0, len(flat), CHUNK):

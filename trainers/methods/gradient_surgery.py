@@ -1,6 +1,6 @@
 """PCGrad: gradients of tasks that contradict each other are changed."""
 
-from itertools import pairwise
+from itertools import combinations_with_replacement, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -95,13 +95,9 @@ class GradientSurgery(Method):
             for tensor in (self._vectors, *gradients):
                 torch.distributed.all_reduce(tensor)
                 tensor.div_(torch.distributed.get_world_size())
+        pairs = combinations_with_replacement(self._vectors, 2)
+        products = torch.stack([torch.dot(*pair) for pair in pairs])
         rows, columns = np.triu_indices(len(self._tasks))
-        products = torch.stack(
-            [
-                torch.dot(self._vectors[row], self._vectors[column])
-                for row, column in zip(rows.tolist(), columns.tolist(), strict=True)
-            ]
-        )
         gram = np.empty((len(self._tasks), len(self._tasks)))
         gram[rows, columns] = products.double().cpu().numpy()  # one copy from the device
         gram[columns, rows] = gram[rows, columns]
@@ -118,8 +114,7 @@ class GradientSurgery(Method):
             gradient = merged[self._places[index]].view_as(parameter)
             parameter.grad = gradient.to(parameter.dtype)
         self._touched.clear()
-        pairs = np.triu_indices(len(self._tasks), k=1)
-        self.conflicts.append(float((gram[pairs] < 0).mean()))
+        self.conflicts.append(float((gram[np.triu_indices(len(gram), k=1)] < 0).mean()))
 
     def draw_orders(self, step: int) -> list[list[int]]:
         """Draw for each task the order of the other tasks at an optimizer step."""

@@ -39,6 +39,7 @@ class Regularizer(Method):
 
     def attach(self, trainer: "MultiTaskTrainer") -> None:
         refuse_sharding(trainer, self.key)
+        self.trainer = trainer
         self.tasks = frozenset(
             task
             for task, problem in trainer.problems.items()
@@ -218,10 +219,6 @@ class Smart(Regularizer):
                 "`accelerate launch --multi_gpu`, or show it one with CUDA_VISIBLE_DEVICES"
             )
 
-    def attach(self, trainer: "MultiTaskTrainer") -> None:
-        super().attach(trainer)
-        self.trainer = trainer
-
     def begin(self) -> None:
         self.batches = 0
 
@@ -303,8 +300,7 @@ class RDrop(Regularizer):
         if task not in self.tasks:
             return compute()
         first, second = compute(), compute()
-        logits = (first.outputs.logits, second.outputs.logits)
-        divergence = self.model.divergence(task, *logits)
+        divergence = self.model.divergence(task, first.outputs.logits, second.outputs.logits)
         weighted = divergence * first.weigh("rows")
         loss = (first.loss + second.loss) / 2 + self.alpha / 2 * weighted
         facts = first.facts | {"rdrop_divergence": divergence.detach()}
