@@ -81,12 +81,10 @@ def draw_curves(
             chosen = spread_numbers(len(points), MOST_POINTS)
             series[name] = [points[place] for place in chosen]
             if len(chosen) < len(points):
-                count = f"{len(chosen)} of {len(points):,} points"
-                notes.append(f"{name}: {count}, evenly spread.")
+                notes.append(f"{name}: {len(chosen)} of {len(points):,} points, evenly spread.")
         if series:
-            text = " ".join(notes)
-            axes = ("optimizer steps", "")
-            figures.append(Figure(title, *axes, series, text, mark=kept))
+            note = " ".join(notes)
+            figures.append(Figure(title, "optimizer steps", "", series, note, mark=kept))
     return figures
 
 
@@ -363,22 +361,16 @@ def _show_score(value: float | None, error: float | None) -> str | None:
 
 def _make_results(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> Section:
     splits = sorted(results, key=lambda name: (list(SPLITS).index(name.partition("_")[0]), name))
-    scores: list[list[Any]] = []  # task, metric, and (value, standard error) by split
+    rows: list[list[Cell]] = []
     for task, problem in trainer.problems.items():
         for metric in problem.reported:
-            pairs = [results[split].find_score(problem, metric.name) for split in splits]
-            scores.append([task, metric.name, *pairs])
+            scores = [results[split].find_score(problem, metric.name) for split in splits]
+            rows.append([task, metric.name, *(_show_score(*score) for score in scores)])
     # of one task, the mean would only repeat its metric
-    names = AGGREGATES if len(trainer.problems) > 1 else ("glue",)
-    scores += [
-        ["all tasks", name, *((results[split].metrics.get(name), None) for split in splits)]
-        for name in names
-    ]
-    rows: list[list[Cell]] = [
-        [task, name, *(_show_score(*pair) for pair in pairs)]
-        for task, name, *pairs in scores
-        if any(value is not None for value, _ in pairs)
-    ]
+    for name in AGGREGATES if len(trainer.problems) > 1 else ("glue",):
+        means = [results[split].metrics.get(name) for split in splits]
+        rows.append(["all tasks", name, *(_show_score(mean, None) for mean in means)])
+    rows = [row for row in rows if any(row[2:])]
     titles = [("task", ""), ("metric", "")]
     for split in splits:
         kind, _, name = split.partition("_")
@@ -430,8 +422,7 @@ def _make_data(encoded: Mapping[str, Mapping[str, Rows]], facts: RunFacts) -> Se
     rows: list[list[Cell]] = []
     for task, splits in encoded.items():
         sizes = [len(splits[split]) if split in splits else None for split in names]
-        skipped = len(facts.bad_rows.get(task, []))
-        rows.append([task, facts.data.get(task, ""), *sizes, skipped])
+        rows.append([task, facts.data.get(task, ""), *sizes, len(facts.bad_rows.get(task, []))])
     columns = [("task", ""), ("data", ""), *((name, ",") for name in (*names, "skipped"))]
     valid = "Valid rows; for text, the evaluated ones." if facts.text else "Valid rows."
     blocks: list[Block] = [Table("Rows", columns, rows, valid)]

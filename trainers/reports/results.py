@@ -18,7 +18,7 @@ import numpy as np
 
 from trainers.data.rows import Rows
 from trainers.files import replaced_when_done, write_text
-from trainers.problems.base import AnyProblem, Measured
+from trainers.problems.base import AnyProblem
 from trainers.problems.metrics import AGGREGATES, glue_score
 from trainers.training.multitask import MultiTaskTrainer
 
@@ -37,9 +37,8 @@ class Results:
     metrics: dict[str, float]  # ``<task>_<metric>``, and the aggregates if all tasks have labels
     standard_errors: dict[str, float]  # of the headline metric of each task
     rows: dict[str, int]  # number of labelled rows of each task
-    types: dict[str, list[dict[str, Any]]] = field(
-        default_factory=dict
-    )  # by task with entities, labels or targets
+    # by task with entities, labels or targets
+    types: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def find_score(self, problem: AnyProblem, name: str) -> tuple[float | None, float | None]:
         """Return a metric of a task, and its standard error; None for what there is not."""
@@ -152,7 +151,7 @@ def evaluate_run(
         the outputs of the tasks with labels, in the order of the rows.
     """
     outputs: dict[tuple[str, str], Any] = {}
-    measured: dict[str, dict[str, Measured]] = {}
+    results: dict[str, Results] = {}
     for task, splits in rows.items():
         problem = trainer.problems[task]
         for split in sorted(splits, key=_split_order):  # the same order in all processes
@@ -161,19 +160,18 @@ def evaluate_run(
             if not problem.kind.is_unlabelled:
                 outputs[task, split] = output
             if problem.kind.is_unlabelled or problem.is_labelled(splits[split]):
-                measured.setdefault(split, {})[task] = problem.measure(output)
+                found = results.setdefault(split, Results({}, {}, {}))
+                scores = problem.measure(output)
+                found.metrics.update({f"{task}_{name}": x for name, x in scores.metrics.items()})
+                found.rows[task] = scores.rows
+                if scores.standard_error is not None:
+                    found.standard_errors[task] = scores.standard_error
+                if scores.types is not None:
+                    found.types[task] = scores.types
+    results = {split: results[split] for split in sorted(results, key=_split_order)}
     # tasks of text alone have no mean
     has_mean = not all(problem.kind.is_pretraining for problem in trainer.problems.values())
-    results: dict[str, Results] = {}
-    for split in sorted(measured, key=_split_order):
-        found = results[split] = Results({}, {}, {})
-        for task, scores in measured[split].items():
-            found.metrics.update({f"{task}_{name}": x for name, x in scores.metrics.items()})
-            found.rows[task] = scores.rows
-            if scores.standard_error is not None:
-                found.standard_errors[task] = scores.standard_error
-            if scores.types is not None:
-                found.types[task] = scores.types
+    for found in results.values():
         # a mean of some tasks could be mistaken for that of all
         if has_mean and len(found.rows) == len(trainer.problems):
             found.metrics.update(trainer.aggregate(found.metrics))
