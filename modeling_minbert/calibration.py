@@ -129,36 +129,29 @@ def fit_cosine_threshold(head: Any, logits: Tensor, labels: Tensor) -> float:
 
 def best_threshold(values: Tensor, is_above: Tensor) -> float:
     """Return the lowest of the midpoints that separate most cosines, (N,), correctly."""
-    ordered, order = values.clamp(-1, 1).sort()
-    above = is_above[order].long()
-    # correct if the first n lie below: the ones of them that belong there, and the rest above
-    right = F.pad((1 - above).cumsum(0), (1, 0)) + above.sum() - F.pad(above.cumsum(0), (1, 0))
-    edges = F.pad(F.pad(ordered, (1, 0), value=-1.0), (0, 1), value=1.0)
-    equal = edges[1:] == edges[:-1]  # no threshold lies between equal cosines
-    equal[-1] = False  # a cosine of 1 is not above 1
-    best = int(right.masked_fill(equal, -1).argmax())
-    return float(edges[best : best + 2].mean())
+    thresholds, hits, predicted = list_candidates(values.clamp(-1, 1), is_above, lowest=-1.0)
+    # one more that is rightly above is worth as much as one less that is wrongly above
+    return float(thresholds[(2 * hits - predicted).argmax()])
 
 
-def list_candidates(values: Tensor, is_above: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """List the thresholds that decide rows with probabilities (N,) and labels (N,) differently.
+def list_candidates(
+    values: Tensor, is_above: Tensor, *, lowest: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """List the thresholds that decide rows with values (N,) and labels (N,) differently.
 
     Returns:
-        0.5 and the middles between two neighboring probabilities, (M,), the rows above each of them
-        that belong there, and all rows above it.
+        The middles between neighboring values, of which the least is `lowest` and the greatest 1,
+        ascending, (M,), the rows above each of them that belong there, and all rows above it.
     """
     ordered, order = values.double().sort()
     above = is_above[order].double()
     # hits and predictions if the first n lie below
     hits = above.sum() - F.pad(above.cumsum(0), (1, 0))
     predicted = torch.arange(len(above), -1, -1, device=above.device)
-    edges = F.pad(F.pad(ordered, (1, 0), value=0.0), (0, 1), value=1.0)
-    middles = (edges[1:] + edges[:-1]) / 2
-    places = (edges[1:] != edges[:-1]).nonzero().flatten()  # none between equal ones
-    at_half = (ordered <= 0.5).sum().unsqueeze(0)
-    thresholds = torch.cat([middles[places], middles.new_tensor([0.5])])
-    places = torch.cat([places, at_half])
-    return thresholds, hits[places], predicted[places]
+    edges = F.pad(F.pad(ordered, (1, 0), value=lowest), (0, 1), value=1.0)
+    differ = edges[1:] != edges[:-1]  # no threshold lies between equal values
+    differ[-1] = True  # a value of 1 is not above 1
+    return ((edges[1:] + edges[:-1]) / 2)[differ], hits[differ], predicted[differ]
 
 
 def choose_threshold(
@@ -170,7 +163,11 @@ def choose_threshold(
     F1. If no threshold reaches the goal, it is the one that comes nearest; None if no row belongs
     above. Ties go to the threshold with more of the goal, then to the nearest to 0.5.
     """
-    thresholds, hits, predicted = list_candidates(values, is_above)
+    thresholds, hits, predicted = list_candidates(values, is_above, lowest=0.0)
+    at_half = values > 0.5
+    thresholds = F.pad(thresholds, (0, 1), value=0.5)
+    hits = torch.cat([hits, (at_half & is_above).sum()[None]])
+    predicted = torch.cat([predicted, at_half.sum()[None]])
     if wanted is None:
         return _choose(thresholds, 2 * hits / (predicted + is_above.sum()).clamp(min=1))
     if not is_above.any():
