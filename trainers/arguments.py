@@ -74,5 +74,4 @@ class FastTrainingArguments(TrainingArguments):
     def is_fast_in_bfloat16(self, device: torch.device) -> bool:
         """Return whether ``bf16`` is on by default."""
         # emulated bfloat16 would be slower than float32
-        cuda = device.type == "cuda"
-        return cuda and torch.cuda.is_bf16_supported(including_emulation=False)
+        return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)

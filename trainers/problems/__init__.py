@@ -60,11 +60,10 @@ def make_problems(
     metrics: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, AnyProblem]:
     """Create the problem of each task, with its description (``config.task``) and metrics."""
+    specs, metrics = specs or {}, metrics or {}
     problems: dict[str, AnyProblem] = {}
     for task, name in problem_types.items():
         if name not in PROBLEMS:
             raise ValueError(f"task {task!r}: {unknown('problem_type', name, PROBLEMS)}")
-        problems[task] = PROBLEMS[name](
-            task, (specs or {}).get(task), (metrics or {}).get(task, ())
-        )
+        problems[task] = PROBLEMS[name](task, specs.get(task), metrics.get(task, ()))
     return problems

@@ -80,13 +80,10 @@ class Calibrated:
                 "This task was not trained with a likelihood: its confidences need not be "
                 "probabilities."
             )
-        splits = {"validation": evaluated.outputs, **evaluated.others}
-        found = {
-            split: self.check_calibration(
-                outputs.logits, outputs.predictions, np.asarray(outputs.labels)
-            )
-            for split, outputs in splits.items()
-        }
+        found = {}
+        for split, outputs in {"validation": evaluated.outputs, **evaluated.others}.items():
+            labels = np.asarray(outputs.labels)
+            found[split] = self.check_calibration(outputs.logits, outputs.predictions, labels)
         return draw_reliability(found, "the probability of the prediction", note)
 
 
@@ -230,8 +227,7 @@ class Paraphrase(ThresholdProblem, ClassProblem):
         return self.spec.threshold_fitted or self.spec.threshold is None or self.fits_held_out
 
     def list_thresholds(self) -> tuple[Sequence[str], Sequence[float]]:
-        fitted = None if self.spec is None else self.spec.thresholds
-        return [self.name_of(1)], fitted or [0.5]
+        return [self.name_of(1)], getattr(self.spec, "thresholds", None) or [0.5]
 
     def decide(self, logits: Array) -> Array:
         return (logits[:, 0] > 0).astype(np.int64)

@@ -86,8 +86,7 @@ class MultiLabelClassification(ThresholdProblem, LabelledProblem):
         return True
 
     def list_thresholds(self) -> tuple[Sequence[str], Sequence[float]]:
-        fitted = None if self.spec is None else self.spec.thresholds
-        chosen = fitted or [0.5] * len(self.names)
+        chosen = getattr(self.spec, "thresholds", None) or [0.5] * len(self.names)
         return list(map(self.name_of, range(len(chosen)))), chosen
 
     def check(self, where: str, rows: Rows) -> None:
