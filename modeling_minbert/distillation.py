@@ -63,9 +63,8 @@ def align_outputs(task: Any, teacher: Any) -> Callable[[Tensor], Tensor]:
         from .choices import lowest
 
         def fit_choices(values: Tensor) -> Tensor:
-            kept = values[..., : task.num_choices]
-            missing = task.num_choices - kept.shape[-1]
-            return F.pad(kept, (0, missing), value=lowest(values))
+            missing = task.num_choices - values.shape[-1]  # below 0, some are cut off
+            return F.pad(values, (0, missing), value=lowest(values))
 
         return fit_choices
     # the outputs of a regression are named by its targets
@@ -96,11 +95,10 @@ def distill(
     is_taught = teacher.isfinite().flatten(place).all(dim=-1)  # (B,), or (B, L) of tokens
     known = teacher.nan_to_num()
     if kind == "spans":  # start and end are classes, of which paddings are none
-        swapped = logits.transpose(1, 2), teacher.permute(0, 3, 2, 1)
-        is_real = is_taught[:, None]
-        student = swapped[0].float().masked_fill(~is_real, IMPOSSIBLE)
-        target = swapped[1].float().masked_fill(~is_real[:, None], IMPOSSIBLE)
-        losses = match_classes(student, target, temperature).mean(dim=-1)
+        own = logits.float().masked_fill(~is_taught[..., None], IMPOSSIBLE)
+        others = teacher.float().masked_fill(~is_taught[..., None, None], IMPOSSIBLE)
+        own, others = own.transpose(1, 2), others.permute(0, 3, 2, 1)
+        losses = match_classes(own, others, temperature).mean(dim=-1)
         is_taught = is_taught.any(dim=-1)
     elif kind == "vectors":  # of length 1: half of the squared distance
         cosines = F.cosine_similarity(logits.float(), known.float().squeeze(1), dim=-1)

@@ -242,8 +242,7 @@ class CoSENT(MinBertLoss):
     def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
         from .ranking import cosent
 
-        cosines = inputs.scores.float().squeeze(-1)
-        return cosent(cosines, inputs.labels, scale=head.cosine_scale)
+        return cosent(inputs.scores.squeeze(-1), inputs.labels, scale=head.cosine_scale)
 
     def to_unit(self, logits: Tensor) -> Tensor:
         return (logits + 1) / 2

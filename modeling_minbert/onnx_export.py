@@ -110,8 +110,7 @@ def _trace(wrapped: _OnnxModel) -> Any:
     # ModernBERT has a mask of its window only for rows that are longer, and so has the file
     window = model.config.local_attention // 2 + 2
     length = min(max(7, window), model.config.longest_sequence)
-    inner = [] if sentences is None else [sentences]
-    shape = (3, *inner, length)
+    shape = (3, length) if sentences is None else (3, sentences, length)
     ids = torch.zeros(shape, dtype=torch.int64, device=model.device)
     inputs: tuple[Tensor, ...] = (ids, torch.ones_like(ids))
     if model.config.type_vocab_size > 1:

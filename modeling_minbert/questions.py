@@ -286,8 +286,7 @@ class QuestionPredictor(Predictor):
         return [window.encoded for window in self.windows]
 
     def keep(self, indices: list[int], inputs: dict[str, Any], output: Any) -> None:
-        scores = keep_scores(inputs, output.start_logits, output.end_logits)
-        self.results.append((indices, scores))
+        self.results.append((indices, keep_scores(inputs, output.start_logits, output.end_logits)))
 
     def describe(self) -> list[Any]:
         scores, self.results = put_in_order(self.results).cpu(), []

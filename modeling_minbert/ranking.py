@@ -29,8 +29,8 @@ def multiple_negatives_ranking(
     With hashes as `keys`, (B,) and (C,), texts equal to an anchor or a positive of it are kept out.
     Source: Henderson et al. 2017; van den Oord et al. 2018.
     """
-    count = len(anchors)
-    is_anchor = anchors.new_ones(count, dtype=torch.bool) if is_anchor is None else is_anchor
+    if is_anchor is None:
+        is_anchor = anchors.new_ones(len(anchors), dtype=torch.bool)
     if is_candidate is None:
         is_candidate = candidates.new_ones(len(candidates), dtype=torch.bool)
     with torch.autocast(anchors.device.type, enabled=False):

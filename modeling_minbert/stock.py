@@ -76,16 +76,14 @@ def make_config(config: Any, num_layers: int | None) -> PreTrainedConfig:
         bias = config.layer_bias
         found |= {"attention_bias": bias, "mlp_bias": bias, "classifier_bias": bias}
         found["classifier_activation"] = config.hidden_act
-        found["layer_types"] = list_layer_types(
-            values["num_hidden_layers"], config.global_attention_every
-        )
+        layers = values["num_hidden_layers"]
+        found["layer_types"] = list_layer_types(layers, config.global_attention_every)
         found["rope_parameters"] = {
             "full_attention": {"rope_type": "default", "rope_theta": config.rope_theta},
             "sliding_attention": {"rope_type": "default", "rope_theta": config.local_rope_theta},
         }
     stock = AutoConfig.for_model(model_type, **found)
-    read = type(config)(**read_config(model_type, stock.to_dict()))
-    again = PreTrainedConfig.to_dict(read)
+    again = PreTrainedConfig.to_dict(type(config)(**read_config(model_type, stock.to_dict())))
     for name in sorted({entry.name for entry in fields(config)} - {*FREE}):
         if again.get(name) != values.get(name):
             raise ValueError(
@@ -101,8 +99,7 @@ def make_stock(model: Any, num_layers: int | None) -> Any:
     name = f"a {type(model).__name__} of type {model.config.encoder_type!r}"
     advice = "save its encoder, its base_model, or a minbert with save_pretrained"
     layers = model.config.num_hidden_layers
-    is_part = num_layers not in (None, layers)
-    if is_part and hasattr(model.base_model.encoder, "final_norm"):
+    if num_layers not in (None, layers) and hasattr(model.base_model.encoder, "final_norm"):
         raise ValueError(f"{name} has a norm above its last layer: save all {layers} layers")
     config = model.config.to_transformers(num_layers)
     stock = getattr(transformers, model._auto_class).from_config(config, dtype=model.dtype)
