@@ -146,13 +146,11 @@ class MultiLabelHead(ThresholdHead, PooledHead):
         ranks = probabilities.argsort(dim=-1, descending=True, stable=True)
         is_shown = self.decode(logits) > 0 if top_k is None else torch.ones_like(ranks) > 0
         rows = zip(probabilities.tolist(), ranks.tolist(), is_shown.tolist(), strict=True)
-        names = self.task.labels
-        return [
-            [{"label": names[index], "score": row[index]} for index in order if shown[index]][
-                :top_k
-            ]
-            for row, order, shown in rows
-        ]
+        names, described = self.task.labels, []
+        for row, order, shown in rows:
+            labels = [{"label": names[at], "score": row[at]} for at in order if shown[at]]
+            described.append(labels[:top_k])
+        return described
 
 
 @strict
@@ -218,10 +216,8 @@ class ParaphraseHead(ThresholdHead, PooledHead):
     @property
     def threshold(self) -> float:
         """The threshold; in training, a fitted one stays: evaluation must not change a step."""
-        chosen = self.task.threshold
-        return (
-            0.5 if chosen is None or (self.training and self.task.needs_threshold_fit) else chosen
-        )
+        is_open = self.training and self.task.needs_threshold_fit
+        return 0.5 if is_open or self.task.threshold is None else self.task.threshold
 
     def is_positive(self, labels: Tensor) -> Tensor:
         return (labels != -100) & (labels >= 1.0)

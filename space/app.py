@@ -40,8 +40,7 @@ CHOICES = {
 
 def load(auto_class: str) -> Any:
     """Load the checkpoint with an Auto class, in evaluation mode."""
-    kind = getattr(transformers, auto_class)
-    model = kind.from_pretrained(MODEL, trust_remote_code=False).eval()
+    model = getattr(transformers, auto_class).from_pretrained(MODEL, trust_remote_code=False).eval()
     model.set_precision("auto", fixed_weights=True)
     return model
 

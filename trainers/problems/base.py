@@ -97,8 +97,8 @@ class Problem(ABC, Generic[Outputs]):
         modules = [name for name in metrics if name not in known]
         for name in modules:
             if not name.startswith(EVALUATE):
-                metric = f"{self.problem_type} metric"
-                raise ValueError(f"task {task!r}: {unknown(metric, name, known)}")
+                what = f"{self.problem_type} metric"
+                raise ValueError(f"task {task!r}: {unknown(what, name, known)}")
         if modules:
             from .modules import make_module_metric
 
@@ -402,8 +402,8 @@ class LabelledProblem(Problem[Predicted]):
         if not self.header:
             return
         lines = [self.header]
-        for name, prediction in zip(rows["id"][:], outputs.predictions.tolist(), strict=True):
-            value = float(prediction)
+        values = outputs.predictions.astype(float).tolist()
+        for name, value in zip(rows["id"][:], values, strict=True):
             if not math.isfinite(value):
                 raise ValueError(
                     f"the prediction of row {name!r} is {value}; expected a finite number"

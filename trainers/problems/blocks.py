@@ -6,7 +6,6 @@ are those that several types share.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import sqrt
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from trainers.data.rows import spread_numbers
 
-from .metrics import Array
+from .metrics import Array, binomial_error
 
 Cell: TypeAlias = str | int | float | None
 Points: TypeAlias = list[list[float]]
@@ -133,11 +132,7 @@ def draw_reliability(
         return []
     series = {
         split: [
-            [
-                part["confidence"],
-                part["accuracy"],
-                sqrt(part["accuracy"] * (1 - part["accuracy"]) / part["rows"]),
-            ]
+            [part["confidence"], part["accuracy"], binomial_error(part["accuracy"], part["rows"])]
             for part in found["bins"]
         ]
         for split, found in drawn.items()

@@ -182,6 +182,11 @@ def check_arguments(
     check_schedules(args)
     config: Any = args.accelerator_config
     strategies = ("random", "group_by_length")
+    others = f" or use {' or '.join(map(repr, strategies))}"
+    compiles = (
+        ": every batch has another number of tokens, for each of which the model would be compiled"
+    )
+    mixes = ": split_batches and dispatch_batches would mix tasks"
     refused = (
         ("use_liger_kernel", args.use_liger_kernel, ""),
         ("save_on_each_node", args.save_on_each_node, ""),  # only the first machine writes weights
@@ -190,22 +195,9 @@ def check_arguments(
         ("prediction_loss_only", args.prediction_loss_only, ""),
         # its noise depends on the padding of a batch, and packed batches have none
         ("neftune_noise_alpha", args.neftune_noise_alpha is not None, ""),
-        (
-            "train_sampling_strategy",
-            args.train_sampling_strategy not in strategies,
-            f" or use {' or '.join(map(repr, strategies))}",
-        ),
-        (
-            "torch_compile",
-            args.torch_compile,
-            ": every batch has another number of tokens, for each of which the model would be "
-            "compiled",
-        ),
-        (
-            "accelerator_config",
-            config.split_batches or config.dispatch_batches,
-            ": split_batches and dispatch_batches would mix tasks",
-        ),
+        ("train_sampling_strategy", args.train_sampling_strategy not in strategies, others),
+        ("torch_compile", args.torch_compile, compiles),
+        ("accelerator_config", config.split_batches or config.dispatch_batches, mixes),
     )
     for name, is_refused, reason in refused:
         if is_refused:

@@ -286,8 +286,7 @@ class MultiTaskTrainer(Trainer):
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
         samples, number = super().get_batch_samples(*args, **kwargs)
         # a single batch needs no count, and DataParallel cannot distribute one
-        is_alone = len(samples) * self.args.world_size == 1 or self.args.n_gpu > 1
-        if not is_alone:
+        if len(samples) * self.args.world_size > 1 and self.args.n_gpu <= 1:
             self._terms.mark(samples, self.args.device, self._average_over_ranks)
         return samples, number
 
