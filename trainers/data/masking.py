@@ -112,17 +112,13 @@ class Masking:
 
         ``passes`` is the pass of all rows, or (N,); ``rows`` and ``lengths`` are (N,).
         """
-        of_rows = np.broadcast_to(passes, rows.shape).tolist()
-        parts = [
+        parts = [np.empty((3, 0))]
+        columns = (np.broadcast_to(passes, rows.shape), rows, lengths)
+        for pass_index, row, length in np.stack(columns, axis=1).tolist():
             # an independent stream for every row; the first word of the counter counts blocks
-            np.random.Generator(
-                np.random.Philox(key=[self.seed, task], counter=[0, row, pass_index, 0])
-            ).random((3, length))
-            for pass_index, row, length in zip(
-                of_rows, rows.tolist(), lengths.tolist(), strict=True
-            )
-        ]
-        return np.concatenate(parts, axis=1) if parts else np.empty((3, 0))
+            stream = np.random.Philox(key=[self.seed, task], counter=[0, row, pass_index, 0])
+            parts.append(np.random.Generator(stream).random((3, length)))
+        return np.concatenate(parts, axis=1)
 
     def apply(self, input_ids: Ids, lengths: NDArray[np.int64], draws: Uniform) -> tuple[Ids, Ids]:
         """Mask concatenated rows: return the input of the model and the labels, both (T,).
@@ -138,10 +134,8 @@ class Masking:
         hidden = input_ids.copy()
         action = actions[chosen]
         hidden[chosen[action < self.mask_replace_prob]] = self.mask_token_id
-        replaced = chosen[
-            (action >= self.mask_replace_prob)
-            & (action < self.mask_replace_prob + self.random_replace_prob)
-        ]
+        end = self.mask_replace_prob + self.random_replace_prob
+        replaced = chosen[(action >= self.mask_replace_prob) & (action < end)]
         picked = (picks[replaced] * len(self._random_ids)).astype(np.int64)
         hidden[replaced] = self._random_ids[picked]
         return hidden, labels

@@ -62,11 +62,10 @@ class Fitting(Method):
         """
         trainer = self.trainer
         problem: Any = trainer.problems[task]
-        data = trainer.tasks[task]
-        train: Any = data.train
+        train, evaluation = trainer.tasks[task].train, trainer.tasks[task].evaluation
         rows: Any = spread(train.select(np.flatnonzero(find_labeled(train))), THRESHOLD_ROWS)
-        if problem.fits_held_out and data.evaluation is not None:
-            rows = data.evaluation
+        if problem.fits_held_out and evaluation is not None:
+            rows = evaluation
         model = find_inner(trainer.model)
         logits, labels = trainer.predict_task(task, rows), np.asarray(rows["labels"])
         thresholds = np.atleast_1d(model.fit_threshold(task, logits, labels))

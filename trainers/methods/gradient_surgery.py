@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 from transformers import TrainerState
 
 from trainers.data.sampling import TaskSampling
@@ -64,7 +64,7 @@ class GradientSurgery(Method):
 
     def begin(self) -> None:
         """Forget the gradients of a run that was stopped."""
-        self._vectors: Tensor | None = None
+        self._vectors: Any = None  # (T, P), after a backward pass
         self._touched: set[int] = set()
 
     def finish(self) -> None:
@@ -88,8 +88,6 @@ class GradientSurgery(Method):
 
     def before_optimizer(self, state: TrainerState) -> None:
         """Write the merged gradients to ``.grad``, and note the conflicts."""
-        if self._vectors is None:
-            raise ValueError("gradient_surgery: no task had a backward pass")
         if torch.distributed.is_initialized():  # averaged before any nonlinear operation
             gradients = [other.grad for other in self._others if other.grad is not None]
             for tensor in (self._vectors, *gradients):

@@ -106,15 +106,11 @@ class MultiLabelClassification(ThresholdProblem, LabelledProblem):
 
     def describe_types(self, outputs: Predicted) -> list[dict[str, Any]]:
         counts = np.stack(_count(outputs.predictions, np.asarray(outputs.labels)), axis=-1)
-        return [
-            {
-                "name": self.name_of(number),
-                **score_counts(row),
-                "labelled": int(row[2]),
-                "predicted": int(row[1]),
-            }
-            for number, row in enumerate(counts)
-        ]
+        types = []
+        for number, row in enumerate(counts):
+            sizes = {"labelled": int(row[2]), "predicted": int(row[1])}
+            types.append({"name": self.name_of(number), **score_counts(row), **sizes})
+        return types
 
     def describe(self, evaluated: Evaluated[Predicted]) -> list[Block]:
         note = (

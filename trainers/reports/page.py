@@ -245,9 +245,8 @@ def report_run(
                 blocks += problem.describe(evaluated)
             known = {key: getattr(problem.spec, key, None) for key in HEAD_KEYS}
             head = [f"{key.replace('_', ' ')} {value}" for key, value in known.items() if value]
-            notes = [
-                f"{', '.join([problem.problem_type, *head])}; data: {facts.data.get(task, '')}"
-            ]
+            kind = ", ".join([problem.problem_type, *head])
+            notes = [f"{kind}; data: {facts.data.get(task, '')}"]
             notes += [f"{what}: {note}." for what, note in problem.notes.items()]
             sections.append(Section(task, [*notes, *filter(None, [problem.caution])], blocks))
         versions = list((environment | facts.versions).items())
@@ -411,8 +410,7 @@ def _make_training(trainer: MultiTaskTrainer, facts: RunFacts) -> Section:
         start += f" {seconds[-1]:,.0f} seconds since the last start, including evaluations."
     blocks: list[Block] = [Code("Command", facts.command)]
     if facts.recipe:
-        note = "The flags of the command override it."
-        blocks.append(Code("Recipe", facts.recipe.strip(), note))
+        blocks.append(Code("Recipe", facts.recipe.strip(), "The flags of the command override it."))
     return Section("Training", [start], blocks)
 
 

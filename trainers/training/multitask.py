@@ -41,7 +41,7 @@ from trainers.data.rows import (
 )
 from trainers.data.sampling import StepsPerEpoch, TaskBatchSampler, TaskSampling
 from trainers.files import HubToken, WriteError, find_inner, named_writes, takes_task
-from trainers.methods.base import Batch, ComputeLoss, Method, MethodCallback, StepLoss
+from trainers.methods.base import Batch, ComputeLoss, Method, MethodCallback
 from trainers.problems.base import AnyProblem, Decode
 from trainers.problems.metrics import aggregates, glue_score
 from trainers.task import Task, find_rows
@@ -320,12 +320,7 @@ class MultiTaskTrainer(Trainer):
         compute: Any = partial(super().compute_loss, model, inputs, **options)
         if not model.training:
             return compute() if return_outputs else compute()[0]
-        problem = self.problems[task]
-
-        def compute_plain() -> StepLoss:
-            return weigh_loss(problem, compute(), terms, teacher)
-
-        nested: ComputeLoss = compute_plain
+        nested: ComputeLoss = partial(weigh_loss, self.problems[task], compute, terms, teacher)
         for method in self.methods:  # later ones wrap earlier ones
             nested = partial(method.loss, nested, task, inputs)
         step = nested()

@@ -135,12 +135,12 @@ def split_loss(problem: AnyProblem, loss: Tensor, outputs: Any) -> dict[str, Ten
 
 def weigh_loss(
     problem: AnyProblem,
-    computed: tuple[Tensor, Any],
+    compute: Callable[[], tuple[Tensor, Any]],
     terms: Mapping[str, Terms],
     teacher: Tensor | None,
 ) -> StepLoss:
-    """Weigh loss and outputs of a pass by its terms, if it is not the only one of its step."""
-    loss, outputs = computed
+    """Compute loss and outputs, and weigh the loss by its terms if its step has other passes."""
+    loss, outputs = compute()
     if terms:
         parts = split_loss(problem, loss, outputs).items()
         weighted = [value * terms[part].weight for part, value in parts]
