@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.data.rows import IGNORED_LABEL, find_labeled, spread
+from trainers.data.rows import find_labeled, spread
 from trainers.files import find_inner
-from trainers.problems.metrics import score_counts
+from trainers.problems.metrics import count_decisions, score_counts
 
 from .base import Method
 
@@ -93,9 +93,8 @@ class Fitting(Method):
         if not problem.wanted:
             return
         ((goal, least),) = problem.wanted.items()
-        given = labels.reshape(len(labels), -1)
-        predicted = (predictions.reshape(given.shape) == 1) & (given != IGNORED_LABEL)
-        counts = np.stack([predicted & (given == 1), predicted, given == 1], axis=-1).sum(axis=0)
+        columns = (values.reshape(len(labels), -1) for values in (predictions, labels))
+        counts = np.stack(count_decisions(*columns), axis=-1)
         for name, count in zip(problem.list_thresholds()[0], counts, strict=True):
             scores, labelled = score_counts(count), int(count[2])
             numbers = (

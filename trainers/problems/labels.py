@@ -23,6 +23,7 @@ from .metrics import (
     Array,
     Metric,
     accuracy,
+    count_decisions,
     describe_targets,
     f1_of_counts,
     macro_f1 as class_f1,
@@ -33,20 +34,14 @@ from .metrics import (
 MOST_TABLES = 12  # of more outputs than this only the first ones have a table
 
 
-def _count(predictions: Array, labels: Array) -> tuple[Array, ...]:
-    """Count the hits, the predictions and the labels of each label, (N, K) -> (K,)."""
-    predicted, given = (predictions == 1) & (labels != IGNORED_LABEL), labels == 1
-    return tuple(mask.sum(axis=0) for mask in (predicted & given, predicted, given))
-
-
 def micro_f1(predictions: Array, labels: Array) -> float:
     """F1 of all labels of all rows together."""
-    return float(f1_of_counts(*(counts.sum() for counts in _count(predictions, labels))))
+    return float(f1_of_counts(*count_decisions(predictions.ravel(), labels.ravel())))
 
 
 def macro_f1(predictions: Array, labels: Array) -> float:
     """Mean F1 of the labels, 0 for one that no row has."""
-    return float(f1_of_counts(*_count(predictions, labels)).mean())
+    return float(f1_of_counts(*count_decisions(predictions, labels)).mean())
 
 
 def exact_match(predictions: Array, labels: Array) -> float:
@@ -105,9 +100,9 @@ class MultiLabelClassification(ThresholdProblem, LabelledProblem):
         return (logits > 0).astype(np.int64)
 
     def describe_types(self, outputs: Predicted) -> list[dict[str, Any]]:
-        counts = np.stack(_count(outputs.predictions, np.asarray(outputs.labels)), axis=-1)
+        counts = count_decisions(outputs.predictions, np.asarray(outputs.labels))
         types = []
-        for number, row in enumerate(counts):
+        for number, row in enumerate(np.stack(counts, axis=-1)):
             sizes = {"labelled": int(row[2]), "predicted": int(row[1])}
             types.append({"name": self.name_of(number), **score_counts(row), **sizes})
         return types

@@ -40,8 +40,7 @@ def accuracy(predictions: Array, labels: Array) -> float:
 
 def f1(predictions: Array, labels: Array) -> float:
     """F1 of the class 1; 0 where no row has it."""
-    is_predicted, is_given = predictions == 1, labels == 1
-    return float(f1_of_counts((is_predicted & is_given).sum(), is_predicted.sum(), is_given.sum()))
+    return float(f1_of_counts(*count_decisions(predictions, labels)))
 
 
 def macro_f1(predictions: Array, labels: Array) -> float:
@@ -76,6 +75,12 @@ def quadratic_weighted_kappa(predictions: Array, labels: Array) -> float:
     shift = predictions.mean() - labels.mean()
     expected = predictions.var() + labels.var() + shift**2
     return float(1 - ((predictions - labels) ** 2).mean() / expected) if expected > 0 else 0.0
+
+
+def count_decisions(predictions: Array, labels: Array) -> tuple[Array, ...]:
+    """Count the hits, the predictions and the labels of 1, (N, ...) -> (...); -100 is no label."""
+    predicted, given = (predictions == 1) & (labels != IGNORED_LABEL), labels == 1
+    return tuple(mask.sum(axis=0) for mask in (predicted & given, predicted, given))
 
 
 def f1_of_counts(hits: Any, predicted: Any, given: object) -> NDArray[np.float64]:
