@@ -121,13 +121,12 @@ def read_rows(where: str, rows: Any, *, of_tokens: bool = False) -> Any:
 def _fix_label_length(rows: datasets.Dataset) -> datasets.Dataset:
     """Make the length of a list of labels a part of its type, if it is the same in all rows."""
     labels: Any = rows.features.get(LABELS)
-    if not isinstance(labels, datasets.List) or labels.length >= 0:
-        return rows
-    lengths = pc.unique(pc.list_value_length(rows.data.column(LABELS))).to_pylist()
-    if len(lengths) != 1 or lengths[0] is None:
-        return rows
-    fixed: Any = datasets.List(labels.feature, length=lengths[0])
-    return rows.cast_column(LABELS, fixed)
+    if isinstance(labels, datasets.List) and labels.length < 0:
+        lengths = pc.unique(pc.list_value_length(rows.data.column(LABELS))).to_pylist()
+        if len(lengths) == 1 and lengths[0] is not None:
+            fixed: Any = datasets.List(labels.feature, length=lengths[0])
+            rows = rows.cast_column(LABELS, fixed)
+    return rows
 
 
 def _zeros(ids: Any) -> Any:
@@ -187,10 +186,7 @@ class SourceRows:
 
     def join(self, task: str, rows: Ids, passes: Ids) -> Joined:
         """Concatenate some rows, (B,), of ascending passes, (B,)."""
-        parts = [
-            self.read(int(pass_index), rows[passes == pass_index])
-            for pass_index in np.unique(passes)
-        ]
+        parts = [self.read(int(number), rows[passes == number]) for number in np.unique(passes)]
         columns: dict[str, Any] = {
             name: np.concatenate([part[name] for part in parts]) for name in parts[0]
         }

@@ -54,11 +54,7 @@ class GradientSurgery(Method):
         ends = np.cumsum([0, *(parameter.numel() for parameter in shared)]).tolist()
         self._places = [slice(*pair) for pair in pairwise(ends)]
         ids = {id(parameter) for parameter in shared}
-        self._others = [
-            parameter
-            for parameter in model.parameters()
-            if parameter.requires_grad and id(parameter) not in ids
-        ]
+        self._others = [x for x in model.parameters() if x.requires_grad and id(x) not in ids]
         self.conflicts: list[float] = []  # by step: the share of pairs with opposed gradients
         self.begin()
 
@@ -78,9 +74,8 @@ class GradientSurgery(Method):
         elif not self._touched:
             self._vectors.zero_()
         vector = self._vectors[self._tasks.index(task)]
-        for index, (parameter, place) in enumerate(
-            zip(self._parameters, self._places, strict=True)
-        ):
+        pairs = zip(self._parameters, self._places, strict=True)
+        for index, (parameter, place) in enumerate(pairs):
             if parameter.grad is not None:
                 vector[place].add_(parameter.grad.flatten())
                 parameter.grad = None

@@ -188,16 +188,12 @@ class MultiOutputClassification(LabelledProblem):
         return describe_targets(list(self.outputs), scores, outputs.predictions, labels)
 
     def describe(self, evaluated: Evaluated[Predicted]) -> list[Block]:
-        outputs = evaluated.outputs
+        predictions, labels = evaluated.outputs.predictions, np.asarray(evaluated.outputs.labels)
         blocks: list[Block] = []
-        columns = zip(outputs.predictions.T, np.asarray(outputs.labels).T, strict=True)
-        for (name, classes), (predictions, labels) in zip(
-            [*self.outputs.items()][:MOST_TABLES], columns, strict=False
-        ):
-            kept = labels != IGNORED_LABEL
-            tables = tabulate_confusions(
-                predictions[kept], labels[kept], len(classes), classes.__getitem__
-            )
+        for number, (name, classes) in enumerate([*self.outputs.items()][:MOST_TABLES]):
+            kept = labels[:, number] != IGNORED_LABEL
+            pairs = predictions[kept, number], labels[kept, number]
+            tables = tabulate_confusions(*pairs, len(classes), classes.__getitem__)
             blocks += [replace(table, title=f"{table.title} of {name}") for table in tables]
         note = (
             "The wrong rows whose labels together had the lowest probability, with the probability "
