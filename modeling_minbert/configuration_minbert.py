@@ -288,7 +288,7 @@ class MinBertConfig(PreTrainedConfig):
         Raises:
             ValueError: If models of that type differ from this one.
         """
-        from .stock import make_config
+        from .families import make_config
 
         return make_config(self, num_layers)
 

@@ -565,8 +565,8 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         Raises:
             ValueError: If the type has no such model. Nothing is written then.
         """
+        from .families import make_stock
         from .folders import remove_modules
-        from .stock import make_stock
 
         # transformers has no class for heads of tasks
         model = self.base_model if hasattr(self, "heads") else self

@@ -101,7 +101,7 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
         """Load a checkpoint; a stock classifier becomes the head of the task that it fits."""
         path = pretrained_model_name_or_path
         if path is not None and kwargs.get("tasks"):
-            from .stock import find_stock_head
+            from .families import find_stock_head
 
             where = {name: kwargs[name] for name in HUB_KEYS if name in kwargs}
             if renames := find_stock_head(cls.config_class, path, kwargs["tasks"], where):
