@@ -260,10 +260,14 @@ class Preparation:
         self.tree, self.fixed = tree, fixed
         self.weights = [part for part in tree.parts if isinstance(part, Tensor)]
         # views, which see changes and keep the memory from another use
-        self.views = [weight.detach().flatten() for weight in self.weights]
-        self.copies = [] if fixed else [view.clone() for view in self.views]
+        self.views = [weight.detach() for weight in self.weights]
         if fixed:
-            self.views = [view[:: max(1, len(view) // SAMPLES)] for view in self.views]
+            sizes = [view.numel() for view in self.views]
+            self.views = [
+                view.as_strided((min(size, SAMPLES),), (max(1, size // SAMPLES),))
+                for view, size in zip(self.views, sizes, strict=True)
+            ]
+        self.copies = [] if fixed else [view.clone() for view in self.views]
         self.counted = [weight for weight in self.weights if not weight.is_inference()]
         self.norms = [state for state in tree.states if "eps" in state]
         self.settings = self.read_settings()
