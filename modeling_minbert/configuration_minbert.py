@@ -45,6 +45,7 @@ BEYOND_BERT = {
     "encoder_type": "bert",
     "position_offset": 0,
     "relative_attention_num_buckets": 0,
+    "pooler_act": "tanh",
     "norm_bias": True,
     "layer_bias": True,
     "local_attention": 0,
@@ -80,6 +81,8 @@ class MinBertConfig(PreTrainedConfig):
         type_vocab_size: Number of segment ids; 0 for a model without segments.
         relative_attention_num_buckets: Rows of the bias of attention by distance: 32 for MPNet, 0
             for none.
+        pooler_act: Name of the activation of the pooler; `relu` for DistilBERT, whose classifiers
+            have a layer like it.
         encoder_type: The model type of the weights, a key of `FAMILIES`: `save_as_transformers`
             saves them as that. `modernbert` has layers of its own, all others those of BERT.
         norm_bias: Whether norms have a bias; only without for `modernbert`, None for its default.
@@ -126,6 +129,7 @@ class MinBertConfig(PreTrainedConfig):
     position_offset: int = 0
     type_vocab_size: int = 2
     relative_attention_num_buckets: int = 0
+    pooler_act: str = "tanh"
     encoder_type: str = "bert"
     norm_bias: bool | None = None
     layer_bias: bool | None = None
@@ -369,8 +373,9 @@ class MinBertConfig(PreTrainedConfig):
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
             if not 0 <= (getattr(self, name) or 0) <= 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be in [0, 1]")
-        if self.hidden_act not in ACT2FN:
-            raise ValueError(unknown("hidden_act", self.hidden_act, ACT2FN))
+        for name in ("hidden_act", "pooler_act"):
+            if getattr(self, name) not in ACT2FN:
+                raise ValueError(unknown(name, getattr(self, name), ACT2FN))
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"hidden_size={self.hidden_size} is not divisible by "

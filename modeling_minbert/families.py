@@ -108,6 +108,7 @@ FAMILIES = {
             ("vocab_transform.", "cls.predictions.transform.dense."),
             ("vocab_layer_norm.", "cls.predictions.transform.LayerNorm."),
             ("vocab_projector.", "cls.predictions.decoder."),
+            ("pre_classifier.", "bert.pooler.dense."),
         ),
         {
             "dim": "hidden_size",
@@ -118,7 +119,7 @@ FAMILIES = {
             "dropout": "hidden_dropout_prob",
             "attention_dropout": "attention_probs_dropout_prob",
         },
-        {"type_vocab_size": 0, "layer_norm_eps": 1e-12},
+        {"type_vocab_size": 0, "layer_norm_eps": 1e-12, "pooler_act": "relu"},
     ),
 }
 
@@ -287,7 +288,7 @@ def find_stock_head(
         if stored.get("problem_type") == "multi_label_classification":
             fields["problem_type"] = "multi_label_classification"
     advice = f"it would be that of a task with the fields {fields}"
-    if saved.startswith("ModernBert") or ("head" in fields and saved.startswith("DistilBert")):
+    if saved.startswith("ModernBert"):
         advice, specs = "it is behind a layer that minBERT does not have", {}
     for name, spec in specs.items():
         if all(getattr(spec, key, None) == value for key, value in fields.items()):

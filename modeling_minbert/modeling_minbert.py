@@ -304,14 +304,16 @@ class MinBertEncoder(nn.Module):
 
 
 class MinBertPooler(nn.Module):
-    """Dense layer and tanh on the state of the first token."""
+    """Dense layer and activation, of BERT tanh, on the state of the first token."""
 
     def __init__(self, config: MinBertConfig) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = ACT2FN[config.pooler_act]
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return torch.tanh(self.dense(hidden[:, 0]))
+        pooled: Tensor = self.activation(self.dense(hidden[:, 0]))
+        return pooled
 
 
 # Heads
@@ -365,7 +367,7 @@ def check_loaded(model: Any, info: Any, path: Any, options: dict[str, Any]) -> N
 
 
 def check_classifier(model: Any, missing: Container[str], path: Any) -> None:
-    """Refuse the classifiers of DistilBERT and ModernBERT, which are behind another layer."""
+    """Refuse the classifiers of ModernBERT, which are behind another layer."""
     has_other = "bert.pooler.dense.weight" in missing or (
         model.config.architectures == ["ModernBertForTokenClassification"]
     )

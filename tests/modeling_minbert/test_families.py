@@ -32,7 +32,8 @@ SIZES = {
 }
 PLAIN = SIZES | dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
 DISTILBERT = {"dim": 24, "n_layers": 2, "n_heads": 3, "hidden_dim": 32}
-DISTILBERT |= dict.fromkeys(("dropout", "attention_dropout", "qa_dropout"), 0.0)
+ZERO = ("dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout")
+DISTILBERT |= dict.fromkeys(ZERO, 0.0)
 MODERN = {"num_hidden_layers": 4, "local_attention": 4}  # two to each side
 MODERN |= {
     f"{name}_token_id": i for i, n in enumerate(("pad", "cls bos", "sep eos")) for name in n.split()
@@ -50,8 +51,10 @@ HEADS = ("", *(f"For{x}" for x in ("MaskedLM", "SequenceClassification", "TokenC
 HEADS += ("ForQuestionAnswering",)
 CLASSES = {f"AutoModel{head}": f"MinBert{head or 'Model'}" for head in HEADS}
 # Their heads have a layer that is not BERT's.
-REFUSED = {("modernbert", f"For{head}") for head in ("TokenClassification", "QuestionAnswering")}
-REFUSED |= {(kind, "ForSequenceClassification") for kind in ("distilbert", "modernbert")}
+REFUSED = {
+    ("modernbert", f"For{head}")
+    for head in ("SequenceClassification", "TokenClassification", "QuestionAnswering")
+}
 CASES = [(kind, head) for kind in CONFIGS for head in HEADS if (kind, head) not in REFUSED]
 CASES += [("bert", "ForNextSentencePrediction"), ("bert", "ForPreTraining")]
 NAMES = {"": "Model", "ForNextSentencePrediction": "ForNSP"}

@@ -30,7 +30,7 @@ from tests.modeling_minbert.test_remote_code import packages_without_this_projec
 from trainers import FreezeLayers, LayerwiseLearningRates
 
 REFUSED = {(kind, f"AutoModel{head}") for kind, head in HEADS_REFUSED}
-CHOICES = {(kind, "AutoModelForMultipleChoice") for kind in ("distilbert", "modernbert")}
+CHOICES = {("modernbert", "AutoModelForMultipleChoice")}
 every_type = pytest.mark.parametrize("kind", TYPES)
 TASKS = {"mood": {"problem_type": "classification", "labels": ["bad", "good"]}}
 
