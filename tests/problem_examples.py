@@ -1,12 +1,12 @@
 """A small data set for every problem type, with the keys of a task that learns from it."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests import small_run
+from tests.small_run import Row
 
 SPLITS = {"train": "train_file", "dev": "validation_file"}
 COLUMNS = ("id", "a", "b", "same", "mood")
@@ -46,35 +46,39 @@ def pairs_of(**keys: Any) -> Callable[[Path], dict[str, Any]]:
     return write
 
 
+def write_splits(
+    folder: Path, name: str, make: Callable[[int, Row], dict[str, Any]]
+) -> dict[str, Any]:
+    """Write JSON lines, made of each row and its place; returns the files' keys."""
+    return {
+        key: small_run.write_jsonl(
+            folder / f"{name}-{split}.jsonl",
+            [make(place, row) for place, row in enumerate(small_run.make_rows(split))],
+        )
+        for split, key in SPLITS.items()
+    }
+
+
 def write_tags(folder: Path) -> dict[str, Any]:
     """Write sentences with a tag for the adjective."""
-    files = {}
-    for split, key in SPLITS.items():
-        rows = [
-            {"tokens": text.split(), "tags": ["O", "B-THING", "O", "B-GOOD" if good else "B-BAD"]}
-            for _, text, _, _, good in small_run.make_rows(split)
-        ]
-        path = folder / f"tags-{split}.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        files[key] = str(path)
-    return files
+
+    def make(_: int, row: Row) -> dict[str, Any]:
+        tags = ["O", "B-THING", "O", "B-GOOD" if row.good else "B-BAD"]
+        return {"tokens": row.text.split(), "tags": tags}
+
+    return write_splits(folder, "tags", make)
 
 
 def write_questions(folder: Path) -> dict[str, Any]:
     """Write questions whose answer is the last word of the first sentence."""
-    files = {}
-    for split, key in SPLITS.items():
-        rows = []
-        for name, first, second, *_ in small_run.make_rows(split):
-            answer = first.split()[-1]
-            answers = {"text": [answer], "answer_start": [first.rindex(answer)]}
-            context = f"{first} and {second}"
-            rows.append(
-                {"id": name, "question": "how is it", "context": context} | {"answers": answers}
-            )
-        path = folder / f"questions-{split}.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        files[key] = str(path)
+
+    def make(_: int, row: Row) -> dict[str, Any]:
+        answer = row.text.split()[-1]
+        answers = {"text": [answer], "answer_start": [row.text.rindex(answer)]}
+        context = f"{row.text} and {row.other}"
+        return {"id": row.id, "question": "how is it", "context": context, "answers": answers}
+
+    files = write_splits(folder, "questions", make)
     return files | {"max_length": 17, "max_question_length": 5, "doc_stride": 4}
 
 
@@ -92,84 +96,58 @@ def write_corpus(folder: Path) -> dict[str, Any]:
 
 def write_labels(folder: Path) -> dict[str, Any]:
     """Write texts with any of three labels: a kind of thing, and how it is."""
-    files = {}
-    for split, key in SPLITS.items():
-        rows = []
-        for name, text, _, same, good in small_run.make_rows(split):
-            labels = ["good"] * good + ["same"] * same + ["outside"] * ("garden" in text)
-            rows.append({"id": name, "a": text, "topics": labels})
-        path = folder / f"labels-{split}.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        files[key] = str(path)
+
+    def make(_: int, row: Row) -> dict[str, Any]:
+        labels = ["good"] * row.good + ["same"] * row.same + ["outside"] * ("garden" in row.text)
+        return {"id": row.id, "a": row.text, "topics": labels}
+
+    files = write_splits(folder, "labels", make)
     return {"text_columns": ["a"], "label_column": "topics", **files}
 
 
 def write_aspects(folder: Path) -> dict[str, Any]:
     """Write texts with two classes, the second of which is missing in some rows."""
-    files = {}
-    for split, key in SPLITS.items():
-        rows = [
-            {
-                "id": name,
-                "a": text,
-                "mood": "good" if good else "bad",
-                "grade": str(good + (good == same)) if place % 4 else None,
-            }
-            for place, (name, text, _, same, good) in enumerate(small_run.make_rows(split))
-        ]
-        path = folder / f"aspects-{split}.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        files[key] = str(path)
+
+    def make(place: int, row: Row) -> dict[str, Any]:
+        grade = str(row.good + (row.good == row.same)) if place % 4 else None
+        return {"id": row.id, "a": row.text, "mood": "good" if row.good else "bad", "grade": grade}
+
+    files = write_splits(folder, "aspects", make)
     return {"text_columns": ["a"], "label_columns": ["mood", "grade"], **files}
 
 
 def write_grades(folder: Path) -> dict[str, Any]:
     """Write texts with one of three grades: of two adjectives none, one or both are good."""
-    files = {}
-    for split, key in SPLITS.items():
-        rows = [
-            {"id": name, "a": first, "b": second, "grade": good + (good == same)}
-            for name, first, second, same, good in small_run.make_rows(split)
-        ]
-        path = folder / f"grades-{split}.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        files[key] = str(path)
+
+    def make(_: int, row: Row) -> dict[str, Any]:
+        grade = row.good + (row.good == row.same)
+        return {"id": row.id, "a": row.text, "b": row.other, "grade": grade}
+
+    files = write_splits(folder, "grades", make)
     return {"text_columns": ["a"], "label_column": "grade", **files}
 
 
 def write_numbers(folder: Path) -> dict[str, Any]:
     """Write texts with two numbers, the second of which is missing in some rows."""
-    files = {}
-    for split, key in SPLITS.items():
-        rows = [
-            {
-                "id": name,
-                "a": text,
-                "price": 900 + 150 * good,
-                "age": 3 + same if place % 4 else None,
-            }
-            for place, (name, text, _, same, good) in enumerate(small_run.make_rows(split))
-        ]
-        path = folder / f"numbers-{split}.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        files[key] = str(path)
+
+    def make(place: int, row: Row) -> dict[str, Any]:
+        age = 3 + row.same if place % 4 else None
+        return {"id": row.id, "a": row.text, "price": 900 + 150 * row.good, "age": age}
+
+    files = write_splits(folder, "numbers", make)
     return {"text_columns": ["a"], "label_columns": ["price", "age"], **files}
 
 
 def write_choices(folder: Path) -> dict[str, Any]:
     """Write beginnings with three ends, or two, one of which is as good as the beginning."""
-    files = {}
-    for split, key in SPLITS.items():
-        rows = []
-        for number, (name, first, *_, good) in enumerate(small_run.make_rows(split)):
-            ends = ["so good", "so bad", "so so"][: 3 - number % 2]
-            right = ends[0 if good else 1]
-            ends = ends[number % len(ends) :] + ends[: number % len(ends)]
-            row = {"id": name, "text": first, "ends": ends, "right": "ABC"[ends.index(right)]}
-            rows.append(json.dumps(row) + "\n")
-        path = folder / f"choices-{split}.jsonl"
-        path.write_text("".join(rows), encoding="utf-8")
-        files[key] = str(path)
+
+    def make(place: int, row: Row) -> dict[str, Any]:
+        ends = ["so good", "so bad", "so so"][: 3 - place % 2]
+        right = ends[0 if row.good else 1]
+        ends = ends[place % len(ends) :] + ends[: place % len(ends)]
+        return {"id": row.id, "text": row.text, "ends": ends, "right": "ABC"[ends.index(right)]}
+
+    files = write_splits(folder, "choices", make)
     return {"text_columns": ["text"], "choice_columns": "ends", "label_column": "right", **files}
 
 

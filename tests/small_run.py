@@ -2,13 +2,19 @@
 
 import json
 import random
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import yaml
+from safetensors.torch import load_file
+from torch.testing import assert_close
 from transformers import BertTokenizer
 
-from minbert_cli import fill_arguments, read_recipe
+from datasets_scripts import TaskData, load_task
+from minbert_cli import fill_arguments, finetune, read_recipe
 from minbert_cli.recipe import split_argv
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 
@@ -23,20 +29,45 @@ def write_tsv(path, header, rows):
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def write_jsonl(path, rows):
+    """Write JSON lines; returns the path."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def load_rows(folder, name, content, task="own", **keys):
+    """Load a task whose training and validation rows are those of one file.
+
+    Its content is text, or bytes, or rows to be written as JSON lines.
+    """
+    path = folder / name
+    if isinstance(content, str | bytes):
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    else:
+        write_jsonl(path, content)
+    files = dict.fromkeys(("train_file", "validation_file"), str(path))
+    return load_task(TaskData.from_recipe(task, files | keys), folder / "cache")
+
+
+class Row(NamedTuple):
+    """A sentence, another one, and whether both adjectives are of a kind and the first is good."""
+
+    id: str
+    text: str
+    other: str
+    same: bool
+    good: bool
+
+
 def make_rows(split):
-    """Make the rows of a split: (id, sentence, another one, is the word the same)."""
+    """Make the rows of a split."""
     generator = random.Random(split)
     for number in range(SPLITS[split]):
         first, second = (generator.choice((GOOD, BAD)) for _ in "ab")
         thing = generator.choice(THINGS)
         words = generator.choice(first), generator.choice(second)
-        yield (
-            f"{split}{number}",
-            f"the {thing} is {words[0]}",
-            f"this {thing} was {words[1]}",
-            first is second,
-            first is GOOD,
-        )
+        texts = f"the {thing} is {words[0]}", f"this {thing} was {words[1]}"
+        yield Row(f"{split}{number}", *texts, first is second, first is GOOD)
 
 
 def write_files(folder):
@@ -54,8 +85,7 @@ def write_files(folder):
             {"id": name, "a": first, "b": second, "score": 1 + 3 * same + (number % 4) / 4}
             for number, (name, first, second, same, _) in enumerate(rows)
         ]
-        text = "".join(json.dumps(row) + "\n" for row in scores)
-        (folder / f"scores-{split}.jsonl").write_text(text, encoding="utf-8")
+        write_jsonl(folder / f"scores-{split}.jsonl", scores)
 
 
 def make_recipe(folder):
@@ -125,21 +155,50 @@ def write_recipe(folder, recipe):
     return str(path)
 
 
-def save_model(folder, tasks, words):
-    """Save a tiny model with a tokenizer of few words; return the loaded model."""
+def train(recipe, *flags):
+    """Fine-tune by a recipe; return what is printed."""
+    printed = StringIO()
+    with redirect_stdout(printed):
+        finetune.main([str(recipe), *flags])
+    return printed.getvalue()
+
+
+def assert_resumes(recipe, output, step):
+    """Check that a run has the same weights if it goes on from one of its checkpoints."""
+    checkpoint, again = output / f"checkpoint-{step}", output.with_name("again")
+    train(recipe, "--output_dir", str(again), "--resume_from_checkpoint", str(checkpoint))
+    whole, resumed = (load_file(folder / "model.safetensors") for folder in (output, again))
+    assert_close(resumed, whole, rtol=0, atol=0)
+
+
+def make_tokenizer(words):
+    """Make a tokenizer of which every one of these words is a token."""
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    return BertTokenizer(vocab={piece: place for place, piece in enumerate(pieces)})
+
+
+def make_model(tasks, words, **changes):
+    """Make a tiny model with a tokenizer of few words, for predictions."""
+    tokenizer = make_tokenizer(words)
     sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
     sizes |= {"intermediate_size": 30, "max_position_embeddings": 20, "initializer_range": 0.2}
     torch.manual_seed(0)
-    config = MinBertConfig(**sizes, vocab_size=len(pieces), tasks=tasks)
-    MinBertForMultiTask(config).save_pretrained(folder)
-    vocabulary = {piece: place for place, piece in enumerate(pieces)}
-    BertTokenizer(vocab=vocabulary).save_pretrained(folder)
+    config = MinBertConfig(**sizes | changes, vocab_size=len(tokenizer), tasks=tasks)
+    model = MinBertForMultiTask(config).eval()
+    model.tokenizer = tokenizer
+    return model
+
+
+def save_model(folder, tasks, words, **changes):
+    """Save a tiny model with a tokenizer of few words; return the loaded model."""
+    model = make_model(tasks, words, **changes)
+    model.save_pretrained(folder)
+    model.tokenizer.save_pretrained(folder)
     return MinBertForMultiTask.from_pretrained(folder).eval()
 
 
-def parse_recipe(argument_classes, argv, default_recipe=None):
+def parse_recipe(argument_classes, argv):
     """Fill dataclasses from ``[recipe.yaml] [--flag value ...]``, as the programs do."""
-    path, flags = split_argv([*map(str, argv)], default_recipe)
+    path, flags = split_argv([*map(str, argv)], None)
     recipe = {} if path is None else read_recipe(path)
     return fill_arguments(argument_classes, recipe, flags, where=path)

@@ -3,12 +3,10 @@
 import json
 import shutil
 
-import torch
 from hypothesis import strategies as st
-from transformers import BertTokenizer
 
 from datasets_scripts import TaskData, load_task
-from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from tests import small_run
 from tests.any_input import attempt, check
 from trainers import TaskCollator, TaskDataset
 
@@ -35,25 +33,9 @@ KINDS = st.sampled_from(sorted(HEADS))
 LEARNED = KINDS.filter(lambda kind: kind != "multi_output_classification")  # needs two classes
 
 
-def make_model():
-    """Make a model with a task of every type, named after it, and its tokenizer."""
-    torch.manual_seed(0)
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"ab.1<&中", "##a", "##b", "##1"]
-    sizes = {"hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 8}
-    tasks = {name: {"problem_type": name, **keys} for name, keys in HEADS.items()}
-    config = MinBertConfig(
-        vocab_size=len(pieces),
-        num_hidden_layers=1,
-        max_position_embeddings=40,
-        tasks=tasks,
-        **sizes,
-    )
-    model = MinBertForMultiTask(config).eval()
-    model.tokenizer = BertTokenizer(vocab={piece: place for place, piece in enumerate(pieces)})
-    return model
-
-
-MODEL = make_model()
+PIECES = [*"ab.1<&中", "##a", "##b", "##1"]
+TASKS = {name: {"problem_type": name, **keys} for name, keys in HEADS.items()}
+MODEL = small_run.make_model(TASKS, PIECES, max_position_embeddings=40)
 
 
 def make_row(kind, first, second):
@@ -71,9 +53,8 @@ def make_row(kind, first, second):
 
 def describe(folder, kind, rows):
     """Write rows, the last of which is plain; return their task."""
-    path = folder / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    keys = {"problem_type": kind, "train_file": str(path), "validation_file": str(path)}
+    path = small_run.write_jsonl(folder / "rows.jsonl", rows)
+    keys = {"problem_type": kind, "train_file": path, "validation_file": path}
     keys |= {"max_invalid_fraction": 0.99}
     if kind not in ("token_classification", "question_answering"):
         keys["text_columns"] = ["a", "b"] if kind in PAIRS else ["a"]

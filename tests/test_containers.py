@@ -3,11 +3,9 @@
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from datasets import Dataset
-from transformers import BertTokenizer
 
-from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from tests import small_run
 
 WORDS = ["a", "bird", "cat", "dog", "is", "mat", "ran", "sat", "the", "tree", "?", "text"]
 TASKS = {
@@ -24,21 +22,7 @@ PAIRS = list(zip(TEXTS, OTHERS, strict=True))
 @pytest.fixture(scope="module")
 def model():
     """Return a tiny model of many tasks."""
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-    torch.manual_seed(0)
-    config = MinBertConfig(
-        hidden_size=24,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        vocab_size=len(pieces),
-        intermediate_size=30,
-        max_position_embeddings=40,
-        initializer_range=0.3,
-        tasks=TASKS,
-    )
-    model = MinBertForMultiTask(config).eval()
-    model.tokenizer = BertTokenizer(vocab={piece: n for n, piece in enumerate(pieces)})
-    return model
+    return small_run.make_model(TASKS, WORDS, max_position_embeddings=40)
 
 
 class Records:
@@ -81,6 +65,8 @@ def test_pairs_are_lists_or_tuples(model, task):
         ("tone", FRAME, "tone: a DataFrame has columns, which are no rows: pass one of them"),
         ("names", {"text": TEXTS}, "a dict has columns"),
         ("names", [{"text": "a cat"}], "row 0 must be a text or a list of words, got {'text'"),
+        ("names", ["the", 3], "row 1 must be a text or a list of words, got 3"),
+        ("names", [["the", None]], "row 0 must be a text or a list of words"),
         ("tone", pd.Series(["a cat", np.nan]), "row 1 must be a sentence, got nan"),
         ("tone", np.array(["a", 1], dtype=object), "row 1 must be a sentence, got 1"),
     ],

@@ -1,14 +1,12 @@
 """``minbert predict`` from a damaged folder: one line, or an answer, but never a traceback."""
 
 import pytest
-import torch
-from transformers import BertTokenizer
 
 from minbert_cli import __main__ as minbert
-from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from tests import small_run
 from tests.damage import copy, damage
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "bird", "cat", "ran", "the"]
+WORDS = ["a", "bird", "cat", "ran", "the"]
 TASKS = {
     "tone": {"problem_type": "classification", "labels": ["down", "level", "up"]},
     "near": {"problem_type": "similarity", "score_range": [0, 5], "pair_encoding": "separate"},
@@ -21,20 +19,7 @@ FREE_KINDS = ("flip", "zeros")
 def model(tmp_path_factory):
     """Return the folder of a tiny model with its tokenizer."""
     folder = tmp_path_factory.mktemp("models") / "whole"
-    torch.manual_seed(0)
-    config = MinBertConfig(
-        vocab_size=len(WORDS),
-        hidden_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=30,
-        max_position_embeddings=20,
-        initializer_range=0.2,
-        tasks=TASKS,
-    )
-    MinBertForMultiTask(config).save_pretrained(folder)
-    vocabulary = {word: place for place, word in enumerate(WORDS)}
-    BertTokenizer(vocab=vocabulary).save_pretrained(folder)
+    small_run.save_model(folder, TASKS, WORDS)
     return folder
 
 

@@ -4,11 +4,11 @@ import random
 
 import pytest
 import torch
-from transformers import BertTokenizer
 
 from datasets_scripts import TaskData, load_task
 from minbert_cli import __main__ as minbert
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from tests import small_run
 
 GOOD, BAD = ("fine", "warm", "lovely"), ("dull", "cold", "bleak")
 THINGS = ("garden", "river", "story")
@@ -27,12 +27,9 @@ def checkpoint(tiny_sizes, tmp_path):
     torch.manual_seed(0)
     tasks = {"near": {"problem_type": "similarity", "pair_encoding": "separate"}}
     tasks["near"]["score_range"] = [0, 5]
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
     folder = tmp_path / "own"
     MinBertForMultiTask(MinBertConfig(**tiny_sizes, tasks=tasks)).save_pretrained(folder)
-    BertTokenizer(vocab={piece: place for place, piece in enumerate(pieces)}).save_pretrained(
-        folder
-    )
+    small_run.make_tokenizer(WORDS).save_pretrained(folder)
     return folder
 
 

@@ -7,15 +7,14 @@ from transformers import (
     AutoModelForSequenceClassification,
     BertConfig,
     BertForSequenceClassification as Bert,
-    BertTokenizer,
 )
 
 from modeling_minbert import (
-    MinBertConfig,
     MinBertForMultiTask,
     MinBertForSequenceClassification,
     MinBertForTokenClassification,
 )
+from tests import small_run
 
 NAMES = {0: "no", 1: "yes"}
 TONE = {"problem_type": "classification", "labels": ["down", "up"]}
@@ -28,13 +27,9 @@ CLASSES = [MinBertForMultiTask, AutoModelForSequenceClassification]
 
 
 @pytest.fixture
-def folder(tiny_sizes, tmp_path):
+def folder(tmp_path):
     """Return a folder with a model of several tasks, of which `tone` is the default, and tokens."""
-    config = MinBertConfig(**tiny_sizes, tasks=TASKS)
-    MinBertForMultiTask(config).save_pretrained(tmp_path / "run")
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat"]
-    tokenizer = BertTokenizer(vocab={piece: place for place, piece in enumerate(pieces)})
-    tokenizer.save_pretrained(tmp_path / "run")
+    small_run.save_model(tmp_path / "run", TASKS, ["a", "cat"])
     return tmp_path / "run"
 
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from transformers import BertTokenizer
 
 from minbert_cli import __main__ as minbert, pretrain
-from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 from tests.runs import write_pretraining
 
@@ -25,34 +25,19 @@ class Config(BertConfig): model_type = "own"
 class Model(BertModel): pass
 class Tokenizer(BertTokenizer): pass
 """
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "garden", "is", "warm", "."]
+WORDS = ["the", "garden", "is", "warm", "."]
 TASKS = {"tone": {"problem_type": "classification", "labels": ["down", "up"]}}
 OWN_MODEL = {"AutoConfig": "own.Config", "AutoModel": "own.Model"}
 OWN_TOKENIZER = {"AutoTokenizer": ["own.Tokenizer", None]}
 
 
 @pytest.fixture
-def checkpoint(tiny_sizes, tmp_path):
+def checkpoint(tmp_path):
     """Return the folder of a model with a task, with code that leaves a mark."""
-    torch.manual_seed(0)
     folder = tmp_path / "checkpoint"
-    MinBertForMultiTask(MinBertConfig(**tiny_sizes, tasks=TASKS)).save_pretrained(folder)
-    BertTokenizer(vocab={word: at for at, word in enumerate(WORDS)}).save_pretrained(folder)
+    small_run.save_model(folder, TASKS, WORDS, max_position_embeddings=32)
     (folder / "own.py").write_text(CODE.format(mark=str(tmp_path / "mark")))
     return folder
-
-
-@pytest.fixture
-def tiny_sizes():
-    """Return sizes of a tiny model."""
-    return {
-        "vocab_size": len(WORDS),
-        "hidden_size": 12,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 16,
-        "max_position_embeddings": 32,
-    }
 
 
 def change(path, *, drop=(), **values):

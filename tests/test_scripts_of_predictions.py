@@ -4,11 +4,9 @@ import csv
 import json
 
 import pytest
-import torch
-from transformers import BertTokenizer
 
 from minbert_cli import __main__ as minbert
-from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from tests import small_run
 
 ODD = {
     "zero-width non-joiner": "می‌خواهم",
@@ -25,13 +23,8 @@ ODD = {
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     tasks = {"tone": {"problem_type": "classification", "labels": ["好", "坏\u3000的"]}}
-    config = MinBertConfig(**sizes, vocab_size=6, intermediate_size=9, tasks=tasks)
-    MinBertForMultiTask(config).save_pretrained(folder)
-    BertTokenizer(vocab={piece: n for n, piece in enumerate(pieces)}).save_pretrained(folder)
+    small_run.save_model(folder, tasks, ["a"], max_position_embeddings=512)
     return folder
 
 

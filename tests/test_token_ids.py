@@ -3,13 +3,12 @@
 import json
 
 import pytest
-from transformers import BertTokenizer
 
 from minbert_cli import __main__ as minbert
-from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
+from modeling_minbert import MinBertForMultiTask, MinBertModel
+from tests import small_run
 
-SIZES = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "dog"]
+WORDS = ["a", "cat", "dog"]
 MESSAGE = "gives the token 'dog' the id 1000000, but the model has embeddings for 8 tokens only"
 
 
@@ -18,11 +17,7 @@ def checkpoint(tmp_path):
     """Return a folder whose tokenizer.json gives one token an id far beyond the others."""
     folder = tmp_path / "checkpoint"
     tasks = {"tone": {"problem_type": "classification", "labels": ["low", "high"]}}
-    config = MinBertConfig(**SIZES, vocab_size=8, intermediate_size=30, tasks=tasks)
-    MinBertForMultiTask(config).save_pretrained(folder)
-    BertTokenizer(vocab={piece: place for place, piece in enumerate(PIECES)}).save_pretrained(
-        folder
-    )
+    small_run.save_model(folder, tasks, WORDS)
     path = folder / "tokenizer.json"
     content = json.loads(path.read_text())
     content["model"]["vocab"]["dog"] = 10**6
@@ -65,8 +60,7 @@ def test_programs_refuse_it(checkpoint, monkeypatch, capsys, program, flags):
 
 def test_added_tokens_need_added_embeddings(checkpoint):
     model = MinBertModel.from_pretrained(checkpoint)
-    tokenizer = BertTokenizer(vocab={piece: place for place, piece in enumerate(PIECES)})
-    model.tokenizer = tokenizer
+    tokenizer = model.tokenizer = small_run.make_tokenizer(WORDS)
     assert model.encode("a cat").shape == (24,)
 
     tokenizer.add_tokens(["bird"])

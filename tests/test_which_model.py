@@ -6,18 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
-from transformers import (
-    AutoModel,
-    AutoModelForMaskedLM,
-    AutoModelForSequenceClassification,
-    BertTokenizer,
-)
+from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
 from minbert_cli import __main__ as minbert, predict
 from modeling_minbert import (
-    MinBertConfig,
     MinBertForMaskedLM,
     MinBertForMultiTask,
     MinBertForNSP,
@@ -27,12 +20,12 @@ from modeling_minbert import (
     MinBertForTokenClassification,
     MinBertModel,
 )
+from tests import small_run
 from trainers import add_lora
 
 TONE = {"problem_type": "classification", "labels": ["down", "up"]}
 NEAR = {"problem_type": "similarity", "score_range": [0, 5], "pair_encoding": "separate"}
 TAGS = {"problem_type": "token_classification", "labels": ["O", "B-X"]}
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "sat", "dog"]
 ENCODERS = (
     MinBertModel,
     MinBertForMaskedLM,
@@ -46,16 +39,12 @@ ENCODERS = (
 
 
 @pytest.fixture
-def save(tiny_sizes, tmp_path):
+def save(tmp_path):
     """Return a function that saves a model with tasks and a tokenizer, and returns the folder."""
 
-    def save(tasks, name="run"):
-        torch.manual_seed(0)
-        config = MinBertConfig(**tiny_sizes, tasks=tasks)
-        MinBertForMultiTask(config).save_pretrained(tmp_path / name)
-        tokenizer = BertTokenizer(vocab={piece: place for place, piece in enumerate(PIECES)})
-        tokenizer.save_pretrained(tmp_path / name)
-        return tmp_path / name
+    def save(tasks):
+        small_run.save_model(tmp_path / "run", tasks, ["a", "cat", "sat", "dog"])
+        return tmp_path / "run"
 
     return save
 

@@ -60,16 +60,3 @@ def test_entities_name_their_characters():
 def test_a_ranking_of_tags_is_refused(model):
     with pytest.raises(ValueError, match="one tag per word: leave top_k out"):
         model.predict("tags", ["the cat"], top_k=2)
-
-
-@pytest.mark.parametrize(
-    ("rows", "error", "message"),
-    [
-        ("the cat", TypeError, "tags: pass a list of sentences, not one string"),
-        (["the", 3], ValueError, "row 1 must be a text or a list of words, got 3"),
-        ([["the", None]], ValueError, "row 0 must be a text or a list of words"),
-    ],
-)
-def test_an_invalid_text_is_refused(model, rows, error, message):
-    with pytest.raises(error, match=message):
-        model.predict("tags", rows)
