@@ -155,11 +155,11 @@ def write_recipe(folder, recipe):
     return str(path)
 
 
-def train(recipe, *flags):
-    """Fine-tune by a recipe; return what is printed."""
+def train(*argv):
+    """Fine-tune; return what is printed."""
     printed = StringIO()
     with redirect_stdout(printed):
-        finetune.main([str(recipe), *flags])
+        finetune.main([str(word) for word in argv])
     return printed.getvalue()
 
 

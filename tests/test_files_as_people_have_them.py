@@ -1,34 +1,34 @@
 """Delimiters, stray quotes, lists in cells, and keys of JSON: read as meant, or refused by name."""
 
 import csv
+import io
 import json
 import random
 
 import pytest
 import yaml
 
-from datasets_scripts import TaskData, load_task
 from minbert_cli import __main__ as minbert
+from tests.small_run import load_rows
 
 ROWS = [(f"the film number {number} is long", str(number % 2)) for number in range(60)]
 
 
 def load(folder, name, content, **keys):
     """Load a task of a file; every row is used."""
-    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    keys = {
-        "problem_type": "classification",
-        "train_file": str(folder / name),
-        "validation_file": str(folder / name),
-        "text_columns": ["text"],
-        "label_column": "label",
-        **keys,
-    }
-    return load_task(TaskData.from_recipe("films", keys), cache_dir=folder)
+    columns = {"text_columns": ["text"], "label_column": "label"}
+    keys = {"problem_type": "classification", **columns, **keys}
+    return load_rows(folder, name, content, "films", **keys)
 
 
 def join(rows, delimiter, header=("text", "label")):
     return "".join(delimiter.join(row) + "\n" for row in (header, *rows))
+
+
+def write_csv(rows, delimiter=","):
+    file = io.StringIO(newline="")
+    csv.writer(file, delimiter=delimiter).writerows(rows)
+    return file.getvalue()
 
 
 def texts_of(task):
@@ -71,10 +71,8 @@ def test_texts_of_several_lines_are_read_as_they_were_written(tmp_path, delimite
             lines.append(" ".join(generator.choice(words) + mark for mark in marks))
         rows.append((f"{number} " + "\n".join(lines), generator.choice(("0", "1"))))
     rows.append(("Roses are red,\nviolets are blue,\nsugar is sweet,\nand so are you", "1"))
-    with (tmp_path / "rows.csv").open("w", newline="") as file:
-        csv.writer(file, delimiter=delimiter).writerows([("text", "label"), *rows])
 
-    task = load(tmp_path, "films.csv", (tmp_path / "rows.csv").read_bytes())
+    task = load(tmp_path, "films.csv", write_csv([("text", "label"), *rows], delimiter))
 
     assert texts_of(task) == [text for text, _ in rows]
 
@@ -105,14 +103,12 @@ def test_another_delimiter_is_found_in_the_header_and_named(
     [
         ({"delimiter": ","}, "no column ['text', 'label']; its columns are ['text;label']"),
         (
-            {"problem_type": "question_answering", "quoting": False},
+            {"problem_type": "question_answering", "text_columns": ["q", "c"], "quoting": False},
             "question_answering tasks have no quo",
         ),
     ],
 )
 def test_a_wrong_format_is_refused(tmp_path, keys, message):
-    if keys.get("problem_type"):
-        keys |= {"text_columns": ["q", "c"], "train_file": "a.json", "validation_file": "a.json"}
     assert message in find_mistake(tmp_path, "films.csv", join(ROWS, ";"), **keys)
 
 
@@ -142,9 +138,8 @@ LISTS = {
 @pytest.mark.parametrize("kind", LISTS)
 def test_lists_in_cells_are_lists_of_labels(tmp_path, kind):
     cells = [LISTS[kind], LISTS[kind].replace("anger", "fear"), LISTS[kind]]
-    with (tmp_path / "rows.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("text", "label"), *zip("abc", cells, strict=True)])
-    content = (tmp_path / "rows.csv").read_bytes() + b"d,[]\n" * (kind in ("python", "json"))
+    content = write_csv([("text", "label"), *zip("abc", cells, strict=True)])
+    content += "d,[]\n" * (kind in ("python", "json"))
 
     task = load(tmp_path, "films.csv", content, problem_type="multi_label_classification")
 

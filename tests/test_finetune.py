@@ -2,8 +2,6 @@
 
 import json
 import re
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -19,10 +17,7 @@ from tests.trainers.pages import read_blocks
 
 def train(folder, recipe, *flags):
     """Run finetune.py; return its output."""
-    printed = StringIO()
-    with redirect_stdout(printed):
-        finetune.main([small_run.write_recipe(folder, recipe), *flags])
-    return printed.getvalue()
+    return small_run.train(small_run.write_recipe(folder, recipe), *flags)
 
 
 def read_weights(folder):

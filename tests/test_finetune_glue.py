@@ -3,14 +3,11 @@
 import json
 import re
 import zipfile
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from minbert_cli import finetune
 from tests import small_run
 from tests.glue_files import NLI, write_glue
 
@@ -38,10 +35,8 @@ def run(tmp_path_factory):
         "use_cpu": "true",
     }
     words = [str(word) for key, value in flags.items() for word in (f"--{key}", value)]
-    printed = StringIO()
-    with redirect_stdout(printed):
-        finetune.main([str(RECIPES / "all.yaml"), "--tasks", ",".join(TASKS), *words])
-    return folder / "out", printed.getvalue()
+    printed = small_run.train(RECIPES / "all.yaml", "--tasks", ",".join(TASKS), *words)
+    return folder / "out", printed
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,10 @@
 
 import json
 import random
-from contextlib import redirect_stdout
-from io import StringIO
 
 import pytest
 from huggingface_hub import ModelCard
 
-from minbert_cli import finetune
 from tests import small_run
 
 PEOPLE, PLACES = ("ann", "bob", "eve"), ("rome", "oslo", "lima")
@@ -57,10 +54,7 @@ def run(tmp_path_factory):
         "max_length": 14,
     }
     recipe |= {"load_best_model_at_end": True, "metric_for_best_model": "ner_f1"}
-    printed = StringIO()
-    with redirect_stdout(printed):
-        finetune.main([small_run.write_recipe(folder, recipe)])
-    return folder / "out", printed.getvalue()
+    return folder / "out", small_run.train(small_run.write_recipe(folder, recipe))
 
 
 def test_entities_are_learnt_and_reported(run):

@@ -1,4 +1,4 @@
-"""Distillation by a recipe: all problem types, the cache, resuming, two processes, mistakes."""
+"""Distillation by a recipe: all problem types, the cache, resuming, mistakes."""
 
 import json
 import shutil
@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.testing import assert_close
 
 from minbert_cli import finetune, main
 from minbert_cli.teachers import Teaching
 from modeling_minbert import MinBertForMultiTask
-from tests import runs, small_run
+from tests import small_run
 from tests.problem_examples import EXAMPLES
 from tests.small_tokenizers import save_start
 from trainers import PROBLEMS
@@ -69,7 +70,7 @@ def test_a_student_learns_from_an_ensemble(student, cache, capsys):
     assert "predicts" not in capsys.readouterr().out
 
     first, second = (load_file(each / "model.safetensors") for each in (output, again))
-    assert all(torch.equal(value, second[name]) for name, value in first.items())
+    assert_close(first, second, rtol=0, atol=0)
     plain = load_file(student("plain") / "model.safetensors")
     assert plain.keys() == first.keys()
     assert not torch.equal(plain["heads.moods.out.weight"], first["heads.moods.out.weight"])
@@ -130,15 +131,8 @@ def test_every_problem_type_can_be_taught(taught_type):
 @pytest.mark.parametrize("taught_type", ["token_classification"], indirect=True)
 def test_a_resumed_student_of_tokens_equals_the_whole_one(taught_type):
     _, folder, _, student = taught_type
-    flags = ["--output_dir", str(folder / "resumed")]
-    flags += ["--resume_from_checkpoint", str(student / "checkpoint-3")]
 
-    finetune.main([str(folder / "student.yaml"), *flags])
-
-    whole, resumed = (
-        load_file(path / "model.safetensors") for path in (student, folder / "resumed")
-    )
-    assert all(torch.equal(value, resumed[name]) for name, value in whole.items())
+    small_run.assert_resumes(folder / "student.yaml", student, 3)
 
 
 def test_a_run_does_not_go_on_with_another_teacher(student, tmp_path, capsys):
@@ -233,8 +227,7 @@ def test_tags_are_taught_by_word_where_tokens_differ(taught_type, tmp_path, cach
         patch.setattr(Teaching, "_compare_tokens", lambda *_: "other tokens")
         by_word = train(tmp_path, recipe, "by_word", **start)
     whole, words = (load_file(path / "model.safetensors") for path in (student, by_word))
-    for name, value in whole.items():
-        torch.testing.assert_close(words[name], value, atol=1e-5, rtol=1e-4)
+    assert_close(words, whole, atol=1e-5, rtol=1e-4)
 
     shutil.rmtree(cache)
     save_start(tmp_path / "start", "roberta")
@@ -247,27 +240,6 @@ def test_tags_are_taught_by_word_where_tokens_differ(taught_type, tmp_path, cach
     labels = model.config.task("own").labels
     assert [labels[place] for place in np.load(file).argmax(axis=1)] == tags
     train(tmp_path, recipe, "bert", teacher=str(tmp_path / "roberta"))  # the other way round
-
-
-@pytest.mark.slow
-def test_two_processes_learn_the_same_from_a_teacher(tmp_path):
-    teacher = tmp_path / "teacher" / "run"
-    teacher.parent.mkdir()
-    assert runs.finetune(runs.write_recipe(tmp_path, dropout=0.0), teacher) == 0
-    weights = []
-    for processes in (1, 2):
-        output = tmp_path / str(processes) / "run"
-        output.parent.mkdir()
-        options = {"processes": processes, "dropout": 0.0, "teacher": str(teacher), "seed": 8}
-        recipe = runs.write_recipe(tmp_path, **options)
-        status = runs.finetune(recipe, output, processes=processes)
-        assert status == 0, runs.read_output(output, processes - 1)
-        weights.append(load_file(output / "model.safetensors"))
-
-    shown = runs.read_output(output.parent.parent / "1" / "run")
-    assert "predicts the 23 training rows" in shown
-    one, two = weights
-    assert max(float((value - two[name]).abs().max()) for name, value in one.items()) < 1e-5
 
 
 def test_a_check_runs_no_teacher(student, tmp_path, cache, capsys):

@@ -2,14 +2,11 @@
 
 import json
 import shutil
-from contextlib import redirect_stdout
-from io import StringIO
 
 import pytest
-import torch
 from safetensors.torch import load_file
+from torch.testing import assert_close
 
-from minbert_cli import finetune
 from tests import small_run
 
 NOTE = "validation: 10 % of the training rows, at most 10,000, chosen at random (2 of 20)"
@@ -17,7 +14,7 @@ NOTE = "validation: 10 % of the training rows, at most 10,000, chosen at random 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Train a task on 20 distinct texts; return the arguments, the folder and the output."""
+    """Train a task on 20 distinct texts; return the recipe, the folder and the output."""
     folder = tmp_path_factory.mktemp("run")
     rows = [(f"the {n} is {'fine' if n % 2 else 'dull'}", n % 2) for n in range(20)]
     small_run.write_tsv(folder / "train.tsv", ("text", "mood"), rows)
@@ -26,11 +23,8 @@ def run(tmp_path_factory):
     for key in ("validation_file", "test_file"):
         del moods[key]
     recipe["tasks"] = {"moods": moods | {"train_file": str(folder / "train.tsv")}}
-    argv = [small_run.write_recipe(folder, recipe)]
-    printed = StringIO()
-    with redirect_stdout(printed):
-        finetune.main(argv)
-    return argv, folder / "out", printed.getvalue()
+    path = small_run.write_recipe(folder, recipe)
+    return path, folder / "out", small_run.train(path)
 
 
 def test_the_run_says_what_was_held_out(run):
@@ -47,15 +41,15 @@ def test_the_run_says_what_was_held_out(run):
 
 
 def test_a_resumed_run_holds_out_the_same_rows(run):
-    argv, folder, _ = run
+    path, folder, _ = run
     whole = folder.rename(folder.with_name("whole"))
     folder.mkdir()
     shutil.copy(whole / "run.json", folder)
     shutil.copytree(whole / "checkpoint-3", folder / "checkpoint-3")
 
-    finetune.main([*argv, "--resume_from_checkpoint", "true"])
+    small_run.train(path, "--resume_from_checkpoint", "true")
 
     weights = [load_file(one / "model.safetensors") for one in (whole, folder)]
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert_close(*weights, rtol=0, atol=0)
     predicted = [sorted((one / "predictions").iterdir()) for one in (whole, folder)]
     assert [one.read_bytes() for one in predicted[0]] == [one.read_bytes() for one in predicted[1]]

@@ -1,7 +1,5 @@
 """Multi-label classification against scikit-learn, torch, transformers, and brute force."""
 
-import json
-
 import datasets
 import numpy as np
 import pytest
@@ -9,8 +7,8 @@ import torch
 from sklearn.metrics import f1_score
 from torch import nn
 
-from datasets_scripts import TaskData, load_task
 from modeling_minbert import MinBertForMultiTask, choose_threshold
+from tests.small_run import load_rows
 from tests.trainers import tiny
 from trainers import TaskCollator, TaskDataset
 
@@ -42,20 +40,16 @@ def make_batch(rows, **options):
 # Data
 
 
-def load(folder, name, text, **keys):
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    files = {"train_file": str(path), "validation_file": str(path), "test_file": str(path)}
-    keys = {"problem_type": KIND, "text_columns": "text", **files, **keys}
-    return load_task(TaskData.from_recipe("tone", keys), folder / "cache")
+def load(folder, name, content, **keys):
+    return load_rows(folder, name, content, problem_type=KIND, text_columns="text", **keys)
 
 
-def as_json(rows):
-    return "".join(json.dumps({"text": text, "y": y}) + "\n" for text, y in rows)
+def as_rows(values):
+    return [{"text": text, "y": value} for text, value in zip(TEXTS, values, strict=True)]
 
 
 def test_all_ways_to_write_labels_give_equal_rows(tmp_path):
-    lists = load(tmp_path, "a.jsonl", as_json(zip(TEXTS, GIVEN, strict=True)), label_column="y")
+    lists = load(tmp_path, "a.jsonl", as_rows(GIVEN), label_column="y")
     lines = [f'{text},"{", ".join(names)}"' for text, names in zip(TEXTS, GIVEN, strict=True)]
     commas = load(tmp_path, "b.csv", "\n".join(["text,y", *lines]) + "\n", label_column="y")
     lines = [f"{text}\t{'|'.join(names)}" for text, names in zip(TEXTS, GIVEN, strict=True)]
@@ -66,13 +60,7 @@ def test_all_ways_to_write_labels_give_equal_rows(tmp_path):
         tmp_path, "d.csv", "\n".join(["text,rude,vague,warm", *lines]) + "\n", label_columns=LABELS
     )
     numbers = [[LABELS.index(name) for name in names] for names in GIVEN]
-    named = load(
-        tmp_path,
-        "e.jsonl",
-        as_json(zip(TEXTS, numbers, strict=True)),
-        label_column="y",
-        labels=LABELS,
-    )
+    named = load(tmp_path, "e.jsonl", as_rows(numbers), label_column="y", labels=LABELS)
 
     assert lists.labels == tuple(LABELS)
     assert lists.splits["train"]["label"][:] == VECTORS

@@ -6,11 +6,11 @@ import json
 import datasets
 import numpy as np
 import pytest
-from transformers import BertTokenizer
 
 from datasets_scripts import Encoding, TaskData, load_task
 from modeling_minbert import parse_task
 from tests.modeling_minbert.conftest import WORDS
+from tests.small_run import load_rows, make_tokenizer
 from tests.trainers import tiny
 from trainers import PROBLEMS
 
@@ -26,13 +26,10 @@ SWAG += ["ending0", "ending1", "ending2", "ending3", "label"]
 # Data
 
 
-def load(folder, name, text, **keys):
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    files = {"train_file": str(path), "validation_file": str(path), "test_file": str(path)}
+def load(folder, name, content, **keys):
     columns = {"text_columns": ["context", "question"], "label_column": "answer"}
-    keys = {"problem_type": KIND, **columns, "choice_columns": "choices", **files, **keys}
-    return load_task(TaskData.from_recipe("own", keys), folder / "cache")
+    keys = {"problem_type": KIND, **columns, "choice_columns": "choices", **keys}
+    return load_rows(folder, name, content, **keys)
 
 
 def as_json(answers, wrap=list):
@@ -102,8 +99,7 @@ def test_swag_is_read_in_its_official_layout(tmp_path):
 
 
 def test_sequences_are_those_of_transformers_example(tmp_path):
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-    tokenizer = BertTokenizer(vocab={piece: place for place, piece in enumerate(pieces)})
+    tokenizer = make_tokenizer(WORDS)
     choices = [*CHOICES[:2], CHOICES[2][:2]]
     text = as_json(RIGHT).replace(json.dumps(CHOICES[2]), json.dumps(choices[2]))
 

@@ -1,12 +1,11 @@
 """Ordinal classification: the order of labels, metrics and comparisons."""
 
-import json
-
 import numpy as np
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from datasets_scripts import TaskData, load_task
+from tests.small_run import load_rows
 from trainers import PROBLEMS
 from trainers.problems import metrics as scores
 
@@ -17,13 +16,9 @@ GRADES = ["poor", "fair", "good"]
 
 
 def load(folder, values, **keys):
-    path = folder / "rows.jsonl"
-    rows = ({"text": f"text {number}", "y": value} for number, value in enumerate(values))
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    files = {"train_file": str(path), "validation_file": str(path)}
-    columns = {"text_columns": ["text"], "label_column": "y"}
-    recipe = {"problem_type": "ordinal", **files, **columns, **keys}
-    return load_task(TaskData.from_recipe("stars", recipe), folder / "cache")
+    rows = [{"text": f"text {number}", "y": value} for number, value in enumerate(values)]
+    keys = {"problem_type": "ordinal", "text_columns": ["text"], "label_column": "y", **keys}
+    return load_rows(folder, "rows.jsonl", rows, "stars", **keys)
 
 
 @pytest.mark.parametrize(

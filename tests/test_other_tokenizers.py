@@ -5,7 +5,6 @@ import re
 import pytest
 import torch
 from datasets import Dataset
-from safetensors.torch import load_file
 from tokenizers import pre_tokenizers, processors
 from transformers import BertweetTokenizer
 
@@ -64,10 +63,7 @@ def test_problem_types_are_trained_and_resumed_and_predicted(kind, problems, tmp
             (prediction,) = model.predict(f"own_{problem}", example.rows)
             rows = prediction if isinstance(prediction, list) else [prediction]
             assert all(row.keys() == example.predictions for row in rows)
-    again, checkpoint = str(tmp_path / "again"), str(tmp_path / f"out/checkpoint-{steps}")
-    finetune.main([path, "--output_dir", again, "--resume_from_checkpoint", checkpoint])
-    whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("out", "again"))
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    small_run.assert_resumes(path, tmp_path / "out", steps)
 
 
 def make_untrimmed():

@@ -2,14 +2,10 @@
 
 import csv
 import json
-from contextlib import redirect_stdout
-from io import StringIO
 
 import numpy as np
 import pytest
 
-from minbert_cli import finetune
-from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 
 ODD = 'a "quoted", comma\tand a tab; ünïcode'
@@ -24,8 +20,7 @@ def train(folder, **changes):
     """Run the recipe of three small tasks for a few steps; return its folder."""
     recipe = small_run.make_recipe(folder) | {"max_steps": 6, "eval_strategy": "no"}
     recipe |= {"save_strategy": "no", "output_dir": str(folder / "out")} | changes
-    with redirect_stdout(StringIO()):
-        finetune.main([small_run.write_recipe(folder, recipe)])
+    small_run.train(small_run.write_recipe(folder, recipe))
     return folder / "out"
 
 
@@ -37,20 +32,8 @@ def run(tmp_path_factory):
     path = folder / "scores-dev.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     rows[0] |= {"a": f"{ODD}\nsecond line", "b": ODD}
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    small_run.write_jsonl(path, rows)
     return train(folder)
-
-
-def test_classes_have_their_names_and_the_probability_of_the_model(run):
-    rows = read(run, "moods-dev")
-
-    assert list(rows[0]) == ["id", "text", "label", "prediction", "probability"]
-    expected = [(name, text, good) for name, text, _, _, good in small_run.make_rows("dev")]
-    assert [(row["id"], row["text"], row["label"] == "good") for row in rows] == expected
-    model = MinBertForMultiTask.from_pretrained(run)
-    for row, found in zip(rows, model.predict("moods", [row["text"] for row in rows]), strict=True):
-        assert row["prediction"] == found["label"]
-        assert float(row["probability"]) == pytest.approx(found["score"], abs=1e-3)
 
 
 def test_pairs_have_two_texts_which_are_quoted(run):

@@ -18,7 +18,7 @@ from transformers import (
     pipeline,
 )
 
-from minbert_cli import finetune, pretrain
+from minbert_cli import pretrain
 from modeling_minbert import MinBertForPreTraining
 from tests import small_run
 from tests.runs import WORDS, write_pretraining
@@ -125,10 +125,7 @@ def test_text_is_a_task_beside_others(run, tmp_path):
     recipe["tasks"]["words"] = {"problem_type": "masked_lm", "corpus": corpus, "batch_size": 3}
     recipe |= {"steps_per_epoch": 4, "num_train_epochs": 1}
 
-    with redirect_stdout(StringIO()) as printed:
-        finetune.main([small_run.write_recipe(tmp_path, recipe)])
-
-    assert "words" in printed.getvalue()
+    assert "words" in small_run.train(small_run.write_recipe(tmp_path, recipe))
     found = json.loads((tmp_path / "out" / "metrics.json").read_text())["validation"]["metrics"]
     assert {"words_mlm_accuracy", "moods_accuracy"} <= set(found)
     model = AutoModelForMaskedLM.from_pretrained(tmp_path / "out")

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file
 from sklearn.metrics import (
     accuracy_score,
     cohen_kappa_score,
@@ -27,7 +26,6 @@ from tests import small_run
 from tests.problem_examples import EXAMPLES
 from trainers import PROBLEMS, ProblemType
 
-# Types for whose predictions no divergence is defined.
 # Types whose predictions R-Drop and SMART do not compare.
 UNREGULARIZED = (
     *("contrastive", "token_classification", "question_answering"),
@@ -199,13 +197,8 @@ def test_a_run_compared_with_a_copy_does_not_differ(run, tmp_path):
 
 def test_a_resumed_run_equals_the_whole_one(run):
     _, folder = run
-    checkpoint, again = folder / "out" / f"checkpoint-{HALF}", folder / "again"
-    flags = ["--output_dir", str(again), "--resume_from_checkpoint", str(checkpoint)]
 
-    finetune.main([str(folder / "recipe.yaml"), *flags])
-    whole, resumed = (load_file(path / "model.safetensors") for path in (folder / "out", again))
-    assert whole.keys() == resumed.keys()
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    small_run.assert_resumes(folder / "recipe.yaml", folder / "out", HALF)
 
 
 @pytest.mark.parametrize("run", MEASURES, indirect=True)

@@ -1,14 +1,12 @@
 """The example of the documentation, as ``make quickstart`` runs it."""
 
 import re
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 
 import pytest
 
-from minbert_cli import finetune
 from modeling_minbert import MinBertForMultiTask
+from tests import small_run
 
 ROOT = Path(__file__).parents[1]
 
@@ -20,10 +18,8 @@ def test_the_example_of_the_quickstart_is_answered_as_the_page_says(tmp_path):
     assert command in (ROOT / "README.md").read_text(encoding="utf-8")
     assert command in (ROOT / "Makefile").read_text(encoding="utf-8")
     sentence = command.partition('"')[2].removesuffix('"')
-    with redirect_stdout(StringIO()):
-        finetune.main(
-            ["--output_dir", str(tmp_path / "minbert"), "--use_cpu", "--disable_tqdm=true"]
-        )
+    flags = ["--use_cpu", "--disable_tqdm=true"]
+    small_run.train("--output_dir", str(tmp_path / "minbert"), *flags)
 
     (found,) = MinBertForMultiTask.from_pretrained(tmp_path / "minbert").predict("sst", [sentence])
 

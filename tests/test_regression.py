@@ -10,8 +10,8 @@ from sklearn.preprocessing import StandardScaler
 from torch.nn import functional as F
 from transformers import BertForSequenceClassification
 
-from datasets_scripts import TaskData, load_task
 from modeling_minbert import MinBertForMultiTask, parse_task
+from tests.small_run import load_rows
 from tests.trainers import tiny
 from trainers import PROBLEMS, Predicted, TaskCollator, TaskDataset
 
@@ -46,15 +46,9 @@ def make_batch(rows, **options):
 # Data
 
 
-def load(folder, name, text, **keys):
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    files = {"train_file": str(path), "validation_file": str(path)}
-    keys = {"problem_type": KIND, "text_columns": "text", **files, **keys}
-    return load_task(TaskData.from_recipe("size", keys), folder / "cache")
-
-
-TABLE = "text,price,age\na,900,3\nb,,4\nc,1100.5,\nd,-7,1e3\n"
+def load(folder, content, **keys):
+    keys = {"problem_type": KIND, "text_columns": "text", **keys}
+    return load_rows(folder, "a.csv", content, **keys)
 
 
 def test_mean_and_deviation_are_those_of_scikit_learn(tmp_path):
@@ -65,7 +59,7 @@ def test_mean_and_deviation_are_those_of_scikit_learn(tmp_path):
     lines = [f"text {n},{a},{b}" for n, (a, b) in enumerate(values.tolist())]
     text = "\n".join(["text,price,age", *lines]).replace("nan", "") + "\n"
 
-    facts = load(tmp_path, "a.csv", text, label_columns=["price", "age"]).head_facts()
+    facts = load(tmp_path, text, label_columns=["price", "age"]).head_facts()
 
     kept = values[~np.isnan(values).all(axis=1)]
     scaler = StandardScaler().fit(kept.astype(np.float64))
@@ -76,7 +70,7 @@ def test_mean_and_deviation_are_those_of_scikit_learn(tmp_path):
 def test_a_target_of_minus_100_is_no_missing_one(tmp_path):
     text = "text,degrees\na,-100\nb,-99.5\nc,-101\n"
 
-    loaded = load(tmp_path, "a.csv", text, label_column="degrees")
+    loaded = load(tmp_path, text, label_column="degrees")
 
     labels = loaded.splits["train"]["label"][:]
     assert labels == pytest.approx([-100, -99.5, -101])
@@ -93,10 +87,7 @@ def test_a_target_of_minus_100_is_no_missing_one(tmp_path):
 )
 def test_a_target_that_cannot_be_learned_is_refused(tmp_path, second, message):
     rows = "".join(f"text {n},{n},{second}\n" for n in range(20))
-    (tmp_path / "a.csv").write_text("text,price,age\n" + rows)
-    keys = {"problem_type": KIND, "text_columns": "text", "label_columns": ["price", "age"]}
-    keys["train_file"] = str(tmp_path / "a.csv")
-    loaded = load_task(TaskData.from_recipe("size", keys), tmp_path / "cache")
+    loaded = load(tmp_path, "text,price,age\n" + rows, label_columns=["price", "age"])
 
     with pytest.raises(ValueError, match=message):
         loaded.head_facts()

@@ -1,6 +1,5 @@
 """Rows that a model cannot tell apart are on one side of a split, and counted if they are not."""
 
-import json
 import logging
 import random
 import unicodedata
@@ -8,6 +7,7 @@ import unicodedata
 import pytest
 
 from datasets_scripts import TaskData, load_task
+from tests.small_run import write_jsonl
 
 WORDS = ["Élan", "naïve", "river", "GARDEN", "søster", "Café", "song", "window", "Ünder", "story"]
 KEYS = {
@@ -91,8 +91,7 @@ def write(path, kind, rows):
     needed += {"token_classification": ["tags"], "multiple_choice": ["choices"]}.get(kind, [])
     dropped = {"label"} if kind in ("token_classification", "question_answering") else set()
     lines = [{name: row[name] for name in needed if name not in dropped} for row in rows]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    return str(path)
+    return write_jsonl(path, lines)
 
 
 def load(folder, kind, **files):

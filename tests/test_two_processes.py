@@ -49,6 +49,7 @@ RUNS = {
     "roberta": {},
     "modernbert": {},
     "by length": {"train_sampling_strategy": "group_by_length", "steps_per_epoch": "longest"},
+    "taught": {},
 }
 
 
@@ -78,6 +79,12 @@ def write_settings(folder, processes, name):
         rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
         save_start(folder / "start", name, **rates, attention_dropout=0.0)
         settings["model"] = folder / "start"
+    if name == "taught":
+        teacher = folder / "teacher" / "run"
+        if not teacher.exists():
+            teacher.parent.mkdir()
+            assert finetune(write_recipe(folder, dropout=0.0), teacher) == 0, read_output(teacher)
+        settings |= {"teacher": str(teacher), "seed": 8}
     return write_recipe(folder, processes=processes, dropout=0.0, **settings)
 
 

@@ -4,11 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from datasets_scripts import ROW_KINDS, Encoding, TaskData, load_task, train_wordpiece
-from minbert_cli import finetune
 from tests import small_run
 from tests.problem_examples import COLUMNS, EXAMPLES
 from tests.test_finetune_teacher import train
@@ -135,12 +132,8 @@ def test_every_row_is_trained_on(student):
 
 def test_a_resumed_student_equals_the_whole_one(student):
     folder, _, output = student
-    again = folder / "resumed"
-    checkpoint = str(output / "checkpoint-3")
-    flags = ["--output_dir", str(again), "--resume_from_checkpoint", checkpoint]
-    finetune.main([str(folder / "student.yaml"), *flags])
-    whole, resumed = (load_file(path / "model.safetensors") for path in (output, again))
-    assert all(torch.equal(value, resumed[name]) for name, value in whole.items())
+
+    small_run.assert_resumes(folder / "student.yaml", output, 3)
 
 
 @pytest.mark.parametrize("teacher", [{}, {"teacher": "{teacher}", "own": None}])

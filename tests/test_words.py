@@ -2,12 +2,10 @@
 
 import json
 import random
-from contextlib import redirect_stdout
-from io import StringIO
 
 import pytest
 
-from minbert_cli import __main__ as minbert, finetune
+from minbert_cli import __main__ as minbert
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 
@@ -44,9 +42,9 @@ SIZES = {
 
 
 def train(folder, tasks, **changes):
-    """Train on tasks; return the model as it is loaded by its users."""
-    finetune.main([write_recipe(folder, tasks, **changes)])
-    return MinBertForMultiTask.from_pretrained(folder / "out")
+    """Train on tasks; return the model as it is loaded by its users, and what was printed."""
+    printed = small_run.train(write_recipe(folder, tasks, **changes))
+    return MinBertForMultiTask.from_pretrained(folder / "out"), printed
 
 
 ENGLISH = ["Ann 's sister lives in the U.S. .", "Bob does n't pay $ 1,000.50 , he said .", "Go !"]
@@ -102,15 +100,13 @@ SEGMENTED = {
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """Train a model on all kinds of words; return it and what was printed."""
-    folder, printed = tmp_path_factory.mktemp("words"), StringIO()
+    folder = tmp_path_factory.mktemp("words")
     kinds = {name: sentences for name, (sentences, _, _) in CASES.items()}
     kinds |= {name: [words] * 3 for name, words in SEGMENTED.items()}
     tasks = {name.replace(" ", "_"): sentences for name, sentences in kinds.items()}
     tasks = {name: write_task(folder, name, sentences) for name, sentences in tasks.items()}
     tasks["chosen"] = tasks["Chinese_words"] | {"words": "whitespace"}
-    with redirect_stdout(printed):
-        model = train(folder, tasks)
-    return model, printed.getvalue()
+    return train(folder, tasks)
 
 
 @pytest.mark.parametrize("kind", CASES)
@@ -158,7 +154,7 @@ def test_a_person_of_two_characters_is_one_person(tmp_path):
         sentences.append(list(zip(f"{name}住在{place}。", tags, strict=True)))
     changes = {"steps_per_epoch": 60, "num_train_epochs": 2, "learning_rate": 0.02}
     task = write_task(tmp_path, "names", sentences)
-    model = train(tmp_path, {"names": task}, **changes)
+    model, _ = train(tmp_path, {"names": task}, **changes)
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
     assert metrics["validation"]["metrics"]["names_f1"] == 1
 

@@ -1,6 +1,5 @@
 """Rows that are drawn, and held out by label and as whole texts."""
 
-import json
 from collections import Counter
 
 import datasets
@@ -10,6 +9,7 @@ from sklearn.model_selection import StratifiedShuffleSplit
 
 from datasets_scripts import ROW_KINDS, TaskData, choose_places, hold_out, load_format, load_task
 from tests.problem_examples import EXAMPLES
+from tests.small_run import load_rows
 
 OWN = {"problem_type": "classification", "text_columns": ["text"], "label_column": "label"}
 SIZES = {"up": 40, "down": 9, "flat": 23}
@@ -19,13 +19,10 @@ LABELS = [LABELS[29 * place % len(LABELS)] for place in range(len(LABELS))]
 
 
 def load(folder, rows, **keys):
-    """Load a task with these training rows, which are its validation rows if a key says so."""
-    path = folder / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    files = {"train_file": str(path)}
-    if "validation_share" not in keys:
-        files["validation_file"] = str(path)
-    return load_task(TaskData.from_recipe("own", files | keys), folder / ".cache")
+    """Load a task with these training rows, which are its validation rows unless a share is."""
+    if "validation_share" in keys:
+        keys["validation_file"] = None
+    return load_rows(folder, "rows.jsonl", rows, **keys)
 
 
 def make_rows(labels):

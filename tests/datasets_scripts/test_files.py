@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import io
 import json
 import lzma
 import tracemalloc
@@ -11,7 +12,7 @@ import datasets
 import pyarrow as pa
 import pytest
 
-from datasets_scripts import TaskData, load_task
+from tests.small_run import load_rows
 
 KEYS = {
     "classification": {"text_columns": ["text"], "label_column": "label"},
@@ -22,13 +23,8 @@ KEYS = {
 
 def load(folder, name, content, kind="classification", **keys):
     """Load a file as the training and the validation rows."""
-    path = folder / name
-    path.parent.mkdir(exist_ok=True)
-    if content is not None:
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    files = {"train_file": str(path), "validation_file": str(path), "max_invalid_fraction": 0.7}
-    recipe = {"problem_type": kind, **KEYS[kind], **files, **keys}
-    return load_task(TaskData.from_recipe("own", recipe), cache_dir=folder / "cache")
+    recipe = {"problem_type": kind, "max_invalid_fraction": 0.7, **KEYS[kind], **keys}
+    return load_rows(folder, name, content, **recipe)
 
 
 def texts_of(task):
@@ -56,12 +52,13 @@ def test_every_format_has_the_same_rows(tmp_path, suffix):
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     folder = tmp_path / "data [1]"
     folder.mkdir()
-    datasets.Dataset.from_list(rows).to_parquet(folder / "a.parquet")
+    parquet = io.BytesIO()
+    datasets.Dataset.from_list(rows).to_parquet(parquet)
     content = {
         "tsv.gz": gzip.compress(table.encode()),
         "jsonl.gz": gzip.compress(lines.encode()),
         "csv": table,
-        "parquet": None,
+        "parquet": parquet.getvalue(),
     }[suffix]
 
     task = load(folder, f"a.{suffix}", content)

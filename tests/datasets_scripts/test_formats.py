@@ -1,11 +1,10 @@
 """The contract of the formats: every problem type loads, describes, encodes and scores its rows."""
 
-import json
-
 import datasets
 import pytest
 
 from datasets_scripts import Encoding, TaskData, load_task, train_wordpiece
+from tests.small_run import load_rows, write_jsonl
 
 TEXT = "The mill stood by the river."
 QUESTION = {
@@ -14,7 +13,6 @@ QUESTION = {
     "context": TEXT,
     "answers": {"text": ["the river"], "answer_start": [18]},
 }
-FILES = {"train_file": "train", "validation_file": "dev"}
 PAIR = {"a": TEXT, "b": "Where?"}
 # by problem type: keys of a recipe, rows, options of the encoding
 TASKS = {
@@ -85,17 +83,15 @@ FACTS = {
 }
 
 
-def describe(folder, problem_type, **changes):
-    keys, rows, _ = TASKS[problem_type]
-    path = folder / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    files = {"train_file": str(path), "validation_file": str(path)}
-    return TaskData.from_recipe("mine", {"problem_type": problem_type, **files, **keys, **changes})
+def load(folder, problem_type, rows=None, **changes):
+    keys, known, _ = TASKS[problem_type]
+    keys = {"problem_type": problem_type, **keys, **changes}
+    return load_rows(folder, "rows.jsonl", rows or known, **keys)
 
 
 @pytest.mark.parametrize("problem_type", TASKS)
 def test_a_task_of_every_type_can_be_used_without_knowing_it(tmp_path, problem_type):
-    task = load_task(describe(tmp_path, problem_type), tmp_path / "cache")
+    task = load(tmp_path, problem_type)
     none = {"labels": None, "score_range": None, "num_texts": 1, "class_counts": None}
 
     assert task.problem_type == problem_type
@@ -128,10 +124,20 @@ def test_a_task_of_every_type_can_be_used_without_knowing_it(tmp_path, problem_t
 )
 def test_keys_must_fit_the_type_and_its_rows(tmp_path, problem_type, changes, message):
     with pytest.raises(ValueError, match=message):
-        load_task(describe(tmp_path, problem_type, **changes), tmp_path / "cache")
+        load(tmp_path, problem_type, **changes)
 
 
 NAMES = datasets.ClassLabel(names=["warm", "cool", "far"])
+
+
+def load_hub(folder, columns, features, **keys):
+    """Load rows of a folder that is laid out as a dataset of the Hub."""
+    (folder / "hub").mkdir()
+    for split in ("train", "validation"):
+        rows = datasets.Dataset.from_dict(columns, features)
+        rows.to_parquet(folder / "hub" / f"{split}.parquet")
+    keys = {"hub_id": str(folder / "hub"), "text_columns": "a", "label_column": "y", **keys}
+    return load_task(TaskData.from_recipe("own", keys), folder / "cache")
 
 
 @pytest.mark.parametrize(
@@ -155,15 +161,9 @@ def test_names_that_a_dataset_declares_replace_its_numbers(
     text = datasets.Value("string")
     features = datasets.Features({"a": text, "c": datasets.List(text), "y": feature})
     columns = {"a": ["one", "two"], "c": [["up", "down"]] * 2, "y": values}
-    (tmp_path / "hub").mkdir()
-    for split in ("train", "validation"):
-        rows = datasets.Dataset.from_dict(columns, features)
-        rows.to_parquet(tmp_path / "hub" / f"{split}.parquet")
-    keys = {"problem_type": problem_type, "text_columns": "a", "label_column": "y"}
-    keys |= {"choice_columns": "c"} if problem_type == "multiple_choice" else {}
-    keys |= {"hub_id": str(tmp_path / "hub")}
+    keys = {"choice_columns": "c"} if problem_type == "multiple_choice" else {}
 
-    loaded = load_task(TaskData.from_recipe("mine", keys), tmp_path / "cache")
+    loaded = load_hub(tmp_path, columns, features, problem_type=problem_type, **keys)
 
     assert loaded.labels == names
     assert loaded.splits["train"]["label"][:] == labels
@@ -174,34 +174,26 @@ def test_names_that_a_dataset_declares_replace_its_numbers(
 )
 def test_as_many_labels_rename_those_of_a_dataset_and_fewer_do_not(tmp_path, labels, expected):
     features = datasets.Features({"a": datasets.Value("string"), "y": NAMES})
-    (tmp_path / "hub").mkdir()
-    for split in ("train", "validation"):
-        rows = datasets.Dataset.from_dict({"a": ["one", "two"], "y": [0, 2]}, features)
-        rows.to_parquet(tmp_path / "hub" / f"{split}.parquet")
-    keys = {"problem_type": "classification", "text_columns": "a", "label_column": "y"}
-    keys |= {"hub_id": str(tmp_path / "hub"), "labels": labels, "max_invalid_fraction": 0.5}
+    columns = {"a": ["one", "two"], "y": [0, 2]}
+    keys = {"problem_type": "classification", "labels": labels, "max_invalid_fraction": 0.5}
 
-    loaded = load_task(TaskData.from_recipe("mine", keys), tmp_path / "cache")
+    loaded = load_hub(tmp_path, columns, features, **keys)
 
     assert loaded.splits["train"]["label"][:] == expected
 
 
 @pytest.mark.parametrize("problem_type", TASKS)
 def test_a_row_that_shows_nothing_is_invalid_in_every_type(tmp_path, problem_type):
-    keys, rows, _ = TASKS[problem_type]
+    _, rows, _ = TASKS[problem_type]
     column = {"token_classification": "tokens", "question_answering": "question"}.get(
         problem_type, "a"
     )
     words = rows[0][column]
     blank = "\u00a0\ufeff\u3164\u200d"
     nothing = [blank] * len(words) if isinstance(words, list) else blank
-    path = tmp_path / "rows.jsonl"
     lines = [*rows, {**rows[0], "id": "blank", column: nothing}]
-    path.write_text("".join(json.dumps(row) + "\n" for row in lines))
-    files = {"train_file": str(path), "validation_file": str(path), "max_invalid_fraction": 0.5}
-    recipe = {"problem_type": problem_type, **files, **keys}
 
-    task = load_task(TaskData.from_recipe("mine", recipe), tmp_path / "cache")
+    task = load(tmp_path, problem_type, lines, max_invalid_fraction=0.5)
 
     assert [row.line for row in task.bad_rows] == [len(lines)] * 2
     assert all(row.reason.startswith("empty text") for row in task.bad_rows)
@@ -253,17 +245,13 @@ INVALID = {
     [(kind, *row) for kind, rows in INVALID.items() for row in rows],
 )
 def test_an_invalid_row_is_skipped_with_its_reason(tmp_path, problem_type, change, reason):
-    keys, rows, _ = TASKS[problem_type]
-    path = tmp_path / "rows.jsonl"
+    _, rows, _ = TASKS[problem_type]
     lines = [*rows, {**rows[0], "id": "7", **change}]
-    path.write_text("".join(json.dumps(row) + "\n" for row in lines))
-    files = {"train_file": str(path), "validation_file": str(path), "max_invalid_fraction": 0.5}
-    keys = {"problem_type": problem_type, **files, **keys}
     named = {"multi_label_classification": ["far", "up"], "classification": ["down", "up"]}
     named["token_classification"] = ["O", "A", "B", "C"]
-    keys |= {"labels": named[problem_type]} if problem_type in named else {}
+    keys = {"labels": named[problem_type]} if problem_type in named else {}
 
-    task = load_task(TaskData.from_recipe("mine", keys), tmp_path / "cache")
+    task = load(tmp_path, problem_type, lines, max_invalid_fraction=0.5, **keys)
 
     assert [row.line for row in task.bad_rows] == [len(lines)] * 2
     assert all(reason in row.reason for row in task.bad_rows)
@@ -284,10 +272,12 @@ def test_labels_that_look_the_same_are_an_error_or_invalid(tmp_path, problem_typ
     texts = {"tokens": ["a", "b"], "text": "a b"}
 
     def load(*given):
-        for name, many in zip(("train", "dev"), given, strict=True):
-            lines = [json.dumps({**texts, "tags": label}) + "\n" for label in many]
-            (tmp_path / f"{name}.jsonl").write_text("".join(lines))
-        files = {key: str(tmp_path / f"{name}.jsonl") for key, name in FILES.items()}
+        files = {
+            f"{name}_file": write_jsonl(
+                tmp_path / f"{name}.jsonl", [{**texts, "tags": label} for label in many]
+            )
+            for name, many in zip(("train", "validation"), given, strict=True)
+        }
         recipe = {"problem_type": problem_type, "max_invalid_fraction": 0.9, **keys, **files}
         return load_task(TaskData.from_recipe("mine", recipe), tmp_path / "cache")
 
@@ -317,11 +307,8 @@ def test_labels_that_look_the_same_are_an_error_or_invalid(tmp_path, problem_typ
 def test_labels_as_files_write_them(tmp_path, problem_type, keys, written, labels):
     columns = ["a", "b"] if problem_type in ("paraphrase", "similarity") else ["a"]
     rows = [{"a": f"a {place}", "b": "b", "y": label} for place, label in enumerate(written)]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    files = {"train_file": str(path), "validation_file": str(path)}
     keys = {"problem_type": problem_type, "text_columns": columns, "label_column": "y"} | keys
 
-    task = load_task(TaskData.from_recipe("mine", keys | files), tmp_path / "cache")
+    task = load_rows(tmp_path, "rows.jsonl", rows, **keys)
 
     assert task.splits["train"]["label"][:] == labels

@@ -1,11 +1,11 @@
 """`load_task`: invalid rows, test rows, more held-out sets, folders of the Hub, and the cache."""
 
-import json
 import tracemalloc
 
 import pytest
 
 from datasets_scripts import Encoding, InvalidRow, TaskData, load_task, train_wordpiece
+from tests.small_run import load_rows, write_jsonl
 
 GOOD = [("good film", "up"), ("bad film", "down"), ("fine film", "up")]
 
@@ -70,8 +70,7 @@ def test_distances_of_labels_need_their_order(tmp_path):
 def test_a_folder_in_the_layout_of_the_hub(tmp_path):
     for split, labels in {"train": [0, 1], "validation": [1, 0], "test": [-1, -1]}.items():
         rows = [{"a": f"q {n}", "b": "r", "label": y, "idx": n} for n, y in enumerate(labels)]
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
-        (tmp_path / f"{split}.jsonl").write_text(lines, encoding="utf-8")
+        write_jsonl(tmp_path / f"{split}.jsonl", rows)
     keys = {"problem_type": "paraphrase", "text_columns": ["a", "b"], "label_column": "label"}
     keys |= {"hub_id": str(tmp_path), "id_column": "idx"}
 
@@ -92,12 +91,10 @@ def test_a_folder_in_the_layout_of_the_hub(tmp_path):
 
 @pytest.mark.parametrize("columns", [["a"], ["c", "a", "b"]])
 def test_contrastive_rows_are_texts_alone(tmp_path, columns):
-    path = tmp_path / "rows.tsv"
-    path.write_text("a\tb\tc\nx\ty\tz\nu\tv\tw\n")
+    content = "a\tb\tc\nx\ty\tz\nu\tv\tw\n"
     keys = {"problem_type": "contrastive", "text_columns": columns}
-    files = {"train_file": str(path), "validation_file": str(path)}
 
-    task = load_task(TaskData.from_recipe("mine", keys | files), cache_dir=tmp_path / "cache")
+    task = load_rows(tmp_path, "rows.tsv", content, **keys)
 
     first = {"a": "x", "b": "y", "c": "z"}
     names = {f"sentence{place}": first[name] for place, name in enumerate(columns, start=1)}
