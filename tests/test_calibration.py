@@ -14,9 +14,7 @@ import minbert
 from minbert_cli import finetune
 from modeling_minbert import MinBertForMultiTask, find_temperature
 from tests import small_run
-from tests.trainers import tiny
 from tests.trainers.pages import read_sections
-from trainers import Task
 
 COUNTS = {"train": 60, "dev": 40}
 PAIRS = {"text_columns": ["a", "b"], "label_column": "same", "id_column": "id"}
@@ -186,21 +184,3 @@ def test_a_task_chooses_for_itself(tmp_path):
     assert tasks["moods"]["calibrate"] is False
     assert tasks["same"]["temperature"] is None
     assert "temperature" not in tasks["scores"]
-
-
-# The trainer alone
-
-
-def make_trainer(folder, fields, train=None, **arguments):
-    labels = {"labels": ["bad", "so-so", "good"], "dropout": 0.0}
-    head = {"problem_type": "classification", **labels, **fields}
-    model = arguments.pop("model", None)
-    if model is None:
-        torch.manual_seed(0)
-        model = MinBertForMultiTask(tiny.make_config({"moods": head}))
-    # held-out labels are random, so that no temperature would fit them
-    rows = tiny.make_rows("moods", 40), tiny.make_rows("moods", 40)
-    rows = (rows[0], None) if train == "alone" else rows
-    return tiny.make_trainer(
-        folder, model=model, own={"tasks": [Task("moods", "classification", *rows)]}, **arguments
-    )

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 from safetensors.torch import load_file
 from torch.testing import assert_close
@@ -11,41 +10,9 @@ from minbert_cli import ProgramTrainingArguments, finetune
 from tests import small_run
 from tests.problem_examples import EXAMPLES
 from tests.simulated_cuda import use_cuda
-from tests.test_simulated_cuda import SIZES, CudaArguments, cuda  # noqa: F401  a fixture
-from tests.trainers import tiny
-from trainers import Distillation, MultiTaskTrainer
+from tests.test_simulated_cuda import cuda  # noqa: F401  a fixture
 
 pytestmark = pytest.mark.usefixtures("cuda")
-
-
-def train(folder, **options):
-    defaults = {
-        "output_dir": str(folder),
-        "per_device_train_batch_size": 4,
-        "learning_rate": 0.01,
-        "logging_steps": 100,
-        "save_strategy": "no",
-        "report_to": [],
-        "disable_tqdm": True,
-    }
-    sizes = {"moods": (40, 3), "pairs": (100, 1), "scores": (30, 1)}
-    outputs = {task: np.random.default_rng(0).uniform(size=size) for task, size in sizes.items()}
-    trainer = MultiTaskTrainer(
-        tiny.make_model(**SIZES),
-        CudaArguments(**(defaults | options)),
-        tiny.make_tasks(),
-        methods=[Distillation(outputs)],
-    )
-    trainer.train()
-
-
-def test_a_step_waits_for_nothing(cuda, tmp_path):  # noqa: F811  the fixture
-    counts = []
-    for steps in (3, 9):
-        cuda.clear()
-        train(tmp_path / str(steps), max_steps=steps)
-        counts.append(dict(cuda))
-    assert counts[0] == counts[1]
 
 
 @pytest.mark.parametrize("kind", ["contrastive", "question_answering"])

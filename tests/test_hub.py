@@ -2,9 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,9 +11,9 @@ from safetensors.torch import load_file
 from datasets_scripts import train_wordpiece
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 from tests import loopback_hub, small_run
+from tests.processes import ROOT, run_python
 from tests.same_predictions import assert_same_predictions
 
-ROOT = Path(__file__).parents[1]
 MODEL = "user/moods"
 SENTENCES = ["the garden is warm", "this song was dull"]
 
@@ -76,15 +73,7 @@ def run_with(hub, folder, *command, status=0, **more):
         "PYTHONPATH": str(ROOT) if more.pop("installed", False) else "",
         **more,
     }
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == status, done.stderr[-3000:]
+    done = run_python(*command, folder=folder, environment=environment, status=status)
     return done.stderr if status else done.stdout
 
 

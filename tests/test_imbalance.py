@@ -69,24 +69,3 @@ def test_a_run_from_files_to_the_report(tmp_path, recipe):
 
     page = (out / "report.html").read_text()
     assert not PageReader(page).faults
-
-
-@pytest.mark.parametrize(
-    ("task", "change", "message"),
-    [
-        ("topics", {"pos_weight": [1.0]}, "must be 2 numbers, one for each of the labels"),
-        ("moods", {"class_weights": [1]}, "of the labels ['bad', 'good']"),
-    ],
-)
-def test_what_cannot_be_is_refused_before_anything_is_written(
-    tmp_path, recipe, capsys, task, change, message
-):
-    recipe["tasks"][task] |= change
-
-    with pytest.raises(SystemExit):
-        finetune.main([small_run.write_recipe(tmp_path, recipe)])
-
-    error = capsys.readouterr().err
-    assert message in error
-    assert task in error
-    assert not (tmp_path / "out").exists()

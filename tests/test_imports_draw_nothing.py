@@ -1,7 +1,6 @@
 """Importing a package changes no random state."""
 
-import subprocess
-import sys
+from tests.processes import run_python
 
 SCRIPT = """
 import random, sys
@@ -16,10 +15,4 @@ print([first == second for first, second in zip(before, after)])
 
 
 def test_an_import_leaves_random_states():
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, "minbert_cli.finetune"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout == "[True, True, True]\n", done.stderr
+    assert run_python("-c", SCRIPT, "minbert_cli.finetune").stdout == "[True, True, True]\n"

@@ -4,10 +4,11 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from transformers import BertModel, BertTokenizer
+from transformers import BertModel
 
 from datasets_scripts import Encoding, encode_rows
 from modeling_minbert import MinBertForMultiTask, export_onnx
+from tests.small_run import make_tokenizer
 from tests.trainers import tiny
 from trainers import TaskCollator, TaskDataset
 
@@ -22,9 +23,7 @@ LENGTHS = (3, 6, 7, 14, 18, 40)
 @pytest.fixture(scope="module")
 def tokenizer():
     """Return a tokenizer of which every word is a token."""
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-    assert len(pieces) <= tiny.VOCABULARY
-    return BertTokenizer(vocab={piece: index for index, piece in enumerate(pieces)})
+    return make_tokenizer(WORDS)
 
 
 @pytest.fixture
@@ -67,15 +66,15 @@ def collate(rows, order=None, **options):
     return TaskCollator(0, **options)(dataset.__getitems__(order or list(range(len(rows)))))
 
 
-def cut_by_hand(tokenizer, text, most=4):
+def cut_by_hand(tokenizer, text):
     """Cut a text as one would do by hand: six tokens, the last two of which are repeated."""
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     windows = [ids[:6]]
     while len(ids) > 6:
         ids = ids[4:]
         windows.append(ids[:6])
-    if len(windows) > most:
-        windows = [windows[place * (len(windows) - 1) // (most - 1)] for place in range(most)]
+    if len(windows) > 4:
+        windows = [windows[place * (len(windows) - 1) // 3] for place in range(4)]
     return [[tokenizer.cls_token_id, *window, tokenizer.sep_token_id] for window in windows]
 
 

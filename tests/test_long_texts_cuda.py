@@ -1,11 +1,11 @@
-"""Windows of long texts on a simulated CUDA device: same results, and nothing to wait for."""
+"""Windows of long texts on a simulated CUDA device have the same results."""
 
 import pytest
 import torch
 from torch.testing import assert_close
 
-from modeling_minbert import MinBertForMultiTask, attention
-from tests.simulated_cuda import simulated_cuda
+from modeling_minbert import MinBertForMultiTask
+from tests.test_simulated_cuda import cuda, move  # noqa: F401  a fixture
 from tests.trainers import tiny
 
 TASK = {
@@ -18,13 +18,7 @@ TASK = {
 }
 
 
-@pytest.fixture(autouse=True)
-def cuda(monkeypatch):
-    """Simulate a CUDA device with attention kernels; yields what the CPU waits for."""
-    attention.has_flash_kernels.cache_clear()
-    monkeypatch.setattr(attention, "has_flash_kernels", lambda _: True)
-    with simulated_cuda() as waits:
-        yield waits
+pytestmark = pytest.mark.usefixtures("cuda")
 
 
 def make_model():
@@ -45,13 +39,6 @@ def make_batch(**options):
         for place, ids in enumerate(windows)
     ]
     return tiny.collate("own", rows, **options)
-
-
-def move(batch):
-    return {
-        name: value.to("cuda") if isinstance(value, torch.Tensor) else value
-        for name, value in batch.items()
-    }
 
 
 @pytest.mark.parametrize("packed", [True, False])

@@ -4,11 +4,6 @@ The cases are all losses of all problem types; some labels are missing, so that 
 their numbers of terms.
 """
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -16,9 +11,9 @@ from torch.testing import assert_close
 
 from modeling_minbert import LOSSES
 from tests.loss_cases import CASES, COMPARING, HEADS, NONE, PLAIN, logged, make_model, make_trainer
+from tests.processes import run_python
 from trainers import PROBLEMS, Distillation, RDrop
 
-ROOT = Path(__file__).parents[1]
 CLOSE = {"rtol": 1e-4, "atol": 2e-6}
 ONE = {"per_device_train_batch_size": 8, "per_device_eval_batch_size": 11}
 FOUR = {"per_device_train_batch_size": 2, "per_device_eval_batch_size": 2}
@@ -160,15 +155,7 @@ def ranks(tmp_path_factory):
     """What both of two processes found for every case."""
     folder = tmp_path_factory.mktemp("ranks")
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [sys.executable, *launch, "-m", "tests.loss_cases", str(folder)],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_python(*launch, "-m", "tests.loss_cases", folder, folder=folder)
     return [torch.load(folder / f"rank-{rank}.pt") for rank in range(2)]
 
 

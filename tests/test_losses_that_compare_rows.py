@@ -4,11 +4,10 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from transformers import TrainingArguments
 
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers import tiny
-from trainers import MultiTaskTrainer, Task, TaskTraining
+from trainers import Task, TaskTraining
 
 SEPARATE = {"pair_encoding": "separate", "head": "cosine"}
 RANKING = {"loss": "multiple_negatives_ranking"}
@@ -35,20 +34,13 @@ def make_rows(head, count=12, labels=None):
     return datasets.Dataset.from_dict(columns)
 
 
-def make_trainer(folder, head, *, dropout=0.1, rows=None, held_out=None, own=None, **arguments):
+def make_trainer(folder, head, *, dropout=0.1, rows=None, held_out=None, **arguments):
     torch.manual_seed(0)
-    training = arguments.pop("training", {})
-    model = MinBertForMultiTask(tiny.make_config({"own": {**HEADS[head], **(own or {})}}, dropout))
-    given = {name: arguments.pop(name) for name in ("methods",) if name in arguments}
-    defaults = {
-        "per_device_train_batch_size": 4, "use_cpu": True, "disable_tqdm": True, "max_steps": 2,
-        "save_strategy": "no", "report_to": "none", "logging_steps": 1,
-    }  # fmt: skip
-    kind = HEADS[head]["problem_type"]
+    training = TaskTraining(**arguments.pop("training", {}))
+    model = MinBertForMultiTask(tiny.make_config({"own": HEADS[head]}, dropout))
     rows = make_rows(head) if rows is None else rows
-    task = Task("own", kind, rows, held_out, TaskTraining(**training))
-    args = TrainingArguments(str(folder), **(defaults | arguments))
-    return MultiTaskTrainer(model, args, [task], **given)
+    tasks = [Task("own", HEADS[head]["problem_type"], rows, held_out, training)]
+    return tiny.make_trainer(folder, model=model, own={"tasks": tasks}, max_steps=2, **arguments)
 
 
 BATCHES = {

@@ -1,9 +1,6 @@
 """``import minbert``: the files, the weights and the checks of the commands, in Python."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,9 +10,8 @@ from torch.testing import assert_close
 import minbert
 from minbert_cli.finetune import main
 from tests import small_run
+from tests.processes import ROOT, run_python
 from tests.runs import write_pretraining
-
-ROOT = Path(__file__).parents[1]
 
 # Differ in every run, or name the command.
 VARYING = ("command", "recipe", "output_dir", "minutes")
@@ -125,14 +121,7 @@ assert not {"torch", "transformers", "numpy"} & {*sys.modules}, "imports what ta
 assert {"load", "Task"} <= {*dir(minbert)}
 print(minbert.__file__)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_python("-c", program, folder=tmp_path)
 
     folder = tmp_path if place == "beside the module" else ROOT
     assert Path(done.stdout.strip()) == folder / "minbert.py"

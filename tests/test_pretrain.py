@@ -156,7 +156,6 @@ def test_a_text_that_changed_is_noticed(run, folder, tmp_path, capsys, flags):
             {"objective": "mlm", "balanced_pairs": True},
             "balanced_pairs=True has no effect without packing",
         ),
-        ({"vocab_size": 9}, "vocab_size=9 is too small"),
         ({"vocab_size": 10**12}, "vocab_size=1000000000000 must be from 1 to 100,000,000"),
         ({"max_tokens_per_batch": 9}, "max_tokens_per_batch is 9; make it at least"),
     ],

@@ -4,13 +4,14 @@ import datasets
 import pytest
 import torch
 from torch.utils.data import Dataset
-from transformers import BertTokenizer, TrainingArguments
+from transformers import TrainingArguments
 
 from modeling_minbert import MinBertForMultiTask
-from tests.trainers.tiny import make_config
+from tests.small_run import make_tokenizer
+from tests.trainers.tiny import make_config, make_trainer as make_tiny_trainer
 from trainers import Masking, MultiTaskTrainer, Task, TaskTraining
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "a", "the", "not"]
+WORDS = ["good", "bad", "film", "a", "the", "not"]
 TEXTS = ["a good film", "a bad film", "the film not bad", "not good", "good", "bad the film"] * 4
 TAGS = ["O", "B-X", "I-X"]
 HEADS = {
@@ -39,7 +40,7 @@ class Rows(Dataset):
 
 @pytest.fixture
 def tokenizer():
-    return BertTokenizer(vocab={word: index for index, word in enumerate(WORDS)})
+    return make_tokenizer(WORDS)
 
 
 def encode(tokenizer, kind, **padding):
@@ -69,16 +70,13 @@ def encode(tokenizer, kind, **padding):
     return datasets.Dataset.from_dict(columns)
 
 
-def make_trainer(folder, kind, rows, tokenizer, *, held_out=True, **options):
+def make_trainer(folder, kinds, rows):
+    """Build a trainer of tasks by the kinds and the rows of their names."""
     torch.manual_seed(0)
-    config = make_config({"own": {"problem_type": kind, **HEADS[kind]}})
-    masking = Masking.from_tokenizer(tokenizer) if kind == "masked_lm" else None
-    args = TrainingArguments(
-        str(folder), use_cpu=True, disable_tqdm=True, save_strategy="no", learning_rate=0.01,
-        per_device_train_batch_size=8, max_steps=4, report_to="none",
-    )  # fmt: skip
-    task = Task("own", kind, rows, rows if held_out else None, masking=masking)
-    return MultiTaskTrainer(MinBertForMultiTask(config), args, tasks=[task], **options)
+    heads = {name: {"problem_type": kind, **HEADS[kind]} for name, kind in kinds.items()}
+    model = MinBertForMultiTask(make_config(heads))
+    tasks = [Task(name, kinds[name], own, own) for name, own in rows.items()]
+    return make_tiny_trainer(folder, model=model, own={"tasks": tasks})
 
 
 def measured(metrics):
@@ -110,16 +108,15 @@ def contain(kind, rows):
     }[kind]
 
 
-CONTAINERS = (*("dataset", "without segment ids", "list", "torch", "label_ids"),)
-
-
 @pytest.fixture
 def trainer(tmp_path, tokenizer):
-    rows = encode(tokenizer, "classification")
-    return make_trainer(tmp_path, "classification", rows, tokenizer)
+    rows = {"own": encode(tokenizer, "classification")}
+    return make_trainer(tmp_path, {"own": "classification"}, rows)
 
 
-@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize(
+    "container", ["dataset", "without segment ids", "list", "torch", "label_ids"]
+)
 def test_every_container_is_evaluated_and_predicted_alike(trainer, tokenizer, container):
     rows = encode(tokenizer, "classification")
     expected = measured(trainer.evaluate())
@@ -140,15 +137,9 @@ def test_every_container_is_evaluated_and_predicted_alike(trainer, tokenizer, co
 @pytest.fixture
 def two(tmp_path, tokenizer):
     """A trainer with two tasks, and their rows."""
-    rows = {
-        "spam": encode(tokenizer, "classification"),
-        "same": encode(tokenizer, "paraphrase"),
-    }
     kinds = {"spam": "classification", "same": "paraphrase"}
-    heads = {name: {"problem_type": kind, **HEADS[kind]} for name, kind in kinds.items()}
-    tasks = [Task(name, kinds[name], own, own) for name, own in rows.items()]
-    args = TrainingArguments(str(tmp_path), use_cpu=True, disable_tqdm=True, report_to="none")
-    return MultiTaskTrainer(MinBertForMultiTask(make_config(heads)), args, tasks=tasks), rows
+    rows = {name: encode(tokenizer, kind) for name, kind in kinds.items()}
+    return make_trainer(tmp_path, kinds, rows), rows
 
 
 @pytest.mark.parametrize("given", ["dataset", "list"])

@@ -3,6 +3,7 @@
 See ``simulated_cuda.py`` for what this checks and what it cannot.
 """
 
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -12,7 +13,7 @@ from modeling_minbert import MinBertConfig, MinBertModel, MinBertSequences, atte
 from modeling_minbert.modernbert import plan_blocks
 from tests.simulated_cuda import CudaTensor, simulated_cuda, use_cuda
 from tests.trainers import tiny
-from trainers import MethodArguments, MultiTaskTrainer
+from trainers import Distillation, MethodArguments, MultiTaskTrainer
 from trainers.methods import regularization
 
 NEAR = {"atol": 1e-5, "rtol": 1e-4}
@@ -166,7 +167,7 @@ def test_losses_and_gradients_equal_the_cpu(task, packed):
 # Training
 
 
-def train(folder, arguments, methods, sampling=None, **options):
+def train(folder, arguments, methods, **options):
     defaults = {
         "output_dir": str(folder),
         "per_device_train_batch_size": 4,
@@ -181,8 +182,7 @@ def train(folder, arguments, methods, sampling=None, **options):
         tiny.make_model(**SIZES),
         arguments(**(defaults | options)),
         tiny.make_tasks(),
-        methods=MethodArguments(**methods).make_methods(),
-        sampling=sampling,
+        methods=methods,
     )
     trainer.train()
     metrics = {k: v for k, v in trainer.evaluate().items() if "_s" not in k and "time" not in k}
@@ -202,9 +202,11 @@ METHODS = {
 
 @pytest.mark.parametrize("name", METHODS)
 def test_training_equals_the_cpu(tmp_path, name):
-    methods = METHODS[name]
-    cpu, expected = train(tmp_path / "cpu", TrainingArguments, methods, use_cpu=True)
-    gpu, actual = train(tmp_path / "gpu", CudaArguments, methods)
+    arguments = MethodArguments(**METHODS[name])
+    cpu, expected = train(
+        tmp_path / "cpu", TrainingArguments, arguments.make_methods(), use_cpu=True
+    )
+    gpu, actual = train(tmp_path / "gpu", CudaArguments, arguments.make_methods())
 
     assert gpu.model.device.type == "cuda"
     assert actual == pytest.approx(expected, rel=1e-3, abs=1e-4)
@@ -212,7 +214,7 @@ def test_training_equals_the_cpu(tmp_path, name):
 
 
 def test_a_checkpoint_resumes_on_the_device(tmp_path):
-    whole, _ = train(tmp_path, CudaArguments, {}, save_strategy="steps", save_steps=2)
+    whole, _ = train(tmp_path, CudaArguments, [], save_strategy="steps", save_steps=2)
     arguments = whole.args
     again = MultiTaskTrainer(tiny.make_model(**SIZES), arguments, tiny.make_tasks())
     again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
@@ -221,13 +223,20 @@ def test_a_checkpoint_resumes_on_the_device(tmp_path):
         assert torch.equal(first.values, second.values)
 
 
-def test_a_step_waits_for_nothing(cuda, tmp_path):
+def teach():
+    shapes = {"moods": (40, 3), "pairs": (100, 1), "scores": (30, 1)}
+    outputs = {task: np.random.default_rng(0).uniform(size=size) for task, size in shapes.items()}
+    return Distillation(outputs)
+
+
+@pytest.mark.parametrize("make_methods", [list, lambda: [teach()]], ids=["plain", "taught"])
+def test_a_step_waits_for_nothing(cuda, tmp_path, make_methods):
     """What is waited for at the start, when logging and at the end does not grow with the steps."""
     counts = []
     for steps in (3, 9):
         cuda.clear()
-        folder = tmp_path / str(steps)
-        trainer, _ = train(folder, CudaArguments, {}, max_steps=steps, logging_steps=100)
+        options = {"max_steps": steps, "logging_steps": 100}
+        trainer, _ = train(tmp_path / str(steps), CudaArguments, make_methods(), **options)
         del trainer
         counts.append(dict(cuda))
     assert counts[0] == counts[1]

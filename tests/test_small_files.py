@@ -4,10 +4,10 @@ import json
 import shutil
 
 import pytest
-from transformers import BertTokenizer
 
 from minbert_cli.checkpoints import load_encoder
 from modeling_minbert import MinBertConfig, MinBertModel
+from tests import small_run
 
 FILES = (
     "config.json",
@@ -26,8 +26,7 @@ CONTENTS = ("", "[]", "null", "{", "[" * 100_000, '[{"path": 3}]')
 def checkpoint(tmp_path_factory):
     """A small encoder with its tokenizer and the files of sentence-transformers."""
     folder = tmp_path_factory.mktemp("checkpoint") / "own"
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "sentence"]
-    tokenizer = BertTokenizer(vocab={word: number for number, word in enumerate(words)})
+    tokenizer = small_run.make_tokenizer(["a", "sentence"])
     sizes = {"hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 8}
     config = MinBertConfig(vocab_size=len(tokenizer), num_hidden_layers=1, **sizes)
     MinBertModel(config).save_pretrained(folder)

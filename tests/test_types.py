@@ -1,13 +1,11 @@
 """What type checkers see of the package."""
 
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.processes import ROOT, run_python
+
 SCRIPT = """
 from typing import assert_type
 
@@ -31,11 +29,9 @@ Task("spam", "clasification", [])  # type: ignore[arg-type]
 @pytest.mark.slow  # mypy reads transformers
 def test_models_and_problem_types_have_types(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
-    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "script.py"]
+    command = ["-m", "mypy", "--strict", "--follow-imports=silent", "script.py"]
     environment = os.environ | {"MYPYPATH": str(ROOT)}
 
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
+    done = run_python(*command, folder=tmp_path, environment=environment, status=None)
 
     assert done.stdout.startswith("Success"), done.stdout + done.stderr

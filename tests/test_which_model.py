@@ -1,15 +1,10 @@
 """Which task, which weights and which code: nothing is chosen, random or imported silently."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
-from minbert_cli import __main__ as minbert, predict
+from minbert_cli import __main__ as minbert
 from modeling_minbert import (
     MinBertForMaskedLM,
     MinBertForMultiTask,
@@ -21,6 +16,7 @@ from modeling_minbert import (
     MinBertModel,
 )
 from tests import small_run
+from tests.processes import run_python
 from trainers import add_lora
 
 TONE = {"problem_type": "classification", "labels": ["down", "up"]}
@@ -120,14 +116,7 @@ def test_a_command_in_the_folder_of_a_run_has_its_own_code(save, argv, expected)
     folder = save({"tone": TONE})
     for name in ("modeling_minbert.py", "torch.py", "configuration_minbert.py"):
         (folder / name).write_text("raise SystemExit('the code of the folder ran')\n")
-    done = subprocess.run(
-        [sys.executable, "-m", *argv],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path(predict.__file__).parent.parent)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python("-m", *argv, folder=folder, status=None)
 
     assert expected in done.stdout + done.stderr
     assert "the code of the folder ran" not in done.stderr

@@ -20,28 +20,21 @@ QUESTIONS = [
 ]
 
 
-def nest(questions, passage=PASSAGE):
-    return json.dumps(
-        {
-            "version": "1.1",
-            "data": [{"title": "Mill", "paragraphs": [{"context": passage, "qas": questions}]}],
+def nest(questions):
+    paragraphs = [{"context": PASSAGE, "qas": questions}]
+    return json.dumps({"version": "1.1", "data": [{"title": "Mill", "paragraphs": paragraphs}]})
+
+
+def write_lines():
+    """Write the questions as the Hub has them."""
+    lines = []
+    for question in QUESTIONS:
+        answers = {
+            name: [answer[name] for answer in question["answers"]]
+            for name in ("text", "answer_start")
         }
-    )
-
-
-def flatten(questions, *, of_hub=True):
-    rows = []
-    for question in questions:
-        answers = question.get("answers")
-        if answers is not None and of_hub:
-            answers = {
-                "text": [answer["text"] for answer in answers],
-                "answer_start": [answer["answer_start"] for answer in answers],
-            }
-        rows.append(
-            {**question, "context": PASSAGE} | ({} if answers is None else {"answers": answers})
-        )
-    return rows
+        lines.append(json.dumps({**question, "context": PASSAGE, "answers": answers}))
+    return "\n".join(lines)
 
 
 def load(folder, train, dev=None, test=None, suffix="json", **keys):
@@ -75,8 +68,8 @@ def test_the_official_files_are_questions_with_their_passage(tmp_path):
 @pytest.mark.parametrize(
     ("content", "suffix"),
     [
-        ("\n".join(map(json.dumps, flatten(QUESTIONS))), "json"),
-        ("\n".join(map(json.dumps, flatten(QUESTIONS))), "jsonl"),
+        (write_lines(), "json"),
+        (write_lines(), "jsonl"),
         (nest(QUESTIONS).replace(", ", ",\n"), "json"),
     ],
     ids=["lines", "jsonl", "indented"],

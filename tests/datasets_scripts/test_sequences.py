@@ -55,9 +55,6 @@ def test_separate_pair_is_two_sequences(pairs, tokenizer):
     assert row["length"] == len(expected[0]["input_ids"])
 
 
-WORDS = LONG.split()
-
-
 # Of eight tokens round(8 * 128 / 510) = 2 are taken from the start.
 @pytest.mark.parametrize(
     ("texts", "pair_encoding", "max_length", "truncation", "expected"),

@@ -15,20 +15,6 @@ ALIKE = {**OWN, "problem_type": "contrastive", "text_columns": ["a"], "label_col
 NO_FILES = {"train_file": None, "validation_file": None}
 
 
-def test_built_in_dataset_with_a_folder_reads_the_official_files(tmp_path):
-    (tmp_path / "ids-sst-test-student.csv").touch()
-
-    data = TaskData.from_recipe("movies", {"dataset": "sst"}, data_dir=tmp_path)
-
-    assert data.train_file == str(tmp_path / "ids-sst-train.csv")
-    assert data.validation_file == str(tmp_path / "ids-sst-dev.csv")
-    assert data.test_file == str(tmp_path / "ids-sst-test-student.csv")
-    assert data.hub_id is None
-    assert data.text_columns == ("sentence",)
-    assert data.labels is not None
-    assert len(data.labels) == 5
-
-
 @pytest.mark.parametrize(
     ("dataset", "hub_id", "columns"),
     [

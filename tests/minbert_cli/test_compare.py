@@ -12,16 +12,12 @@ from trainers import PROBLEMS
 ROWS = 400
 
 
-def make_problem(kind, *metrics):
-    return PROBLEMS[kind]("task", metrics=metrics)
-
-
-def make_classes(accuracy, seed, kind="classification", metrics=()):
+def make_classes(accuracy, seed):
     """Predict labels that are the same for every seed."""
     labels = np.random.default_rng(0).integers(2, size=ROWS)
     right = np.random.default_rng(seed).random(ROWS) < accuracy
     ids = [f"row{number}" for number in range(ROWS)]
-    problem = make_problem(kind, *metrics)
+    problem = PROBLEMS["classification"]("task")
     return ScoredRows(problem, ids, np.where(right, labels, 1 - labels).astype(float), labels * 1.0)
 
 
@@ -29,11 +25,11 @@ def make_scores(noise, seed):
     labels = np.random.default_rng(1).uniform(0, 5, ROWS)
     scores = labels + noise * np.random.default_rng(seed).standard_normal(ROWS)
     ids = [str(number) for number in range(ROWS)]
-    return ScoredRows(make_problem("similarity"), ids, scores, labels)
+    return ScoredRows(PROBLEMS["similarity"]("task"), ids, scores, labels)
 
 
-def compare_task(first, second, **keys):
-    (found,) = compare_runs({"task": first}, {"task": second}, **keys)
+def compare_task(first, second):
+    (found,) = compare_runs({"task": first}, {"task": second})
     return found
 
 

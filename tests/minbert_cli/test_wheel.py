@@ -6,22 +6,16 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.processes import ROOT, run_python
+
 RECIPES = {path.relative_to(ROOT / "recipes") for path in (ROOT / "recipes").rglob("*.yaml")}
 PACKAGES = ("minbert_cli", "modeling_minbert", "trainers", "datasets_scripts", "sentence_vectors")
-FILES = (
-    "setup.py",
-    "minbert.py",
-    "setup.cfg",
-    "pyproject.toml",
-    "README.md",
-    "LICENSE",
-    "model_card.md",
-)
+FILES = ("setup.py", "minbert.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_{}(sys.argv[1])"
 # Parses every recipe by its name with the program that reads it.
 PARSE = """
@@ -84,20 +78,8 @@ def installed(tmp_path_factory):
 def run(installed, tmp_path):
     """Return a function that runs Python with the wheel, in an empty folder, without a network."""
 
-    def run(*words, status=0):
-        environment = os.environ | {"PYTHONPATH": str(installed), "HF_HUB_OFFLINE": "1"}
-        done = subprocess.run(
-            [sys.executable, *words],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == status, done.stderr
-        return done
-
-    return run
+    environment = os.environ | {"PYTHONPATH": str(installed), "HF_HUB_OFFLINE": "1"}
+    return partial(run_python, folder=tmp_path, environment=environment)
 
 
 def test_every_recipe_is_found_by_name(run, installed):

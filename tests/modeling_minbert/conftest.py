@@ -2,20 +2,18 @@
 
 import pytest
 import torch
-from transformers import BertTokenizer
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from tests.small_run import make_tokenizer
 
 WORDS = ["a", "bird", "cat", "dog", "far", "in", "is", "mat", "not", "on", "ran", "sang", "sat"]
 WORDS += ["the", "tree", "very", "was", "well"]
 
 
 @pytest.fixture
-def tokenizer(tiny_sizes):
+def tokenizer():
     """Return a BERT tokenizer whose vocabulary fits ``tiny_sizes``."""
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-    assert len(pieces) <= tiny_sizes["vocab_size"]
-    return BertTokenizer(vocab={piece: index for index, piece in enumerate(pieces)})
+    return make_tokenizer(WORDS)
 
 
 @pytest.fixture

@@ -4,12 +4,11 @@ import random
 
 import pytest
 import torch
-from transformers import BertTokenizer
 
-from modeling_minbert import MinBertConfig, MinBertForMultiTask, cut_windows, share_tokens
+from modeling_minbert import cut_windows, share_tokens
+from tests.small_run import make_model
 
 WORDS = [f"w{number}" for number in range(40)]
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 SHORT = " ".join(random.Random(0).choices(WORDS, k=12))
 LONG = " ".join(random.Random(1).choices(WORDS, k=90))
 ROOM = 24 - 3 - 2  # of windows with a question of two words
@@ -24,13 +23,12 @@ TASKS = {
 @pytest.fixture
 def model(tiny_sizes):
     """A model with one head for all tasks, whose scores differ from token to token."""
-    torch.manual_seed(0)
-    sizes = tiny_sizes | {"vocab_size": len(VOCABULARY), "max_position_embeddings": 24}
-    model = MinBertForMultiTask(MinBertConfig(**sizes, initializer_range=1.0, tasks=TASKS))
+    sizes = tiny_sizes | {"max_position_embeddings": 24, "initializer_range": 1.0}
+    del sizes["vocab_size"]
+    model = make_model(TASKS, WORDS, **sizes)
     for name in ("brief", "gaps"):
         model.heads[name].load_state_dict(model.heads["any"].state_dict())
-    model.tokenizer = BertTokenizer(vocab={token: index for index, token in enumerate(VOCABULARY)})
-    return model.eval()
+    return model
 
 
 def score_all(model, question, text, room=None):

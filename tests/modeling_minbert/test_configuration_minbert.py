@@ -109,6 +109,7 @@ def test_tasks_of_tokens_have_the_defaults_of_bert():
         (LABELS | {"labels": ["one"]}, "at least two"),
         (LABELS | SEPARATE | {"head": "cosine"}, "use concat"),
         (LABELS | {"thresholds": [0.5]}, "must be 3 numbers"),
+        (LABELS | {"pos_weight": [1.0]}, "must be 3 numbers, one for each of the labels"),
         (LABELS | {"thresholds": [0.5, 0.5, 1.5]}, "must be 3 numbers"),
         (LABELS | {"loss": "mse"}, "known: bce"),
         (NUMBERS | SEPARATE | {"head": "cosine"}, "choose another head"),

@@ -6,29 +6,21 @@ from torch.testing import assert_close
 
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers import tiny
-from trainers import TaskCollator, TaskDataset
 
 CLASSES = 5
 EXACT = {"atol": 1e-5, "rtol": 1e-5, "check_dtype": False}
 
 
-def make_model(count=CLASSES, **keys):
+def make_model(count=CLASSES):
     torch.manual_seed(0)
     labels = [str(number) for number in range(count)]
-    task = {"problem_type": "ordinal", "labels": labels, "dropout": 0.0, **keys}
+    task = {"problem_type": "ordinal", "labels": labels, "dropout": 0.0}
     return MinBertForMultiTask(tiny.make_config({"stars": task})).eval()
 
 
 def make_scores(rows=40, count=CLASSES, scale=3.0):
     torch.manual_seed(1)
     return (scale * torch.randn(rows, count - 1)).requires_grad_(), torch.randint(count, (rows,))
-
-
-def make_batch(separate=False, **options):
-    rows = tiny.make_rows("scores" if separate else "moods", 12)
-    rows = rows.remove_columns("labels").add_column("labels", [n % CLASSES for n in range(12)])
-    dataset = TaskDataset({"stars": rows})
-    return TaskCollator(0, **options)(dataset.__getitems__(list(range(len(rows)))))
 
 
 def corn_of_the_paper(logits, labels):

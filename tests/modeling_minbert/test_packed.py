@@ -532,7 +532,8 @@ def test_a_batch_without_any_label_breaks_no_weight(build_pair, tiny_batch, name
     assert expected.isnan()
     loss.backward()
     expected.backward()
-    for weight, other in zip(ours.parameters(), bert.parameters(), strict=True):
+    for (key, weight), other in zip(ours.named_parameters(), bert.parameters(), strict=True):
+        assert weight.grad is not None or key.startswith("cls."), key
         grads = [x.grad if x.grad is not None else torch.zeros_like(x) for x in (weight, other)]
         assert_close(*grads, **EXACT)
 

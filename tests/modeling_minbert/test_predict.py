@@ -100,20 +100,3 @@ def test_impossible_settings_are_refused(model):
 def test_a_model_of_no_checkpoint_asks_for_a_tokenizer(build_multitask, tasks):
     with pytest.raises(ValueError, match=r"set model\.tokenizer first"):
         build_multitask(tasks).encode(["a"])
-
-
-@pytest.mark.parametrize(("truncation", "head"), [("head", 15), ("tail", 0), ("head_tail", 4)])
-def test_long_texts_are_cut_as_in_training(build_multitask, tasks, tokenizer, truncation, head):
-    spec = {key: value for key, value in tasks["tone"].items() if value is not None}
-    model = build_multitask({"tone": spec | {"truncation": truncation}})
-    model.tokenizer = tokenizer
-    text = "the bird sang in the tree a cat is not a dog the cat sat in a tree not a bird"
-
-    (found,) = model.predict("tone", [text])
-
-    ids = tokenizer(text)["input_ids"]  # 17 positions: 15 tokens between [CLS] and [SEP]
-    kept = ids[: 1 + head] + ids[len(ids) - 1 - (15 - head) :]
-    assert len(kept) == 17
-    probabilities = model(input_ids=torch.tensor([kept]), task="tone").logits.softmax(dim=-1)
-    assert found["score"] == pytest.approx(probabilities.max().item(), abs=1e-6)
-    assert model.encode([text]).shape == (1, 33)  # for which no task sets the truncation

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from transformers.dynamic_module_utils import HF_MODULES_CACHE
 
 import modeling_minbert
 from modeling_minbert import MinBertConfig
+from tests.processes import run_python
 
 # class -> does it take tasks; each is found through its own Auto class
 NAMES = [
@@ -86,17 +86,9 @@ def test_a_fresh_process_loads_every_class_without_the_package(folders, tokenize
     script = f"import sys; sys.path[:] = {packages_without_this_project()!r}\n{SCRIPT}"
 
     arguments = [json.dumps(places), str(ids.tolist()), str(elsewhere)]
-    run = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", script, *arguments],
-        cwd=elsewhere,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
+    words = ("-I", "-S", "-c", script, *arguments)
+    run_python(*words, folder=elsewhere, environment=environment)
 
-    assert run.returncode == 0, run.stderr[-3000:]
     results = torch.load(elsewhere / "results.pt")
     for name, (model, _) in folders.items():
         expected = list(model(ids).to_tuple())

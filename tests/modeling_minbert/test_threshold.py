@@ -28,11 +28,10 @@ def test_it_is_as_good_as_in_sentence_transformers(seed):
     threshold = best_threshold(cosines, is_above)
 
     evaluator = evaluation.BinaryClassificationEvaluator
-    best, threshold = evaluator.find_best_acc_and_threshold(
+    best, _ = evaluator.find_best_acc_and_threshold(
         cosines.numpy(), is_above.long().numpy(), high_score_more_similar=True
     )
     assert accuracy(cosines, is_above, threshold) == best
-    assert best == accuracy(cosines, is_above, threshold)
 
 
 @pytest.mark.parametrize(

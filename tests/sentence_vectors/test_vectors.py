@@ -1,9 +1,8 @@
-"""Search equals plain formulas, and sentence-transformers if installed."""
+"""What a search takes, and its equals; see also ``tests/test_similarity_of_vectors.py``."""
 
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional as F
 from torch.testing import assert_close
 
 from sentence_vectors import as_vectors, semantic_search
@@ -11,22 +10,6 @@ from sentence_vectors import as_vectors, semantic_search
 
 def draw(count, size=7, seed=0):
     return torch.randn(count, size, generator=torch.Generator().manual_seed(seed))
-
-
-def cosines(first, second):
-    return F.normalize(first.double(), dim=1) @ F.normalize(second.double(), dim=1).T
-
-
-@pytest.mark.parametrize(("max_scores", "top_k"), [(1, 4), (211, 1), (211, 100)])
-def test_a_search_finds_the_highest_cosines_whatever_the_blocks(max_scores, top_k):
-    queries, corpus = draw(9, seed=1), draw(53)
-
-    hits = semantic_search(queries, corpus, top_k=top_k, max_scores=max_scores)
-
-    expected = cosines(queries, corpus).sort(dim=1, descending=True)
-    kept = min(top_k, 53)
-    assert_close(hits.scores.double(), expected.values[:, :kept], atol=1e-6, rtol=0)
-    assert torch.equal(hits.indices, expected.indices[:, :kept])
 
 
 @pytest.mark.parametrize("max_scores", [7, 100, 10_000])

@@ -6,11 +6,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
-from transformers import TrainingArguments
 
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers import tiny
-from trainers import MultiTaskTrainer, Task, TaskCollator, TaskDataset, evaluate_run
+from trainers import Task, TaskCollator, TaskDataset, evaluate_run
 
 METRICS = {"accuracy", "mrr", "alignment", "uniformity"}
 
@@ -44,27 +43,14 @@ def make_model(sentences, dropout=0.0):
 def make_trainer(folder, sentences, tasks=("near",), dropout=None, train=None, **arguments):
     # single sentences differ from themselves by dropout
     dropout = (0.1 if sentences == 1 else 0.0) if dropout is None else dropout
-    own = {name: arguments.pop(name) for name in ("methods", "callbacks") if name in arguments}
     rows = {"near": train or make_rows(sentences), "moods": tiny.make_rows("moods", 12)}
     held_out = {"near": make_rows(sentences, 9, seed=1), "moods": tiny.make_rows("moods", 9)}
     kinds = {"near": "contrastive", "moods": "classification"}
-    defaults = {
-        "output_dir": str(folder),
-        "per_device_train_batch_size": 4,
-        "per_device_eval_batch_size": 5,
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "save_strategy": "no",
-        "logging_steps": 1,
-        "learning_rate": 0.01,
-        "max_steps": 4,
-    }
-    return MultiTaskTrainer(
-        make_model(sentences, dropout),
-        TrainingArguments(**(defaults | arguments)),
-        [Task(task, kinds[task], rows[task], held_out[task]) for task in tasks],
-        **own,
-    )
+    own = {"tasks": [Task(task, kinds[task], rows[task], held_out[task]) for task in tasks]}
+    own["methods"] = arguments.pop("methods", ())
+    steps = {"max_steps": 4, "per_device_eval_batch_size": 5}
+    model = make_model(sentences, dropout)
+    return tiny.make_trainer(folder, model=model, own=own, **steps | arguments)
 
 
 def test_vectors_come_back_in_the_order_of_the_rows(tmp_path):

@@ -72,18 +72,13 @@ def test_an_archive_has_no_folders_and_names_missing_files(tmp_path, caplog):
     assert archive.read_bytes() == before
 
 
-def write(folder, ids, predictions, problem_type="similarity"):
-    outputs = Predicted(None, np.asarray(predictions), None)
-    PROBLEMS[problem_type]("t").write(folder, "dev", outputs, {"id": ids})
-    return folder / "dev-output.csv"
-
-
 def test_bad_predictions_leave_the_old_file(tmp_path):
     path = tmp_path / "dev-output.csv"
     path.write_text("before")
+    outputs = Predicted(None, np.asarray([np.nan]), None)
 
     with pytest.raises(ValueError, match="prediction of row 'x' is nan"):
-        write(tmp_path, ["x"], [float("nan")])
+        PROBLEMS["similarity"]("t").write(tmp_path, "dev", outputs, {"id": ["x"]})
 
     assert path.read_text() == "before"
     assert len(list(tmp_path.iterdir())) == 1

@@ -77,22 +77,6 @@ def test_every_task_with_classes_is_smoothed_in_training_only(make_trainer, capl
     assert "scores: trained without label_smoothing_factor" in caplog.text
 
 
-def test_a_weight_is_that_of_the_class_of_the_row(make_trainer):
-    heads = {"moods": {"problem_type": "classification", "labels": ["bad", "so-so", "good"]}}
-    heads["moods"] |= {"class_weights": [1.0, 2.0, 0.5], "dropout": 0.0}
-    model = MinBertForMultiTask(make_config(heads))
-    trainer = make_trainer(model=model, own=one_task(), label_smoothing_factor=FACTOR)
-    batch = next(iter(trainer.get_train_dataloader()))
-    batch["labels"][0] = -100
-
-    output = trainer.model.train()(**batch)
-
-    logits, labels = output.logits[1:], batch["labels"][1:]  # the first row has no label
-    weight = torch.tensor([1.0, 2.0, 0.5])[labels]
-    losses = F.cross_entropy(logits, labels, label_smoothing=FACTOR, reduction="none")
-    torch.testing.assert_close(output.loss, (weight * losses).mean())
-
-
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_tags_are_smoothed_over_all_labeled_tokens(make_trainer, accumulation):
     rows = make_rows("moods", 16).remove_columns("labels")

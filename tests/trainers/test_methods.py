@@ -109,19 +109,6 @@ def test_every_layer_has_the_power_of_the_paper():
         LayerwiseLearningRates(0.9).factors(torch.nn.Linear(2, 2))
 
 
-def test_groups_by_layer_keep_their_weight_decay_and_all_parameters(make_trainer):
-    trainer = build(make_trainer, {"layerwise_lr_decay": 0.5}, weight_decay=0.1)
-    groups = trainer.create_optimizer().param_groups
-
-    rates = [group["lr"] for group in groups]
-    assert rates == sorted(rates, reverse=True)
-    assert set(rates) == {0.01, 0.005, 0.0025}
-    of = {id(v): (g["lr"], g["weight_decay"]) for g in groups for v in g["params"]}
-    assert len(of) == len(list(trainer.model.parameters()))
-    layer = trainer.model.bert.encoder.layer[0].output.dense
-    assert (of[id(layer.weight)], of[id(layer.bias)]) == ((0.005, 0.1), (0.005, 0.0))
-
-
 def test_frozen_layers_stay_as_they_are(make_trainer):
     trainer = build(make_trainer, {"freeze_layers": 1}, max_steps=3, weight_decay=0.1)
     before = {name: value.clone() for name, value in trainer.model.state_dict().items()}

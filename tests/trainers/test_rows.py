@@ -91,10 +91,6 @@ def test_a_copy_for_another_process_holds_no_tokens_of_a_mapped_file(tmp_path):
     ("change", "message"),
     [
         (
-            lambda rows: rows.cast_column("labels", datasets.Value("string")),
-            "labels are of string, or missing; expected numbers",
-        ),
-        (
             lambda rows: datasets.concatenate_datasets(
                 [rows, datasets.Dataset.from_dict({"input_ids": [[1]], "token_type_ids": [[0]]})]
             ),

@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 import torch
 from seqeval.metrics import classification_report, f1_score, precision_score, recall_score
-from transformers import TrainingArguments
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from tests.trainers.tiny import VOCABULARY
+from tests.trainers.tiny import VOCABULARY, make_config, make_trainer as tiny_trainer
 from trainers import PROBLEMS, Evaluated, Example, MultiTaskTrainer, Tagged, Task, evaluate_run
 
 NAMES = ["O", "B-A", "I-A", "B-B", "I-B", "B-C", "I-C"]
@@ -84,25 +83,14 @@ def make_rows(count, seed=0, tags=True):
     return datasets.Dataset.from_dict(columns)
 
 
-def make_trainer(folder, packed=True, **arguments):
+def make_trainer(folder, packed=True):
     torch.manual_seed(0)
-    config = MinBertConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=12,
-        num_hidden_layers=1,
-        num_attention_heads=3,
-        intermediate_size=29,
-        max_position_embeddings=17,
-        tasks={"tags": {"problem_type": "token_classification", "labels": ["O", "B-A", "I-A"]}},
-        attn_implementation="sdpa" if packed else "eager",
-    )
-    args = {"output_dir": str(folder), "use_cpu": True, "disable_tqdm": True}
-    args |= {"save_strategy": "no", "per_device_eval_batch_size": 4, "learning_rate": 0.02}
-    return MultiTaskTrainer(
-        MinBertForMultiTask(config),
-        TrainingArguments(**(args | arguments)),
-        [Task("tags", "token_classification", make_rows(48), make_rows(13, seed=1))],
-    )
+    tags = {"problem_type": "token_classification", "labels": ["O", "B-A", "I-A"]}
+    model = MinBertForMultiTask(make_config({"tags": tags}, layers=1))
+    model.set_attn_implementation("sdpa" if packed else "eager")
+    rows = make_rows(48), make_rows(13, seed=1)
+    own = {"tasks": [Task("tags", "token_classification", *rows)]}
+    return tiny_trainer(folder, model=model, own=own, per_device_eval_batch_size=4)
 
 
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])

@@ -1,4 +1,4 @@
-"""Metrics against scikit-learn and scipy, and their aggregates."""
+"""Metrics against scikit-learn and scipy."""
 
 import logging
 from functools import partial
@@ -14,8 +14,7 @@ from sklearn.metrics import (
     mean_absolute_error,
 )
 
-from modeling_minbert import TASKS
-from trainers import PROBLEMS, aggregates, glue_score, make_problems
+from trainers import PROBLEMS, glue_score, make_problems
 
 RANDOM = np.random.default_rng(3)
 METRICS = {
@@ -35,8 +34,8 @@ def measure(kind, logits, labels, metrics=(), decode=None):
     return problem.compute_metrics(outputs)
 
 
-def standard_error(kind, logits, labels, metrics=()):
-    problem, outputs = collect(kind, logits, labels, metrics)
+def standard_error(kind, logits, labels):
+    problem, outputs = collect(kind, logits, labels)
     return problem.measure(outputs).standard_error
 
 
@@ -49,47 +48,6 @@ def test_an_undefined_correlation_is_zero_with_a_warning(logits, caplog):
     assert "pearson is undefined" in caplog.text
 
 
-def test_every_problem_type_reports_its_headline_metric():
-    logits = {
-        "classification": np.eye(2),
-        "multi_label_classification": np.eye(2),
-        "ordinal": np.eye(2),
-        "paraphrase": np.eye(2)[:, :1],
-        "similarity": [[0.0], [1.0]],
-        "regression": [[0.0], [1.0]],
-        "multiple_choice": np.eye(2),
-        "contrastive": np.ones((2, 2, 1)),
-    }
-    logits |= {kind: np.ones((2, 5)) for kind, task in TASKS.items() if task.is_pretraining}
-
-    assert {kind: problem.problem_type for kind, problem in PROBLEMS.items()} == {
-        kind: kind for kind in TASKS
-    }
-    for kind, values in logits.items():
-        labels = np.eye(2) if kind == "multi_label_classification" else np.arange(2)
-        problem, outputs = collect(kind, values, labels)
-        assert problem.headline[0] in problem.compute_metrics(outputs)
-    # these are measured in sentences and questions, which several rows can share
-    others = {kind for kind, problem in PROBLEMS.items() if problem.joins_rows}
-    others |= {"multi_output_classification"}  # has no outputs without their names
-    assert PROBLEMS.keys() == logits.keys() | others
-
-
-def test_aggregates_follow_their_formulas():
-    values = aggregates(
-        {
-            "sst": (PROBLEMS["classification"]("t"), 0.5),
-            "quora": (PROBLEMS["paraphrase"]("t"), 0.8),
-            "sts": (PROBLEMS["similarity"]("t"), 0.6),
-        }
-    )
-
-    assert values == {
-        "mean": pytest.approx((0.5 + 0.8 + 0.6) / 3),
-        "leaderboard": pytest.approx((0.5 + 0.8 + (0.6 + 1) / 2) / 3),
-    }
-
-
 def test_the_standard_error_of_a_correlation_is_close_to_theory_and_reproducible():
     left = RANDOM.normal(size=(2000, 1))
     right = left[:, 0] + RANDOM.normal(size=2000)
@@ -99,11 +57,6 @@ def test_the_standard_error_of_a_correlation_is_close_to_theory_and_reproducible
     # Fisher: (1 - r^2) / sqrt(N) for normal data
     assert error == pytest.approx((1 - 0.5) / 2000**0.5, rel=0.15)
     assert error == standard_error("similarity", left, right)
-
-
-def test_a_standard_error_needs_rows():
-    with pytest.raises(ValueError, match="none of the rows has a label"):
-        standard_error("similarity", np.ones((0, 1)), [])
 
 
 def test_unknown_problem_types_are_refused():

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 from transformers import BertTokenizer
 
-from modeling_minbert import MinBertConfig, MinBertForMaskedLM, MinBertForNSP, MinBertForPreTraining
+from modeling_minbert import MinBertForMaskedLM, MinBertForNSP, MinBertForPreTraining
 from modeling_minbert.pieces import find_space
 from tests.small_tokenizers import make_bpe, make_unigram
 from tests.trainers import tiny
@@ -31,14 +31,9 @@ def masking():
     return Masking(MASK, SPECIAL, (), range(FIRST, VOCABULARY), seed=7)
 
 
-def make_model(kind, **changes):
+def make_model(kind):
     torch.manual_seed(0)
-    config = MinBertConfig(
-        vocab_size=VOCABULARY, hidden_size=12, num_hidden_layers=2, num_attention_heads=3,
-        intermediate_size=29, max_position_embeddings=17, hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0, **changes,
-    )  # fmt: skip
-    return MODELS[kind](config)
+    return MODELS[kind](tiny.make_config(None))
 
 
 def make_batch(masking, kind="pretraining", rows=(0, 1, 2, 3), number=0, **options):

@@ -32,15 +32,11 @@ def make_pairs(count, seed):
 
 
 def make_trainer(folder, **settings):
-    threshold = {"threshold": settings.pop("threshold")} if "threshold" in settings else {}
     torch.manual_seed(0)
-    config = tiny.make_config({"pairs": RANKED | threshold})
     task = Task("pairs", "paraphrase", make_pairs(24, seed=0), make_pairs(40, seed=1))
-    own = {"tasks": [task]}
-    own |= {name: settings.pop(name) for name in ("methods",) if name in settings}
-    arguments = {"max_steps": 4} | settings
-    model = arguments.pop("model", None) or MinBertForMultiTask(config)
-    return tiny.make_trainer(folder, model=model, own=own, **arguments)
+    own = {"tasks": [task], "methods": settings.pop("methods", ())}
+    model = settings.pop("model", None) or MinBertForMultiTask(tiny.make_config({"pairs": RANKED}))
+    return tiny.make_trainer(folder, model=model, own=own, **{"max_steps": 4} | settings)
 
 
 def cosines(trainer, rows):

@@ -22,12 +22,6 @@ from trainers import (
 PROBLEM_TYPES = {"moods": "classification", "pairs": "paraphrase", "scores": "similarity"}
 SIZES = {"moods": 40, "pairs": 100, "scores": 30}
 VOCABULARY = 23
-# The name of the argument, which transformers changed after 5.17.
-CHECKPOINTING = next(
-    name
-    for name in ("activation_checkpointing", "gradient_checkpointing")
-    if name in TrainingArguments.__dataclass_fields__
-)
 
 
 def make_config(tasks, dropout=0.0, layers=2, hidden_size=12):

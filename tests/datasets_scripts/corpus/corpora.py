@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import datasets
 import numpy as np
-from transformers import BertTokenizer
 
 from datasets_scripts import CorpusData, TextRows, encode_corpus
 from datasets_scripts.corpus.documents import TokenizedDocuments
+from tests.small_run import make_tokenizer
 
 FEATURES = datasets.Features(
     {
@@ -18,8 +18,7 @@ FEATURES = datasets.Features(
 )
 
 
-PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-BERT = BertTokenizer(vocab={piece: place for place, piece in enumerate(PIECES)})
+BERT = make_tokenizer([])
 
 
 def draw_documents(seed, documents=30, sentences=(1, 12), tokens=(1, 9)):

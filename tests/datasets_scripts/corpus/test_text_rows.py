@@ -198,18 +198,10 @@ def test_a_pass_is_planned_once_for_all_processes(folder):
 # What is refused
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            {"packing": "pairs"},
-            "mine: unknown packing 'pairs'; .*known: segment_pairs, full_sentences, doc",
-        ),
-    ],
-)
-def test_settings_out_of_range_are_refused(settings, message):
+def test_an_unknown_packing_is_refused():
+    message = "mine: unknown packing 'pairs'; .*known: segment_pairs, full_sentences, doc"
     with pytest.raises(ValueError, match=message):
-        to_rows(draw_documents(0), **settings)
+        to_rows(draw_documents(0), "pairs")
 
 
 def test_pairs_of_one_document_are_refused():
