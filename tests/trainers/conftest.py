@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 
 from tests.trainers import tiny
+from trainers import spread
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -19,6 +20,18 @@ def frozen_imports():
 def train_rows():
     """Encoded training rows of three tasks."""
     return {task: tiny.make_rows(task, size) for task, size in tiny.SIZES.items()}
+
+
+@pytest.fixture(scope="session")
+def encoded():
+    """Training rows of three tasks, of which as many are chosen as there are for validation."""
+    return {
+        task: {
+            "train": spread(tiny.make_rows(task, 40), 23),
+            "validation": tiny.make_rows(task, 23, seed=1),
+        }
+        for task in tiny.SIZES
+    }
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from markdown_it import MarkdownIt
 
 from tests.trainers import tiny
-from trainers import RunFacts, evaluate_run, spread, write_card
+from trainers import RunFacts, evaluate_run, write_card
 from trainers.reports.texts import code_block, code_span, plain, printable
 
 TEMPLATE = Path(__file__).parents[2] / "model_card.md"
@@ -45,23 +45,16 @@ def show_text(line):
 
 
 @pytest.fixture(scope="module")
-def evaluated(tmp_path_factory):
-    """Return a trainer, its rows and its results."""
+def evaluated(tmp_path_factory, encoded):
+    """Return a trainer and its results."""
     trainer = tiny.make_trainer(tmp_path_factory.mktemp("evaluated"))
-    rows = {
-        task: {
-            "train": spread(tiny.make_rows(task, 40), 23),
-            "validation": tiny.make_rows(task, 23, seed=1),
-        }
-        for task in tiny.SIZES
-    }
-    return trainer, rows, evaluate_run(trainer, rows)[0]
+    return trainer, evaluate_run(trainer, encoded)[0]
 
 
 @pytest.fixture
-def write(evaluated, tmp_path):
+def write(evaluated, encoded, tmp_path):
     """Write a card in which every text of others is this one; returns its file."""
-    trainer, rows, results = evaluated
+    trainer, results = evaluated
 
     def write(text, **card):
         trainer.args.output_dir = str(tmp_path / f"run {text.replace('/', ' ')}"[:200])
@@ -75,7 +68,7 @@ def write(evaluated, tmp_path):
             splits=dict.fromkeys(tiny.SIZES, counted),
             card=card,
         )
-        write_card(TEMPLATE, trainer, rows, results, facts)
+        write_card(TEMPLATE, trainer, encoded, results, facts)
         return Path(trainer.args.output_dir) / "README.md"
 
     return write

@@ -22,7 +22,6 @@ from trainers import (
     Table,
     evaluate_run,
     report_run,
-    spread,
     write_page,
 )
 from trainers.reports.texts import printable
@@ -43,18 +42,6 @@ def make_texts(task, count, text=""):
     """Write the texts of the rows of a task."""
     columns = {name: [f"{name} of {row}{text}" for row in range(count)] for name in SENTENCES[task]}
     return datasets.Dataset.from_dict({"id": [f"{task}-{row}" for row in range(count)], **columns})
-
-
-@pytest.fixture(scope="module")
-def encoded():
-    """Return rows of three tasks."""
-    return {
-        task: {
-            "train": spread(tiny.make_rows(task, 40), 23),
-            "validation": tiny.make_rows(task, 23, seed=1),
-        }
-        for task in tiny.SIZES
-    }
 
 
 @pytest.fixture(scope="module")
