@@ -143,9 +143,6 @@ def check_flags(args: SimpleNamespace) -> None:
         "--explain is for predictions; leave out --embed and --corpus": (
             args.explain and (args.embed or args.corpus)
         ),
-        f"--output {args.output}: a page has explained predictions; give --explain": (
-            args.output and args.output.suffix == ".html" and not args.explain
-        ),
         "--query needs --corpus, the file to search": args.query and args.corpus is None,
         "--query replaces the texts; leave out texts and --file": (
             args.query and (args.texts or args.file)

@@ -41,7 +41,11 @@ if TYPE_CHECKING:
     from .pieces import (
         cut_windows as cut_windows,
         cut_word_windows as cut_word_windows,
+        find_layout as find_layout,
+        find_space as find_space,
         share_tokens as share_tokens,
+        split_documents as split_documents,
+        split_questions as split_questions,
     )
     from .ranking import cosent as cosent, multiple_negatives_ranking as multiple_negatives_ranking
     from .texts import Encoded as Encoded, Encoding as Encoding, tokenize as tokenize
@@ -67,9 +71,13 @@ MODULES = {
     "cut_word_windows": "pieces",
     "export_onnx": "onnx_export",
     "find_entities": "tokens",
+    "find_layout": "pieces",
+    "find_space": "pieces",
     "find_temperature": "calibration",
     "multiple_negatives_ranking": "ranking",
     "share_tokens": "pieces",
+    "split_documents": "pieces",
+    "split_questions": "pieces",
     "split_words": "tokens",
     "symmetric_kl": "distillation",
     "tokenize": "texts",

@@ -32,26 +32,8 @@ def explain(
     model: Any, task: str, sentences: Sequence[Any], label: str | None = None
 ) -> list[dict[str, Any]]:
     """See `MinBertForMultiTask.explain`."""
-    head = model._head(task)
-    spec = head.task
-    predictor = head.predictor(model, task, None)
-    if not isinstance(predictor, PooledPredictor) or spec.is_unlabelled or spec.offers_choices:
-        raise ValueError(f"task {task!r} is {spec.kind}: explain takes tasks that score texts")
-    if spec.truncation != "head":
-        raise ValueError(
-            f"task {task!r} reads its texts by truncation={spec.truncation!r}; explain takes tasks "
-            "that read the head of a text"
-        )
-    if not model.tokenizer.is_fast:
-        raise ValueError(
-            f"{type(model.tokenizer).__name__} does not report the characters of tokens; use a "
-            "fast tokenizer (tokenizer.json)"
-        )
-    names: list[str] = getattr(spec, "labels", None) or getattr(spec, "targets", None) or []
-    if spec.num_logits == 1:
-        names = []
-    elif not names:
-        raise ValueError(f"task {task!r} is {spec.kind}: explain takes tasks with one decision")
+    predictor = model._head(task).predictor(model, task, None)
+    names = _check_task(model.tokenizer, predictor)
     if label is not None and label not in names:
         raise ValueError(f"task {task!r}: {unknown('label', label, names)}")
     check_container(sentences, task)
@@ -85,6 +67,35 @@ def _choose_label(
         return str(predicted.get("label", names[0]))
     ((best,),) = model.predict(task, [row], top_k=1, show_progress=False)
     return str(best["label"])
+
+
+def _check_task(tokenizer: Any, predictor: Any) -> list[str]:
+    """Return the labels or targets that shares can be about, none if there is one number a row.
+
+    Raises:
+        ValueError: If the task cannot be explained.
+    """
+    name = predictor.name
+    is_pooled = isinstance(predictor, PooledPredictor)
+    spec: Any = predictor.head.task if is_pooled else None
+    if spec is None or spec.is_unlabelled or spec.offers_choices:
+        raise ValueError(f"task {name!r}: explain takes tasks that score texts, or pairs of them")
+    if spec.truncation != "head":
+        raise ValueError(
+            f"task {name!r} reads its texts by truncation={spec.truncation!r}; explain takes tasks "
+            "that read the head of a text"
+        )
+    if not tokenizer.is_fast:
+        raise ValueError(
+            f"{type(tokenizer).__name__} does not report the characters of tokens; use a fast "
+            "tokenizer (tokenizer.json)"
+        )
+    if spec.num_logits == 1:
+        return []
+    names = getattr(spec, "labels", None) or getattr(spec, "targets", None)
+    if not names:
+        raise ValueError(f"task {name!r} is {spec.kind}: explain takes tasks with one decision")
+    return list(names)
 
 
 class Decision:

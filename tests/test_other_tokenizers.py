@@ -12,8 +12,16 @@ from datasets_scripts import encode_questions
 from minbert_cli import finetune
 from minbert_cli.checkpoints import load_tokenizer
 from minbert_cli.data_notes import describe_vocabulary
-from modeling_minbert import Encoding, MinBertConfig, MinBertForMultiTask, MinBertModel, tokenize
-from modeling_minbert.pieces import find_layout, split_documents, tokenize_words
+from modeling_minbert import (
+    Encoding,
+    MinBertConfig,
+    MinBertForMultiTask,
+    MinBertModel,
+    find_layout,
+    split_documents,
+    tokenize,
+)
+from modeling_minbert.pieces import tokenize_words
 from modeling_minbert.texts import own_tokenizer
 from tests import small_run
 from tests.problem_examples import EXAMPLES

@@ -6,7 +6,7 @@ import datasets
 import pytest
 
 from datasets_scripts import Encoding, TaskData, encode_questions, load_task, train_wordpiece
-from modeling_minbert.pieces import split_questions
+from modeling_minbert import split_questions
 
 PASSAGE = "The mill stood by the river. A miller lived in the mill until the flood."
 LIVED = {"text": "the mill", "answer_start": 47}

@@ -15,10 +15,9 @@ from transformers import CONFIG_MAPPING, PreTrainedTokenizerFast, TrainingArgume
 
 import modeling_minbert
 from minbert_cli.checkpoints import fit_together
-from modeling_minbert import Encoding, MinBertConfig, MinBertModel
+from modeling_minbert import Encoding, MinBertConfig, MinBertModel, split_documents
 from modeling_minbert.families import list_renames
 from modeling_minbert.modeling_minbert import find_distance_buckets
-from modeling_minbert.pieces import split_documents
 from tests.modeling_minbert.test_precision import SimulatedLinear, needs_int8
 from trainers.training.multitask import make_collator
 

@@ -8,8 +8,12 @@ import torch
 from torch.nn import functional as F
 from transformers import BertTokenizer
 
-from modeling_minbert import MinBertForMaskedLM, MinBertForNSP, MinBertForPreTraining
-from modeling_minbert.pieces import find_space
+from modeling_minbert import (
+    MinBertForMaskedLM,
+    MinBertForNSP,
+    MinBertForPreTraining,
+    find_space,
+)
 from tests.small_tokenizers import make_bpe, make_unigram
 from tests.trainers import tiny
 from tests.trainers.texts import CLS, FIRST, MASK, SEP, VOCABULARY, Pairs
