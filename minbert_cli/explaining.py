@@ -27,9 +27,7 @@ def write_page(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
     for row in rows:
         what = row.get("explained", "the score")
         decision = f"decision {row['decision']:.2f}, without words {row['baseline']:.2f}"
-        score = f" {row['score']:.3f}" if "score" in row else ""
-        predicted = html.escape(str(row.get("label", "")))
-        yield f"<section><p><b>{predicted}{score}</b> "
+        yield f"<section><p><b>{html.escape(describe(row))}</b> "
         yield f'<span class="of">for {html.escape(str(what))}: {decision}</span></p>\n'
         most = max((abs(word["share"]) for word in row["words"]), default=0) or 1
         for number in (1, 2):
@@ -38,6 +36,16 @@ def write_page(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
             if name in row and (number == 1 or "text2" in row):
                 yield f"<p>{''.join(color(row[name], words, most))}</p>\n"
         yield "</section>\n"
+
+
+def describe(row: dict[str, Any]) -> str:
+    """Return what was predicted: a label, several ones, or numbers."""
+    if "scores" in row:
+        found = [f"{name} {score:.3f}" for name, score in row["scores"].items()]
+    else:
+        each = row.get("labels", [row])
+        found = [f"{one.get('label', '')} {one['score']:.3f}".strip() for one in each]
+    return ", ".join(found) or "no label"
 
 
 def color(text: str, words: Iterable[dict[str, Any]], most: float) -> Iterator[str]:

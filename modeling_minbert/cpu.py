@@ -27,58 +27,57 @@ from .names import unknown
 logger = logging.get_logger(__name__)
 
 
+def walk(root: nn.Module, but: nn.Module | None = None) -> Iterator[nn.Module]:
+    """Yield a module and all in it, a shared one each time, but nothing of another one."""
+    stack: list[nn.Module | None] = [root]
+    while stack:
+        module = stack.pop()
+        if module is not None and module is not but:
+            yield module
+            stack.extend(module._modules.values())
+
+
 class ModuleTree:
-    """All modules of a model, listed once: to look at the list takes a tenth of a walk.
+    """The modules of an encoder, listed once: to look at the list takes a tenth of a walk.
 
     Attributes:
-        modules: The modules, a shared one each time, without the root, which would keep itself
-            alive.
-        states: The attributes of all modules.
+        modules: The encoder and all its modules, a shared one each time.
+        states: The attributes of the modules.
         parts: Their submodules and parameters.
         names: The names of the parameters in their modules.
     """
 
     def __init__(self, root: nn.Module) -> None:
-        found, stack = [], [root]
-        while stack:
-            module = stack.pop()
-            found.append(module)
-            stack.extend(part for part in module._modules.values() if part is not None)
-        self.modules, self.states = found[1:], [vars(module) for module in found]
-        parameters = [module._parameters for module in found]
-        self._places = [*parameters, *(module._modules for module in found)]
-        self.parts, self.names = self.list_parts(), set(chain.from_iterable(parameters))
+        self.modules = list(walk(root))
+        self.states = [vars(module) for module in self.modules]
+        # those of TorchScript are no dictionaries
+        self.is_plain = all(isinstance(module._parameters, dict) for module in self.modules)
+        found = self.modules if self.is_plain else ()
+        self._places = [place for x in found for place in (x._parameters, x._modules)]
+        self.parts = self.list_parts()
+        self.names = {name for module in found for name in module._parameters}
 
     def list_parts(self) -> list[object]:
         """List the submodules and parameters that the modules have now."""
         return list(chain.from_iterable(map(methodcaller("values"), self._places)))
 
-    def is_same(self) -> bool:
-        """Return whether the modules have the parts that they had."""
+    def is_of(self, root: nn.Module) -> bool:
+        """Return whether this is the list of a module, which has the parts that it had."""
+        if root is not self.modules[0] or not self.is_plain:
+            return False
         parts = self.list_parts()
         return len(parts) == len(self.parts) and all(map(is_, parts, self.parts))
 
     def runs_other_code(self) -> bool:
         """Return whether calls of these modules run more or something else than their `forward`."""
-        if hooks_of_all._global_forward_hooks or hooks_of_all._global_forward_pre_hooks:
+        of_all = hooks_of_all._global_forward_hooks or hooks_of_all._global_forward_pre_hooks
+        if of_all or not self.is_plain:
             return True
         return any(
             # accelerate replaces the method of single modules
             state["_forward_hooks"] or state["_forward_pre_hooks"] or "forward" in state
             for state in self.states
         )
-
-
-# Not attributes of the models: they are neither copied, pickled nor saved.
-_TREES: WeakKeyDictionary[nn.Module, ModuleTree] = WeakKeyDictionary()
-
-
-def find_tree(root: nn.Module) -> ModuleTree:
-    """Return the modules of a model; the same object until a part of the model is replaced."""
-    tree = _TREES.get(root)
-    if tree is None or not tree.is_same():
-        tree = _TREES[root] = ModuleTree(root)
-    return tree
 
 
 def runs_other_code(module: nn.Module) -> bool:
@@ -345,8 +344,13 @@ class MinBertCalls:
         running: By thread, what its call knows.
         evaluated: The modules in training mode that are in evaluation mode for now, and how many
             calls need them so.
-        lock: For these.
+        tree: The modules of the encoder, as they were listed last.
+        prepared: Its layers, as they were prepared last.
+        lock: For the modules.
     """
+
+    tree: ModuleTree | None = None
+    prepared: Any = None
 
     def __init__(self) -> None:
         self.running: dict[int, Predicting] = {}
@@ -356,6 +360,14 @@ class MinBertCalls:
     def __reduce__(self) -> tuple[type["MinBertCalls"], tuple[()]]:
         """Copy and pickle an object without calls."""
         return type(self), ()
+
+
+def find_tree(model: Any) -> ModuleTree:
+    """Return the modules of the encoder of a model, in the same list until one is replaced."""
+    tree: ModuleTree | None = model.calls.tree
+    if tree is None or not tree.is_of(model.encoder):
+        tree = model.calls.tree = ModuleTree(model.encoder)
+    return tree
 
 
 @contextmanager

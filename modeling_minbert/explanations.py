@@ -28,6 +28,7 @@ FEWEST, MOST, TOLERANCE = 16, 256, 0.01
 TOKENS = 8_192
 
 
+@torch.inference_mode(mode=False)
 def explain(
     model: Any, task: str, sentences: Sequence[Any], label: str | None = None
 ) -> list[dict[str, Any]]:
@@ -128,7 +129,8 @@ class Decision:
 
     def share(self) -> tuple[list[float], float, float]:
         """Return the share of each token, and the decisions about no word and about the text."""
-        with torch.no_grad():
+        # with gradients as below: without them, another precision may be computed
+        with torch.enable_grad():
             baseline, decision = self.decide(torch.tensor([0.0, 1.0]))[0].tolist()
         difference, points = decision - baseline, FEWEST
         while True:

@@ -132,17 +132,19 @@ def remember(parse: Parse) -> Parse:
     known: dict[bytes, Any] = {}
 
     @wraps(parse)
-    def remembered(*values: Any) -> Any:
+    def remembered(*values: Any, **names: Any) -> Any:
         try:
-            key = marshal.dumps(values, 2)  # bytes that tell True, 1 and 1.0 apart
+            key = marshal.dumps((values, names), 2)  # bytes that tell True, 1 and 1.0 apart
         except ValueError:  # not plain values
-            return parse(*values)
-        if key not in known:
-            found = parse(*values)
-            if len(known) == REMEMBERED:
+            return parse(*values, **names)
+        found = known.get(key)
+        if found is None:
+            # a copy, since lists among the values are the caller's
+            found = copy.deepcopy(parse(*values, **names))
+            if len(known) >= REMEMBERED:
                 known.clear()
             known[key] = found
-        return copy.deepcopy(known[key])
+        return copy.deepcopy(found)
 
     return cast("Parse", remembered)
 

@@ -27,6 +27,7 @@ from .cpu import (
     is_followed,
     precision_for,
     using_precision,
+    walk,
 )
 from .packing import pool_outputs, reads
 from .texts import WINDOWS, Encoded, Encoding, Row, own_tokenizer, tokenize
@@ -433,14 +434,18 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
     The last one of several threads switches back.
     """
-    encoder = getattr(model, "base_model", model)
-    calls = getattr(encoder, "calls", None) or MinBertCalls()
+    base: Any = getattr(model, "base_model", model)
+    calls: MinBertCalls | None = getattr(base, "calls", None)
+    if calls is None:  # of another model
+        calls, known, encoder = MinBertCalls(), [], None
+    else:
+        known, encoder = find_tree(base).modules, base.encoder
     evaluated = calls.evaluated
     with calls.lock:
         # one by one: a frozen encoder may have been in eval mode
         switched = [
             module
-            for module in (model, *find_tree(model).modules)
+            for module in chain(walk(model, but=encoder), known)
             if module.training or (evaluated and module in evaluated)
         ]
         for module in switched:

@@ -187,6 +187,8 @@ def quantize(model: Any) -> None:
     quantizer.preprocess_model(model)
     quantizer.postprocess_model(model)
     model.hf_quantizer = quantizer
+    # do not keep what was replaced
+    model.base_model.calls.tree = model.base_model.calls.prepared = None
 
 
 def _dense_layers(model: Any) -> list[tuple[nn.Module, str, Any]]:

@@ -411,13 +411,15 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
 
         A decision is a number: of a classification the logit of a label above the mean of those of
         the other labels, else a logit or a score. The shares of all words add up to its difference
-        from the decision about the same text with `[MASK]` for every token.
+        from the decision about the same text with `[MASK]` for every token. Both are computed in
+        the precision of the weights, whatever `set_precision` says.
 
         Args:
             task: Name of a task that scores texts, such as a classification, by their head.
             sentences: Rows as for `predict`: sentences, or pairs of them.
             label: The label, or target of a regression, that the shares are about; None for the
-                predicted label of each row, of several labels the most probable one.
+                predicted label of each row, of several labels the most probable one, of several
+                targets the first one.
 
         Returns:
             For each row what `predict` returns, and `explained`, the label; `decision`;

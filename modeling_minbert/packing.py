@@ -467,9 +467,9 @@ class MinBertPackedMixin(nn.Module):
         """Encode a packed batch by `attend`, (T, D) -> (T, D) or (M, D)."""
         prepares = hidden.device.type == "cpu" and not torch.is_grad_enabled()
         if prepares and not self.training and not torch.is_autocast_enabled("cpu"):
-            call, tree = find_predicting(self), find_tree(self.encoder)
+            call = find_predicting(self)
             precision = call.precision
-            if "weight_scale" in tree.names:  # weights in int8
+            if self.is_int8:
                 precision = precision or choose_precision("int8", hidden.device)
             elif precision == "float32" and hidden.dtype == torch.float32:
                 precision = None  # what the modules of the layers compute
@@ -477,9 +477,7 @@ class MinBertPackedMixin(nn.Module):
                 from .prepared import prepare
 
                 # weights are compared once in a call that predicts many batches
-                if call.prepared is None:
-                    fixed = self.fixed_weights
-                    call.prepared = prepare(self.encoder, tree, precision, fixed=fixed)
+                call.prepared = call.prepared or prepare(self, precision)
                 if call.prepared is not None:
                     states: Tensor = call.prepared(hidden, sequences, select, num_layers)
                     return states
@@ -492,7 +490,7 @@ class MinBertPackedMixin(nn.Module):
     @property
     def is_int8(self) -> bool:
         """Whether the weights are stored in int8."""
-        return "weight_scale" in find_tree(self.encoder).names
+        return "weight_scale" in find_tree(self).names
 
     def autocast(self, hidden: Tensor) -> AbstractContextManager[object]:
         """Compute the modules of the layers in the precision, where no prepared layers can."""

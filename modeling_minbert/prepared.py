@@ -10,13 +10,12 @@ outputs of a product.
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .cpu import ModuleTree, count_extra
+from .cpu import ModuleTree, count_extra, find_tree
 
 # Tokens of a batch that oneDNN expects when it arranges weights; any number works.
 EXPECTED_TOKENS = 1024
@@ -260,25 +259,25 @@ class Preparation:
         self.tree, self.fixed = tree, fixed
         self.weights = [part for part in tree.parts if isinstance(part, Tensor)]
         # views, which see changes and keep the memory from another use
-        self.views = [weight.detach() for weight in self.weights]
-        if fixed:
-            sizes = [view.numel() for view in self.views]
-            self.views = [
-                view.as_strided((min(size, SAMPLES),), (max(1, size // SAMPLES),))
-                for view, size in zip(self.views, sizes, strict=True)
-            ]
-        self.copies = [] if fixed else [view.clone() for view in self.views]
+        views = [weight.detach() for weight in self.weights]
+        self.views = [cut_sample(view) for view in views] if fixed else views
+        self.copies = [] if fixed else [view.clone() for view in views]
         self.counted = [weight for weight in self.weights if not weight.is_inference()]
         self.norms = [state for state in tree.states if "eps" in state]
+        self.configured = [state for state in tree.states if "config" in state]
         self.settings = self.read_settings()
         self.sample = torch.cat(self.views) if fixed else None
         self.encoders: dict[str, PreparedEncoder] = {}
 
     def read_settings(self) -> list[object]:
-        """Return where the weights are, how often they have changed, and the settings of norms."""
-        places = map(Tensor.data_ptr, self.weights)
-        counts = map(attrgetter("_version"), self.counted)
-        return [*places, *counts, *(state["eps"] for state in self.norms)]
+        """Return what besides the parts may change: the places, counts, classes and sizes."""
+        return [
+            *map(type, self.tree.modules),
+            *map(Tensor.data_ptr, self.weights),
+            *map(attrgetter("_version"), self.counted),
+            *(state["eps"] for state in self.norms),
+            *(vars(state["config"])["num_attention_heads"] for state in self.configured),
+        ]
 
     def is_current(self, tree: ModuleTree, *, fixed: bool) -> bool:
         """Return whether this was made from these modules, and they have not changed."""
@@ -291,8 +290,12 @@ class Preparation:
         return torch.equal(torch.cat(self.views), self.sample)
 
 
-# Not attributes of the models: they are neither copied, pickled nor saved.
-_PREPARED: WeakKeyDictionary[nn.Module, Preparation] = WeakKeyDictionary()
+def cut_sample(values: Tensor) -> Tensor:
+    """Return a view of some values that are spread over a tensor, of a strange one of the first."""
+    size = values.numel() if values.is_contiguous() else 1
+    return values.as_strided((min(size, SAMPLES),), (max(1, size // SAMPLES),))
+
+
 # What other modules may be in an encoder than those of minBERT.
 PLAIN = {nn.Linear, nn.LayerNorm, nn.ModuleList, nn.Embedding}
 
@@ -307,21 +310,21 @@ def has_other_modules(tree: ModuleTree) -> bool:
     return any(next(module.parameters(), None) is not None for module in others)
 
 
-def prepare(
-    encoder: Any, tree: ModuleTree, precision: str, *, fixed: bool
-) -> PreparedEncoder | None:
-    """Return the prepared layers; None if other code takes part in them, such as hooks.
+def prepare(model: Any, precision: str) -> PreparedEncoder | None:
+    """Return the prepared layers of the encoder of a base model.
 
-    Of `fixed` weights, only changes that torch counts are certainly seen.
+    None if other code takes part in them, such as hooks. Of fixed weights, only changes that torch
+    counts are certainly seen.
     """
+    tree, fixed = find_tree(model), model.fixed_weights
     if tree.runs_other_code() or any(state["training"] for state in tree.states):
         return None
-    known = _PREPARED.get(encoder)
+    known: Preparation | None = model.calls.prepared
     if known is None or not known.is_current(tree, fixed=fixed):
         if has_other_modules(tree):
             return None
         # read before the weights are prepared: a change in between shows at the next call
-        known = _PREPARED[encoder] = Preparation(tree, fixed=fixed)
+        known = model.calls.prepared = Preparation(tree, fixed=fixed)
     if precision not in known.encoders:
-        known.encoders[precision] = PreparedEncoder(encoder, precision)
+        known.encoders[precision] = PreparedEncoder(model.encoder, precision)
     return known.encoders[precision]

@@ -199,11 +199,11 @@ def tokenize_whole(tokenizer: Tokenizer, texts: Sequence[Any], **options: bool) 
 CUT = 8
 # Parts of fast tokenizers for which the tokens before a space, between a letter or digit and what
 # is no space, do not depend on what follows it.
-SPLITTERS = {"BertPreTokenizer", "ByteLevel", "Metaspace", "Whitespace", "WhitespaceSplit"}
-LOCAL = SPLITTERS | {
-    *("BertNormalizer", "Digits", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Nmt", "Precompiled"),
-    *("Prepend", "Punctuation", "Sequence", "Strip", "StripAccents"),
+NORMALIZERS = {
+    *("BertNormalizer", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Nmt", "Precompiled"),
+    *("Prepend", "Strip", "StripAccents"),
 }
+SPLITTERS = {"BertPreTokenizer", "ByteLevel", "Metaspace", "Whitespace", "WhitespaceSplit"}
 
 
 def _tokenize_heads(
@@ -219,18 +219,24 @@ def _tokenize_heads(
         columns: The texts, or the first and the second ones.
         options: Keyword arguments of the tokenizer, `max_length` among them.
     """
-    cut: dict[str, str] = {}
-    if _splits_at_spaces(tokenizer):
-        tokens = options["max_length"]
-        long = {text for text in chain(*columns) if len(text) > LONG * tokens}
-        cut = {text: head for text in long if (head := _cut(text, CUT * tokens))}
-    heads = ([cut.get(text, text) for text in column] for column in columns)
-    encoded = tokenizer(*heads, **options)
-    for row, texts in enumerate(zip(*columns, strict=True)):
-        if any(text in cut for text in texts) and not _is_decided(encoded, row, texts, cut):
-            whole = tokenizer(*([text] for text in texts), **options)
-            for name, (values,) in whole.items():
-                encoded[name][row] = values
+    if not _splits_at_spaces(tokenizer):
+        return tokenizer(*columns, **options)
+    longest = options["max_length"]
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    heads, cut = [], {}
+    for number, row in enumerate(rows):
+        long = [place for place, text in enumerate(row) if len(text) > LONG * longest]
+        # of two long texts, the longer one in tokens decides which is truncated
+        head = _cut(row[long[0]], CUT * longest) if len(long) == 1 else ""
+        heads.append([head if head and place in long else text for place, text in enumerate(row)])
+        cut |= {number: long[0]} if head else {}
+    encoded = tokenizer(*map(list, zip(*heads, strict=True)), **options)
+    open_rows = [row for row, place in cut.items() if not _is_decided(encoded, row, place)]
+    if open_rows:
+        texts = zip(*(rows[row] for row in open_rows), strict=True)
+        for name, values in tokenizer(*map(list, texts), **options).items():
+            for row, found in zip(open_rows, values, strict=True):
+                encoded[name][row] = found
     return encoded
 
 
@@ -245,35 +251,54 @@ def _cut(text: str, size: int) -> str:
 def _splits_at_spaces(tokenizer: Tokenizer) -> bool:
     """Return whether a tokenizer is known to read the words before a space without the rest."""
     inner = getattr(tokenizer, "_tokenizer", None)
-    if inner is None or tokenizer.truncation_side != "right" or inner.pre_tokenizer is None:
+    if inner is None or tokenizer.truncation_side != "right":
         return False
-    added = inner.get_added_tokens_decoder().values()
-    if any(" " in token.content for token in added) or getattr(inner.model, "dropout", None):
+    if inner.pre_tokenizer is None or getattr(inner.model, "dropout", None):
         return False
-    stack = [part for part in (inner.normalizer, inner.pre_tokenizer) if part is not None]
-    parts: list[Any] = [json.loads(part.__getstate__()) for part in stack]
-    names = set()
-    while parts:
-        part = parts.pop()
-        parts += part.get("normalizers", part.get("pretokenizers", ()))
-        if part.get("use_regex") is False or part.get("split") is False:
-            continue
+    for token in inner.get_added_tokens_decoder().values():
+        content = token.content
+        if token.normalized and inner.normalizer is not None:
+            content += inner.normalizer.normalize_str(content)
+        if any(letter.isspace() for letter in content):
+            return False
+    try:
+        normalizers = _list_parts(inner.normalizer, "normalizers")
+        splitters = _list_parts(inner.pre_tokenizer, "pretokenizers")
+    except Exception:  # of a part that is written in Python
+        return False
+    for part in normalizers:
         # of XLM-RoBERTa: several spaces are one
         is_spaces = part["type"] == "Replace" and part["pattern"] == {"Regex": " {2,}"}
-        names.add("Strip" if is_spaces else part["type"])
-    return names <= LOCAL and not names.isdisjoint(SPLITTERS)
+        if not (part["type"] in NORMALIZERS or (is_spaces and part["content"] in (" ", "\u2581"))):
+            return False
+    splits = False
+    for part in splitters:
+        is_splitter = part["type"] in SPLITTERS
+        splits = splits or (is_splitter and part.get("use_regex", part.get("split", True)))
+        if not splits or not (is_splitter or part["type"] in ("Digits", "Punctuation")):
+            return False
+    return splits
 
 
-def _is_decided(encoded: Any, row: int, texts: Sequence[str], cut: Mapping[str, str]) -> bool:
-    """Return whether the tokens of a row with cut texts are those of the whole ones.
+def _list_parts(part: Any, name: str) -> list[dict[str, Any]]:
+    """List the parts of a normalizer or pre-tokenizer in their order, those of sequences too."""
+    stack = [] if part is None else [json.loads(part.__getstate__())]
+    parts = []
+    while stack:
+        first = stack.pop(0)
+        if first["type"] == "Sequence":
+            stack[:0] = first[name]
+        else:
+            parts.append(first)
+    return parts
 
-    So if tokens were left out, of a pair those of the longer text, which alone was cut.
+
+def _is_decided(encoded: Any, row: int, place: int) -> bool:
+    """Return whether the tokens of a row are those of the whole texts, of which one was cut.
+
+    So if tokens were left out, of a pair those of the text that was cut, since it has more.
     """
-    if len(texts) == 2 and all(text in cut for text in texts):
+    if not encoded[row].overflowing:
         return False
-    full = encoded[row].overflowing
-    if not full or len(texts) == 1:
-        return bool(full)
     kept = Counter(encoded.sequence_ids(row))
-    place = [text in cut for text in texts].index(True)
     return kept[place] > kept[1 - place]

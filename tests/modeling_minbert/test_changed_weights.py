@@ -4,10 +4,13 @@ The oracle is a copy of the changed model, which has not computed anything befor
 """
 
 import copy
+import gc
+import weakref
 
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 from modeling_minbert import MinBertConfig, MinBertModel
 
@@ -54,15 +57,24 @@ CHANGES = {
 
 
 @pytest.fixture
-def model(tiny_sizes, tokenizer):
-    """Return an encoder with a tokenizer, in evaluation mode, no two weights alike."""
-    torch.manual_seed(0)
-    own = MinBertModel(MinBertConfig(**tiny_sizes, initializer_range=0.2)).eval()
-    with torch.no_grad():
-        for parameter in own.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    own.tokenizer = tokenizer
-    return own
+def build(tiny_sizes, tokenizer):
+    """Return a function that makes an encoder in evaluation mode, no two weights alike."""
+
+    def build():
+        torch.manual_seed(0)
+        own = MinBertModel(MinBertConfig(**tiny_sizes, initializer_range=0.2)).eval()
+        with torch.no_grad():
+            for parameter in own.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        own.tokenizer = tokenizer
+        return own
+
+    return build
+
+
+@pytest.fixture
+def model(build):
+    return build()
 
 
 def check(model, before, precision):
@@ -89,6 +101,20 @@ def replace_activation(model):
     model.encoder.layer[0].intermediate.activation = nn.ReLU()
 
 
+def double_output(self, *args, **kwargs):
+    return 2 * super(type(self), self).forward(*args, **kwargs)
+
+
+def take_another_class(model):
+    kind = type(model.encoder)
+    model.encoder.__class__ = type("MinBertDoubled", (kind,), {"forward": double_output})
+
+
+def take_another_layer_class(model):
+    layer = model.encoder.layer[1].output.dense
+    layer.__class__ = type("Doubled", (type(layer),), {"forward": double_output})
+
+
 def drop_layer(model):
     model.encoder.layer = model.encoder.layer[:1]
 
@@ -98,8 +124,14 @@ def swap_layers(model):
     model.encoder.layer = nn.ModuleList([second, first])
 
 
+OTHERS = [
+    *(change_epsilon, replace_activation, drop_layer, swap_layers),
+    *(take_another_class, take_another_layer_class),
+]
+
+
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-@pytest.mark.parametrize("change", [change_epsilon, replace_activation, drop_layer, swap_layers])
+@pytest.mark.parametrize("change", OTHERS)
 def test_changes_beside_the_weights_are_seen(model, change, precision):
     before = model.encode(TEXTS, precision=precision)
     change(model)
@@ -130,7 +162,7 @@ def replace_weight(model):
 
 COUNTED = [
     *(count_change, load_weights, take_a_step, replace_weight),
-    *(change_epsilon, replace_activation, drop_layer, swap_layers),
+    *OTHERS,
 ]
 
 
@@ -168,3 +200,35 @@ def test_changes_of_weights_stored_in_int8_are_seen(model, name, precision):
     values = getattr(model.encoder.layer[0].intermediate.dense, name).data
     values.copy_(values.flip(0))
     check(model, before, precision)
+
+
+@pytest.mark.parametrize(
+    "tie",
+    [
+        lambda model: None,
+        lambda model: setattr(model, "forward", model.forward),
+        lambda model: setattr(model.encoder, "forward", model.encoder.forward),
+        lambda model: model.register_forward_hook(lambda *_, own=model: None),
+    ],
+    ids=["plain", "own method", "method of the encoder", "hook"],
+)
+def test_a_model_that_has_computed_is_freed(build, tie):
+    model = build()
+    tie(model)
+    model.encode(TEXTS, precision="bfloat16")
+    layer = weakref.ref(model.encoder.layer[0])
+
+    del model
+    gc.collect()
+
+    assert layer() is None
+
+
+def test_a_module_of_torchscript_is_computed(model):
+    expected = model.encode(TEXTS)
+    model.encoder.layer[0].intermediate.dense = torch.jit.script(
+        model.encoder.layer[0].intermediate.dense
+    )
+
+    assert_close(model.encode(TEXTS), expected)
+    assert_close(model.encode(TEXTS, precision="int8"), expected)

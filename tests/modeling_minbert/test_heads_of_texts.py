@@ -7,7 +7,7 @@ import copy
 import random
 
 import pytest
-from tokenizers import AddedToken
+from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerBase
 
 from modeling_minbert import Encoding, texts, tokenize
@@ -97,13 +97,40 @@ def test_a_page_is_not_tokenized_for_its_first_tokens(each, row):
     assert sum(counting.characters) < 1000
 
 
+def split(tokenizer, *parts):
+    tokenizer._tokenizer.pre_tokenizer = (
+        parts[0] if len(parts) == 1 else pre_tokenizers.Sequence(list(parts))
+    )
+
+
+class Whole:
+    def pre_tokenize(self, text):
+        """Leave a text as it is."""
+
+
 @pytest.mark.parametrize(
     "change",
     [
         lambda tokenizer: tokenizer.add_tokens([AddedToken("road the", normalized=False)]),
+        lambda tokenizer: tokenizer.add_tokens([AddedToken("road\xa0the", normalized=True)]),
         lambda tokenizer: setattr(tokenizer, "truncation_side", "left"),
+        lambda tokenizer: split(
+            tokenizer, pre_tokenizers.Metaspace(split=False), pre_tokenizers.WhitespaceSplit()
+        ),
+        lambda tokenizer: split(
+            tokenizer,
+            pre_tokenizers.ByteLevel(use_regex=False),
+            pre_tokenizers.WhitespaceSplit(),
+        ),
+        lambda tokenizer: setattr(
+            tokenizer._tokenizer, "normalizer", normalizers.Replace(Regex(" {2,}"), "")
+        ),
+        lambda tokenizer: split(tokenizer, pre_tokenizers.PreTokenizer.custom(Whole())),
     ],
-    ids=["a token with a space", "the end remains"],
+    ids=[
+        *("a token with a space", "a token with another space", "the end remains"),
+        *("metaspace", "bytes", "spaces go", "code in Python"),
+    ],
 )
 def test_a_text_is_not_cut_where_its_end_matters(tokenizer, change):
     own = copy.deepcopy(tokenizer)

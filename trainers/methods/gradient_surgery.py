@@ -83,6 +83,8 @@ class GradientSurgery(Method):
 
     def before_optimizer(self, state: TrainerState) -> None:
         """Write the merged gradients to ``.grad``, and note the conflicts."""
+        if self._vectors is None:
+            raise ValueError("gradient_surgery: no task had a backward pass")
         if torch.distributed.is_initialized():  # averaged before any nonlinear operation
             gradients = [other.grad for other in self._others if other.grad is not None]
             for tensor in (self._vectors, *gradients):
