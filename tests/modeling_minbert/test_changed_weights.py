@@ -6,6 +6,7 @@ The oracle is a copy of the changed model, which has not computed anything befor
 import copy
 import gc
 import weakref
+from functools import partial
 
 import pytest
 import torch
@@ -202,16 +203,27 @@ def test_changes_of_weights_stored_in_int8_are_seen(model, name, precision):
     check(model, before, precision)
 
 
-@pytest.mark.parametrize(
-    "tie",
-    [
-        lambda model: None,
-        lambda model: setattr(model, "forward", model.forward),
-        lambda model: setattr(model.encoder, "forward", model.encoder.forward),
-        lambda model: model.register_forward_hook(lambda *_, own=model: None),
-    ],
-    ids=["plain", "own method", "method of the encoder", "hook"],
-)
+def leave(_):
+    """Tie nothing to itself."""
+
+
+def own_method(model):
+    model.forward = model.forward
+
+
+def own_method_of_the_encoder(model):
+    model.encoder.forward = model.encoder.forward
+
+
+def hook_with_the_model(model):
+    model.register_forward_hook(partial(print_nothing, model))
+
+
+def print_nothing(*_):
+    """Do nothing after a call."""
+
+
+@pytest.mark.parametrize("tie", [leave, own_method, own_method_of_the_encoder, hook_with_the_model])
 def test_a_model_that_has_computed_is_freed(build, tie):
     model = build()
     tie(model)
