@@ -370,9 +370,10 @@ class TaskBatchSampler(Sampler[list[int]]):
         self.changing = frozenset(changing)
         self.epoch, self.epochs = 0, 1
         self._streams: list[RowStream | TokenStream] = []
-        lengths, tokens = lengths or {}, tokens or {}
+        tokens = tokens or {}
         for position, (task, size) in enumerate(sizes.items()):
-            shared: Any = (num_replicas, (seed, position), lengths.get(task))
+            row_lengths = None if lengths is None else lengths[task]
+            shared: Any = (num_replicas, (seed, position), row_lengths)
             stream: RowStream | TokenStream
             if task in self.token_budgets:
                 stream = TokenStream(task, tokens[task], self.token_budgets[task], *shared)
