@@ -223,7 +223,8 @@ def _tokenize_heads(
         return tokenizer(*columns, **options)
     longest = options["max_length"]
     rows = [list(row) for row in zip(*columns, strict=True)]
-    heads, cut = [], {}
+    heads: list[list[str]] = []
+    cut: dict[int, int] = {}  # by row, the place of the text that was cut
     for number, row in enumerate(rows):
         long = [place for place, text in enumerate(row) if len(text) > LONG * longest]
         # of two long texts, the longer one in tokens decides which is truncated
