@@ -236,8 +236,8 @@ def _tokenize_heads(
     if open_rows:
         texts = zip(*(rows[row] for row in open_rows), strict=True)
         for name, values in tokenizer(*map(list, texts), **options).items():
-            for row, found in zip(open_rows, values, strict=True):
-                encoded[name][row] = found
+            for number, found in zip(open_rows, values, strict=True):
+                encoded[name][number] = found
     return encoded
 
 
