@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         share_tokens as share_tokens,
         split_documents as split_documents,
         split_questions as split_questions,
+        tokenize_words as tokenize_words,
     )
     from .ranking import cosent as cosent, multiple_negatives_ranking as multiple_negatives_ranking
     from .texts import Encoded as Encoded, Encoding as Encoding, tokenize as tokenize
@@ -81,6 +82,7 @@ MODULES = {
     "split_words": "tokens",
     "symmetric_kl": "distillation",
     "tokenize": "texts",
+    "tokenize_words": "pieces",
 }
 
 

@@ -204,6 +204,7 @@ NORMALIZERS = {
     *("Prepend", "Strip", "StripAccents"),
 }
 SPLITTERS = {"BertPreTokenizer", "ByteLevel", "Metaspace", "Whitespace", "WhitespaceSplit"}
+FURTHER = {"Digits", "Punctuation"}
 
 
 def _tokenize_heads(
@@ -267,18 +268,24 @@ def _splits_at_spaces(tokenizer: Tokenizer) -> bool:
         splitters = _list_parts(inner.pre_tokenizer, "pretokenizers")
     except Exception:  # of a part that is written in Python
         return False
-    for part in normalizers:
-        # of XLM-RoBERTa: several spaces are one
-        is_spaces = part["type"] == "Replace" and part["pattern"] == {"Regex": " {2,}"}
-        if not (part["type"] in NORMALIZERS or (is_spaces and part["content"] in (" ", "\u2581"))):
-            return False
-    splits = False
-    for part in splitters:
-        is_splitter = part["type"] in SPLITTERS
-        splits = splits or (is_splitter and part.get("use_regex", part.get("split", True)))
-        if not splits or not (is_splitter or part["type"] in ("Digits", "Punctuation")):
-            return False
-    return splits
+    return all(map(_keeps_spaces, normalizers)) and _split_first(splitters)
+
+
+def _keeps_spaces(normalizer: Mapping[str, Any]) -> bool:
+    """Return whether a normalizer changes words one by one; that of XLM-RoBERTa joins spaces."""
+    if normalizer["type"] == "Replace":
+        is_of_spaces = normalizer["pattern"] == {"Regex": " {2,}"}
+        return is_of_spaces and normalizer["content"] in (" ", "\u2581")
+    return normalizer["type"] in NORMALIZERS
+
+
+def _split_first(parts: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the first pre-tokenizer splits at spaces, and others only split further."""
+    if not parts:
+        return False
+    first, *others = (part["type"] for part in parts)
+    splits = parts[0].get("use_regex", parts[0].get("split", True))
+    return first in SPLITTERS and splits and SPLITTERS.union(FURTHER).issuperset(others)
 
 
 def _list_parts(part: Any, name: str) -> list[dict[str, Any]]:

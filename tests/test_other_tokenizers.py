@@ -20,8 +20,8 @@ from modeling_minbert import (
     find_layout,
     split_documents,
     tokenize,
+    tokenize_words,
 )
-from modeling_minbert.pieces import tokenize_words
 from modeling_minbert.texts import own_tokenizer
 from tests import small_run
 from tests.problem_examples import EXAMPLES
