@@ -299,7 +299,10 @@ def test_the_code_of_the_page_answers_as_predict(long_checkpoint, tmp_path, monk
         assert done.stdout.strip() == str(expected)
 
 
-@pytest.mark.parametrize("name", ["AutoModel", "AutoModelForQuestionAnswering"])
+@pytest.mark.parametrize(
+    "name",
+    ["AutoModel", "AutoModelForQuestionAnswering", "AutoModelForSequenceClassification"],
+)
 def test_a_stock_model_of_another_type_is_exported_as_its_class(tmp_path, checkpoint, capsys, name):
     stock = make_stock("distilbert", name)
     stock.save_pretrained(tmp_path / "in")
@@ -309,7 +312,7 @@ def test_a_stock_model_of_another_type_is_exported_as_its_class(tmp_path, checkp
 
     found = type(stock).from_pretrained(again).state_dict()
     assert all(torch.equal(found[key], value) for key, value in stock.state_dict().items())
-    make_stock("distilbert", "AutoModelForSequenceClassification").save_pretrained(tmp_path / "in")
+    make_stock("modernbert", "AutoModelForSequenceClassification").save_pretrained(tmp_path / "in")
     with pytest.raises(SystemExit):
         export(tmp_path / "in", "minbert", tmp_path / "other")
     assert "behind a layer that is not BERT's pooler" in capsys.readouterr().err
