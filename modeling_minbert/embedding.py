@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from transformers.utils import logging
 
 from .configuration_minbert import MinBertConfig
-from .heads import POOLINGS, parse_embedding
+from .heads import POOLINGS, MinBertEmbedding, parse_embedding
 from .inference import (
     Batching,
     MinBertTokenizing,
@@ -204,7 +204,7 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
             default = kept = None
         elif pooling is None and config.sentence_embedding is None:
             task = config.embedding_task
-        vectors, is_unit = self._find_vectors(task, pooling)
+        vectors, is_unit = self._find_vectors(task, pooling, own)
         if truncation is not None:
             length = vectors.encoding.max_length
             overlap = default_overlap(length) if truncation == WINDOWS else None
@@ -215,9 +215,11 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
         normalize, rescale = normalize is None and is_unit, bool(normalize)
         return _Plan(vectors, normalize, prompt, truncate_dim or kept, rescale)
 
-    def _find_vectors(self, task: str | None, pooling: str | None) -> tuple[VectorPlan, bool]:
-        """Return how vectors are pooled, and whether they have length 1."""
-        config, own = self.config, self.config.embedding
+    def _find_vectors(
+        self, task: str | None, pooling: str | None, own: MinBertEmbedding
+    ) -> tuple[VectorPlan, bool]:
+        """Return how vectors are pooled, and whether they have length 1; `own` are the default."""
+        config = self.config
         if task is not None:
             spec: Any = config.task(task)
             if spec.is_pretraining or spec.is_token_level:
