@@ -72,7 +72,8 @@ def run(job: Job, meter: Meter, load: Callable[[Job], Apply]) -> dict[str, Any]:
         apply(texts)
         meter.unit(len(texts))
     if job.name.peer.startswith("minbert") and "onnx" not in job.name.peer:
-        folder = find_folder(job, job.model_dir)
+        loaded = job.model_dir if kind == "encode" else find_classifier(job, "minbert")
+        folder = find_folder(job, loaded)
         meter.extra["folder_mib"] = sum(file.stat().st_size for file in folder.iterdir()) / 2**20
     if kind == "encode" and job.name.precision != "int8":
         tokenizer = AutoTokenizer.from_pretrained(job.model_dir)
