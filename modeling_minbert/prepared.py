@@ -126,7 +126,9 @@ class Int8Product(Product):
             rows[:, : self.size], 1.0, 0, self.weight, self.scale, self.zero, *options
         )
         if self.size % 4:
-            ends = rows[:, self.size :].contiguous().view(torch.float32)
+            # a copy also of a single row, which starts where no float does
+            copied = rows[:, self.size :].clone(memory_format=torch.contiguous_format)
+            ends = copied.view(torch.float32)
         else:  # without a copy
             ends = rows.view(torch.float32)[:, self.size // 4 :]
         scale, least = ends[:, :1], ends[:, 1:]

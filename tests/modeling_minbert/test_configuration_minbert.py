@@ -275,3 +275,14 @@ def test_the_data_complete_the_fields_of_a_recipe(kind, given, expected):
 
     assert found["problem_type"] == kind
     assert {name: found[name] for name in expected} == expected
+
+
+def test_configurations_with_equal_values_do_not_share_them():
+    labels = ["down", "up"]
+    tasks = {"tone": {"problem_type": "classification", "labels": labels}}
+    first = MinBertConfig(tasks=tasks)
+    labels.append("level")
+    first.task("tone").labels.append("other")
+
+    again = {"tone": {"problem_type": "classification", "labels": ["down", "up"]}}
+    assert MinBertConfig(tasks=again).task("tone").labels == ["down", "up"]

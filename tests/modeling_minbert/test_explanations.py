@@ -141,6 +141,17 @@ def test_words_of_other_tokenizers_are_those_of_the_text(kind, tmp_path):
     assert_close(total, row["decision"] - row["baseline"], rtol=0.01, atol=0.01)
 
 
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_shares_add_up_whatever_the_precision_of_predictions(model, precision):
+    (expected,) = model.explain("tone", ROWS["tone"][:1])
+    model.set_precision(precision)
+
+    (row,) = model.explain("tone", ROWS["tone"][:1], label=expected["explained"])
+
+    assert row["words"] == expected["words"]
+    assert row["decision"] == expected["decision"]
+
+
 def test_nothing_is_left_behind(model):
     model.train()
 
