@@ -93,6 +93,7 @@ class MinBertPrecision:
         """
         self.base_model.precision = precision_for(self.base_model, precision)
         self.base_model.fixed_weights = fixed_weights
+        self.base_model.calls.prepared = None  # whatever has changed since
 
     def quantize(self) -> None:
         """Convert the weights of the encoder to int8, for inference; see `MinBertInt8Config`.

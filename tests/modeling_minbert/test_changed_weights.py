@@ -185,11 +185,12 @@ def test_of_fixed_weights_a_change_of_a_whole_weight_is_seen(model, change):
     check(model, before, "int8")
 
 
-def test_weights_that_are_fixed_no_more_are_compared_again(model):
+@pytest.mark.parametrize("fixed", [False, True])
+def test_weights_are_read_again_where_the_precision_is_set(model, fixed):
     model.set_precision("int8", fixed_weights=True)
     model.encode(TEXTS)
     write_to_array(model.encoder.layer[0].attention.self.key.weight)
-    model.set_precision("int8")
+    model.set_precision("int8", fixed_weights=fixed)
     assert torch.equal(model.encode(TEXTS), copy.deepcopy(model).encode(TEXTS))
 
 
