@@ -102,7 +102,9 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
             ValueError: If there is no such task, pooling or prompt, the checkpoint's own vectors
                 need what minBERT does not have, a row is not a sentence, or a size is below 1.
         """
-        plan = self._plan(task, pooling, truncation, normalize, prompt, prompt_name, truncate_dim)
+        plan = self.plan_encode(
+            task, pooling, truncation, normalize, prompt, prompt_name, truncate_dim
+        )
         is_one = isinstance(sentences, str)
         if not is_one:
             check_container(sentences, "encode")
@@ -142,7 +144,7 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
         """
         from .folders import write_modules
 
-        plan = self._plan(task, pooling, None, normalize)
+        plan = self.plan_encode(task, pooling, None, normalize)
         vectors = plan.vectors
         if plan.rescale and plan.truncate_dim:
             raise ValueError(
@@ -178,12 +180,12 @@ class MinBertEmbeddingMixin(MinBertTokenizing):
         tokenizer.save_pretrained(folder)
         write_modules(folder, embedding, self.config.hidden_size)
 
-    def _plan(
+    def plan_encode(
         self,
-        task: str | None,
-        pooling: str | None,
-        truncation: str | None,
-        normalize: bool | None,
+        task: str | None = None,
+        pooling: str | None = None,
+        truncation: str | None = None,
+        normalize: bool | None = None,
         prompt: str | None = None,
         prompt_name: str | None = None,
         truncate_dim: int | None = None,

@@ -1,0 +1,116 @@
+"""Calls whose rows share the passes of the encoder have the results of calls alone."""
+
+import random
+
+import pytest
+
+from modeling_minbert.joined import MinBertJoined
+from tests.modeling_minbert.test_predict_all import JOINT, LABELS, PAIRS, SEPARATE, SINGLE, TEXTS
+
+WINDOWS = {
+    "problem_type": "classification",
+    "labels": LABELS,
+    "truncation": "windows",
+    "max_length": 8,
+    "window_overlap": 2,
+}
+OTHERS = {
+    "facts": {"problem_type": "question_answering", "max_question_length": 5},
+    "ends": {"problem_type": "multiple_choice", "num_choices": 2},
+    "grade": {"problem_type": "ordinal", "labels": LABELS},
+    "price": {"problem_type": "regression", "targets": ["low", "high"]},
+    "long": WINDOWS,
+    "far": {**SEPARATE["near"], "truncation": "windows", "max_length": 8, "window_overlap": 2},
+}
+KINDS = {
+    "single texts": TEXTS,
+    "pairs": PAIRS,
+    "contexts with choices": [(text, TEXTS[: 2 + place % 3]) for place, text in enumerate(TEXTS)],
+}
+
+
+@pytest.fixture
+def model(build_multitask, tokenizer):
+    """Return a model with tasks of every type, reading, pooling and layer."""
+    model = build_multitask({**SINGLE, **JOINT, **SEPARATE, **OTHERS})
+    model.tokenizer = tokenizer
+    return model
+
+
+def draw_calls(joined, number):
+    """Draw calls: names of tasks, or None for vectors, and rows."""
+    draw = random.Random(number)
+    kinds = {name: facts["rows"] for name, facts in joined.list_tasks().items()}
+    calls = []
+    for _ in range(12):
+        kind = draw.choice([*KINDS, "vectors"])
+        rows = draw.choices(KINDS.get(kind, TEXTS), k=draw.randint(1, 4))
+        names = [name for name in kinds if kinds[name] == kind]
+        names = draw.sample(names, draw.randint(1, min(3, len(names)))) if names else None
+        calls.append((names, rows))
+    return calls
+
+
+def assert_alike(found, expected):
+    """Compare results: numbers closely, all else exactly."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for key, value in expected.items():
+            assert_alike(found[key], value)
+    elif isinstance(expected, list):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert_alike(one, other)
+    else:
+        assert found == (pytest.approx(expected, abs=1e-5) if type(expected) is float else expected)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("max_tokens", [None, 20])
+def test_joined_calls_equal_calls_alone(model, attention, max_tokens):
+    model.set_attn_implementation(attention)
+    joined = MinBertJoined(model)
+    for number in range(5):
+        calls = draw_calls(joined, number)
+        started = [
+            joined.start(names, rows, None) if names else joined.start_vectors(rows)
+            for names, rows in calls
+        ]
+        joined.compute([job for jobs in started for job in jobs], max_tokens)
+        for (names, rows), jobs in zip(calls, started, strict=True):
+            if names is None:
+                assert_alike(jobs[0].describe().tolist(), model.encode(rows).tolist())
+                continue
+            found = {name: value for job in jobs for name, value in job.describe().items()}
+            assert_alike(found, model.predict_all(rows, names))
+
+
+def test_tasks_that_read_states_of_one_layer_share_a_pass(model):
+    joined = MinBertJoined(model)
+    passes = []
+    model.bert.register_forward_pre_hook(lambda *_: passes.append(1))
+    jobs = joined.start(["tags", "topics", "mean"], TEXTS, None)
+    jobs += joined.start(["same", "near"], PAIRS, None) + joined.start_vectors(TEXTS)
+    joined.compute(jobs)
+    assert len(passes) == 1
+
+
+def test_vectors_have_the_options_of_encode(model):
+    joined = MinBertJoined(model)
+    options = {"pooling": "max", "normalize": True, "truncate_dim": 5, "prompt": "the cat "}
+    jobs = joined.start_vectors(TEXTS, **options)
+    joined.compute(jobs)
+    assert_alike(jobs[0].describe().tolist(), model.encode(TEXTS, **options).tolist())
+
+
+@pytest.mark.parametrize(
+    ("tasks", "rows", "message"),
+    [
+        (["mean"], [("a", "b")], "row 0 is a pair, but mean takes single texts"),
+        (["none"], ["a"], "none"),
+        (["same"], [("a", "b"), ("a",)], "same: row 1 must be a pair"),
+    ],
+)
+def test_bad_rows_are_refused_when_they_are_tokenized(model, tasks, rows, message):
+    with pytest.raises(ValueError, match=message):
+        MinBertJoined(model).start(tasks, rows, None)
