@@ -61,6 +61,7 @@ def add_command(name: str, summary: str) -> None:
 add_program("finetune", "minbert_cli.finetune", "fine-tune one encoder on one or several tasks")
 add_program("pretrain", "minbert_cli.pretrain", "pre-train an encoder on text")
 add_command("predict", "predict, embed and search texts")
+add_command("serve", "serve all tasks and vectors over HTTP")
 add_command("embeddings", "evaluate sentence embeddings")
 add_command("export", "export a checkpoint: BERT, ONNX, a Space, ...")
 add_program("experiments", "minbert_cli.experiments.program", "run many recipes and tabulate them")

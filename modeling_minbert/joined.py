@@ -58,6 +58,13 @@ class MinBertJoined:
 
     def __init__(self, model: Any) -> None:
         self.model = model
+        self.similarity = model.similarity
+
+    def choose_tasks(self, rows: Sequence[Any], tasks: Sequence[str] | None) -> list[str]:
+        """Return the tasks that take such rows; see `MinBertForMultiTask.choose_tasks`."""
+        if not hasattr(self.model, "choose_tasks"):
+            raise ValueError("the checkpoint has no tasks")
+        return self.model.choose_tasks(rows, tasks)
 
     def list_tasks(self) -> dict[str, dict[str, Any]]:
         """Return the tasks that predict, each with `problem_type`, `rows` and `labels`."""

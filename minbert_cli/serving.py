@@ -1,0 +1,592 @@
+"""The HTTP server of a checkpoint: routes that clients of other servers speak, and one of ours.
+
+OpenAI's embeddings, the rerankers of Cohere and Jina, and text-embeddings-inference (TEI), whose
+routes every task also has below ``/tasks/NAME``.
+"""
+
+import asyncio
+import base64
+import hmac
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from minbert_cli.joining import Batcher, BusyError, Key
+from modeling_minbert import __version__, unknown
+
+# The environment variable with the settings of the workers, and the one with the key of clients.
+SETTINGS, API_KEY = "MINBERT_SERVE", "MINBERT_API_KEY"
+# Seconds after which a call that waits looks whether its client is still there.
+PATIENCE = 0.25
+# Upper limits of the histogram of durations, in seconds.
+BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+# Token ids are accepted to be refused with a reason.
+Texts = str | list[str | int | list[int]]
+Side = Literal["left", "right", "Left", "Right"]
+
+
+class Embeddings(Struct, forbid_unknown_fields=True):
+    """Body of OpenAI's embeddings."""
+
+    input: Texts
+    model: str | None = None
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = None
+    user: str | None = None
+
+
+class Embed(Struct, forbid_unknown_fields=True):
+    """Body of TEI's ``embed``."""
+
+    inputs: Texts
+    normalize: bool = True
+    truncate: bool | None = None
+    truncation_direction: Side | None = None
+    prompt_name: str | None = None
+    dimensions: int | None = None
+
+
+class Sentences(Struct, forbid_unknown_fields=True):
+    """A sentence that others are compared with."""
+
+    source_sentence: str
+    sentences: list[str]
+
+
+class Similarity(Struct, forbid_unknown_fields=True):
+    """Body of TEI's ``similarity``."""
+
+    inputs: Sentences
+    parameters: dict[str, None] | None = None
+
+
+class Parameters(Struct, forbid_unknown_fields=True):
+    """Parameters of a client of Hugging Face."""
+
+    top_k: int | None = None
+    function_to_apply: Literal["softmax", "sigmoid"] | None = None
+
+
+class Predict(Struct, forbid_unknown_fields=True):
+    """Body of TEI's ``predict``: a text, the one or two texts of a row, or a list of such rows."""
+
+    inputs: str | list[str | list[str]]
+    raw_scores: bool = False
+    truncate: bool | None = None
+    parameters: Parameters | None = None
+
+
+class Document(Struct):
+    """A document of a reranker."""
+
+    text: str
+
+
+class Rerank(Struct, forbid_unknown_fields=True):
+    """Body of a reranker: ``documents`` for Cohere and Jina, ``texts`` for TEI."""
+
+    query: str
+    documents: list[str | Document] | None = None
+    texts: list[str] | None = None
+    model: str | None = None
+    top_n: int | None = None
+    return_documents: bool = False
+    return_text: bool = False
+    raw_scores: bool = False
+    truncate: bool | None = None
+
+
+class PredictAll(Struct, forbid_unknown_fields=True):
+    """Body of our own route: rows for several tasks; None for all that take such rows."""
+
+    rows: list[str | list[str | list[str]]]
+    tasks: list[str] | None = None
+    top_k: int | None = None
+
+
+class RequestError(Exception):
+    """What is answered instead of a result."""
+
+    def __init__(self, status: int, message: str, kind: str = "Validation") -> None:
+        super().__init__(message)
+        self.status, self.kind = status, kind
+
+
+class Endpoint(NamedTuple):
+    """A route with a body."""
+
+    path: str
+    body: type[Struct]
+    answer: Callable[..., Awaitable[Any]]  # of a server, a body, and the task of the path
+    summary: str
+
+
+class Server:
+    """What answers the requests for one checkpoint.
+
+    Args:
+        model: A `MinBertJoined`, or a `MinBertOnnx`.
+        facts: Answer of ``/info``.
+        settings: Flags of ``minbert serve``.
+    """
+
+    def __init__(self, model: Any, facts: dict[str, Any], settings: SimpleNamespace) -> None:
+        self.model, self.facts, self.settings = model, facts, settings
+        self.name: str = facts["model_id"]
+        self.tasks: dict[str, dict[str, Any]] = model.list_tasks()
+        wait = settings.max_wait_ms / 1000
+        self.batcher = Batcher(model, settings.max_tokens, wait, settings.max_rows)
+        self.key = os.environ.get(API_KEY, "").encode()
+        self.counted: Counter[tuple[str, int]] = Counter()
+        self.durations: Counter[float] = Counter()
+        self.seconds = 0.0
+
+    # Calls of the model
+
+    async def compute(self, key: Key, rows: Sequence[Any]) -> Any:
+        """Compute the rows of a request."""
+        if not rows:
+            raise RequestError(400, "there are no texts", "Empty")
+        if len(rows) > self.settings.max_rows_per_request:
+            limit = self.settings.max_rows_per_request
+            raise RequestError(413, f"{len(rows)} rows in a request, but at most {limit} may be")
+        return await self.batcher.run(key, rows)
+
+    async def encode(self, texts: Sequence[Any], **options: Any) -> Any:
+        """Embed texts; options are those of `encode`."""
+        if not all(isinstance(text, str) for text in texts):
+            raise RequestError(
+                422,
+                "send texts, not token ids, which are of another tokenizer (LangChain: "
+                "check_embedding_ctx_length=False)",
+            )
+        given = tuple((name, value) for name, value in options.items() if value is not None)
+        return await self.compute(Key(None, given), texts)
+
+    async def predict(self, task: str, rows: Sequence[Any], top_k: int | None = None) -> list[Any]:
+        """Predict one task."""
+        result = await self.compute(Key((task,), (("top_k", top_k),)), rows)
+        return result.values[task]
+
+    def authorize(self, request: Request) -> None:
+        """Refuse a request without the key, if there is one."""
+        given = request.headers.get("authorization", "").removeprefix("Bearer ").encode()
+        if self.key and not hmac.compare_digest(given, self.key):
+            raise RequestError(401, f"the Authorization header has not the key of {API_KEY}")
+
+    def find_task(self, task: str | None, fits: Callable[[dict[str, Any]], bool]) -> str:
+        """Return the task of a request, or the only one that fits."""
+        fitting = [name for name, facts in self.tasks.items() if fits(facts)]
+        if task is None and len(fitting) == 1:
+            return fitting[0]
+        if task is None and not fitting:
+            raise RequestError(424, f"{self.name} has no task for this route", "Backend")
+        if task is None:
+            paths = ", ".join(f"/tasks/{name}" for name in fitting)
+            raise RequestError(424, f"several tasks fit: ask below one of {paths}", "Backend")
+        if task not in self.tasks:
+            raise RequestError(404, unknown("task", task, self.tasks))
+        if task not in fitting:
+            kind = self.tasks[task]["problem_type"]
+            raise RequestError(424, f"{task} is a {kind} task, not one for this route", "Backend")
+        return task
+
+    def find_model(self, model: str | None) -> str | None:
+        """Return the task that the name of a model means; None for that of the checkpoint."""
+        if model is None or model == self.name:
+            return None
+        task = model.removeprefix(f"{self.name}/")
+        if task not in self.tasks:
+            raise RequestError(404, unknown("model", model, self.list_models()), "model_not_found")
+        return task
+
+    def list_models(self) -> list[str]:
+        """Return the names of models: the checkpoint, and each of its tasks."""
+        return [self.name, *(f"{self.name}/{task}" for task in self.tasks)]
+
+
+def refuse(body: Any) -> None:
+    """Refuse options whose effect the model does not have."""
+    if getattr(body, "raw_scores", False):
+        raise RequestError(422, "raw_scores: only probabilities and scores are served")
+    if getattr(body, "truncate", None) is False:
+        raise RequestError(422, "truncate=false: texts are truncated as in training; leave it out")
+
+
+async def embeddings(server: Server, body: Embeddings, task: str | None) -> Any:
+    """Answer as OpenAI; vectors that are cut have length 1 again."""
+    texts = [body.input] if isinstance(body.input, str) else body.input
+    task = server.find_model(body.model) or task
+    is_cut = body.dimensions is not None or None
+    found = await server.encode(texts, task=task, truncate_dim=body.dimensions, normalize=is_cut)
+    vectors: list[Any] = found.values.tolist()
+    if body.encoding_format == "base64":
+        vectors = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in found.values]
+    data = [
+        {"object": "embedding", "index": index, "embedding": vector}
+        for index, vector in enumerate(vectors)
+    ]
+    usage = {"prompt_tokens": found.tokens, "total_tokens": found.tokens}
+    return {"object": "list", "data": data, "model": body.model or server.name, "usage": usage}
+
+
+async def embed(server: Server, body: Embed, task: str | None) -> Any:
+    """Answer as TEI: a list of vectors, also for one text."""
+    refuse(body)
+    side = (body.truncation_direction or "").lower()
+    found = await server.encode(
+        [body.inputs] if isinstance(body.inputs, str) else body.inputs,
+        task=task,
+        truncation="tail" if side == "left" else None,
+        normalize=body.normalize or None,
+        prompt_name=body.prompt_name,
+        truncate_dim=body.dimensions,
+    )
+    return found.values.tolist()
+
+
+async def similarity(server: Server, body: Similarity, task: str | None) -> Any:
+    """Compare a sentence with others, as TEI."""
+    texts = [body.inputs.source_sentence, *body.inputs.sentences]
+    vectors = (await server.encode(texts, task=task)).values
+    return np.asarray(server.model.similarity(vectors[:1], vectors[1:]))[0].tolist()
+
+
+def has_labels(facts: dict[str, Any]) -> bool:
+    """Return whether a prediction is one of labels, or a score."""
+    others = ("token_classification", "question_answering", "multiple_choice")
+    others += ("multi_output_classification", "regression", "contrastive")
+    return facts["problem_type"] not in others
+
+
+async def predict(server: Server, body: Predict, task: str | None) -> Any:
+    """Answer as TEI: for each row its labels with their probabilities, best first."""
+    refuse(body)
+    task = server.find_task(task, has_labels)
+    given = body.inputs
+    is_one = isinstance(given, str) or all(isinstance(text, str) for text in given)
+    rows: list[Any] = [[given] if isinstance(given, str) else given] if is_one else list(given)
+    rows = [row[0] if len(row) == 1 and not isinstance(row, str) else row for row in rows]
+    labels = server.tasks[task]["labels"] or ["score"]
+    top_k = (body.parameters and body.parameters.top_k) or len(labels)
+    found = await server.predict(task, rows, top_k)
+    scores = [
+        [{"score": each["score"], "label": each.get("label", "score")} for each in row]
+        for row in found
+    ]
+    # clients of Hugging Face take the first row
+    return scores[0] if is_one and body.parameters is None else scores
+
+
+def has_pairs(facts: dict[str, Any]) -> bool:
+    """Return whether a prediction of a pair is a score, or one of two labels."""
+    is_scored = facts["problem_type"] in ("paraphrase", "similarity", "contrastive", "regression")
+    return facts["rows"] == "pairs" and (is_scored or len(facts["labels"] or ()) == 2)
+
+
+async def rerank(server: Server, body: Rerank, task: str | None) -> Any:
+    """Answer as Cohere and Jina, or as TEI if ``texts`` are given."""
+    refuse(body)
+    if (body.documents is None) == (body.texts is None):
+        raise RequestError(422, "give documents, or texts")
+    if body.top_n is not None and body.top_n < 1:
+        raise RequestError(422, f"top_n={body.top_n} must be 1 or more")
+    documents = body.texts if body.documents is None else body.documents
+    texts = [each if isinstance(each, str) else each.text for each in documents or ()]
+    task = server.find_task(server.find_model(body.model) or task, has_pairs)
+    pairs = [(body.query, text) for text in texts]
+    labels = server.tasks[task]["labels"]
+    result = await server.compute(Key((task,), (("top_k", len(labels or "1")),)), pairs)
+    scores = [
+        next(each["score"] for each in row if each.get("label") == (labels and labels[-1]))
+        for row in result.values[task]
+    ]
+    order = sorted(range(len(scores)), key=lambda place: -scores[place])
+    if body.texts is not None:
+        return [
+            {"index": at, "score": scores[at]} | ({"text": texts[at]} if body.return_text else {})
+            for at in order
+        ]
+    results = [
+        {"index": at, "relevance_score": scores[at]}
+        | ({"document": {"text": texts[at]}} if body.return_documents else {})
+        for at in order[: body.top_n]
+    ]
+    usage = {"prompt_tokens": result.tokens, "total_tokens": result.tokens}
+    meta = {"api_version": {"version": "1"}, "billed_units": {"search_units": 1}}
+    name = f"{server.name}/{task}"
+    return {
+        "id": f"{time.time_ns():x}",
+        "model": name,
+        "results": results,
+        "usage": usage,
+        "meta": meta,
+    }
+
+
+async def predict_all(server: Server, body: PredictAll, task: str | None) -> Any:
+    """Predict several tasks for the same rows, in one pass of the encoder where possible."""
+    names = server.model.choose_tasks(body.rows, [task] if task else body.tasks)
+    result = await server.compute(Key(tuple(names), (("top_k", body.top_k),)), body.rows)
+    return {"predictions": result.values}
+
+
+def endpoints() -> list[Endpoint]:
+    """Return the routes with a body, those of each task below ``/tasks/NAME``."""
+    tei = [
+        Endpoint("/embed", Embed, embed, "embed texts, as text-embeddings-inference"),
+        Endpoint("/similarity", Similarity, similarity, "compare texts by their vectors"),
+        Endpoint("/predict", Predict, predict, "labels of texts or pairs, best first"),
+        Endpoint("/rerank", Rerank, rerank, "rank texts, or documents"),
+        Endpoint("/predict_all", PredictAll, predict_all, "predict several tasks in one pass"),
+    ]
+    return [
+        Endpoint("/v1/embeddings", Embeddings, embeddings, "embed texts, as OpenAI"),
+        Endpoint("/v1/rerank", Rerank, rerank, "rank documents, as Cohere and Jina"),
+        Endpoint("/v2/rerank", Rerank, rerank, "rank documents, as Cohere"),
+        Endpoint("/", Embed, embed, "embed texts, for clients of Hugging Face"),
+        *tei,
+        Endpoint("/tasks/{task}", Predict, predict, "predict, for clients of Hugging Face"),
+        *(each._replace(path=f"/tasks/{{task}}{each.path}") for each in tei),
+    ]
+
+
+# Requests
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """Read a body of at most `limit` bytes."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise RequestError(413, f"the body has more than {limit} bytes")
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def wait_for(answer: Awaitable[Any], request: Request, seconds: float) -> Any:
+    """Wait for an answer, as long as its client does."""
+    task = asyncio.ensure_future(answer)
+    watch: asyncio.Future[Any] | None = None
+    try:
+        done, _ = await asyncio.wait([task], timeout=min(PATIENCE, seconds))
+        if not done:
+            watch = asyncio.ensure_future(request.receive())  # nothing more, until it is gone
+            await asyncio.wait([task, watch], timeout=seconds, return_when="FIRST_COMPLETED")
+            if watch.done() and not task.done():
+                raise ClientDisconnect
+        if not task.done():
+            raise RequestError(503, f"not computed within {seconds:g} seconds", "Overloaded")
+        return task.result()
+    finally:
+        for each in (task, watch):
+            if each is not None and not each.done():
+                each.cancel()
+
+
+async def handle(server: Server, endpoint: Endpoint, request: Request) -> Response:
+    """Answer a request with a body."""
+    settings = server.settings
+    try:
+        server.authorize(request)
+        async with asyncio.timeout(settings.timeout):
+            body = await read_body(request, settings.max_bytes)
+        asked = msgspec.json.decode(body, type=endpoint.body)
+        answer = endpoint.answer(server, asked, request.path_params.get("task"))
+        found = await wait_for(answer, request, settings.timeout)
+        return Response(msgspec.json.encode(found), media_type="application/json")
+    except RequestError as error:
+        return refusal(request, error)
+    except msgspec.ValidationError as error:
+        return refusal(request, RequestError(422, f"{error}"))
+    except msgspec.DecodeError as error:
+        return refusal(request, RequestError(400, f"the body is not JSON: {error}"))
+    except BusyError as error:
+        return refusal(request, RequestError(429, f"{error}: try again", "Overloaded"))
+    except TimeoutError:
+        return refusal(request, RequestError(408, "the body did not come in time"))
+    except ClientDisconnect:
+        return Response(status_code=499)  # as nginx counts it; nobody reads it
+    except (ValueError, TypeError) as error:  # of the rows or the options
+        return refusal(request, RequestError(422, f"{error}"))
+    except Exception as error:
+        return refusal(request, RequestError(500, f"{error}", "Backend"))
+
+
+def refusal(request: Request, error: RequestError) -> Response:
+    """Answer an error in the form that clients of a route expect."""
+    status, message = error.status, str(error)
+    headers = {"Retry-After": "1"} if status in (429, 503) else {}
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if request.url.path.startswith(("/v1/", "/v2/")):
+        status = 400 if status in (422, 424) else status
+        kind = "invalid_request_error" if status < 500 else "server_error"
+        known = {"type": kind, "param": None, "code": error.kind if status == 404 else None}
+        # `message` for Cohere's clients, `detail` for Jina's
+        body = {"error": {"message": message, **known}, "message": message, "detail": message}
+    else:
+        body = {"error": message, "error_type": error.kind}
+    return Response(json.dumps(body), status, headers, "application/json")
+
+
+def metrics(server: Server) -> str:
+    """Return what the server counted, as Prometheus reads it."""
+    lines = []
+    for name, value in {**server.batcher.counts, "rows_waiting": server.batcher.rows}.items():
+        kind, end = ("gauge", "") if name == "rows_waiting" else ("counter", "_total")
+        lines += [f"# TYPE minbert_{name}{end} {kind}", f"minbert_{name}{end} {value}"]
+    lines.append("# TYPE minbert_requests_total counter")
+    for (path, status), count in sorted(server.counted.items()):
+        lines.append(f'minbert_requests_total{{path="{path}",status="{status}"}} {count}')
+    lines.append("# TYPE minbert_request_seconds histogram")
+    total = 0
+    for bound in (*BOUNDS, float("inf")):
+        total += server.durations[bound]
+        name = "+Inf" if bound == float("inf") else f"{bound:g}"
+        lines.append(f'minbert_request_seconds_bucket{{le="{name}"}} {total}')
+    lines += [f"minbert_request_seconds_sum {server.seconds:.6f}"]
+    return "\n".join([*lines, f"minbert_request_seconds_count {total}", ""])
+
+
+def describe_api(server: Server) -> dict[str, Any]:
+    """Describe the routes, as OpenAPI 3.1."""
+    known = endpoints()
+    bodies = list({each.body for each in known})
+    _, schemas = msgspec.json.schema_components(bodies, "#/components/schemas/{name}")
+    paths: dict[str, Any] = {}
+    for each in known:
+        schema = {"$ref": f"#/components/schemas/{each.body.__name__}"}
+        operation: dict[str, Any] = {
+            "summary": each.summary,
+            "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
+            "responses": {"200": {"description": "the answer"}, "4XX": {"description": "an error"}},
+        }
+        if "{task}" in each.path:
+            names = {"type": "string", "enum": list(server.tasks)}
+            operation["parameters"] = [
+                {"name": "task", "in": "path", "required": True, "schema": names}
+            ]
+        paths.setdefault(each.path, {})["post"] = operation
+    for path, summary in GETS.items():
+        answer = {"summary": summary, "responses": {"200": {"description": "the answer"}}}
+        paths.setdefault(path, {})["get"] = answer
+    info = {"title": f"minBERT: {server.name}", "version": __version__}
+    return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
+
+
+GETS = {
+    "/health": "whether the server answers",
+    "/info": "the model and the limits, as text-embeddings-inference",
+    "/tasks": "the tasks, with what their rows are, and their labels",
+    "/metrics": "counters for Prometheus",
+    "/v1/models": "the checkpoint and its tasks, as OpenAI",
+    "/openapi.json": "this description",
+}
+
+
+async def get(server: Server, request: Request) -> Response:
+    """Answer a request without a body."""
+    path = request.url.path
+    if path == "/health":
+        return Response()
+    try:
+        server.authorize(request)
+    except RequestError as error:
+        return refusal(request, error)
+    if path == "/metrics":
+        return Response(metrics(server), media_type="text/plain; version=0.0.4")
+    found: Any = {"/info": server.facts, "/tasks": server.tasks}.get(path)
+    if path == "/openapi.json":
+        found = describe_api(server)
+    elif path.startswith("/v1/models"):
+        models = [
+            {"id": name, "object": "model", "created": 0, "owned_by": "minbert"}
+            for name in server.list_models()
+        ]
+        found = {"object": "list", "data": models}
+        if wanted := request.path_params.get("model"):
+            named = [each for each in models if each["id"] == wanted]
+            if not named:
+                message = unknown("model", wanted, server.list_models())
+                return refusal(request, RequestError(404, message, "model_not_found"))
+            found = named[0]
+    return Response(msgspec.json.encode(found), media_type="application/json")
+
+
+def build_app(server: Server) -> Starlette:
+    """Build the application of a server."""
+
+    def counted(path: str, answer: Callable[[Request], Awaitable[Response]]) -> Any:
+        async def run(request: Request) -> Response:
+            started = time.perf_counter()
+            response = await answer(request)
+            seconds = time.perf_counter() - started
+            server.counted[path, response.status_code] += 1
+            server.durations[next((x for x in BOUNDS if seconds <= x), float("inf"))] += 1
+            server.seconds += seconds
+            return response
+
+        return run
+
+    routes = [
+        Route(each.path, counted(each.path, partial(handle, server, each)), methods=["POST"])
+        for each in endpoints()
+    ]
+    routes += [
+        Route(path, counted(path, partial(get, server)), methods=["GET"])
+        for path in (*GETS, "/v1/models/{model:path}")
+    ]
+    return Starlette(routes=routes)
+
+
+def make_app() -> Starlette:
+    """Load the checkpoint that the environment names, and return its application."""
+    settings = SimpleNamespace(**json.loads(os.environ[SETTINGS]))
+    model, facts = load(settings)
+    return build_app(Server(model, facts, settings))
+
+
+def load(settings: SimpleNamespace) -> tuple[Any, dict[str, Any]]:
+    """Load a checkpoint to serve, with the facts of ``/info``."""
+    import torch
+
+    from minbert_cli.checkpoints import load_encoder, set_precision
+    from modeling_minbert.inference import choose_tokens
+    from modeling_minbert.joined import MinBertJoined
+
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    model: Any = load_encoder(settings.checkpoint, settings.device)
+    set_precision(model, settings.precision)
+    model.encode("The first call prepares the weights.")
+    settings.max_tokens = choose_tokens(model, settings.max_tokens)
+    facts = {
+        "model_id": Path(settings.checkpoint).resolve().name,
+        "model_dtype": model.base_model.precision or str(model.dtype).removeprefix("torch."),
+        "model_type": {"embedding": {"pooling": model.config.embedding.pooling}},
+        "max_input_length": model.config.longest_sequence,
+        "max_batch_tokens": settings.max_tokens,
+        "max_concurrent_requests": settings.max_rows,
+        "max_client_batch_size": settings.max_rows_per_request,
+        "auto_truncate": True,
+        "tokenization_workers": 1,
+        "version": __version__,
+    }
+    return MinBertJoined(model), facts
