@@ -176,7 +176,11 @@ class Server:
                 "check_embedding_ctx_length=False)",
             )
         given = tuple((name, value) for name, value in options.items() if value is not None)
-        return await self.compute(Key(None, given), texts)
+        result = await self.compute(Key(None, given), texts)
+        wanted, size = options.get("truncate_dim"), result.values.shape[1]
+        if wanted is not None and wanted > size:
+            raise RequestError(422, f"dimensions={wanted}: vectors have only {size}")
+        return result
 
     async def predict(self, task: str, rows: Sequence[Any], top_k: int | None = None) -> list[Any]:
         """Predict one task."""
@@ -253,7 +257,7 @@ async def embed(server: Server, body: Embed, task: str | None) -> Any:
         [body.inputs] if isinstance(body.inputs, str) else body.inputs,
         task=task,
         truncation="tail" if side == "left" else None,
-        normalize=body.normalize or None,
+        normalize=body.normalize,
         prompt_name=body.prompt_name,
         truncate_dim=body.dimensions,
     )
@@ -469,7 +473,9 @@ def describe_api(server: Server) -> dict[str, Any]:
     """Describe the routes, as OpenAPI 3.1."""
     known = endpoints()
     bodies = list({each.body for each in known})
-    _, schemas = msgspec.json.schema_components(bodies, "#/components/schemas/{name}")
+    _, schemas = msgspec.json.schema_components(
+        bodies, ref_template="#/components/schemas/{name}"
+    )
     paths: dict[str, Any] = {}
     for each in known:
         schema = {"$ref": f"#/components/schemas/{each.body.__name__}"}

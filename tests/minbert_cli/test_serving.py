@@ -1,0 +1,450 @@
+"""The server: answers are those of the model, whoever asks beside, and mistakes have reasons."""
+
+import base64
+import http.client
+import json
+import random
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import uvicorn
+
+from minbert_cli import serving
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from modeling_minbert.joined import MinBertJoined
+from tests.small_run import make_tokenizer
+
+WORDS = ["a", "bird", "cat", "dog", "far", "in", "is", "mat", "not", "on", "ran", "sang", "sat"]
+LABELS = ["down", "level", "up"]
+TASKS = {
+    "tone": {"problem_type": "classification", "labels": LABELS, "pooling": "mean"},
+    "topics": {"problem_type": "multi_label_classification", "labels": LABELS},
+    "tags": {"problem_type": "token_classification", "labels": ["O", "B-X", "I-X"]},
+    "same": {"problem_type": "paraphrase"},
+    "near": {"problem_type": "similarity", "score_range": [1, 5], "pair_encoding": "separate"},
+    "facts": {"problem_type": "question_answering", "max_question_length": 5},
+    "ends": {"problem_type": "multiple_choice", "num_choices": 2},
+}
+TEXTS = ["the cat sat", "a dog", "the bird sang in a mat", "far", "a cat is not a dog"]
+PAIRS = [list(pair) for pair in zip(TEXTS, TEXTS[1:] + TEXTS[:1], strict=True)]
+CHOICES = [[text, TEXTS[: 2 + place % 3]] for place, text in enumerate(TEXTS)]
+SETTINGS = {
+    "max_tokens": 64,
+    "max_wait_ms": 0.0,
+    "max_rows": 4096,
+    "max_rows_per_request": 100,
+    "max_bytes": 10_000,
+    "timeout": 30.0,
+}
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Return a small model with tasks of all kinds of rows."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 31, "hidden_size": 33, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 3, "intermediate_size": 29, "max_position_embeddings": 17}
+    config = MinBertConfig(**sizes, tasks=TASKS, initializer_range=0.2)
+    model = MinBertForMultiTask(config).eval()
+    model.tokenizer = make_tokenizer([*WORDS, "the"])
+    return model
+
+
+class Client:
+    """A connection that stays open."""
+
+    def __init__(self, port):
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+
+    def __del__(self):
+        self.connection.close()
+
+    def ask(self, path, body=None, **headers):
+        """Return status, headers, and what is in the JSON of the answer."""
+        method = "GET" if body is None else "POST"
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        self.connection.request(method, path, data, headers)
+        answer = self.connection.getresponse()
+        text = answer.read().decode()
+        is_json = answer.headers.get("content-type") == "application/json"
+        return answer.status, answer.headers, json.loads(text) if is_json else text
+
+
+@contextmanager
+def running(model, **changes):
+    """Serve a model on a free port: the port, and the `Server`."""
+    joined = model if hasattr(model, "start") else MinBertJoined(model)
+    settings = SimpleNamespace(**SETTINGS | changes)
+    server = serving.Server(joined, {"model_id": "small"}, settings)
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(serving.build_app(server), log_level="error", timeout_keep_alive=30)
+    http_server = uvicorn.Server(config)
+    thread = threading.Thread(target=http_server.run, args=([listener],), daemon=True)
+    thread.start()
+    try:
+        yield listener.getsockname()[1], server
+    finally:
+        http_server.should_exit = True
+        thread.join(timeout=30)
+        assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def port(model):
+    """Return the port of a server of the model."""
+    with running(model) as (number, _):
+        yield number
+
+
+@pytest.fixture
+def ask(port):
+    """Return what asks the server."""
+    return Client(port).ask
+
+
+def rounded(value):
+    """Return a value with rounded numbers."""
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(each) for each in value]
+    return pytest.approx(value, abs=1e-5) if isinstance(value, float) else value
+
+
+# Answers
+
+
+@pytest.mark.parametrize("rows", [TEXTS, PAIRS, CHOICES], ids=["texts", "pairs", "choices"])
+def test_predictions_are_those_of_the_model(ask, model, rows):
+    status, _, found = ask("/predict_all", {"rows": rows})
+    assert (status, found["predictions"]) == (200, rounded(model.predict_all(rows)))
+
+
+def test_a_task_is_predicted_by_its_path_and_by_its_name(ask, model):
+    expected = rounded(model.predict("tags", TEXTS))
+    for path, tasks in (("/predict_all", ["tags"]), ("/tasks/tags/predict_all", None)):
+        _, _, found = ask(path, {"rows": TEXTS, "tasks": tasks})
+        assert found["predictions"] == {"tags": expected}
+
+
+def test_vectors_as_openai(ask, model):
+    expected = model.encode(TEXTS)
+    status, _, found = ask("/v1/embeddings", {"input": TEXTS, "model": "small"})
+    vectors = [each["embedding"] for each in found["data"]]
+    assert (status, found["object"], found["model"]) == (200, "list", "small")
+    assert np.allclose(vectors, expected, atol=1e-6)
+    tokens = sum(map(len, model.tokenizer(TEXTS)["input_ids"]))
+    assert found["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
+    _, _, found = ask("/v1/embeddings", {"input": TEXTS[0], "encoding_format": "base64"})
+    packed = base64.b64decode(found["data"][0]["embedding"])
+    assert np.allclose(np.frombuffer(packed, "<f4"), expected[0], atol=1e-6)
+    _, _, found = ask("/v1/embeddings", {"input": TEXTS[0], "dimensions": 5})
+    cut = model.encode(TEXTS[0], truncate_dim=5, normalize=True)
+    assert np.allclose(found["data"][0]["embedding"], cut, atol=1e-6)
+    _, _, found = ask("/v1/embeddings", {"input": TEXTS, "model": "small/near"})
+    vectors = [each["embedding"] for each in found["data"]]
+    assert np.allclose(vectors, model.encode(TEXTS, task="near"), atol=1e-6)
+
+
+def test_vectors_as_text_embeddings_inference(ask, model):
+    for path in ("/embed", "/"):
+        _, _, found = ask(path, {"inputs": TEXTS[0]})
+        assert np.allclose(found, [model.encode(TEXTS[0], normalize=True).tolist()], atol=1e-6)
+    _, _, found = ask("/embed", {"inputs": TEXTS, "normalize": False})
+    assert np.allclose(found, model.encode(TEXTS, normalize=False), atol=1e-6)
+    long = " ".join(TEXTS * 4)
+    _, _, found = ask("/embed", {"inputs": long, "truncation_direction": "Left"})
+    assert np.allclose(found[0], model.encode(long, truncation="tail", normalize=True), atol=1e-6)
+    _, _, found = ask(
+        "/similarity", {"inputs": {"source_sentence": TEXTS[0], "sentences": TEXTS[1:]}}
+    )
+    vectors = model.encode(TEXTS)
+    assert found == rounded(model.similarity(vectors[:1], vectors[1:])[0].tolist())
+
+
+def test_labels_as_text_embeddings_inference(ask, model):
+    ranked = model.predict("tone", TEXTS, top_k=3)
+    expected = [[{"label": x["label"], "score": x["score"]} for x in row] for row in ranked]
+    _, _, found = ask("/tasks/tone/predict", {"inputs": TEXTS[0]})
+    assert found == rounded(expected[0])
+    _, _, found = ask("/tasks/tone/predict", {"inputs": [[text] for text in TEXTS]})
+    assert found == rounded(expected)
+    _, _, found = ask("/tasks/tone", {"inputs": TEXTS[0], "parameters": {"top_k": 2}})
+    assert found == rounded([expected[0][:2]])
+    _, _, found = ask("/tasks/same/predict", {"inputs": PAIRS[0]})
+    assert found == rounded(model.predict("same", [PAIRS[0]], top_k=2)[0])
+
+
+def test_documents_are_ranked(ask, model):
+    pairs = [(TEXTS[0], text) for text in TEXTS]
+    scores = [x["score"] for row in model.predict("same", pairs, top_k=2) for x in row
+              if x["label"] == "paraphrase"]  # fmt: skip
+    order = sorted(range(len(pairs)), key=lambda place: -scores[place])
+    body = {"query": TEXTS[0], "documents": TEXTS, "top_n": 2, "model": "small/same"}
+    for path in ("/v1/rerank", "/v2/rerank", "/rerank"):
+        _, _, found = ask(path, body | {"return_documents": True})
+        assert found["results"] == rounded(
+            [
+                {"index": at, "relevance_score": scores[at], "document": {"text": TEXTS[at]}}
+                for at in order[:2]
+            ]
+        )
+    _, _, found = ask("/tasks/same/rerank", {"query": TEXTS[0], "texts": TEXTS})
+    assert found == rounded([{"index": at, "score": scores[at]} for at in order])
+    _, _, found = ask("/tasks/near/rerank", {"query": TEXTS[0], "texts": TEXTS[:1]})
+    assert found == rounded([{"index": 0, "score": model.predict("near", pairs[:1])[0]["score"]}])
+
+
+def test_models_tasks_and_routes_are_listed(ask):
+    _, _, found = ask("/v1/models")
+    assert [each["id"] for each in found["data"]][:2] == ["small", "small/ends"]
+    assert ask("/v1/models/small/tone")[2]["id"] == "small/tone"
+    assert ask("/tasks")[2]["tone"] == {
+        "problem_type": "classification",
+        "rows": "single texts",
+        "labels": LABELS,
+    }
+    described = ask("/openapi.json")[2]
+    for path, methods in described["paths"].items():
+        for method, operation in methods.items():
+            body = operation.get("requestBody")
+            status, _, _ = ask(path.replace("{task}", "tone"), None if method == "get" else {})
+            assert status in ((200,) if body is None else (422, 400))
+            if body is not None:
+                reference = body["content"]["application/json"]["schema"]["$ref"]
+                assert reference.rpartition("/")[2] in described["components"]["schemas"]
+
+
+def test_what_is_counted(ask):
+    ask("/embed", {"inputs": TEXTS})
+    _, headers, text = ask("/metrics")
+    assert headers["content-type"].startswith("text/plain; version=0.0.4")
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert int(values["minbert_rows_total"]) >= len(TEXTS)
+    assert int(values['minbert_requests_total{path="/embed",status="200"}']) >= 1
+    assert (
+        values["minbert_request_seconds_count"]
+        == values['minbert_request_seconds_bucket{le="+Inf"}']
+    )
+
+
+# Many clients
+
+
+def draw_request(draw):
+    """Draw a request: path, body, and what it means: the rows, and a task or None for vectors."""
+    task = draw.choice([*TASKS, None, None])
+    kinds = {"same": PAIRS, "near": PAIRS, "facts": PAIRS, "ends": CHOICES}
+    rows = draw.choices(kinds.get(task, TEXTS), k=draw.choice([1, 1, 1, 2, 5, 40]))
+    if task is None:
+        return "/embed", {"inputs": rows, "normalize": False}, rows, None
+    return "/predict_all", {"rows": rows, "tasks": [task]}, rows, task
+
+
+def expect(model, rows, task, known={}):  # noqa: B006  a memory
+    """Return the answer to rows, each computed alone."""
+    answers = []
+    for row in rows:
+        key = json.dumps([task, row])
+        if key not in known:
+            one = (
+                model.encode([row], normalize=False)[0].tolist()
+                if task is None
+                else model.predict(task, [row])[0]
+            )
+            known[key] = rounded(one)
+        answers.append(known[key])
+    return answers
+
+
+def ask_many(port, model, clients, requests):
+    """Let clients ask at the same time; compare all answers."""
+
+    def ask_some(number):
+        draw, client = random.Random(number), Client(port)
+        for _ in range(requests):
+            path, body, rows, task = draw_request(draw)
+            status, _, found = client.ask(path, body)
+            assert status == 200
+            assert (found if task is None else found["predictions"][task]) == expect(
+                model, rows, task
+            )
+        return requests
+
+    with ThreadPoolExecutor(clients) as pool:
+        assert sum(pool.map(ask_some, range(clients))) == clients * requests
+
+
+def test_answers_do_not_depend_on_who_asks_beside(model):
+    for task in [*TASKS, None]:  # compute what is expected, before others compute
+        kinds = {"same": PAIRS, "near": PAIRS, "facts": PAIRS, "ends": CHOICES}
+        expect(model, kinds.get(task, TEXTS), task)
+    with running(model, max_rows=10**6) as (port, server):
+        ask_many(port, model, clients=8, requests=25)
+        assert server.batcher.counts["batches"] < 150  # of 200 requests: they were joined
+        assert server.batcher.rows == 0
+
+
+@pytest.mark.slow
+def test_ten_thousand_requests(model):
+    with running(model, max_rows=10**6, max_tokens=1024) as (port, _):
+        ask_many(port, model, clients=25, requests=400)
+
+
+def test_a_bad_request_does_not_spoil_the_batch_that_it_is_in(port, model):
+    bad = ["fine", "not \ud800 text"]
+
+    def ask_one(number):
+        rows = bad if number % 4 == 0 else TEXTS
+        return Client(port).ask("/predict_all", {"rows": rows, "tasks": ["tone"]})
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(ask_one, range(16)))
+    for number, (status, _, found) in enumerate(answers):
+        if number % 4 == 0:
+            assert status in (400, 422)
+        else:
+            assert found["predictions"]["tone"] == rounded(model.predict("tone", TEXTS))
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "message"),
+    [
+        ("/embed", b'{"inputs": "a"', 400, "not JSON"),
+        ("/embed", {"inputs": 3}, 422, "Expected `str | array`, got `int`"),
+        ("/embed", {"inputs": "a", "pooling": "max"}, 422, "unknown field `pooling`"),
+        ("/embed", {"inputs": []}, 400, "no texts"),
+        ("/embed", {"inputs": [[101, 7]]}, 422, "not token ids"),
+        ("/embed", {"inputs": "a", "truncate": False}, 422, "truncated as in training"),
+        ("/embed", {"inputs": "a", "prompt_name": "ask"}, 422, "unknown prompt_name 'ask'"),
+        ("/embed", {"inputs": ["a"] * 101}, 413, "101 rows"),
+        ("/embed", {"inputs": "a" * 10_001}, 413, "more than 10000 bytes"),
+        ("/embed", {"inputs": "a", "dimensions": 34}, 422, "only 33"),
+        ("/v1/embeddings", {"input": "a", "dimensions": 0}, 400, "must be 1 or more"),
+        ("/v1/embeddings", {"input": "a", "model": "gpt"}, 404, "unknown model 'gpt'"),
+        ("/predict", {"inputs": "a"}, 424, "below one of /tasks/near, /tasks/same"),
+        ("/tasks/tags/predict", {"inputs": "a"}, 424, "tags is a token_classification task"),
+        ("/tasks/ton/predict", {"inputs": "a"}, 404, "did you mean 'tone'"),
+        ("/tasks/tone/predict", {"inputs": "a", "raw_scores": True}, 422, "raw_scores"),
+        ("/tasks/same/predict", {"inputs": "a"}, 422, "same takes pairs"),
+        ("/v1/rerank", {"query": "a", "documents": ["b"]}, 400, "several tasks fit"),
+        ("/tasks/same/rerank", {"query": "a"}, 422, "give documents, or texts"),
+        ("/tasks/same/rerank", {"query": "a", "texts": ["b"], "top_n": 0}, 422, "top_n=0"),
+        ("/predict_all", {"rows": ["a"], "tasks": ["same"]}, 422, "same takes pairs"),
+        ("/predict_all", {"rows": [["a"]]}, 422, "row 0 must be"),
+        ("/predict_all", {"rows": [["a", "b"], ["a"]], "tasks": ["same"]}, 422, "row 1 must be"),
+        ("/predict_all", {"rows": ["a"], "tasks": ["tone"], "top_k": 0}, 422, "top_k=0"),
+    ],
+)
+def test_mistakes_are_answered_with_the_reason(ask, path, body, status, message):
+    found, _, answer = ask(path, body)
+    error = answer["error"]
+    text = error["message"] if path.startswith("/v1") else error
+    assert message in text
+    assert found == status
+    assert "\n" not in text
+
+
+def test_the_number_of_a_bad_row_is_that_of_the_request(ask):
+    rows = [["a", "b"]] * 90 + [["a"]]
+    assert "row 90 must be" in ask("/predict_all", {"rows": rows, "tasks": ["same"]})[2]["error"]
+
+
+class Stopped(MinBertJoined):
+    """A model that computes only when it may."""
+
+    def __init__(self, model):
+        super().__init__(model)
+        self.may, self.computed = threading.Event(), 0
+
+    def compute(self, jobs, max_tokens=None):
+        """Wait, then compute."""
+        assert self.may.wait(30)
+        self.computed += sum(len(job.encoded) for job in jobs)
+        super().compute(jobs, max_tokens)
+
+
+def test_too_many_rows_are_told_to_come_again(model):
+    stopped = Stopped(model)
+    with running(stopped, max_rows=6) as (port, server), ThreadPoolExecutor(1) as pool:
+        first = pool.submit(Client(port).ask, "/embed", {"inputs": TEXTS})
+        while not server.batcher.rows:
+            time.sleep(0.001)
+        status, headers, found = Client(port).ask("/embed", {"inputs": TEXTS})
+        assert (status, headers["Retry-After"]) == (429, "1")
+        assert found == {"error": "5 rows wait already: try again", "error_type": "Overloaded"}
+        stopped.may.set()
+        assert first.result()[0] == 200
+        assert Client(port).ask("/embed", {"inputs": TEXTS})[0] == 200
+
+
+def test_a_client_that_goes_away_frees_its_place(model):
+    stopped = Stopped(model)
+    with running(stopped) as (port, server):
+        first = Client(port)
+        data = json.dumps({"inputs": TEXTS})
+        first.connection.request("POST", "/embed", data)  # is being computed
+        while not server.batcher.is_computing:
+            time.sleep(0.001)
+        gone = Client(port)
+        gone.connection.request("POST", "/embed", json.dumps({"inputs": ["a"] * 90}))
+        while server.batcher.rows < 95:
+            time.sleep(0.001)
+        gone.connection.close()
+        while server.batcher.rows > 5:
+            time.sleep(0.001)
+        stopped.may.set()
+        assert first.connection.getresponse().status == 200
+        assert server.counted["/embed", 499] == 1
+
+
+def test_a_request_does_not_wait_for_ever(model):
+    stopped = Stopped(model)
+    with running(stopped, timeout=0.3) as (port, server):
+        status, headers, found = Client(port).ask("/embed", {"inputs": "a"})
+        assert (status, headers["Retry-After"]) == (503, "1")
+        assert "not computed within 0.3 seconds" in found["error"]
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as slow:
+            slow.sendall(b"POST /embed HTTP/1.1\r\nhost: a\r\ncontent-length: 20\r\n\r\n{")
+            assert b" 408 " in slow.recv(4096)
+        stopped.may.set()
+        assert server.batcher.rows == 0
+
+
+def test_a_fault_of_the_model_is_told_and_ends_with_its_batch(model, caplog):
+    class Faulty(MinBertJoined):
+        def compute(self, jobs, max_tokens=None):
+            if any(len(job.encoded) == 3 for job in jobs):
+                raise MemoryError
+            super().compute(jobs, max_tokens)
+
+    with running(Faulty(model)) as (port, _):
+        client = Client(port)
+        status, _, found = client.ask("/embed", {"inputs": TEXTS[:3]})
+        assert (status, found["error"]) == (500, "the batch could not be computed (MemoryError)")
+        assert client.ask("/embed", {"inputs": TEXTS})[0] == 200
+    assert "a batch could not be computed" in caplog.text
+
+
+def test_the_key_of_clients(model, monkeypatch, caplog):
+    monkeypatch.setenv(serving.API_KEY, "secret")
+    with running(model) as (port, _):
+        client = Client(port)
+        assert client.ask("/health")[0] == 200
+        for path, body in (("/embed", {"inputs": "a"}), ("/tasks", None)):
+            for headers in ({}, {"authorization": "Bearer no"}):
+                status, answered, found = client.ask(path, body, **headers)
+                assert (status, answered["WWW-Authenticate"]) == (401, "Bearer")
+                assert "MINBERT_API_KEY" in found["error"]
+            assert client.ask(path, body, authorization="Bearer secret")[0] == 200
+    assert "secret" not in caplog.text
