@@ -4,14 +4,13 @@ import json
 import os
 import sys
 from types import SimpleNamespace
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from minbert_cli.command_line import Device, Precision, to_location
 
 PROGRAM = "minbert serve"
-Count = Annotated[int, typer.Option(min=1)]
 
 
 def serve(
@@ -71,11 +70,11 @@ def serve(
     )
     os.environ[serving.SETTINGS] = json.dumps(vars(settings))
     with readable_errors(PROGRAM):
-        app: str | serving.Starlette = "minbert_cli.serving:make_app"
+        app: Any = "minbert_cli.serving:make_app"
         if workers == 1:
             app = serving.make_app()
         else:
-            serving.make_app()  # errors of the checkpoint are those of this process
+            serving.load(settings)  # so that its errors end this process
     print(f"{checkpoint}: http://{host}:{port}/openapi.json", file=sys.stderr)
     uvicorn.run(
         app,

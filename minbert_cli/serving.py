@@ -35,6 +35,9 @@ PATIENCE = 0.25
 # Upper limits of the histogram of durations, in seconds.
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
+# Types whose predictions are a label of a text or a pair, or a number.
+SCORED = ("paraphrase", "similarity", "contrastive", "regression")
+LABELED = ("classification", "ordinal", "multi_label_classification", "paraphrase", "similarity")
 # Token ids are accepted to be refused with a reason.
 Texts = str | list[str | int | list[int]]
 Side = Literal["left", "right", "Left", "Right"]
@@ -273,9 +276,7 @@ async def similarity(server: Server, body: Similarity, task: str | None) -> Any:
 
 def has_labels(facts: dict[str, Any]) -> bool:
     """Return whether a prediction is one of labels, or a score."""
-    others = ("token_classification", "question_answering", "multiple_choice")
-    others += ("multi_output_classification", "regression", "contrastive")
-    return facts["problem_type"] not in others
+    return facts["problem_type"] in LABELED
 
 
 async def predict(server: Server, body: Predict, task: str | None) -> Any:
@@ -299,8 +300,8 @@ async def predict(server: Server, body: Predict, task: str | None) -> Any:
 
 def has_pairs(facts: dict[str, Any]) -> bool:
     """Return whether a prediction of a pair is a score, or one of two labels."""
-    is_scored = facts["problem_type"] in ("paraphrase", "similarity", "contrastive", "regression")
-    return facts["rows"] == "pairs" and (is_scored or len(facts["labels"] or ()) == 2)
+    is_score = facts["problem_type"] in SCORED
+    return facts["rows"] == "pairs" and (is_score or len(facts["labels"] or ()) == 2)
 
 
 async def rerank(server: Server, body: Rerank, task: str | None) -> Any:
@@ -473,9 +474,7 @@ def describe_api(server: Server) -> dict[str, Any]:
     """Describe the routes, as OpenAPI 3.1."""
     known = endpoints()
     bodies = list({each.body for each in known})
-    _, schemas = msgspec.json.schema_components(
-        bodies, ref_template="#/components/schemas/{name}"
-    )
+    _, schemas = msgspec.json.schema_components(bodies, ref_template="#/components/schemas/{name}")
     paths: dict[str, Any] = {}
     for each in known:
         schema = {"$ref": f"#/components/schemas/{each.body.__name__}"}

@@ -4,7 +4,10 @@ import base64
 import http.client
 import json
 import random
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -448,3 +451,65 @@ def test_the_key_of_clients(model, monkeypatch, caplog):
                 assert "MINBERT_API_KEY" in found["error"]
             assert client.ask(path, body, authorization="Bearer secret")[0] == 200
     assert "secret" not in caplog.text
+
+
+@pytest.fixture(scope="module")
+def folder(model, tmp_path_factory):
+    """Return a checkpoint of the model."""
+    path = tmp_path_factory.mktemp("served")
+    model.save_pretrained(path)
+    return path
+
+
+@contextmanager
+def serving_process(folder, *flags):
+    """Run the command on a free port, until it answers: the process and the port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    command = [sys.executable, "-m", "minbert_cli", "serve", str(folder), "--port", str(port)]
+    command += ["--precision", "float32", "--max_rows", "10000"]
+    with subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            while process.poll() is None:
+                try:
+                    Client(port).ask("/health")
+                    break
+                except OSError:
+                    time.sleep(0.05)
+            yield process, port
+        finally:
+            process.kill()
+
+
+def test_a_signal_ends_the_server_after_all_that_it_accepted(folder, model):
+    rows = random.Random(0).choices(TEXTS, k=500)
+    expected = rounded(model.predict("tone", TEXTS))
+    with serving_process(folder) as (process, port), ThreadPoolExecutor(20) as pool:
+        body = {"rows": rows, "tasks": ["tone"]}
+        asked = [pool.submit(Client(port).ask, "/predict_all", body) for _ in range(20)]
+        while "minbert_rows_waiting 10000" not in Client(port).ask("/metrics")[2]:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        answers = [each.result() for each in asked]
+        process.wait(30)
+        with pytest.raises(ConnectionRefusedError):
+            Client(port).ask("/health")
+    known = dict(zip(TEXTS, expected, strict=True))
+    for status, _, found in answers:
+        assert (status, found["predictions"]["tone"]) == (200, [known[row] for row in rows])
+
+
+@pytest.mark.slow
+def test_workers_share_an_address(folder, model):
+    with serving_process(folder, "--workers", "2") as (process, port):
+        for _ in range(10):
+            found = Client(port).ask("/predict_all", {"rows": TEXTS, "tasks": ["tone"]})[2]
+            assert found["predictions"]["tone"] == rounded(model.predict("tone", TEXTS))
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+def test_a_folder_that_is_no_checkpoint_is_an_error_of_one_line(tmp_path):
+    with serving_process(tmp_path) as (process, _):
+        assert process.wait(60) == 1
+        assert "has no config.json" in process.stderr.read()
