@@ -68,7 +68,9 @@ class Batcher:
 
     Attributes:
         rows: Number of rows that wait or are computed.
-        counts: Number of batches, rows and tokens that were computed.
+        batches: Number of batches that were computed.
+        computed_rows: Number of their rows.
+        computed_tokens: Number of their tokens.
     """
 
     def __init__(self, model: Any, max_tokens: int, max_wait: float, max_rows: int) -> None:
@@ -77,7 +79,7 @@ class Batcher:
         Args:
             model: With `start`, `start_vectors` and `compute`, as `MinBertJoined`.
             max_tokens: Tokens that are computed together.
-            max_wait: Seconds that a batch waits for more rows while the model is idle.
+            max_wait: Seconds that an idle model waits for the clients of the last batch.
             max_rows: Rows that may wait.
         """
         self.model, self.max_tokens, self.max_wait = model, max_tokens, max_wait
@@ -87,8 +89,9 @@ class Batcher:
         self.ready: deque[Bundle] = deque()
         self.changed = threading.Condition()
         self.is_computing = False
+        self.crowd = 0  # calls in the last batch
         self.rows = 0
-        self.counts = {"batches": 0, "rows": 0, "tokens": 0}
+        self.batches = self.computed_rows = self.computed_tokens = 0
         for work in (self._tokenize, self._compute):
             threading.Thread(target=work, name=work.__name__, daemon=True).start()
 
@@ -116,8 +119,9 @@ class Batcher:
         while True:
             with self.changed:
                 self.changed.wait_for(lambda: self.waiting and self._has_room())
-                if pause := GATHER if self.is_computing else self.max_wait:
-                    self.changed.wait_for(self._is_enough, pause)
+                # a single client does not wait for others
+                pause = GATHER if self.is_computing else self.max_wait if self.crowd > 1 else 0
+                self.changed.wait_for(self._is_enough, pause)
                 taken = self._take()
             bundles = [bundle for parts in taken for bundle in self._start(parts)]
             with self.changed:
@@ -128,6 +132,9 @@ class Batcher:
         return sum(bundle.tokens for bundle in self.ready) < 2 * self.max_tokens
 
     def _is_enough(self) -> bool:
+        """Return whether a batch is full, or all clients of the last one are there again."""
+        if not self.is_computing and len(self.waiting) >= self.crowd:
+            return True
         return sum(len(call.rows) - call.taken for call in self.waiting) >= self.full
 
     def _take(self) -> Iterable[Parts]:
@@ -193,10 +200,11 @@ class Batcher:
                 calls = [call for bundle in bundles for call, _ in bundle.parts]
                 failure = RuntimeError(f"the batch could not be computed ({type(error).__name__})")
                 answers = [(call, failure) for call in calls]
+            self.crowd = sum(len(bundle.parts) for bundle in bundles)
             _answer(answers)
-            self.counts["batches"] += 1
-            self.counts["rows"] += sum(count for bundle in bundles for _, count in bundle.parts)
-            self.counts["tokens"] += sum(bundle.tokens for bundle in bundles)
+            self.batches += 1
+            self.computed_rows += sum(count for bundle in bundles for _, count in bundle.parts)
+            self.computed_tokens += sum(bundle.tokens for bundle in bundles)
 
 
 def _share(bundle: Bundle) -> list[tuple[Call, Any]]:

@@ -31,8 +31,10 @@ def serve(
     ] = None,
     max_wait_ms: Annotated[
         float,
-        typer.Option("--max_wait_ms", min=0, help="how long an idle model waits for more rows"),
-    ] = 0.0,
+        typer.Option(
+            "--max_wait_ms", min=0, help="how long an idle model waits for clients to return"
+        ),
+    ] = 2.0,
     max_rows: Annotated[
         int, typer.Option("--max_rows", min=1, help="rows that may wait; more are answered 429")
     ] = 4096,

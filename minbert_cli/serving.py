@@ -10,7 +10,6 @@ import hmac
 import json
 import os
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
 import msgspec
-import numpy as np
+import prometheus_client
 from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -32,9 +31,14 @@ from modeling_minbert import __version__, unknown
 SETTINGS, API_KEY = "MINBERT_SERVE", "MINBERT_API_KEY"
 # Seconds after which a call that waits looks whether its client is still there.
 PATIENCE = 0.25
-# Upper limits of the histogram of durations, in seconds.
-BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
+# Numbers of a batcher for /metrics.
+MEANINGS = {
+    "rows": "rows that wait or are computed",
+    "batches": "batches that were computed",
+    "computed_rows": "rows that were computed",
+    "computed_tokens": "tokens that were computed",
+}
 # Types whose predictions are a label of a text or a pair, or a number.
 SCORED = ("paraphrase", "similarity", "contrastive", "regression")
 LABELED = ("classification", "ordinal", "multi_label_classification", "paraphrase", "similarity")
@@ -62,20 +66,6 @@ class Embed(Struct, forbid_unknown_fields=True):
     truncation_direction: Side | None = None
     prompt_name: str | None = None
     dimensions: int | None = None
-
-
-class Sentences(Struct, forbid_unknown_fields=True):
-    """A sentence that others are compared with."""
-
-    source_sentence: str
-    sentences: list[str]
-
-
-class Similarity(Struct, forbid_unknown_fields=True):
-    """Body of TEI's ``similarity``."""
-
-    inputs: Sentences
-    parameters: dict[str, None] | None = None
 
 
 class Parameters(Struct, forbid_unknown_fields=True):
@@ -155,9 +145,14 @@ class Server:
         wait = settings.max_wait_ms / 1000
         self.batcher = Batcher(model, settings.max_tokens, wait, settings.max_rows)
         self.key = os.environ.get(API_KEY, "").encode()
-        self.counted: Counter[tuple[str, int]] = Counter()
-        self.durations: Counter[float] = Counter()
-        self.seconds = 0.0
+        self.registry = registry = prometheus_client.CollectorRegistry()
+        labels = ("path", "status")
+        self.seconds = prometheus_client.Histogram(
+            "minbert_request_seconds", "requests, and how long they took", labels, registry=registry
+        )
+        for name, meaning in MEANINGS.items():
+            gauge = prometheus_client.Gauge(f"minbert_{name}", meaning, registry=registry)
+            gauge.set_function(partial(getattr, self.batcher, name))
 
     # Calls of the model
 
@@ -267,13 +262,6 @@ async def embed(server: Server, body: Embed, task: str | None) -> Any:
     return found.values.tolist()
 
 
-async def similarity(server: Server, body: Similarity, task: str | None) -> Any:
-    """Compare a sentence with others, as TEI."""
-    texts = [body.inputs.source_sentence, *body.inputs.sentences]
-    vectors = (await server.encode(texts, task=task)).values
-    return np.asarray(server.model.similarity(vectors[:1], vectors[1:]))[0].tolist()
-
-
 def has_labels(facts: dict[str, Any]) -> bool:
     """Return whether a prediction is one of labels, or a score."""
     return facts["problem_type"] in LABELED
@@ -355,7 +343,6 @@ def endpoints() -> list[Endpoint]:
     """Return the routes with a body, those of each task below ``/tasks/NAME``."""
     tei = [
         Endpoint("/embed", Embed, embed, "embed texts, as text-embeddings-inference"),
-        Endpoint("/similarity", Similarity, similarity, "compare texts by their vectors"),
         Endpoint("/predict", Predict, predict, "labels of texts or pairs, best first"),
         Endpoint("/rerank", Rerank, rerank, "rank texts, or documents"),
         Endpoint("/predict_all", PredictAll, predict_all, "predict several tasks in one pass"),
@@ -451,25 +438,6 @@ def refusal(request: Request, error: RequestError) -> Response:
     return Response(json.dumps(body), status, headers, "application/json")
 
 
-def metrics(server: Server) -> str:
-    """Return what the server counted, as Prometheus reads it."""
-    lines = []
-    for name, value in {**server.batcher.counts, "rows_waiting": server.batcher.rows}.items():
-        kind, end = ("gauge", "") if name == "rows_waiting" else ("counter", "_total")
-        lines += [f"# TYPE minbert_{name}{end} {kind}", f"minbert_{name}{end} {value}"]
-    lines.append("# TYPE minbert_requests_total counter")
-    for (path, status), count in sorted(server.counted.items()):
-        lines.append(f'minbert_requests_total{{path="{path}",status="{status}"}} {count}')
-    lines.append("# TYPE minbert_request_seconds histogram")
-    total = 0
-    for bound in (*BOUNDS, float("inf")):
-        total += server.durations[bound]
-        name = "+Inf" if bound == float("inf") else f"{bound:g}"
-        lines.append(f'minbert_request_seconds_bucket{{le="{name}"}} {total}')
-    lines += [f"minbert_request_seconds_sum {server.seconds:.6f}"]
-    return "\n".join([*lines, f"minbert_request_seconds_count {total}", ""])
-
-
 def describe_api(server: Server) -> dict[str, Any]:
     """Describe the routes, as OpenAPI 3.1."""
     known = endpoints()
@@ -516,7 +484,8 @@ async def get(server: Server, request: Request) -> Response:
     except RequestError as error:
         return refusal(request, error)
     if path == "/metrics":
-        return Response(metrics(server), media_type="text/plain; version=0.0.4")
+        text = prometheus_client.generate_latest(server.registry)
+        return Response(text, media_type=prometheus_client.CONTENT_TYPE_PLAIN_0_0_4)
     found: Any = {"/info": server.facts, "/tasks": server.tasks}.get(path)
     if path == "/openapi.json":
         found = describe_api(server)
@@ -543,9 +512,7 @@ def build_app(server: Server) -> Starlette:
             started = time.perf_counter()
             response = await answer(request)
             seconds = time.perf_counter() - started
-            server.counted[path, response.status_code] += 1
-            server.durations[next((x for x in BOUNDS if seconds <= x), float("inf"))] += 1
-            server.seconds += seconds
+            server.seconds.labels(path, response.status_code).observe(seconds)
             return response
 
         return run

@@ -165,11 +165,6 @@ def test_vectors_as_text_embeddings_inference(ask, model):
     long = " ".join(TEXTS * 4)
     _, _, found = ask("/embed", {"inputs": long, "truncation_direction": "Left"})
     assert np.allclose(found[0], model.encode(long, truncation="tail", normalize=True), atol=1e-6)
-    _, _, found = ask(
-        "/similarity", {"inputs": {"source_sentence": TEXTS[0], "sentences": TEXTS[1:]}}
-    )
-    vectors = model.encode(TEXTS)
-    assert found == rounded(model.similarity(vectors[:1], vectors[1:])[0].tolist())
 
 
 def test_labels_as_text_embeddings_inference(ask, model):
@@ -230,12 +225,9 @@ def test_what_is_counted(ask):
     _, headers, text = ask("/metrics")
     assert headers["content-type"].startswith("text/plain; version=0.0.4")
     values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    assert int(values["minbert_rows_total"]) >= len(TEXTS)
-    assert int(values['minbert_requests_total{path="/embed",status="200"}']) >= 1
-    assert (
-        values["minbert_request_seconds_count"]
-        == values['minbert_request_seconds_bucket{le="+Inf"}']
-    )
+    assert float(values["minbert_computed_rows"]) >= len(TEXTS)
+    counted = 'minbert_request_seconds_count{path="/embed",status="200"}'
+    assert float(values[counted]) >= 1
 
 
 # Many clients
@@ -291,7 +283,7 @@ def test_answers_do_not_depend_on_who_asks_beside(model):
         expect(model, kinds.get(task, TEXTS), task)
     with running(model, max_rows=10**6) as (port, server):
         ask_many(port, model, clients=8, requests=25)
-        assert server.batcher.counts["batches"] < 150  # of 200 requests: they were joined
+        assert server.batcher.batches < 150  # of 200 requests: they were joined
         assert server.batcher.rows == 0
 
 
@@ -408,7 +400,8 @@ def test_a_client_that_goes_away_frees_its_place(model):
             time.sleep(0.001)
         stopped.may.set()
         assert first.connection.getresponse().status == 200
-        assert server.counted["/embed", 499] == 1
+        labels = {"path": "/embed", "status": "499"}
+        assert server.registry.get_sample_value("minbert_request_seconds_count", labels) == 1
 
 
 def test_a_request_does_not_wait_for_ever(model):
@@ -487,7 +480,7 @@ def test_a_signal_ends_the_server_after_all_that_it_accepted(folder, model):
     with serving_process(folder) as (process, port), ThreadPoolExecutor(20) as pool:
         body = {"rows": rows, "tasks": ["tone"]}
         asked = [pool.submit(Client(port).ask, "/predict_all", body) for _ in range(20)]
-        while "minbert_rows_waiting 10000" not in Client(port).ask("/metrics")[2]:
+        while "minbert_rows 10000.0" not in Client(port).ask("/metrics")[2]:
             time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
         answers = [each.result() for each in asked]
