@@ -7,7 +7,8 @@ import torch
 from torch.testing import assert_close
 
 from modeling_minbert import Encoded, Encoding, inference, tokenize
-from modeling_minbert.inference import pack, pad, split_batches
+from modeling_minbert.inference import pack, pad
+from modeling_minbert.rows import split_batches
 
 LENGTHS = [3, 40, 7, 7, 1, 12, 39, 2, 7, 30, 16, 5, 5, 5, 28]
 
