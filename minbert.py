@@ -13,9 +13,11 @@ import json
 import os
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from minbert_onnx import MinBertOnnx
     from modeling_minbert import (
         MinBertConfig as MinBertConfig,
         MinBertForMaskedLM as MinBertForMaskedLM,
@@ -113,22 +115,37 @@ def check(recipe: Recipe, **changes: Any) -> None:
 
 def load(
     path: str | os.PathLike[str], device: str | None = None
-) -> "MinBertForMultiTask | MinBertModel":
+) -> "MinBertForMultiTask | MinBertModel | MinBertOnnx":
     """Load a model with its tokenizer, ready to predict and to embed.
 
     Args:
-        path: The folder of a run, or any `bert` checkpoint: a folder or a name on the Hub.
-        device: Where to load it; by default a CUDA device if there is one.
+        path: The folder of a run, any `bert` checkpoint: a folder or a name on the Hub, or a folder
+            that ``minbert export --format onnx`` has written.
+        device: Where to load it; by default a CUDA device if there is one. ONNX runs on the CPU.
 
     Returns:
         A `MinBertForMultiTask`, with ``predict``, ``predict_all`` and ``encode``; a `MinBertModel`,
-        with ``encode``, if the checkpoint has no tasks.
+        with ``encode``, if the checkpoint has no tasks; of an ONNX export a `MinBertOnnx`, with the
+        same methods, which needs onnxruntime, tokenizers and numpy alone.
 
     Raises:
-        ValueError: If it is no checkpoint, or has no tokenizer.
+        ValueError: If it is no checkpoint, has no tokenizer, or a file of it is damaged.
+        ImportError: If it is a checkpoint, and torch is not installed.
     """
-    from minbert_cli.checkpoints import load_encoder
+    if (Path(path) / "minbert.json").is_file():
+        if device not in (None, "cpu"):
+            raise ValueError(f"device={device!r}: an ONNX export runs on the CPU; leave it out")
+        from minbert_onnx import MinBertOnnx
 
+        return MinBertOnnx(path)
+    try:
+        from minbert_cli.checkpoints import load_encoder
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"{os.fspath(path)!r} is no ONNX export, and to load a checkpoint needs {error.name}: "
+            "pip install minbert; or where it is installed, write a folder that needs no torch: "
+            f"minbert export {os.fspath(path)} --format onnx --output_dir <folder>"
+        ) from error
     return load_encoder(os.fspath(path), device, "path")
 
 

@@ -26,6 +26,7 @@ from transformers.utils.hub import cached_file
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel, suggest, unknown
 from modeling_minbert.heads import Pretrained
 from modeling_minbert.inference import check_vocabulary, find_casing
+from modeling_minbert.rows import ONNX_SETTINGS
 from trainers import named_errors, reason_of
 from trainers.files import CHECKPOINT_ERRORS, read_object
 
@@ -185,6 +186,11 @@ def load_encoder(
     path: str, device: str | None, flag: str = "checkpoint"
 ) -> MinBertModel | MinBertForMultiTask:
     """Load an encoder with its task heads, if any; the default device is CUDA if available."""
+    if (Path(path) / ONNX_SETTINGS).is_file():
+        raise ValueError(
+            f"{flag}={path!r} is an export to ONNX, which runs from Python: minbert.load({path!r}) "
+            "has predict and encode; here, give the checkpoint that it was made from"
+        )
     config = load_pretrained(MinBertConfig, path, flag=flag)
     # The configuration of an encoder that was saved alone still lists the tasks.
     saved = (config.architectures or [MinBertForMultiTask.__name__])[0]

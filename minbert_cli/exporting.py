@@ -20,6 +20,8 @@ from minbert_cli.recipes import SPACE
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel, export_onnx
 from modeling_minbert.inference import check_vocabulary, find_casing
 from modeling_minbert.modeling_minbert import AUTO_MODELS
+from modeling_minbert.onnx_export import wrap
+from modeling_minbert.spans import PLACES
 from trainers import named_writes
 
 # Largest difference of a float32 file, and rows and tokens of the batches that are compared.
@@ -30,12 +32,7 @@ INT8_TOLERANCE, INT8_SHAPES = 0.4, ((32, 24),)
 
 
 def compare(
-    path: Path,
-    model: Any,
-    task: str | None,
-    tokenizer: PreTrainedTokenizerBase,
-    *,
-    is_int8: bool = False,
+    path: Path, model: Any, task: str | None, tokenizer: Any, *, is_int8: bool = False
 ) -> str:
     """Compare a file with its model on rows of random tokens; return a line about it.
 
@@ -49,27 +46,21 @@ def compare(
     """
     if find_spec("onnxruntime") is None:
         return "not compared, onnxruntime is not installed"
-    spec: Any = None if task is None else model.config.task(task)
-    axes = () if spec is None or spec.num_sequences is None else (spec.num_sequences,)
-    # of a regression, in whose deviations differences are measured
-    mean, scale = (
-        np.asarray(getattr(spec, name, default), np.float32)
-        for name, default in (("mean", [0.0]), ("std", [1.0]))
-    )
-    # where the mean is hundreds of deviations, float32 has no digits for a small part of these
-    unit = np.maximum(scale, np.abs(mean) / 100)
     tiny = np.finfo(np.float32).tiny
     differences = []
     for rows, least in INT8_SHAPES if is_int8 else SHAPES:
         # the longest rows exceed the window of a ModernBERT
         length = max(least, model.config.local_attention + 1) if rows > 2 else least
-        size = (rows, *axes, min(length, model.config.longest_sequence))
+        size = (rows, min(length, model.config.longest_sequence))
         ids = make_rows(tokenizer, model.config.vocab_size, size)
-        for found, expected in compute_both(path, model, task, ids):
+        for name, (found, expected) in compute_both(path, model, task, ids).items():
+            mean, scale = find_scale(model, name)
             if is_int8:
                 norm = max(np.linalg.norm((expected - mean) / scale), tiny)
                 differences.append(np.linalg.norm((found - expected) / scale) / norm)
             else:
+                # where the mean is hundreds of deviations, float32 has no digits for a small part
+                unit = np.maximum(scale, np.abs(mean) / 100)
                 differences.append((np.abs(found - expected) / unit).max())
     largest = np.max(differences)  # nan if one is, which is an error, too
     if is_int8 and not largest <= INT8_TOLERANCE:
@@ -82,6 +73,15 @@ def compare(
     if not largest <= TOLERANCE:
         raise ValueError(f"{path.name} differs from the model by {largest:.1e}: nothing is written")
     return f"equals the model within {largest:.0e} in ONNX Runtime"
+
+
+def find_scale(model: Any, output: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return what is zero and one of an output: mean and deviation, or the range of scores."""
+    tasks = getattr(model.config, "tasks", None) or {}
+    fields = tasks.get(output.removesuffix(".scores"), {})
+    low, high = fields.get("score_range") or (0, 1)
+    mean, scale = fields.get("mean") or [low], fields.get("std") or [high - low]
+    return np.asarray(mean, np.float32), np.asarray(scale, np.float32)
 
 
 def make_rows(tokenizer: PreTrainedTokenizerBase, vocabulary: int, size: tuple[int, ...]) -> Tensor:
@@ -97,33 +97,52 @@ def make_rows(tokenizer: PreTrainedTokenizerBase, vocabulary: int, size: tuple[i
 
 def compute_both(
     path: Path, model: Any, task: str | None, ids: Tensor
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Compute the outputs of an ONNX file and those of its model."""
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Compute the outputs of an ONNX file, and those of its model, that are no decisions."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
+    wrapped = wrap(model, task)
+    is_second = torch.arange(ids.shape[1]) >= ids.shape[1] // 2
     inputs = {
         "input_ids": ids,
         "attention_mask": torch.ones_like(ids),
-        "token_type_ids": torch.zeros_like(ids),
+        "token_type_ids": is_second.long().expand_as(ids),
+        "mix": torch.eye(len(ids)),
     }
-    given = {entry.name: inputs[entry.name].numpy() for entry in session.get_inputs()}
-    found = session.run(names, given)
-    is_encoder = task is None and isinstance(model, MinBertForMultiTask)
-    options = {} if task is None else {"task": task}
+    inputs = {name: inputs[name] for name in wrapped.axes}
+    names = [output.name for output in session.get_outputs()]
+    values = session.run(names, {name: given.numpy() for name, given in inputs.items()})
     with torch.no_grad():
-        expected = (model.bert if is_encoder else model)(**inputs, **options)
-    return [(values, expected[name].numpy()) for name, values in zip(names, found, strict=True)]
+        expected = wrapped.compute(inputs)
+    both = {
+        name: (found, expected[name].numpy()) for name, found in zip(names, values, strict=True)
+    }
+    # equal logits may be ranked otherwise, and there are infinite ones where tokens are missing
+    return {
+        name: tuple(np.nan_to_num(take_logits(x) if name.endswith(".answers") else x) for x in pair)
+        for name, pair in both.items()
+        if pair[0].dtype == np.float32
+    }
+
+
+def take_logits(answers: np.ndarray) -> np.ndarray:
+    """Return the logits in the output of `keep_scores`, which also has their places."""
+    values = answers.reshape(len(answers), 2, -1)
+    return np.concatenate([values[:, :, :2], values[:, :, -PLACES:]], axis=-1)
 
 
 def quantize(path: Path) -> None:
     """Replace a float32 file by one with int8 weights, which multiplies in int8.
 
-    Products of two activations (attention), LayerNorm, softmax and GELU stay float32.
+    Products of two activations (attention), LayerNorm, softmax, GELU and heads stay float32.
     """
+    import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
+    nodes = onnx.load(path, load_external_data=False).graph.node
+    scopes = {node.name: str([entry.value for entry in node.metadata_props]) for node in nodes}
+    heads = [name for name, scope in scopes.items() if "model.heads." in scope]
     partial_path = path.with_suffix(".partial")  # so that no incomplete file has the final name
     # silence the advice to prepare the file, which changes nothing for a BERT; without any handler,
     # the quantizer's messages would configure the root logger
@@ -141,6 +160,8 @@ def quantize(path: Path) -> None:
             per_channel=True,
             # 7 bits: x86 processors without VNNI add two products in 16 bits, which 8 would exceed
             reduce_range=True,
+            # the second ones are made of Gemm
+            nodes_to_exclude=[*heads, *(f"{name}_MatMul" for name in heads)],
         )
     finally:
         root.removeHandler(handler)
@@ -182,35 +203,22 @@ def save_tokenizer(model: Any, checkpoint: str, folder: Path) -> Any:
 
 
 def to_onnx(model: Any, checkpoint: str, folder: Path, task: str | None, precision: str) -> str:
-    """Write a model, or one or all of its tasks, as ONNX; compare if ONNX Runtime is installed."""
+    """Write a model with one or all of its tasks as ONNX; compare if ONNX Runtime is installed."""
     if precision == "int8" and find_spec("onnxruntime") is None:
         raise ValueError(
             "onnxruntime is not installed; --precision int8 needs it: pip install onnxruntime"
         )
-    tokenizer = save_tokenizer(model, checkpoint, folder)
-    names: list[str | None] = [task]
-    if isinstance(model, MinBertForMultiTask) and task is None:
-        names += list(model.config.tasks or {})
-    lines = []
-    for name in names:
-        path = export_onnx(model, folder, task=name)
-        compared = compare(path, model, name, tokenizer)
-        if precision == "int8":
-            size = path.stat().st_size
-            quantize(path)
-            compared = compare(path, model, name, tokenizer, is_int8=True)
-            compared = f"int8, {100 * path.stat().st_size / size:.0f} % of the size; {compared}"
-        lines.append(f"{path.name}: {compared}")
-    # of transformers, since ONNX Runtime and the tokenizer need no code of minBERT; the length of
-    # each task is for programs without it
-    config, positions = model.config.to_transformers(), model.config.longest_sequence
-    tasks = getattr(model.config, "tasks", None) or {}
-    config.tasks = {name: dict(fields) for name, fields in tasks.items()} or None
-    for fields in (config.tasks or {}).values():
-        if "max_length" in fields:
-            fields["max_length"] = min(fields["max_length"] or positions, positions)
-    config.save_pretrained(folder)
-    return "\n".join(lines)
+    tokenizer = model.tokenizer = save_tokenizer(model, checkpoint, folder)
+    path = export_onnx(model, folder, task=task)
+    compared = compare(path, model, task, tokenizer)
+    if precision == "int8":
+        size = path.stat().st_size
+        quantize(path)
+        compared = compare(path, model, task, tokenizer, is_int8=True)
+        compared = f"int8, {100 * path.stat().st_size / size:.0f} % of the size; {compared}"
+    # for programs without minBERT: ONNX Runtime and the tokenizer need no code of it
+    model.config.to_transformers().save_pretrained(folder)
+    return f"{path.name}: {compared}"
 
 
 SINGLE_TASKS = (

@@ -548,7 +548,7 @@ def load(settings: SimpleNamespace) -> tuple[Any, dict[str, Any]]:
     model: Any = load_encoder(settings.checkpoint, settings.device)
     set_precision(model, settings.precision)
     model.encode("The first call prepares the weights.")
-    settings.max_tokens = choose_tokens(model, settings.max_tokens)
+    settings.max_tokens = settings.max_tokens or choose_tokens(model)
     facts = {
         "model_id": Path(settings.checkpoint).resolve().name,
         "model_dtype": model.base_model.precision or str(model.dtype).removeprefix("torch."),

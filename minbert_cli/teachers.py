@@ -273,7 +273,7 @@ def score_tokens(model: Any, task: str, problem_type: str, rows: Sequence[Encode
     for window, bar in windows_of(rows, None):
         scored: dict[int, Tensor] = {}
         with predicting(model, "float32"):
-            for indices, inputs in batches(model, window, choose_tokens(model, None)):
+            for indices, inputs in batches(model, window, choose_tokens(model)):
                 lengths = [window[index].tokens for index in indices]
                 logits = problem.logits_of(model(**inputs, task=task)).float().cpu()
                 if len(logits) < len(lengths):  # packed, (1, T, K)

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
         tokenize_words as tokenize_words,
     )
     from .ranking import cosent as cosent, multiple_negatives_ranking as multiple_negatives_ranking
+    from .spans import find_entities as find_entities, split_words as split_words
     from .texts import Encoded as Encoded, Encoding as Encoding, tokenize as tokenize
-    from .tokens import find_entities as find_entities, split_words as split_words
 
 __version__ = "0.1.0"
 
@@ -71,7 +71,7 @@ MODULES = {
     "cut_windows": "pieces",
     "cut_word_windows": "pieces",
     "export_onnx": "onnx_export",
-    "find_entities": "tokens",
+    "find_entities": "spans",
     "find_layout": "pieces",
     "find_space": "pieces",
     "find_temperature": "calibration",
@@ -79,7 +79,7 @@ MODULES = {
     "share_tokens": "pieces",
     "split_documents": "pieces",
     "split_questions": "pieces",
-    "split_words": "tokens",
+    "split_words": "spans",
     "symmetric_kl": "distillation",
     "tokenize": "texts",
     "tokenize_words": "pieces",

@@ -1,9 +1,9 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """Multiple choice: contexts with any number of choices."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -12,73 +12,28 @@ from torch.nn import functional as F
 from transformers import PreTrainedConfig
 from transformers.modeling_outputs import MultipleChoiceModelOutput
 
-from .heads import DATA, Fields, Outputs, RowKind, TaskBatch, Types, find_padding
-from .inference import PooledPredictor, check_unicode
+from .heads import DATA, Fields, Outputs, TaskBatch, Types, find_padding
+from .inference import PooledPredictor
 from .losses import CalibratedHead, CalibratedTask, Target
 from .pooled import PairEncoding, PooledHead, PooledTask
-from .texts import Encoded, Encoding, Row, pair_choices, tokenize
+from .rows import RowKind
+from .spans import ChoiceReader
+from .texts import Encoding
 
 
-class Question(NamedTuple):
-    """A row of `predict`."""
-
-    texts: tuple[str, ...]  # the context, and a question if there is one
-    choices: tuple[str, ...]
-
-    def pairs(self) -> list[Row]:
-        """Return the two texts of the sequence of each choice."""
-        return pair_choices(self.texts, self.choices)
-
-
-def check_questions(rows: Sequence[object], task: str, first: int = 0) -> Iterator[Question]:
-    """Check rows of a context, optionally a question, and a list of at least two choices.
-
-    `first` is the number of the first row.
-    """
-    for index, given in enumerate(rows, first):
-        row = tuple(given) if isinstance(given, tuple | list) else ()
-        texts, choices = row[:-1], row[-1] if row and isinstance(row[-1], tuple | list) else ()
-        is_text = all(isinstance(text, str) for text in (*texts, *choices))
-        if len(texts) not in (1, 2) or len(choices) < 2 or not is_text:
-            raise ValueError(
-                f"{task}: row {index} must be a context, optionally a question, and a list of at "
-                "least two choices, as in ('A context.', ['A choice.', 'Another one.']), got "
-                f"{given!r}"
-            )
-        check_unicode((*texts, *choices), index, task)
-        yield Question(texts, tuple(choices))
-
-
-class ChoicePredictor(PooledPredictor):
-    """Predicts the right choice of each row.
-
-    Choices do not depend on each other: each is encoded by itself with its context, so that rows
-    may have any number of them.
-    """
+class ChoicePredictor(ChoiceReader, PooledPredictor):
+    """Predicts the right choice of each row."""
 
     def __init__(self, model: Any, name: str, head: Any, top_k: int | None) -> None:
         super().__init__(model, name, head, top_k)
         self.group = name  # choices are described by the task that read their row
-        self.questions: list[Question] = []
-
-    def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
-        self.questions = list(check_questions(rows, self.name, first))
-        pairs = [pair for question in self.questions for pair in question.pairs()]
-        return tokenize(self.model.tokenizer, pairs, self.plan.encoding)
 
     def describe(self) -> list[Any]:
-        logits, described = self.collect().double(), []
-        questions, self.questions = self.questions, []
-        sizes = [len(question.choices) for question in questions]
-        for question, of_choices in zip(questions, logits.split(sizes), strict=True):
-            probabilities = self.head.probabilities(of_choices)
-            ranks = probabilities.argsort(descending=True, stable=True)[: self.top_k or 1].tolist()
-            row = [
-                {"choice": question.choices[at], "index": at, "score": float(probabilities[at])}
-                for at in ranks
-            ]
-            described.append(row[0] if self.top_k is None else row)
-        return described
+        sizes = [len(question.choices) for question in self.questions]
+        rows = self.collect().double().split(sizes)
+        return self.describe_choices(
+            [self.head.probabilities(x).tolist() for x in rows], self.top_k
+        )
 
     def teach(self) -> Tensor:
         """Return the logits of the choices, the lowest number where a row has none, (n, S).

@@ -12,6 +12,7 @@ from .heads import DATA, RECIPE, TRAINING, HubType, Outputs, Types
 from .losses import CalibratedHead, CalibratedTask, LabelledTask, Target, WeightedTask
 from .pairs import CosineTask
 from .pooled import PooledHead, PooledTask
+from .rows import describe_label_sets
 
 GOALS = ("precision", "recall")
 
@@ -145,12 +146,7 @@ class MultiLabelHead(ThresholdHead, PooledHead):
         probabilities = self.probabilities(logits)
         ranks = probabilities.argsort(dim=-1, descending=True, stable=True)
         is_shown = self.decode(logits) > 0 if top_k is None else torch.ones_like(ranks) > 0
-        rows = zip(probabilities.tolist(), ranks.tolist(), is_shown.tolist(), strict=True)
-        names, described = self.task.labels, []
-        for row, order, shown in rows:
-            labels = [{"label": names[at], "score": row[at]} for at in order if shown[at]]
-            described.append(labels[:top_k])
-        return described
+        return describe_label_sets(self.task.labels, ranks, probabilities, is_shown, top_k)
 
 
 @strict

@@ -15,8 +15,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers.utils import logging
 
-from .inference import Batch, PooledPredictor, check_container, evaluating, pack, pad
+from .inference import Batch, PooledPredictor, evaluating, pack, pad
 from .names import unknown
+from .rows import check_container
 from .texts import Encoded, Encoding, own_tokenizer
 
 logger = logging.get_logger(__name__)

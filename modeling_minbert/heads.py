@@ -17,12 +17,10 @@ from transformers.utils.generic import ModelOutput
 
 from .cpu import MinBertDropout
 from .inference import Predictor
-from .names import unknown
-from .packing import Pooling, Read
+from .packing import Read
+from .rows import Pooling, RowKind, find_prompt
 from .texts import Encoding
 
-# What rows of `predict` are.
-RowKind = Literal["single texts", "pairs", "contexts with choices"]
 SetBy = Literal["recipe", "data", "training"]
 # What the logits of a head are, for divergences and distillation: those of the classes of a row,
 # of several sets of classes one after the other, or of its choices, one for each yes or no, a
@@ -112,14 +110,7 @@ class MinBertEmbedding:
             raise ValueError(f"max_length={self.max_length} must be 3 or more")
         if self.truncate_dim is not None and self.truncate_dim < 1:
             raise ValueError(f"truncate_dim={self.truncate_dim} must be 1 or more")
-        self.find_prompt(self.default_prompt_name)
-
-    def find_prompt(self, name: str | None) -> str:
-        """Return a prompt; that of `query` and `document` may be empty, and so is that of None."""
-        known = {"query": "", "document": "", **(self.prompts or {})}
-        if name is not None and name not in known:
-            raise ValueError(unknown("prompt_name", name, known))
-        return "" if name is None else known[name]
+        find_prompt(self.prompts, self.default_prompt_name)
 
 
 # Results of a function that are remembered.

@@ -7,12 +7,12 @@ that modules stay in evaluation mode while any call needs them so.
 
 import inspect
 import os
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import accumulate, chain, islice
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self, TypedDict
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -30,17 +30,23 @@ from .cpu import (
     walk,
 )
 from .packing import pool_outputs, reads
-from .texts import WINDOWS, Encoded, Encoding, Row, own_tokenizer, tokenize
+from .rows import (
+    CPU_TOKENS,
+    WINDOW,
+    Batching,
+    TextReader,
+    VectorPlan,
+    check_batching,
+    check_top_k,
+    split_batches,
+)
+from .texts import Encoded, own_tokenizer
 
 logger = logging.get_logger(__name__)
 
-# Rows that are tokenized and sorted together: enough for batches of one length, little memory.
-# Texts that are split may have many windows each.
-WINDOW, DOCUMENTS = 16_384, 512
 # More rows than this show a progress bar.
 QUIET_ROWS = 500
-# Default tokens of a batch: what fits the caches of a CPU, or fills a GPU.
-CPU_TOKENS = 1_024
+# Default tokens of a batch: what fills a GPU.
 GPU_TOKENS = 65_536
 # Share of pieces with upper-case letters above which a vocabulary is cased; BERT's uncased: 0.
 LEAST_CASED = 0.01
@@ -49,21 +55,6 @@ Batch = dict[str, Any]
 # Keyword arguments that locate a checkpoint, and their values.
 Where = dict[str, Any]
 HUB_KEYS = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder")
-
-
-class Batching(TypedDict, total=False):
-    """Keyword arguments of all methods that predict or embed: how rows are computed.
-
-    Args:
-        max_tokens_per_batch: Tokens that are computed together; None for a default of the device.
-        show_progress: Whether to show a progress bar; None shows it for long lists.
-        precision: In which to compute: `float32`, `bfloat16`, `int8` or `auto`, as in
-            `set_precision`; None for that of the model.
-    """
-
-    max_tokens_per_batch: int | None
-    show_progress: bool | None
-    precision: str | None
 
 
 class MinBertPrecision:
@@ -289,45 +280,6 @@ def check_weights(model: nn.Module, where: object) -> None:
             )
 
 
-def check_container(rows: object, task: str) -> None:
-    """Refuse one text instead of rows, and containers that would yield the names of columns."""
-    if isinstance(rows, str):
-        raise TypeError(f"{task}: pass a list of sentences, not one string")
-    if isinstance(rows, Mapping) or hasattr(rows, "columns") or hasattr(rows, "column_names"):
-        raise ValueError(
-            f"{task}: a {type(rows).__name__} has columns, which are no rows: pass one of them, as "
-            'in data["text"], or of several list(zip(data["first"], data["second"]))'
-        )
-
-
-def check_rows(sentences: Iterable[Any], task: str, wanted: int, first: int = 0) -> Iterator[Row]:
-    """Make each row a tuple of `wanted` sentences; `task` names them in messages.
-
-    `first` is the number of the first row.
-    """
-    for index, given in enumerate(sentences, first):
-        row: Row = tuple(given) if isinstance(given, tuple | list) else (given,)
-        if len(row) != wanted or not all(isinstance(text, str) for text in row):
-            count = "a sentence" if wanted == 1 else "a pair of sentences"
-            raise ValueError(f"{task}: row {index} must be {count}, got {given!r}")
-        check_unicode(row, index, task)
-        yield row
-
-
-def check_top_k(top_k: int | None) -> None:
-    """Refuse a number of predictions that is none."""
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k={top_k} must be 1 or more")
-
-
-def check_unicode(texts: Iterable[str], index: int, task: str) -> None:
-    """Reject halves of surrogate pairs, which tokenizers refuse without naming the row."""
-    try:
-        "".join(texts).encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{task}: row {index} is not valid Unicode ({error.reason})") from None
-
-
 def pack(rows: Sequence[Encoded]) -> Batch:
     """Concatenate all sequences to a packed batch."""
     sequences = [ids for row in rows for ids in row.input_ids]
@@ -358,25 +310,6 @@ def pad(rows: Sequence[Encoded], padding: int) -> Batch:
     return batch
 
 
-def split_batches(rows: Sequence[Encoded], max_tokens: int, *, packed: bool) -> Iterator[list[int]]:
-    """Split rows into batches of at most `max_tokens`, counting padding unless `packed`."""
-    # The longest first, so that too large a batch fails early.
-    batch: list[int] = []
-    used = longest = 0
-    for index in sorted(range(len(rows)), key=lambda index: -rows[index].tokens):
-        lengths = [len(ids) for ids in rows[index].input_ids]
-        longest = max(longest, *lengths)
-        size = used + sum(lengths) if packed else (len(batch) + 1) * longest * len(lengths)
-        if batch and size > max_tokens:
-            yield batch
-            batch, longest = [], max(lengths)
-            size = sum(lengths) if packed else longest * len(lengths)
-        batch.append(index)
-        used = size
-    if batch:
-        yield batch
-
-
 def put_in_order(results: Sequence[tuple[list[int], Tensor]]) -> Tensor:
     """Join the values of batches, (B, ...), in the order of their indices."""
     values = torch.cat([values for _, values in results])
@@ -384,13 +317,9 @@ def put_in_order(results: Sequence[tuple[list[int], Tensor]]) -> Tensor:
     return torch.empty_like(values).index_copy_(0, order.to(values.device), values)
 
 
-def choose_tokens(model: Any, max_tokens: int | None) -> int:
-    """Return the maximum tokens of a batch."""
-    if max_tokens is None:
-        max_tokens = GPU_TOKENS if model.device.type == "cuda" else CPU_TOKENS
-    if max_tokens < 1:
-        raise ValueError(f"max_tokens_per_batch={max_tokens} must be at least 1")
-    return max_tokens
+def choose_tokens(model: Any) -> int:
+    """Return the maximum tokens of a batch by default."""
+    return GPU_TOKENS if model.device.type == "cuda" else CPU_TOKENS
 
 
 def windows_of(
@@ -503,21 +432,6 @@ class Predictor:
         raise NotImplementedError
 
 
-class VectorPlan(NamedTuple):
-    """How texts become sequences, and these vectors."""
-
-    encoding: Encoding
-    pooling: str | None  # of the states of a sequence
-    num_layers: int
-
-    def encode(self, encoder: Any, batch: dict[str, Any]) -> Tensor:
-        """Encode a batch of sequences, (n, D)."""
-        outputs = encoder(
-            **batch, return_dict=True, read=reads(self.pooling), num_layers=self.num_layers
-        )
-        return pool_outputs(outputs, batch.get("attention_mask"), self.pooling)
-
-
 class Windows(NamedTuple):
     """The windows of a batch."""
 
@@ -564,36 +478,25 @@ def find_windows(counts: Tensor | None, tokens: Tensor, task: str) -> Windows:
     return Windows(texts, len(counts), tokens)
 
 
-class VectorPredictor(Predictor):
-    """Computes a vector of each text, `num_texts` in a row; `prompt` is written before it."""
+class VectorPredictor(TextReader, Predictor):
+    """Computes a vector of each text."""
 
     shares_pass = False
 
     def __init__(
         self, model: Any, name: str, plan: VectorPlan, num_texts: int = 1, prompt: str = ""
     ) -> None:
-        self.name = self.group = name
-        self.model, self.plan, self.num_texts, self.prompt = model, plan, num_texts, prompt
-        self.has_windows = plan.encoding.truncation == WINDOWS
-        self.size = DOCUMENTS if self.has_windows else WINDOW
-        self.texts: list[list[Encoded]] = []  # the windows of each text
+        super().__init__(model, name, plan.encoding, num_texts, prompt)
+        self.group, self.plan = name, plan
         self.results: list[tuple[list[int], Tensor]] = []
-
-    def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
-        checked = list(check_rows(rows, self.name, self.num_texts, first))
-        if self.prompt:
-            checked = [tuple(self.prompt + text for text in row) for row in checked]
-        if not self.has_windows:
-            return tokenize(self.model.tokenizer, checked, self.plan.encoding)
-        texts = [text for row in checked for text in row]
-        from .pieces import split_documents
-
-        self.texts = split_documents(self.plan.encoding, self.model.tokenizer, texts)
-        return [window for windows in self.texts for window in windows]
 
     def run(self, inputs: Batch, names: list[str]) -> Any:
         del names
-        return {self.name: self.plan.encode(self.model.base_model, inputs)}
+        pooling, num_layers = self.plan.pooling, self.plan.num_layers
+        outputs = self.model.base_model(
+            **inputs, return_dict=True, read=reads(pooling), num_layers=num_layers
+        )
+        return {self.name: pool_outputs(outputs, inputs.get("attention_mask"), pooling)}
 
     def keep(self, indices: list[int], inputs: Batch, output: Any) -> None:
         del inputs
@@ -618,7 +521,7 @@ class PooledPredictor(VectorPredictor):
         task = head.task
         super().__init__(model, name, task.plan_vectors(model.config), task.num_texts)
         self.head, self.top_k = head, top_k
-        self.group = (self.num_texts, self.plan.encoding)
+        self.group = (self.num_texts, self.encoding)
         self.shares_pass = not self.has_windows
 
     def run(self, inputs: Batch, names: list[str]) -> Any:
@@ -651,13 +554,8 @@ def compute_rows(
     model: Any, predictors: Sequence[Predictor], rows: Iterable[Any], batching: Batching
 ) -> Iterator[None]:
     """Compute rows window by window; each time the predictors have what they need of one."""
-    for name in batching:
-        if name not in Batching.__annotations__:
-            raise TypeError(
-                f"{predictors[0].name}: unknown option {name!r}; how rows are computed is set by "
-                f"{', '.join(Batching.__annotations__)}"
-            )
-    tokens = choose_tokens(model, batching.get("max_tokens_per_batch"))
+    name = predictors[0].name if predictors else "predict_all"
+    tokens = check_batching(name, batching) or choose_tokens(model)
     precision = batching.get("precision")
     check_precision(precision)
     size = min((predictor.size for predictor in predictors), default=WINDOW)

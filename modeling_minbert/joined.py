@@ -7,20 +7,20 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from .embedding import finish
 from .heads import TaskBatch
 from .inference import (
     Batch,
     Predictor,
     VectorPredictor,
-    check_container,
     choose_tokens,
     group_by_tokens,
     pack,
     pad,
     predicting,
-    split_batches,
 )
 from .packing import MinBertModelOutput, MinBertSequences, Read, pool_outputs, reads
+from .rows import check_container, split_batches
 from .texts import Encoded
 
 # Which states of the encoder are read, and after how many layers.
@@ -93,17 +93,17 @@ class MinBertJoined:
 
     def start_vectors(self, texts: Sequence[str], **options: Any) -> list[Job]:
         """Tokenize texts for `encode` with its options; the result is an array, (N, D)."""
-        plan = self.model.plan_encode(**options)
+        plan = self.model._plan(**options)
         embedder = VectorPredictor(self.model, "encode", plan.vectors, prompt=plan.prompt)
         encoded = embedder.encode(texts, 0)
-        return [Job(encoded, [embedder], lambda: plan.finish(embedder.collect()).cpu().numpy())]
+        return [Job(encoded, [embedder], lambda: finish(embedder.collect(), plan).numpy())]
 
     def compute(self, jobs: Sequence[Job], max_tokens: int | None = None) -> None:
         """Compute all rows of jobs, in as few passes as `max_tokens` in a batch allow."""
         rows = [(number, row) for number, job in enumerate(jobs) for row in range(len(job.encoded))]
         encoded = [jobs[number].encoded[row] for number, row in rows]
         is_packed = self.model.supports_packed_input()
-        limit = choose_tokens(self.model, max_tokens)
+        limit = max_tokens or choose_tokens(self.model)
         with predicting(self.model, None):
             for batch in split_batches(encoded, limit, packed=is_packed):
                 chosen = sorted(rows[place] for place in batch)

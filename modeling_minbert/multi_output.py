@@ -14,6 +14,7 @@ from torch import Tensor
 from .heads import DATA, Outputs, Types
 from .losses import Target
 from .pooled import PooledHead, PooledTask
+from .rows import describe_labels, describe_outputs
 
 
 @strict
@@ -84,20 +85,12 @@ class MultiOutputClassificationHead(PooledHead):
 
         With `top_k`, each output has a list of the most probable ones.
         """
-        rows: list[dict[str, Any]] = [{} for _ in logits]
+        columns = []
         parts = self.split(self.probabilities(logits))
-        outputs = zip(self.task.outputs, self.task.classes, parts, strict=True)
-        for output, names, probabilities in outputs:
-            best = probabilities.topk(min(top_k or 1, len(names)))
-            for row, scores, places in zip(
-                rows, best.values.tolist(), best.indices.tolist(), strict=True
-            ):
-                labels = [
-                    {"label": names[place], "score": score}
-                    for score, place in zip(scores, places, strict=True)
-                ]
-                row[output] = labels[0] if top_k is None else labels
-        return [{"labels": row} for row in rows]
+        for names, probabilities in zip(self.task.classes, parts, strict=True):
+            best = probabilities.topk(min(top_k or 1, len(names))).indices
+            columns.append(describe_labels(names, best, probabilities, top_k))
+        return describe_outputs(self.task.outputs, columns)
 
 
 TYPES: Types = {

@@ -6,7 +6,6 @@ Shapes: B rows, k of them with a label of a task.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from itertools import chain, islice
 from typing import Any, Self, Unpack
 
 import torch
@@ -17,47 +16,17 @@ from transformers.utils.generic import ModelOutput, TransformersKwargs, can_retu
 
 from .configuration_minbert import MinBertConfig
 from .embedding import MinBertEmbeddingMixin
-from .heads import (
-    Inputs,
-    MinBertHead,
-    MinBertHeads,
-    RowKind,
-    TaskBatch,
-    check_inputs,
-    ids_of,
-)
-from .inference import (
-    HUB_KEYS,
-    Batching,
-    PooledPredictor,
-    check_container,
-    compute_rows,
-    predict_rows,
-)
+from .heads import Inputs, MinBertHead, MinBertHeads, TaskBatch, check_inputs, ids_of
+from .inference import HUB_KEYS, PooledPredictor, compute_rows, predict_rows
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .packing import Options
+from .rows import Batching, MinBertPredicting, check_container
 from .tasks import load_types
 
 logger = logging.get_logger(__name__)
 
 
-# One row of a kind.
-ONE: dict[RowKind, str] = {
-    "single texts": "a single text",
-    "pairs": "a pair",
-    "contexts with choices": "a context with choices",
-}
-
-
-def find_kind(row: object) -> RowKind:
-    """Return of what kind a row is; a list of words looks like a pair."""
-    if isinstance(row, str):
-        return "single texts"
-    has_choices = isinstance(row, tuple | list) and row and isinstance(row[-1], tuple | list)
-    return "contexts with choices" if has_choices else "pairs"
-
-
-class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
+class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTrainedModel):
     """One encoder with any number of named heads, described in `config.tasks`.
 
     `from_pretrained(folder_of_a_bert, tasks={...})` puts new heads on a checkpoint;
@@ -243,162 +212,17 @@ class MinBertForMultiTask(MinBertEmbeddingMixin, MinBertPreTrainedModel):
             )
         return head
 
-    def predict(
-        self,
-        task: str,
-        sentences: Sequence[str] | Sequence[Sequence[str]],
-        *,
-        top_k: int | None = None,
-        **batching: Unpack[Batching],
-    ) -> list[Any]:
-        """Predict a task for sentences or pairs of sentences.
+    def _list_tasks(self) -> list[str]:
+        return list(self.heads)
 
-        Args:
-            task: Name of the task.
-            sentences: Sentences, or pairs (first, second) for a pair task and a contrastive one.
-                For a token_classification texts of any length, or lists of words; for a
-                question_answering pairs of a question and a text. An array or a column of a frame
-                or dataset is as good as a list.
-            top_k: Maximum number of labels or answers per row, most probable first; None for the
-                predicted one. Not for a token_classification.
-            **batching: See `Batching`.
+    def _describe(self, task: str) -> Any:
+        return self._head(task).task
 
-        Returns:
-            One dictionary per row, in the order given, or with `top_k` a list of them: `label` and
-            `score` (its probability), or only `score`: within the range of the task for a
-            similarity, the cosine for a contrastive task, in the units of the data for a
-            regression, where several targets have `scores` by name. A multi_output_classification
-            has `labels`: label and score of each output by name. For a token_classification
-            `words`, `tags`, `scores`, and `entities` with `label`, `text`, `start`, `end` and
-            `score` if the tags mark any. For a question `answer`, empty for none, its `score`, and
-            `start` and `end` in characters of the text.
-
-        Raises:
-            TypeError: If `sentences` is one string.
-            ValueError: If there is no such task, it is of pre-training, a row has the wrong number
-                of sentences, or `top_k` is below 1.
-        """
-        return list(self.predict_stream(task, sentences, top_k=top_k, **batching))
-
-    def predict_stream(
-        self,
-        task: str,
-        sentences: Iterable[str] | Iterable[Sequence[str]],
-        *,
-        top_k: int | None = None,
-        **batching: Unpack[Batching],
-    ) -> Iterator[Any]:
-        """Predict a task for more rows than fit into memory; see `predict` for the arguments.
-
-        `sentences` may be any iterable; some thousand rows are read ahead.
-
-        Yields:
-            The prediction of each row, in the order given.
-        """
-        head = self._head(task)
-        check_container(sentences, task)
-        predictor = head.predictor(self, task, top_k)
-        return (found for (found,) in predict_rows(self, [predictor], sentences, batching))
-
-    def predict_all(
-        self,
-        sentences: Sequence[str] | Sequence[Sequence[str]],
-        tasks: Sequence[str] | None = None,
-        *,
-        top_k: int | None = None,
-        **batching: Unpack[Batching],
-    ) -> dict[str, list[Any]]:
-        """Predict several tasks for the same sentences or pairs, in one pass where possible.
-
-        The predictions are those of `predict`, but the encoder runs once for all tasks whose rows
-        have the same tokens, as those that no task truncates, and that read the same states: the
-        first ones, for a `pooling` of `cls` and `pooler`, or all, for `mean`, `max` and tags, of
-        one `pooling_layer`.
-
-        Args:
-            sentences: Sentences, pairs (first, second), or contexts with choices.
-            tasks: Names of the tasks; None for all that take such rows.
-            top_k: As in `predict`, for all tasks.
-            **batching: See `Batching`.
-
-        Returns:
-            What `predict` returns, by task, in the order of `tasks` or sorted by name.
-
-        Raises:
-            TypeError: If `sentences` or `tasks` is one string.
-            ValueError: If there is no such task, none or not every one takes such rows, or as in
-                `predict`.
-        """
-        check_container(sentences, "predict_all")
-        given: Any = sentences
-        rows = given if isinstance(given, Sequence) else list(given)
-        names = self.choose_tasks(rows, tasks)
-        predicted = list(self.predict_all_stream(rows, tasks, top_k=top_k, **batching))
-        return {name: [row[name] for row in predicted] for name in names}
-
-    def predict_all_stream(
-        self,
-        sentences: Iterable[str] | Iterable[Sequence[str]],
-        tasks: Sequence[str] | None = None,
-        *,
-        top_k: int | None = None,
-        **batching: Unpack[Batching],
-    ) -> Iterator[dict[str, Any]]:
-        """Predict several tasks for more rows than fit into memory; see `predict_all`.
-
-        `sentences` may be any iterable; its first row is read at once, and some thousand rows are
-        read ahead.
-
-        Yields:
-            The predictions of each row by task, in the order given.
-        """
-        check_container(sentences, "predict_all")
-        known: Any = sentences
-        rows: Any = sentences
-        if not isinstance(sentences, Sequence):
-            source = iter(sentences)
-            known = list(islice(source, 1))
-            rows = chain(known, source)
-        names = self.choose_tasks(known, tasks)
-        predictors = [self._head(name).predictor(self, name, top_k) for name in names]
-        predicted = predict_rows(self, predictors, rows, batching)
-        return (dict(zip(names, row, strict=True)) for row in predicted)
-
-    def choose_tasks(
-        self, sentences: Sequence[object], tasks: Sequence[str] | None = None
-    ) -> list[str]:
-        """Return the tasks that `predict_all` predicts, judged by the first row.
-
-        Args:
-            sentences: Rows as in `predict_all`; if there are none, every task takes them.
-            tasks: Names of tasks, to check that they take such rows; None for all that do.
-
-        Raises:
-            TypeError: If `sentences` or `tasks` is one string.
-            ValueError: If there is no such task, or none or not every one takes such rows.
-        """
-        for given in (sentences, tasks):
-            if isinstance(given, str):
-                raise TypeError(
-                    f"pass a list of sentences and a list of tasks, not {given!r} alone"
-                )
-        if tasks is not None and not len(tasks):
-            raise ValueError("tasks is empty: name at least one task, or leave it out")
-        names = list(self.heads) if tasks is None else tasks
-        specs = {name: self._head(name).task for name in names}
-        if not len(sentences):
-            return list(specs)
-        kind = find_kind(sentences[0])
-        fitting = [
-            name
-            for name, task in specs.items()
-            # a sequence may also contain the words of a text, if a caller names the task
-            if task.row_kind == kind or (tasks and kind == "pairs" and task.is_token_level)
-        ]
-        if (fitting and tasks is None) or len(fitting) == len(specs) > 0:
-            return fitting
-        others = [f"{x} takes {specs[x].row_kind}" for x in specs if x not in fitting]
-        raise ValueError(f"row 0 is {ONE[kind]}, but {', '.join(others) or 'there are no tasks'}")
+    def _predict_rows(
+        self, tasks: Sequence[str], rows: Iterable[Any], top_k: int | None, batching: Batching
+    ) -> Iterator[tuple[Any, ...]]:
+        predictors = [self._head(name).predictor(self, name, top_k) for name in tasks]
+        return predict_rows(self, predictors, rows, batching)
 
     def explain(
         self,

@@ -281,8 +281,6 @@ class MinBertSequences:
 
 # Vectors
 
-Pooling = Literal["cls", "pooler", "mean", "max"]
-
 
 def pool(hidden: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
     """Pool states, (N, L, D) -> (N, D); `mask` is 0 for padding, (N, L); special tokens count."""

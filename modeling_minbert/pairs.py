@@ -24,7 +24,8 @@ from .heads import (
     find_padding,
 )
 from .losses import LOSSES, Target
-from .pooled import HEADS, PairEncoding, PooledHead, PooledTask, describe_scores
+from .pooled import HEADS, PairEncoding, PooledHead, PooledTask
+from .rows import describe_numbers
 
 # With so many training rows, cosines of separate texts are better than joint pairs: they compare
 # words from the start (benchmarks/DEFAULTS.md).
@@ -134,7 +135,7 @@ class SimilarityHead(PooledHead):
         return low + unit * (high - low)
 
     def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
-        return describe_scores(self.decode(logits), top_k)
+        return describe_numbers(None, self.decode(logits).unsqueeze(-1), top_k)
 
 
 @strict
@@ -203,7 +204,7 @@ class ContrastiveHead(PooledHead):
         return self.decode(logits).unsqueeze(-1)
 
     def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
-        return describe_scores(logits.squeeze(-1), top_k)
+        return describe_numbers(None, logits, top_k)
 
 
 TYPES: Types = {

@@ -13,9 +13,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain, groupby, pairwise
 from typing import Any, Literal, NamedTuple
 
-from transformers import PreTrainedTokenizerBase as Tokenizer
-
-from .texts import HAN, SPACELESS, Encoded, Encoding, Row, own_tokenizer, tokenize_whole
+from .texts import HAN, SPACELESS, Encoded, Encoding, Row, Tokenizer, own_tokenizer, tokenize_whole
 
 WordRule = Literal["pattern", "elision", "compound", "characters", "whitespace", "given"]
 Span = tuple[int, int]

@@ -34,7 +34,7 @@ from .heads import (
     Types,
     ids_of,
 )
-from .inference import PooledPredictor, VectorPlan, find_windows
+from .inference import PooledPredictor, find_windows
 from .losses import (
     LOSSES,
     CalibratedHead,
@@ -49,7 +49,8 @@ from .losses import (
     conditional_log_probabilities,
 )
 from .names import suggest, unknown
-from .packing import Pooling, Read, pool_outputs, reads
+from .packing import Read, pool_outputs, reads
+from .rows import Pooling, VectorPlan, describe_labels, describe_numbers
 from .texts import Encoding, check_overlap, default_overlap
 
 PairEncoding = Literal["joint", "separate"]
@@ -392,22 +393,11 @@ class PooledHead(MinBertHead):
             best = self.decode(logits).unsqueeze(-1)
         else:
             best = probabilities.topk(min(top_k, probabilities.shape[-1])).indices
-        names = self.task.labels
-        described = [
-            [{"label": names[index], "score": row[index]} for index in indices]
-            for indices, row in zip(best.tolist(), probabilities.tolist(), strict=True)
-        ]
-        return [row[0] for row in described] if top_k is None else described
+        return describe_labels(self.task.labels, best, probabilities, top_k)
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """Convert logits (n, K) to probabilities of the labels."""
         raise NotImplementedError
-
-
-def describe_scores(scores: Tensor, top_k: int | None) -> list[Any]:
-    """Describe rows by their scores, (n,)."""
-    rows = [{"score": score} for score in scores.tolist()]
-    return rows if top_k is None else [[row] for row in rows]
 
 
 @strict
@@ -558,12 +548,7 @@ class RegressionHead(PooledHead):
 
     def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
         """Describe logits (n, K): a dictionary a row with `score`, or `scores` by target."""
-        if self.task.num_logits == 1:
-            return describe_scores(self.decode(logits), top_k)
-        rows = [
-            {"scores": dict(zip(self.task.targets, row, strict=True))} for row in logits.tolist()
-        ]
-        return rows if top_k is None else [[row] for row in rows]
+        return describe_numbers(self.task.targets, logits, top_k)
 
 
 TYPES: Types = {

@@ -2,11 +2,9 @@
 """Question answering: B rows of L tokens, T in a packed batch of N sequences; D hidden size."""
 
 import math
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from operator import itemgetter
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -14,11 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
+from .cpu import is_followed
 from .heads import DATA, RECIPE, Fields, HeadTask, Outputs, TaskBatch, TokenHead, Types
-from .inference import Predictor, check_rows, check_top_k, put_in_order
+from .inference import Predictor, put_in_order
 from .packing import Read
-from .pieces import QuestionWindow, split_questions
-from .texts import Encoded, Encoding, Row
+from .rows import check_top_k
+from .spans import LONGEST_WINDOW, PLACES, QuestionReader
+from .texts import Encoding
 
 # Sizes of BERT for SQuAD, in tokens.
 LONGEST_QUESTION, LONGEST_STRIDE = 64, 128
@@ -155,15 +155,6 @@ def _choose_position(logits: Tensor, positions: Tensor) -> Tensor:
     return total / (labels < beyond).sum().clamp(min=1)
 
 
-LONGEST_WINDOW = 384
-
-
-# Number of best starts and ends of a window that are combined.
-PLACES = 20
-# Questions whose windows are computed together.
-QUESTIONS = 256
-
-
 def keep_scores(batch: dict[str, Any], start_logits: Tensor, end_logits: Tensor) -> Tensor:
     """Reduce the logits of windows, (W, L), to what can become an answer, (W, 2 * 42).
 
@@ -183,122 +174,31 @@ def keep_scores(batch: dict[str, Any], start_logits: Tensor, end_logits: Tensor)
     of_text[:, 0] = True
     logits = logits.masked_fill((places >= lengths)[:, None], -math.inf)
     total = logits.masked_fill(~of_text[:, None], -math.inf).logsumexp(dim=-1, keepdim=True)
-    missing = max(0, PLACES - logits.shape[-1])
-    logits = nn.functional.pad(logits, (0, missing), value=-math.inf)
-    values, places = (x[..., :PLACES] for x in logits.sort(dim=-1, descending=True, stable=True))
+    logits = F.pad(logits, (0, PLACES), value=-math.inf)
+    if is_followed(logits):  # of equal ones, ONNX takes the first, and has no other sort
+        values, places = logits.topk(PLACES, dim=-1)
+    else:
+        values, places = (x[..., :PLACES] for x in logits.sort(descending=True, stable=True))
     return torch.cat([total, logits[..., :1], places.float(), values], dim=-1).flatten(1)
 
 
-class RankedAnswers(NamedTuple):
-    """The best answers to a question, each of another text, and no answer.
-
-    Scores are sums of two logits.
-    """
-
-    spans: list[tuple[float, str, int, int]]  # score, text, its first and last character
-    null: float  # score of no answer: the lowest of [CLS] in a window
-    total: float  # logarithm of the sum of the exponentials of all scores
-
-
-def rank_answers(
-    texts: Sequence[str],
-    windows: Sequence[QuestionWindow],
-    scores: Tensor,
-    max_answer_length: int,
-    top_k: int,
-) -> RankedAnswers:
-    """Rank the answers to one question, given the text and `keep_scores` of each window."""
-    kept = scores.double().unflatten(1, (2, 2 + 2 * PLACES))  # (W, 2, 42)
-    total = float(kept[:, :, 0].logsumexp(dim=0).sum())
-    null = float(kept[:, :, 1].sum(dim=1).min())
-    spans = []
-    for number, (window, sides) in enumerate(zip(windows, kept[:, :, 2:].tolist(), strict=True)):
-        shift = window.tokens[0] - window.first  # from places in the sequence to tokens of the text
-        starts, ends = (
-            [
-                (int(place) + shift, logit)
-                for place, logit in zip(side[:PLACES], side[PLACES:], strict=True)
-                if logit > -math.inf
-            ]
-            for side in sides
-        )
-        for first, start_logit in starts:
-            if not window.owned[0] <= first < window.owned[1]:
-                continue
-            for last, end_logit in ends:
-                if first <= last < min(window.tokens[1], first + max_answer_length):
-                    span = window.characters[first][0], window.characters[last][1]
-                    spans.append((start_logit + end_logit, number, *span))
-    ranked: dict[str, tuple[float, str, int, int]] = {}
-    for score, number, start, end in sorted(spans, key=itemgetter(0), reverse=True):
-        answer = texts[number][start:end]
-        if answer:
-            ranked.setdefault(answer, (score, answer, start, end))
-        if len(ranked) == top_k:
-            break
-    return RankedAnswers(list(ranked.values()), null, total)
-
-
-def find_best(
-    text: str,
-    windows: Sequence[QuestionWindow],
-    scores: Tensor,
-    task: QuestionAnsweringTask,
-    top_k: int,
-) -> list[dict[str, Any]]:
-    """Return the best answers to one question, best first, given `keep_scores` of its windows.
-
-    `start` and `end` are characters of the text, 0 for no answer; `score` is the probability among
-    all spans of all windows (Clark and Gardner 2018, section 3.2), 0 if no span can be an answer.
-    """
-    limits = task.max_answer_length, top_k
-    best, null, total = rank_answers([text] * len(windows), windows, scores, *limits)
-    if task.null_score_diff_threshold is not None:
-        rank = 0
-        if best and null - best[0][0] <= task.null_score_diff_threshold:
-            rank = max(1, sum(score >= null for score, *_ in best))
-        best.insert(rank, (null, "", 0, 0))
-    answers = [
-        {"score": math.exp(score - total), "start": start, "end": end, "answer": answer}
-        for score, answer, start, end in best[:top_k]
-    ]
-    return answers or [{"score": 0.0, "start": 0, "end": 0, "answer": ""}]
-
-
-class QuestionPredictor(Predictor):
-    """Answers pairs of a question and its text; see `find_best`."""
-
-    size = QUESTIONS
+class QuestionPredictor(QuestionReader, Predictor):
+    """Answers pairs of a question and its text."""
 
     def __init__(self, model: Any, name: str, head: Any, top_k: int | None) -> None:
         check_top_k(top_k)
-        self.name = self.group = name
-        self.model, self.task, self.top_k = model, head.task, top_k
         positions: int = model.config.longest_sequence
-        self.encoding: Encoding = head.task.encoding(min(positions, LONGEST_WINDOW))
-        self.rows: list[Row] = []
-        self.windows: list[QuestionWindow] = []
+        encoding = head.task.encoding(min(positions, LONGEST_WINDOW))
+        super().__init__(model, name, head.task, encoding)
+        self.group, self.top_k = name, top_k
         self.results: list[tuple[list[int], Tensor]] = []
-
-    def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
-        self.rows = list(check_rows(rows, self.name, 2, first))
-        self.windows = split_questions(self.encoding, self.model.tokenizer, self.rows)
-        return [window.encoded for window in self.windows]
 
     def keep(self, indices: list[int], inputs: dict[str, Any], output: Any) -> None:
         self.results.append((indices, keep_scores(inputs, output.start_logits, output.end_logits)))
 
     def describe(self) -> list[Any]:
-        scores, self.results = put_in_order(self.results).cpu(), []
-        counts = Counter(window.question for window in self.windows)
-        described, first = [], 0
-        for number, (_, text) in enumerate(self.rows):
-            end = first + counts[number]
-            windows = self.windows[first:end]
-            best = find_best(text, windows, scores[first:end], self.task, self.top_k or 1)
-            described.append(best[0] if self.top_k is None else best)
-            first = end
-        return described
+        scores, self.results = put_in_order(self.results), []
+        return self.describe_answers(scores.tolist(), self.top_k)
 
 
 TYPES: Types = {"question_answering": (QuestionAnsweringTask, QuestionAnsweringHead)}

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from modeling_minbert import Encoded, Encoding, inference, tokenize
-from modeling_minbert.inference import pack, pad, split_batches
+from modeling_minbert import Encoded, Encoding, tokenize
+from modeling_minbert.inference import pack, pad
+from modeling_minbert.rows import split_batches
 
 LENGTHS = [3, 40, 7, 7, 1, 12, 39, 2, 7, 30, 16, 5, 5, 5, 28]
 
@@ -106,7 +107,7 @@ def test_rows_are_tokenized_as_the_tokenizer_does_one_by_one(tokenizer, separate
 @pytest.fixture
 def narrow(monkeypatch):
     """Make windows of seven rows."""
-    monkeypatch.setattr(inference, "WINDOW", 7)
+    monkeypatch.setattr("modeling_minbert.rows.WINDOW", 7)
 
 
 def some_texts(count):

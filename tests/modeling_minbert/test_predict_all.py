@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from datasets_scripts import Encoding
-from modeling_minbert import inference
+from modeling_minbert import inference, tokenize
 
 TEXTS = ["the cat sat", "a dog", "the bird sang in the tree", "very far", "a cat is not a dog"]
 PAIRS = list(zip(TEXTS, TEXTS[1:] + TEXTS[:1], strict=True))
@@ -99,7 +99,7 @@ def test_the_encoder_runs_once_for_what_tasks_read(
 def test_outputs_of_several_tasks_equal_those_of_one(model, tokenizer, packed):
     batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
     if packed:
-        rows = inference.tokenize(tokenizer, [(text,) for text in TEXTS], Encoding(20))
+        rows = tokenize(tokenizer, [(text,) for text in TEXTS], Encoding(20))
         batch = inference.pack(rows)
 
     with torch.no_grad():

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from modeling_minbert.pieces import QuestionWindow
-from modeling_minbert.questions import QuestionAnsweringTask, keep_scores, rank_answers
+from modeling_minbert.questions import QuestionAnsweringTask, keep_scores
+from modeling_minbert.spans import rank_answers
 from modeling_minbert.texts import Encoded
 from trainers.data.collate import Batch
 from trainers.data.rows import spread_numbers
@@ -59,7 +60,7 @@ def find_answers(
             place, owned = rows["first_token"][number], rows["owned"][number]
             windows.append(QuestionWindow(0, Encoded([], []), place, tokens, owned, characters))
         texts = [rows["passage"][number] for number in numbers]
-        kept = torch.as_tensor(scores[numbers])
+        kept = scores[numbers].tolist()
         best, null, total = rank_answers(texts, windows, kept, task.max_answer_length, 1)
         # a text without any span has no answer, with the score that google-research/bert gives it
         score, text, *_ = best[0] if best else (0.0, "")

@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from modeling_minbert.tokens import TokenClassificationTask, are_spans, mark_entities
+from modeling_minbert.spans import are_spans, mark_entities
+from modeling_minbert.tokens import TokenClassificationTask
 from trainers.data.collate import Batch
 from trainers.data.rows import IGNORED_LABEL, Rows, TextSource, has_token_labels
 from trainers.files import write_text

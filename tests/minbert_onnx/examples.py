@@ -1,0 +1,98 @@
+"""A model with a task of every kind, what to ask it, and how answers are compared."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+import torch
+
+from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from tests.small_run import make_tokenizer
+
+HAS_ONNX = all(map(importlib.util.find_spec, ("onnx", "onnxscript", "onnxruntime")))
+needs_onnx = pytest.mark.skipif(not HAS_ONNX, reason="needs pip install -e '.[onnx]'")
+
+WORDS = ["a", "bird", "cat", "dog", "far", "in", "is", "mat", "not", "on", "ran", "sang", "sat"]
+WORDS += ["the", "tree", "very", "was", "well"]
+LONG = "the bird sang very well was the dog in the tree on the mat is the cat far " * 3
+TEXTS = ["the cat sat on the mat", "a dog ran", "is the bird not far in the tree", "far", LONG]
+PAIRS = list(zip(TEXTS, TEXTS[1:] + TEXTS[:1], strict=True))
+CHOICES = [("the cat sat", ["a dog", "the mat", "far far"]), ("a bird", "is", ["the tree", "a"])]
+AB, SEPARATE = ["a", "b"], {"pair_encoding": "separate"}
+WINDOWS = {"truncation": "windows", "max_length": 8, "window_overlap": 2}
+TASKS = {
+    "tone": {"problem_type": "classification", "labels": ["low", "mid", "high"], "temperature": 2},
+    "top": {"problem_type": "classification", "labels": AB, "pooling": "cls"},
+    "best": {"problem_type": "classification", "labels": AB, "pooling": "max", "max_length": 9},
+    "both": {"problem_type": "classification", "labels": AB, "pair_encoding": "joint"},
+    "last": {"problem_type": "classification", "labels": AB, "truncation": "tail", "max_length": 9},
+    "ends": {"problem_type": "classification", "labels": AB, "max_length": 9}
+    | {"truncation": "head_tail"},
+    "all": {"problem_type": "classification", "labels": AB, "pooling": "mean", **WINDOWS},
+    "grade": {"problem_type": "ordinal", "labels": ["a", "b", "c"]},
+    "same": {"problem_type": "paraphrase", "thresholds": [0.61], "threshold_for": {"recall": 0.9}},
+    "deep": {"problem_type": "paraphrase", "head": "mlp", "pooling": "mean", "pooling_layer": 1},
+    "close": {"problem_type": "paraphrase", "head": "cosine", "temperature": 1.5, **SEPARATE},
+    "echo": {"problem_type": "paraphrase", "head": "concat", **SEPARATE},
+    "near": {"problem_type": "similarity", "score_range": [1, 5], **SEPARATE},
+    "likes": {"problem_type": "similarity", "score_range": [0, 1]},
+    "pages": {"problem_type": "similarity", "score_range": [0, 1], **SEPARATE, **WINDOWS},
+    "found": {"problem_type": "contrastive", "num_sentences": 3},
+    "topics": {"problem_type": "multi_label_classification", "labels": ["a", "b", "c"]}
+    | {"thresholds": [0.4, 0.5, 0.6]},
+    "aspects": {"problem_type": "multi_output_classification", "outputs": ["x", "y"]}
+    | {"classes": [["a", "b"], ["c", "d", "e"]]},
+    "price": {"problem_type": "regression", "mean": [300], "std": [7]},
+    "sizes": {"problem_type": "regression", "targets": ["x", "y"], "mean": [90, -7], "std": [9, 1]},
+    "choice": {"problem_type": "multiple_choice", "num_choices": 3, "temperature": 0.5},
+    "names": {"problem_type": "token_classification", "labels": ["O", "B-X", "I-X"]},
+    "marks": {"problem_type": "token_classification", "labels": ["X", "Y"], "max_length": 9},
+    "answer": {"problem_type": "question_answering", "max_length": 24, "doc_stride": 7}
+    | {"null_score_diff_threshold": 0.0},
+}
+PROMPTS = {"query": "is the ", "document": ""}
+
+
+def build(tasks=None, tokenizer=None, **settings):
+    """Make a model whose weights are far from zero, with its tokenizer."""
+    torch.manual_seed(0)
+    tokenizer = tokenizer or make_tokenizer(WORDS)
+    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
+    sizes |= {"intermediate_size": 36, "max_position_embeddings": 40, "initializer_range": 0.2}
+    config = MinBertConfig(**sizes | settings, vocab_size=len(tokenizer), tasks=tasks or TASKS)
+    model = MinBertForMultiTask(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    model.tokenizer = tokenizer
+    return model
+
+
+def rows_of(model, task):
+    """Return rows that a task takes."""
+    spec = model.config.task(task)
+    if spec.offers_choices:
+        return CHOICES
+    return PAIRS if spec.num_texts == 2 else TEXTS
+
+
+def assert_same(found, expected):
+    """Compare predictions: scores by five digits, all else exactly."""
+    if isinstance(expected, dict):
+        assert list(found) == list(expected)
+        found, expected = list(found.values()), list(expected.values())
+    if isinstance(expected, list | tuple):
+        assert len(found) == len(expected)
+        for left, right in zip(found, expected, strict=True):
+            assert_same(left, right)
+    elif isinstance(expected, float):
+        assert isinstance(found, float)
+        assert found == pytest.approx(expected, abs=1e-5, rel=1e-5)
+    else:
+        assert found == expected
+
+
+def assert_near(found, expected):
+    """Compare vectors, an array with a tensor."""
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected.numpy(), atol=1e-5, rtol=1e-5)
