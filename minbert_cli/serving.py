@@ -24,8 +24,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from minbert_cli.joining import Batcher, BusyError, Key
+from minbert_cli.joining import Batcher, BusyError, JoinedOnnx, Key
 from modeling_minbert import __version__, unknown
+from modeling_minbert.rows import CPU_TOKENS, ONNX_SETTINGS
 
 # The environment variable with the settings of the workers, and the one with the key of clients.
 SETTINGS, API_KEY = "MINBERT_SERVE", "MINBERT_API_KEY"
@@ -536,22 +537,37 @@ def make_app() -> Starlette:
 
 
 def load(settings: SimpleNamespace) -> tuple[Any, dict[str, Any]]:
-    """Load a checkpoint to serve, with the facts of ``/info``."""
-    import torch
+    """Load a checkpoint, or an ONNX export, with the facts of ``/info``."""
+    path = Path(settings.checkpoint)
+    model: Any
+    if (path / ONNX_SETTINGS).is_file():
+        if settings.precision != "auto" or settings.device not in (None, "cpu"):
+            raise ValueError(
+                f"{path} is an ONNX export, of one precision and for the CPU: leave --precision "
+                "and --device out"
+            )
+        from minbert_onnx import MinBertOnnx
 
-    from minbert_cli.checkpoints import load_encoder, set_precision
-    from modeling_minbert.inference import choose_tokens
-    from modeling_minbert.joined import MinBertJoined
+        model = MinBertOnnx(path, settings.threads)
+        joined, precision, default = JoinedOnnx(model), "onnx", CPU_TOKENS
+    else:
+        import torch
 
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
-    model: Any = load_encoder(settings.checkpoint, settings.device)
-    set_precision(model, settings.precision)
+        from minbert_cli.checkpoints import load_encoder, set_precision
+        from modeling_minbert.inference import choose_tokens
+        from modeling_minbert.joined import MinBertJoined
+
+        if settings.threads:
+            torch.set_num_threads(settings.threads)
+        model = load_encoder(settings.checkpoint, settings.device)
+        set_precision(model, settings.precision)
+        precision = model.base_model.precision or str(model.dtype).removeprefix("torch.")
+        joined, default = MinBertJoined(model), choose_tokens(model)
     model.encode("The first call prepares the weights.")
-    settings.max_tokens = settings.max_tokens or choose_tokens(model)
+    settings.max_tokens = settings.max_tokens or default
     facts = {
-        "model_id": Path(settings.checkpoint).resolve().name,
-        "model_dtype": model.base_model.precision or str(model.dtype).removeprefix("torch."),
+        "model_id": path.resolve().name,
+        "model_dtype": precision,
         "model_type": {"embedding": {"pooling": model.config.embedding.pooling}},
         "max_input_length": model.config.longest_sequence,
         "max_batch_tokens": settings.max_tokens,
@@ -561,4 +577,4 @@ def load(settings: SimpleNamespace) -> tuple[Any, dict[str, Any]]:
         "tokenization_workers": 1,
         "version": __version__,
     }
-    return MinBertJoined(model), facts
+    return joined, facts

@@ -143,12 +143,13 @@ class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array]):
 
     Args:
         folder: The folder.
+        threads: Threads of ONNX Runtime; None for one a core.
 
     Raises:
         ValueError: If a file is missing or damaged, or from another version of minBERT.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], threads: int | None = None) -> None:
         self.name_or_path = os.fspath(folder)
         path = Path(folder)
         with naming(path / rows.ONNX_SETTINGS):
@@ -166,8 +167,10 @@ class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array]):
             tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
             self.tokenizer: Any = FastTokenizer(tokenizer, settings["tokenizer"])
         with naming(path / rows.ONNX_FILE):
+            session_options = onnxruntime.SessionOptions()
+            session_options.intra_op_num_threads = threads or 0
             self.session = onnxruntime.InferenceSession(
-                path / rows.ONNX_FILE, providers=["CPUExecutionProvider"]
+                path / rows.ONNX_FILE, session_options, providers=["CPUExecutionProvider"]
             )
             self._inputs = [entry.name for entry in self.session.get_inputs()]
             outputs = [entry.name for entry in self.session.get_outputs()]

@@ -58,7 +58,6 @@ class MinBertJoined:
 
     def __init__(self, model: Any) -> None:
         self.model = model
-        self.similarity = model.similarity
 
     def choose_tasks(self, rows: Sequence[Any], tasks: Sequence[str] | None) -> list[str]:
         """Return the tasks that take such rows; see `MinBertForMultiTask.choose_tasks`."""

@@ -20,8 +20,9 @@ import torch
 import uvicorn
 
 from minbert_cli import serving
-from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from modeling_minbert import MinBertConfig, MinBertForMultiTask, export_onnx
 from modeling_minbert.joined import MinBertJoined
+from tests.minbert_onnx.examples import needs_onnx
 from tests.small_run import make_tokenizer
 
 WORDS = ["a", "bird", "cat", "dog", "far", "in", "is", "mat", "not", "on", "ran", "sang", "sat"]
@@ -490,6 +491,20 @@ def test_a_signal_ends_the_server_after_all_that_it_accepted(folder, model):
     known = dict(zip(TEXTS, expected, strict=True))
     for status, _, found in answers:
         assert (status, found["predictions"]["tone"]) == (200, [known[row] for row in rows])
+
+
+@needs_onnx
+def test_an_onnx_export_is_served(model, tmp_path):
+    export_onnx(model, tmp_path)
+    settings = SimpleNamespace(checkpoint=tmp_path, precision="auto", device=None, threads=1)
+    settings.max_tokens = 64
+    joined, facts = serving.load(settings)
+    assert facts["model_dtype"] == "onnx"
+    with running(joined, max_rows=10**6) as (port, _):
+        ask_many(port, model, clients=4, requests=10)
+    settings.precision = "int8"
+    with pytest.raises(ValueError, match="leave --precision and --device out"):
+        serving.load(settings)
 
 
 @pytest.mark.slow
