@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -87,11 +87,24 @@ class Call:
     rows: Sequence[Any]
     future: "asyncio.Future[Result]"
     taken: int = 0  # rows that are tokenized
-    results: list[Result] = field(default_factory=list)
+    results: dict[int, Result] = field(default_factory=dict)  # by their first row
     done: int = 0  # rows with a result
 
 
-Parts = list[tuple[Call, int]]  # calls, each with a number of its rows
+class Part(NamedTuple):
+    """Some rows of a call."""
+
+    call: Call
+    first: int
+    count: int
+
+    @property
+    def rows(self) -> Sequence[Any]:
+        """The rows."""
+        return self.call.rows[self.first : self.first + self.count]
+
+
+Parts = list[Part]
 
 
 class Bundle(NamedTuple):
@@ -111,9 +124,7 @@ class Batcher:
 
     Attributes:
         rows: Number of rows that wait or are computed.
-        batches: Number of batches that were computed.
-        computed_rows: Number of their rows.
-        computed_tokens: Number of their tokens.
+        counts: Batches that were computed since these were set to 0, and their tokens.
     """
 
     def __init__(self, model: Any, max_tokens: int, max_wait: float, max_rows: int) -> None:
@@ -134,7 +145,7 @@ class Batcher:
         self.is_computing = False
         self.crowd = 0  # calls in the last batch
         self.rows = 0
-        self.batches = self.computed_rows = self.computed_tokens = 0
+        self.counts = (0, 0)
         for work in (self._tokenize, self._compute):
             threading.Thread(target=work, name=work.__name__, daemon=True).start()
 
@@ -190,32 +201,30 @@ class Batcher:
             call = self.waiting.popleft()
             if call.future.done():
                 continue
-            count = min(SHARE, len(call.rows) - call.taken)
-            rows += count
-            taken.setdefault(call.key, []).append((call, count))
-            if call.taken + count < len(call.rows):
+            part = Part(call, call.taken, min(SHARE, len(call.rows) - call.taken))
+            rows += part.count
+            taken.setdefault(call.key, []).append(part)
+            call.taken += part.count
+            if call.taken < len(call.rows):
                 self.waiting.append(call)
         return taken.values()
 
     def _start(self, parts: Parts) -> list[Bundle]:
         """Tokenize rows together; if one is bad, those of each call."""
-        rows = [row for call, count in parts for row in call.rows[call.taken : call.taken + count]]
         try:
-            jobs = self._start_rows(parts[0][0].key, rows)
+            jobs = self._start_rows(parts[0].call.key, [row for part in parts for row in part.rows])
         except Exception as error:
             if len(parts) > 1:
                 return [bundle for part in parts for bundle in self._start([part])]
-            ((call, _),) = parts
+            (part,) = parts
             failure = error
-            if call.taken:
+            if part.first:
                 try:  # all rows, so that the message has the right number
-                    self._start_rows(call.key, call.rows)
+                    self._start_rows(part.call.key, part.call.rows)
                 except Exception as whole:
                     failure = whole
-            _answer([(call, failure)])
+            _answer([(part, failure)])
             return []
-        for call, count in parts:
-            call.taken += count
         return [Bundle(parts, jobs)]
 
     def _start_rows(self, key: Key, rows: Sequence[Any]) -> list[Any]:
@@ -227,53 +236,66 @@ class Batcher:
     def _compute(self) -> None:
         while True:
             with self.changed:
-                self.is_computing = False
                 self.changed.wait_for(lambda: self.ready)
                 self.is_computing = True
                 bundles = [self.ready.popleft()]
                 while self.ready and sum(each.tokens for each in bundles) < self.max_tokens:
                     bundles.append(self.ready.popleft())
                 self.changed.notify_all()
+            parts = [part for bundle in bundles for part in bundle.parts]
+            answers: list[tuple[Part, Result | Exception]]
             try:
                 jobs = [job for bundle in bundles for job in bundle.jobs]
                 self.model.compute(jobs, self.max_tokens)
                 answers = [answer for bundle in bundles for answer in _share(bundle)]
             except Exception as error:
                 logger.exception("a batch could not be computed")
-                calls = [call for bundle in bundles for call, _ in bundle.parts]
                 failure = RuntimeError(f"the batch could not be computed ({type(error).__name__})")
-                answers = [(call, failure) for call in calls]
-            self.crowd = sum(len(bundle.parts) for bundle in bundles)
+                answers = [(part, failure) for part in parts]
+            with self.changed:
+                self.is_computing = False
+                self.crowd = len(parts)
+                batches, tokens = self.counts
+                self.counts = batches + 1, tokens + sum(bundle.tokens for bundle in bundles)
             _answer(answers)
-            self.batches += 1
-            self.computed_rows += sum(count for bundle in bundles for _, count in bundle.parts)
-            self.computed_tokens += sum(bundle.tokens for bundle in bundles)
 
 
-def _share(bundle: Bundle) -> list[tuple[Call, Any]]:
-    """Give every call the results of its rows; return the calls that are complete."""
+def _share(bundle: Bundle) -> Iterator[tuple[Part, Result]]:
+    """Yield the results of the rows of every call."""
     described = [job.describe() for job in bundle.jobs]
-    is_predicted = isinstance(described[0], dict)
-    values = (
-        {name: found for each in described for name, found in each.items()}
-        if is_predicted
-        else None
-    )
+    values: Any = described[0]
+    if isinstance(values, dict):
+        values = {name: found for each in described for name, found in each.items()}
     encoded = bundle.jobs[0].encoded
-    is_by_row = len(encoded) == sum(count for _, count in bundle.parts)
-    complete, first = [], 0
-    for call, count in bundle.parts:
-        rows = slice(first, first + count)
-        mine = (
-            {name: found[rows] for name, found in values.items()} if values else described[0][rows]
-        )
+    is_by_row = len(encoded) == sum(part.count for part in bundle.parts)
+    first = 0
+    for part in bundle.parts:
+        rows = slice(first, first + part.count)
+        is_predicted = isinstance(values, dict)
+        mine = {name: x[rows] for name, x in values.items()} if is_predicted else values[rows]
         tokens = sum(row.tokens for row in encoded[rows]) if is_by_row else 0
-        call.results.append(Result(mine, tokens))
-        call.done += count
-        first += count
-        if call.done == len(call.rows):
-            complete.append((call, _join(call.results)))
-    return complete
+        yield part, Result(mine, tokens)
+        first += part.count
+
+
+def _answer(answers: Sequence[tuple[Part, Result | Exception]]) -> None:
+    """Give calls results or an exception, in the loop that waits for them."""
+
+    def answer() -> None:
+        for part, result in answers:
+            call = part.call
+            if call.future.done():  # its client is gone, or another row was bad
+                continue
+            if isinstance(result, Exception):
+                call.future.set_exception(result)
+                continue
+            call.results[part.first] = result
+            call.done += part.count
+            if call.done == len(call.rows):
+                call.future.set_result(_join([call.results[at] for at in sorted(call.results)]))
+
+    if answers:
+        answers[0][0].call.future.get_loop().call_soon_threadsafe(answer)
 
 
 def _join(results: Sequence[Result]) -> Result:
@@ -282,25 +304,7 @@ def _join(results: Sequence[Result]) -> Result:
         return results[0]
     tokens = sum(result.tokens for result in results)
     parts = [result.values for result in results]
-    if isinstance(parts[0], dict):
-        names = parts[0]
-        return Result(
-            {name: [row for part in parts for row in part[name]] for name in names}, tokens
-        )
-    return Result(np.concatenate(parts), tokens)
-
-
-def _answer(answers: Sequence[tuple[Call, Any]]) -> None:
-    """Set results or exceptions of calls, in the loop that waits for them."""
-
-    def answer() -> None:
-        for call, result in answers:
-            if call.future.done():  # its client is gone
-                continue
-            if isinstance(result, Exception):
-                call.future.set_exception(result)
-            else:
-                call.future.set_result(result)
-
-    if answers:
-        answers[0][0].future.get_loop().call_soon_threadsafe(answer)
+    if not isinstance(parts[0], dict):
+        return Result(np.concatenate(parts), tokens)
+    names = parts[0]
+    return Result({name: [row for part in parts for row in part[name]] for name in names}, tokens)

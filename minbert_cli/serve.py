@@ -1,8 +1,12 @@
 """``minbert serve``: its flags."""
 
-import json
 import os
+import shutil
+import signal
+import socket
 import sys
+import tempfile
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Annotated, Any
 
@@ -19,9 +23,13 @@ def serve(
     ],
     host: Annotated[str, typer.Option(help="address; 0.0.0.0 for other machines")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
-    workers: Annotated[int, typer.Option(min=1, help="processes, each with its model")] = 1,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="of a worker; by default its share of the cores")
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="processes, which share the memory of the weights; by default one a core, 1 with "
+            "cuda; fewer are faster for single long texts",
+        ),
     ] = None,
     device: Device = None,
     precision: Precision = "auto",
@@ -59,6 +67,14 @@ def serve(
     SIGTERM finishes what was accepted.
     """  # noqa: D301  \b keeps the lines of a paragraph
     settings = SimpleNamespace(**locals())
+    cores = os.cpu_count() or 1
+    is_on_gpu = device is not None and device.startswith("cuda")
+    count = workers or (1 if is_on_gpu or not hasattr(os, "fork") else cores)
+    settings.threads = max(1, cores // count)
+    if count > 1:
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads do not survive a fork
+        # counters of all workers; read when the library is imported
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix="minbert-serve-")
     try:
         import uvicorn
 
@@ -67,24 +83,50 @@ def serve(
         raise typer.BadParameter(f"{error.name} is missing: pip install minbert[serve]") from None
     from trainers import readable_errors
 
-    settings.threads = threads or (
-        max(1, (os.cpu_count() or 1) // workers) if workers > 1 else None
-    )
-    os.environ[serving.SETTINGS] = json.dumps(vars(settings))
     with readable_errors(PROGRAM):
-        app: Any = "minbert_cli.serving:make_app"
-        if workers == 1:
-            app = serving.make_app()
-        else:
-            serving.load(settings)  # so that its errors end this process
-    print(f"{checkpoint}: http://{host}:{port}/openapi.json", file=sys.stderr)
-    uvicorn.run(
-        app,
-        host=host,
-        port=port,
-        workers=workers,
-        factory=isinstance(app, str),
-        access_log=False,
-        log_level="warning",
-        timeout_keep_alive=75,
-    )
+        listener = socket.create_server((host, port), backlog=2048)
+        address = f"http://{host}:{listener.getsockname()[1]}"
+        model, facts = serving.load(settings)
+
+    def run() -> None:
+        """Answer requests until a signal comes."""
+        app = serving.build_app(serving.Server(model, facts, settings))
+        options: Any = {"access_log": False, "log_level": "warning", "timeout_keep_alive": 75}
+        uvicorn.Server(uvicorn.Config(app, **options)).run(sockets=[listener])
+
+    print(f"{checkpoint}: {address}/openapi.json", file=sys.stderr)
+    if count == 1:
+        run()
+        return
+    try:
+        run_workers(run, count)
+    finally:
+        shutil.rmtree(os.environ["PROMETHEUS_MULTIPROC_DIR"], ignore_errors=True)
+
+
+def run_workers(run: Callable[[], None], count: int) -> None:
+    """Run a function in several processes, again where one dies, until a signal ends all."""
+    from prometheus_client.multiprocess import mark_process_dead
+
+    running: set[int] = set()
+    is_ending = False
+
+    def end(number: int, _: object) -> None:
+        nonlocal is_ending
+        is_ending = True
+        for process in running:
+            os.kill(process, number)
+
+    handlers = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    while running or not is_ending:
+        while len(running) < count and not is_ending:
+            process = os.fork()
+            if not process:
+                for number, handler in handlers.items():
+                    signal.signal(number, handler)
+                run()
+                os._exit(0)
+            running.add(process)
+        ended, _ = os.wait()
+        running.discard(ended)
+        mark_process_dead(ended)

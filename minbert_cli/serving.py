@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import prometheus_client
 from msgspec import Struct
+from prometheus_client import multiprocess
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -28,18 +29,11 @@ from minbert_cli.joining import Batcher, BusyError, JoinedOnnx, Key
 from modeling_minbert import __version__, unknown
 from modeling_minbert.rows import CPU_TOKENS, ONNX_SETTINGS
 
-# The environment variable with the settings of the workers, and the one with the key of clients.
-SETTINGS, API_KEY = "MINBERT_SERVE", "MINBERT_API_KEY"
+# The environment variable with the key of clients.
+API_KEY = "MINBERT_API_KEY"
 # Seconds after which a call that waits looks whether its client is still there.
 PATIENCE = 0.25
 
-# Numbers of a batcher for /metrics.
-MEANINGS = {
-    "rows": "rows that wait or are computed",
-    "batches": "batches that were computed",
-    "computed_rows": "rows that were computed",
-    "computed_tokens": "tokens that were computed",
-}
 # Types whose predictions are a label of a text or a pair, or a number.
 SCORED = ("paraphrase", "similarity", "contrastive", "regression")
 LABELED = ("classification", "ordinal", "multi_label_classification", "paraphrase", "similarity")
@@ -146,14 +140,19 @@ class Server:
         wait = settings.max_wait_ms / 1000
         self.batcher = Batcher(model, settings.max_tokens, wait, settings.max_rows)
         self.key = os.environ.get(API_KEY, "").encode()
-        self.registry = registry = prometheus_client.CollectorRegistry()
-        labels = ("path", "status")
+        self.registry = prometheus_client.CollectorRegistry()
+        options: dict[str, Any] = {"registry": self.registry}
         self.seconds = prometheus_client.Histogram(
-            "minbert_request_seconds", "requests, and how long they took", labels, registry=registry
+            "minbert_request_seconds",
+            "requests, and how long they took",
+            ["path", "status"],
+            **options,
         )
-        for name, meaning in MEANINGS.items():
-            gauge = prometheus_client.Gauge(f"minbert_{name}", meaning, registry=registry)
-            gauge.set_function(partial(getattr, self.batcher, name))
+        self.rows = prometheus_client.Gauge(
+            "minbert_rows", "rows that wait or are computed", multiprocess_mode="livesum", **options
+        )
+        self.batches = prometheus_client.Counter("minbert_batches", "computed batches", **options)
+        self.tokens = prometheus_client.Counter("minbert_tokens", "computed tokens", **options)
 
     # Calls of the model
 
@@ -165,6 +164,15 @@ class Server:
             limit = self.settings.max_rows_per_request
             raise RequestError(413, f"{len(rows)} rows in a request, but at most {limit} may be")
         return await self.batcher.run(key, rows)
+
+    def count(self) -> None:
+        """Bring the counters up to date."""
+        batcher = self.batcher
+        self.rows.set(batcher.rows)
+        with batcher.changed:
+            (batches, tokens), batcher.counts = batcher.counts, (0, 0)
+        self.batches.inc(batches)
+        self.tokens.inc(tokens)
 
     async def encode(self, texts: Sequence[Any], **options: Any) -> Any:
         """Embed texts; options are those of `encode`."""
@@ -439,6 +447,15 @@ def refusal(request: Request, error: RequestError) -> Response:
     return Response(json.dumps(body), status, headers, "application/json")
 
 
+def gather(registry: prometheus_client.CollectorRegistry) -> prometheus_client.CollectorRegistry:
+    """Return the counters of all workers; with one worker its own."""
+    if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+        return registry
+    whole = prometheus_client.CollectorRegistry()
+    multiprocess.MultiProcessCollector(whole)
+    return whole
+
+
 def describe_api(server: Server) -> dict[str, Any]:
     """Describe the routes, as OpenAPI 3.1."""
     known = endpoints()
@@ -485,7 +502,8 @@ async def get(server: Server, request: Request) -> Response:
     except RequestError as error:
         return refusal(request, error)
     if path == "/metrics":
-        text = prometheus_client.generate_latest(server.registry)
+        server.count()
+        text = prometheus_client.generate_latest(gather(server.registry))
         return Response(text, media_type=prometheus_client.CONTENT_TYPE_PLAIN_0_0_4)
     found: Any = {"/info": server.facts, "/tasks": server.tasks}.get(path)
     if path == "/openapi.json":
@@ -514,6 +532,7 @@ def build_app(server: Server) -> Starlette:
             response = await answer(request)
             seconds = time.perf_counter() - started
             server.seconds.labels(path, response.status_code).observe(seconds)
+            server.count()
             return response
 
         return run
@@ -527,13 +546,6 @@ def build_app(server: Server) -> Starlette:
         for path in (*GETS, "/v1/models/{model:path}")
     ]
     return Starlette(routes=routes)
-
-
-def make_app() -> Starlette:
-    """Load the checkpoint that the environment names, and return its application."""
-    settings = SimpleNamespace(**json.loads(os.environ[SETTINGS]))
-    model, facts = load(settings)
-    return build_app(Server(model, facts, settings))
 
 
 def load(settings: SimpleNamespace) -> tuple[Any, dict[str, Any]]:
@@ -557,8 +569,7 @@ def load(settings: SimpleNamespace) -> tuple[Any, dict[str, Any]]:
         from modeling_minbert.inference import choose_tokens
         from modeling_minbert.joined import MinBertJoined
 
-        if settings.threads:
-            torch.set_num_threads(settings.threads)
+        torch.set_num_threads(settings.threads)
         model = load_encoder(settings.checkpoint, settings.device)
         set_precision(model, settings.precision)
         precision = model.base_model.precision or str(model.dtype).removeprefix("torch.")

@@ -3,6 +3,7 @@
 import base64
 import http.client
 import json
+import os
 import random
 import signal
 import socket
@@ -12,6 +13,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -46,6 +48,7 @@ SETTINGS = {
     "max_rows_per_request": 100,
     "max_bytes": 10_000,
     "timeout": 30.0,
+    "threads": 1,
 }
 
 
@@ -226,7 +229,7 @@ def test_what_is_counted(ask):
     _, headers, text = ask("/metrics")
     assert headers["content-type"].startswith("text/plain; version=0.0.4")
     values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    assert float(values["minbert_computed_rows"]) >= len(TEXTS)
+    assert float(values["minbert_tokens_total"]) >= len(TEXTS)
     counted = 'minbert_request_seconds_count{path="/embed",status="200"}'
     assert float(values[counted]) >= 1
 
@@ -284,7 +287,9 @@ def test_answers_do_not_depend_on_who_asks_beside(model):
         expect(model, kinds.get(task, TEXTS), task)
     with running(model, max_rows=10**6) as (port, server):
         ask_many(port, model, clients=8, requests=25)
-        assert server.batcher.batches < 150  # of 200 requests: they were joined
+        assert (
+            server.registry.get_sample_value("minbert_batches_total") < 150
+        )  # of 200 requests: they were joined
         assert server.batcher.rows == 0
 
 
@@ -475,10 +480,11 @@ def serving_process(folder, *flags):
             process.kill()
 
 
-def test_a_signal_ends_the_server_after_all_that_it_accepted(folder, model):
+@pytest.mark.parametrize("flags", [["--workers", "1"], ["--workers", "2"]], ids=" ".join)
+def test_a_signal_ends_the_server_after_all_that_it_accepted(folder, model, flags):
     rows = random.Random(0).choices(TEXTS, k=500)
     expected = rounded(model.predict("tone", TEXTS))
-    with serving_process(folder) as (process, port), ThreadPoolExecutor(20) as pool:
+    with serving_process(folder, *flags) as (process, port), ThreadPoolExecutor(20) as pool:
         body = {"rows": rows, "tasks": ["tone"]}
         asked = [pool.submit(Client(port).ask, "/predict_all", body) for _ in range(20)]
         while "minbert_rows 10000.0" not in Client(port).ask("/metrics")[2]:
@@ -496,8 +502,8 @@ def test_a_signal_ends_the_server_after_all_that_it_accepted(folder, model):
 @needs_onnx
 def test_an_onnx_export_is_served(model, tmp_path):
     export_onnx(model, tmp_path)
-    settings = SimpleNamespace(checkpoint=tmp_path, precision="auto", device=None, threads=1)
-    settings.max_tokens = 64
+    given = {"checkpoint": tmp_path, "precision": "auto", "device": None}
+    settings = SimpleNamespace(**SETTINGS | given)
     joined, facts = serving.load(settings)
     assert facts["model_dtype"] == "onnx"
     with running(joined, max_rows=10**6) as (port, _):
@@ -507,14 +513,19 @@ def test_an_onnx_export_is_served(model, tmp_path):
         serving.load(settings)
 
 
-@pytest.mark.slow
-def test_workers_share_an_address(folder, model):
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_worker_that_dies_is_replaced(folder):
     with serving_process(folder, "--workers", "2") as (process, port):
-        for _ in range(10):
-            found = Client(port).ask("/predict_all", {"rows": TEXTS, "tasks": ["tone"]})[2]
-            assert found["predictions"]["tone"] == rounded(model.predict("tone", TEXTS))
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        before = children.read_text().split()
+        os.kill(int(before[0]), signal.SIGKILL)
+        while len(set(children.read_text().split()) - set(before)) < 1:
+            time.sleep(0.01)
+        with ThreadPoolExecutor(8) as pool:
+            asked = [pool.submit(Client(port).ask, "/embed", {"inputs": "a"}) for _ in range(40)]
+            assert {each.result()[0] for each in asked} == {200}
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        assert process.wait(30) == 0
 
 
 def test_a_folder_that_is_no_checkpoint_is_an_error_of_one_line(tmp_path):
