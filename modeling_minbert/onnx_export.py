@@ -104,10 +104,11 @@ class OnnxPredictor(OnnxModel):
 
     def compute(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Compute all outputs; `mix`, (M, N), are the weights of sequences in each text."""
-        mix, mask, encoder = inputs.pop("mix"), inputs["attention_mask"], self.model.base_model
+        mix, mask, encoder = inputs["mix"], inputs["attention_mask"], self.model.base_model
+        given = {name: inputs[name] for name in inputs if name != "mix"}
         is_deep = any(layer < self.layers for layer, _ in self.vectors.values())
         states: Any = encoder(
-            **inputs, read="padded", return_dict=True, output_hidden_states=is_deep
+            **given, read="padded", return_dict=True, output_hidden_states=is_deep
         )
         last = states.last_hidden_state
         found: dict[str, Tensor] = {}

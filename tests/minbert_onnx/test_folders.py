@@ -38,7 +38,7 @@ def exported(model, tmp_path_factory):
 
 WITHOUT_TORCH = """
 import json, sys
-for name in ("torch", "transformers", "huggingface_hub", "modeling_minbert", "datasets"):
+for name in ("torch", "transformers", "huggingface_hub", "datasets"):
     sys.modules[name] = None
 import minbert
 model = minbert.load(sys.argv[1])
