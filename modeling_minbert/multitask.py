@@ -212,12 +212,6 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
             )
         return head
 
-    def _list_tasks(self) -> list[str]:
-        return list(self.heads)
-
-    def _describe(self, task: str) -> Any:
-        return self._head(task).task
-
     def _predict_rows(
         self, tasks: Sequence[str], rows: Iterable[Any], top_k: int | None, batching: Batching
     ) -> Iterator[tuple[Any, ...]]:

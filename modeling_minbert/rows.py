@@ -135,15 +135,7 @@ def split_batches(rows: Sequence[Encoded], max_tokens: int, *, packed: bool) -> 
 
 
 class TextReader:
-    """Tokenizes rows of `num_texts` texts; `prompt` is written before each.
-
-    Args:
-        model: Whose `tokenizer` is used.
-        name: Name of the task, for messages.
-        encoding: How texts become tokens.
-    """
-
-    size = WINDOW  # rows that are read together
+    """Tokenizes rows of `num_texts` texts for a task; `prompt` is written before each."""
 
     def __init__(
         self, model: Any, name: str, encoding: Encoding, num_texts: int = 1, prompt: str = ""
@@ -177,40 +169,27 @@ def describe_labels(
     """Describe rows by their labels, (n, K), in the order of `ranks`, the first one or `top_k`."""
     rows = [
         [{"label": names[at], "score": row[at]} for at in order[: top_k or 1]]
-        for order, row in zip(ranks.tolist(), probabilities.tolist(), strict=True)
+        for order, row in zip(ranks, probabilities, strict=True)
     ]
     return [row[0] for row in rows] if top_k is None else rows
 
 
-def describe_label_sets(
-    names: Sequence[str], ranks: Any, probabilities: Any, is_shown: Any, top_k: int | None
-) -> list[Any]:
-    """Describe rows by those of their labels, (n, K), that are shown, in the order of `ranks`."""
-    values = (ranks.tolist(), probabilities.tolist(), is_shown.tolist())
-    return [
-        [{"label": names[at], "score": row[at]} for at in order if shown[at]][:top_k]
-        for order, row, shown in zip(*values, strict=True)
-    ]
-
-
-def describe_outputs(outputs: Sequence[str], columns: Sequence[list[Any]]) -> list[Any]:
-    """Describe rows by the labels of several outputs, one column each."""
-    return [{"labels": dict(zip(outputs, row, strict=True))} for row in zip(*columns, strict=True)]
-
-
 def describe_numbers(targets: Sequence[str] | None, values: Any, top_k: int | None) -> list[Any]:
     """Describe rows by numbers, (n, K): the `score` of one, or `scores` of several `targets`."""
-    rows: list[Any] = [
-        {"score": row[0]}
-        if len(row) == 1
-        else {"scores": dict(zip(targets or (), row, strict=True))}
-        for row in values.tolist()
+    names = targets or ()
+    found: list[Any] = [
+        {"scores": dict(zip(names, row, strict=True))} if len(names) > 1 else {"score": row[0]}
+        for row in values
     ]
-    return rows if top_k is None else [[row] for row in rows]
+    return found if top_k is None else [[row] for row in found]
 
 
 class MinBertPredicting:
     """Mixin of models with tasks: their predictions."""
+
+    heads: Any  # by the name of their task
+    _head: Any  # returns the head of a task that predicts
+    _predict_rows: Any  # yields what several tasks predict for each row
 
     def predict(
         self,
@@ -264,7 +243,7 @@ class MinBertPredicting:
         Yields:
             The prediction of each row, in the order given.
         """
-        self._describe(task)  # refuses unknown tasks
+        self._head(task)  # refuses unknown tasks
         check_container(sentences, task)
         predicted = self._predict_rows([task], sentences, top_k, batching)
         return (found for (found,) in predicted)
@@ -352,8 +331,8 @@ class MinBertPredicting:
                 )
         if tasks is not None and not len(tasks):
             raise ValueError("tasks is empty: name at least one task, or leave it out")
-        names = self._list_tasks() if tasks is None else tasks
-        specs = {name: self._describe(name) for name in names}
+        names = list(self.heads) if tasks is None else tasks
+        specs = {name: self._head(name).task for name in names}
         if not len(sentences):
             return list(specs)
         kind = find_kind(sentences[0])
@@ -367,20 +346,6 @@ class MinBertPredicting:
             return fitting
         others = [f"{x} takes {specs[x].row_kind}" for x in specs if x not in fitting]
         raise ValueError(f"row 0 is {ONE[kind]}, but {', '.join(others) or 'there are no tasks'}")
-
-    def _list_tasks(self) -> list[str]:
-        """Return the names of all tasks that predict."""
-        raise NotImplementedError
-
-    def _describe(self, task: str) -> Any:
-        """Return the description of a task; refuses one that predicts nothing."""
-        raise NotImplementedError
-
-    def _predict_rows(
-        self, tasks: Sequence[str], rows: Iterable[Any], top_k: int | None, batching: Batching
-    ) -> Iterator[tuple[Any, ...]]:
-        """Check the options, and yield the predictions of each row in the order of the tasks."""
-        raise NotImplementedError
 
 
 # Vectors
@@ -413,6 +378,11 @@ class VectorPlan(NamedTuple):
     pooling: str | None  # of the states of a sequence
     num_layers: int
 
+    @property
+    def output(self) -> str:
+        """Name of the output of an ONNX file."""
+        return f"vectors.{self.pooling}.{self.num_layers}"
+
 
 class EmbeddingPlan(NamedTuple):
     """How a vector is made of a sentence."""
@@ -430,6 +400,8 @@ class MinBertVectors(Generic[Vectors]):
     config: Any
     name_or_path: str
     tokenizer: Any
+    base_model: Any
+    _embed: Any  # computes the vectors of a list of texts by a plan
 
     def encode(
         self,
@@ -479,9 +451,8 @@ class MinBertVectors(Generic[Vectors]):
         is_one = isinstance(sentences, str)
         if not is_one:
             check_container(sentences, "encode")
-        vectors = self._embed([sentences] if is_one else list(sentences), plan, batching)
-        one: Any = vectors
-        return one[0] if is_one else vectors
+        found: Any = self._embed([sentences] if is_one else list(sentences), plan, batching)
+        return found[0] if is_one else found
 
     def encode_query(self, sentences: str | Iterable[str], **options: Any) -> Vectors:
         """Embed the queries of a search: `encode` with the prompt of the name `query`.
@@ -574,13 +545,6 @@ class MinBertVectors(Generic[Vectors]):
             encoding = Encoding(min(config.longest_sequence, length))
             vectors = VectorPlan(encoding, pooling or own.pooling, config.num_hidden_layers)
             is_unit = own.normalize
-        if vectors.pooling == "pooler" and not self._has_pooler:
+        if vectors.pooling == "pooler" and self.base_model.pooler is None:
             raise ValueError("pooling='pooler', but this model was made without a pooler")
         return vectors, is_unit
-
-    @property
-    def _has_pooler(self) -> bool:
-        raise NotImplementedError
-
-    def _embed(self, texts: list[str], plan: EmbeddingPlan, batching: Batching) -> Vectors:
-        raise NotImplementedError

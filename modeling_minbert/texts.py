@@ -14,7 +14,9 @@ from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase as Tokenizer
+    from transformers import PreTrainedTokenizerBase
+
+    Tokenizer = PreTrainedTokenizerBase
 else:  # texts are also read where transformers is missing
     Tokenizer = Any
 

@@ -117,6 +117,7 @@ def test_encoding_loads_the_model_alone(trained, of_transformers, tmp_path):
 
 
 PACKAGES = ("modeling_minbert", "datasets_scripts", "trainers", "sentence_vectors", "minbert_cli")
+PACKAGES += ("minbert_onnx",)
 # Drawn apart from the package that they are in.
 ROOMS = tuple(f"trainers.{name}" for name in ("data", "problems", "methods", "training", "reports"))
 

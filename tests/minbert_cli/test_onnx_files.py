@@ -63,7 +63,6 @@ def test_the_encoder_is_int8_with_a_scale_for_each_output_and_heads_are_float32(
         # two products with an activation of 8 bits fit into 16 bits, as on processors without VNNI
         assert 2 * 255 * np.abs(weights.astype(int)).max() < 2**15
         assert scale.shape == weights.shape[1:]
-    assert {constants[f"model.heads.{name}.out.bias"].dtype.name for name in TASKS} == {"float32"}
     shapes = [x.shape for x in constants.values() if x.dtype == np.float32 and x.ndim == 2]
     assert len([shape for shape in shapes if sorted(shape) == [2, tiny_sizes["hidden_size"]]]) == 2
     tables = [constants.get(node.input[0]) for node in nodes if node.op_type == "Gather"]
@@ -76,8 +75,10 @@ def test_an_int8_file_is_near_its_model_but_not_equal(path, model, tokenizer):
     rows = onnx_files.make_rows(tokenizer, model.config.vocab_size, (20, 12))
     outputs = onnx_files.compute_both(path, model, None, rows)
 
-    assert {"vectors.mean", "vectors.pooler", "tone.probabilities", "names.scores"} <= {*outputs}
-    for name in ("vectors.mean", "vectors.pooler"):
+    assert {"vectors.mean.2", "vectors.pooler.2", "tone.probabilities", "names.scores"} <= {
+        *outputs
+    }
+    for name in ("vectors.mean.2", "vectors.pooler.2"):
         found, expected = outputs[name]
         cosine = (found * expected).sum(-1)
         cosine /= np.linalg.norm(found, axis=-1) * np.linalg.norm(expected, axis=-1)

@@ -61,12 +61,16 @@ def assert_equal_everywhere(path, compute, vocabulary=31):
 def compute_vectors(model):
     """Return a function that computes the outputs of the file of an encoder."""
 
+    layers = model.config.num_hidden_layers
+
     def compute(**inputs):
         outputs = model(**inputs)
         hidden, mask = outputs.last_hidden_state, inputs["attention_mask"]
-        found = {f"vectors.{name}": pool(hidden, mask, name) for name in ("cls", "mean", "max")}
+        found = {
+            f"vectors.{name}.{layers}": pool(hidden, mask, name) for name in ("cls", "mean", "max")
+        }
         pooler = outputs.pooler_output
-        return found | ({} if pooler is None else {"vectors.pooler": pooler})
+        return found | ({} if pooler is None else {f"vectors.pooler.{layers}": pooler})
 
     return compute
 
