@@ -68,8 +68,9 @@ class Job:
     ) -> None:
         self.plan, self.top_k = plan, top_k
         if plan is not None:
-            self.outputs = [plan.vectors.output]
-            self.reader = rows.TextReader(model, name, plan.vectors.encoding, prompt=plan.prompt)
+            encoding, pooling, num_layers = plan.vectors
+            self.outputs = [f"vectors.{pooling}.{num_layers}"]
+            self.reader = rows.TextReader(model, name, encoding, prompt=plan.prompt)
         else:
             self.task = model._head(name).task
             self.outputs = model.outputs[name]

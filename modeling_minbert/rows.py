@@ -1,8 +1,5 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Rows in, predictions out: what models share with the runtime of ONNX files, which has no torch.
-
-Shapes: n rows, K labels.
-"""
+"""Rows in, predictions out, without torch: what models share with the runtime of ONNX files."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,18 +17,15 @@ WINDOW, DOCUMENTS = 16_384, 512
 CPU_TOKENS = 1_024
 # The files of an export to ONNX, beside its tokenizer.json, and their version.
 ONNX_FILE, ONNX_SETTINGS, ONNX_VERSION = "model.onnx", "minbert.json", 1
-# How the states of a sequence become one vector.
 Pooling = Literal["cls", "pooler", "mean", "max"]
 # What rows of `predict` are.
 RowKind = Literal["single texts", "pairs", "contexts with choices"]
-# One row of a kind.
 ONE: dict[RowKind, str] = {
     "single texts": "a single text",
     "pairs": "a pair",
     "contexts with choices": "a context with choices",
 }
-# Tensors or arrays.
-Vectors = TypeVar("Vectors")
+Vectors = TypeVar("Vectors")  # tensors or arrays
 _warn_once = cache(logging.getLogger(__name__).warning)
 
 
@@ -62,9 +56,6 @@ def check_batching(name: str, batching: Mapping[str, Any]) -> int | None:
     if tokens is not None and tokens < 1:
         raise ValueError(f"max_tokens_per_batch={tokens} must be at least 1")
     return tokens
-
-
-# Rows
 
 
 def check_container(rows: object, task: str) -> None:
@@ -160,13 +151,10 @@ class TextReader:
         return [window for windows in self.texts for window in windows]
 
 
-# Predictions
-
-
 def describe_labels(
     names: Sequence[str], ranks: Any, probabilities: Any, top_k: int | None
 ) -> list[Any]:
-    """Describe rows by their labels, (n, K), in the order of `ranks`, the first one or `top_k`."""
+    """Describe rows by their labels in the order of `ranks`, by the first one or `top_k`."""
     rows = [
         [{"label": names[at], "score": row[at]} for at in order[: top_k or 1]]
         for order, row in zip(ranks, probabilities, strict=True)
@@ -175,7 +163,7 @@ def describe_labels(
 
 
 def describe_numbers(targets: Sequence[str] | None, values: Any, top_k: int | None) -> list[Any]:
-    """Describe rows by numbers, (n, K): the `score` of one, or `scores` of several `targets`."""
+    """Describe rows by their numbers: the `score` of one, or `scores` of several `targets`."""
     names = targets or ()
     found: list[Any] = [
         {"scores": dict(zip(names, row, strict=True))} if len(names) > 1 else {"score": row[0]}
@@ -245,8 +233,7 @@ class MinBertPredicting:
         """
         self._head(task)  # refuses unknown tasks
         check_container(sentences, task)
-        predicted = self._predict_rows([task], sentences, top_k, batching)
-        return (found for (found,) in predicted)
+        return (found for (found,) in self._predict_rows([task], sentences, top_k, batching))
 
     def predict_all(
         self,
@@ -377,11 +364,6 @@ class VectorPlan(NamedTuple):
     encoding: Encoding
     pooling: str | None  # of the states of a sequence
     num_layers: int
-
-    @property
-    def output(self) -> str:
-        """Name of the output of an ONNX file."""
-        return f"vectors.{self.pooling}.{self.num_layers}"
 
 
 class EmbeddingPlan(NamedTuple):
