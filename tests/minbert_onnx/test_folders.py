@@ -62,7 +62,7 @@ def test_neither_torch_nor_transformers_is_needed(model, exported, tmp_path):
     for name, answers in zip(("tone", "near", "names"), found, strict=True):
         assert_same(answers, model.predict(name, rows_of(model, name)))
     assert vectors == pytest.approx(model.encode(TEXTS).numpy(), abs=1e-5)
-    assert "is no ONNX export, and to load a checkpoint needs torch" in done.stderr
+    assert "is no ONNX export, and a checkpoint needs torch, transformers" in done.stderr
     assert "minbert export" in done.stderr
     assert "--format onnx" in done.stderr
 
