@@ -142,8 +142,8 @@ def load(
         from minbert_cli.checkpoints import load_encoder
     except ModuleNotFoundError as error:
         raise ImportError(
-            f"{os.fspath(path)!r} is no ONNX export, and to load a checkpoint needs {error.name}: "
-            "pip install minbert; or where it is installed, write a folder that needs no torch: "
+            f"{os.fspath(path)!r} is no ONNX export, and a checkpoint needs torch, transformers, "
+            f"... ({error.name} is not installed): pip install minbert; or export it elsewhere: "
             f"minbert export {os.fspath(path)} --format onnx --output_dir <folder>"
         ) from error
     return load_encoder(os.fspath(path), device, "path")

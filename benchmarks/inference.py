@@ -5,6 +5,7 @@ run in an environment that lacks what minBERT needs.
 """
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -137,26 +138,11 @@ def load_bert(job: Job) -> Apply:
 
 def load_minbert_onnx(job: Job) -> Apply:
     """Open minBERT's export in ONNX Runtime, mean pooling."""
-    import onnxruntime
+    import minbert
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = job.threads
-    folder = _find_export(job)
-    session = onnxruntime.InferenceSession(
-        folder / "model.onnx", options, providers=["CPUExecutionProvider"]
-    )
-    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-    names = {value.name for value in session.get_inputs()}
-
-    def embed(rows: list[str]) -> Tensor:
-        tokens = dict(tokenizer(rows, padding=True, truncation=True, return_tensors="np"))
-        inputs = {name: tokens[name] for name in names}
-        (states,) = session.run(["last_hidden_state"], inputs)
-        mask = tokens["attention_mask"][..., None]
-        return torch.from_numpy((states * mask).sum(1) / mask.sum(1)).float()
-
-    width = json.loads((job.model_dir / "config.json").read_text())["hidden_size"]
-    return lambda sentences: _embed_sorted(embed, sentences, width)
+    os.environ["OMP_NUM_THREADS"] = str(job.threads)  # which the session reads
+    model: Any = minbert.load(_find_export(job))
+    return lambda sentences: torch.from_numpy(model.encode(sentences, pooling="mean"))
 
 
 def _embed_sorted(

@@ -187,10 +187,7 @@ def load_encoder(
 ) -> MinBertModel | MinBertForMultiTask:
     """Load an encoder with its task heads, if any; the default device is CUDA if available."""
     if (Path(path) / ONNX_SETTINGS).is_file():
-        raise ValueError(
-            f"{flag}={path!r} is an export to ONNX, which runs from Python: minbert.load({path!r}) "
-            "has predict and encode; here, give the checkpoint that it was made from"
-        )
+        raise ValueError(f"{flag}={path!r} is an ONNX export, which minbert.load runs in Python")
     config = load_pretrained(MinBertConfig, path, flag=flag)
     # The configuration of an encoder that was saved alone still lists the tasks.
     saved = (config.architectures or [MinBertForMultiTask.__name__])[0]

@@ -20,8 +20,7 @@ from minbert_cli.recipes import SPACE
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel, export_onnx
 from modeling_minbert.inference import check_vocabulary, find_casing
 from modeling_minbert.modeling_minbert import AUTO_MODELS
-from modeling_minbert.onnx_export import wrap
-from modeling_minbert.spans import PLACES
+from modeling_minbert.onnx_export import OnnxModel
 from trainers import named_writes
 
 # Largest difference of a float32 file, and rows and tokens of the batches that are compared.
@@ -46,22 +45,19 @@ def compare(
     """
     if find_spec("onnxruntime") is None:
         return "not compared, onnxruntime is not installed"
-    tiny = np.finfo(np.float32).tiny
     differences = []
     for rows, least in INT8_SHAPES if is_int8 else SHAPES:
         # the longest rows exceed the window of a ModernBERT
         length = max(least, model.config.local_attention + 1) if rows > 2 else least
         size = (rows, min(length, model.config.longest_sequence))
         ids = make_rows(tokenizer, model.config.vocab_size, size)
-        for name, (found, expected) in compute_both(path, model, task, ids).items():
-            mean, scale = find_scale(model, name)
+        for found, expected in compute_both(path, model, task, ids).values():
             if is_int8:
-                norm = max(np.linalg.norm((expected - mean) / scale), tiny)
-                differences.append(np.linalg.norm((found - expected) / scale) / norm)
-            else:
-                # where the mean is hundreds of deviations, float32 has no digits for a small part
-                unit = np.maximum(scale, np.abs(mean) / 100)
-                differences.append((np.abs(found - expected) / unit).max())
+                norm = max(np.linalg.norm(expected), np.finfo(np.float32).tiny)
+                differences.append(np.linalg.norm(found - expected) / norm)
+            else:  # float32 has no digits for a small part of a large number
+                unit = max(1, np.abs(expected).max() / 100)
+                differences.append(np.abs(found - expected).max() / unit)
     largest = np.max(differences)  # nan if one is, which is an error, too
     if is_int8 and not largest <= INT8_TOLERANCE:
         raise ValueError(
@@ -73,15 +69,6 @@ def compare(
     if not largest <= TOLERANCE:
         raise ValueError(f"{path.name} differs from the model by {largest:.1e}: nothing is written")
     return f"equals the model within {largest:.0e} in ONNX Runtime"
-
-
-def find_scale(model: Any, output: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return what is zero and one of an output: mean and deviation, or the range of scores."""
-    tasks = getattr(model.config, "tasks", None) or {}
-    fields = tasks.get(output.removesuffix(".scores"), {})
-    low, high = fields.get("score_range") or (0, 1)
-    mean, scale = fields.get("mean") or [low], fields.get("std") or [high - low]
-    return np.asarray(mean, np.float32), np.asarray(scale, np.float32)
 
 
 def make_rows(tokenizer: PreTrainedTokenizerBase, vocabulary: int, size: tuple[int, ...]) -> Tensor:
@@ -102,7 +89,7 @@ def compute_both(
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    wrapped = wrap(model, task)
+    wrapped = OnnxModel(model, task)
     is_second = torch.arange(ids.shape[1]) >= ids.shape[1] // 2
     inputs = {
         "input_ids": ids,
@@ -118,18 +105,10 @@ def compute_both(
     both = {
         name: (found, expected[name].numpy()) for name, found in zip(names, values, strict=True)
     }
-    # equal logits may be ranked otherwise, and there are infinite ones where tokens are missing
-    return {
-        name: tuple(np.nan_to_num(take_logits(x) if name.endswith(".answers") else x) for x in pair)
-        for name, pair in both.items()
-        if pair[0].dtype == np.float32
-    }
-
-
-def take_logits(answers: np.ndarray) -> np.ndarray:
-    """Return the logits in the output of `keep_scores`, which also has their places."""
-    values = answers.reshape(len(answers), 2, -1)
-    return np.concatenate([values[:, :, :2], values[:, :, -PLACES:]], axis=-1)
+    for name, pair in both.items():
+        if name.endswith(".answers"):  # sums and the first logits; equal logits may change places
+            both[name] = tuple(x.reshape(len(x), 2, -1)[:, :, :2] for x in pair)
+    return {name: pair for name, pair in both.items() if pair[0].dtype == np.float32}
 
 
 def quantize(path: Path) -> None:

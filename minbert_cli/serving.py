@@ -560,7 +560,8 @@ def load(settings: SimpleNamespace) -> tuple[Any, dict[str, Any]]:
             )
         from minbert_onnx import MinBertOnnx
 
-        model = MinBertOnnx(path, settings.threads)
+        os.environ["OMP_NUM_THREADS"] = str(settings.threads)
+        model = MinBertOnnx(path)
         joined, precision, default = JoinedOnnx(model), "onnx", CPU_TOKENS
     else:
         import torch

@@ -5,7 +5,7 @@ Shapes: N sequences of L tokens, M texts, D size of a vector.
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -42,74 +42,139 @@ class Unit(NamedTuple):
 
 
 class Job:
-    """Rows of a task, or texts that become vectors.
+    """Rows of a task, or texts that become vectors, tokenized.
 
     Args:
-        reader: What tokenizes the rows.
+        model: The model.
+        name: Name of the task.
         given: The rows.
-        outputs: Names of the outputs of the graph that are needed.
-        finish: Makes the predictions, or the vectors, of a computed job.
         first: Number of the first row, for messages.
+        top_k: As in `predict`.
+        plan: How vectors are made of texts; None for a task.
 
     Attributes:
         tokens: Number of tokens.
-        results: The outputs of each unit by name; an output of token scores is longer than these.
+        results: The outputs of each unit by kind, such as `scores`.
     """
 
     def __init__(
         self,
-        reader: Any,
+        model: Any,
+        name: str,
         given: Sequence[object],
-        outputs: Sequence[str],
-        finish: Callable[["Job"], Any],
         first: int = 0,
+        top_k: int | None = None,
+        plan: Any = None,
     ) -> None:
-        self.reader, self.outputs, self.finish = reader, outputs, finish
-        encoded = reader.encode(given, first) if len(given) else []
+        self.plan, self.top_k = plan, top_k
+        if plan is not None:
+            encoding, pooling, num_layers = plan.vectors
+            self.outputs = [f"vectors.{pooling}.{num_layers}"]
+            self.reader = rows.TextReader(model, name, encoding, prompt=plan.prompt)
+        else:
+            self.task = model._head(name).task
+            self.outputs = model.outputs[name]
+            self.reader = self._open(model, name)
+        # an output has a row for each text, or for each sequence
+        self.has_texts = plan is None and isinstance(self.reader, rows.TextReader)
+        encoded = self.reader.encode(given, first) if len(given) else []
         self.units = [Unit(*row, [1] * len(row.input_ids)) for row in encoded]
-        if encoded and getattr(reader, "joins_windows", False):
-            self.units = list(join_windows(reader.texts, reader.num_texts))
+        if encoded and self.has_texts and self.reader.has_windows:
+            self.units = list(self._join_windows())
         self.tokens = sum(unit.tokens for unit in self.units)
         self.results: list[dict[str, Array]] = [{} for _ in self.units]
 
-    @property
-    def reads_texts(self) -> bool:
-        """Whether the outputs have a row for each text, not for each sequence."""
-        return not self.outputs[0].startswith("vectors.") and isinstance(
-            self.reader, rows.TextReader
-        )
+    def _open(self, model: Any, name: str) -> Any:
+        """Return what reads the rows of a task."""
+        task, encoding = self.task, texts.Encoding(**self.task.encoding)
+        if task.problem_type == "token_classification":
+            return spans.TagReader(model, name, task, task.longest, self.top_k)
+        rows.check_top_k(self.top_k)
+        if task.problem_type == "question_answering":
+            return spans.QuestionReader(model, name, task, encoding)
+        kind = spans.ChoiceReader if task.problem_type == "multiple_choice" else rows.TextReader
+        return kind(model, name, encoding, task.num_texts)
 
-    def collect(self, kind: str) -> Array:
-        """Return the output of a kind, such as `scores`, of all units."""
-        (name,) = (name for name in self.outputs if name.endswith(f".{kind}"))
-        return np.stack([result[name] for result in self.results])
+    def _join_windows(self) -> Iterator[Unit]:
+        """Join the windows of each row, whose mean goes into a head."""
+        count = self.reader.num_texts
+        for start in range(0, len(self.reader.texts), count):
+            chosen = self.reader.texts[start : start + count]
+            ids, types = ([x[at][0] for text in chosen for x in text] for at in (0, 1))
+            yield Unit(ids, types, list(map(len, chosen)))
 
     def describe(self) -> Any:
         """Return the predictions of the rows, a list, or the vectors of the texts, (n, D)."""
-        return self.finish(self)
+        reader, top_k = self.reader, self.top_k
+        if self.plan is not None:
+            return self._finish_vectors()
+        if isinstance(reader, spans.TagReader):
+            for number, (part, found) in enumerate(zip(reader.parts, self.results, strict=True)):
+                tags, scores = (found[kind][part.places].tolist() for kind in ("tags", "scores"))
+                reader.results[number] = list(zip(tags, scores, strict=True))
+            return reader.describe()
+        if not self.units:
+            return []
+        found = {kind: np.stack([x[kind] for x in self.results]) for kind in self.results[0]}
+        if isinstance(reader, spans.QuestionReader):
+            return reader.describe_answers(found["answers"].tolist(), top_k)
+        if isinstance(reader, spans.ChoiceReader):
+            scores = found["scores"][:, 0].tolist()
+            return reader.describe_logits(scores, self.task.temperature, top_k)
+        if "scores" in found:
+            targets = getattr(self.task, "targets", None)
+            return rows.describe_numbers(targets, found["scores"].tolist(), top_k)
+        return self._describe_labels(found["probabilities"], found["decisions"])
+
+    def _describe_labels(self, probabilities: Array, decisions: Array) -> list[Any]:
+        task, top_k = self.task, self.top_k
+        if task.problem_type == "multi_output_classification":
+            ends = np.cumsum([len(classes) for classes in task.classes])
+            columns = [
+                rows.describe_labels(classes, rank(part), part.tolist(), top_k)
+                for classes, part in zip(
+                    task.classes, np.split(probabilities, ends[:-1], axis=1), strict=True
+                )
+            ]
+            found = zip(*columns, strict=True)
+            return [{"labels": dict(zip(task.outputs, row, strict=True))} for row in found]
+        ranks = rank(probabilities) if decisions.ndim > 1 or top_k else decisions[:, None].tolist()
+        if decisions.ndim > 1:  # of each label
+            if top_k is None:
+                kept = zip(ranks, decisions, strict=True)
+                ranks = [[at for at in order if row[at]] for order, row in kept]
+            top_k = top_k or len(task.labels)
+        return rows.describe_labels(task.labels, ranks, probabilities.tolist(), top_k)
+
+    def _finish_vectors(self) -> Array:
+        plan = self.plan
+        shape = (0, self.reader.model.config.hidden_size)
+        found = [value for result in self.results for value in result.values()]
+        values = np.stack(found) if found else np.zeros(shape, np.float32)
+        if self.reader.has_windows:
+            counts = [len(windows) for windows in self.reader.texts]
+            values = weigh(counts, [unit.tokens for unit in self.units]) @ values
+        values = (scale(values) if plan.normalize else values)[:, : plan.truncate_dim]
+        return scale(values) if plan.rescale else values
 
 
-def join_windows(windows: Sequence[Sequence[Any]], num_texts: int) -> Iterator[Unit]:
-    """Join the windows of the texts of each row: their mean goes into a head."""
-    for start in range(0, len(windows), num_texts):
-        chosen = windows[start : start + num_texts]
-        ids, types = ([x[at][0] for text in chosen for x in text] for at in (0, 1))
-        yield Unit(ids, types, list(map(len, chosen)))
+def rank(probabilities: Array) -> list[list[int]]:
+    """Return the order of columns by their values, the highest first."""
+    order: list[list[int]] = np.argsort(-probabilities, axis=1, kind="stable").tolist()
+    return order
 
 
 def weigh(counts: Sequence[int], tokens: Sequence[int]) -> Array:
     """Return the weights of sequences in the vector of each text, by their tokens, (M, N)."""
     owners = np.repeat(np.arange(len(counts)), counts)
-    sizes = np.asarray(tokens, np.float32)
-    mix = np.zeros((len(counts), len(sizes)), np.float32)
-    mix[owners, np.arange(len(sizes))] = sizes / np.bincount(owners, sizes)[owners]
+    mix = np.zeros((len(counts), len(tokens)), np.float32)
+    mix[owners, np.arange(len(tokens))] = tokens / np.bincount(owners, tokens)[owners]
     return mix
 
 
 def scale(vectors: Array) -> Array:
     """Scale vectors to length 1."""
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / np.maximum(lengths, 1e-12)
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
 class _Task(SimpleNamespace):
@@ -129,7 +194,7 @@ def naming(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        reason = "no such file" if not path.is_file() else f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}" if path.is_file() else "no such file"
         raise ValueError(f"{path} cannot be read ({reason}); export again: {EXPORT}") from error
 
 
@@ -143,15 +208,13 @@ class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array]):
 
     Args:
         folder: The folder.
-        threads: Threads of ONNX Runtime; None for one a core.
 
     Raises:
         ValueError: If a file is missing or damaged, or from another version of minBERT.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], threads: int | None = None) -> None:
-        self.name_or_path = os.fspath(folder)
-        path = Path(folder)
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.name_or_path, path = os.fspath(folder), Path(folder)
         with naming(path / rows.ONNX_SETTINGS):
             settings = json.loads((path / rows.ONNX_SETTINGS).read_text(encoding="utf-8"))
             if settings["version"] != rows.ONNX_VERSION:
@@ -160,39 +223,34 @@ class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array]):
                 )
             self.config: Any = SimpleNamespace(**settings["config"], task=self._find_task)
             self.config.embedding = SimpleNamespace(**self.config.embedding)
-            described = {**settings["tasks"], **settings["hidden_tasks"]}
-            self._tasks = {name: _Task(**fields) for name, fields in described.items()}
-            self._names = list(settings["tasks"])
+            self.base_model = SimpleNamespace(pooler=self.config.has_pooler or None)
+            self._tasks = {name: _Task(**fields) for name, fields in settings["tasks"].items()}
         with naming(path / "tokenizer.json"):
             tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
             self.tokenizer: Any = FastTokenizer(tokenizer, settings["tokenizer"])
         with naming(path / rows.ONNX_FILE):
-            session_options = onnxruntime.SessionOptions()
-            session_options.intra_op_num_threads = threads or 0
+            options = onnxruntime.SessionOptions()
+            options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))  # as torch
             self.session = onnxruntime.InferenceSession(
-                path / rows.ONNX_FILE, session_options, providers=["CPUExecutionProvider"]
+                path / rows.ONNX_FILE,
+                options,
+                providers=["CPUExecutionProvider"],
+                # which takes a fifth longer than the two operations that it joins
+                disabled_optimizers=["SkipLayerNormFusion"],
             )
-            self._inputs = [entry.name for entry in self.session.get_inputs()]
-            outputs = [entry.name for entry in self.session.get_outputs()]
-            self._outputs = {
-                name: [key for key in outputs if key.rpartition(".")[0] == name]
-                for name in self._names
-            }
-            if not all(self._outputs.values()) or "mix" not in self._inputs:
-                raise ValueError(f"its tasks are not those of {rows.ONNX_SETTINGS}")
-        # of the outputs in the graph, only those that a batch needs
-        self._options = onnxruntime.RunOptions()
-        self._options.only_execute_path_to_fetches = True
+            self.outputs: dict[str, list[str]] = {}  # those of each task
+            for name, _, kind in (x.name.rpartition(".") for x in self.session.get_outputs()):
+                if "." not in name:  # no vectors
+                    self.outputs.setdefault(name, []).append(f"{name}.{kind}")
+            self.heads = {name: SimpleNamespace(task=self._tasks[name]) for name in self.outputs}
 
     def list_tasks(self) -> dict[str, dict[str, Any]]:
         """Return type, kind of rows and labels, or None, of the tasks by name."""
+        tasks = {name: head.task for name, head in self.heads.items()}
         return {
-            name: {
-                "problem_type": self._tasks[name].problem_type,
-                "rows": self._tasks[name].row_kind,
-                "labels": getattr(self._tasks[name], "labels", None),
-            }
-            for name in self._names
+            name: {"problem_type": task.problem_type, "rows": task.row_kind}
+            | {"labels": getattr(task, "labels", None)}
+            for name, task in tasks.items()
         }
 
     def start(self, task: str, given: Sequence[object], top_k: int | None = None) -> Job:
@@ -202,12 +260,12 @@ class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array]):
             ValueError: If a row is none of the task.
         """
         rows.check_container(given, task)
-        return self._prepare(task, top_k)(list(given), 0)
+        return Job(self, task, list(given), top_k=top_k)
 
     def start_vectors(self, sentences: Iterable[str], **options: Any) -> Job:
         """Check and tokenize texts, as for `encode`, whose options these are."""
         rows.check_container(sentences, "encode")
-        return self._start_vectors(list(sentences), self._plan(**options))
+        return Job(self, "encode", list(sentences), plan=self._plan(**options))
 
     def compute(self, jobs: Sequence[Job], max_tokens: int | None = None) -> None:
         """Compute jobs of any tasks together, equal sequences once.
@@ -239,29 +297,45 @@ class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array]):
         mix = weigh([count for unit in units for count in unit.counts], lengths)
         inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": kinds, "mix": mix}
         wanted = list(dict.fromkeys(x for each in waiting for job, _ in each for x in job.outputs))
-        given = {name: inputs[name] for name in self._inputs}
-        found = dict(zip(wanted, self.session.run(wanted, given, self._options), strict=True))
+        given = {entry.name: inputs[entry.name] for entry in self.session.get_inputs()}
+        found = dict(zip(wanted, self.session.run(wanted, given), strict=True))
         text = sequence = 0
         for unit, each in zip(units, waiting, strict=True):
             for job, number in each:
-                row = text if job.reads_texts else sequence
-                job.results[number] = {name: found[name][row] for name in job.outputs}
+                row = text if job.has_texts else sequence
+                job.results[number] = {x.rpartition(".")[2]: found[x][row] for x in job.outputs}
             text, sequence = text + len(unit.counts), sequence + len(unit.input_ids)
-
-    # Tasks
 
     def _find_task(self, name: str) -> _Task:
         if name not in self._tasks:
-            raise ValueError(names.unknown("task", name, self._names))
+            raise ValueError(names.unknown("task", name, self.heads))
         return self._tasks[name]
 
-    def _list_tasks(self) -> list[str]:
-        return self._names
+    def _head(self, name: str) -> Any:
+        if name not in self.heads:
+            raise ValueError(names.unknown("task", name, self.heads))
+        return self.heads[name]
 
-    def _describe(self, task: str) -> Any:
-        if task not in self._names:
-            raise ValueError(names.unknown("task", task, self._names))
-        return self._tasks[task]
+    def _compute_rows(
+        self, options: Sequence[dict[str, Any]], given: Iterable[Any], batching: "rows.Batching"
+    ) -> Iterator[list[Job]]:
+        """Yield the jobs of some rows at a time; `options` are those of each job."""
+        max_tokens = rows.check_batching(options[0]["name"] if options else "predict_all", batching)
+        if (precision := batching.get("precision")) is not None:
+            raise ValueError(
+                f"precision={precision!r}: an ONNX file has one precision, leave it out; for "
+                f"another one, export another folder: {EXPORT}, for int8 with --precision int8"
+            )
+
+        def run() -> Iterator[list[Job]]:
+            first, source = 0, iter(given)
+            while window := list(islice(source, rows.DOCUMENTS)):
+                jobs = [Job(self, given=window, first=first, **each) for each in options]
+                self.compute(jobs, max_tokens)
+                yield jobs
+                first += len(window)
+
+        return run()
 
     def _predict_rows(
         self,
@@ -270,82 +344,20 @@ class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array]):
         top_k: int | None,
         batching: "rows.Batching",
     ) -> Iterator[tuple[Any, ...]]:
-        starts = [self._prepare(name, top_k) for name in tasks]
-        max_tokens = check_options(tasks[0] if tasks else "predict_all", batching)
-
-        def run() -> Iterator[tuple[Any, ...]]:
-            first, source = 0, iter(given)
-            while window := list(islice(source, rows.DOCUMENTS)):
-                jobs = [start(window, first) for start in starts]
-                self.compute(jobs, max_tokens)
-                yield from zip(*(job.describe() for job in jobs), strict=True)
-                first += len(window)
-
-        return run()
-
-    def _prepare(self, name: str, top_k: int | None) -> Callable[[Sequence[Any], int], Job]:
-        """Return what starts jobs of a task: from rows, and the number of the first one."""
-        task = self._describe(name)
-        encoding = texts.Encoding(**task.encoding)
-
-        def start(given: Sequence[Any], first: int) -> Job:
-            reader: Any
-            finish: Any
-            match task.problem_type:
-                case "token_classification":
-                    reader, finish = spans.TagReader(self, name, task, task.longest, top_k), tag
-                case "question_answering":
-                    reader, finish = spans.QuestionReader(self, name, task, encoding), answer
-                case "multiple_choice":
-                    reader, finish = spans.ChoiceReader(self, name, encoding), choose
-                case _:
-                    reader, finish = rows.TextReader(self, name, encoding, task.num_texts), label
-                    reader.joins_windows = reader.has_windows
-            outputs = self._outputs[name]
-            return Job(reader, given, outputs, lambda job: finish(job, task, top_k), first)
-
-        if task.problem_type == "token_classification":
-            start((), 0)  # refuses top_k
-        else:
-            rows.check_top_k(top_k)
-        return start
-
-    # Vectors
-
-    @property
-    def _has_pooler(self) -> bool:
-        return bool(self.config.has_pooler)
-
-    def _start_vectors(
-        self, sentences: Sequence[str], plan: "rows.EmbeddingPlan", first: int = 0
-    ) -> Job:
-        encoding, pooling, layers = plan.vectors
-        reader = rows.TextReader(self, "encode", encoding, prompt=plan.prompt)
-        is_last = layers == self.config.num_hidden_layers
-        output = f"vectors.{pooling}" + ("" if is_last else f".{layers}")
-
-        def finish(job: Job) -> Array:
-            if not job.units:
-                return np.zeros((0, self.config.hidden_size), np.float32)[:, : plan.truncate_dim]
-            values = np.stack([result[output] for result in job.results])
-            if reader.has_windows:
-                counts = [len(windows) for windows in reader.texts]
-                values = weigh(counts, [unit.tokens for unit in job.units]) @ values
-            values = (scale(values) if plan.normalize else values)[:, : plan.truncate_dim]
-            return scale(values) if plan.rescale else values
-
-        return Job(reader, sentences, [output], finish, first)
+        options: list[dict[str, Any]] = [{"name": name, "top_k": top_k} for name in tasks]
+        for each in options:
+            Job(self, given=(), **each)  # refuses top_k at once
+        computed = self._compute_rows(options, given, batching)
+        windows = (zip(*(job.describe() for job in jobs), strict=True) for jobs in computed)
+        return (row for window in windows for row in window)
 
     def _embed(
         self, given: Sequence[str], plan: "rows.EmbeddingPlan", batching: "rows.Batching"
     ) -> Array:
-        max_tokens = check_options("encode", batching)
-        found = []
-        for first in range(0, max(1, len(given)), rows.DOCUMENTS):
-            job = self._start_vectors(given[first : first + rows.DOCUMENTS], plan, first)
-            self.compute([job], max_tokens)
-            found.append(job.describe())
-        return np.concatenate(found)
+        options: dict[str, Any] = {"name": "encode", "plan": plan}
+        none = Job(self, given=(), **options).describe()
+        found = [job.describe() for (job,) in self._compute_rows([options], given, batching)]
+        return np.concatenate([none, *found])
 
     def similarity(self, first: Any, second: Any) -> Array:
         """Compare all vectors of (N, D) with all of (M, D): (N, M), in float32.
@@ -362,80 +374,3 @@ class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array]):
             return np.stack([-np.linalg.norm(right - row, ord=order, axis=1) for row in left])
         is_cosine = self.similarity_fn_name == "cosine"
         return scale(left) @ scale(right).T if is_cosine else left @ right.T
-
-
-def check_options(name: str, batching: "rows.Batching") -> int | None:
-    """Return the maximum tokens of a batch, and refuse a precision."""
-    max_tokens = rows.check_batching(name, batching)
-    precision = batching.get("precision")
-    if precision is not None:
-        raise ValueError(
-            f"precision={precision!r}: an ONNX file has one precision, leave it out; for another "
-            f"one, export another folder: {EXPORT}, for int8 with --precision int8"
-        )
-    return max_tokens
-
-
-# Predictions of the rows of a job
-
-
-def label(job: Job, task: _Task, top_k: int | None) -> list[Any]:
-    """Describe rows by labels or numbers."""
-    if not job.units:
-        return []
-    if job.outputs[0].endswith(".scores"):
-        return rows.describe_numbers(getattr(task, "targets", None), job.collect("scores"), top_k)
-    probabilities, decisions = job.collect("probabilities"), job.collect("decisions")
-    if task.problem_type == "multi_label_classification":
-        is_shown = decisions > 0 if top_k is None else np.ones_like(decisions) > 0
-        ranks = rank(probabilities)
-        return rows.describe_label_sets(task.labels, ranks, probabilities, is_shown, top_k)
-    if task.problem_type == "multi_output_classification":
-        ends = np.cumsum([len(names) for names in task.classes])
-        parts = np.split(probabilities, ends[:-1], axis=1)
-        columns = [
-            rows.describe_labels(names, rank(part), part, top_k)
-            for names, part in zip(task.classes, parts, strict=True)
-        ]
-        return rows.describe_outputs(task.outputs, columns)
-    ranks = decisions[:, None] if top_k is None else rank(probabilities)
-    return rows.describe_labels(task.labels, ranks, probabilities, top_k)
-
-
-def rank(probabilities: Array) -> Array:
-    """Return the order of columns by their values, the highest first."""
-    return np.argsort(-probabilities, axis=1, kind="stable")
-
-
-def tag(job: Job, task: _Task, top_k: int | None) -> list[Any]:
-    """Describe rows by the tags of their words."""
-    del task, top_k
-    reader, results = job.reader, []
-    for part, found in zip(reader.parts, job.results, strict=True):
-        tags, scores = (
-            next(values for name, values in found.items() if name.endswith(kind))[part.places]
-            for kind in (".tags", ".scores")
-        )
-        results.append(list(zip(tags.tolist(), scores.tolist(), strict=True)))
-    return list(reader.describe_tags(results))
-
-
-def answer(job: Job, task: _Task, top_k: int | None) -> list[Any]:
-    """Describe rows by the answers to their question."""
-    del task
-    scores = job.collect("answers").tolist() if job.units else []
-    return list(job.reader.describe_answers(scores, top_k))
-
-
-def choose(job: Job, task: _Task, top_k: int | None) -> list[Any]:
-    """Describe rows by their choices, whose probabilities depend on those of the same row."""
-    if not job.units:
-        return []
-    logits = job.collect("scores")[:, 0].astype(np.float64) / (task.temperature or 1)
-    ends = np.cumsum([len(question.choices) for question in job.reader.questions])
-    exponentials = [np.exp(part - part.max()) for part in np.split(logits, ends[:-1])]
-    probabilities = [(part / part.sum()).tolist() for part in exponentials]
-    return list(job.reader.describe_choices(probabilities, top_k))
-
-
-__all__ = ["Job", "MinBertOnnx"]

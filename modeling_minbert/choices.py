@@ -29,11 +29,7 @@ class ChoicePredictor(ChoiceReader, PooledPredictor):
         self.group = name  # choices are described by the task that read their row
 
     def describe(self) -> list[Any]:
-        sizes = [len(question.choices) for question in self.questions]
-        rows = self.collect().double().split(sizes)
-        return self.describe_choices(
-            [self.head.probabilities(x).tolist() for x in rows], self.top_k
-        )
+        return self.describe_logits(self.collect().tolist(), self.head.task.temperature, self.top_k)
 
     def teach(self) -> Tensor:
         """Return the logits of the choices, the lowest number where a row has none, (n, S).

@@ -12,7 +12,7 @@ from .heads import DATA, RECIPE, TRAINING, HubType, Outputs, Types
 from .losses import CalibratedHead, CalibratedTask, LabelledTask, Target, WeightedTask
 from .pairs import CosineTask
 from .pooled import PooledHead, PooledTask
-from .rows import describe_label_sets
+from .rows import describe_labels
 
 GOALS = ("precision", "recall")
 
@@ -146,7 +146,10 @@ class MultiLabelHead(ThresholdHead, PooledHead):
         probabilities = self.probabilities(logits)
         ranks = probabilities.argsort(dim=-1, descending=True, stable=True)
         is_shown = self.decode(logits) > 0 if top_k is None else torch.ones_like(ranks) > 0
-        return describe_label_sets(self.task.labels, ranks, probabilities, is_shown, top_k)
+        shown = zip(ranks.tolist(), is_shown.tolist(), strict=True)
+        orders = [[at for at in order if kept[at]] for order, kept in shown]
+        most = top_k or self.task.num_logits
+        return describe_labels(self.task.labels, orders, probabilities.tolist(), most)
 
 
 @strict

@@ -35,11 +35,6 @@ class MinBertEmbeddingMixin(MinBertTokenizing, MinBertVectors[Tensor]):
     """Mixin of models that embed sentences: their vectors, and how these are compared."""
 
     config: MinBertConfig
-    base_model: Any
-
-    @property
-    def _has_pooler(self) -> bool:
-        return self.base_model.pooler is not None
 
     def _embed(self, texts: list[str], plan: EmbeddingPlan, batching: Batching) -> Tensor:
         """Compute vectors of texts, (N, D), in float32 on the CPU."""

@@ -580,15 +580,6 @@ def compute_rows(
     return run()
 
 
-def predict_rows(
-    model: Any, predictors: Sequence[Predictor], rows: Iterable[Any], batching: Batching
-) -> Iterator[tuple[Any, ...]]:
-    """Yield the predictions of each row, in the order of the predictors."""
-    computed = compute_rows(model, predictors, rows, batching)
-    described = (zip(*(x.describe() for x in predictors), strict=True) for _ in computed)
-    return chain.from_iterable(described)
-
-
 def group_by_tokens(
     predictors: Sequence[Predictor], rows: Sequence[object], first: int
 ) -> list[Group]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from .heads import DATA, Outputs, Types
 from .losses import Target
 from .pooled import PooledHead, PooledTask
-from .rows import describe_labels, describe_outputs
+from .rows import describe_labels
 
 
 @strict
@@ -89,8 +89,9 @@ class MultiOutputClassificationHead(PooledHead):
         parts = self.split(self.probabilities(logits))
         for names, probabilities in zip(self.task.classes, parts, strict=True):
             best = probabilities.topk(min(top_k or 1, len(names))).indices
-            columns.append(describe_labels(names, best, probabilities, top_k))
-        return describe_outputs(self.task.outputs, columns)
+            columns.append(describe_labels(names, best.tolist(), probabilities.tolist(), top_k))
+        outputs = self.task.outputs
+        return [{"labels": dict(zip(outputs, x, strict=True))} for x in zip(*columns, strict=True)]
 
 
 TYPES: Types = {

@@ -17,7 +17,7 @@ from transformers.utils.generic import ModelOutput, TransformersKwargs, can_retu
 from .configuration_minbert import MinBertConfig
 from .embedding import MinBertEmbeddingMixin
 from .heads import Inputs, MinBertHead, MinBertHeads, TaskBatch, check_inputs, ids_of
-from .inference import HUB_KEYS, PooledPredictor, compute_rows, predict_rows
+from .inference import HUB_KEYS, PooledPredictor, compute_rows
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .packing import Options
 from .rows import Batching, MinBertPredicting, check_container
@@ -212,17 +212,13 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
             )
         return head
 
-    def _list_tasks(self) -> list[str]:
-        return list(self.heads)
-
-    def _describe(self, task: str) -> Any:
-        return self._head(task).task
-
     def _predict_rows(
         self, tasks: Sequence[str], rows: Iterable[Any], top_k: int | None, batching: Batching
     ) -> Iterator[tuple[Any, ...]]:
         predictors = [self._head(name).predictor(self, name, top_k) for name in tasks]
-        return predict_rows(self, predictors, rows, batching)
+        computed = compute_rows(self, predictors, rows, batching)
+        rows_of = (zip(*(x.describe() for x in predictors), strict=True) for _ in computed)
+        return (row for window in rows_of for row in window)
 
     def explain(
         self,

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import warnings
+from collections.abc import Iterable
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +23,7 @@ from .modeling_minbert import MinBertModel
 from .multitask import MinBertForMultiTask
 from .packing import pool
 from .questions import keep_scores
-from .rows import ONNX_FILE, ONNX_SETTINGS, ONNX_VERSION
+from .rows import ONNX_FILE, ONNX_SETTINGS, ONNX_VERSION, VectorPlan
 from .spans import LONGEST_WINDOW
 from .texts import own_tokenizer
 
@@ -30,26 +31,45 @@ NEEDED = ("onnx", "onnxscript")
 
 
 class OnnxModel(nn.Module):
-    """A model with inputs and outputs in a fixed order.
+    """A model with named inputs and outputs in a fixed order.
+
+    An encoder and its heads are computed once, with all vectors and decisions of predictions.
 
     Attributes:
         axes: The dynamic axes of each input, by name.
+        heads: Those of the tasks, by name.
+        plans: How the vectors are made, by the name of their output; none of other models.
         output_names: Names of the outputs, known after a call.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, task: str | None = None) -> None:
         super().__init__()
         self.model: Any = model
+        self.output_names: list[str] = []
+        has_heads, config = isinstance(model, MinBertForMultiTask), model.config
+        if task is not None and not has_heads:
+            name = type(model).__name__
+            raise ValueError(f"task={task!r}: a {name} has no named tasks, leave it out")
+        self.heads: dict[str, Any] = {}
+        if has_heads:
+            self.heads = dict(model.heads.items()) if task is None else {task: model._head(task)}
+        self.tasks = {name: head.task for name, head in self.heads.items()}
+        plans: list[VectorPlan] = []
+        if has_heads or isinstance(model, MinBertModel):
+            if (default := config.embedding_task) is not None:  # of `encode`, also without a head
+                self.tasks[default] = config.task(default)
+            poolings = ["cls", "mean", "max"]
+            poolings += [] if model.base_model.pooler is None else ["pooler"]
+            plans = [model._plan(pooling=pooling).vectors for pooling in poolings]
+            plans += [x.plan_vectors(config) for x in self.tasks.values() if not x.is_token_level]
+        self.plans = {name_output(plan): plan for plan in plans}
         tokens = {0: "sequences", 1: "length"}
         self.axes: dict[str, dict[int, str]] = {"input_ids": tokens, "attention_mask": tokens}
-        if self.needs_types:
+        # answers are looked for in tokens of the second type
+        if config.type_vocab_size > 1 or any(x.answers_questions for x in self.tasks.values()):
             self.axes["token_type_ids"] = tokens
-        self.output_names: list[str] = []
-
-    @property
-    def needs_types(self) -> bool:
-        """Whether types of tokens are an input."""
-        return self.model.config.type_vocab_size > 1
+        if plans:
+            self.axes["mix"] = {0: "texts", 1: "sequences"}
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Compute the outputs in the order of their names."""
@@ -59,74 +79,36 @@ class OnnxModel(nn.Module):
         return tuple(tensors.values())
 
     def compute(self, inputs: dict[str, Tensor]) -> Any:
-        """Compute the outputs by name."""
-        return self.model(**inputs, return_dict=True)
-
-
-class OnnxPredictor(OnnxModel):
-    """An encoder, which runs once, with all vectors and heads that predictions need.
-
-    Attributes:
-        heads: Those of the tasks, by name.
-        hidden: The task of the default vectors, if its head is left out.
-        vectors: Layer and pooling of the vectors, by the name of the output.
-    """
-
-    def __init__(self, model: Any, name: str | None) -> None:
-        self.heads: dict[str, Any] = {}
-        if isinstance(model, MinBertForMultiTask):
-            self.heads = dict(model.heads.items()) if name is None else {name: model._head(name)}
-        super().__init__(model)
-        self.axes["mix"] = {0: "texts", 1: "sequences"}
-        self.layers: int = model.config.num_hidden_layers
-        poolings = ["cls", "mean", "max", *(["pooler"] if model._has_pooler else [])]
-        self.vectors = {
-            self.name_vectors(self.layers, name): (self.layers, name) for name in poolings
-        }
-        default = model.config.embedding_task
-        is_hidden = default is not None and default not in self.heads
-        self.hidden = {default: model.config.task(default)} if is_hidden else {}
-        for task in (*(head.task for head in self.heads.values()), *self.hidden.values()):
-            if not task.is_token_level:
-                plan = task.plan_vectors(model.config)
-                name = self.name_vectors(plan.num_layers, plan.pooling)
-                self.vectors[name] = (plan.num_layers, plan.pooling)
-
-    @property
-    def needs_types(self) -> bool:
-        """Whether types of tokens are an input; answers are found in the second type."""
-        answers = any(head.task.answers_questions for head in self.heads.values())
-        return answers or super().needs_types
-
-    def name_vectors(self, layer: int, pooling: str | None) -> str:
-        """Return the name of an output."""
-        return f"vectors.{pooling}" + ("" if layer == self.layers else f".{layer}")
-
-    def compute(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Compute all outputs; `mix`, (M, N), are the weights of sequences in each text."""
-        mix, mask, encoder = inputs.pop("mix"), inputs["attention_mask"], self.model.base_model
-        is_deep = any(layer < self.layers for layer, _ in self.vectors.values())
-        states: Any = encoder(
-            **inputs, read="padded", return_dict=True, output_hidden_states=is_deep
-        )
-        last = states.last_hidden_state
-        found: dict[str, Tensor] = {}
-        for name, (layer, pooling) in self.vectors.items():
-            hidden = last if layer == self.layers else states.hidden_states[layer]
-            is_pooler = pooling == "pooler"
-            found[name] = encoder.pooler(hidden) if is_pooler else pool(hidden, mask, pooling)
+        """Compute the outputs by name; `mix`, (M, N), has the weights of sequences in each text."""
+        given = {name: value for name, value in inputs.items() if name != "mix"}
+        if not self.plans:
+            return self.model(**given, return_dict=True)
+        encoder, count = self.model.base_model, self.model.config.num_hidden_layers
+        is_deep = any(plan.num_layers < count for plan in self.plans.values())
+        states = encoder(**given, read="padded", return_dict=True, output_hidden_states=is_deep)
+        last, found = states.last_hidden_state, dict[str, Tensor]()
+        for name, plan in self.plans.items():
+            hidden = last if plan.num_layers == count else states.hidden_states[plan.num_layers]
+            if plan.pooling == "pooler":
+                found[name] = encoder.pooler(hidden)
+            else:
+                found[name] = pool(hidden, inputs["attention_mask"], str(plan.pooling))
         for name, head in self.heads.items():
             if head.outputs == "spans":
-                values = {"answers": keep_scores(inputs, *head.score(last).unbind(dim=-1))}
+                values = {"answers": keep_scores(given, *head.score(last).unbind(dim=-1))}
             elif head.outputs == "tags":
                 scores, tags = head.probabilities(head.score(last).float()).max(dim=-1)
                 values = {"scores": scores, "tags": tags}
             else:
                 plan = head.task.plan_vectors(self.model.config)
-                vectors = found[self.name_vectors(plan.num_layers, plan.pooling)]
-                values = score_texts(head, mix @ vectors)
+                values = score_texts(head, inputs["mix"] @ found[name_output(plan)])
             found |= {f"{name}.{kind}": value for kind, value in values.items()}
         return found
+
+
+def name_output(plan: VectorPlan) -> str:
+    """Return the name of vectors: their pooling and layer."""
+    return f"vectors.{plan.pooling}.{plan.num_layers}"
 
 
 def score_texts(head: Any, vectors: Tensor) -> dict[str, Tensor]:
@@ -144,59 +126,53 @@ def score_texts(head: Any, vectors: Tensor) -> dict[str, Tensor]:
     return {"probabilities": head.probabilities(logits), "decisions": head.decode(logits)}
 
 
+# Fields of a task that the runtime reads, if it has them.
+FIELDS = (
+    *("problem_type", "row_kind", "num_texts", "is_token_level", "kind", "normalizes_vectors"),
+    *("labels", "targets", "outputs", "classes", "words", "temperature"),
+    *("max_answer_length", "null_score_diff_threshold"),
+)
+OF_CONFIG = ("longest_sequence", "num_hidden_layers", "hidden_size", "embedding_task")
+OF_TOKENIZER = ("unk_token_id", "truncation_side", "model_max_length", "split_special_tokens")
+
+
+def take(source: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Take attributes of an object by their names, those that it has."""
+    return {name: getattr(source, name) for name in names if hasattr(source, name)}
+
+
 def describe_task(task: Any, config: Any) -> dict[str, Any]:
     """Describe a task for the runtime."""
-    names = ("problem_type", "row_kind", "num_texts", "is_separate", "is_token_level", "kind")
-    further = ("labels", "targets", "outputs", "classes", "words", "temperature")
-    further += ("max_answer_length", "null_score_diff_threshold", "normalizes_vectors")
-    fields = {name: getattr(task, name) for name in names}
-    fields |= {name: getattr(task, name) for name in further if hasattr(task, name)}
     positions = config.longest_sequence
-    if task.answers_questions:
-        encoding = task.encoding(min(positions, LONGEST_WINDOW))
-    elif task.is_token_level:
-        encoding = task.encoding(positions)
+    found = take(task, FIELDS) | {"longest": task.limit_length(positions)}
+    if not task.is_token_level:
+        encoding, *found["vectors"] = task.plan_vectors(config)
     else:
-        encoding, *vectors = task.plan_vectors(config)
-        fields["vectors"] = vectors
-    return {**fields, "longest": task.limit_length(positions), "encoding": asdict(encoding)}
+        longest = min(positions, LONGEST_WINDOW) if task.answers_questions else positions
+        encoding = task.encoding(longest)
+    return {**found, "encoding": asdict(encoding)}
 
 
-def write_settings(predictor: OnnxPredictor, folder: Path) -> None:
+def write_settings(wrapped: OnnxModel, folder: Path) -> None:
     """Write what the runtime needs beside the graph: the tokenizer, and how tasks are read."""
-    model = predictor.model
-    tokenizer, config = own_tokenizer(model.tokenizer), model.config
+    model, config = wrapped.model, wrapped.model.config
+    tokenizer = own_tokenizer(model.tokenizer)
     if not tokenizer.is_fast:
         raise ValueError(
             f"{type(tokenizer).__name__} is written in Python, and cannot be exported; use a fast "
             "tokenizer (tokenizer.json)"
         )
     tokenizer.save_pretrained(folder)
-    names = ("unk_token_id", "truncation_side", "model_max_length", "split_special_tokens")
-    of_config = ("longest_sequence", "num_hidden_layers", "hidden_size", "embedding_task")
+    facts = take(config, OF_CONFIG) | {"sentence_embedding": config.sentence_embedding}
+    facts |= {"embedding": asdict(config.embedding), "pad_token_id": config.pad_token_id or 0}
     settings = {
         "version": ONNX_VERSION,
-        "config": {name: getattr(config, name) for name in of_config}
-        | {"sentence_embedding": config.sentence_embedding, "has_pooler": model._has_pooler}
-        | {"embedding": asdict(config.embedding), "pad_token_id": config.pad_token_id or 0},
-        "tokenizer": {name: getattr(tokenizer, name) for name in names},
-        "tasks": {name: describe_task(head.task, config) for name, head in predictor.heads.items()},
-        # whose vectors are the default of `encode`
-        "hidden_tasks": {
-            name: describe_task(task, config) for name, task in predictor.hidden.items()
-        },
+        "config": facts | {"has_pooler": model.base_model.pooler is not None},
+        "tokenizer": take(tokenizer, OF_TOKENIZER),
+        "tasks": {name: describe_task(task, config) for name, task in wrapped.tasks.items()},
     }
     text = json.dumps(settings, indent=2, ensure_ascii=False)
     (folder / ONNX_SETTINGS).write_text(text + "\n", encoding="utf-8")
-
-
-def wrap(model: Any, task: str | None) -> OnnxModel:
-    """Return a model, or its encoder and heads, as the module that is exported."""
-    if task is not None and not isinstance(model, MinBertForMultiTask):
-        name = type(model).__name__
-        raise ValueError(f"task={task!r}: a {name} has no named tasks, leave it out")
-    has_vectors = isinstance(model, MinBertModel | MinBertForMultiTask)
-    return OnnxPredictor(model, task) if has_vectors else OnnxModel(model)
 
 
 def export_onnx(
@@ -208,10 +184,10 @@ def export_onnx(
     one graph with the vectors and the predictions of all tasks, the tokenizer, and
     `minbert.json`. Its inputs are `input_ids`, `attention_mask` and, if the encoder or a task needs
     them, `token_type_ids`, int64 (N, L), and `mix`, float32 (M, N), with the weights of sequences
-    in each text: the identity where every text is one sequence. Its outputs are `vectors.mean` and
-    so on, (N, D), and `<task>.probabilities` and `<task>.decisions`, or `<task>.scores`, of each
-    text, or for separate pairs of each text with the next one. Of other models there is only the
-    file, with the outputs that the model has.
+    in each text: the identity where every text is one sequence. Its outputs are `vectors.mean.12`
+    and so on, by pooling and layer, (N, D), and `<task>.probabilities` and `<task>.decisions`, or
+    `<task>.scores`, of each text, or for separate pairs of each text with the next one. Of other
+    models there is only the file, with the outputs that the model has.
 
     Args:
         model: Any minBERT; its mode and attention implementation do not change.
@@ -226,7 +202,7 @@ def export_onnx(
             named tasks, or no fast tokenizer.
         ImportError: If onnx or onnxscript is not installed.
     """
-    wrapped = wrap(model, task)
+    wrapped = OnnxModel(model, task)
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ImportError(
             f"{' and '.join(missing)} not installed; an export to ONNX needs them: "
@@ -235,7 +211,7 @@ def export_onnx(
     folder = Path(save_directory)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / ONNX_FILE
-    if isinstance(wrapped, OnnxPredictor):
+    if wrapped.plans:
         write_settings(wrapped, folder)
     before = model.config._attn_implementation
     # the only attention of plain operations, without a choice of kernels

@@ -135,7 +135,7 @@ class SimilarityHead(PooledHead):
         return low + unit * (high - low)
 
     def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
-        return describe_numbers(None, self.decode(logits).unsqueeze(-1), top_k)
+        return describe_numbers(None, self.decode(logits).unsqueeze(-1).tolist(), top_k)
 
 
 @strict
@@ -204,7 +204,7 @@ class ContrastiveHead(PooledHead):
         return self.decode(logits).unsqueeze(-1)
 
     def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
-        return describe_numbers(None, logits, top_k)
+        return describe_numbers(None, logits.tolist(), top_k)
 
 
 TYPES: Types = {

@@ -393,7 +393,7 @@ class PooledHead(MinBertHead):
             best = self.decode(logits).unsqueeze(-1)
         else:
             best = probabilities.topk(min(top_k, probabilities.shape[-1])).indices
-        return describe_labels(self.task.labels, best, probabilities, top_k)
+        return describe_labels(self.task.labels, best.tolist(), probabilities.tolist(), top_k)
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """Convert logits (n, K) to probabilities of the labels."""
@@ -548,7 +548,7 @@ class RegressionHead(PooledHead):
 
     def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
         """Describe logits (n, K): a dictionary a row with `score`, or `scores` by target."""
-        return describe_numbers(self.task.targets, logits, top_k)
+        return describe_numbers(self.task.targets, logits.tolist(), top_k)
 
 
 TYPES: Types = {

@@ -1,8 +1,5 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Rows in, predictions out: what models share with the runtime of ONNX files, which has no torch.
-
-Shapes: n rows, K labels.
-"""
+"""Rows in, predictions out, without torch: what models share with the runtime of ONNX files."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,18 +17,15 @@ WINDOW, DOCUMENTS = 16_384, 512
 CPU_TOKENS = 1_024
 # The files of an export to ONNX, beside its tokenizer.json, and their version.
 ONNX_FILE, ONNX_SETTINGS, ONNX_VERSION = "model.onnx", "minbert.json", 1
-# How the states of a sequence become one vector.
 Pooling = Literal["cls", "pooler", "mean", "max"]
 # What rows of `predict` are.
 RowKind = Literal["single texts", "pairs", "contexts with choices"]
-# One row of a kind.
 ONE: dict[RowKind, str] = {
     "single texts": "a single text",
     "pairs": "a pair",
     "contexts with choices": "a context with choices",
 }
-# Tensors or arrays.
-Vectors = TypeVar("Vectors")
+Vectors = TypeVar("Vectors")  # tensors or arrays
 _warn_once = cache(logging.getLogger(__name__).warning)
 
 
@@ -62,9 +56,6 @@ def check_batching(name: str, batching: Mapping[str, Any]) -> int | None:
     if tokens is not None and tokens < 1:
         raise ValueError(f"max_tokens_per_batch={tokens} must be at least 1")
     return tokens
-
-
-# Rows
 
 
 def check_container(rows: object, task: str) -> None:
@@ -135,15 +126,7 @@ def split_batches(rows: Sequence[Encoded], max_tokens: int, *, packed: bool) -> 
 
 
 class TextReader:
-    """Tokenizes rows of `num_texts` texts; `prompt` is written before each.
-
-    Args:
-        model: Whose `tokenizer` is used.
-        name: Name of the task, for messages.
-        encoding: How texts become tokens.
-    """
-
-    size = WINDOW  # rows that are read together
+    """Tokenizes rows of `num_texts` texts for a task; `prompt` is written before each."""
 
     def __init__(
         self, model: Any, name: str, encoding: Encoding, num_texts: int = 1, prompt: str = ""
@@ -168,49 +151,33 @@ class TextReader:
         return [window for windows in self.texts for window in windows]
 
 
-# Predictions
-
-
 def describe_labels(
     names: Sequence[str], ranks: Any, probabilities: Any, top_k: int | None
 ) -> list[Any]:
-    """Describe rows by their labels, (n, K), in the order of `ranks`, the first one or `top_k`."""
+    """Describe rows by their labels in the order of `ranks`, by the first one or `top_k`."""
     rows = [
         [{"label": names[at], "score": row[at]} for at in order[: top_k or 1]]
-        for order, row in zip(ranks.tolist(), probabilities.tolist(), strict=True)
+        for order, row in zip(ranks, probabilities, strict=True)
     ]
     return [row[0] for row in rows] if top_k is None else rows
 
 
-def describe_label_sets(
-    names: Sequence[str], ranks: Any, probabilities: Any, is_shown: Any, top_k: int | None
-) -> list[Any]:
-    """Describe rows by those of their labels, (n, K), that are shown, in the order of `ranks`."""
-    values = (ranks.tolist(), probabilities.tolist(), is_shown.tolist())
-    return [
-        [{"label": names[at], "score": row[at]} for at in order if shown[at]][:top_k]
-        for order, row, shown in zip(*values, strict=True)
-    ]
-
-
-def describe_outputs(outputs: Sequence[str], columns: Sequence[list[Any]]) -> list[Any]:
-    """Describe rows by the labels of several outputs, one column each."""
-    return [{"labels": dict(zip(outputs, row, strict=True))} for row in zip(*columns, strict=True)]
-
-
 def describe_numbers(targets: Sequence[str] | None, values: Any, top_k: int | None) -> list[Any]:
-    """Describe rows by numbers, (n, K): the `score` of one, or `scores` of several `targets`."""
-    rows: list[Any] = [
-        {"score": row[0]}
-        if len(row) == 1
-        else {"scores": dict(zip(targets or (), row, strict=True))}
-        for row in values.tolist()
+    """Describe rows by their numbers: the `score` of one, or `scores` of several `targets`."""
+    names = targets or ()
+    found: list[Any] = [
+        {"scores": dict(zip(names, row, strict=True))} if len(names) > 1 else {"score": row[0]}
+        for row in values
     ]
-    return rows if top_k is None else [[row] for row in rows]
+    return found if top_k is None else [[row] for row in found]
 
 
 class MinBertPredicting:
     """Mixin of models with tasks: their predictions."""
+
+    heads: Any  # by the name of their task
+    _head: Any  # returns the head of a task that predicts
+    _predict_rows: Any  # yields what several tasks predict for each row
 
     def predict(
         self,
@@ -264,10 +231,9 @@ class MinBertPredicting:
         Yields:
             The prediction of each row, in the order given.
         """
-        self._describe(task)  # refuses unknown tasks
+        self._head(task)  # refuses unknown tasks
         check_container(sentences, task)
-        predicted = self._predict_rows([task], sentences, top_k, batching)
-        return (found for (found,) in predicted)
+        return (found for (found,) in self._predict_rows([task], sentences, top_k, batching))
 
     def predict_all(
         self,
@@ -352,8 +318,8 @@ class MinBertPredicting:
                 )
         if tasks is not None and not len(tasks):
             raise ValueError("tasks is empty: name at least one task, or leave it out")
-        names = self._list_tasks() if tasks is None else tasks
-        specs = {name: self._describe(name) for name in names}
+        names = list(self.heads) if tasks is None else tasks
+        specs = {name: self._head(name).task for name in names}
         if not len(sentences):
             return list(specs)
         kind = find_kind(sentences[0])
@@ -367,20 +333,6 @@ class MinBertPredicting:
             return fitting
         others = [f"{x} takes {specs[x].row_kind}" for x in specs if x not in fitting]
         raise ValueError(f"row 0 is {ONE[kind]}, but {', '.join(others) or 'there are no tasks'}")
-
-    def _list_tasks(self) -> list[str]:
-        """Return the names of all tasks that predict."""
-        raise NotImplementedError
-
-    def _describe(self, task: str) -> Any:
-        """Return the description of a task; refuses one that predicts nothing."""
-        raise NotImplementedError
-
-    def _predict_rows(
-        self, tasks: Sequence[str], rows: Iterable[Any], top_k: int | None, batching: Batching
-    ) -> Iterator[tuple[Any, ...]]:
-        """Check the options, and yield the predictions of each row in the order of the tasks."""
-        raise NotImplementedError
 
 
 # Vectors
@@ -430,6 +382,8 @@ class MinBertVectors(Generic[Vectors]):
     config: Any
     name_or_path: str
     tokenizer: Any
+    base_model: Any
+    _embed: Any  # computes the vectors of a list of texts by a plan
 
     def encode(
         self,
@@ -479,9 +433,8 @@ class MinBertVectors(Generic[Vectors]):
         is_one = isinstance(sentences, str)
         if not is_one:
             check_container(sentences, "encode")
-        vectors = self._embed([sentences] if is_one else list(sentences), plan, batching)
-        one: Any = vectors
-        return one[0] if is_one else vectors
+        found: Any = self._embed([sentences] if is_one else list(sentences), plan, batching)
+        return found[0] if is_one else found
 
     def encode_query(self, sentences: str | Iterable[str], **options: Any) -> Vectors:
         """Embed the queries of a search: `encode` with the prompt of the name `query`.
@@ -574,13 +527,6 @@ class MinBertVectors(Generic[Vectors]):
             encoding = Encoding(min(config.longest_sequence, length))
             vectors = VectorPlan(encoding, pooling or own.pooling, config.num_hidden_layers)
             is_unit = own.normalize
-        if vectors.pooling == "pooler" and not self._has_pooler:
+        if vectors.pooling == "pooler" and self.base_model.pooler is None:
             raise ValueError("pooling='pooler', but this model was made without a pooler")
         return vectors, is_unit
-
-    @property
-    def _has_pooler(self) -> bool:
-        raise NotImplementedError
-
-    def _embed(self, texts: list[str], plan: EmbeddingPlan, batching: Batching) -> Vectors:
-        raise NotImplementedError

@@ -7,7 +7,7 @@ As `rows.py` without torch. Shapes: W windows of a question.
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -67,12 +67,8 @@ def split_words(row: object, number: int, task: str, rule: str = "pattern") -> W
 class TagReader:
     """Reads texts or lists of words: `words`, `tags`, `scores` and, for spans, `entities`.
 
-    Args:
-        model: Whose `tokenizer` is used.
-        name: Name of the task.
-        task: Its description, with `labels` and the rule for `words`.
-        longest: Maximum tokens of a sequence.
-        top_k: None; others are refused.
+    Attributes:
+        results: Tag and score of the words of each part, by its number.
     """
 
     def __init__(self, model: Any, name: str, task: Any, longest: int, top_k: int | None) -> None:
@@ -86,6 +82,7 @@ class TagReader:
         self.rule: str = task.words
         self.texts: list[Words] = []
         self.parts: list[Part] = []
+        self.results: dict[int, list[tuple[int, float]]] = {}
 
     def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
         """Tokenize rows, of which the first one has the number `first`, to `parts`."""
@@ -106,11 +103,11 @@ class TagReader:
                 self.parts.append(Part(row, tokens, places[begin - start : last - start]))
         return [part.tokens for part in self.parts]
 
-    def describe_tags(self, results: Sequence[Sequence[tuple[int, float]]]) -> list[Any]:
-        """Describe the rows by tag and score of the words of each part."""
+    def describe(self) -> list[Any]:
+        """Return the predictions of the rows, and forget the results."""
         rows: list[list[tuple[int, float]]] = [[] for _ in self.texts]
-        for part, values in zip(self.parts, results, strict=True):
-            rows[part.row] += values
+        for number, part in enumerate(self.parts):
+            rows[part.row] += self.results.pop(number)
         described = []
         for text, values in zip(self.texts, rows, strict=True):
             tags, scores = [self.names[tag] for tag, _ in values], [score for _, score in values]
@@ -213,10 +210,15 @@ class ChoiceReader(TextReader):
         pairs = [pair for question in self.questions for pair in question.pairs()]
         return tokenize(self.model.tokenizer, pairs, self.encoding)
 
-    def describe_choices(self, probabilities: Any, top_k: int | None) -> list[Any]:
-        """Describe the rows by the probabilities of their choices, for each a list."""
-        described = []
-        for question, scores in zip(self.questions, probabilities, strict=True):
+    def describe_logits(
+        self, logits: Sequence[float], temperature: float | None, top_k: int | None
+    ) -> list[Any]:
+        """Return the predictions of the rows, given the logits of all choices."""
+        described, given = [], iter(logits)
+        for question in self.questions:
+            values = [logit / (temperature or 1) for logit in islice(given, len(question.choices))]
+            total = add_logarithms(values)
+            scores = [math.exp(value - total) for value in values]
             ranks = sorted(range(len(scores)), key=lambda at: -scores[at])[: top_k or 1]
             row = [
                 {"choice": question.choices[at], "index": at, "score": scores[at]} for at in ranks
@@ -318,14 +320,7 @@ def find_best(
 
 
 class QuestionReader:
-    """Reads pairs of a question and its text; see `find_best`.
-
-    Args:
-        model: Whose `tokenizer` is used.
-        name: Name of the task.
-        task: Its description, with the limits of answers.
-        encoding: How questions and texts become windows.
-    """
+    """Reads pairs of a question and its text; see `find_best`."""
 
     size = QUESTIONS
 

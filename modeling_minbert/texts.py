@@ -11,13 +11,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase as Tokenizer
-else:  # texts are also read where transformers is missing
-    Tokenizer = Any
+if TYPE_CHECKING:  # texts are also read where transformers is missing
+    from transformers import PreTrainedTokenizerBase
 
+Tokenizer: TypeAlias = "PreTrainedTokenizerBase"
 Row = tuple[str, ...]
 
 # Characters of scripts that write no spaces between words

@@ -32,7 +32,6 @@ class TagPredictor(TagReader, Predictor):
         super().__init__(model, name, head.task, longest, top_k)
         self.group = name  # the words of a row are described by the task that split it
         self.head = head
-        self.results: dict[int, list[tuple[int, float]]] = {}  # of each part
 
     def keep(self, indices: list[int], inputs: dict[str, Any], output: Any) -> None:
         """Keep the tag of every word, and its probability."""
@@ -48,10 +47,6 @@ class TagPredictor(TagReader, Predictor):
         values = iter(zip(tags.tolist(), scores.tolist(), strict=True))
         for index in indices:
             self.results[index] = list(islice(values, len(self.parts[index].places)))
-
-    def describe(self) -> list[Any]:
-        results, self.results = self.results, {}
-        return self.describe_tags([results[place] for place in range(len(self.parts))])
 
 
 @strict

@@ -7,7 +7,7 @@ import torch
 from transformers import BertModel
 
 from datasets_scripts import Encoding, encode_rows
-from modeling_minbert import MinBertForMultiTask, export_onnx
+from modeling_minbert import MinBertForMultiTask
 from tests.small_run import make_tokenizer
 from tests.trainers import tiny
 from trainers import TaskCollator, TaskDataset
@@ -181,11 +181,6 @@ def test_packed_and_padded_batches_and_all_orders_are_equal(make, tokenizer, imp
     order = [4, 0, 5, 3, 1, 2]
     other = model(**collate(rows, order, packed=True))
     torch.testing.assert_close(other.logits, expected.logits[order])
-
-
-def test_there_is_no_onnx_file(make, tmp_path):
-    with pytest.raises(ValueError, match="task 'own' splits texts into windows"):
-        export_onnx(make(), tmp_path, task="own")
 
 
 # Messages

@@ -14,7 +14,7 @@ from tests import small_run
 
 ROOT = Path(__file__).resolve().parents[1]
 # Modules and lines at most, of ours. Raise a number only for what its command cannot do without.
-LIMITS = {"finetune": (72, 19_467), "predict": (28, 9_053), "encode": (19, 7_300)}
+LIMITS = {"finetune": (72, 19_467), "predict": (28, 9_053), "encode": (19, 7_331)}
 LAB = (
     "minbert_cli.experiments",
     "minbert_cli.pretrain",
@@ -117,6 +117,7 @@ def test_encoding_loads_the_model_alone(trained, of_transformers, tmp_path):
 
 
 PACKAGES = ("modeling_minbert", "datasets_scripts", "trainers", "sentence_vectors", "minbert_cli")
+PACKAGES += ("minbert_onnx",)
 # Drawn apart from the package that they are in.
 ROOMS = tuple(f"trainers.{name}" for name in ("data", "problems", "methods", "training", "reports"))
 

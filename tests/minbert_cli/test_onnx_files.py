@@ -6,10 +6,14 @@ import torch
 from transformers import BertTokenizer
 
 from minbert_cli import exporting as onnx_files
-from modeling_minbert import MinBertConfig, MinBertModel, export_onnx
+from modeling_minbert import MinBertConfig, MinBertForMultiTask, export_onnx
 from tests.modeling_minbert.test_onnx import needs_onnx
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "garden", "is", "warm", "."]
+TASKS = {
+    "tone": {"problem_type": "classification", "labels": ["down", "up"]},
+    "names": {"problem_type": "token_classification", "labels": ["O", "B-X"]},
+}
 
 
 @pytest.fixture
@@ -18,15 +22,18 @@ def tokenizer():
 
 
 @pytest.fixture
-def model(tiny_sizes):
-    """Return an encoder whose weights are far from zero."""
+def model(tiny_sizes, tokenizer):
+    """Return a model with two heads whose weights are far from zero."""
     torch.manual_seed(0)
-    return MinBertModel(MinBertConfig(**tiny_sizes, initializer_range=0.2)).eval()
+    config = MinBertConfig(**tiny_sizes, initializer_range=0.2, tasks=TASKS)
+    model = MinBertForMultiTask(config).eval()
+    model.tokenizer = tokenizer
+    return model
 
 
 @pytest.fixture
 def path(model, tmp_path):
-    """Return the int8 file of the encoder."""
+    """Return the int8 file of the model."""
     path = export_onnx(model, tmp_path)
     onnx_files.quantize(path)
     return path
@@ -43,7 +50,7 @@ def read_graph(path):
 
 @needs_onnx
 @pytest.mark.slow
-def test_linear_layers_and_embeddings_are_int8_with_a_scale_for_each_output(path, tiny_sizes):
+def test_the_encoder_is_int8_with_a_scale_for_each_output_and_heads_are_float32(path, tiny_sizes):
     nodes, constants = read_graph(path)
 
     products = [node for node in nodes if node.op_type == "MatMulInteger"]
@@ -56,6 +63,8 @@ def test_linear_layers_and_embeddings_are_int8_with_a_scale_for_each_output(path
         # two products with an activation of 8 bits fit into 16 bits, as on processors without VNNI
         assert 2 * 255 * np.abs(weights.astype(int)).max() < 2**15
         assert scale.shape == weights.shape[1:]
+    shapes = [x.shape for x in constants.values() if x.dtype == np.float32 and x.ndim == 2]
+    assert len([shape for shape in shapes if sorted(shape) == [2, tiny_sizes["hidden_size"]]]) == 2
     tables = [constants.get(node.input[0]) for node in nodes if node.op_type == "Gather"]
     assert [x.itemsize for x in tables if x is not None and x.ndim == 2] == [1, 1, 1]
 
@@ -66,8 +75,11 @@ def test_an_int8_file_is_near_its_model_but_not_equal(path, model, tokenizer):
     rows = onnx_files.make_rows(tokenizer, model.config.vocab_size, (20, 12))
     outputs = onnx_files.compute_both(path, model, None, rows)
 
-    assert len(outputs) == 2
-    for found, expected in outputs:
+    assert {"vectors.mean.2", "vectors.pooler.2", "tone.probabilities", "names.scores"} <= {
+        *outputs
+    }
+    for name in ("vectors.mean.2", "vectors.pooler.2"):
+        found, expected = outputs[name]
         cosine = (found * expected).sum(-1)
         cosine /= np.linalg.norm(found, axis=-1) * np.linalg.norm(expected, axis=-1)
         assert 0.98 < cosine.min() < 0.99999

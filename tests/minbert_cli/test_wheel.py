@@ -15,6 +15,7 @@ from tests.processes import ROOT, run_python
 
 RECIPES = {path.relative_to(ROOT / "recipes") for path in (ROOT / "recipes").rglob("*.yaml")}
 PACKAGES = ("minbert_cli", "modeling_minbert", "trainers", "datasets_scripts", "sentence_vectors")
+PACKAGES += ("minbert_onnx",)
 FILES = ("setup.py", "minbert.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_{}(sys.argv[1])"
 # Parses every recipe by its name with the program that reads it.

@@ -7,6 +7,7 @@ import torch
 
 import modeling_minbert
 from modeling_minbert import MinBertConfig, export_onnx
+from modeling_minbert.packing import pool
 from tests.modeling_minbert.test_in_and_out import make_stock
 
 HAS_ONNX = all(map(importlib.util.find_spec, ("onnx", "onnxscript", "onnxruntime")))
@@ -14,7 +15,6 @@ HAS_ONNX = all(map(importlib.util.find_spec, ("onnx", "onnxscript", "onnxruntime
 needs_onnx = pytest.mark.skipif(not HAS_ONNX, reason="needs pip install -e '.[onnx]'")
 SHAPES = [(2, 6), (1, 1), (5, 17), (3, 2)]
 CLASSES = [
-    "MinBertModel",
     "MinBertForMaskedLM",
     "MinBertForNSP",
     "MinBertForPreTraining",
@@ -22,49 +22,30 @@ CLASSES = [
     "MinBertForTokenClassification",
     "MinBertForQuestionAnswering",
 ]
-MORE = {
-    "likes": {"problem_type": "similarity", "score_range": [0, 1]},
-    "best": {"problem_type": "classification", "labels": ["a", "b"], "pooling": "max"},
-    "top": {"problem_type": "classification", "labels": ["a", "b"], "pooling": "cls"},
-    "deep": {"problem_type": "paraphrase", "head": "mlp", "pooling": "mean", "pooling_layer": 1},
-    "close": {"problem_type": "paraphrase", "pair_encoding": "separate", "head": "cosine"},
-    "ends": {"problem_type": "multiple_choice", "num_choices": 3},
-    "triples": {"problem_type": "contrastive", "num_sentences": 3},
-    "tags": {"problem_type": "multi_label_classification", "labels": ["a", "b", "c"]},
-    "sizes": {
-        "problem_type": "regression",
-        "targets": ["x", "y"],
-        "mean": [1e4, -7],
-        "std": [9, 1],
-    },
-    "text": {"problem_type": "pretraining"},
-    "words": {"problem_type": "masked_lm"},
-    "follows": {"problem_type": "next_sentence"},
-}
 
 
-def make_inputs(shape, sentences, vocabulary):
+def make_inputs(shape, vocabulary):
     """Make a batch in which rows differ in length."""
     generator = torch.Generator().manual_seed(sum(shape))
     batch, length = shape
-    lengths = torch.randint(1, length + 1, (batch, sentences or 1, 1), generator=generator)
-    mask = (torch.arange(length) < lengths).long()
+    mask = (
+        torch.arange(length) < torch.randint(1, length + 1, (batch, 1), generator=generator)
+    ).long()
     ids = torch.randint(1, vocabulary, mask.shape, generator=generator) * mask
     types = torch.randint(0, 2, mask.shape, generator=generator) * mask
-    found = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
-    return found if sentences else {name: x.squeeze(1) for name, x in found.items()}
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
 
 
-def assert_equal_everywhere(path, compute, sentences=None, vocabulary=31):
+def assert_equal_everywhere(path, compute, vocabulary=31):
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     taken = [x.name for x in session.get_inputs()]
-    assert taken == list(make_inputs((1, 1), sentences, 2))[: len(taken)]
     names = [x.name for x in session.get_outputs()]
     for shape in SHAPES:
-        inputs = make_inputs(shape, sentences, vocabulary)
-        found = session.run(None, {name: inputs[name].numpy() for name in taken})
+        inputs = make_inputs(shape, vocabulary)
+        given = inputs | {"mix": torch.eye(shape[0])}
+        found = session.run(None, {name: given[name].numpy() for name in taken})
         with torch.no_grad():
             expected = compute(**inputs)
         assert names == [name for name in expected if name != "loss"]
@@ -75,6 +56,23 @@ def assert_equal_everywhere(path, compute, sentences=None, vocabulary=31):
                 actual, wanted = actual[real], wanted[real]
             torch.testing.assert_close(actual, wanted, atol=1e-4, rtol=0)
     return taken
+
+
+def compute_vectors(model):
+    """Return a function that computes the outputs of the file of an encoder."""
+
+    layers = model.config.num_hidden_layers
+
+    def compute(**inputs):
+        outputs = model(**inputs)
+        hidden, mask = outputs.last_hidden_state, inputs["attention_mask"]
+        found = {
+            f"vectors.{name}.{layers}": pool(hidden, mask, name) for name in ("cls", "mean", "max")
+        }
+        pooler = outputs.pooler_output
+        return found | ({} if pooler is None else {f"vectors.pooler.{layers}": pooler})
+
+    return compute
 
 
 @needs_onnx
@@ -96,53 +94,37 @@ def test_every_class_computes_the_same_in_onnx_runtime(tiny_sizes, tmp_path, nam
 
 @needs_onnx
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["tone", "same", "near", "echo", *MORE])
-def test_every_kind_of_head_computes_the_same_in_onnx_runtime(
-    build_multitask, tasks, tmp_path, task
-):
-    model = build_multitask(tasks | MORE)
-
-    path = export_onnx(model, tmp_path, task=task)
-
-    assert path == tmp_path / f"{task}.onnx"
-    sentences = model.config.task(task).num_sequences
-    assert_equal_everywhere(path, lambda **inputs: model(**inputs, task=task), sentences)
-
-
-@needs_onnx
-@pytest.mark.slow
-def test_a_multi_task_model_without_a_task_is_its_encoder(build_multitask, tasks, tmp_path):
-    model = build_multitask(tasks)
-
-    path = export_onnx(model, tmp_path / "new")
-
-    assert_equal_everywhere(path, model.bert)
-
-
-@needs_onnx
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["roberta", "mpnet", "distilbert", "modernbert"])
-def test_encoders_of_other_types_compute_the_same_in_onnx_runtime(tmp_path, kind):
+@pytest.mark.parametrize("kind", ["bert", "roberta", "mpnet", "distilbert", "modernbert"])
+def test_vectors_of_encoders_of_all_types_are_the_same(tmp_path, kind, tokenizer):
     # a row of 17 is longer than the window of a local layer to both sides
     changes = {"local_attention": 16} if kind == "modernbert" else {}
     changes |= {} if kind == "mpnet" else {"pad_token_id": 0}
     make_stock(kind, **changes).save_pretrained(tmp_path)
     model = modeling_minbert.MinBertModel.from_pretrained(tmp_path).eval()
+    model.tokenizer = tokenizer
+    if kind == "mpnet":
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(model.config.pad_token_id)
 
-    taken = assert_equal_everywhere(export_onnx(model, tmp_path), model)
+    path = export_onnx(model, tmp_path / "onnx")
 
-    assert taken == ["input_ids", "attention_mask"]  # what their tokenizers give
+    taken = assert_equal_everywhere(path, compute_vectors(model))
+    types = ["token_type_ids"] if kind == "bert" else []
+    assert taken == ["input_ids", "attention_mask", *types, "mix"]
+    names = {"model.onnx", "minbert.json", "tokenizer.json"}
+    assert names <= {file.name for file in path.parent.iterdir()}
 
 
 @needs_onnx
 def test_what_cannot_be_exported_is_named(build_multitask, tasks, tiny_sizes, tmp_path):
-    model = build_multitask(tasks)
+    model = build_multitask(tasks | {"text": {"problem_type": "pretraining"}})
     encoder = modeling_minbert.MinBertModel(MinBertConfig(**tiny_sizes))
 
     with pytest.raises(ValueError, match="unknown task 'moods'; known: "):
         export_onnx(model, tmp_path / "out", task="moods")
     with pytest.raises(ValueError, match="a MinBertModel has no named tasks, leave it out"):
         export_onnx(encoder, tmp_path / "out", task="tone")
+    with pytest.raises(ValueError, match="which predicts nothing about whole texts"):
+        export_onnx(model, tmp_path / "out", task="text")
     assert not (tmp_path / "out").exists()
 
 
