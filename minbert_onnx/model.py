@@ -230,7 +230,8 @@ class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array]):
             self.tokenizer: Any = FastTokenizer(tokenizer, settings["tokenizer"])
         with naming(path / rows.ONNX_FILE):
             options = onnxruntime.SessionOptions()
-            options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))  # as torch
+            threads = os.environ.get("OMP_NUM_THREADS", "")  # as torch
+            options.intra_op_num_threads = int(threads) if threads.isdigit() else 0
             self.session = onnxruntime.InferenceSession(
                 path / rows.ONNX_FILE,
                 options,

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -151,3 +152,15 @@ def test_it_runs_on_the_cpu_and_from_python(exported, capsys):
     with pytest.raises(SystemExit):
         main(["predict", str(exported), "--task", "tone", "the cat"])
     assert "is an ONNX export, which minbert.load runs in Python" in capsys.readouterr().err
+
+
+def test_rows_are_read_in_several_threads(model, exported):
+    runtime = minbert.load(exported)
+    asked = [("tone", TEXTS), ("near", PAIRS), ("names", TEXTS)] * 20
+
+    with ThreadPoolExecutor(4) as pool:
+        jobs = list(pool.map(lambda each: runtime.start(*each), asked))
+    runtime.compute(jobs)
+
+    for job, (name, rows) in zip(jobs, asked, strict=True):
+        assert_same(job.describe(), model.predict(name, rows))
