@@ -125,28 +125,29 @@ async def load(
     """Let clients call a server, each without a pause, or together at a rate and random times.
 
     Returns:
-        Answers per second; the milliseconds of each, from the moment that its request was due, even
-        if no client was free; and the number of errors.
+        Answers per second within the time; the milliseconds of each, from the moment that its
+        request was due, even if no client was free; and the number of errors.
     """
     draw, waiting, start = random.Random(0), itertools.cycle(requests), time.perf_counter()
     gaps = (draw.expovariate(rate) for _ in itertools.count()) if rate else None
     arrivals = itertools.accumulate(gaps, initial=start) if gaps else None
     times: list[float] = []
-    errors = 0
+    errors = late = 0
 
     async def call_in_turn() -> None:
-        nonlocal errors
+        nonlocal errors, late
         while (due := next(arrivals) if arrivals else time.perf_counter()) < start + seconds:
             await asyncio.sleep(due - time.perf_counter())
             try:
                 await connections.call(next(waiting))
                 times.append(1000 * (time.perf_counter() - due))
+                late += time.perf_counter() > start + seconds
             except OSError:
                 errors += 1
 
     with contextlib.closing(Connections(port)) as connections:
         await asyncio.gather(*(call_in_turn() for _ in range(clients)))
-    return len(times) / (time.perf_counter() - start), times, errors
+    return (len(times) - late) / seconds, times, errors
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
