@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from datasets import Dataset
 
-from datasets_scripts import DATASETS, TaskData, TaskRows, check_files
+from datasets_scripts import TaskData, TaskRows, check_files
 from datasets_scripts.checking import check_keys, errors_of, key_types
 from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
 from minbert_cli.checkpoints import check_rows, choose_length
@@ -38,8 +38,11 @@ def find_head_keys(keys: Any) -> dict[str, Any]:
     """
     kind = None
     if isinstance(keys, dict):
-        row = DATASETS.get(str(keys.get("dataset")))
-        kind = keys.get("problem_type", None if row is None else row.problem_type)
+        kind = keys.get("problem_type")
+        if kind is None and "dataset" in keys:
+            from datasets_scripts import DATASETS  # not where all rows are of the user's own files
+
+            kind = getattr(DATASETS.get(str(keys["dataset"])), "problem_type", None)
     others = {"teacher", *key_types(TaskData), *key_types(TaskTraining)}
     known: dict[str, Any] = {}
     for name in sorted(TASKS, key=lambda name: name != kind):

@@ -94,8 +94,10 @@ def test_training_rows_and_texts_can_be_left_out(run, files, recipe):
     train(files, recipe, "--output_dir", str(folder), *flags)
 
     assert "train" not in json.loads((folder / "metrics.json").read_text())
-    assert "this garden was" in (run[0] / "report.html").read_text()
-    assert "this garden was" not in (folder / "report.html").read_text()
+    assert "this garden was" in (run[0] / "report.json").read_text()
+    for name in ("report.json", "report.html"):
+        assert "garden" in (run[0] / name).read_text()
+        assert "garden" not in (folder / name).read_text()
     weights, expected = read_weights(folder), read_weights(run[0])
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
 

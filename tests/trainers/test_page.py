@@ -158,11 +158,14 @@ def test_without_examples_no_text_leaves_the_data(write):
 
 @pytest.mark.parametrize("examples", [15, pytest.param(60, marks=pytest.mark.slow)])
 def test_any_text_is_text_and_nothing_else(tmp_path, examples):
+    words = [{"word": "", "start": 0, "end": 99, "share": 0.5}]
+
     def write(text):
+        example = Example(text, [text], text, text, 1.0, words, decision=f"{text}.")
         blocks = [
             Table(text, [(text, ""), ("rows", ",")], [[text, 1]], text, is_folded=True),
             Figure(text, "x", "y", {"a": [[1, 2.0], [2, 3.0]]}, text),
-            Examples(text, [Example(text, [text], text, text, 1.0)], text, ".1%", text),
+            Examples(text, [example], text, ".1%", text),
             Code(text, text, text),
         ]
         write_page(tmp_path / "a.html", text, text, text, [Section(text, [text], blocks)])

@@ -57,6 +57,8 @@ class Example:
     label: str
     prediction: str
     size: float  # by which the examples are ordered
+    words: list[dict[str, Any]] = field(default_factory=list)  # with shares, if it is explained
+    decision: str = ""  # what words with a share above 0 speak for
 
 
 @dataclass(frozen=True)

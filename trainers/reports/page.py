@@ -14,25 +14,26 @@ import platform
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain, cycle
 from math import isfinite
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import datasets
 import torch
 
 from trainers.data.rows import Rows, spread_numbers
-from trainers.files import write_text
+from trainers.files import find_inner, write_text
 from trainers.problems.base import AnyProblem, Evaluated
 from trainers.problems.blocks import MOST_CLASSES, Block, Cell, Code, Figure, Points, Table
 from trainers.problems.metrics import AGGREGATES
 from trainers.training.multitask import MultiTaskTrainer
 
 from .results import Results, RunFacts, name_run
-from .texts import count, printable
+from .texts import LEGEND, color_words, count, printable
 
 # By the name of the variable in the style sheet, which also has those of a dark page: ``dev`` is
 # held out, ``train`` is training.
@@ -195,6 +196,7 @@ REPORT_FILE, DATA_FILE = "report.html", "report.json"
 SPLITS = {"validation": "validation rows", "test": "test rows", "train": "training rows"}
 MOST_BAD_ROWS = 50
 FIRST_EXAMPLES = 5  # the others are collapsed
+MOST_SECONDS, MOST_CHARACTERS = 3, 500  # to explain the errors of a task, and of an error
 # What the section of a task says about its head.
 HEAD_KEYS = ("pair_encoding", "pooling", "head", "loss")
 
@@ -242,7 +244,7 @@ def report_run(
             if evaluated is not None:
                 if types := results["validation"].types.get(task):
                     blocks.append(_tabulate_types(types))
-                blocks += problem.describe(evaluated)
+                blocks += [explain(trainer, task, block) for block in problem.describe(evaluated)]
             known = {key: getattr(problem.spec, key, None) for key in HEAD_KEYS}
             head = [f"{key.replace('_', ' ')} {value}" for key, value in known.items() if value]
             kind = ", ".join([problem.problem_type, *head])
@@ -289,6 +291,38 @@ def _select_rows(
         rows, texts = rows.select(labelled), None if texts is None else texts.select(labelled)
     others = {split: other for split, (other, _) in held_out.items()}
     return Evaluated(output, rows, texts, examples, others)
+
+
+def explain(trainer: MultiTaskTrainer, task: str, block: Block) -> Block:
+    """Add the shares of their words to listed errors, if there are a tokenizer and whole weights.
+
+    Other blocks, and errors of a task that ``model.explain`` does not take, stay as they are. A
+    failure must not cost the report: it is logged, and the page says so.
+    """
+    model: Any = find_inner(trainer.model)
+    is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
+    if block.kind != "examples" or trainer.processing_class is None or is_sharded:
+        return block
+    rows, note, end = list(block.rows), LEGEND, monotonic() + MOST_SECONDS
+    try:
+        model.tokenizer = trainer.processing_class
+        try:
+            model.explain(task, [])
+        except (AttributeError, ValueError):  # of another model, of another task
+            return block
+        labels = getattr(model.config.task(task), "labels", None) or ["a higher number"]
+        for place, row in enumerate(rows):
+            if 0 < sum(map(len, row.texts)) <= MOST_CHARACTERS and monotonic() < end:
+                (found,) = model.explain(task, [row.texts[0] if len(row.texts) == 1 else row.texts])
+                decision = found.get("explained", labels[-1])
+                rows[place] = replace(row, words=found["words"], decision=decision)
+        if not all(row.words for row in rows):
+            left_out = f"above {MOST_CHARACTERS} characters, and after {MOST_SECONDS} seconds"
+            note += f" Without colors: rows {left_out} of computing."
+    except Exception as error:
+        logger.exception("task %r: the words that decided are not on the page", task)
+        note = f"Which words decided could not be found: {error}"
+    return replace(block, rows=rows, note=f"{block.note} {note}")
 
 
 def _tabulate_types(types: Sequence[dict[str, Any]]) -> Table:
@@ -341,7 +375,7 @@ def write_page(
     texts = {"title": title, "name": name, "subtitle": subtitle}
     values = printable(texts | {"sections": list(map(asdict, sections))})
     template = environment.get_template("page.html")
-    options = {"light": LIGHT, "first": FIRST_EXAMPLES}
+    options = {"light": LIGHT, "first": FIRST_EXAMPLES, "color": color_words}
     write_text(path, template.render(**values, **options, draw=draw, show=_show_cell))
 
 

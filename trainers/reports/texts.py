@@ -1,5 +1,6 @@
 """Names, paths and other texts in Markdown and on pages: escaped, counted, in tables."""
 
+import html
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,6 +14,9 @@ PICTURES = {chr(code): chr(0x2400 + code) for code in range(0x20)} | {"\x7f": "\
 # word, and colons only in addresses.
 SPECIAL = re.compile(r"[\\`*\[\]<>|~&#$!]|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\.")
 FENCE = "```"
+# Of words by their shares, at most so strong that they can be read on a light and a dark page.
+FOR, AGAINST, STRONGEST = "230, 120, 0", "30, 110, 220", 0.6
+LEGEND = "Orange words speak for the decision, blue ones against it, the stronger the more."
 
 
 def printable(content: Any) -> Any:
@@ -49,6 +53,23 @@ def code_block(text: str, language: str) -> str:
 def _longer_run(text: str, least: int) -> str:
     longest = max(map(len, re.findall("`+", text)), default=0)
     return "`" * max(least, longest + 1)
+
+
+def color_words(text: str, words: Sequence[Mapping[str, Any]], number: int) -> str:
+    """Write a text, or its beginning, as HTML with its words colored by their shares.
+
+    ``words`` are those of its row, from ``model.explain``; it is the text ``number`` of that.
+    """
+    most = max((abs(word["share"]) for word in words), default=0) or 1
+    colored, end = "", 0
+    for word in words:
+        if word.get("text", 1) == number and word["start"] < len(text):
+            share, before, end = word["share"], text[end : word["start"]], word["end"]
+            tone = f"{FOR if share > 0 else AGAINST}, {STRONGEST * abs(share) / most:.2f}"
+            colored += f'{html.escape(before)}<span style="background: rgba({tone})" '
+            colored += f'title="{share:+.3f}">{html.escape(text[word["start"] : end])}</span>'
+    rest = html.escape(text[end:])  # what was truncated
+    return colored + (f'<span class="quiet">{rest}</span>' if words and rest else rest)
 
 
 def count(number: float, noun: str) -> str:
