@@ -96,12 +96,12 @@ class Part(NamedTuple):
 
     call: Call
     first: int
-    count: int
+    size: int
 
     @property
     def rows(self) -> Sequence[Any]:
         """The rows."""
-        return self.call.rows[self.first : self.first + self.count]
+        return self.call.rows[self.first : self.first + self.size]
 
 
 Parts = list[Part]
@@ -202,9 +202,9 @@ class Batcher:
             if call.future.done():
                 continue
             part = Part(call, call.taken, min(SHARE, len(call.rows) - call.taken))
-            rows += part.count
+            rows += part.size
             taken.setdefault(call.key, []).append(part)
-            call.taken += part.count
+            call.taken += part.size
             if call.taken < len(call.rows):
                 self.waiting.append(call)
         return taken.values()
@@ -267,15 +267,15 @@ def _share(bundle: Bundle) -> Iterator[tuple[Part, Result]]:
     if isinstance(values, dict):
         values = {name: found for each in described for name, found in each.items()}
     encoded = bundle.jobs[0].encoded
-    is_by_row = len(encoded) == sum(part.count for part in bundle.parts)
+    is_by_row = len(encoded) == sum(part.size for part in bundle.parts)
     first = 0
     for part in bundle.parts:
-        rows = slice(first, first + part.count)
+        rows = slice(first, first + part.size)
         is_predicted = isinstance(values, dict)
         mine = {name: x[rows] for name, x in values.items()} if is_predicted else values[rows]
         tokens = sum(row.tokens for row in encoded[rows]) if is_by_row else 0
         yield part, Result(mine, tokens)
-        first += part.count
+        first += part.size
 
 
 def _answer(answers: Sequence[tuple[Part, Result | Exception]]) -> None:
@@ -290,7 +290,7 @@ def _answer(answers: Sequence[tuple[Part, Result | Exception]]) -> None:
                 call.future.set_exception(result)
                 continue
             call.results[part.first] = result
-            call.done += part.count
+            call.done += part.size
             if call.done == len(call.rows):
                 call.future.set_result(_join([call.results[at] for at in sorted(call.results)]))
 

@@ -562,7 +562,8 @@ def load(settings: SimpleNamespace) -> tuple[Any, dict[str, Any]]:
 
         os.environ["OMP_NUM_THREADS"] = str(settings.threads)
         model = MinBertOnnx(path)
-        joined, precision, default = JoinedOnnx(model), "onnx", CPU_TOKENS
+        joined: Any = JoinedOnnx(model)
+        precision, default = "onnx", CPU_TOKENS
     else:
         import torch
 
