@@ -35,7 +35,7 @@ API_KEY = "MINBERT_API_KEY"
 PATIENCE = 0.25
 
 # Types whose predictions are a label of a text or a pair, or a number.
-SCORED = ("paraphrase", "similarity", "contrastive", "regression")
+SCORED = ("paraphrase", "similarity", "contrastive")
 LABELED = ("classification", "ordinal", "multi_label_classification", "paraphrase", "similarity")
 # Token ids are accepted to be refused with a reason.
 Texts = str | list[str | int | list[int]]
@@ -297,47 +297,38 @@ async def predict(server: Server, body: Predict, task: str | None) -> Any:
 
 def has_pairs(facts: dict[str, Any]) -> bool:
     """Return whether a prediction of a pair is a score, or one of two labels."""
-    is_score = facts["problem_type"] in SCORED
-    return facts["rows"] == "pairs" and (is_score or len(facts["labels"] or ()) == 2)
+    is_binary = facts["problem_type"] == "classification" and len(facts["labels"]) == 2
+    return facts["rows"] == "pairs" and (is_binary or facts["problem_type"] in SCORED)
 
 
 async def rerank(server: Server, body: Rerank, task: str | None) -> Any:
-    """Answer as Cohere and Jina, or as TEI if ``texts`` are given."""
+    """Answer as Cohere and Jina, or as TEI if ``texts`` are given, best first."""
     refuse(body)
     if (body.documents is None) == (body.texts is None):
         raise RequestError(422, "give documents, or texts")
     if body.top_n is not None and body.top_n < 1:
         raise RequestError(422, f"top_n={body.top_n} must be 1 or more")
-    documents = body.texts if body.documents is None else body.documents
-    texts = [each if isinstance(each, str) else each.text for each in documents or ()]
     task = server.find_task(server.find_model(body.model) or task, has_pairs)
-    pairs = [(body.query, text) for text in texts]
-    labels = server.tasks[task]["labels"]
-    result = await server.compute(Key((task,), (("top_k", len(labels or "1")),)), pairs)
-    scores = [
-        next(each["score"] for each in row if each.get("label") == (labels and labels[-1]))
-        for row in result.values[task]
+    given = body.texts if body.documents is None else body.documents
+    texts = [each if isinstance(each, str) else each.text for each in given or ()]
+    label = (server.tasks[task]["labels"] or [None])[-1]  # yes
+    key = Key((task,), (("top_k", 1 if label is None else 2),))
+    result = await server.compute(key, [(body.query, text) for text in texts])
+    found = [
+        (next(each["score"] for each in row if each.get("label") == label), place)
+        for place, row in enumerate(result.values[task])
     ]
-    order = sorted(range(len(scores)), key=lambda place: -scores[place])
+    ranked = sorted(found, key=lambda each: -each[0])[: body.top_n]
     if body.texts is not None:
-        return [
-            {"index": at, "score": scores[at]} | ({"text": texts[at]} if body.return_text else {})
-            for at in order
-        ]
-    results = [
-        {"index": at, "relevance_score": scores[at]}
-        | ({"document": {"text": texts[at]}} if body.return_documents else {})
-        for at in order[: body.top_n]
-    ]
-    usage = {"prompt_tokens": result.tokens, "total_tokens": result.tokens}
-    meta = {"api_version": {"version": "1"}, "billed_units": {"search_units": 1}}
-    name = f"{server.name}/{task}"
+        shown = [{"text": text} if body.return_text else {} for text in texts]
+        return [{"index": at, "score": score} | shown[at] for score, at in ranked]
+    shown = [{"document": {"text": text}} if body.return_documents else {} for text in texts]
     return {
         "id": f"{time.time_ns():x}",
-        "model": name,
-        "results": results,
-        "usage": usage,
-        "meta": meta,
+        "model": f"{server.name}/{task}",
+        "results": [{"index": at, "relevance_score": score} | shown[at] for score, at in ranked],
+        "usage": {"prompt_tokens": result.tokens, "total_tokens": result.tokens},
+        "meta": {"api_version": {"version": "1"}, "billed_units": {"search_units": 1}},
     }
 
 
