@@ -208,8 +208,8 @@ class Server:
         if task is None and not fitting:
             raise RequestError(424, f"{self.name} has no task for this route", "Backend")
         if task is None:
-            paths = ", ".join(f"/tasks/{name}" for name in fitting)
-            raise RequestError(424, f"several tasks fit: ask below one of {paths}", "Backend")
+            named = f"ask below /tasks/NAME, or for the model {self.name}/NAME"
+            raise RequestError(424, f"several tasks fit, {', '.join(fitting)}: {named}", "Backend")
         if task not in self.tasks:
             raise RequestError(404, unknown("task", task, self.tasks))
         if task not in fitting:

@@ -333,7 +333,7 @@ def test_a_bad_request_does_not_spoil_the_batch_that_it_is_in(port, model):
         ("/embed", {"inputs": "a", "dimensions": 34}, 422, "only 33"),
         ("/v1/embeddings", {"input": "a", "dimensions": 0}, 400, "must be 1 or more"),
         ("/v1/embeddings", {"input": "a", "model": "gpt"}, 404, "unknown model 'gpt'"),
-        ("/predict", {"inputs": "a"}, 424, "below one of /tasks/near, /tasks/same"),
+        ("/predict", {"inputs": "a"}, 424, "several tasks fit, near, same, tone, topics"),
         ("/tasks/tags/predict", {"inputs": "a"}, 424, "tags is a token_classification task"),
         ("/tasks/ton/predict", {"inputs": "a"}, 404, "did you mean 'tone'"),
         ("/tasks/tone/predict", {"inputs": "a", "raw_scores": True}, 422, "raw_scores"),
