@@ -31,6 +31,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from .machine import Snapshot, describe_machine, find_instruction_sets
 from .report import Spread, format_table
@@ -40,6 +41,7 @@ LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 PENDING = 200  # requests under way at once when they arrive at random; more wait
 CHECKED = 64  # texts whose vectors are compared
 PATIENCE = 180  # seconds that a server may take to start
+CURVE = (1, 4, 16)  # clients of further loads, for the picture
 TRIES = 3  # of a block during which something else ran
 SPREADS = ("requests/s", "p50, ms", "p99, ms", "steady requests/s", "steady p50", "steady p99")
 MEDIANS = ("errors", "MiB", "start, s")
@@ -188,13 +190,14 @@ def start(server: Server) -> Iterator[tuple[int, int]]:
 
 
 def read_memory(group: int) -> float:
-    """Return the memory of a group of processes, in MiB."""
-    pages = 0
-    for file in Path("/proc").glob("[0-9]*/stat"):
+    """Return the memory of a group of processes, in MiB; of what they share, each has its part."""
+    total = 0
+    for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            fields = file.read_text().rpartition(")")[2].split()
-            pages += int(fields[21]) if int(fields[2]) == group else 0
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+            if int((folder / "stat").read_text().rpartition(")")[2].split()[2]) == group:
+                lines = (folder / "smaps_rollup").read_text().splitlines()
+                total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return total / 1024
 
 
 def measure(server: Server, texts: Sequence[str], args: argparse.Namespace) -> dict[str, Any]:
@@ -207,12 +210,16 @@ def measure(server: Server, texts: Sequence[str], args: argparse.Namespace) -> d
         rate, times, errors = run(load(port, requests, args.seconds, args.clients))
         steady = args.rate or rate / 2
         _, later, more = run(load(port, requests, args.seconds, PENDING, steady))
-        memory = read_memory(group)
+        memory, curve = read_memory(group), []
+        for clients in CURVE:
+            few, each, _ = run(load(port, requests, args.seconds / 2, clients))
+            curve.append((few, median(each)))
     (p50, p99), (steady_p50, steady_p99) = (np.percentile(x, (50, 99)) for x in (times, later))
     return {
         "server": server.name, "requests/s": rate, "p50, ms": p50, "p99, ms": p99,
         "steady requests/s": steady, "steady p50": steady_p50, "steady p99": steady_p99,
         "errors": errors + more, "MiB": memory, "start, s": ready,
+        "curve": [*curve, (rate, p50)],
         "vectors": list(map(server.read_vector, answers)), **before.until(Snapshot.take()),
     }  # fmt: skip
 
@@ -242,6 +249,22 @@ def tabulate(blocks: Sequence[dict[str, Any]]) -> str:
     return format_table([*lines[0]], [[*line.values()] for line in lines])
 
 
+def draw(file: Path, blocks: Sequence[dict[str, Any]]) -> None:
+    """Draw the latency of each server by its throughput, a point for each number of clients."""
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    for name in dict.fromkeys(block["server"] for block in blocks):
+        curves = np.array([block["curve"] for block in blocks if block["server"] == name])
+        style = "-" if name.startswith("minbert") else "--"
+        axes.plot(*np.median(curves, axis=0).T, f"{style}o", label=name)
+    counts = ", ".join(map(str, CURVE))
+    axes.set(xlabel="requests per second", ylabel="median latency, ms", yscale="log")
+    axes.set_title(f"One text per request; points: {counts} and all clients", fontsize=10)
+    axes.grid(visible=True, alpha=0.3)
+    axes.legend(fontsize=8)
+    figure.savefig(file, dpi=150)
+
+
 def main() -> None:
     """Measure all servers in turn, and print a table."""
     parser = argparse.ArgumentParser(
@@ -256,6 +279,7 @@ def main() -> None:
     add("--warmup", type=float, default=3.0, help="seconds")
     add("--rounds", type=int, default=3)
     add("--rate", type=float, help="at random times, for all; default: half of what each does")
+    add("--plot", type=Path, help="picture of latency by throughput")
     add("--max_foreign", type=float, default=0.15, help="processors others may use in a block")
     args = parser.parse_args()
     texts, blocks = read_texts(args.data_dir, args.texts), []
@@ -269,6 +293,8 @@ def main() -> None:
             print({key: value for key, value in block.items() if key != "vectors"}, flush=True)
     print(describe_machine(), ", ".join(find_instruction_sets()))
     print(tabulate(blocks))
+    if args.plot:
+        draw(args.plot, blocks)
 
 
 if __name__ == "__main__":
