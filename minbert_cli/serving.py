@@ -495,7 +495,7 @@ async def get(server: Server, request: Request) -> Response:
     if path == "/metrics":
         server.count()
         text = prometheus_client.generate_latest(gather(server.registry))
-        return Response(text, media_type=prometheus_client.CONTENT_TYPE_PLAIN_0_0_4)
+        return Response(text, media_type="text/plain; version=0.0.4")
     found: Any = {"/info": server.facts, "/tasks": server.tasks}.get(path)
     if path == "/openapi.json":
         found = describe_api(server)
