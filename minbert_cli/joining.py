@@ -1,7 +1,10 @@
 """Calls of many clients, joined to batches: one thread tokenizes while another one computes."""
 
 import asyncio
+import ctypes
+import itertools
 import logging
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,6 +17,9 @@ logger = logging.getLogger(__name__)
 
 # Most rows of a call that are taken at once, so that a long call does not hold up short ones.
 SHARE = 16
+# Batches after which memory that glibc keeps in pieces goes back to the system: it would grow for
+# hours, since requests of all sizes are allocated in several threads.
+TRIM = 500
 # Seconds for which rows gather before they are tokenized while the model is busy.
 GATHER = 0.004
 
@@ -234,7 +240,10 @@ class Batcher:
         return self.model.start(key.tasks, rows, **options)
 
     def _compute(self) -> None:
-        while True:
+        is_glibc = sys.platform == "linux" and hasattr(ctypes.CDLL(None), "malloc_trim")
+        for number in itertools.count(1):
+            if is_glibc and number % TRIM == 0:
+                ctypes.CDLL(None).malloc_trim(0)
             with self.changed:
                 self.changed.wait_for(lambda: self.ready)
                 self.is_computing = True
