@@ -90,6 +90,7 @@ def test_long_texts_are_cut(tokenizer, texts, pair_encoding, max_length, truncat
 @pytest.mark.parametrize(
     ("pair_encoding", "options", "message"),
     [
+        ("joint", {"truncation": "middle"}, "'middle'; known: head, tail, head_tail"),
         (None, {}, "but the rows are pairs; allowed: 'joint', 'separate'"),
         ("joint", {"truncation": "windows"}, "needs each text of a pair as a sequence"),
     ],
