@@ -38,7 +38,6 @@ def check(rows, recipe):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"learning_rte": 1}, "a, seed 42: unknown key 'learning_rte'; did you mean 'learning"),
         ({"tasks.moods.losss": "mse"}, "a, seed 42: task 'moods': unknown key 'losss'"),
         ({"tasks.moods.train_file": "no.tsv"}, "a, seed 42: no.tsv: there is no such file"),
         ({"push_to_hub": True}, "a, seed 42: push_to_hub would send every row and seed to one"),

@@ -10,7 +10,6 @@ from datasets_scripts import Encoding, encode_rows
 from modeling_minbert import MinBertForMultiTask
 from tests.small_run import make_tokenizer
 from tests.trainers import tiny
-from trainers import TaskCollator, TaskDataset
 
 WORDS = [f"w{number}" for number in range(12)]
 SIZES = {"max_length": 8, "window_overlap": 2, "max_windows": 4}
@@ -59,11 +58,6 @@ def encode(tokenizer, *texts, **keys):
     if options["truncation"] != "windows":
         options = {name: options[name] for name in ("pair_encoding", "truncation", "max_length")}
     return encode_rows(rows.add_column("label", labels), tokenizer, Encoding(**options))
-
-
-def collate(rows, order=None, **options):
-    dataset = TaskDataset({"own": rows})
-    return TaskCollator(0, **options)(dataset.__getitems__(order or list(range(len(rows)))))
 
 
 def cut_by_hand(tokenizer, text):
@@ -119,7 +113,7 @@ def test_vectors_are_those_of_transformers_window_by_window(make, tokenizer, tmp
     found = model.encode(texts, task="own", max_tokens_per_batch=11)
     torch.testing.assert_close(found.double(), expected, atol=1e-6, rtol=1e-6)
     logits = model.heads["own"].out(expected)
-    batch = collate(encode(tokenizer, texts), packed=True)
+    batch = tiny.collate("own", encode(tokenizer, texts), packed=True)
     torch.testing.assert_close(model(**batch).logits, logits, atol=1e-9, rtol=1e-9)
     scores = [row["score"] for row in model.predict("own", texts)]
     assert scores == pytest.approx(logits.softmax(-1).max(-1).values.tolist(), abs=1e-6)
@@ -151,8 +145,8 @@ def test_separate_pairs_pool_the_windows_of_each_text(make, tokenizer, head):
     model = make(head=head, labels=None, **PAIR)
     first, second = make_texts(), make_texts()[::-1]
 
-    batch = collate(encode(tokenizer, first, second), packed=True)
-    padded = collate(encode(tokenizer, first, second))
+    batch = tiny.collate("own", encode(tokenizer, first, second), packed=True)
+    padded = tiny.collate("own", encode(tokenizer, first, second))
 
     vectors = model.encode([*first, *second], task="own").unflatten(0, (2, -1)).transpose(0, 1)
     own = model.heads["own"]
@@ -168,18 +162,18 @@ def test_separate_pairs_pool_the_windows_of_each_text(make, tokenizer, head):
 def test_packed_and_padded_batches_and_all_orders_are_equal(make, tokenizer, implementation):
     model, rows = make(), encode(tokenizer, make_texts())
     model.set_attn_implementation(implementation)
-    expected = model(**collate(rows, packed=True))
+    expected = model(**tiny.collate("own", rows, packed=True))
     expected.loss.backward()
     gradients = [value.grad.clone() for value in model.parameters()]
     model.zero_grad()
-    outputs = model(**collate(rows))
+    outputs = model(**tiny.collate("own", rows))
     outputs.loss.backward()
     torch.testing.assert_close(outputs.logits, expected.logits)
     torch.testing.assert_close(outputs.loss, expected.loss)
     for value, gradient in zip(model.parameters(), gradients, strict=True):
         torch.testing.assert_close(value.grad, gradient, atol=1e-6, rtol=1e-4)
     order = [4, 0, 5, 3, 1, 2]
-    other = model(**collate(rows, order, packed=True))
+    other = model(**tiny.collate("own", rows, order, packed=True))
     torch.testing.assert_close(other.logits, expected.logits[order])
 
 
@@ -189,8 +183,6 @@ def test_packed_and_padded_batches_and_all_orders_are_equal(make, tokenizer, imp
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"truncation": "head"}, "window_overlap=2 is only for truncation 'windows'"),
-        ({"window_overlap": 5}, "from 0 to half of max_length=8"),
         ({"window_overlap": -1}, "from 0 to half of max_length=8"),
         ({"max_windows": 0}, "max_windows=0 must be at least 1"),
         ({"pair_encoding": "joint"}, "does not fit pair_encoding 'joint'"),

@@ -10,7 +10,6 @@ from torch import nn
 from modeling_minbert import MinBertForMultiTask, choose_threshold
 from tests.small_run import load_rows
 from tests.trainers import tiny
-from trainers import TaskCollator, TaskDataset
 
 KIND = "multi_label_classification"
 LABELS = ["rude", "vague", "warm"]
@@ -30,11 +29,6 @@ def make_rows(separate=False):
     labels = np.random.default_rng(0).integers(0, 2, (12, 3)).astype(float).tolist()
     vector = datasets.List(datasets.Value("float32"), length=len(LABELS))
     return rows.add_column("labels", labels).cast_column("labels", vector)
-
-
-def make_batch(rows, **options):
-    dataset = TaskDataset({"tone": rows})
-    return TaskCollator(0, **options)(dataset.__getitems__(list(range(len(rows)))))
 
 
 # Data
@@ -78,14 +72,14 @@ def test_all_ways_to_write_labels_give_equal_rows(tmp_path):
 )
 def test_the_loss_is_torchs(keys, packed):
     model, rows = make_model(**keys), make_rows(separate=len(keys) == 2)
-    batch = make_batch(rows, packed=packed)
+    batch = tiny.collate("tone", rows, packed=packed)
 
     outputs = model(**batch)
 
     expected = nn.BCEWithLogitsLoss()(outputs.logits, torch.tensor(rows["labels"][:]))
     assert outputs.logits.shape == (12, 3)
     torch.testing.assert_close(outputs.loss, expected)
-    padded = model(**make_batch(rows))
+    padded = model(**tiny.collate("tone", rows))
     torch.testing.assert_close(outputs.logits, padded.logits, atol=1e-6, rtol=1e-5)
 
 

@@ -20,7 +20,6 @@ from transformers import (
 
 from minbert_cli import pretrain
 from modeling_minbert import MinBertForPreTraining
-from tests import small_run
 from tests.runs import WORDS, write_pretraining
 
 EVALUATED = {
@@ -118,20 +117,6 @@ def test_one_objective_alone_goes_on_from_a_checkpoint(run, tmp_path, objective)
     assert ((before - after).abs().max() == 0) == (objective == "mlm")
 
 
-def test_text_is_a_task_beside_others(run, tmp_path):
-    small_run.write_files(tmp_path)
-    recipe = small_run.make_recipe(tmp_path)
-    corpus = json.loads((run[0].parent / "pretraining-1.yaml").read_text())["corpus"]
-    recipe["tasks"]["words"] = {"problem_type": "masked_lm", "corpus": corpus, "batch_size": 3}
-    recipe |= {"steps_per_epoch": 4, "num_train_epochs": 1}
-
-    assert "words" in small_run.train(small_run.write_recipe(tmp_path, recipe))
-    found = json.loads((tmp_path / "out" / "metrics.json").read_text())["validation"]["metrics"]
-    assert {"words_mlm_accuracy", "moods_accuracy"} <= set(found)
-    model = AutoModelForMaskedLM.from_pretrained(tmp_path / "out")
-    assert model.config.tasks["words"]["problem_type"] == "masked_lm"
-
-
 @pytest.mark.parametrize("flags", [(), ("--resume_from_checkpoint", "true")])
 def test_a_text_that_changed_is_noticed(run, folder, tmp_path, capsys, flags):
     shutil.copytree(run[0], tmp_path / "run")
@@ -152,10 +137,7 @@ def test_a_text_that_changed_is_noticed(run, folder, tmp_path, capsys, flags):
         ({"corpus": {}}, "corpus is empty; name at least one"),
         ({"model_name_or_path": "a/b", "model_config": None}, "has its own sizes and tokenizer"),
         ({"model_config": {"vocab_size": 9}}, "model_config: leave vocab_size out"),
-        (
-            {"objective": "mlm", "balanced_pairs": True},
-            "balanced_pairs=True has no effect without packing",
-        ),
+        ({"objective": "mlm", "balanced_pairs": True}, "balanced_pairs=True has no effect"),
         ({"vocab_size": 10**12}, "vocab_size=1000000000000 must be from 1 to 100,000,000"),
         ({"max_tokens_per_batch": 9}, "max_tokens_per_batch is 9; make it at least"),
     ],

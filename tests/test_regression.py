@@ -13,7 +13,7 @@ from transformers import BertForSequenceClassification
 from modeling_minbert import MinBertForMultiTask, parse_task
 from tests.small_run import load_rows
 from tests.trainers import tiny
-from trainers import PROBLEMS, Predicted, TaskCollator, TaskDataset
+from trainers import PROBLEMS, Predicted
 
 KIND = "regression"
 TARGETS = ["price", "age", "weight"]
@@ -36,11 +36,6 @@ def make_rows(targets=3, separate=False):
     value = datasets.Value("float32")
     value = value if targets == 1 else datasets.List(value, length=3)
     return rows.add_column("labels", labels).cast_column("labels", value)
-
-
-def make_batch(rows, **options):
-    dataset = TaskDataset({"size": rows})
-    return TaskCollator(0, **options)(dataset.__getitems__(list(range(len(rows)))))
 
 
 # Data
@@ -78,18 +73,11 @@ def test_a_target_of_minus_100_is_no_missing_one(tmp_path):
     assert loaded.head_facts()["mean"] == [pytest.approx(np.mean([-100, -99.5, -101]))]
 
 
-@pytest.mark.parametrize(
-    ("second", "message"),
-    [
-        ("7", "column 'age' is 7 in all training rows"),
-        ("", "no training row has a number in column 'age'"),
-    ],
-)
-def test_a_target_that_cannot_be_learned_is_refused(tmp_path, second, message):
-    rows = "".join(f"text {n},{n},{second}\n" for n in range(20))
+def test_a_target_without_a_number_is_refused(tmp_path):
+    rows = "".join(f"text {n},{n},\n" for n in range(20))
     loaded = load(tmp_path, "text,price,age\n" + rows, label_columns=["price", "age"])
 
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="no training row has a number in column 'age'"):
         loaded.head_facts()
 
 
@@ -109,7 +97,7 @@ def test_the_loss_is_torchs_of_standardized_targets(keys, loss, packed):
     model = make_model(mean=MEAN, std=STD, loss=loss, **keys)
     rows = make_rows(separate=len(keys) == 2)
 
-    outputs = model(**make_batch(rows, packed=packed))
+    outputs = model(**tiny.collate("size", rows, packed=packed))
 
     labels = torch.tensor(rows["labels"][:])
     given = labels != MISSING
@@ -122,7 +110,7 @@ def test_the_loss_is_torchs_of_standardized_targets(keys, loss, packed):
 @pytest.mark.parametrize("count", [1, 3])
 def test_transformers_computes_the_same(count):
     keys = {} if count == 3 else {"targets": None}
-    model, batch = make_model(**keys).double(), make_batch(make_rows(targets=count))
+    model, batch = make_model(**keys).double(), tiny.collate("size", make_rows(targets=count))
     batch["labels"] = torch.randn(batch["labels"].shape, dtype=torch.float64)
     peer = BertForSequenceClassification(model.config.to_transformers()).double().eval()
     names = {name: name.replace("heads.size.out", "classifier") for name in model.state_dict()}
@@ -147,7 +135,7 @@ def test_transformers_computes_the_same(count):
 def test_a_model_in_bfloat16_keeps_the_digits_of_the_mean():
     model = make_model(mean=[1990.5, 3, 0]).bfloat16()
 
-    logits = model(**make_batch(make_rows()))["logits"]
+    logits = model(**tiny.collate("size", make_rows()))["logits"]
 
     assert logits.dtype == torch.float32
     assert (logits[:, 0] - 1990.5).abs().max() < 0.5

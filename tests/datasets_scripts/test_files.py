@@ -77,14 +77,9 @@ def test_every_format_has_the_same_rows(tmp_path, suffix):
         ("a.jsonl", '{"words": "x"}', r"a\.jsonl: no column .*; its columns are \['words'"),
         ("a.tsv", b"text\tlabel\ncaf\xe9\tup\n", r"a\.tsv: the file is not UTF-8"),
         ("a.tsv", 'text\tlabel\nx\tup\n"y\tup\nz\tup\n', r"a\.tsv:3: the record that starts here"),
-        ("a.json", "[\n{}\n]", r"a\.json: a JSON array; write one JSON object on each line"),
-        ("a.parquet", "x", r"a\.parquet: cannot be read as Parquet"),
         ("a.xls", "x", r"a\.xls: unknown suffix '.xls'; known: .csv, .tsv, .jsonl"),
-        (
-            "a.tsv",
-            "text\tlabel\ttext \nx\tup\ty\n",
-            r"duplicate column \['text'\]; its columns are",
-        ),
+        ("a.parquet", "x", r"a\.parquet: cannot be read as Parquet"),
+        ("a.tsv", "text\tlabel\ttext \nx\tup\ty\n", r"duplicate column \['text'\]; its columns"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(tmp_path, name, content, message):
@@ -95,7 +90,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, name, content, message):
 @pytest.mark.parametrize(
     ("name", "row", "problem"),
     [
-        ("a.tsv", "text", "too few columns (1, the header has 2)"),
         ("a.tsv", "text\tup\tmore", "too many columns (3, the header has 2)"),
         ("a.jsonl", '{"text": "x", "label": 1, "text": "y"}', "not valid JSON (duplicate key 'tex"),
         ("a.jsonl", "[" * 100_000, "not valid JSON (too many levels)"),

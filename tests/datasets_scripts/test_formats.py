@@ -206,7 +206,6 @@ def answers(text, *start):
 NAMED = {"label": [*"xyz"], "text": [*"xyz"]}
 INVALID = {
     "classification": [
-        ({"y": ""}, "no label (id 7)"),
         ({"a": "", "y": ""}, "empty text in column 'a', no label"),
         ({"y": "x"}, "label 'x' is not among the labels 'down', 'up' or their numbers 0 to 1"),
     ],
@@ -225,7 +224,6 @@ INVALID = {
         ({"y": None, "z": ""}, "no label"),
     ],
     "multiple_choice": [
-        ({"c": ["a", " ", "c"]}, "empty text in choice 1 of column 'c'"),
         ({"c": {"text": ["a", "b"], "label": ["x"]}}, "not a list of choices"),
         ({"c": NAMED, "y": "A"}, "'A' names no choice; the 3 choices are named 'x', 'y', 'z'"),
         ({"y": None}, "no label"),
@@ -281,9 +279,7 @@ def test_labels_that_look_the_same_are_an_error_or_invalid(tmp_path, problem_typ
         recipe = {"problem_type": problem_type, "max_invalid_fraction": 0.9, **keys, **files}
         return load_task(TaskData.from_recipe("mine", recipe), tmp_path / "cache")
 
-    with pytest.raises(
-        ValueError, match=r"task 'mine': the labels .*\\.* and .*\\.* look the same"
-    ):
+    with pytest.raises(ValueError, match=r"task 'mine': the labels .*\\.* and .*\\.* look the"):
         load(labels, labels)
     other, last = labels[1], labels[-1]
     task = load([labels[0], last] if other != last else [labels[0]], [labels[0], other])

@@ -102,10 +102,7 @@ def test_a_file_without_answers_is_refused(tmp_path, answers):
     [
         ('{"data": 3}', "article 0 of 'data' is not in SQuAD's format"),
         ('{"data": [{"paragraphs": []}]}', "the file has no questions"),
-        (
-            '{"data": [{"paragraphs": [{"qas": [{"id": 3}]}]}]}',
-            r"article 1 of 'data' is not in SQuAD's format",
-        ),
+        ('{"data": [{"paragraphs": [{"qas": [{"id": 3}]}]}]}', r"article 1 of 'data' is not in"),
         ('{"data": [', r"train.json:1: not valid JSON"),
         ('{"data": [{"id": "a", "text": "b"}]}', r"article 1 .*KeyError\('paragraphs'\)"),
     ],

@@ -88,17 +88,16 @@ def test_long_texts_are_cut(tokenizer, texts, pair_encoding, max_length, truncat
 
 
 @pytest.mark.parametrize(
-    ("columns", "pair_encoding", "options", "message"),
+    ("pair_encoding", "options", "message"),
     [
-        ([], "joint", {"truncation": "middle"}, "'middle'; known: head, tail, head_tail"),
-        ([], None, {}, "but the rows are pairs; allowed: 'joint', 'separate'"),
-        (["sentence2"], "joint", {}, "'joint', but the rows are single sentences; remove it"),
-        ([], "joint", {"truncation": "windows"}, "needs each text of a pair as a sequence"),
+        ("joint", {"truncation": "middle"}, "'middle'; known: head, tail, head_tail"),
+        (None, {}, "but the rows are pairs; allowed: 'joint', 'separate'"),
+        ("joint", {"truncation": "windows"}, "needs each text of a pair as a sequence"),
     ],
 )
-def test_an_encoding_must_fit_the_rows(pairs, tokenizer, columns, pair_encoding, options, message):
+def test_an_encoding_must_fit_the_rows(pairs, tokenizer, pair_encoding, options, message):
     with pytest.raises(ValueError, match=message):
-        encode(pairs.remove_columns(columns), tokenizer, pair_encoding, **options)
+        encode(pairs, tokenizer, pair_encoding, **options)
 
 
 def test_what_was_set_on_a_tokenizer_changes_no_row_and_no_cache(tmp_path, tokenizer):

@@ -45,41 +45,17 @@ def test_own_files_are_looked_up_in_the_folder_of_the_task_only():
 @pytest.mark.parametrize(
     ("mapping", "message"),
     [
-        (
-            {"dataset": "sst", "text_colums": ["x"]},
-            r"unknown key 'text_colums'; did you mean 'text_columns'",
-        ),
         ({**OWN, "hub_id": "a/b"}, "exactly one source.*given: hub_id, train_file, validation"),
         ({"dataset": "cfimdb"}, "no copy on the Hub; give data_dir.*ids-cfimdb-train.csv"),
         ({"dataset": "sst", "labels": ["a", "b"]}, "built in and has its own labels; remove"),
         ({"dataset": "sample_sst", "data_dir": "x"}, "reads no files; remove data_dir"),
         ({**OWN, "validation_share": 1}, r"validation_share=1; expected a fraction in \[0, 1\)"),
-        (
-            {**OWN, "score_range": [5, 0]},
-            r"score_range=\[5, 0\]; expected two numbers \[low, high\]",
-        ),
-        ({**OWN, "revision": "v1"}, "revision='v1' has no effect on local data"),
         ({**OWN, "labels": [True, False]}, "put names such as 'yes' and 'no' in quotes"),
-        (
-            {**OWN, "max_invalid_fraction": 5},
-            r"max_invalid_fraction=5; expected a fraction in \[0, 1\]",
-        ),
         ({**ALIKE, "text_columns": list("abcd")}, r"takes 1 or 2 or 3 text_columns, got \['a',"),
-        (
-            {**OWN, "max_eval_samples": True},
-            "max_eval_samples=True; expected a whole number of at least 1",
-        ),
-        (
-            {**OWN, "max_train_samples_per_class": "all"},
-            "max_train_samples_per_class='all'; expected a whole number .* 1, or 'balanced'",
-        ),
+        ({**OWN, "max_eval_samples": True}, "max_eval_samples=True; expected a whole number of"),
         (
             {"dataset": "sample_sts", "max_train_samples_per_class": 9},
             "similarity tasks have no max_train_samples_per_class; remove it",
-        ),
-        (
-            {**OWN, "max_train_samples": 9, "max_train_samples_per_class": 9},
-            "max_train_samples=9 has no effect with max_train_samples_per_class; remove one",
         ),
         (
             {**ALIKE, **NO_FILES, "hub_id": "a/b", "data_dir": "x"},
@@ -88,6 +64,7 @@ def test_own_files_are_looked_up_in_the_folder_of_the_task_only():
     ],
 )
 def test_a_wrong_recipe_is_refused(mapping, message):
+    """The messages of other keys are among the frozen ones."""
     with pytest.raises(ValueError, match=message) as error:
         TaskData.from_recipe("mine", mapping)
 

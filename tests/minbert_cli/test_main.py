@@ -22,11 +22,9 @@ WRONG_FLAGS = [
     "predict folder --embed a.npy --corpus a.txt",
     "experiments --seeds many",
     "experiments compare one",
-    "check",
     "recipes sst sts",
 ]
 REFUSED_INPUT = [
-    "finetune --model_name_or_path no/such/folder",
     "embeddings no/such/folder --sts no_such_dataset",
     "experiments no_such_file",
     "experiments compare one one",

@@ -156,6 +156,13 @@ def test_an_invalid_row_is_refused(plan, rows, message):
         plan(rows)
 
 
+def test_a_recipe_of_another_program_is_refused():
+    """The messages of the other programs are among the frozen ones."""
+    message = "mlm.yaml is not a recipe for minbert experiments; use it with minbert pretrain"
+    with pytest.raises(ValueError, match=message):
+        read_file([str(Path(__file__).parents[2] / "recipes/mlm.yaml")])
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

@@ -119,9 +119,7 @@ def test_an_encoder_that_the_type_does_not_have_is_not_saved(tmp_path, kind, cha
 
 def test_heads_that_a_type_does_not_have_are_not_saved(tmp_path):
     config = MinBertConfig(**SIZES, encoder_type="roberta", position_offset=1, layer_norm_eps=1e-5)
-    with pytest.raises(
-        ValueError, match=r"RobertaForMaskedLM has other parts.*such as bert.pooler"
-    ):
+    with pytest.raises(ValueError, match=r"RobertaForMaskedLM has other parts.*such as bert"):
         MinBertForPreTraining(config).save_as_transformers(tmp_path)
     MinBertForMaskedLM(config).save_as_transformers(tmp_path)
 

@@ -254,9 +254,7 @@ def test_inputs_of_a_wrong_shape_are_refused(build_multitask, tasks):
     model = build_multitask(tasks)
     one, three = torch.ones(4, 7, dtype=torch.long), torch.ones(4, 3, 7, dtype=torch.long)
 
-    with pytest.raises(
-        ValueError, match=r"'near' takes input of shape \(batch, 2, length\), got \(4, 7\)"
-    ):
+    with pytest.raises(ValueError, match=r"'near' takes input of shape \(batch, 2, length\), got"):
         model(one, task="near")
     with pytest.raises(ValueError, match=r"\(batch, 2, length\), got \(4, 3, 7\)"):
         model(three, task="near")

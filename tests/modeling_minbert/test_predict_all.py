@@ -145,16 +145,8 @@ def test_words_that_the_tokenizer_drops_are_tagged_apart(model, count_passes):
 @pytest.mark.parametrize(
     ("rows", "tasks", "message"),
     [
-        (
-            TEXTS,
-            ["pooled", "same", "near"],
-            "row 0 is a single text, but same takes pairs, near takes pairs",
-        ),
-        (
-            PAIRS,
-            ["pooled", "same", "mean"],
-            "but pooled takes single texts, mean takes single texts",
-        ),
+        (TEXTS, ["pooled", "same", "near"], "row 0 is a single text, but same takes pairs, near"),
+        (PAIRS, ["pooled", "same", "mean"], "but pooled takes single texts, mean takes single"),
         ([*TEXTS, PAIRS[0]], ["pooled", "mean"], "pooled: row 5 must be a sentence"),
         (TEXTS, ["pooled", "tone"], "tone"),
         (TEXTS, ["words"], "'words' is a masked_lm task"),

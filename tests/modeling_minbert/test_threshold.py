@@ -68,10 +68,7 @@ def test_a_fitted_threshold_decides_and_is_saved(build_multitask, tmp_path):
 def test_other_tasks_have_no_threshold(build_multitask):
     model = build_multitask({"mine": {"problem_type": "paraphrase"}})
 
-    with pytest.raises(
-        ValueError,
-        match="'mine', a paraphrase with head 'linear', has no decision threshold to fit",
-    ):
+    with pytest.raises(ValueError, match="'mine', a paraphrase with head 'linear', has no"):
         model.fit_threshold("mine", torch.zeros(2, 1), torch.tensor([0, 1]))
 
 

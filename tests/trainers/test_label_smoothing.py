@@ -46,9 +46,7 @@ def test_a_stock_model_trains_as_with_transformers(make_trainer, tmp_path):
 
 def test_a_stock_model_with_one_logit_is_refused(make_trainer):
     stock = BertForSequenceClassification(BertConfig(num_labels=1, num_hidden_layers=1))
-    with pytest.raises(
-        ValueError, match="spreads labels over classes, but the model has num_labels=1"
-    ):
+    with pytest.raises(ValueError, match="spreads labels over classes, but the model has"):
         make_trainer(model=stock, own=one_task("pairs"), label_smoothing_factor=FACTOR)
 
 

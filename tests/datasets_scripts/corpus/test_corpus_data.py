@@ -27,10 +27,6 @@ def test_the_folder_of_the_run_is_for_built_in_datasets():
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        (
-            {"train_fiel": "a"},
-            r"corpus 'mine': unknown key 'train_fiel'; did you mean 'train_file'",
-        ),
         ({}, "exactly one source of text.*given: none"),
         ({"validation_file": "a.txt"}, "exactly one source of text.*given: validation_file"),
         ({"dataset": "wiki"}, "unknown dataset 'wiki'; known: sample_text, sst"),

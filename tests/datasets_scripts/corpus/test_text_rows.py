@@ -205,16 +205,11 @@ def test_an_unknown_packing_is_refused():
 
 
 def test_pairs_of_one_document_are_refused():
-    with pytest.raises(
-        ValueError,
-        match=r"mine: 1 document in split 'train', .* 'documents' .* masked tokens alone",
-    ):
+    with pytest.raises(ValueError, match=r"mine: 1 document in split 'train', .* 'documents'"):
         to_rows(draw_documents(0, documents=1))
     assert len(to_rows(draw_documents(0, documents=1), "full_sentences")) > 0
 
 
 def test_pairs_that_are_all_random_are_refused():
-    with pytest.raises(
-        ValueError, match=r"mine: 100% of the 30 pairs are random: most documents have one"
-    ):
+    with pytest.raises(ValueError, match=r"mine: 100% of the 30 pairs are random: most documents"):
         to_rows(draw_documents(0, sentences=(1, 1)))
