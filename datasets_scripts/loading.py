@@ -425,7 +425,14 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> TaskRows:
         log_invalid_rows(data.where, invalid)
         facts["train"]["unlabeled_rows"] = len(unlabeled)
         read.bad_rows.extend(invalid)
-    fingerprint = _fingerprint(splits if unlabeled is None else {**splits, "unlabeled": unlabeled})
+    # of the rows: the fingerprints of `datasets` depend on the date of a file
+    digest = hashlib.blake2b(digest_size=16)
+    whole = splits if unlabeled is None else {**splits, "unlabeled": unlabeled}
+    for split, rows in whole.items():
+        digest.update(split.encode())
+        for batch in rows.iter(count_batch(rows)):
+            digest.update("".join(map(repr, zip(*batch.values(), strict=True))).encode())
+    fingerprint = digest.hexdigest()
     return replace(read, splits=splits, facts=facts, fingerprint=fingerprint, unlabeled=unlabeled)
 
 
@@ -444,16 +451,6 @@ def _read_unlabeled(
         places = np.zeros(len(rows), np.int64)
         rows = rows.select(choose_places(places, data.max_unlabeled_samples, seed))
     return rows, invalid
-
-
-def _fingerprint(splits: dict[str, Dataset]) -> str:
-    """Hash the rows: the fingerprints of `datasets` depend on the date of a file."""
-    digest = hashlib.blake2b(digest_size=16)
-    for split, rows in splits.items():
-        digest.update(split.encode())
-        for batch in rows.iter(count_batch(rows)):
-            digest.update("".join(map(repr, zip(*batch.values(), strict=True))).encode())
-    return digest.hexdigest()
 
 
 # Draws

@@ -122,6 +122,8 @@ def predict(
 
 def check_flags(args: SimpleNamespace) -> None:
     """Refuse combinations of flags that have no meaning."""
+    written = [path for path in (args.output, args.embed) if path and path.is_file()]
+    read = [path for path in (args.file, args.corpus) if path and path.exists()]
     mistakes = {
         "--embed and --corpus exclude each other; leave one out": args.embed and args.corpus,
         f"texts are given, and --file {args.file}; leave one out": args.texts and args.file,
@@ -132,7 +134,7 @@ def check_flags(args: SimpleNamespace) -> None:
             args.truncation and not (args.embed or args.corpus)
         ),
         f"the output would replace {args.file or args.corpus}, which is read": (
-            replaces_input(args)
+            any(path.samefile(other) for path in written for other in read)
         ),
         "--text_columns names columns of a file; leave it out, or give --file": (
             args.text_columns and not (args.file or args.corpus)
@@ -151,13 +153,6 @@ def check_flags(args: SimpleNamespace) -> None:
     for message, is_made in mistakes.items():
         if is_made:
             raise typer.BadParameter(message)
-
-
-def replaces_input(args: SimpleNamespace) -> bool:
-    """Tell whether a file would be written over one that is read."""
-    written = [path for path in (args.output, args.embed) if path and path.is_file()]
-    read = [path for path in (args.file, args.corpus) if path and path.exists()]
-    return any(path.samefile(other) for path in written for other in read)
 
 
 def drop_output() -> None:

@@ -183,7 +183,12 @@ def predict(model: Model, args: SimpleNamespace) -> Iterator[Row]:
         )
     source = Source.open(args)
     names = parse_names(args.task, model.config.tasks or {})
-    check_explained(args, names)
+    if choose_format(args) == "html" and not args.explain:
+        raise ValueError(
+            f"--output {args.output}: a page has explained predictions; give --explain"
+        )
+    if names is not None and args.explain:
+        raise ValueError("--explain takes one task at a time: name it with --task")
     if names is not None:
         return predict_several(model, args, source, names)
     task = args.task
@@ -206,16 +211,6 @@ def predict(model: Model, args: SimpleNamespace) -> Iterator[Row]:
         (row if isinstance(row, dict) else {"labels": row}) | name_texts(texts)
         for row, texts in zip(predictions, rows, strict=True)
     )
-
-
-def check_explained(args: SimpleNamespace, names: Sequence[str] | None) -> None:
-    """Refuse a page without explanations, and explanations of several tasks."""
-    if choose_format(args) == "html" and not args.explain:
-        raise ValueError(
-            f"--output {args.output}: a page has explained predictions; give --explain"
-        )
-    if names is not None and args.explain:
-        raise ValueError("--explain takes one task at a time: name it with --task")
 
 
 def parse_names(task: str | None, known: Collection[str]) -> list[str] | None:

@@ -430,7 +430,13 @@ def encode_corpus(
         share = 0.0 if "validation" in sources else data.validation_share
         for split, source in sources.items():
             documents = _tokenize_source(source, copy, space)
-            bad_rows += _find_invalid(source, documents)
+            places = np.flatnonzero(documents.data.column("problem").is_valid())
+            wrong = documents.select_columns(["file", "line", "problem"]).select(places)
+            invalid = [InvalidRow(row["file"], row["line"], row["problem"]) for row in wrong]
+            most = data.max_invalid_fraction
+            check_invalid_fraction(source.name, invalid, len(documents), most)
+            log_invalid_rows(data.where, invalid)
+            bad_rows += invalid
             sentences = pc.list_value_length(documents.data.column("sentences")).to_numpy()
             rows = np.flatnonzero(sentences)
             is_held = np.isin(rows, list(held_out(share, len(documents))))
@@ -470,16 +476,6 @@ def encode_corpus(
     splits = {name: TokenizedDocuments(dataset, rows, name) for name, rows in numbers.items()}
     fingerprint = " ".join(documents.fingerprint() for documents in splits.values())
     return EncodedCorpus(splits, problems, fingerprint, commits)
-
-
-def _find_invalid(source: Source, documents: datasets.Dataset) -> list[InvalidRow]:
-    numbers = np.flatnonzero(documents.data.column("problem").is_valid())
-    rows = documents.select_columns(["file", "line", "problem"]).select(numbers)
-    bad_rows = [InvalidRow(row["file"], row["line"], row["problem"]) for row in rows]
-    allowed = source.data.max_invalid_fraction
-    check_invalid_fraction(source.name, bad_rows, len(documents), allowed)
-    log_invalid_rows(source.data.where, bad_rows)
-    return bad_rows
 
 
 def _tokenize_source(source: Source, tokenizer: Tokenizer, space: str) -> datasets.Dataset:

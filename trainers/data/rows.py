@@ -98,8 +98,13 @@ def read_rows(where: str, rows: Any, *, of_tokens: bool = False) -> Any:
     other_names = [name for name in LABEL_NAMES if name in rows.column_names]
     if other_names and LABELS not in rows.column_names:
         rows = rows.rename_column(other_names[0], LABELS)
-    if not of_tokens:  # whose lists have any length
-        rows = _fix_label_length(rows)
+    labels: Any = rows.features.get(LABELS)
+    if not of_tokens and isinstance(labels, datasets.List) and labels.length < 0:
+        # the length of a list is a part of its type, if it is the same in all rows
+        lengths = pc.unique(pc.list_value_length(rows.data.column(LABELS))).to_pylist()
+        if len(lengths) == 1 and lengths[0] is not None:
+            fixed: Any = datasets.List(labels.feature, length=lengths[0])
+            rows = rows.cast_column(LABELS, fixed)
     if len(rows):
         try:
             FlatRows(rows)
@@ -115,17 +120,6 @@ def read_rows(where: str, rows: Any, *, of_tokens: bool = False) -> Any:
                 "(padding=False), which every batch gets when it is made"
             )
         rows = rows.remove_columns(MASK)
-    return rows
-
-
-def _fix_label_length(rows: datasets.Dataset) -> datasets.Dataset:
-    """Make the length of a list of labels a part of its type, if it is the same in all rows."""
-    labels: Any = rows.features.get(LABELS)
-    if isinstance(labels, datasets.List) and labels.length < 0:
-        lengths = pc.unique(pc.list_value_length(rows.data.column(LABELS))).to_pylist()
-        if len(lengths) == 1 and lengths[0] is not None:
-            fixed: Any = datasets.List(labels.feature, length=lengths[0])
-            rows = rows.cast_column(LABELS, fixed)
     return rows
 
 

@@ -1,6 +1,5 @@
 """Tasks whose labels are classes, and what depends on probabilities: calibration, thresholds."""
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -55,9 +54,16 @@ class Calibrated:
         """Divide logits by the temperature."""
         return np.asarray(logits, dtype=np.float64) / (self.temperature or 1)
 
+    def probabilities(self, logits: Any) -> NDArray[np.float64]:
+        """Turn logits, (N, K), into probabilities of the classes."""
+        from scipy.special import softmax  # its import takes a tenth of a second
+
+        return np.asarray(softmax(self.scale(logits), axis=1))
+
     def confidences(self, logits: Any, predictions: Array) -> NDArray[np.float64]:
         """Compute the probability of each prediction, of the same shape."""
-        raise NotImplementedError
+        chosen = predictions.astype(np.int64)[:, None]
+        return np.take_along_axis(self.probabilities(logits), chosen, axis=1)[:, 0]
 
     def list_logits(self, values: Array, rows: Any) -> tuple[Array, Array]:
         """Return logits, (N, K), and labels, (N,) or (N, K), from the gathered values of rows."""
@@ -124,10 +130,6 @@ class ClassProblem(Calibrated, LabelledProblem):
     def smooths_labels(self) -> bool:
         return self.spec is None or self.spec.loss_function.smooths_labels
 
-    @abstractmethod
-    def probabilities(self, logits: Array) -> NDArray[np.float64]:
-        """Turn logits (N, K) into probabilities, (N, C)."""
-
     def describe(self, evaluated: Evaluated[Predicted]) -> list[Block]:
         note = (
             "The wrong rows whose label had the lowest probability, with the probability of the "
@@ -165,10 +167,6 @@ class ClassProblem(Calibrated, LabelledProblem):
             columns["probability"] = [f"{value:.4f}" for value in likely]
         return columns
 
-    def confidences(self, logits: Any, predictions: Array) -> NDArray[np.float64]:
-        chosen = predictions.astype(np.int64)[:, None]
-        return np.take_along_axis(self.probabilities(logits), chosen, axis=1)[:, 0]
-
 
 class Classification(ClassProblem):
     """One of several classes for each row."""
@@ -188,11 +186,6 @@ class Classification(ClassProblem):
     @staticmethod
     def format_value(value: float) -> str:
         return str(int(value))
-
-    def probabilities(self, logits: Array) -> NDArray[np.float64]:
-        from scipy.special import softmax  # its import takes a tenth of a second
-
-        return np.asarray(softmax(self.scale(logits), axis=1))
 
 
 class Ordinal(Classification):

@@ -214,12 +214,6 @@ class TokenClassification(Calibrated, Problem[Tagged]):
         note = "The sentences with the most wrong tags, and their share."
         return [Examples("Worst errors", worst, "wrong tags", ".1%", note)] if worst else []
 
-    def confidences(self, logits: Any, predictions: Array) -> NDArray[np.float64]:
-        from scipy.special import softmax  # its import takes a tenth of a second
-
-        likely = softmax(self.scale(logits), axis=1)
-        return np.take_along_axis(likely, predictions[:, None], axis=1)[:, 0]
-
     def list_logits(self, values: Array, rows: Any) -> tuple[Array, Array]:
         labels = [row[row != IGNORED_LABEL] for row in map(np.asarray, rows["labels"])]
         logits = [row[: len(given)] for row, given in zip(values, labels, strict=True)]
