@@ -319,6 +319,7 @@ async def rerank(server: Server, body: Rerank, task: str | None) -> Any:
         for place, row in enumerate(result.values[task])
     ]
     ranked = sorted(found, key=lambda each: -each[0])[: body.top_n]
+    shown: list[dict[str, Any]]
     if body.texts is not None:
         shown = [{"text": text} if body.return_text else {} for text in texts]
         return [{"index": at, "score": score} | shown[at] for score, at in ranked]
