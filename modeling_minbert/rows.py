@@ -70,10 +70,7 @@ def check_container(rows: object, task: str) -> None:
 
 
 def check_rows(sentences: Iterable[Any], task: str, wanted: int, first: int = 0) -> Iterator[Row]:
-    """Make each row a tuple of `wanted` sentences; `task` names them in messages.
-
-    `first` is the number of the first row.
-    """
+    """Make each row, the first of number `first`, a tuple of `wanted` sentences of a task."""
     for index, given in enumerate(sentences, first):
         row: Row = tuple(given) if isinstance(given, tuple | list) else (given,)
         if len(row) != wanted or not all(isinstance(text, str) for text in row):
@@ -477,8 +474,7 @@ class MinBertVectors(Generic[Vectors]):
     @property
     def similarity_fn_name(self) -> str:
         """How `similarity` compares: `config.embedding.similarity`."""
-        name: str = self.config.embedding.similarity
-        return name
+        return str(self.config.embedding.similarity)
 
     def _plan(
         self,
