@@ -121,30 +121,8 @@ class Job:
         if isinstance(reader, spans.ChoiceReader):
             scores = found["scores"][:, 0].tolist()
             return reader.describe_logits(scores, self.task.temperature, top_k)
-        if "scores" in found:
-            targets = getattr(self.task, "targets", None)
-            return rows.describe_numbers(targets, found["scores"].tolist(), top_k)
-        return self._describe_labels(found["probabilities"], found["decisions"])
-
-    def _describe_labels(self, probabilities: Array, decisions: Array) -> list[Any]:
-        task, top_k = self.task, self.top_k
-        if task.problem_type == "multi_output_classification":
-            ends = np.cumsum([len(classes) for classes in task.classes])
-            columns = [
-                rows.describe_labels(classes, rank(part), part.tolist(), top_k)
-                for classes, part in zip(
-                    task.classes, np.split(probabilities, ends[:-1], axis=1), strict=True
-                )
-            ]
-            found = zip(*columns, strict=True)
-            return [{"labels": dict(zip(task.outputs, row, strict=True))} for row in found]
-        ranks = rank(probabilities) if decisions.ndim > 1 or top_k else decisions[:, None].tolist()
-        if decisions.ndim > 1:  # of each label
-            if top_k is None:
-                kept = zip(ranks, decisions, strict=True)
-                ranks = [[at for at in order if row[at]] for order, row in kept]
-            top_k = top_k or len(task.labels)
-        return rows.describe_labels(task.labels, ranks, probabilities.tolist(), top_k)
+        values = {kind: array.tolist() for kind, array in found.items()}
+        return rows.describe_texts(self.task, values, top_k)
 
     def _finish_vectors(self) -> Array:
         plan = self.plan
@@ -156,12 +134,6 @@ class Job:
             values = weigh(counts, [unit.tokens for unit in self.units]) @ values
         values = (scale(values) if plan.normalize else values)[:, : plan.truncate_dim]
         return scale(values) if plan.rescale else values
-
-
-def rank(probabilities: Array) -> list[list[int]]:
-    """Return the order of columns by their values, the highest first."""
-    order: list[list[int]] = np.argsort(-probabilities, axis=1, kind="stable").tolist()
-    return order
 
 
 def weigh(counts: Sequence[int], tokens: Sequence[int]) -> Array:

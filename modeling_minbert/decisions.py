@@ -12,7 +12,6 @@ from .heads import DATA, RECIPE, TRAINING, HubType, Outputs, Types
 from .losses import CalibratedHead, CalibratedTask, LabelledTask, Target, WeightedTask
 from .pairs import CosineTask
 from .pooled import PooledHead, PooledTask
-from .rows import describe_labels
 
 GOALS = ("precision", "recall")
 
@@ -140,16 +139,6 @@ class MultiLabelHead(ThresholdHead, PooledHead):
 
     def decode(self, logits: Tensor) -> Tensor:
         return self.decide(logits)
-
-    def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
-        """Describe logits (n, K): a list a row, of its labels or the `top_k` most probable ones."""
-        probabilities = self.probabilities(logits)
-        ranks = probabilities.argsort(dim=-1, descending=True, stable=True)
-        is_shown = self.decode(logits) > 0 if top_k is None else torch.ones_like(ranks) > 0
-        shown = zip(ranks.tolist(), is_shown.tolist(), strict=True)
-        orders = [[at for at in order if kept[at]] for order, kept in shown]
-        most = top_k or self.task.num_logits
-        return describe_labels(self.task.labels, orders, probabilities.tolist(), most)
 
 
 @strict

@@ -4,24 +4,17 @@
 Shapes: N and M sentences, D size of a vector.
 """
 
-import json
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from transformers.utils import logging
 
 from .configuration_minbert import MinBertConfig
-from .heads import POOLINGS, parse_embedding
 from .inference import MinBertTokenizing, VectorPredictor, compute_rows
 from .rows import DISTANCES, Batching, EmbeddingPlan, MinBertVectors, check_bytes
-from .texts import own_tokenizer
-
-logger = logging.get_logger(__name__)
 
 
 def finish(values: Tensor, plan: EmbeddingPlan) -> Tensor:
@@ -70,43 +63,10 @@ class MinBertEmbeddingMixin(MinBertTokenizing, MinBertVectors[Tensor]):
             ValueError: If sentence-transformers has no such vectors, or the folder holds a minBERT
                 checkpoint, whose heads would be lost. Nothing is written then.
         """
-        from .folders import write_modules
+        from .vector_folders import save
 
         plan = self._plan(task, pooling, None, normalize)
-        vectors = plan.vectors
-        if plan.rescale and plan.truncate_dim:
-            raise ValueError(
-                f"sentence-transformers cuts vectors to truncate_dim={plan.truncate_dim} after "
-                "scaling them: leave normalize out, and let its encode normalize_embeddings"
-            )
-        if vectors.pooling not in POOLINGS or not vectors.num_layers:
-            what = "the layer of the embeddings"
-            what = what if vectors.pooling in POOLINGS else f"pooling={vectors.pooling!r}"
-            raise ValueError(
-                f"sentence-transformers does not support {what}: set pooling, one of "
-                f"{', '.join(POOLINGS)}, and no task"
-            )
-        folder = Path(save_directory)
-        path = folder / "config.json"
-        config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        if config.get("model_type") == self.config.model_type:
-            raise ValueError(
-                f"{folder} holds a minBERT checkpoint, which would be lost: name another"
-            )
-        encoding = vectors.encoding
-        if encoding.truncation != "head":
-            message = "the task keeps the %s of a long text; sentence-transformers keeps its head"
-            logger.warning(message, encoding.truncation)
-        tokenizer = own_tokenizer(self.tokenizer)
-        length = min(max_length or encoding.max_length, self.config.longest_sequence)
-        kept = {} if task is not None else asdict(self.config.embedding)
-        made = {"pooling": vectors.pooling, "normalize": plan.normalize or plan.rescale}
-        embedding = parse_embedding({**kept, **made, "max_length": length, "missing": None})
-        # Settings in its file would take precedence over these.
-        tokenizer.model_max_length = length
-        self.base_model.save_as_transformers(folder, num_layers=vectors.num_layers)
-        tokenizer.save_pretrained(folder)
-        write_modules(folder, embedding, self.config.hidden_size)
+        save(self, Path(save_directory), plan, max_length, is_own=task is None)
 
     def similarity(self, first: Any, second: Any) -> Tensor:
         """Compare all vectors of (N, D) with all of (M, D), tensors or arrays: (N, M), in float32.

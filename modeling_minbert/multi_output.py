@@ -5,7 +5,7 @@ Shapes: B rows, C outputs, K classes of all outputs.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -14,7 +14,6 @@ from torch import Tensor
 from .heads import DATA, Outputs, Types
 from .losses import Target
 from .pooled import PooledHead, PooledTask
-from .rows import describe_labels
 
 
 @strict
@@ -79,19 +78,6 @@ class MultiOutputClassificationHead(PooledHead):
 
     def probabilities(self, logits: Tensor) -> Tensor:
         return torch.cat([values.softmax(dim=-1) for values in self.split(logits)], dim=-1)
-
-    def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
-        """Describe logits (n, K): a dictionary a row with label and score of each output.
-
-        With `top_k`, each output has a list of the most probable ones.
-        """
-        columns = []
-        parts = self.split(self.probabilities(logits))
-        for names, probabilities in zip(self.task.classes, parts, strict=True):
-            best = probabilities.topk(min(top_k or 1, len(names))).indices
-            columns.append(describe_labels(names, best.tolist(), probabilities.tolist(), top_k))
-        outputs = self.task.outputs
-        return [{"labels": dict(zip(outputs, x, strict=True))} for x in zip(*columns, strict=True)]
 
 
 TYPES: Types = {

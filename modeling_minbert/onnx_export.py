@@ -118,12 +118,9 @@ def score_texts(head: Any, vectors: Tensor) -> dict[str, Tensor]:
     """
     if head.task.is_separate:
         vectors = torch.stack([vectors, torch.cat([vectors[1:], vectors[:1]])], dim=1)
-    logits = head.summarize(head.to_logits(head.score(head.embed(vectors)))).float()
-    if head.outputs == "scores":
-        return {"scores": head.decode(logits).unsqueeze(-1)}
-    if head.outputs in ("numbers", "vectors", "choices"):
-        return {"scores": logits}
-    return {"probabilities": head.probabilities(logits), "decisions": head.decode(logits)}
+    logits = head.to_logits(head.score(head.embed(vectors)))
+    found: dict[str, Tensor] = head.decide_texts(head.summarize(logits).float())
+    return found
 
 
 # Fields of a task that the runtime reads, if it has them.

@@ -3,7 +3,7 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -25,7 +25,6 @@ from .heads import (
 )
 from .losses import LOSSES, Target
 from .pooled import HEADS, PairEncoding, PooledHead, PooledTask
-from .rows import describe_numbers
 
 # With so many training rows, cosines of separate texts are better than joint pairs: they compare
 # words from the start (benchmarks/DEFAULTS.md).
@@ -134,9 +133,6 @@ class SimilarityHead(PooledHead):
         unit = self.task.loss_function.to_unit(logits.squeeze(-1)).clamp(0, 1)
         return low + unit * (high - low)
 
-    def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
-        return describe_numbers(None, self.decode(logits).unsqueeze(-1).tolist(), top_k)
-
 
 @strict
 @dataclass(kw_only=True)
@@ -202,9 +198,6 @@ class ContrastiveHead(PooledHead):
     def summarize(self, logits: Tensor) -> Tensor:
         """Return the cosines of pairs, (B, 1)."""
         return self.decode(logits).unsqueeze(-1)
-
-    def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
-        return describe_numbers(None, logits.tolist(), top_k)
 
 
 TYPES: Types = {

@@ -50,7 +50,7 @@ from .losses import (
 )
 from .names import suggest, unknown
 from .packing import Read, pool_outputs, reads
-from .rows import Pooling, VectorPlan, describe_labels, describe_numbers
+from .rows import Pooling, VectorPlan, describe_texts
 from .texts import Encoding, check_overlap, default_overlap
 
 PairEncoding = Literal["joint", "separate"]
@@ -386,14 +386,18 @@ class PooledHead(MinBertHead):
         """Return the input of `describe`, (B, K)."""
         return logits
 
+    def decide_texts(self, logits: Tensor) -> dict[str, Tensor]:
+        """Return what predictions are made of: `scores`, or `probabilities` and `decisions`."""
+        if self.outputs == "scores":
+            return {"scores": self.decode(logits).unsqueeze(-1)}
+        if self.outputs in ("numbers", "vectors", "choices"):
+            return {"scores": logits}
+        return {"probabilities": self.probabilities(logits), "decisions": self.decode(logits)}
+
     def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
-        """Describe logits (n, K): a dictionary per row, or with `top_k` a list of them."""
-        probabilities = self.probabilities(logits)
-        if top_k is None:
-            best = self.decode(logits).unsqueeze(-1)
-        else:
-            best = probabilities.topk(min(top_k, probabilities.shape[-1])).indices
-        return describe_labels(self.task.labels, best.tolist(), probabilities.tolist(), top_k)
+        """Describe logits (n, K): the prediction of each row, or with `top_k` a list of them."""
+        found = {kind: values.tolist() for kind, values in self.decide_texts(logits).items()}
+        return describe_texts(self.task, found, top_k)
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """Convert logits (n, K) to probabilities of the labels."""
@@ -545,10 +549,6 @@ class RegressionHead(PooledHead):
     def decode(self, logits: Tensor) -> Tensor:
         """Return predictions in the units of the data, (B, K), or (B,) for K = 1."""
         return logits.squeeze(-1) if self.task.num_logits == 1 else logits
-
-    def describe(self, logits: Tensor, top_k: int | None) -> list[Any]:
-        """Describe logits (n, K): a dictionary a row with `score`, or `scores` by target."""
-        return describe_numbers(self.task.targets, logits.tolist(), top_k)
 
 
 TYPES: Types = {

@@ -70,10 +70,7 @@ def check_container(rows: object, task: str) -> None:
 
 
 def check_rows(sentences: Iterable[Any], task: str, wanted: int, first: int = 0) -> Iterator[Row]:
-    """Make each row a tuple of `wanted` sentences; `task` names them in messages.
-
-    `first` is the number of the first row.
-    """
+    """Make each row, the first of number `first`, a tuple of `wanted` sentences of a task."""
     for index, given in enumerate(sentences, first):
         row: Row = tuple(given) if isinstance(given, tuple | list) else (given,)
         if len(row) != wanted or not all(isinstance(text, str) for text in row):
@@ -152,24 +149,38 @@ class TextReader:
 
 
 def describe_labels(
-    names: Sequence[str], ranks: Any, probabilities: Any, top_k: int | None
-) -> list[Any]:
-    """Describe rows by their labels in the order of `ranks`, by the first one or `top_k`."""
-    rows = [
-        [{"label": names[at], "score": row[at]} for at in order[: top_k or 1]]
-        for order, row in zip(ranks, probabilities, strict=True)
-    ]
-    return [row[0] for row in rows] if top_k is None else rows
+    names: Sequence[str], scores: Sequence[float], decision: Any, top_k: int | None
+) -> Any:
+    """Describe the label that is decided, or a list: the `top_k` best, or all that are decided."""
+    if top_k is None and isinstance(decision, int):
+        return {"label": names[decision], "score": scores[decision]}
+    ranks = sorted(range(len(names)), key=lambda at: -scores[at])
+    if top_k is None:
+        ranks = [at for at in ranks if decision[at]]
+    return [{"label": names[at], "score": scores[at]} for at in ranks[:top_k]]
 
 
-def describe_numbers(targets: Sequence[str] | None, values: Any, top_k: int | None) -> list[Any]:
-    """Describe rows by their numbers: the `score` of one, or `scores` of several `targets`."""
-    names = targets or ()
-    found: list[Any] = [
-        {"scores": dict(zip(names, row, strict=True))} if len(names) > 1 else {"score": row[0]}
-        for row in values
-    ]
-    return found if top_k is None else [[row] for row in found]
+def describe_texts(task: Any, found: Mapping[str, Any], top_k: int | None) -> list[Any]:
+    """Describe rows by their `scores`, or by `probabilities` and `decisions`, (n, K)."""
+    if "scores" in found:
+        names = getattr(task, "targets", None) or ()
+        described: list[Any] = [
+            {"scores": dict(zip(names, row, strict=True))} if len(names) > 1 else {"score": row[0]}
+            for row in found["scores"]
+        ]
+        return described if top_k is None else [[row] for row in described]
+    rows = zip(found["probabilities"], found["decisions"], strict=True)
+    if task.problem_type != "multi_output_classification":
+        return [describe_labels(task.labels, *row, top_k) for row in rows]
+    described = []
+    for probabilities, decisions in rows:
+        values = iter(probabilities)
+        labels = {
+            output: describe_labels(names, list(islice(values, len(names))), decision, top_k)
+            for output, names, decision in zip(task.outputs, task.classes, decisions, strict=True)
+        }
+        described.append({"labels": labels})
+    return described
 
 
 class MinBertPredicting:
@@ -463,8 +474,7 @@ class MinBertVectors(Generic[Vectors]):
     @property
     def similarity_fn_name(self) -> str:
         """How `similarity` compares: `config.embedding.similarity`."""
-        name: str = self.config.embedding.similarity
-        return name
+        return str(self.config.embedding.similarity)
 
     def _plan(
         self,

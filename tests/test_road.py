@@ -14,7 +14,7 @@ from tests import small_run
 
 ROOT = Path(__file__).resolve().parents[1]
 # Modules and lines at most, of ours. Raise a number only for what its command cannot do without.
-LIMITS = {"finetune": (72, 19_467), "predict": (28, 9_053), "encode": (19, 7_331)}
+LIMITS = {"finetune": (72, 19_467), "predict": (28, 9_053), "encode": (19, 7_300)}
 LAB = (
     "minbert_cli.experiments",
     "minbert_cli.pretrain",
