@@ -84,17 +84,23 @@ def serve(
     from trainers import readable_errors
 
     with readable_errors(PROGRAM):
+        # fails if the port is taken, also by workers of another server
         listener = socket.create_server((host, port), backlog=2048)
-        address = f"http://{host}:{listener.getsockname()[1]}"
+        place = listener.getsockname()[:2]
+        if count > 1:
+            listener.close()
         model, facts = serving.load(settings)
 
     def run() -> None:
         """Answer requests until a signal comes."""
         app = serving.build_app(serving.Server(model, facts, settings))
         options: Any = {"access_log": False, "log_level": "warning", "timeout_keep_alive": 75}
-        uvicorn.Server(uvicorn.Config(app, **options)).run(sockets=[listener])
+        sockets = [listener]
+        if count > 1:  # of each worker: of a shared one, a single worker may take all clients
+            sockets = [socket.create_server(place, backlog=2048, reuse_port=True)]
+        uvicorn.Server(uvicorn.Config(app, **options)).run(sockets=sockets)
 
-    print(f"{checkpoint}: {address}/openapi.json", file=sys.stderr)
+    print(f"{checkpoint}: http://{host}:{place[1]}/openapi.json", file=sys.stderr)
     if count == 1:
         run()
         return
