@@ -219,7 +219,7 @@ class Batcher:
         """Tokenize rows together; if one is bad, those of each call."""
         try:
             jobs = self._start_rows(parts[0].call.key, [row for part in parts for row in part.rows])
-        except Exception as error:
+        except Exception as error:  # whatever it is, its caller gets it, and the thread goes on
             if len(parts) > 1:
                 return [bundle for part in parts for bundle in self._start([part])]
             (part,) = parts

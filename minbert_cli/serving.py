@@ -8,6 +8,7 @@ import asyncio
 import base64
 import hmac
 import json
+import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,6 +29,8 @@ from starlette.routing import Route
 from minbert_cli.joining import Batcher, BusyError, JoinedOnnx, Key
 from modeling_minbert import __version__, unknown
 from modeling_minbert.rows import CPU_TOKENS, ONNX_SETTINGS
+
+logger = logging.getLogger(__name__)
 
 # The environment variable with the key of clients.
 API_KEY = "MINBERT_API_KEY"
@@ -416,10 +419,12 @@ async def handle(server: Server, endpoint: Endpoint, request: Request) -> Respon
         return refusal(request, RequestError(408, "the body did not come in time"))
     except ClientDisconnect:
         return Response(status_code=499)  # as nginx counts it; nobody reads it
-    except (ValueError, TypeError) as error:  # of the rows or the options
+    except ValueError as error:  # of the rows or the options
         return refusal(request, RequestError(422, f"{error}"))
-    except Exception as error:
-        return refusal(request, RequestError(500, f"{error}", "Backend"))
+    except Exception as error:  # a fault of ours, which must not end the connection without a word
+        logger.exception("%s could not be answered", endpoint.path)
+        reason = str(error) or type(error).__name__
+        return refusal(request, RequestError(500, reason, "Backend"))
 
 
 def refusal(request: Request, error: RequestError) -> Response:

@@ -446,6 +446,19 @@ def test_a_fault_of_the_model_is_told_and_ends_with_its_batch(model, caplog):
     assert "a batch could not be computed" in caplog.text
 
 
+def test_a_fault_of_ours_is_logged_and_told(model, caplog):
+    class Faulty(MinBertJoined):
+        def start_vectors(self, *_, **__):
+            raise KeyError("a bug")
+
+    with running(Faulty(model)) as (port, _):
+        client = Client(port)
+        status, _, found = client.ask("/embed", {"inputs": "a"})
+        assert (status, found["error_type"]) == (500, "Backend")
+        assert client.ask("/predict_all", {"rows": ["a"], "tasks": ["tone"]})[0] == 200
+    assert "/embed could not be answered" in caplog.text
+
+
 def test_the_key_of_clients(model, monkeypatch, caplog):
     monkeypatch.setenv(serving.API_KEY, "secret")
     with running(model) as (port, _):
