@@ -8,7 +8,7 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-PATTERNS = ("model_card.md", "recipes/**/*.yaml", "space/*.*")
+PATTERNS = ("model_card.md", "recipes/**/*.yaml")
 
 
 class BuildWithResources(build_py):

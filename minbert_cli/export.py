@@ -9,7 +9,7 @@ import typer
 from minbert_cli.command_line import to_location, to_path
 
 PROGRAM = "minbert export"
-Format = Literal["transformers", "sentence-transformers", "onnx", "space", "minbert"]
+Format = Literal["transformers", "sentence-transformers", "onnx", "minbert"]
 INT8 = ("onnx", "minbert")  # formats that may have weights in int8
 
 
@@ -27,13 +27,12 @@ def export(
         typer.Option(help=f"of the weights; int8 only for {' and '.join(INT8)}"),
     ] = "float32",
 ) -> None:
-    """Export a checkpoint to transformers, sentence-transformers, ONNX, int8 weights, or a Space.
+    """Export a checkpoint to transformers, sentence-transformers, ONNX, or int8 weights.
 
     \b
     minbert export runs/reviews --format onnx --output_dir onnx
     minbert export runs/reviews --format onnx --precision int8 --output_dir onnx_int8
     minbert export runs/reviews --format minbert --precision int8 --output_dir small
-    minbert export runs/reviews --format space --output_dir demo
     minbert export runs/sts --format sentence-transformers --task sts --output_dir encoder
     """  # noqa: D301  \b keeps the lines of a paragraph
     if precision == "int8" and to not in INT8:

@@ -1,9 +1,7 @@
-"""What ``minbert export`` writes: models of transformers, ONNX, int8, a Space."""
+"""What ``minbert export`` writes: models of transformers, ONNX, int8."""
 
-import json
 import logging
 import re
-import shutil
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,11 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-import modeling_minbert
 from minbert_cli.checkpoints import has_pooler, load_pretrained, load_tokenizer
-from minbert_cli.recipes import SPACE
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel, export_onnx
 from modeling_minbert.inference import check_vocabulary, find_casing
 from modeling_minbert.modeling_minbert import AUTO_MODELS
@@ -200,49 +196,10 @@ def to_onnx(model: Any, checkpoint: str, folder: Path, task: str | None, precisi
     return f"{path.name}: {compared}"
 
 
-SINGLE_TASKS = (
-    *("MinBertForSequenceClassification", "MinBertForTokenClassification"),
-    "MinBertForQuestionAnswering",
-)
-
-
-def to_space(model: Any, checkpoint: str, folder: Path) -> str:
-    """Write a Space; weights are copied if they are local or not in minBERT's format."""
-    if type(model).__name__ in SINGLE_TASKS:
-        raise ValueError(
-            f"a Space shows tasks of a multi-task model, and vectors; checkpoint={checkpoint!r} is "
-            f"a {type(model).__name__}: show its pipeline with gradio.Interface.from_pipeline"
-        )
-    # the page finds the class of a model in the configuration of a minBERT checkpoint
-    kind = PreTrainedConfig.get_config_dict(checkpoint)[0].get("model_type")
-    local = Path(checkpoint).exists() or kind != MinBertConfig.model_type
-    name = "model" if local else checkpoint
-    page = (SPACE / "app.py").read_text(encoding="utf-8")
-    page = page.replace('os.environ.get("MODEL", "model")', f'os.environ.get("MODEL", "{name}")')
-    title = json.dumps(Path(checkpoint).resolve().name, ensure_ascii=False)
-    page = page.replace('TITLE = "minBERT"', f"TITLE = {title}")
-    header = (SPACE / "README.md").read_text(encoding="utf-8")
-    header = header.replace("title: minBERT", f"title: {title}")
-    if not local:
-        header = header.replace("pinned: false\n", f"pinned: false\nmodels: [{checkpoint}]\n")
-    (folder / "app.py").write_text(page, encoding="utf-8")
-    (folder / "README.md").write_text(header, encoding="utf-8")
-    shutil.copyfile(SPACE / "requirements.txt", folder / "requirements.txt")
-    # the page runs no code of a checkpoint
-    (folder / modeling_minbert.__name__).mkdir()
-    for path in Path(modeling_minbert.__path__[0]).glob("*.py"):
-        shutil.copy(path, folder / modeling_minbert.__name__)
-    if local:
-        model.save_pretrained(folder / "model")
-        save_tokenizer(model, checkpoint, folder / "model")
-    return "a Space; to try it, pip install gradio and run its app.py"
-
-
 # Why a format takes no task.
 WITHOUT_TASK = {
     "transformers": "transformers has no class for the heads of tasks",
     "minbert": "a checkpoint has all its tasks",
-    "space": "a Space shows every task",
 }
 
 
@@ -276,8 +233,6 @@ def write(
     """Write a model in a format; return a line about it."""
     if to == "onnx":
         return to_onnx(model, checkpoint, folder, task, precision)
-    if to == "space":
-        return to_space(model, checkpoint, folder)
     if to == "sentence-transformers":
         is_multi_task = isinstance(model, MinBertForMultiTask)
         if task is not None and not is_multi_task:

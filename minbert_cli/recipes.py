@@ -44,7 +44,6 @@ IS_INSTALLED = (PACKAGE / "recipes").is_dir()
 HOME = PACKAGE if IS_INSTALLED else PACKAGE.parent
 RECIPES = HOME / "recipes"
 MODEL_CARD = HOME / "model_card.md"
-SPACE = HOME / "space"
 
 
 def list_recipes() -> list[str]:

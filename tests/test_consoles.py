@@ -120,7 +120,14 @@ def test_a_locale_in_ascii_changes_no_file(folder, tmp_path):
     for name, *argv in (
         ("finetune", "recipe.yaml", "--output_dir", str(tmp_path / "out")),
         ("predict", str(tmp_path / "out"), "--corpus", "texts.txt", "--query", "电影很好"),
-        ("export", str(tmp_path / "out"), "--format", "space", "--output_dir", str(tmp_path / "s")),
+        (
+            "export",
+            str(tmp_path / "out"),
+            "--format",
+            "minbert",
+            "--output_dir",
+            str(tmp_path / "s"),
+        ),
     ):
         process = subprocess.run(
             [sys.executable, *flags, "-m", "minbert_cli", name, *argv],

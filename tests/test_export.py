@@ -1,16 +1,12 @@
-"""``minbert export``: a checkpoint as a plain BERT, as ONNX, as a Space."""
+"""``minbert export``: a checkpoint as a plain BERT, as ONNX."""
 
-import ast
-import gc
 import importlib.util
-import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from transformers import AutoModel, AutoTokenizer, BertModel, BertTokenizer
 
 import minbert as minbert_module
@@ -24,7 +20,6 @@ TASKS = {
     "triples": {"problem_type": "contrastive", "num_sentences": 3},
     "text": {"problem_type": "pretraining"},
 }
-TRUST = "trust_remote_code"
 HAS_ONNX = all(map(importlib.util.find_spec, ("onnx", "onnxscript", "onnxruntime")))
 
 
@@ -45,18 +40,6 @@ def export(checkpoint, form, folder, *flags):
     words = [str(checkpoint), "--format", form, "--output_dir", str(folder), *flags]
     minbert.main(["export", *words])
     return folder
-
-
-@pytest.fixture
-def build_page(monkeypatch):
-    """Return a function that makes the page of a Space."""
-
-    def build(space):
-        monkeypatch.chdir(space.parent)  # the page finds its model from everywhere
-        return runpy.run_path(str(space / "app.py"))["build"]()
-
-    yield build
-    gc.collect()  # gradio leaves event loops open, which would warn after the tests
 
 
 def test_a_plain_bert_has_the_encoder_and_the_tokenizer(checkpoint, tmp_path, capsys):
@@ -81,50 +64,6 @@ def test_sentence_transformers_get_the_vectors_of_a_task(checkpoint, tmp_path, c
     torch.testing.assert_close(found, expected)
     assert (tmp_path / "st" / "modules.json").exists()
     assert "opens it without trust_remote_code" in capsys.readouterr().out
-
-
-def test_a_space_brings_the_checkpoint_and_names_it(checkpoint, tmp_path):
-    space = export(checkpoint, "space", tmp_path / "space")
-
-    header = yaml.safe_load((space / "README.md").read_text().split("---")[1])
-    assert (header["sdk"], header["app_file"]) == ("gradio", "app.py")
-    assert header["title"] == "own"
-    assert 'TITLE = "own"' in (space / "app.py").read_text()
-    assert 'os.environ.get("MODEL", "model")' in (space / "app.py").read_text()
-    page = ast.parse((space / "app.py").read_text())
-    imported = {
-        name.name if isinstance(node, ast.Import) else node.module
-        for node in ast.walk(page)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for name in node.names
-    }
-    needed = (space / "requirements.txt").read_text()
-    assert imported == {
-        *("functools", "os", "pathlib", "typing"),
-        *("gradio", "modeling_minbert", "torch", "transformers"),
-    }
-    assert (space / "modeling_minbert" / "__init__.py").is_file()
-    trust = [node.value for node in ast.walk(page) if getattr(node, "arg", "") == TRUST]
-    assert [ast.literal_eval(value) for value in trust] == [False] * 2
-    assert all(name in needed for name in ("gradio", "torch", "transformers"))
-    loaded = MinBertForMultiTask.from_pretrained(space / "model")
-    rows = ["the garden is warm"]
-    expected = MinBertForMultiTask.from_pretrained(checkpoint).predict("tone", rows)
-    assert loaded.predict("tone", rows)[0]["score"] == pytest.approx(expected[0]["score"])
-    assert list((space / "model").glob("multitask.py"))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not importlib.util.find_spec("gradio"), reason="needs pip install gradio")
-@pytest.mark.filterwarnings("default")  # of gradio, about others
-def test_a_space_has_a_tab_for_every_head(checkpoint, tmp_path, build_page):
-    space = export(checkpoint, "space", tmp_path / "space")
-
-    page = build_page(space)
-
-    blocks = page.get_config_file()["components"]
-    tabs = [block["props"]["label"] for block in blocks if block["type"] == "tabitem"]
-    assert tabs == ["near", "tone", "triples", "Embeddings"]
 
 
 @pytest.mark.slow

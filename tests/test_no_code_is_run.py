@@ -76,7 +76,7 @@ def write_recipe(folder, name, checkpoint):
 COMMANDS = {
     "predict": ("predict", ["{checkpoint}", "--task", "tone"]),
     "embed": ("predict", ["{checkpoint}", "--embed", "vectors.npy"]),
-    "export": ("export", ["{checkpoint}", "--format", "space", "--output_dir", "exported"]),
+    "export": ("export", ["{checkpoint}", "--format", "transformers", "--output_dir", "exported"]),
     "embeddings": ("embeddings", ["{checkpoint}", "--sts", "sts", "--sts_dir", "."]),
     "finetune": ("finetune", ["{recipe}"]),
     "pretrain": ("pretrain", ["{recipe}"]),

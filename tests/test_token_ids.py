@@ -45,7 +45,6 @@ def test_models_refuse_it(checkpoint, kind):
         ("embeddings", ["--sts", "sample_sts", "--device", "cpu"]),
         ("export", ["--format", "transformers", "--output_dir", "out"]),
         ("export", ["--format", "sentence-transformers", "--output_dir", "out"]),
-        ("export", ["--format", "space", "--output_dir", "out"]),
     ],
 )
 def test_programs_refuse_it(checkpoint, monkeypatch, capsys, program, flags):

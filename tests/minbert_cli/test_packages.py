@@ -37,11 +37,3 @@ def test_every_dependency_has_an_oldest_version():
     names = re.findall(r"^([\w-]+)(?![\w-]|==)", re.sub(r"#.*", "", listed), re.MULTILINE)
 
     assert {*names} - {"transformers-mlinter"} == read_bounds().keys() & {*names}
-
-
-def test_a_space_needs_what_the_package_needs():
-    needed = (ROOT / "space" / "requirements.txt").read_text(encoding="utf-8").split()
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg", encoding="utf-8")
-
-    assert {*needed} - {"gradio>=6.0"} <= {*setup["options"]["install_requires"].split("\n")}

@@ -43,7 +43,6 @@ found = {
     "runs": runs,
     "quickstarts": [program.QUICKSTART.is_file() for program in (finetune, pretrain)],
     "card": recipes.MODEL_CARD.read_text(encoding="utf-8"),
-    "space": sorted(path.name for path in recipes.SPACE.iterdir()),
 }
 print(json.dumps(found))
 """
@@ -55,7 +54,7 @@ def build(kind, folder):
     """Build from a copy of the sources, and return the folder it is unpacked to."""
     pytest.importorskip("setuptools")
     source = folder / "source"
-    for name in (*PACKAGES, "recipes", "space"):
+    for name in (*PACKAGES, "recipes"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in (*FILES, "model_card.md"):
         shutil.copy(ROOT / name, source)
@@ -92,7 +91,6 @@ def test_every_recipe_is_found_by_name(run, installed):
     assert found["quickstarts"] == [True, True]
     assert found["card"] == (ROOT / "model_card.md").read_text(encoding="utf-8")
     assert "model and data:" in run("-m", "minbert_cli", "finetune", "--help").stdout
-    assert found["space"] == ["README.md", "app.py", "requirements.txt"]
 
 
 def test_experiments_start_their_runs(run, tmp_path):
