@@ -187,7 +187,6 @@ FILES: dict[str, Case] = {
     "sentence-transformers": export(
         "sbert", "--format", "sentence-transformers", "--task", "scores"
     ),
-    "space": export("space", "--format", "space"),
     "int8": export("int8", "--format", "minbert", "--precision", "int8"),
     "check": check,
     "new": new,
