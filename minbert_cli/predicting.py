@@ -1,6 +1,7 @@
-"""What ``minbert predict`` computes: predictions, vectors, and searches."""
+"""What ``minbert predict`` computes: predictions, and vectors."""
 
 import csv
+import html
 import json
 import sys
 import unicodedata
@@ -8,12 +9,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 from itertools import islice
-from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
 
 import numpy as np
-from torch import Tensor
 from tqdm import tqdm
 from transformers.utils import logging
 
@@ -31,6 +30,20 @@ ALL = "all"
 # What a task says of its vectors.
 OF_VECTORS = ("pooling", "pooling_layer", "truncation", "max_length", "normalizes_vectors")
 ENDS = ("Cc", "Zl", "Zp")  # control characters, and separators of lines and paragraphs
+# The start of a page with explained predictions.
+PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Why these predictions</title>
+<style>
+body {font: 16px/1.7 system-ui, sans-serif; max-width: 50em; margin: 2em auto; padding: 0 1em}
+section {border-top: 1px solid #ccc; padding: .6em 0}
+p {margin: .3em 0}
+span {border-radius: .2em; padding: .1em 0}
+.quiet {color: #555}
+</style>
+<h1>Why these predictions</h1>
+<p class="quiet">LEGEND The shares of all words, which appear under the
+pointer, add up to the difference from the decision about the same text with every word masked.</p>
+"""
 
 
 @dataclass(frozen=True)
@@ -44,14 +57,13 @@ class Source:
     is_given: bool = False  # whether the lines are words of the command line
 
     @classmethod
-    def open(cls, args: SimpleNamespace, path: Path | None = None) -> "Source":
+    def open(cls, args: SimpleNamespace) -> "Source":
         """Read the texts of a file, of the command line, or of the standard input."""
-        path = path or args.file
-        if args.texts and path is None:
+        if args.texts:
             return cls("command line", check_texts(args.texts), is_checked=True, is_given=True)
         from minbert_cli.texts import SUFFIXES, decode_lines, find_suffix, open_bytes
 
-        if path is None:
+        if args.file is None:
             if sys.stdin.isatty():
                 raise ValueError(
                     "no sentences: give texts or --file, or pipe lines to the standard input"
@@ -59,7 +71,7 @@ class Source:
             name = "standard input"
             lines = decode_lines(sys.stdin.buffer, name)
         else:
-            name, columns = str(path), tuple(args.text_columns or ())
+            name, columns = str(args.file), tuple(args.text_columns or ())
             if not args.lines and find_suffix(name) in SUFFIXES:
                 return cls(name, None, columns)
             if columns:
@@ -78,19 +90,18 @@ class Source:
         if self.lines is None:
             from minbert_cli.texts import read_table
 
-            return [row for _, row in read_table(self.name, self.columns, task)]
+            return read_table(self.name, self.columns, task)
         self._check_lines(task, has_pairs=task.num_texts > 1)
         return list(make_rows(self.lines, task, is_given=self.is_given))
 
-    def singles(self, task: MinBertTask | None) -> tuple[list[str], list[int]]:
-        """Return all texts, and their lines; ``task`` may say in which column they are."""
+    def singles(self, task: MinBertTask | None) -> list[str]:
+        """Return all texts; ``task`` may say in which column they are."""
         if self.lines is None:
             from minbert_cli.texts import read_table
 
-            rows = read_table(self.name, self.columns, task, is_single=True)
-            return [text for _, text in rows], [line for line, _ in rows]
+            return read_table(self.name, self.columns, task, is_single=True)
         self._check_lines(task, has_pairs=False)
-        return self.lines, list(range(1, len(self.lines) + 1))
+        return self.lines
 
     def _check_lines(self, task: MinBertTask | None, *, has_pairs: bool) -> None:
         """Refuse a table whose rows would be taken for texts."""
@@ -155,7 +166,7 @@ def run(args: SimpleNamespace) -> None:
     args.show_progress = None if is_terminal and is_apart else False
     model = load_encoder(args.checkpoint, args.device)
     set_precision(model, args.precision)
-    if not (args.embed or args.corpus):
+    if not args.embed:
         write_results(predict(model, args), args)
         return
     if not args.task:
@@ -163,15 +174,15 @@ def run(args: SimpleNamespace) -> None:
     tasks = getattr(model.config, "tasks", None) or {}
     name = args.task or getattr(model.config, "default_task", None)
     task = model.config.task(str(name)) if name in tasks else None  # which knows its columns
-    names = ("task", "pooling", "truncation", "show_progress")
-    options = {name: getattr(args, name) for name in names}
-    if args.embed:
-        texts, _ = Source.open(args).singles(task)
-        vectors = model.encode(texts, **options)
-        with replaced_when_done(args.embed) as path:
-            np.save(path, vectors.numpy())
-    else:
-        write_results(search(model, args, task, options), args)
+    vectors = model.encode(
+        Source.open(args).singles(task),
+        task=args.task,
+        pooling=args.pooling,
+        truncation=args.truncation,
+        show_progress=args.show_progress,
+    )
+    with replaced_when_done(args.embed) as path:
+        np.save(path, vectors.numpy())
 
 
 def predict(model: Model, args: SimpleNamespace) -> Iterator[Row]:
@@ -179,7 +190,7 @@ def predict(model: Model, args: SimpleNamespace) -> Iterator[Row]:
     where = f"checkpoint={args.checkpoint!r}"
     if not isinstance(model, MinBertForMultiTask):
         raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
-            f"{where} has no tasks to predict; it has vectors: give --embed or --corpus"
+            f"{where} has no tasks to predict; it has vectors: give --embed"
         )
     source = Source.open(args)
     names = parse_names(args.task, model.config.tasks or {})
@@ -324,25 +335,6 @@ def check_vectors(model: Model, args: SimpleNamespace) -> None:
         )
 
 
-def search(
-    model: Model, args: SimpleNamespace, task: MinBertTask | None, options: dict[str, Any]
-) -> Iterator[Row]:
-    """Yield the nearest texts of a corpus for each query."""
-    from sentence_vectors import semantic_search  # most calls predict
-
-    queries = check_texts(args.query) if args.query else Source.open(args).singles(task)[0]
-    corpus, lines = Source.open(args, args.corpus).singles(task)
-    known = model.encode_document(corpus, **options).to(model.device)
-    asked = model.encode_query(queries, **options)
-    # that of the checkpoint is for its own vectors, not for those of a task
-    similarity: Any = "cosine" if args.task else model.similarity_fn_name
-    hits = semantic_search(asked, known, top_k=args.top_k, similarity=similarity)
-    for query, scores, places in zip(queries, *map(Tensor.tolist, hits), strict=True):
-        for rank, (score, place) in enumerate(zip(scores, places, strict=True), start=1):
-            line = {"line": lines[place], "text": corpus[place]}
-            yield {"query": query, "rank": rank, "score": score, **line}
-
-
 def choose_format(args: SimpleNamespace) -> str:
     """Return the format of the results: as requested, or by the name of the output file."""
     suffix = "" if args.output is None else args.output.suffix
@@ -370,8 +362,6 @@ def write_rows(rows: Iterable[Row], file: IO[str], form: str) -> None:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
         return
     if form == "html":
-        from minbert_cli.explaining import write_page
-
         file.writelines(write_page(rows))
         return
     columns: list[str] = []
@@ -386,6 +376,32 @@ def write_rows(rows: Iterable[Row], file: IO[str], form: str) -> None:
                 table.writerow(line)
             else:
                 file.write("\t".join(line) + "\n")
+
+
+def write_page(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Yield the page of explained rows, part by part."""
+    from trainers.reports.texts import LEGEND, color_words  # few results are pages
+
+    yield PAGE.replace("LEGEND", LEGEND)
+    for row in rows:
+        what = row.get("explained", "the score")
+        decision = f"decision {row['decision']:.2f}, without words {row['baseline']:.2f}"
+        yield f"<section><p><b>{html.escape(describe_decision(row))}</b> "
+        yield f'<span class="quiet">for {html.escape(str(what))}: {decision}</span></p>\n'
+        texts = [row[name] for name in ("text", "text1", "text2") if name in row]
+        for number, text in enumerate(texts, start=1):
+            yield f"<p>{color_words(text, row['words'], number)}</p>\n"
+        yield "</section>\n"
+
+
+def describe_decision(row: dict[str, Any]) -> str:
+    """Return what was predicted: a label, several ones, or numbers."""
+    if "scores" in row:
+        found = [f"{name} {score:.3f}" for name, score in row["scores"].items()]
+    else:
+        each = row.get("labels", [row])
+        found = [f"{one.get('label', '')} {one['score']:.3f}".strip() for one in each]
+    return ", ".join(found) or "no label"
 
 
 def spread_scores(row: Row) -> Row:

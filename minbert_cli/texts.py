@@ -63,8 +63,8 @@ def looks_like_table(lines: Sequence[str], columns: Sequence[str], *, has_pairs:
 
 def read_table(
     path: str, named: tuple[str, ...], task: MinBertTask | None, *, is_single: bool = False
-) -> list[tuple[int, Any]]:
-    """Read the rows of a task, or single texts of any column, with their lines.
+) -> list[Any]:
+    """Read the rows of a task, or single texts of any column.
 
     ``named`` are columns that a flag names; a task knows those that it was trained on.
 
@@ -94,7 +94,7 @@ def read_table(
     rows, invalid = [], []
     for record in records:
         row, problem = read_row(record, row_format, columns[0])
-        rows.append((record.line, row))
+        rows.append(row)
         if problem:
             invalid.append(f"line {record.line}: {problem}")
     if invalid:
