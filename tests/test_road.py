@@ -19,7 +19,7 @@ LAB = (
     "minbert_cli.compare",
     "minbert_cli.experiment",
     "minbert_cli.pretrain",
-    "minbert_cli.corpora",
+    "minbert_cli.text_tasks",
     "minbert_cli.exporting",
     "datasets_scripts.corpus",
     "trainers.data.masking",
