@@ -159,7 +159,7 @@ class Guess:
             for tags in [self.label] if self.label else lengths:
                 if words != tags and any(lengths[tags]) and lengths[tags] == lengths[words]:
                     self.keys = {"text_columns": [words], "label_column": tags}
-                    self.notes.append(f"problem_type: {words!r} and {tags!r} are lists of a length")
+                    self.notes.append(f"problem_type: {words!r} and {tags!r} have equal lengths")
                     return True
         return False
 
@@ -172,7 +172,7 @@ class Guess:
         if self.label is not None and not values:
             raise ValueError(f"{self.path}: column {self.label!r} is empty; give --label_column")
         if odd := [name for name in self.columns if are_numbers([name]) or name in values]:
-            self.notes.append(f"please check: is {odd[0]!r} a name? the first line has names")
+            self.notes.append(f"please check: is {odd[0]!r} a name? names are in the first line")
         problem_type = self.kind or self.find_type(values)
         if self.label is None:
             return problem_type
@@ -220,9 +220,11 @@ class Guess:
             )
         longest = max(texts, key=words.__getitem__)
         chosen = texts if len(texts) == 2 else [longest]
-        self.notes.append(f"text_columns: {', '.join(map(repr, chosen))}, by their words")
+        self.notes.append(f"text_columns: {', '.join(map(repr, chosen))}, by names or length")
         if len(texts) > 1 and texts != named:
-            self.notes.append(f"please check: {longest!r} is longest of {', '.join(texts)}")
+            self.notes.append(
+                f"please check: {longest!r} has the longest texts of {', '.join(texts)}"
+            )
         return chosen
 
     def find_type(self, values: Sequence[Any]) -> str:
