@@ -222,9 +222,7 @@ class Guess:
         chosen = texts if len(texts) == 2 else [longest]
         self.notes.append(f"text_columns: {', '.join(map(repr, chosen))}, by names or length")
         if len(texts) > 1 and texts != named:
-            self.notes.append(
-                f"please check: {longest!r} has the longest texts of {', '.join(texts)}"
-            )
+            self.notes.append(f"please check: {longest!r} is the longest of {', '.join(texts)}")
         return chosen
 
     def find_type(self, values: Sequence[Any]) -> str:
