@@ -168,7 +168,7 @@ class Guess:
         if self.kind is None or "label_column" in self.known[self.kind].keys:
             self.label = self.label or self.find_label()
         self.keys["text_columns"] = self.texts or self.find_texts()
-        values = self.columns[self.label] if self.label is not None else []
+        values = self.columns.get(self.label or "", [])
         if self.label is not None and not values:
             raise ValueError(f"{self.path}: column {self.label!r} is empty; give --label_column")
         if odd := [name for name in self.columns if are_numbers([name]) or name in values]:

@@ -5,7 +5,7 @@ import html
 import json
 import sys
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 from itertools import islice
@@ -85,42 +85,31 @@ class Source:
             raise ValueError(f"no sentences: {name} is empty")
         return cls(name, lines, is_checked=args.lines)
 
-    def rows(self, task: MinBertTask) -> list[TextRow]:
-        """Return the rows of a task, all of which are checked."""
+    def rows(self, task: MinBertTask | None, *, is_single: bool = False) -> list[TextRow]:
+        """Return the rows of a task, or single texts, of which it may know the column."""
+        has_pairs = task is not None and not is_single and task.num_texts > 1
         if self.lines is None:
             from minbert_cli.texts import read_table
 
-            return read_table(self.name, self.columns, task)
-        self._check_lines(task, has_pairs=task.num_texts > 1)
+            return read_table(self.name, self.columns, task, is_single=is_single)
+        if not self.is_checked:
+            from minbert_cli.texts import looks_like_table, shorten
+
+            if looks_like_table(self.lines, stored_columns(task), has_pairs=has_pairs):
+                raise ValueError(
+                    f"{self.name}: the first line, {shorten(self.lines[0])!r}, looks like that of "
+                    "a table, whose rows are no texts: give --file with a name that ends in .csv, "
+                    ".tsv or .jsonl, so that it is read as a table; or --lines, if each line is a "
+                    "text"
+                )
+        if task is None or is_single or task.num_texts == 1:
+            return self.lines
         return list(make_rows(self.lines, task, is_given=self.is_given))
 
-    def singles(self, task: MinBertTask | None) -> list[str]:
-        """Return all texts; ``task`` may say in which column they are."""
-        if self.lines is None:
-            from minbert_cli.texts import read_table
 
-            return read_table(self.name, self.columns, task, is_single=True)
-        self._check_lines(task, has_pairs=False)
-        return self.lines
-
-    def _check_lines(self, task: MinBertTask | None, *, has_pairs: bool) -> None:
-        """Refuse a table whose rows would be taken for texts."""
-        if self.is_checked or self.lines is None:
-            return
-        from minbert_cli.texts import looks_like_table, shorten
-
-        columns = stored_keys(task).get("text_columns", ())
-        if looks_like_table(self.lines, columns, has_pairs=has_pairs):
-            raise ValueError(
-                f"{self.name}: the first line, {shorten(self.lines[0])!r}, looks like that of a "
-                "table, whose rows are no texts: give --file with a name that ends in .csv, .tsv "
-                "or .jsonl, so that it is read as a table; or --lines, if each line is a text"
-            )
-
-
-def stored_keys(task: MinBertTask | None) -> Mapping[str, Any]:
-    """Return the keys of a recipe by which rows of a task are read; none if they are unknown."""
-    return getattr(task, "data_keys", None) or {}
+def stored_columns(task: MinBertTask | None) -> tuple[str, ...]:
+    """Return the columns of the texts that a task was trained on; none if they are unknown."""
+    return tuple((getattr(task, "data_keys", None) or {}).get("text_columns", ()))
 
 
 def check_texts(given: Iterable[str]) -> list[str]:
@@ -138,13 +127,10 @@ def check_texts(given: Iterable[str]) -> list[str]:
 
 
 def make_rows(texts: Iterable[str], task: MinBertTask, *, is_given: bool) -> Iterator[TextRow]:
-    """Yield texts, or the texts of a line with tabs as a row of a task.
+    """Yield the texts of a line with tabs as a row of a task that takes several.
 
     Of words that are ``given`` on a command line two, or for a task with choices all, are a row.
     """
-    if task.num_texts == 1:
-        yield from texts
-        return
     rest = iter(texts)
     for number, text in enumerate(rest, start=1):
         columns = text.split("\t")
@@ -175,7 +161,7 @@ def run(args: SimpleNamespace) -> None:
     name = args.task or getattr(model.config, "default_task", None)
     task = model.config.task(str(name)) if name in tasks else None  # which knows its columns
     vectors = model.encode(
-        Source.open(args).singles(task),
+        Source.open(args).rows(task, is_single=True),
         task=args.task,
         pooling=args.pooling,
         truncation=args.truncation,
@@ -194,23 +180,21 @@ def predict(model: Model, args: SimpleNamespace) -> Iterator[Row]:
         )
     source = Source.open(args)
     names = parse_names(args.task, model.config.tasks or {})
-    if choose_format(args) == "html" and not args.explain:
+    if not args.explain and choose_format(args) == "html":
         raise ValueError(
             f"--output {args.output}: a page has explained predictions; give --explain"
         )
-    if names is not None and args.explain:
-        raise ValueError("--explain takes one task at a time: name it with --task")
     if names is not None:
+        if args.explain:
+            raise ValueError("--explain takes one task at a time: name it with --task")
         return predict_several(model, args, source, names)
-    task = args.task
-    if not task:
-        known = model.choose_tasks([]) or list(model.config.tasks or ())
-        if len(known) > 1:
-            raise ValueError(
-                f"{where} has several tasks, {', '.join(known)}: name one or several with --task, "
-                "or --task all for those that take the texts"
-            )
-        task = known[0]
+    known = [args.task] if args.task else model.choose_tasks([]) or list(model.config.tasks or ())
+    if len(known) > 1:
+        raise ValueError(
+            f"{where} has several tasks, {', '.join(known)}: name one or several with --task, or "
+            "--task all for those that take the texts"
+        )
+    (task,) = known
     rows = source.rows(model.config.task(task))
     predictions: Iterable[Any]
     if args.explain:
@@ -264,7 +248,7 @@ def choose_reader(specs: Sequence[MinBertTask], source: Source) -> MinBertTask:
         ValueError: If the tasks were trained on different columns, and none are named.
     """
     if source.lines is None and not source.columns:
-        trained = {tuple(stored_keys(spec).get("text_columns", ())) for spec in specs}
+        trained = {stored_columns(spec) for spec in specs}
         if len(trained) > 1:
             raise ValueError(
                 f"{source.name}: the tasks were trained on different columns, "
