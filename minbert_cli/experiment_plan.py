@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from datasets_scripts.checking import Text, check_keys, number, option
 from minbert_cli.arguments import check_names
 from minbert_cli.recipe import (
+    Keys,
     check_disjoint,
     expand_paths,
     fill_arguments,
@@ -43,7 +44,6 @@ FROM_PRETRAINING = ("model_name_or_path", "model_config")
 # What changes all rows and also their pre-training.
 SHARED = ("model_name_or_path", "data_dir", "use_cpu", "bf16", "fp16")
 
-Keys = dict[str, Any]  # of a recipe, by name or dotted path
 # "changed": has other settings or data, and may be overwritten
 State = Literal["new", "unfinished", "changed", "done", "failed"]
 States = dict[Path, State]  # by the folder of the run
@@ -103,7 +103,7 @@ class RowKeys(PretrainKeys):
 
     seeds: Seeds | None = None  # one run each
     pretrain: Keys | None = None  # keys of ``PretrainKeys``
-    reference: dict[str, Any] | None = None  # published numbers for tasks and aggregates
+    reference: Keys | None = None  # published numbers for tasks and aggregates
 
 
 @dataclass(frozen=True)

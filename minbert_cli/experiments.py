@@ -34,14 +34,13 @@ from minbert_cli.compare import compare
 from minbert_cli.experiment_plan import (
     TABLES,
     ExperimentArguments,
-    Keys,
     PlannedRun,
     Row,
     State,
     States,
     read_file,
 )
-from minbert_cli.recipe import fill_arguments, format_recipe
+from minbert_cli.recipe import Keys, fill_arguments, format_recipe
 from minbert_cli.recipes import HOME, IS_INSTALLED, load_kinds, with_recipe
 from trainers import INPUT_ERRORS, UsageError, readable_errors, reason_of, write_text
 from trainers.problems import PROBLEMS, make_problems

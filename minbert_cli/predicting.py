@@ -305,7 +305,7 @@ def check_vectors(model: Model, args: SimpleNamespace) -> None:
     config = model.config
     if args.pooling or config.sentence_embedding is not None:
         return
-    made: dict[str, list[Any]] = {}
+    made: dict[str, list[object]] = {}
     for name in config.tasks or {}:
         task: Any = config.task(name)
         if task.is_separate:
@@ -362,7 +362,7 @@ def write_rows(rows: Iterable[Row], file: IO[str], form: str) -> None:
                 file.write("\t".join(line) + "\n")
 
 
-def write_page(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
+def write_page(rows: Iterable[Row]) -> Iterator[str]:
     """Yield the page of explained rows, part by part."""
     from trainers.reports.texts import LEGEND, color_words  # few results are pages
 
@@ -378,7 +378,7 @@ def write_page(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
         yield "</section>\n"
 
 
-def describe_decision(row: dict[str, Any]) -> str:
+def describe_decision(row: Row) -> str:
     """Return what was predicted: a label, several ones, or numbers."""
     if "scores" in row:
         found = [f"{name} {score:.3f}" for name, score in row["scores"].items()]

@@ -200,11 +200,6 @@ class Server:
             raise RequestError(422, f"dimensions={dimensions}: vectors have only {size}")
         return result
 
-    async def predict(self, task: str, rows: Sequence[Any], top_k: int | None = None) -> list[Any]:
-        """Predict one task."""
-        result = await self.compute(Key((task,), (("top_k", top_k),)), rows)
-        return result.values[task]
-
     def authorize(self, request: Request) -> None:
         """Refuse a request without the key, if there is one."""
         given = request.headers.get("authorization", "").removeprefix("Bearer ").encode()
@@ -292,10 +287,10 @@ async def predict(server: Server, body: Predict, task: str | None) -> object:
     rows = [row[0] if len(row) == 1 and not isinstance(row, str) else row for row in rows]
     labels = server.tasks[task]["labels"] or ["score"]
     top_k = (body.parameters and body.parameters.top_k) or len(labels)
-    found = await server.predict(task, rows, top_k)
+    result = await server.compute(Key((task,), (("top_k", top_k),)), rows)
     scores = [
         [{"score": each["score"], "label": each.get("label", "score")} for each in row]
-        for row in found
+        for row in result.values[task]
     ]
     # clients of Hugging Face take the first row
     return scores[0] if is_one and body.parameters is None else scores
