@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,7 +18,6 @@ from datasets_scripts.checking import Text, check_keys, number, option
 from minbert_cli.arguments import check_names
 from minbert_cli.recipe import (
     Keys,
-    check_disjoint,
     expand_paths,
     fill_arguments,
     group_flags,
@@ -158,7 +158,7 @@ def plan_row(arguments: ExperimentArguments, flags: Keys, name: str, keys: Keys 
     row: RowKeys = _fill(where, RowKeys, keys)
     general, changes = arguments.overrides or {}, row.overrides or {}
     _check_keys(where, [*general, *flags, *changes])
-    check_disjoint(where, flags, changes, "on the command line and in the row")
+    check_disjoint(where, flags, changes)
     recipe = read_recipe(_find_base(where, row.base or arguments.base))
     for part in (general, flags, changes):
         recipe = _change(where, recipe, part)
@@ -232,6 +232,16 @@ def _find_base(where: str, base: str | None) -> Path:
     if base is None:
         raise ValueError(f"{where}: base is missing, as in {EXAMPLE}")
     return find_recipe(base)
+
+
+def check_disjoint(where: str, flags: Iterable[str], changes: Iterable[str]) -> None:
+    """Reject two values for one field: equal paths, or one that contains the other."""
+    for path, other in product(flags, changes):
+        if f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}."):
+            named = path if path == other else f"{path} and {other}"
+            raise ValueError(
+                f"{where}: {named} is set on the command line and in the row; leave one out"
+            )
 
 
 def _check_keys(where: str, keys: Iterable[object]) -> None:

@@ -134,7 +134,9 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
             processing_class=tokenizer,
         )
 
-        quoted_errors = arguments.count_examples(args)  # 0 where the results are published
+        quoted_errors = arguments.report_examples
+        if quoted_errors is None:
+            quoted_errors = 0 if args.push_to_hub else 20
         facts = describe_sources(run, described, rows, corpora, teaching, quotes=quoted_errors > 0)
         facts.notes.update(notes)
         facts.choices.extend(choices + calibrated + defaults)

@@ -3,8 +3,7 @@
 import copy
 import re
 import types
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -236,14 +235,6 @@ def override(where: str, recipe: Mapping[str, Any], overrides: Mapping[str, Any]
         else:
             place[last] = copy.deepcopy(value)
     return changed
-
-
-def check_disjoint(where: str, left: Iterable[str], right: Iterable[str], how: str) -> None:
-    """Reject two values for one field: equal paths, or one that contains the other."""
-    for path, other in product(left, right):
-        if f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}."):
-            named = path if path == other else f"{path} and {other}"
-            raise ValueError(f"{where}: {named} is set {how}; leave one out")
 
 
 def fill_arguments(
