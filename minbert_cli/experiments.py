@@ -63,7 +63,13 @@ NOTE = (
 def plan(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], States]:
     """Read a file and check all its runs, without writing anything."""
     arguments, rows = read_file(with_recipe(argv))
-    run_folder.check_tables(arguments.output_dir, TABLES)
+    folder = Path(arguments.output_dir)
+    foreign = [name for name in TABLES if (folder / name).exists()]
+    if foreign and not (folder / run_folder.LOCK_FILE).exists():  # which our programs leave
+        raise ValueError(
+            f"output_dir={str(folder)!r} has {', '.join(foreign)} of another program, which would "
+            "be replaced: choose another --output_dir, or move them"
+        )
     # in another process, since reading the arguments allocates memory of a GPU
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         overwrite = arguments.overwrite_output_dir
