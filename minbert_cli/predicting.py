@@ -61,7 +61,8 @@ class Source:
         """Read the texts of a file, of the command line, or of the standard input."""
         if args.texts:
             return cls("command line", check_texts(args.texts), is_checked=True, is_given=True)
-        from minbert_cli.texts import SUFFIXES, decode_lines, find_suffix, open_bytes
+        from datasets_scripts.readers import find_suffix, open_bytes
+        from minbert_cli.texts import SUFFIXES, decode_lines
 
         if args.file is None:
             if sys.stdin.isatty():
@@ -93,7 +94,8 @@ class Source:
 
             return read_table(self.name, self.columns, task, is_single=is_single)
         if not self.is_checked:
-            from minbert_cli.texts import looks_like_table, shorten
+            from datasets_scripts.readers import shorten
+            from minbert_cli.texts import looks_like_table
 
             if looks_like_table(self.lines, stored_columns(task), has_pairs=has_pairs):
                 raise ValueError(
