@@ -9,8 +9,6 @@ import typer
 
 from minbert_cli.command_line import Device, Precision, to_location, to_path
 
-PROGRAM = "minbert embeddings"
-
 
 def embeddings(
     checkpoints: Annotated[
@@ -67,7 +65,7 @@ def embeddings(
 
     if not sys.stderr.isatty():
         logging.disable_progress_bar()
-    with readable_errors(PROGRAM):
+    with readable_errors("minbert embeddings"):
         tasks = [] if data_dir is None else find_transfer(data_dir)
         similarities = load_similarity(sts, sts_dir)
         models: dict[str, Any] = {path: load_encoder(path, device) for path in checkpoints}

@@ -10,8 +10,6 @@ import typer
 
 from minbert_cli.command_line import Device, Precision, to_location, to_path
 
-PROGRAM = "minbert predict"
-
 
 def predict(
     checkpoint: Annotated[str, typer.Argument(parser=to_location, help="folder or Hub id")],
@@ -101,7 +99,7 @@ def predict(
     from minbert_cli.predicting import run
     from trainers import WriteError, readable_errors
 
-    with readable_errors(PROGRAM):
+    with readable_errors("minbert predict"):
         try:
             run(args)
         except BrokenPipeError:  # the reader has closed the pipe, as `head` does
