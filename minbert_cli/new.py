@@ -168,17 +168,17 @@ class Guess:
         if self.kind is None or "label_column" in self.known[self.kind].keys:
             self.label = self.label or self.find_label()
         self.keys["text_columns"] = self.texts or self.find_texts()
-        values = self.columns.get(self.label or "", [])
-        if self.label is not None and not values:
+        if self.label is None:
+            return str(self.kind)
+        values = self.columns[self.label]
+        if not values:
             raise ValueError(f"{self.path}: column {self.label!r} is empty; give --label_column")
         if odd := [name for name in self.columns if are_numbers([name]) or name in values]:
             self.notes.append(f"please check: is {odd[0]!r} a name? names are in the first line")
         problem_type = self.kind or self.find_type(values)
-        if self.label is None:
-            return problem_type
         self.keys["label_column"] = self.label
         keys, separator = self.known[problem_type].keys, find_separator(values)
-        if "label_separator" in keys and separator and separator != SEPARATORS[0]:
+        if "label_separator" in keys and separator in SEPARATORS[1:]:
             self.keys["label_separator"] = separator
         if "score_range" in keys and are_numbers(values):
             low, high = min(map(float, values)), max(map(float, values))
