@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         MinBertForMultiTask as MinBertForMultiTask,
         MinBertModel as MinBertModel,
     )
-    from sentence_vectors import semantic_search as semantic_search
     from trainers import (
         FastTrainingArguments as FastTrainingArguments,
         MultiTaskTrainer as MultiTaskTrainer,
@@ -42,7 +41,6 @@ SOURCES = {
     "MultiTaskTrainer": "trainers",
     "Task": "trainers",
     "TrainingDivergedError": "trainers",
-    "semantic_search": "sentence_vectors",
     "__version__": "modeling_minbert",
 }
 Recipe = Mapping[str, Any] | str | os.PathLike[str]
@@ -103,14 +101,15 @@ def check(recipe: Recipe, **changes: Any) -> None:
 
     Arguments and errors are those of `finetune`; with the key ``corpus`` it is a pre-training.
     """
-    from minbert_cli.check import check_training
     from minbert_cli.recipe import read_recipe
     from minbert_cli.recipes import find_recipe
 
     keys = recipe
     if not isinstance(keys, Mapping):
         keys = read_recipe(find_recipe(os.fspath(keys)))
-    check_training("pretrain" if "corpus" in keys else "finetune", _change(recipe, changes))
+    program = "pretrain" if "corpus" in keys else "finetune"
+    module = import_module(f"minbert_cli.{program}")
+    getattr(module, program)(_change(recipe, changes), is_dry=True)
 
 
 def load(

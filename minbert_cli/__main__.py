@@ -60,11 +60,11 @@ def add_command(name: str, summary: str) -> None:
 
 add_program("finetune", "minbert_cli.finetune", "fine-tune one encoder on one or several tasks")
 add_program("pretrain", "minbert_cli.pretrain", "pre-train an encoder on text")
-add_command("predict", "predict, embed and search texts")
+add_command("predict", "predict and embed texts")
 add_command("serve", "serve all tasks and vectors over HTTP")
 add_command("embeddings", "evaluate sentence embeddings")
 add_command("export", "export a checkpoint: BERT, ONNX, int8 weights, ...")
-add_program("experiments", "minbert_cli.experiments.program", "run many recipes and tabulate them")
+add_program("experiments", "minbert_cli.experiments", "run many recipes and tabulate them")
 add_command("new", "write a recipe for your own labeled rows")
 add_command("recipes", "list or print the packaged recipes")
 
@@ -82,9 +82,26 @@ def check(context: typer.Context) -> None:
     corpus) say which. It reads the rows, loads the checkpoint and its tokenizer, prints what the
     run would do, and ends with `ok`. It writes nothing.
     """
-    from minbert_cli.check import main
+    # imported here, so that --help does not wait for torch
+    from minbert_cli.recipe import read_recipe
+    from minbert_cli.recipes import find_program, with_recipe
+    from trainers import UsageError, readable_errors
 
-    main(context.args)
+    with readable_errors("minbert check"):
+        if not context.args or context.args[0].startswith("-"):
+            raise UsageError("give a recipe; see minbert check --help")
+        argv = with_recipe(context.args)
+        program = find_program(read_recipe(Path(argv[0])))
+        if program is None:
+            raise ValueError(
+                f"{argv[0]}: no key says which program it is for; give tasks (minbert finetune) "
+                "or corpus (minbert pretrain)"
+            )
+        if program == "experiments":
+            raise ValueError(f"{argv[0]} has many runs: use minbert experiments FILE --dry_run")
+        module = importlib.import_module(f"minbert_cli.{program}")
+        getattr(module, program)(argv, is_dry=True)
+    print("\nok")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -131,12 +131,6 @@ class FinetuneArguments(TaskSampling, MethodArguments, RunArguments):
                 if getattr(self, name) is not None:
                     raise ValueError(f"freeze_encoder trains only the heads; leave {name} out")
 
-    def count_examples(self, args: TrainingArguments) -> int:
-        """Return the number of quoted errors; a published report has none by default."""
-        if self.report_examples is not None:
-            return self.report_examples
-        return 0 if args.push_to_hub else 20
-
 
 def check_names(key: str, mapping: dict[Any, Any], example: str) -> None:
     """Check that a mapping from YAML is not empty, and that its names are texts."""

@@ -117,7 +117,7 @@ class RunProgress(TrainerCallback):
             self._bar = None
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: object
     ) -> None:
         self._began = self._mark = time.monotonic()
         self._first_step = state.global_step
@@ -127,7 +127,7 @@ class RunProgress(TrainerCallback):
             self._bar = tqdm(desc="training", **options)
 
     def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: object
     ) -> None:
         self._mark = time.monotonic()
         if self._bar is not None:
@@ -176,7 +176,7 @@ class RunProgress(TrainerCallback):
         self._print(f"epoch {epoch}  {'  '.join(values)}{mark}  {format_time(seconds)}")
 
     def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: object
     ) -> None:
         self.close()
         if state.is_world_process_zero and state.global_step > self._first_step:

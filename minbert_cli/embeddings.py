@@ -9,8 +9,6 @@ import typer
 
 from minbert_cli.command_line import Device, Precision, to_location, to_path
 
-PROGRAM = "minbert embeddings"
-
 
 def embeddings(
     checkpoints: Annotated[
@@ -61,13 +59,13 @@ def embeddings(
     from transformers.utils import logging
 
     from minbert_cli.checkpoints import load_encoder, set_precision
-    from sentence_vectors import as_vectors, evaluate_similarity, evaluate_transfer
+    from minbert_cli.senteval import check_vectors, evaluate_similarity, evaluate_transfer
     from trainers import readable_errors
     from trainers.reports.texts import plain
 
     if not sys.stderr.isatty():
         logging.disable_progress_bar()
-    with readable_errors(PROGRAM):
+    with readable_errors("minbert embeddings"):
         tasks = [] if data_dir is None else find_transfer(data_dir)
         similarities = load_similarity(sts, sts_dir)
         models: dict[str, Any] = {path: load_encoder(path, device) for path in checkpoints}
@@ -75,7 +73,7 @@ def embeddings(
         for model in models.values():
             set_precision(model, precision)
             # fail before any checkpoint is measured
-            as_vectors(model.encode(["Does it embed?"], **options))
+            check_vectors(model.encode(["Does it embed?"], **options))
         for number, (path, model) in enumerate(models.items()):
             embed = partial(model.encode, **options)
             # first, as it reads the files of all tasks before it measures
@@ -96,7 +94,7 @@ def embeddings(
 
 def find_transfer(folder: Path) -> list[str]:
     """Find the transfer tasks whose files exist, and list the others."""
-    from sentence_vectors.senteval import FILES
+    from minbert_cli.senteval import FILES
 
     present = []
     for name, files in FILES.items():

@@ -8,7 +8,6 @@ import typer
 
 from minbert_cli.command_line import to_location, to_path
 
-PROGRAM = "minbert export"
 Format = Literal["transformers", "sentence-transformers", "onnx", "minbert"]
 INT8 = ("onnx", "minbert")  # formats that may have weights in int8
 
@@ -47,6 +46,6 @@ def export(
 
     if not sys.stderr.isatty():
         logging.disable_progress_bar()
-    with readable_errors(PROGRAM):
+    with readable_errors("minbert export"):
         summary = exporting.export(checkpoint, to, output_dir, task, precision)
     print(f"{output_dir}: {summary}")

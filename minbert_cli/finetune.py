@@ -46,9 +46,8 @@ from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from trainers import RunFacts, Task
 
 if TYPE_CHECKING:  # only recipes that need them load what reads a corpus or teaches
-    from minbert_cli.corpora import Text
     from minbert_cli.teachers import Teaching
-    from minbert_cli.text_tasks import RecipeText
+    from minbert_cli.text_tasks import RecipeText, Text
 
 QUICKSTART = RECIPES / "quickstart.yaml"
 
@@ -97,7 +96,7 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
             encoded, trained, notes = encode_tasks(tasks, rows, model.config, tokenizer, length)
             corpora: dict[str, Text] = {}
             for name, text in texts.items():
-                from minbert_cli.corpora import load_text
+                from minbert_cli.text_tasks import load_text
 
                 parts = (text.corpora, text.arguments, tokenizer, text.problem_type, args)
                 corpora[name] = load_text(*parts, max_length=length)
@@ -135,7 +134,9 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
             processing_class=tokenizer,
         )
 
-        quoted_errors = arguments.count_examples(args)  # 0 where the results are published
+        quoted_errors = arguments.report_examples
+        if quoted_errors is None:
+            quoted_errors = 0 if args.push_to_hub else 20
         facts = describe_sources(run, described, rows, corpora, teaching, quotes=quoted_errors > 0)
         facts.notes.update(notes)
         facts.choices.extend(choices + calibrated + defaults)

@@ -70,7 +70,7 @@ def show_help(program: str, argv: Sequence[str]) -> None:
 def load_kinds(program: str) -> tuple[type, ...]:
     """Import the dataclasses of the flags of a program."""
     if program == "experiments":
-        from minbert_cli.experiments.plan import ExperimentArguments
+        from minbert_cli.experiment_plan import ExperimentArguments
 
         return (ExperimentArguments,)
     return recipes.load_kinds(program)

@@ -111,6 +111,7 @@ class Part(NamedTuple):
 
 
 Parts = list[Part]
+Answers = Sequence[tuple[Part, Result | Exception]]
 
 
 class Bundle(NamedTuple):
@@ -248,25 +249,28 @@ class Batcher:
                 self.changed.wait_for(lambda: self.ready)
                 self.is_computing = True
                 bundles = [self.ready.popleft()]
-                while self.ready and sum(each.tokens for each in bundles) < self.max_tokens:
+                size = bundles[0].tokens
+                while self.ready and size < self.max_tokens:
                     bundles.append(self.ready.popleft())
+                    size += bundles[-1].tokens
                 self.changed.notify_all()
-            parts = [part for bundle in bundles for part in bundle.parts]
-            answers: list[tuple[Part, Result | Exception]]
-            try:
-                jobs = [job for bundle in bundles for job in bundle.jobs]
-                self.model.compute(jobs, self.max_tokens)
-                answers = [answer for bundle in bundles for answer in _share(bundle)]
-            except Exception as error:
-                logger.exception("a batch could not be computed")
-                failure = RuntimeError(f"the batch could not be computed ({type(error).__name__})")
-                answers = [(part, failure) for part in parts]
+            answers = self._compute_bundles(bundles)
             with self.changed:
                 self.is_computing = False
-                self.crowd = len(parts)
+                self.crowd = len(answers)
                 batches, tokens = self.counts
-                self.counts = batches + 1, tokens + sum(bundle.tokens for bundle in bundles)
+                self.counts = batches + 1, tokens + size
             _answer(answers)
+
+    def _compute_bundles(self, bundles: Sequence[Bundle]) -> Answers:
+        """Compute bundles together; return what each of their parts gets."""
+        try:
+            self.model.compute([job for bundle in bundles for job in bundle.jobs], self.max_tokens)
+            return [answer for bundle in bundles for answer in _share(bundle)]
+        except Exception as error:
+            logger.exception("a batch could not be computed")
+            failure = RuntimeError(f"the batch could not be computed ({type(error).__name__})")
+            return [(part, failure) for bundle in bundles for part in bundle.parts]
 
 
 def _share(bundle: Bundle) -> Iterator[tuple[Part, Result]]:
@@ -287,7 +291,7 @@ def _share(bundle: Bundle) -> Iterator[tuple[Part, Result]]:
         first += part.size
 
 
-def _answer(answers: Sequence[tuple[Part, Result | Exception]]) -> None:
+def _answer(answers: Answers) -> None:
     """Give calls results or an exception, in the loop that waits for them."""
 
     def answer() -> None:

@@ -10,8 +10,6 @@ import typer
 
 from minbert_cli.command_line import Device, Precision, to_location, to_path
 
-PROGRAM = "minbert predict"
-
 
 def predict(
     checkpoint: Annotated[str, typer.Argument(parser=to_location, help="folder or Hub id")],
@@ -60,14 +58,6 @@ def predict(
     embed: Annotated[
         Path | None, typer.Option(parser=to_path, help="write embeddings, as .npy")
     ] = None,
-    corpus: Annotated[
-        Path | None,
-        typer.Option(parser=to_path, help="search the texts of this file, read as --file"),
-    ] = None,
-    query: Annotated[
-        list[str] | None, typer.Option(help="text to search for, repeatable; by default the texts")
-    ] = None,
-    top_k: Annotated[int, typer.Option("--top_k", min=1, help="results of a query")] = 5,
     explain: Annotated[
         bool,
         typer.Option(
@@ -84,7 +74,7 @@ def predict(
         Path | None, typer.Option(parser=to_path, help="file; by default the standard output")
     ] = None,
 ) -> None:
-    """Predict, embed, or search texts.
+    """Predict or embed texts.
 
     \b
     minbert predict CHECKPOINT --task sst "a text" "another one"
@@ -95,7 +85,6 @@ def predict(
     minbert predict CHECKPOINT --task all --file texts.txt               # or --task sst,topics
     minbert predict CHECKPOINT --task sst --explain --output why.html "a text"
     minbert predict CHECKPOINT --embed vectors.npy --file sentences.txt
-    minbert predict CHECKPOINT --corpus sentences.txt --query "text to look for"
 
     Texts come from the command line, a file, or the standard input: one per line; the two texts of
     a pair, or a context and its choices, are separated by tabs. Tables are read as in training: the
@@ -110,7 +99,7 @@ def predict(
     from minbert_cli.predicting import run
     from trainers import WriteError, readable_errors
 
-    with readable_errors(PROGRAM):
+    with readable_errors("minbert predict"):
         try:
             run(args)
         except BrokenPipeError:  # the reader has closed the pipe, as `head` does
@@ -123,32 +112,24 @@ def predict(
 def check_flags(args: SimpleNamespace) -> None:
     """Refuse combinations of flags that have no meaning."""
     written = [path for path in (args.output, args.embed) if path and path.is_file()]
-    read = [path for path in (args.file, args.corpus) if path and path.exists()]
     mistakes = {
-        "--embed and --corpus exclude each other; leave one out": args.embed and args.corpus,
         f"texts are given, and --file {args.file}; leave one out": args.texts and args.file,
         f"--embed {args.embed}: name a file that ends in .npy": (
             args.embed and args.embed.suffix != ".npy"
         ),
         f"--truncation {args.truncation} is for embeddings; a task keeps what its recipe says": (
-            args.truncation and not (args.embed or args.corpus)
+            args.truncation and not args.embed
         ),
-        f"the output would replace {args.file or args.corpus}, which is read": (
-            any(path.samefile(other) for path in written for other in read)
+        f"the output would replace {args.file}, which is read": (
+            args.file and args.file.exists() and any(map(args.file.samefile, written))
         ),
         "--text_columns names columns of a file; leave it out, or give --file": (
-            args.text_columns and not (args.file or args.corpus)
+            args.text_columns and not args.file
         ),
         "--lines and --text_columns exclude each other; leave one out": (
             args.lines and args.text_columns
         ),
-        "--explain is for predictions; leave out --embed and --corpus": (
-            args.explain and (args.embed or args.corpus)
-        ),
-        "--query needs --corpus, the file to search": args.query and args.corpus is None,
-        "--query replaces the texts; leave out texts and --file": (
-            args.query and (args.texts or args.file)
-        ),
+        "--explain is for predictions; leave out --embed": args.explain and args.embed,
     }
     for message, is_made in mistakes.items():
         if is_made:

@@ -1,19 +1,18 @@
-"""What ``minbert predict`` computes: predictions, vectors, and searches."""
+"""What ``minbert predict`` computes: predictions, and vectors."""
 
 import csv
+import html
 import json
 import sys
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 from itertools import islice
-from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
 
 import numpy as np
-from torch import Tensor
 from tqdm import tqdm
 from transformers.utils import logging
 
@@ -31,6 +30,20 @@ ALL = "all"
 # What a task says of its vectors.
 OF_VECTORS = ("pooling", "pooling_layer", "truncation", "max_length", "normalizes_vectors")
 ENDS = ("Cc", "Zl", "Zp")  # control characters, and separators of lines and paragraphs
+# The start of a page with explained predictions.
+PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Why these predictions</title>
+<style>
+body {font: 16px/1.7 system-ui, sans-serif; max-width: 50em; margin: 2em auto; padding: 0 1em}
+section {border-top: 1px solid #ccc; padding: .6em 0}
+p {margin: .3em 0}
+span {border-radius: .2em; padding: .1em 0}
+.quiet {color: #555}
+</style>
+<h1>Why these predictions</h1>
+<p class="quiet">LEGEND The shares of all words, which appear under the
+pointer, add up to the difference from the decision about the same text with every word masked.</p>
+"""
 
 
 @dataclass(frozen=True)
@@ -44,14 +57,14 @@ class Source:
     is_given: bool = False  # whether the lines are words of the command line
 
     @classmethod
-    def open(cls, args: SimpleNamespace, path: Path | None = None) -> "Source":
+    def open(cls, args: SimpleNamespace) -> "Source":
         """Read the texts of a file, of the command line, or of the standard input."""
-        path = path or args.file
-        if args.texts and path is None:
+        if args.texts:
             return cls("command line", check_texts(args.texts), is_checked=True, is_given=True)
-        from minbert_cli.texts import SUFFIXES, decode_lines, find_suffix, open_bytes
+        from datasets_scripts.readers import find_suffix, open_bytes
+        from minbert_cli.texts import SUFFIXES, decode_lines
 
-        if path is None:
+        if args.file is None:
             if sys.stdin.isatty():
                 raise ValueError(
                     "no sentences: give texts or --file, or pipe lines to the standard input"
@@ -59,7 +72,7 @@ class Source:
             name = "standard input"
             lines = decode_lines(sys.stdin.buffer, name)
         else:
-            name, columns = str(path), tuple(args.text_columns or ())
+            name, columns = str(args.file), tuple(args.text_columns or ())
             if not args.lines and find_suffix(name) in SUFFIXES:
                 return cls(name, None, columns)
             if columns:
@@ -73,43 +86,32 @@ class Source:
             raise ValueError(f"no sentences: {name} is empty")
         return cls(name, lines, is_checked=args.lines)
 
-    def rows(self, task: MinBertTask) -> list[TextRow]:
-        """Return the rows of a task, all of which are checked."""
+    def rows(self, task: MinBertTask | None, *, is_single: bool = False) -> list[TextRow]:
+        """Return the rows of a task, or single texts, of which it may know the column."""
+        has_pairs = task is not None and not is_single and task.num_texts > 1
         if self.lines is None:
             from minbert_cli.texts import read_table
 
-            return [row for _, row in read_table(self.name, self.columns, task)]
-        self._check_lines(task, has_pairs=task.num_texts > 1)
+            return read_table(self.name, self.columns, task, is_single=is_single)
+        if not self.is_checked:
+            from datasets_scripts.readers import shorten
+            from minbert_cli.texts import looks_like_table
+
+            if looks_like_table(self.lines, stored_columns(task), has_pairs=has_pairs):
+                raise ValueError(
+                    f"{self.name}: the first line, {shorten(self.lines[0])!r}, looks like that of "
+                    "a table, whose rows are no texts: give --file with a name that ends in .csv, "
+                    ".tsv or .jsonl, so that it is read as a table; or --lines, if each line is a "
+                    "text"
+                )
+        if task is None or is_single or task.num_texts == 1:
+            return self.lines
         return list(make_rows(self.lines, task, is_given=self.is_given))
 
-    def singles(self, task: MinBertTask | None) -> tuple[list[str], list[int]]:
-        """Return all texts, and their lines; ``task`` may say in which column they are."""
-        if self.lines is None:
-            from minbert_cli.texts import read_table
 
-            rows = read_table(self.name, self.columns, task, is_single=True)
-            return [text for _, text in rows], [line for line, _ in rows]
-        self._check_lines(task, has_pairs=False)
-        return self.lines, list(range(1, len(self.lines) + 1))
-
-    def _check_lines(self, task: MinBertTask | None, *, has_pairs: bool) -> None:
-        """Refuse a table whose rows would be taken for texts."""
-        if self.is_checked or self.lines is None:
-            return
-        from minbert_cli.texts import looks_like_table, shorten
-
-        columns = stored_keys(task).get("text_columns", ())
-        if looks_like_table(self.lines, columns, has_pairs=has_pairs):
-            raise ValueError(
-                f"{self.name}: the first line, {shorten(self.lines[0])!r}, looks like that of a "
-                "table, whose rows are no texts: give --file with a name that ends in .csv, .tsv "
-                "or .jsonl, so that it is read as a table; or --lines, if each line is a text"
-            )
-
-
-def stored_keys(task: MinBertTask | None) -> Mapping[str, Any]:
-    """Return the keys of a recipe by which rows of a task are read; none if they are unknown."""
-    return getattr(task, "data_keys", None) or {}
+def stored_columns(task: MinBertTask | None) -> tuple[str, ...]:
+    """Return the columns of the texts that a task was trained on; none if they are unknown."""
+    return tuple((getattr(task, "data_keys", None) or {}).get("text_columns", ()))
 
 
 def check_texts(given: Iterable[str]) -> list[str]:
@@ -127,13 +129,10 @@ def check_texts(given: Iterable[str]) -> list[str]:
 
 
 def make_rows(texts: Iterable[str], task: MinBertTask, *, is_given: bool) -> Iterator[TextRow]:
-    """Yield texts, or the texts of a line with tabs as a row of a task.
+    """Yield the texts of a line with tabs as a row of a task that takes several.
 
     Of words that are ``given`` on a command line two, or for a task with choices all, are a row.
     """
-    if task.num_texts == 1:
-        yield from texts
-        return
     rest = iter(texts)
     for number, text in enumerate(rest, start=1):
         columns = text.split("\t")
@@ -155,7 +154,7 @@ def run(args: SimpleNamespace) -> None:
     args.show_progress = None if is_terminal and is_apart else False
     model = load_encoder(args.checkpoint, args.device)
     set_precision(model, args.precision)
-    if not (args.embed or args.corpus):
+    if not args.embed:
         write_results(predict(model, args), args)
         return
     if not args.task:
@@ -163,15 +162,15 @@ def run(args: SimpleNamespace) -> None:
     tasks = getattr(model.config, "tasks", None) or {}
     name = args.task or getattr(model.config, "default_task", None)
     task = model.config.task(str(name)) if name in tasks else None  # which knows its columns
-    names = ("task", "pooling", "truncation", "show_progress")
-    options = {name: getattr(args, name) for name in names}
-    if args.embed:
-        texts, _ = Source.open(args).singles(task)
-        vectors = model.encode(texts, **options)
-        with replaced_when_done(args.embed) as path:
-            np.save(path, vectors.numpy())
-    else:
-        write_results(search(model, args, task, options), args)
+    vectors = model.encode(
+        Source.open(args).rows(task, is_single=True),
+        task=args.task,
+        pooling=args.pooling,
+        truncation=args.truncation,
+        show_progress=args.show_progress,
+    )
+    with replaced_when_done(args.embed) as path:
+        np.save(path, vectors.numpy())
 
 
 def predict(model: Model, args: SimpleNamespace) -> Iterator[Row]:
@@ -179,27 +178,25 @@ def predict(model: Model, args: SimpleNamespace) -> Iterator[Row]:
     where = f"checkpoint={args.checkpoint!r}"
     if not isinstance(model, MinBertForMultiTask):
         raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
-            f"{where} has no tasks to predict; it has vectors: give --embed or --corpus"
+            f"{where} has no tasks to predict; it has vectors: give --embed"
         )
     source = Source.open(args)
     names = parse_names(args.task, model.config.tasks or {})
-    if choose_format(args) == "html" and not args.explain:
+    if not args.explain and choose_format(args) == "html":
         raise ValueError(
             f"--output {args.output}: a page has explained predictions; give --explain"
         )
-    if names is not None and args.explain:
-        raise ValueError("--explain takes one task at a time: name it with --task")
     if names is not None:
+        if args.explain:
+            raise ValueError("--explain takes one task at a time: name it with --task")
         return predict_several(model, args, source, names)
-    task = args.task
-    if not task:
-        known = model.choose_tasks([]) or list(model.config.tasks or ())
-        if len(known) > 1:
-            raise ValueError(
-                f"{where} has several tasks, {', '.join(known)}: name one or several with --task, "
-                "or --task all for those that take the texts"
-            )
-        task = known[0]
+    known = [args.task] if args.task else model.choose_tasks([]) or list(model.config.tasks or ())
+    if len(known) > 1:
+        raise ValueError(
+            f"{where} has several tasks, {', '.join(known)}: name one or several with --task, or "
+            "--task all for those that take the texts"
+        )
+    (task,) = known
     rows = source.rows(model.config.task(task))
     predictions: Iterable[Any]
     if args.explain:
@@ -253,7 +250,7 @@ def choose_reader(specs: Sequence[MinBertTask], source: Source) -> MinBertTask:
         ValueError: If the tasks were trained on different columns, and none are named.
     """
     if source.lines is None and not source.columns:
-        trained = {tuple(stored_keys(spec).get("text_columns", ())) for spec in specs}
+        trained = {stored_columns(spec) for spec in specs}
         if len(trained) > 1:
             raise ValueError(
                 f"{source.name}: the tasks were trained on different columns, "
@@ -310,7 +307,7 @@ def check_vectors(model: Model, args: SimpleNamespace) -> None:
     config = model.config
     if args.pooling or config.sentence_embedding is not None:
         return
-    made: dict[str, list[Any]] = {}
+    made: dict[str, list[object]] = {}
     for name in config.tasks or {}:
         task: Any = config.task(name)
         if task.is_separate:
@@ -322,25 +319,6 @@ def check_vectors(model: Model, args: SimpleNamespace) -> None:
             f"checkpoint={args.checkpoint!r} has several tasks that make different vectors, "
             f"{', '.join(made)}: name one with --task, or give --pooling"
         )
-
-
-def search(
-    model: Model, args: SimpleNamespace, task: MinBertTask | None, options: dict[str, Any]
-) -> Iterator[Row]:
-    """Yield the nearest texts of a corpus for each query."""
-    from sentence_vectors import semantic_search  # most calls predict
-
-    queries = check_texts(args.query) if args.query else Source.open(args).singles(task)[0]
-    corpus, lines = Source.open(args, args.corpus).singles(task)
-    known = model.encode_document(corpus, **options).to(model.device)
-    asked = model.encode_query(queries, **options)
-    # that of the checkpoint is for its own vectors, not for those of a task
-    similarity: Any = "cosine" if args.task else model.similarity_fn_name
-    hits = semantic_search(asked, known, top_k=args.top_k, similarity=similarity)
-    for query, scores, places in zip(queries, *map(Tensor.tolist, hits), strict=True):
-        for rank, (score, place) in enumerate(zip(scores, places, strict=True), start=1):
-            line = {"line": lines[place], "text": corpus[place]}
-            yield {"query": query, "rank": rank, "score": score, **line}
 
 
 def choose_format(args: SimpleNamespace) -> str:
@@ -370,8 +348,6 @@ def write_rows(rows: Iterable[Row], file: IO[str], form: str) -> None:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
         return
     if form == "html":
-        from minbert_cli.explaining import write_page
-
         file.writelines(write_page(rows))
         return
     columns: list[str] = []
@@ -386,6 +362,32 @@ def write_rows(rows: Iterable[Row], file: IO[str], form: str) -> None:
                 table.writerow(line)
             else:
                 file.write("\t".join(line) + "\n")
+
+
+def write_page(rows: Iterable[Row]) -> Iterator[str]:
+    """Yield the page of explained rows, part by part."""
+    from trainers.reports.texts import LEGEND, color_words  # few results are pages
+
+    yield PAGE.replace("LEGEND", LEGEND)
+    for row in rows:
+        what = row.get("explained", "the score")
+        decision = f"decision {row['decision']:.2f}, without words {row['baseline']:.2f}"
+        yield f"<section><p><b>{html.escape(describe_decision(row))}</b> "
+        yield f'<span class="quiet">for {html.escape(str(what))}: {decision}</span></p>\n'
+        texts = [row[name] for name in ("text", "text1", "text2") if name in row]
+        for number, text in enumerate(texts, start=1):
+            yield f"<p>{color_words(text, row['words'], number)}</p>\n"
+        yield "</section>\n"
+
+
+def describe_decision(row: Row) -> str:
+    """Return what was predicted: a label, several ones, or numbers."""
+    if "scores" in row:
+        found = [f"{name} {score:.3f}" for name, score in row["scores"].items()]
+    else:
+        each = row.get("labels", [row])
+        found = [f"{one.get('label', '')} {one['score']:.3f}".strip() for one in each]
+    return ", ".join(found) or "no label"
 
 
 def spread_scores(row: Row) -> Row:

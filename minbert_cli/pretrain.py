@@ -27,11 +27,10 @@ from minbert_cli.checkpoints import (
     load_tokenizer,
     new_config,
 )
-from minbert_cli.corpora import load_text
 from minbert_cli.defaults import RunSize, choose_arguments, choose_loss_as_best
 from minbert_cli.recipes import RECIPES
 from minbert_cli.run import Given, Run, open_run, report, share
-from minbert_cli.text_tasks import PretrainArguments
+from minbert_cli.text_tasks import PretrainArguments, load_text
 from modeling_minbert import (
     MinBertConfig,
     MinBertForMaskedLM,

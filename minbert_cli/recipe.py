@@ -3,8 +3,7 @@
 import copy
 import re
 import types
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -16,6 +15,7 @@ from trainers.files import UsageError
 
 from .command_line import expand_path
 
+Keys = dict[str, Any]  # of a recipe, by name or dotted path
 # The keys whose values are paths, at any level of a recipe.
 PATHS = frozenset(
     (
@@ -47,7 +47,7 @@ class RecipeLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Build a mapping, and refuse duplicate keys."""
-        seen: set[Any] = set()
+        seen: set[object] = set()
         for key_node, _ in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
                 continue
@@ -62,7 +62,7 @@ class RecipeLoader(yaml.SafeLoader):
 class _RecipeDumper(yaml.SafeDumper):
     """Quotes a text that ``RecipeLoader``, or a reader of YAML 1.1, would not read as text."""
 
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  PyYAML's signature
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002  PyYAML's signature
         """Write repeated values in full instead of as aliases."""
         return True
 
@@ -95,7 +95,7 @@ def read_value(text: str) -> Any:
         raise yaml.YAMLError(f"a tag does not fit its value: {error}") from error
 
 
-def read_recipe(path: Path) -> dict[str, Any]:
+def read_recipe(path: Path) -> Keys:
     """Read a recipe; errors name the file and the line."""
     if not path.is_file():
         raise FileNotFoundError(
@@ -117,9 +117,9 @@ def read_recipe(path: Path) -> dict[str, Any]:
     return expand_paths(recipe)
 
 
-def expand_paths(keys: Mapping[Any, Any]) -> dict[Any, Any]:
+def expand_paths(keys: Keys) -> Keys:
     """Expand the paths among the keys of a recipe and of its mappings."""
-    expanded: dict[Any, Any] = {}
+    expanded: Keys = {}
     for key, value in keys.items():
         is_path = str(key).rpartition(".")[2] in PATHS  # keys may be dotted
         if isinstance(value, dict):
@@ -148,7 +148,7 @@ def format_recipe(recipe: Mapping[str, Any]) -> str:
         ) from error
 
 
-def as_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
+def as_recipe(recipe: Mapping[str, Any]) -> Keys:
     """Return what ``read_recipe`` would read from a file with this recipe."""
     try:
         return expand_paths(read_value(format_recipe(recipe)))
@@ -209,7 +209,7 @@ def read_flag(flag: str, words: Sequence[str], kind: Any = Any) -> Any:
         raise UsageError(str(error)) from None
 
 
-def override(where: str, recipe: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+def override(where: str, recipe: Mapping[str, Any], overrides: Mapping[str, Any]) -> Keys:
     """Return a recipe with fields replaced by dotted paths, in order; null removes a key."""
     changed = copy.deepcopy(dict(recipe))
     for path, value in overrides.items():
@@ -237,20 +237,12 @@ def override(where: str, recipe: Mapping[str, Any], overrides: Mapping[str, Any]
     return changed
 
 
-def check_disjoint(where: str, left: Iterable[str], right: Iterable[str], how: str) -> None:
-    """Reject two values for one field: equal paths, or one that contains the other."""
-    for path, other in product(left, right):
-        if f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}."):
-            named = path if path == other else f"{path} and {other}"
-            raise ValueError(f"{where}: {named} is set {how}; leave one out")
-
-
 def fill_arguments(
     argument_classes: Sequence[type],
     recipe: Mapping[str, Any],
     flags: Sequence[str] = (),
     *,
-    where: Any,
+    where: object,
 ) -> tuple[Any, ...]:
     """Return an instance of each dataclass, from the keys of a recipe and overriding flags.
 
@@ -266,13 +258,13 @@ def fill_arguments(
         ValueError: If the recipe has an unknown key or a value of the wrong type, or if a flag is
             invalid.
     """
-    known: dict[str, Any] = {}
+    known: Keys = {}
     for kind in argument_classes:
         known |= key_types(kind)
     groups = group_flags(flags)
     dotted = {flag[2:]: read_flag(flag, groups.pop(flag)) for flag in [*groups] if "." in flag}
     recipe = override("command line", recipe, expand_paths(dotted))
-    given: dict[str, Any] = {}
+    given: Keys = {}
     for flag, words in groups.items():
         name = flag[2:]
         if name not in known:
@@ -299,7 +291,7 @@ def fill_arguments(
     return tuple(filled)
 
 
-def select(flag: str, mapping: Mapping[str, Any], text: str) -> dict[str, Any]:
+def select(flag: str, mapping: Keys, text: str) -> Keys:
     """Return the part of a mapping of a recipe that a flag names, as in ``--tasks sst,sts``."""
     names = [name.strip() for name in text.split(",")]
     for name in names:

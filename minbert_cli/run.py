@@ -132,6 +132,7 @@ class Run:
             shown = (header, facts.describe_choices(), training, facts.describe_notes())
             print("\n\n".join(filter(None, shown)), end="\n\n")
         if self.is_dry:
+            self.describe_rows()
             return
         if not self.arguments.verbose:
             self.cleanup.callback(show_progress(trainer).close)
@@ -139,6 +140,20 @@ class Run:
             run_folder.check_shared(output_dir, self.args)
         self.reading.close()
         self.has_started = True
+
+    def describe_rows(self) -> None:
+        """Print of each task its data and the numbers of its rows."""
+        print()
+        for task, splits in self.encoded.items():
+            # a pre-training evaluates only some of its training rows
+            sampler: Any = self.trainer.train_sampler
+            sizes = {"train": sampler.sizes[task]}
+            sizes |= {split: len(rows) for split, rows in splits.items() if split != "train"}
+            shown = ", ".join(f"{size:,} {split}" for split, size in sizes.items())
+            kind, source = self.trainer.problems[task].problem_type, self.facts.data[task]
+            print(f"{task}: {kind}, {source}, {shown} rows")
+            if skipped := self.facts.bad_rows.get(task):
+                print(f"{task}: {len(skipped):,} invalid rows are skipped")
 
     def train(self) -> None:
         """Train, and save the model, completely or not at all."""

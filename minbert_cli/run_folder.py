@@ -5,7 +5,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -273,21 +273,6 @@ def sole_writer(output_dir: AnyPath) -> Iterator[None]:
     with held:
         remove_leftovers(folder)
         yield
-
-
-def check_tables(output_dir: AnyPath, names: Sequence[str]) -> None:
-    """Check that tables of results would not replace files of others.
-
-    A folder of our programs has their lock.
-    """
-    folder = Path(output_dir)
-    if (folder / LOCK_FILE).exists():
-        return
-    if foreign := [name for name in names if (folder / name).exists()]:
-        raise ValueError(
-            f"output_dir={str(folder)!r} has {', '.join(foreign)} of another program, which would "
-            "be replaced: choose another --output_dir, or move them"
-        )
 
 
 def start_run(

@@ -14,8 +14,6 @@ import typer
 
 from minbert_cli.command_line import Device, Precision, to_location
 
-PROGRAM = "minbert serve"
-
 
 def serve(
     checkpoint: Annotated[
@@ -83,7 +81,7 @@ def serve(
         raise typer.BadParameter(f"{error.name} is missing: pip install minbert[serve]") from None
     from trainers import readable_errors
 
-    with readable_errors(PROGRAM):
+    with readable_errors("minbert serve"):
         # fails if the port is taken, also by workers of another server
         listener = socket.create_server((host, port), backlog=2048)
         place = listener.getsockname()[:2]

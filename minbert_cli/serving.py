@@ -26,7 +26,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from minbert_cli.joining import Batcher, BusyError, JoinedOnnx, Key
+from minbert_cli.joining import Batcher, BusyError, JoinedOnnx, Key, Result
 from modeling_minbert import __version__, unknown
 from modeling_minbert.rows import CPU_TOKENS, ONNX_SETTINGS
 
@@ -101,6 +101,13 @@ class Rerank(Struct, forbid_unknown_fields=True):
     raw_scores: bool = False
     truncate: bool | None = None
 
+    def list_texts(self) -> list[str]:
+        """Return the documents, or the texts."""
+        if (self.documents is None) == (self.texts is None):
+            raise RequestError(422, "give documents, or texts")
+        given = self.documents or self.texts or ()
+        return [each if isinstance(each, str) else each.text for each in given]
+
 
 class PredictAll(Struct, forbid_unknown_fields=True):
     """Body of our own route: rows for several tasks; None for all that take such rows."""
@@ -123,7 +130,7 @@ class Endpoint(NamedTuple):
 
     path: str
     body: type[Struct]
-    answer: Callable[..., Awaitable[Any]]  # of a server, a body, and the task of the path
+    answer: Callable[..., Awaitable[object]]  # of a server, a body, and the task of the path
     summary: str
 
 
@@ -159,7 +166,7 @@ class Server:
 
     # Calls of the model
 
-    async def compute(self, key: Key, rows: Sequence[Any]) -> Any:
+    async def compute(self, key: Key, rows: Sequence[Any]) -> Result:
         """Compute the rows of a request."""
         if not rows:
             raise RequestError(400, "there are no texts", "Empty")
@@ -177,25 +184,21 @@ class Server:
         self.batches.inc(batches)
         self.tokens.inc(tokens)
 
-    async def encode(self, texts: Sequence[Any], **options: Any) -> Any:
-        """Embed texts; options are those of `encode`."""
+    async def encode(self, given: Texts, **options: Any) -> Result:
+        """Embed one or several texts; options are those of `encode`."""
+        texts = [given] if isinstance(given, str) else given
         if not all(isinstance(text, str) for text in texts):
             raise RequestError(
                 422,
                 "send texts, not token ids, which are of another tokenizer (LangChain: "
                 "check_embedding_ctx_length=False)",
             )
-        given = tuple((name, value) for name, value in options.items() if value is not None)
-        result = await self.compute(Key(None, given), texts)
-        wanted, size = options.get("truncate_dim"), result.values.shape[1]
-        if wanted is not None and wanted > size:
-            raise RequestError(422, f"dimensions={wanted}: vectors have only {size}")
+        wanted = tuple((name, value) for name, value in options.items() if value is not None)
+        result = await self.compute(Key(None, wanted), texts)
+        dimensions, size = options.get("truncate_dim"), result.values.shape[1]
+        if dimensions is not None and dimensions > size:
+            raise RequestError(422, f"dimensions={dimensions}: vectors have only {size}")
         return result
-
-    async def predict(self, task: str, rows: Sequence[Any], top_k: int | None = None) -> list[Any]:
-        """Predict one task."""
-        result = await self.compute(Key((task,), (("top_k", top_k),)), rows)
-        return result.values[task]
 
     def authorize(self, request: Request) -> None:
         """Refuse a request without the key, if there is one."""
@@ -234,7 +237,7 @@ class Server:
         return [self.name, *(f"{self.name}/{task}" for task in self.tasks)]
 
 
-def refuse(body: Any) -> None:
+def refuse(body: Struct) -> None:
     """Refuse options whose effect the model does not have."""
     if getattr(body, "raw_scores", False):
         raise RequestError(422, "raw_scores: only probabilities and scores are served")
@@ -242,12 +245,12 @@ def refuse(body: Any) -> None:
         raise RequestError(422, "truncate=false: texts are truncated as in training; leave it out")
 
 
-async def embeddings(server: Server, body: Embeddings, task: str | None) -> Any:
+async def embeddings(server: Server, body: Embeddings, task: str | None) -> object:
     """Answer as OpenAI; vectors that are cut have length 1 again."""
-    texts = [body.input] if isinstance(body.input, str) else body.input
     task = server.find_model(body.model) or task
     is_cut = body.dimensions is not None or None
-    found = await server.encode(texts, task=task, truncate_dim=body.dimensions, normalize=is_cut)
+    options = {"task": task, "truncate_dim": body.dimensions, "normalize": is_cut}
+    found = await server.encode(body.input, **options)
     vectors: list[Any] = found.values.tolist()
     if body.encoding_format == "base64":
         vectors = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in found.values]
@@ -259,12 +262,12 @@ async def embeddings(server: Server, body: Embeddings, task: str | None) -> Any:
     return {"object": "list", "data": data, "model": body.model or server.name, "usage": usage}
 
 
-async def embed(server: Server, body: Embed, task: str | None) -> Any:
+async def embed(server: Server, body: Embed, task: str | None) -> object:
     """Answer as TEI: a list of vectors, also for one text."""
     refuse(body)
     side = (body.truncation_direction or "").lower()
     found = await server.encode(
-        [body.inputs] if isinstance(body.inputs, str) else body.inputs,
+        body.inputs,
         task=task,
         truncation="tail" if side == "left" else None,
         normalize=body.normalize,
@@ -274,25 +277,20 @@ async def embed(server: Server, body: Embed, task: str | None) -> Any:
     return found.values.tolist()
 
 
-def has_labels(facts: dict[str, Any]) -> bool:
-    """Return whether a prediction is one of labels, or a score."""
-    return facts["problem_type"] in LABELED
-
-
-async def predict(server: Server, body: Predict, task: str | None) -> Any:
+async def predict(server: Server, body: Predict, task: str | None) -> object:
     """Answer as TEI: for each row its labels with their probabilities, best first."""
     refuse(body)
-    task = server.find_task(task, has_labels)
+    task = server.find_task(task, lambda facts: facts["problem_type"] in LABELED)
     given = body.inputs
     is_one = isinstance(given, str) or all(isinstance(text, str) for text in given)
     rows: list[Any] = [[given] if isinstance(given, str) else given] if is_one else list(given)
     rows = [row[0] if len(row) == 1 and not isinstance(row, str) else row for row in rows]
     labels = server.tasks[task]["labels"] or ["score"]
     top_k = (body.parameters and body.parameters.top_k) or len(labels)
-    found = await server.predict(task, rows, top_k)
+    result = await server.compute(Key((task,), (("top_k", top_k),)), rows)
     scores = [
         [{"score": each["score"], "label": each.get("label", "score")} for each in row]
-        for row in found
+        for row in result.values[task]
     ]
     # clients of Hugging Face take the first row
     return scores[0] if is_one and body.parameters is None else scores
@@ -304,62 +302,58 @@ def has_pairs(facts: dict[str, Any]) -> bool:
     return facts["rows"] == "pairs" and (is_binary or facts["problem_type"] in SCORED)
 
 
-async def rerank(server: Server, body: Rerank, task: str | None) -> Any:
+async def rerank(server: Server, body: Rerank, task: str | None) -> object:
     """Answer as Cohere and Jina, or as TEI if ``texts`` are given, best first."""
     refuse(body)
-    if (body.documents is None) == (body.texts is None):
-        raise RequestError(422, "give documents, or texts")
+    texts = body.list_texts()
     if body.top_n is not None and body.top_n < 1:
         raise RequestError(422, f"top_n={body.top_n} must be 1 or more")
     task = server.find_task(server.find_model(body.model) or task, has_pairs)
-    given = body.texts if body.documents is None else body.documents
-    texts = [each if isinstance(each, str) else each.text for each in given or ()]
     label = (server.tasks[task]["labels"] or [None])[-1]  # yes
     key = Key((task,), (("top_k", 1 if label is None else 2),))
     result = await server.compute(key, [(body.query, text) for text in texts])
-    found = [
-        (next(each["score"] for each in row if each.get("label") == label), place)
-        for place, row in enumerate(result.values[task])
+    scores = [
+        next(each["score"] for each in row if each.get("label") == label)
+        for row in result.values[task]
     ]
-    ranked = sorted(found, key=lambda each: -each[0])[: body.top_n]
-    shown: list[dict[str, Any]]
+    order = sorted(range(len(scores)), key=lambda at: -scores[at])[: body.top_n]
+    shown: list[dict[str, object]]
     if body.texts is not None:
         shown = [{"text": text} if body.return_text else {} for text in texts]
-        return [{"index": at, "score": score} | shown[at] for score, at in ranked]
+        return [{"index": at, "score": scores[at]} | shown[at] for at in order]
     shown = [{"document": {"text": text}} if body.return_documents else {} for text in texts]
     return {
         "id": f"{time.time_ns():x}",
         "model": f"{server.name}/{task}",
-        "results": [{"index": at, "relevance_score": score} | shown[at] for score, at in ranked],
+        "results": [{"index": at, "relevance_score": scores[at]} | shown[at] for at in order],
         "usage": {"prompt_tokens": result.tokens, "total_tokens": result.tokens},
         "meta": {"api_version": {"version": "1"}, "billed_units": {"search_units": 1}},
     }
 
 
-async def predict_all(server: Server, body: PredictAll, task: str | None) -> Any:
+async def predict_all(server: Server, body: PredictAll, task: str | None) -> object:
     """Predict several tasks for the same rows, in one pass of the encoder where possible."""
     names = server.model.choose_tasks(body.rows, [task] if task else body.tasks)
     result = await server.compute(Key(tuple(names), (("top_k", body.top_k),)), body.rows)
     return {"predictions": result.values}
 
 
-def endpoints() -> list[Endpoint]:
-    """Return the routes with a body, those of each task below ``/tasks/NAME``."""
-    tei = [
-        Endpoint("/embed", Embed, embed, "embed texts, as text-embeddings-inference"),
-        Endpoint("/predict", Predict, predict, "labels of texts or pairs, best first"),
-        Endpoint("/rerank", Rerank, rerank, "rank texts, or documents"),
-        Endpoint("/predict_all", PredictAll, predict_all, "predict several tasks in one pass"),
-    ]
-    return [
-        Endpoint("/v1/embeddings", Embeddings, embeddings, "embed texts, as OpenAI"),
-        Endpoint("/v1/rerank", Rerank, rerank, "rank documents, as Cohere and Jina"),
-        Endpoint("/v2/rerank", Rerank, rerank, "rank documents, as Cohere"),
-        Endpoint("/", Embed, embed, "embed texts, for clients of Hugging Face"),
-        *tei,
-        Endpoint("/tasks/{task}", Predict, predict, "predict, for clients of Hugging Face"),
-        *(each._replace(path=f"/tasks/{{task}}{each.path}") for each in tei),
-    ]
+TEI = (
+    Endpoint("/embed", Embed, embed, "embed texts, as text-embeddings-inference"),
+    Endpoint("/predict", Predict, predict, "labels of texts or pairs, best first"),
+    Endpoint("/rerank", Rerank, rerank, "rank texts, or documents"),
+    Endpoint("/predict_all", PredictAll, predict_all, "predict several tasks in one pass"),
+)
+# The routes with a body, those of each task below /tasks/NAME.
+ENDPOINTS = (
+    Endpoint("/v1/embeddings", Embeddings, embeddings, "embed texts, as OpenAI"),
+    Endpoint("/v1/rerank", Rerank, rerank, "rank documents, as Cohere and Jina"),
+    Endpoint("/v2/rerank", Rerank, rerank, "rank documents, as Cohere"),
+    Endpoint("/", Embed, embed, "embed texts, for clients of Hugging Face"),
+    *TEI,
+    Endpoint("/tasks/{task}", Predict, predict, "predict, for clients of Hugging Face"),
+    *(each._replace(path=f"/tasks/{{task}}{each.path}") for each in TEI),
+)
 
 
 # Requests
@@ -376,7 +370,7 @@ async def read_body(request: Request, limit: int) -> bytes:
     return b"".join(parts)
 
 
-async def wait_for(answer: Awaitable[Any], request: Request, seconds: float) -> Any:
+async def wait_for(answer: Awaitable[object], request: Request, seconds: float) -> object:
     """Wait for an answer, as long as its client does."""
     task = asyncio.ensure_future(answer)
     watch: asyncio.Future[Any] | None = None
@@ -455,26 +449,24 @@ def gather(registry: prometheus_client.CollectorRegistry) -> prometheus_client.C
 
 def describe_api(server: Server) -> dict[str, Any]:
     """Describe the routes, as OpenAPI 3.1."""
-    known = endpoints()
-    bodies = list({each.body for each in known})
+    bodies = list({each.body for each in ENDPOINTS})
     _, schemas = msgspec.json.schema_components(bodies, ref_template="#/components/schemas/{name}")
-    paths: dict[str, Any] = {}
-    for each in known:
+    answer = {"200": {"description": "the answer"}}
+    paths: dict[str, dict[str, object]] = {}
+    for each in ENDPOINTS:
         schema = {"$ref": f"#/components/schemas/{each.body.__name__}"}
-        operation: dict[str, Any] = {
+        operation: dict[str, object] = {
             "summary": each.summary,
             "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
-            "responses": {"200": {"description": "the answer"}, "4XX": {"description": "an error"}},
+            "responses": answer | {"4XX": {"description": "an error"}},
         }
         if "{task}" in each.path:
             names = {"type": "string", "enum": list(server.tasks)}
-            operation["parameters"] = [
-                {"name": "task", "in": "path", "required": True, "schema": names}
-            ]
-        paths.setdefault(each.path, {})["post"] = operation
+            named = {"name": "task", "in": "path", "required": True, "schema": names}
+            operation["parameters"] = [named]
+        paths[each.path] = {"post": operation}
     for path, summary in GETS.items():
-        answer = {"summary": summary, "responses": {"200": {"description": "the answer"}}}
-        paths.setdefault(path, {})["get"] = answer
+        paths.setdefault(path, {})["get"] = {"summary": summary, "responses": answer}
     info = {"title": f"minBERT: {server.name}", "version": __version__}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
 
@@ -536,7 +528,7 @@ def build_app(server: Server) -> Starlette:
 
     routes = [
         Route(each.path, counted(each.path, partial(handle, server, each)), methods=["POST"])
-        for each in endpoints()
+        for each in ENDPOINTS
     ]
     routes += [
         Route(path, counted(path, partial(get, server)), methods=["GET"])

@@ -1,17 +1,22 @@
-"""Tasks that learn from text without labels: the keys of recipes, of one task or of pretraining."""
+"""Tasks that learn from text without labels: keys of recipes, and text, tokenized and in rows."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from datasets_scripts import CorpusData
+import numpy as np
+from transformers import PreTrainedTokenizerBase, TrainingArguments
+
+from datasets_scripts import CorpusData, EncodedCorpus, TextRows, encode_corpus
 from datasets_scripts.checking import Count, check_fields, check_keys, errors_of, option
 from modeling_minbert import TASKS
 from modeling_minbert.heads import ProblemType
-from trainers import TaskTraining
+from trainers import Masking, TaskTraining, TextSource, spread
 from trainers.data.masking import check_shares
 from trainers.training.checks import BelowOne
 
 from .arguments import RunArguments, check_names
+from .data_notes import describe_unknown
 
 PROBLEM_TYPES: dict[str, ProblemType] = {
     "mlm": "masked_lm",
@@ -20,6 +25,7 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
 }
 # Keys of tasks that predict masked tokens.
 MASKING = ("whole_word_mask", "mlm_probability", "mask_replace_prob", "random_replace_prob")
+MEASURED_DOCUMENTS = 1_000  # evenly spread, whose tokens are counted
 
 
 @dataclass(kw_only=True)
@@ -161,3 +167,58 @@ class RecipeText:
     def hub_datasets(self) -> list[str | None]:
         """Hub names of the texts; None for local texts."""
         return [data.hub_dataset for data in self.corpora.values()]
+
+
+@dataclass(frozen=True)
+class Text:
+    """The text of a task, tokenized and cut into rows."""
+
+    splits: dict[str, TextSource]
+    masking: Masking | None  # None for next sentences alone
+    facts: dict[str, dict[str, Any]]  # by split
+    notes: list[str]
+    source: EncodedCorpus
+
+
+def load_text(
+    corpora: Mapping[str, CorpusData],
+    arguments: TextArguments,
+    tokenizer: PreTrainedTokenizerBase,
+    problem_type: str,
+    args: TrainingArguments,
+    *,
+    max_length: int,
+) -> Text:
+    """Tokenize texts, and cut them into rows."""
+    seed = args.seed if args.data_seed is None else args.data_seed
+    masking = None
+    if TASKS[problem_type].predicts_masked_tokens:
+        options = {name: getattr(arguments, name) for name in MASKING}
+        masking = Masking.from_tokenizer(tokenizer, seed=seed, **options)
+    encoded = encode_corpus(list(corpora.values()), tokenizer)
+    rows = {
+        split: TextRows(
+            documents,
+            tokenizer,
+            packing=arguments.choose_packing(problem_type),
+            max_length=max_length,
+            seed=seed,
+            balanced_pairs=arguments.balanced_pairs,
+            name=f"{' + '.join(corpora)} ({split})",
+        )
+        for split, documents in encoded.splits.items()
+    }
+
+    # how well the vocabulary fits the training text, by some of its documents
+    train = encoded.splits["train"]
+    counts = np.zeros(len(tokenizer), np.int64)
+    for number in range(0, len(train), -(-len(train) // MEASURED_DOCUMENTS)):
+        tokens = train.tokens(number, 0, int(train.offsets(number)[-1]))
+        counts += np.bincount(tokens, minlength=len(counts))
+    token: Any = tokenizer.unk_token
+    unknown = 0 if token is None else int(counts[tokenizer.convert_tokens_to_ids(token)])
+    notes = describe_unknown(token, unknown, int(counts.sum()))
+    facts = {split: split_rows.describe() for split, split_rows in rows.items()}
+    validation = spread(rows["validation"], arguments.max_eval_samples)
+    splits = {"train": rows["train"], "validation": validation}
+    return Text(splits, masking, facts, notes, encoded)

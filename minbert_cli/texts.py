@@ -13,15 +13,12 @@ from datasets_scripts.readers import (
     find_suffix,
     is_blank,
     list_columns,
-    open_bytes,
     parse_json,
     read_lines,
     read_records,
-    shorten,
 )
 from modeling_minbert import MinBertTask
 
-__all__ = ["SUFFIXES", "decode_lines", "find_suffix", "looks_like_table", "open_bytes", "shorten"]
 CONLL = ".conll"
 SUFFIXES = (*FILE_SUFFIXES, CONLL)
 SEEN_LINES = 20  # that tell whether lines are a table
@@ -63,8 +60,8 @@ def looks_like_table(lines: Sequence[str], columns: Sequence[str], *, has_pairs:
 
 def read_table(
     path: str, named: tuple[str, ...], task: MinBertTask | None, *, is_single: bool = False
-) -> list[tuple[int, Any]]:
-    """Read the rows of a task, or single texts of any column, with their lines.
+) -> list[Any]:
+    """Read the rows of a task, or single texts of any column.
 
     ``named`` are columns that a flag names; a task knows those that it was trained on.
 
@@ -94,7 +91,7 @@ def read_table(
     rows, invalid = [], []
     for record in records:
         row, problem = read_row(record, row_format, columns[0])
-        rows.append((record.line, row))
+        rows.append(row)
         if problem:
             invalid.append(f"line {record.line}: {problem}")
     if invalid:
@@ -126,21 +123,17 @@ def find_columns(
         The type of the rows, None for lists of words; the columns of texts and those of choices;
         and how many columns of texts there must be.
     """
-    columns, count = named or tuple(stored.get("text_columns", ())), 1
-    kind: str | None = "contrastive"  # any number of texts
-    choices: tuple[str, ...] = ()
+    columns, any_texts = named or tuple(stored.get("text_columns", ())), "contrastive"
     if task is None:
-        pass
-    elif task.answers_questions:
-        kind, count, columns = task.problem_type, 2, columns or ("question", "context")
-    elif task.offers_choices:
-        kind, count = task.problem_type, 1 + getattr(task, "has_question", 0)
+        return any_texts, columns, (), 1
+    if task.answers_questions:
+        return task.problem_type, columns or ("question", "context"), (), 2
+    if task.offers_choices:
         choices = tuple(stored.get("choice_columns", ()))
-    elif task.is_token_level:
-        kind, columns = None, columns or ("tokens",)
-    else:
-        count = task.num_texts
-    return kind, columns, choices, count
+        return task.problem_type, columns, choices, 1 + getattr(task, "has_question", 0)
+    if task.is_token_level:
+        return None, columns or ("tokens",), (), 1
+    return any_texts, columns, (), task.num_texts
 
 
 def choose_columns(

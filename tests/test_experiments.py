@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from minbert_cli.experiments import program as experiments
-from minbert_cli.experiments.plan import QUICKSTART
+from minbert_cli import experiments
+from minbert_cli.experiment_plan import QUICKSTART
 from tests import small_run
 from tests.glue_files import write_glue
 

@@ -10,7 +10,7 @@ import pytest
 from datasets import Dataset
 
 from datasets_scripts import Encoding, encode_rows, train_wordpiece
-from minbert_cli import check, finetune
+from minbert_cli import __main__ as minbert, finetune
 from modeling_minbert import TASKS as TYPES, MinBertConfig, MinBertForMultiTask
 from tests import small_run
 
@@ -166,7 +166,7 @@ def check_questions(folder, capsys, keys, **changes):
     recipe["tasks"] = {"ask": write_questions(folder) | keys}
     recipe["model_config"] |= {"vocab_size": 500, "max_position_embeddings": 200}
     del recipe["max_length"]
-    check.main([small_run.write_recipe(folder, recipe | changes)])
+    minbert.main(["check", small_run.write_recipe(folder, recipe | changes)])
     return capsys.readouterr().out
 
 
@@ -196,7 +196,7 @@ def test_a_default_fits_a_model_of_few_positions(tmp_path):
     start = {"model_name_or_path": str(tmp_path / "out"), "output_dir": str(tmp_path / "next")}
     again = make_small_model(tmp_path, **start)
     del again["model_config"]
-    check.main([small_run.write_recipe(tmp_path, again)])
+    minbert.main(["check", small_run.write_recipe(tmp_path, again)])
 
 
 @pytest.mark.parametrize("where", ["run", "task"])

@@ -39,14 +39,6 @@ def model(checkpoint):
 
 
 @pytest.fixture
-def sentences(tmp_path):
-    """Return a file with the sentences."""
-    path = tmp_path / "sentences.txt"
-    path.write_text("".join(f"{text}\n" for text in TEXTS))
-    return path
-
-
-@pytest.fixture
 def run(checkpoint, capsys, monkeypatch):
     """Return a function that runs the program and returns its output lines."""
 
@@ -149,20 +141,6 @@ def test_explanations_are_of_one_task_and_of_predictions(run, capsys):
     assert "give --explain" in page
 
 
-def test_a_search_names_the_lines(run, sentences):
-    lines = run(
-        "--corpus", sentences, "--query", "the cat sat", "--query", "a dog ran", "--top_k", 2
-    )
-
-    rows = [line.split("\t") for line in lines]
-    assert rows[0] == ["query", "rank", "score", "line", "text"]
-    assert [row[:2] + row[3:] for row in rows[1:3]] == [
-        ["the cat sat", "1", "1", "the cat sat"],
-        ["the cat sat", "2", "3", "the cat sat"],
-    ]
-    assert rows[3] == ["a dog ran", "1", "1", "2", "a dog ran"]
-
-
 def test_an_output_file_is_whole_or_not_there(run, capsys, tmp_path):
     run("--task", "tone", *TEXTS, "--output", tmp_path / "found.jsonl")
     fail(run, capsys, "--output", tmp_path / "bad.tsv", stdin=b"a cat\n\n")
@@ -181,7 +159,6 @@ def test_an_output_file_is_whole_or_not_there(run, capsys, tmp_path):
         (["--task", "tone"], b"a cat\n\xff", "standard input:2: not UTF-8"),
         (["--task", "same", "a cat"], b"", "row 1 has 1 text(s), but the task takes a pair"),
         (["--task", "same"], b"a\tb\tc", "row 1 has 3 text(s)"),
-        (["--query", "a", "--corpus", "x", "b"], b"", "leave out texts and --file"),
     ],
 )
 def test_a_mistake_is_one_line(run, capsys, argv, stdin, message):

@@ -5,9 +5,11 @@ import io
 import json
 import sys
 
+import pandas as pd
 import pytest
 
 from minbert_cli import __main__ as minbert
+from minbert_cli.predicting import flatten, join
 from tests import small_run
 
 WORDS = ["a", "bird", "cat", "dog", "is", "mat", "ran", "sat", "the", "tree"]
@@ -119,3 +121,14 @@ def test_a_task_called_text_does_not_hide_the_text(run, tmp_path, capsys):
     assert "task 'text' has the name of a column" in capsys.readouterr().err
     found = run("--task", "all", "a dog", folder=tmp_path).out
     assert found.startswith("text.label\ttext.score\ttone.label\ttone.score\ttext\n")
+
+
+def test_columns_are_those_of_pandas():
+    prediction = {"scores": {"length": 1.5, "price": 2.0}, "label": "long"}
+
+    columns = dict(flatten("own", prediction))
+
+    expected = pd.json_normalize({"own": prediction}).iloc[0].to_dict()
+    assert columns == expected
+    (row,) = join(iter([{"own": prediction}]), iter([{"text": "a"}]), nested=False)
+    assert row == expected | {"text": "a"}

@@ -20,7 +20,7 @@ from sklearn.metrics import (
 
 from datasets_scripts import ROW_KINDS
 from minbert_cli import __main__ as minbert, finetune
-from minbert_cli.experiments.compare import compare
+from minbert_cli.compare import compare
 from modeling_minbert import TASKS, MinBertForMultiTask, choose_threshold, heads
 from tests import small_run
 from tests.problem_examples import EXAMPLES

@@ -6,7 +6,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from datasets_scripts import train_wordpiece
-from minbert_cli import __main__ as minbert, check, finetune
+from minbert_cli import __main__ as minbert, finetune
 from modeling_minbert import MinBertConfig, MinBertModel
 from tests import small_run
 
@@ -66,7 +66,7 @@ def test_a_cased_vocabulary_alone_keeps_the_case(save, tmp_path, capsys):
 def test_pieces_that_can_never_occur_are_named(save, tmp_path, capsys):
     start = save([*CASED, "##S"], do_lower_case=True)
 
-    check.main([write_recipe(tmp_path, ["The Film is Good"], start)])
+    minbert.main(["check", write_recipe(tmp_path, ["The Film is Good"], start)])
 
     printed = capsys.readouterr().out
     assert "warning: the tokenizer lower-cases, so 5 pieces of its vocabulary with upper" in printed
@@ -76,7 +76,7 @@ def test_pieces_that_can_never_occur_are_named(save, tmp_path, capsys):
 def test_the_share_of_unknown_tokens_is_printed_and_warned_about(save, tmp_path, capsys):
     start = save(CASED, do_lower_case=False)
 
-    check.main([write_recipe(tmp_path, ["The Film is Worse", "The Film"], start)])
+    minbert.main(["check", write_recipe(tmp_path, ["The Film is Worse", "The Film"], start)])
 
     printed = capsys.readouterr().out
     assert "films: warning: unknown tokens ([UNK]): 16.7 % of the tokens of the training" in printed
@@ -86,7 +86,7 @@ def test_the_share_of_unknown_tokens_is_printed_and_warned_about(save, tmp_path,
 def test_texts_of_another_language_are_noticed(save, tmp_path, capsys):
     start = save(ENGLISH)
 
-    check.main([write_recipe(tmp_path, ["Фильм был ужасно скучным."], start)])
+    minbert.main(["check", write_recipe(tmp_path, ["Фильм был ужасно скучным."], start)])
 
     printed = capsys.readouterr().out
     assert "[UNK]" not in printed

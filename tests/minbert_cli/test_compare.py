@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from minbert_cli.experiments.compare import ScoredRows, compare_runs
+from minbert_cli.compare import ScoredRows, compare_runs
 from trainers import PROBLEMS
 
 ROWS = 400

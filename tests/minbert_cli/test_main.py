@@ -17,9 +17,8 @@ WRONG_FLAGS = [
     "finetune --no_such_flag 1",
     "finetune --tasks no_such_task",
     "finetune --model_config {a",
-    "predict folder --top_k 0",
-    "predict folder --query a",
-    "predict folder --embed a.npy --corpus a.txt",
+    "predict folder --precision float8",
+    "predict folder --embed a.npy --explain",
     "experiments --seeds many",
     "experiments compare one",
     "recipes sst sts",
@@ -123,3 +122,16 @@ def test_a_recipe_is_found_by_name_unless_there_is_a_file(tmp_path, monkeypatch)
 
     Path("sst").write_text("tasks: {}")
     assert recipes.find_recipe("sst") == Path("sst")
+
+
+def test_the_list_has_every_recipe_with_its_first_line(capsys):
+    minbert.main(["recipes"])
+
+    text = capsys.readouterr().out
+    assert all(f"\n{name} " in f"\n{text}" for name in recipes.list_recipes())
+    assert "cs224n                    One model for sentiment (SST-5), paraphrase (Quora)" in text
+    assert all(len(line) <= 100 for line in text.splitlines())
+    assert all(recipes.describe_recipe(name).endswith(".") for name in recipes.list_recipes())
+
+    minbert.main(["recipes", "glue/cola"])
+    assert capsys.readouterr().out == (ROOT / "recipes/glue/cola.yaml").read_text("utf-8")

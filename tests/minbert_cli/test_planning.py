@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from minbert_cli import fill_arguments, load_kinds
-from minbert_cli.experiments.plan import read_file
+from minbert_cli.experiment_plan import read_file
 
 FINETUNING = {
     "tasks": {"sst": {"dataset": "sst"}, "sts": {"dataset": "sts", "loss": "bce"}},

@@ -8,7 +8,8 @@ from transformers import TrainingArguments
 
 from datasets_scripts import CorpusData, TaskData
 from minbert_cli import FinetuneArguments, PretrainArguments, format_recipe, read_recipe
-from minbert_cli.recipe import PATHS, check_disjoint, override
+from minbert_cli.experiment_plan import check_disjoint
+from minbert_cli.recipe import PATHS, override
 from tests.small_run import parse_recipe
 from trainers import UsageError
 
@@ -262,17 +263,17 @@ def test_an_invalid_path_is_refused(path, message):
     [
         (["a.b"], ["a.c"], None),
         (["ab"], ["a"], None),
-        (["a.b"], ["a.b"], "a.b is set twice"),
-        (["a.b"], ["a"], "a.b and a is set twice"),
-        (["a"], ["a.b.c"], "a and a.b.c is set twice"),
+        (["a.b"], ["a.b"], "a.b is set on the command line and in the row"),
+        (["a.b"], ["a"], "a.b and a is set on the command line and in the row"),
+        (["a"], ["a.b.c"], "a and a.b.c is set on the command line and in the row"),
     ],
 )
 def test_a_field_has_one_value(left, right, clash):
     if clash is None:
-        check_disjoint("row", left, right, "twice")
+        check_disjoint("row", left, right)
         return
     with pytest.raises(ValueError, match=f"row: {clash}; leave one out"):
-        check_disjoint("row", left, right, "twice")
+        check_disjoint("row", left, right)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from minbert_cli.experiments import program as experiments
+from minbert_cli import experiments
 from tests.trainers.pages import PageReader
 
 KINDS = {"sst": "classification", "sts": "similarity"}

@@ -14,7 +14,7 @@ import pytest
 from tests.processes import ROOT, run_python
 
 RECIPES = {path.relative_to(ROOT / "recipes") for path in (ROOT / "recipes").rglob("*.yaml")}
-PACKAGES = ("minbert_cli", "modeling_minbert", "trainers", "datasets_scripts", "sentence_vectors")
+PACKAGES = ("minbert_cli", "modeling_minbert", "trainers", "datasets_scripts")
 PACKAGES += ("minbert_onnx",)
 FILES = ("setup.py", "minbert.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_{}(sys.argv[1])"
@@ -22,7 +22,7 @@ BUILD = "import sys; from setuptools import build_meta; build_meta.build_{}(sys.
 PARSE = """
 import json
 from minbert_cli import finetune, pretrain, recipes
-from minbert_cli.experiments.plan import read_file
+from minbert_cli.experiment_plan import read_file
 from minbert_cli import find_program, load_kinds
 from minbert_cli import fill_arguments, read_recipe
 

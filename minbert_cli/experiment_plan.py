@@ -10,13 +10,14 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from datasets_scripts.checking import Text, check_keys, number, option
 from minbert_cli.arguments import check_names
 from minbert_cli.recipe import (
-    check_disjoint,
+    Keys,
     expand_paths,
     fill_arguments,
     group_flags,
@@ -43,7 +44,6 @@ FROM_PRETRAINING = ("model_name_or_path", "model_config")
 # What changes all rows and also their pre-training.
 SHARED = ("model_name_or_path", "data_dir", "use_cpu", "bf16", "fp16")
 
-Keys = dict[str, Any]  # of a recipe, by name or dotted path
 # "changed": has other settings or data, and may be overwritten
 State = Literal["new", "unfinished", "changed", "done", "failed"]
 States = dict[Path, State]  # by the folder of the run
@@ -103,7 +103,7 @@ class RowKeys(PretrainKeys):
 
     seeds: Seeds | None = None  # one run each
     pretrain: Keys | None = None  # keys of ``PretrainKeys``
-    reference: dict[str, Any] | None = None  # published numbers for tasks and aggregates
+    reference: Keys | None = None  # published numbers for tasks and aggregates
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def plan_row(arguments: ExperimentArguments, flags: Keys, name: str, keys: Keys 
     row: RowKeys = _fill(where, RowKeys, keys)
     general, changes = arguments.overrides or {}, row.overrides or {}
     _check_keys(where, [*general, *flags, *changes])
-    check_disjoint(where, flags, changes, "on the command line and in the row")
+    check_disjoint(where, flags, changes)
     recipe = read_recipe(_find_base(where, row.base or arguments.base))
     for part in (general, flags, changes):
         recipe = _change(where, recipe, part)
@@ -232,6 +232,16 @@ def _find_base(where: str, base: str | None) -> Path:
     if base is None:
         raise ValueError(f"{where}: base is missing, as in {EXAMPLE}")
     return find_recipe(base)
+
+
+def check_disjoint(where: str, flags: Iterable[str], changes: Iterable[str]) -> None:
+    """Reject two values for one field: equal paths, or one that contains the other."""
+    for path, other in product(flags, changes):
+        if f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}."):
+            named = path if path == other else f"{path} and {other}"
+            raise ValueError(
+                f"{where}: {named} is set on the command line and in the row; leave one out"
+            )
 
 
 def _check_keys(where: str, keys: Iterable[object]) -> None:

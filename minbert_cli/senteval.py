@@ -8,17 +8,15 @@ import codecs
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.stats import pearsonr, spearmanr
-
-from .search import unit_vectors
+from torch import Tensor
+from torch.nn import functional as F
 
 # Sentences to (n, D).
-Embedder = Callable[[Sequence[str]], Any]
+Embedder = Callable[[Sequence[str]], Tensor]
 
 SEED = 1111
 # The files of each task: one for each class, or for TREC training and test rows with labels.
@@ -63,7 +61,7 @@ def evaluate_transfer(
     rows = {name: _read_rows(name, folder) for name in tasks}
     accuracies = {}
     for name, (texts, labels, test_rows) in rows.items():
-        features = torch.as_tensor(embed(texts)).double().cpu().numpy()
+        features = check_vectors(embed(texts)).double().cpu().numpy()
         choices = CHOICES_FOR_TREC if name == "TREC" else CHOICES
         splits = parts.split(features, labels)
         if test_rows:
@@ -85,7 +83,8 @@ def evaluate_similarity(
     pairs: Sequence[tuple[str, str]], scores: Sequence[float], embed: Embedder
 ) -> dict[str, float]:
     """Correlate cosines with judgments, in percent (Reimers and Gurevych 2019, section 4.1)."""
-    first, second = (unit_vectors(embed(list(texts))) for texts in zip(*pairs, strict=True))
+    vectors = (check_vectors(embed(list(texts))) for texts in zip(*pairs, strict=True))
+    first, second = (F.normalize(each, dim=1) for each in vectors)
     cosines = (first * second).sum(dim=1).double().cpu().numpy()
     judgments = np.asarray(scores, dtype=np.float64)
     return {
@@ -94,8 +93,20 @@ def evaluate_similarity(
     }
 
 
+def check_vectors(vectors: Tensor) -> Tensor:
+    """Return vectors, (n, D), all of which must be finite."""
+    bad = (~vectors.isfinite().all(dim=1)).nonzero()
+    if len(bad):
+        raise ValueError(f"vectors: vector {int(bad[0])} has values that are not finite")
+    return vectors
+
+
 def _measure(
-    features: NDArray[np.float64], labels: Any, train: Any, test: Any, choices: Sequence[float]
+    features: NDArray[np.float64],
+    labels: NDArray[np.str_],
+    train: NDArray[np.intp],
+    test: NDArray[np.intp],
+    choices: Sequence[float],
 ) -> list[float]:
     """Return the accuracy with every C, each fit starting from the previous one."""
     from sklearn.linear_model import LogisticRegression

@@ -8,8 +8,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
-from sentence_vectors import evaluate_transfer
-from sentence_vectors.senteval import FILES
+from minbert_cli.senteval import FILES, evaluate_similarity, evaluate_transfer
 
 WORDS = ("good", "fine", "bad", "dull", "film", "song", "plot", "end")
 GOOD, BAD = ("good", "fine", "film"), ("bad", "dull", "film")
@@ -125,3 +124,18 @@ def test_a_wrong_file_is_named_before_the_measurement(folder, name, content, mes
 
     with pytest.raises(ValueError, match=message):
         evaluate_transfer(folder, pytest.fail, tasks=["CR", name], folds=4)
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        lambda folder, embed: evaluate_transfer(folder, embed, tasks=["CR"], folds=4),
+        lambda _, embed: evaluate_similarity([("a", "b"), ("b", "a")], [0, 1], embed),
+    ],
+)
+def test_vectors_that_are_not_finite_are_refused(folder, measure):
+    def embed(sentences):
+        return torch.tensor([[0.0], *[[float("nan")]] * (len(sentences) - 1)])
+
+    with pytest.raises(ValueError, match="vector 1 has values that are not finite"):
+        measure(folder, embed)

@@ -1,1 +1,0 @@
-"""Many runs: planned from one file, run one after the other, tabulated and compared."""
