@@ -8,22 +8,9 @@ import torch
 from transformers import BertConfig, BertModel, get_scheduler
 
 from tests.trainers.tiny import make_model, weights
-from trainers import LayerwiseLearningRates, add_lora
+from trainers import HeadLearningRate, add_lora
 
 BASE, HEADS = 0.01, 0.05
-DECAYED = {"0": 0.5, "1": 1.0}  # of two layers, with a factor of 0.5
-
-
-def rate_by_hand(name, decay):
-    """The rate of a parameter of our model, or one within peft."""
-    if re.search(r"(^|\.)heads\.", name):
-        return HEADS
-    if not decay:
-        return BASE
-    if "embeddings" in name:
-        return BASE * 0.25
-    layer = re.search(r"layer\.(\d)\.", name)
-    return BASE * (DECAYED[layer[1]] if layer else 1.0)
 
 
 def adapted(model):
@@ -37,11 +24,10 @@ def wrapped(model):
 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")  # of peft
-@pytest.mark.parametrize("decay", [None, 0.5])
 @pytest.mark.parametrize(
     "change", [lambda model: model, adapted, wrapped], ids=["plain", "lora", "peft"]
 )
-def test_a_run_equals_one_with_an_optimizer_made_by_hand(make_trainer, decay, change):
+def test_a_run_equals_one_with_an_optimizer_made_by_hand(make_trainer, change):
     def run(methods, make_optimizer=None):
         torch.manual_seed(3)  # of the adapters
         model = change(make_model())
@@ -57,7 +43,7 @@ def test_a_run_equals_one_with_an_optimizer_made_by_hand(make_trainer, decay, ch
         for name, value in model.named_parameters():
             if value.requires_grad:
                 decayed = value.ndim > 1 and "LayerNorm" not in name
-                rate = rate_by_hand(name, decay)
+                rate = HEADS if re.search(r"(^|\.)heads\.", name) else BASE
                 groups.append(
                     {"params": [value], "lr": rate, "weight_decay": 0.1 if decayed else 0.0}
                 )
@@ -65,7 +51,7 @@ def test_a_run_equals_one_with_an_optimizer_made_by_hand(make_trainer, decay, ch
         return optimizer, get_scheduler("linear", optimizer, 0, 6)
 
     expected = run({}, by_hand)
-    found = run({"head_learning_rate": HEADS} | ({"layerwise_lr_decay": decay} if decay else {}))
+    found = run({"head_learning_rate": HEADS})
 
     torch.testing.assert_close(weights(found), weights(expected), atol=1e-6, rtol=1e-5)
     logged = [entry["learning_rate"] for entry in found.state.log_history if "loss" in entry]
@@ -76,4 +62,4 @@ def test_a_model_without_heads_is_refused():
     model = BertModel(BertConfig(vocab_size=9, hidden_size=4, num_attention_heads=1))
 
     with pytest.raises(ValueError, match=r"head_learning_rate=0.05, but BertModel has no"):
-        LayerwiseLearningRates(head_learning_rate=HEADS).prepare(model, None)
+        HeadLearningRate(HEADS).prepare(model, None)

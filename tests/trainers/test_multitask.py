@@ -174,7 +174,7 @@ RESUMABLE = {
         ),
         ({"own": MIXED | {"max_tokens_per_batch": 60}, "max_steps": 7}, (4, 6)),
         ({"own": MIXED, "gradient_accumulation_steps": 3}, (2,)),
-        ({"own": MIXED | {"methods": {"r_drop": 1.0, "smart": {}}}}, (4,)),
+        ({"own": MIXED | {"methods": {"r_drop": 1.0}}}, (4,)),
         (
             {
                 "own": {"sampling": TaskSampling("annealed"), "steps_per_epoch": 5},

@@ -73,7 +73,7 @@ class Problem(ABC, Generic[Outputs]):
     predicts_tokens: ClassVar[bool] = False
     # Several rows can belong to one sentence or question, so evaluation needs them in order.
     joins_rows: ClassVar[bool] = False
-    # Outputs of two passes can be compared, which R-Drop and SMART do.
+    # Outputs of two passes can be compared, which R-Drop does.
     is_comparable: ClassVar[bool] = False
     # What a student learns from a teacher: logits of a row, of every token, or vectors of texts.
     teaching: ClassVar[Literal["logits", "tokens", "vectors"] | None] = None
