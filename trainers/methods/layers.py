@@ -93,7 +93,8 @@ class HeadLearningRate(Method):
     rate: float
 
     def __post_init__(self) -> None:
-        check_value("", "head_learning_rate", self.rate, Positive)
+        # null, in a recipe, is the default of a run
+        check_value("", "head_learning_rate", self.rate, Positive | None)
 
     def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
         if not _find_heads(model):
