@@ -10,7 +10,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainingArguments
 
 from datasets_scripts.checking import Share, check_value
 
@@ -24,7 +24,7 @@ COUNT_KEY = "steps_averaged"
 
 
 @dataclass
-class WeightAveraging(Method):
+class WeightAveraging(Method, TrainerCallback):
     """Evaluate and save an exponential moving average of the weights over all steps.
 
     Args:
@@ -52,6 +52,7 @@ class WeightAveraging(Method):
     def attach(self, trainer: "MultiTaskTrainer") -> None:
         refuse_sharding(trainer, "weight_averaging")
         self.trainer = trainer
+        trainer.add_callback(self)
 
     def begin(self) -> None:
         model = self.trainer.accelerator.unwrap_model(self.trainer.model)
@@ -60,7 +61,7 @@ class WeightAveraging(Method):
         self.averages, self.count = {}, 0
 
     @torch.no_grad()
-    def after_step(self, state: TrainerState) -> None:
+    def on_step_end(self, *_: object, **__: object) -> None:
         if not self.averages:
             self.averages = {name: value.clone() for name, value in self.weights.items()}
         else:
@@ -103,6 +104,3 @@ class WeightAveraging(Method):
         self.averages = {name: averages[name].to(x.device) for name, x in self.weights.items()}
         with safe_open(path, framework="pt") as file:
             self.count = int(file.metadata()[COUNT_KEY])
-
-    def load_best(self, folder: Path) -> None:
-        self.load(folder)

@@ -17,20 +17,19 @@ from .base import Method, refuse_sharding
 if TYPE_CHECKING:
     from trainers.training.multitask import MultiTaskTrainer
 
-EMBEDDINGS = -1
 HEAD = re.compile(r"(?:^|\.)heads\.")
 LAYER = re.compile(r"(?:^|\.)encoder\.layer\.(\d+)\.")
+# All layers share the bias by distance of MPNet.
+BELOW_ALL = re.compile(r"(?:^|\.)(embeddings|relative_attention_bias)\.")
 
 
-def layer_of(name: str, num_layers: int) -> int:
-    """Return the layer of a parameter: `EMBEDDINGS`, 0 and up, ``num_layers`` above the layers."""
+def _is_below(name: str, layers: int) -> bool:
+    """Whether a parameter belongs to the embeddings or to the lowest layers."""
     if HEAD.search(name):  # of a task that may be called "embeddings"
-        return num_layers
+        return False
     if match := LAYER.search(name):
-        return int(match[1])
-    # all layers share the bias by distance of MPNet
-    is_below = re.search(r"(?:^|\.)(embeddings|relative_attention_bias)\.", name)
-    return EMBEDDINGS if is_below else num_layers
+        return int(match[1]) < layers
+    return BELOW_ALL.search(name) is not None
 
 
 @dataclass
@@ -74,7 +73,7 @@ class FreezeLayers(Method):
                     "weights; give it head: concat or a projection, or leave the key out"
                 )
         for name, value in model.named_parameters():
-            value.requires_grad = layer_of(name, count) >= self.layers
+            value.requires_grad = not _is_below(name, self.layers)
 
 
 @dataclass

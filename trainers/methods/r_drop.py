@@ -48,14 +48,14 @@ class RDrop(Method):
         self.tasks = [
             task
             for task, problem in trainer.problems.items()
-            if problem.is_comparable and trainer.tasks[task].training.regularize
+            if problem.teaching == "logits" and trainer.tasks[task].training.regularize
         ]
         others = ", ".join(task for task in trainer.problems if task not in self.tasks)
         if not self.tasks:
-            types = ", ".join(name for name, kind in PROBLEMS.items() if kind.is_comparable)
+            known = [name for name, kind in PROBLEMS.items() if kind.teaching == "logits"]
             raise ValueError(
-                f"r_drop compares predictions of tasks of the types {types} with regularize: true, "
-                f"which no task is ({others}); leave r_drop out"
+                f"r_drop compares predictions of tasks of the types {', '.join(known)} with "
+                f"regularize: true, which no task is ({others}); leave r_drop out"
             )
         if others:
             logger.warning("%s: trained without r_drop", others)
