@@ -1,22 +1,27 @@
 """Methods of training through the whole trainer."""
 
+import re
 from functools import partial
 
+import peft
 import pytest
 import torch
-from transformers import TrainerCallback
+from transformers import BertConfig, BertModel, TrainerCallback, get_scheduler
 
 from minbert_cli import FinetuneArguments
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers.test_contrastive import make_trainer as make_contrastive
 from tests.trainers.tiny import (
     PROBLEM_TYPES,
-    assert_resumes,
+    collate,
     make_config,
+    make_model,
+    make_rows,
     make_tasks,
     make_trainer as make_tiny_trainer,
+    weights,
 )
-from trainers import FreezeLayers, RDrop
+from trainers import FreezeLayers, HeadLearningRate, RDrop, add_lora
 
 
 class Recorder(TrainerCallback):
@@ -43,9 +48,9 @@ def test_the_moving_average_is_kept_at_the_end(make_trainer):
     first, *others = recorder.weights
     name = "heads.moods.out.weight"
     expected = first[name]
-    for taken, weights in enumerate(others, start=1):
+    for taken, after in enumerate(others, start=1):
         decay = min(0.5, (1 + taken) / (10 + taken))  # at the beginning it keeps less
-        expected = decay * expected + (1 - decay) * weights[name]
+        expected = decay * expected + (1 - decay) * after[name]
     torch.testing.assert_close(trainer.model.state_dict()[name], expected)
 
 
@@ -83,6 +88,31 @@ def test_frozen_layers_stay_as_they_are(make_trainer):
         assert torch.equal(value, before[name]) == frozen, name
 
 
+@pytest.mark.parametrize("task", PROBLEM_TYPES)
+def test_rdrop_is_the_mean_loss_and_half_of_the_divergence(make_trainer, task):
+    model = make_model(dropout=0.1).train()
+    with torch.no_grad():
+        for value in model.parameters():
+            if value.dim() == 2:
+                value.mul_(10)  # predictions that are not all alike
+    inputs = collate(task, make_rows(task, 4))
+    inputs = {name: value for name, value in inputs.items() if name != "num_rows"}
+    trainer = make_trainer(model=model, own={"methods": [RDrop(alpha=0.7)]})
+
+    torch.manual_seed(5)
+    loss = trainer.compute_loss(model, dict(inputs))
+    trainer.log({"loss": 0.0})
+    logs = trainer.state.log_history[-1]
+
+    torch.manual_seed(5)
+    first, second = model(**inputs), model(**inputs)
+    assert not torch.equal(first.logits, second.logits)  # the masks are other ones
+    divergence = model.divergence(task, first.logits, second.logits)
+    torch.testing.assert_close(loss, (first.loss + second.loss) / 2 + 0.35 * divergence)
+    assert logs[f"rdrop_divergence_{task}"] == pytest.approx(divergence.item())
+    assert logs[f"loss_{task}"] == pytest.approx(first.loss.item())
+
+
 def test_a_weight_of_the_task_scales_its_regulariser(make_trainer):
     def train(weight):
         own = {"tasks": make_tasks(moods={"loss_weight": weight})}
@@ -93,21 +123,6 @@ def test_a_weight_of_the_task_scales_its_regulariser(make_trainer):
     one, three = train(1.0), train(3.0)
     assert three["loss"] == pytest.approx(3 * one["loss"])
     assert three["loss_moods"] == one["loss_moods"] < one["loss"]
-
-
-@pytest.mark.parametrize(
-    "methods",
-    [
-        {"weight_averaging": "ema", "averaging_decay": 0.6},
-        {"r_drop": 0.5},
-        {"head_learning_rate": 0.02, "freeze_layers": 1},
-    ],
-)
-def test_a_resumed_run_is_the_same_bit_for_bit(make_trainer, tmp_path, methods):
-    settings = {"max_steps": 6, "dropout": 0.1, "save_strategy": "steps", "save_steps": 4}
-    build_again = partial(build, make_trainer, methods, **settings)
-
-    assert_resumes(build_again, tmp_path / "run" / "checkpoint-4")
 
 
 def test_the_best_average_is_loaded(make_trainer):
@@ -214,3 +229,58 @@ def test_what_was_best_needs_its_average(make_trainer):
 
     with pytest.raises(ValueError, match="save_only_model leaves the average out of checkpoints"):
         build(make_trainer, {"weight_averaging": "ema"}, max_steps=4, **settings)
+
+
+BASE, HEADS = 0.01, 0.05
+
+
+def adapted(model):
+    add_lora(model, {"r": 2}, trained=("heads.", "cls.", "bert.pooler."))
+    return model
+
+
+def wrapped(model):
+    config = peft.LoraConfig(target_modules=["query"], modules_to_save=["moods", "pairs", "scores"])
+    return peft.get_peft_model(model, config)
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")  # of peft
+@pytest.mark.parametrize(
+    "change", [lambda model: model, adapted, wrapped], ids=["plain", "lora", "peft"]
+)
+def test_a_rate_of_the_heads_equals_an_optimizer_made_by_hand(make_trainer, change):
+    def run(methods, make_optimizer=None):
+        torch.manual_seed(3)  # of the adapters
+        model = change(make_model())
+        own = {"methods": methods}
+        if make_optimizer is not None:
+            own["optimizers"] = make_optimizer(model)
+        trainer = make_trainer(model=model, own=own, max_steps=6, weight_decay=0.1)
+        trainer.train()
+        return trainer
+
+    def by_hand(model):
+        groups = []
+        for name, value in model.named_parameters():
+            if value.requires_grad:
+                decayed = value.ndim > 1 and "LayerNorm" not in name
+                rate = HEADS if re.search(r"(^|\.)heads\.", name) else BASE
+                groups.append(
+                    {"params": [value], "lr": rate, "weight_decay": 0.1 if decayed else 0.0}
+                )
+        optimizer = torch.optim.AdamW(groups, eps=1e-8)
+        return optimizer, get_scheduler("linear", optimizer, 0, 6)
+
+    expected = run({}, by_hand)
+    found = run({"head_learning_rate": HEADS})
+
+    torch.testing.assert_close(weights(found), weights(expected), atol=1e-6, rtol=1e-5)
+    logged = [entry["learning_rate"] for entry in found.state.log_history if "loss" in entry]
+    assert logged == pytest.approx([BASE * (6 - step) / 6 for step in range(6)])
+
+
+def test_a_rate_of_the_heads_needs_heads():
+    model = BertModel(BertConfig(vocab_size=9, hidden_size=4, num_attention_heads=1))
+
+    with pytest.raises(ValueError, match=r"head_learning_rate=0.05, but BertModel has no"):
+        HeadLearningRate(HEADS).prepare(model, None)
