@@ -127,7 +127,7 @@ class FinetuneArguments(TaskSampling, MethodArguments, RunArguments):
         sizes = dict.fromkeys(self.tasks, 1)
         TaskBatchSampler(sizes, sizes, steps_per_epoch=self.steps_per_epoch, sampling=self)
         if self.freeze_encoder:
-            for name in ("freeze_layers", "lora", "layerwise_lr_decay", "head_learning_rate"):
+            for name in ("freeze_layers", "lora", "head_learning_rate"):
                 if getattr(self, name) is not None:
                     raise ValueError(f"freeze_encoder trains only the heads; leave {name} out")
 

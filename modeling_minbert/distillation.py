@@ -146,7 +146,7 @@ def diverge(head: Any, logits: Tensor, other: Tensor, labels: Tensor | None) -> 
     if kind == "spans":
         raise ValueError(
             "there is no divergence for a question_answering task, whose scores are of positions: "
-            "train it without r_drop and smart"
+            "train it without r_drop"
         )
     if logits.shape != other.shape:
         raise ValueError(

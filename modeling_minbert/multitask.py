@@ -407,7 +407,7 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
     def divergence(
         self, task: str, logits: Tensor, other: Tensor, labels: Tensor | None = None
     ) -> Tensor:
-        """Compute how much two predictions of the same rows differ, for R-Drop and SMART.
+        """Compute how much two predictions of the same rows differ, for R-Drop.
 
         With the losses cross_entropy, bce and corn this is the symmetric Kullback-Leibler
         divergence, KL(P || Q) + KL(Q || P), in nats, of the classes or of the two outcomes of a
@@ -427,7 +427,7 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
         Raises:
             ValueError: If the task is of pre-training or question answering, or shapes differ.
 
-        Source: Wu et al. 2021, section 2.1 (half of this sum); Jiang et al. 2020, section 3.1.
+        Source: Wu et al. 2021, section 2.1 (half of this sum).
         """
         from .distillation import diverge
 

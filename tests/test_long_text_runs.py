@@ -50,7 +50,6 @@ def make_recipe(folder):
         "train_sampling_strategy": "group_by_length",
         "steps_per_epoch": 6,
         "r_drop": 1.0,
-        "smart": {"weight": 1.0},
     }
 
 

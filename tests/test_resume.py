@@ -48,7 +48,6 @@ RUNS = {
     },
     "methods": {
         "r_drop": 0.5,
-        "smart": {"weight": 1.0},
         "weight_averaging": "ema",
         "averaging_decay": 0.7,
     },

@@ -14,7 +14,6 @@ from modeling_minbert.modernbert import plan_blocks
 from tests.simulated_cuda import CudaTensor, simulated_cuda, use_cuda
 from tests.trainers import tiny
 from trainers import Distillation, MethodArguments, MultiTaskTrainer
-from trainers.methods import regularization
 
 NEAR = {"atol": 1e-5, "rtol": 1e-4}
 SIZES = {"hidden_size": 24}  # three heads of eight: the kernels of CUDA take multiples of eight
@@ -22,16 +21,6 @@ SIZES = {"hidden_size": 24}  # three heads of eight: the kernels of CUDA take mu
 
 class CudaArguments(TrainingArguments):
     _setup_devices = property(use_cuda)
-
-
-class NoDropout:
-    """Stands for the replay of dropout masks, which asks the driver for its random state."""
-
-    def __init__(self, device):
-        del device
-
-    def again(self):
-        return torch.random.fork_rng([])
 
 
 # Most tests need the device and not what it gives
@@ -44,7 +33,6 @@ def cuda(monkeypatch):
     attention.has_flash_kernels.cache_clear()
     monkeypatch.setattr(attention, "has_flash_kernels", lambda _: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "simulated")
-    monkeypatch.setattr(regularization, "DropoutReplay", NoDropout)
     with simulated_cuda() as waits:
         yield waits
 
@@ -192,10 +180,8 @@ def train(folder, arguments, methods, **options):
 METHODS = {
     "none": {},
     "r_drop": {"r_drop": 1.0},
-    "smart": {"smart": {"weight": 1.0}},
     "ema": {"weight_averaging": "ema", "averaging_decay": 0.5},
-    "swa": {"weight_averaging": "swa"},
-    "layer rates": {"layerwise_lr_decay": 0.5},
+    "rate of the heads": {"head_learning_rate": 0.01},
     "freezing": {"freeze_layers": 1},
 }
 

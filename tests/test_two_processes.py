@@ -37,7 +37,7 @@ RUNS = {
         "r_drop": 1.0,
         "weight_averaging": "ema",
         "averaging_decay": 0.5,
-        "layerwise_lr_decay": 0.8,
+        "head_learning_rate": 0.01,
     },
     "pcgrad": {
         "task_sampling": "mixed",

@@ -26,12 +26,12 @@ from .methods.distillation import Distillation as Distillation
 from .methods.gradient_surgery import GradientSurgery as GradientSurgery
 from .methods.layers import (
     FreezeLayers as FreezeLayers,
-    LayerwiseLearningRates as LayerwiseLearningRates,
+    HeadLearningRate as HeadLearningRate,
     add_lora as add_lora,
     merge_lora as merge_lora,
 )
 from .methods.method_arguments import MethodArguments as MethodArguments
-from .methods.regularization import RDrop as RDrop, Smart as Smart, SmartConfig as SmartConfig
+from .methods.r_drop import RDrop as RDrop
 from .problems import (
     PROBLEMS as PROBLEMS,
     ProblemType as ProblemType,

@@ -254,13 +254,13 @@ class HubToken(str):
     def __repr__(self) -> str:
         return repr(PLACEHOLDER)
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         return type(None), ()
 
     def __copy__(self) -> "HubToken":
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "HubToken":
+    def __deepcopy__(self, memo: object) -> "HubToken":
         return self
 
 

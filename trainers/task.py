@@ -37,8 +37,8 @@ class TaskTraining:
             it, ``loss`` and ``train_loss`` with it.
         auxiliary: Whether the task only helps the others: it is trained and evaluated, but does not
             count in aggregates over tasks.
-        regularize: Whether ``r_drop`` and ``smart`` apply to this task; without them its steps are
-            plain and cost accordingly.
+        regularize: Whether ``r_drop`` applies to this task; without it its steps are plain and cost
+            accordingly.
 
     Raises:
         ValueError: If a value has the wrong type or is out of range, or both sizes are given.

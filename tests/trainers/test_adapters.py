@@ -1,27 +1,23 @@
 """LoRA on a plain BERT, and in training."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers import tiny
-from trainers import MultiTaskTrainer, add_lora, merge_lora
+from trainers import add_lora, merge_lora
 
 pytest.importorskip("peft")
 
 
 @pytest.fixture
-def model() -> BertForSequenceClassification:
+def model():
     sizes = {"vocab_size": 20, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16}
     return BertForSequenceClassification(BertConfig(num_hidden_layers=2, **sizes)).eval()
 
 
-def test_a_new_adapter_changes_nothing_and_learns_alone(
-    model: BertForSequenceClassification,
-) -> None:
+def test_a_new_adapter_changes_nothing_and_learns_alone(model):
     ids = torch.randint(0, 20, (2, 5))
     before = model(ids).logits
     add_lora(model, {"r": 2}, trained=("classifier.",))
@@ -36,9 +32,7 @@ def test_a_new_adapter_changes_nothing_and_learns_alone(
     }
 
 
-def test_a_merged_model_computes_the_same_under_its_old_names(
-    model: BertForSequenceClassification,
-) -> None:
+def test_a_merged_model_computes_the_same_under_its_old_names(model):
     ids = torch.randint(0, 20, (2, 5))
     names, before = list(model.state_dict()), model(ids).logits
     add_lora(model, {"r": 2, "lora_alpha": 16}, trained=("classifier.",))
@@ -64,14 +58,12 @@ def test_a_merged_model_computes_the_same_under_its_old_names(
         ({"target_modules": ["nothing"]}, "lora: .*nothing"),
     ],
 )
-def test_an_error_of_peft_is_reported(
-    model: BertForSequenceClassification, keys: dict[str, object], message: str
-) -> None:
+def test_an_error_of_peft_is_reported(model, keys, message):
     with pytest.raises(ValueError, match=message):
         add_lora(model, keys, trained=())
 
 
-def make_trainer(folder: Path, **arguments: object) -> MultiTaskTrainer:
+def make_trainer(folder, **arguments):
     model = tiny.make_model(dropout=0.1)
     add_lora(model, {"r": 2, "lora_dropout": 0.1}, trained=("heads.",))
     steps = {"max_steps": 4, "eval_strategy": "steps", "eval_steps": 2, "save_steps": 2}
@@ -80,7 +72,7 @@ def make_trainer(folder: Path, **arguments: object) -> MultiTaskTrainer:
     return tiny.make_trainer(folder, model=model, **(steps | best | arguments))
 
 
-def test_the_trainer_keeps_the_best_adapters_and_merges_them(tmp_path: Path) -> None:
+def test_the_trainer_keeps_the_best_adapters_and_merges_them(tmp_path):
     trainer = make_trainer(tmp_path / "run")
     before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
 
@@ -100,8 +92,8 @@ def test_the_trainer_keeps_the_best_adapters_and_merges_them(tmp_path: Path) -> 
     torch.testing.assert_close(loaded.state_dict(), trainer.model.state_dict(), rtol=0, atol=0)
 
 
-def test_a_stopped_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
-    def build() -> MultiTaskTrainer:
+def test_a_stopped_run_goes_on_as_if_it_had_not_been(tmp_path):
+    def build():
         return make_trainer(tmp_path / "run", load_best_model_at_end=False)
 
     tiny.assert_resumes(build, tmp_path / "run" / "checkpoint-2")

@@ -8,12 +8,9 @@ import torch
 from torch import nn
 from transformers import TrainerState
 
-from tests.trainers import tiny
-from tests.trainers.test_mixed import MIXED, WEIGHTS, run
+from tests.trainers.test_mixed import MIXED, PCGRAD, WEIGHTS, run
 from tests.trainers.tiny import SIZES, make_model
 from trainers import GradientSurgery, list_batches
-
-PCGRAD = MIXED | {"methods": {"gradient_surgery": "pcgrad"}}
 
 
 class Encoder(nn.Module):
@@ -194,14 +191,6 @@ def test_a_run_projects_the_encoder_and_leaves_the_heads(make_trainer):
     assert not torch.allclose(actual, sum(vectors), atol=1e-4)  # something was projected
 
 
-def test_two_micro_batches_give_the_gradient_of_a_batch_twice_as_large(make_trainer):
-    arguments = {"own": PCGRAD, "max_steps": 3}
-    _, big = run(make_trainer, per_device_train_batch_size=8, **arguments)
-    _, small = run(make_trainer, gradient_accumulation_steps=2, **arguments)
-
-    torch.testing.assert_close(small, big, rtol=1e-3, atol=1e-5)
-
-
 def test_the_merged_gradient_is_clipped(make_trainer):
     _, (free,) = run(make_trainer, own=PCGRAD)
     trainer, (clipped,) = run(make_trainer, own=PCGRAD, max_grad_norm=0.5)
@@ -212,13 +201,6 @@ def test_the_merged_gradient_is_clipped(make_trainer):
     torch.testing.assert_close(
         clipped, {name: 0.5 * value / norm for name, value in free.items()}, rtol=1e-4, atol=1e-6
     )
-
-
-def test_a_resumed_run_ends_as_the_one_that_was_not_stopped(make_trainer, tmp_path):
-    options = {"own": PCGRAD, "dropout": 0.2, "save_strategy": "steps", "save_steps": 2}
-    options |= {"gradient_accumulation_steps": 3, "num_train_epochs": 3}
-
-    tiny.assert_resumes(lambda: make_trainer(**options), tmp_path / "run" / "checkpoint-2")
 
 
 def test_the_log_has_the_mean_share_of_conflicts(make_trainer):

@@ -1,26 +1,27 @@
 """Methods of training through the whole trainer."""
 
+import re
 from functools import partial
-from types import SimpleNamespace
 
+import peft
 import pytest
 import torch
-from transformers import TrainerCallback, TrainingArguments
+from transformers import BertConfig, BertModel, TrainerCallback, get_scheduler
 
 from minbert_cli import FinetuneArguments
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers.test_contrastive import make_trainer as make_contrastive
 from tests.trainers.tiny import (
     PROBLEM_TYPES,
-    assert_resumes,
+    collate,
     make_config,
     make_model,
+    make_rows,
     make_tasks,
     make_trainer as make_tiny_trainer,
+    weights,
 )
-from trainers import FreezeLayers, LayerwiseLearningRates, MethodArguments, MultiTaskTrainer, RDrop
-
-SMART = {"weight": 0.5, "epsilon": 0.1}
+from trainers import FreezeLayers, HeadLearningRate, RDrop, add_lora
 
 
 class Recorder(TrainerCallback):
@@ -47,19 +48,9 @@ def test_the_moving_average_is_kept_at_the_end(make_trainer):
     first, *others = recorder.weights
     name = "heads.moods.out.weight"
     expected = first[name]
-    for taken, weights in enumerate(others, start=1):
+    for taken, after in enumerate(others, start=1):
         decay = min(0.5, (1 + taken) / (10 + taken))  # at the beginning it keeps less
-        expected = decay * expected + (1 - decay) * weights[name]
-    torch.testing.assert_close(trainer.model.state_dict()[name], expected)
-
-
-def test_swa_is_the_mean_of_the_last_quarter(make_trainer):
-    recorder = Recorder()
-    trainer = build(make_trainer, {"weight_averaging": "swa"}, max_steps=8, callbacks=[recorder])
-    trainer.train()
-
-    name = "heads.pairs.out.weight"
-    expected = (recorder.weights[6][name] + recorder.weights[7][name]) / 2
+        expected = decay * expected + (1 - decay) * after[name]
     torch.testing.assert_close(trainer.model.state_dict()[name], expected)
 
 
@@ -85,30 +76,6 @@ def test_evaluation_sees_the_average_and_training_goes_on_from_the_last_weights(
     assert last == pytest.approx(losses(averaged, "eval_pairs_loss")[-2])
 
 
-NAMES = {
-    "bert.embeddings.word_embeddings.weight": 0.125,
-    "embeddings.LayerNorm.bias": 0.125,
-    "bert.encoder.layer.0.attention.self.query.weight": 0.25,
-    "encoder.layer.1.output.dense.bias": 0.5,
-    "module.bert.encoder.layer.2.attention.self.query.lora_A.default.weight": 1,
-    "bert.pooler.dense.weight": 1,
-    "heads.sst.out.weight": 1,
-    "module.heads.embeddings.out.weight": 1,  # a task of that name
-    "cls.predictions.bias": 1,
-}
-
-
-def test_every_layer_has_the_power_of_the_paper():
-    config = SimpleNamespace(num_hidden_layers=3)
-    names = SimpleNamespace(named_parameters=lambda: [(name, None) for name in NAMES])
-
-    # eta of a layer is xi times eta of the layer above: Sun et al. 2020, section 5.3.3
-    names.config = config
-    assert LayerwiseLearningRates(0.5).factors(names) == NAMES
-    with pytest.raises(ValueError, match="Linear has no num_hidden_layers"):
-        LayerwiseLearningRates(0.9).factors(torch.nn.Linear(2, 2))
-
-
 def test_frozen_layers_stay_as_they_are(make_trainer):
     trainer = build(make_trainer, {"freeze_layers": 1}, max_steps=3, weight_decay=0.1)
     before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
@@ -121,32 +88,41 @@ def test_frozen_layers_stay_as_they_are(make_trainer):
         assert torch.equal(value, before[name]) == frozen, name
 
 
-def test_a_weight_of_the_task_scales_its_regularisers(make_trainer):
+@pytest.mark.parametrize("task", PROBLEM_TYPES)
+def test_rdrop_is_the_mean_loss_and_half_of_the_divergence(make_trainer, task):
+    model = make_model(dropout=0.1).train()
+    with torch.no_grad():
+        for value in model.parameters():
+            if value.dim() == 2:
+                value.mul_(10)  # predictions that are not all alike
+    inputs = collate(task, make_rows(task, 4))
+    inputs = {name: value for name, value in inputs.items() if name != "num_rows"}
+    trainer = make_trainer(model=model, own={"methods": [RDrop(alpha=0.7)]})
+
+    torch.manual_seed(5)
+    loss = trainer.compute_loss(model, dict(inputs))
+    trainer.log({"loss": 0.0})
+    logs = trainer.state.log_history[-1]
+
+    torch.manual_seed(5)
+    first, second = model(**inputs), model(**inputs)
+    assert not torch.equal(first.logits, second.logits)  # the masks are other ones
+    divergence = model.divergence(task, first.logits, second.logits)
+    torch.testing.assert_close(loss, (first.loss + second.loss) / 2 + 0.35 * divergence)
+    assert logs[f"rdrop_divergence_{task}"] == pytest.approx(divergence.item())
+    assert logs[f"loss_{task}"] == pytest.approx(first.loss.item())
+
+
+def test_a_weight_of_the_task_scales_its_regulariser(make_trainer):
     def train(weight):
         own = {"tasks": make_tasks(moods={"loss_weight": weight})}
-        trainer = build(make_trainer, {"smart": SMART}, max_steps=1, own=own)
+        trainer = build(make_trainer, {"r_drop": 1.0}, max_steps=1, dropout=0.1, own=own)
         trainer.train()
         return trainer.state.log_history[0]
 
     one, three = train(1.0), train(3.0)
     assert three["loss"] == pytest.approx(3 * one["loss"])
     assert three["loss_moods"] == one["loss_moods"] < one["loss"]
-
-
-@pytest.mark.parametrize(
-    "methods",
-    [
-        {"weight_averaging": "ema", "averaging_decay": 0.6},
-        {"weight_averaging": "swa"},
-        {"r_drop": 0.5, "smart": SMART},
-        {"layerwise_lr_decay": 0.7, "freeze_layers": 1},
-    ],
-)
-def test_a_resumed_run_is_the_same_bit_for_bit(make_trainer, tmp_path, methods):
-    settings = {"max_steps": 6, "dropout": 0.1, "save_strategy": "steps", "save_steps": 4}
-    build_again = partial(build, make_trainer, methods, **settings)
-
-    assert_resumes(build_again, tmp_path / "run" / "checkpoint-4")
 
 
 def test_the_best_average_is_loaded(make_trainer):
@@ -187,13 +163,13 @@ COSINE = {
 }
 
 
-def test_layers_are_frozen_under_a_task_of_tokens():
+def test_layers_are_frozen_under_a_task_of_tokens_whatever_its_name():
     task = {"problem_type": "token_classification", "labels": ["O", "B-X", "I-X"]}
-    model = MinBertForMultiTask(make_config({"tags": task}))
+    model = MinBertForMultiTask(make_config({"embeddings": task}))
     FreezeLayers(2).prepare(model, None)
     trained = [name for name, value in model.named_parameters() if value.requires_grad]
     assert not any("encoder" in name for name in trained)
-    assert any("heads.tags" in name for name in trained)
+    assert any("heads.embeddings" in name for name in trained)
 
 
 @pytest.mark.parametrize(
@@ -246,17 +222,6 @@ def test_a_task_that_is_not_regularised_takes_plain_steps(make_trainer, caplog):
         train({"r_drop": 1.0}, PROBLEM_TYPES)
 
 
-def test_smart_needs_a_process_for_each_gpu(tmp_path):
-    args = TrainingArguments(str(tmp_path / "run"), use_cpu=True)
-    args._n_gpu = 2
-    methods = MethodArguments(smart=SMART).make_methods()
-
-    with pytest.raises(ValueError, match="each of the 2 GPUs; start it with `accelerate launch"):
-        MultiTaskTrainer(make_model(), args, make_tasks(), methods=methods)
-    args._n_gpu = 1
-    MultiTaskTrainer(make_model(), args, make_tasks(), methods=methods)
-
-
 def test_what_was_best_needs_its_average(make_trainer):
     settings = {"eval_strategy": "steps", "save_strategy": "steps", "save_steps": 2}
     settings |= {"eval_steps": 2, "load_best_model_at_end": True, "save_only_model": True}
@@ -264,3 +229,58 @@ def test_what_was_best_needs_its_average(make_trainer):
 
     with pytest.raises(ValueError, match="save_only_model leaves the average out of checkpoints"):
         build(make_trainer, {"weight_averaging": "ema"}, max_steps=4, **settings)
+
+
+BASE, HEADS = 0.01, 0.05
+
+
+def adapted(model):
+    add_lora(model, {"r": 2}, trained=("heads.", "cls.", "bert.pooler."))
+    return model
+
+
+def wrapped(model):
+    config = peft.LoraConfig(target_modules=["query"], modules_to_save=["moods", "pairs", "scores"])
+    return peft.get_peft_model(model, config)
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")  # of peft
+@pytest.mark.parametrize(
+    "change", [lambda model: model, adapted, wrapped], ids=["plain", "lora", "peft"]
+)
+def test_a_rate_of_the_heads_equals_an_optimizer_made_by_hand(make_trainer, change):
+    def run(methods, make_optimizer=None):
+        torch.manual_seed(3)  # of the adapters
+        model = change(make_model())
+        own = {"methods": methods}
+        if make_optimizer is not None:
+            own["optimizers"] = make_optimizer(model)
+        trainer = make_trainer(model=model, own=own, max_steps=6, weight_decay=0.1)
+        trainer.train()
+        return trainer
+
+    def by_hand(model):
+        groups = []
+        for name, value in model.named_parameters():
+            if value.requires_grad:
+                decayed = value.ndim > 1 and "LayerNorm" not in name
+                rate = HEADS if re.search(r"(^|\.)heads\.", name) else BASE
+                groups.append(
+                    {"params": [value], "lr": rate, "weight_decay": 0.1 if decayed else 0.0}
+                )
+        optimizer = torch.optim.AdamW(groups, eps=1e-8)
+        return optimizer, get_scheduler("linear", optimizer, 0, 6)
+
+    expected = run({}, by_hand)
+    found = run({"head_learning_rate": HEADS})
+
+    torch.testing.assert_close(weights(found), weights(expected), atol=1e-6, rtol=1e-5)
+    logged = [entry["learning_rate"] for entry in found.state.log_history if "loss" in entry]
+    assert logged == pytest.approx([BASE * (6 - step) / 6 for step in range(6)])
+
+
+def test_a_rate_of_the_heads_needs_heads():
+    model = BertModel(BertConfig(vocab_size=9, hidden_size=4, num_attention_heads=1))
+
+    with pytest.raises(ValueError, match=r"head_learning_rate=0.05, but BertModel has no"):
+        HeadLearningRate(HEADS).prepare(model, None)

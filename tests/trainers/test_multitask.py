@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.trainers.test_mixed import MIXED, PCGRAD
 from tests.trainers.tiny import (
     PROBLEM_TYPES,
     Spy,
@@ -14,6 +15,7 @@ from tests.trainers.tiny import (
 )
 from trainers import (
     AggregateEarlyStopping,
+    LastStep,
     Task,
     TaskCollator,
     TaskSampling,
@@ -148,7 +150,6 @@ def test_early_stopping_follows_an_aggregate(make_trainer, caplog):
     assert "early stopping" not in caplog.text
 
 
-MIXED = {"sampling": TaskSampling("mixed"), "steps_per_epoch": 4}
 RESUMABLE = {
     "dropout": 0.2,
     "own": {"steps_per_epoch": 6},
@@ -174,7 +175,10 @@ RESUMABLE = {
         ),
         ({"own": MIXED | {"max_tokens_per_batch": 60}, "max_steps": 7}, (4, 6)),
         ({"own": MIXED, "gradient_accumulation_steps": 3}, (2,)),
-        ({"own": MIXED | {"methods": {"r_drop": 1.0, "smart": {}}}}, (4,)),
+        ({"own": MIXED | {"methods": {"r_drop": 1.0}}}, (4,)),
+        ({"own": PCGRAD, "gradient_accumulation_steps": 3}, (2,)),
+        ({"own": {"methods": {"weight_averaging": "ema", "averaging_decay": 0.6}}}, (4,)),
+        ({"own": {"methods": {"head_learning_rate": 0.02, "freeze_layers": 1}}}, (4,)),
         (
             {
                 "own": {"sampling": TaskSampling("annealed"), "steps_per_epoch": 5},
@@ -193,7 +197,10 @@ RESUMABLE = {
             (2,),
         ),
     ],
-    ids=["rows", "accumulation", "tokens", "mixed", "mixed steps", "regularized", "drawn", "best"],
+    ids=[
+        *("rows", "accumulation", "tokens", "mixed", "mixed steps", "r_drop", "pcgrad", "average"),
+        *("rates", "drawn", "best"),
+    ],
 )
 def test_a_resumed_run_ends_as_the_one_that_was_not_stopped(
     make_trainer, tmp_path, options, checkpoints
@@ -248,33 +255,46 @@ def test_early_stopping_remembers_over_a_restart(make_trainer, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("own", "message"),
+    ("tasks", "arguments", "message"),
     [
-        ({"tasks": []}, "tasks: none; expected one or more"),
-        ({"tasks": make_tasks()[:1] * 2}, "tasks: moods, moods; expected .* different names"),
+        ([], {}, "tasks: none; expected one or more"),
+        (make_tasks()[:1] * 2, {}, "tasks: moods, moods; expected .* different names"),
         (
-            {"tasks": change_task("pairs", evaluation=None)},
+            *(change_task("pairs", evaluation=None), {}),
             "pairs without evaluation rows: give them to all of moods, pairs, scores, or to none",
         ),
         (
-            {"tasks": change_task("pairs", problem_type="similarity")},
+            *(change_task("pairs", problem_type="similarity"), {}),
             r"'pairs': problem_type='similarity', but the model has a head for 'paraphrase'",
         ),
+        (None, {"train_sampling_strategy": "sequential"}, "'sequential' is not supported"),
+        (None, {"auto_find_batch_size": True}, "auto_find_batch_size=True"),
+        (None, {"accelerator_config": {"dispatch_batches": True}}, "would mix tasks"),
     ],
 )
-def test_tasks_and_settings_must_fit(make_trainer, own, message):
+def test_tasks_and_arguments_must_fit(make_trainer, tasks, arguments, message):
     with pytest.raises(ValueError, match=message):
-        make_trainer(own=own)
+        make_trainer(own={} if tasks is None else {"tasks": tasks}, **arguments)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"train_sampling_strategy": "sequential"}, "'sequential' is not supported"),
-        ({"auto_find_batch_size": True}, "auto_find_batch_size=True"),
-        ({"accelerator_config": {"dispatch_batches": True}}, "would mix tasks"),
-    ],
-)
-def test_arguments_that_do_not_go_with_several_tasks_are_refused(make_trainer, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        make_trainer(**arguments)
+@pytest.mark.parametrize("interval", [3, 500, 0.4])
+def test_the_last_step_is_logged_and_evaluated(make_trainer, interval):
+    intervals = {"eval_steps": interval, "logging_steps": interval, "save_steps": interval}
+    trainer = make_trainer(callbacks=[LastStep()], max_steps=5, eval_strategy="steps", **intervals)
+
+    trainer.train()
+
+    for name in ("loss", "eval_mean"):
+        steps = [entry["step"] for entry in trainer.state.log_history if name in entry]
+        assert steps[-1] == 5, name
+        assert len(steps) == len(set(steps)), name
+
+
+def test_the_last_step_is_not_logged_where_the_strategy_is_another(make_trainer):
+    trainer = make_trainer(
+        callbacks=[LastStep()], max_steps=5, eval_strategy="no", logging_strategy="no"
+    )
+
+    trainer.train()
+
+    assert not any({"loss", "eval_mean"} & set(entry) for entry in trainer.state.log_history)

@@ -36,7 +36,7 @@ def measure(kind, logits, labels, metrics=(), decode=None):
 
 def standard_error(kind, logits, labels):
     problem, outputs = collect(kind, logits, labels)
-    return problem.measure(outputs).standard_error
+    return problem.standard_error(outputs, problem.compute_metrics(outputs))
 
 
 @pytest.mark.parametrize("logits", [np.ones((7, 1)), np.full((7, 1), np.nan), np.ones((1, 1))])

@@ -5,6 +5,7 @@ tokens.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -21,6 +22,7 @@ Batch: TypeAlias = dict[str, Any]
 BATCHES = "batches"  # key of a mixed batch: a list of the batches of its tasks
 
 
+@dataclass
 class TaskCollator:
     """Make the rows of one task a batch.
 
@@ -56,16 +58,10 @@ class TaskCollator:
         texts: The tasks that learn from unlabeled text.
     """
 
-    def __init__(
-        self,
-        pad_token_id: int,
-        *,
-        packed: bool = False,
-        texts: Mapping[str, "TextTask"] | None = None,
-    ) -> None:
-        self.pad_token_id = pad_token_id
-        self.packed = packed
-        self.texts = dict(texts or {})
+    pad_token_id: int
+    _: KW_ONLY
+    packed: bool = False
+    texts: Mapping[str, "TextTask"] = field(default_factory=dict)
 
     def __call__(self, joined: Joined | Sequence[Joined]) -> Batch:
         """Make a batch of the rows of one task, or of each task, ``{"batches": [...]}``.

@@ -1,7 +1,7 @@
 """Batches of text: dynamic masks, drawn anew in every pass (Devlin et al. 2019, section 3.1)."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from modeling_minbert.texts import SPACELESS
 
-from .rows import IGNORED_LABEL, Joined
+from .rows import IGNORED_LABEL, Ids, Joined
 
 # Prefixes of pieces: of WordPiece of those that continue a word, of a byte-level tokenizer and of
 # SentencePiece of those that begin one.
@@ -17,10 +17,10 @@ CONTINUATION, BYTES, METASPACE = "##", "\u0120", "\u2581"
 # First bytes of Chinese and Japanese characters, as a byte-level tokenizer writes them
 HAN_BYTES = tuple(map(chr, range(0xE3, 0xEA)))
 
-Ids = NDArray[np.int64]
 Uniform = NDArray[np.float64]  # in [0, 1)
 
 
+@dataclass
 class Masking:
     """Chooses the tokens to predict, and masks them.
 
@@ -47,34 +47,32 @@ class Masking:
         ValueError: If a share is out of range.
     """
 
-    def __init__(
+    mask_token_id: int
+    special_ids: InitVar[Iterable[int]]
+    continuation_ids: InitVar[Iterable[int]]
+    random_ids: InitVar[Iterable[int]]
+    _: KW_ONLY
+    mlm_probability: float = 0.15
+    mask_replace_prob: float = 0.8
+    random_replace_prob: float = 0.1
+    whole_word_mask: bool = False
+    seed: int = 0
+
+    def __post_init__(
         self,
-        mask_token_id: int,
         special_ids: Iterable[int],
         continuation_ids: Iterable[int],
         random_ids: Iterable[int],
-        *,
-        mlm_probability: float = 0.15,
-        mask_replace_prob: float = 0.8,
-        random_replace_prob: float = 0.1,
-        whole_word_mask: bool = False,
-        seed: int = 0,
     ) -> None:
-        check_shares(mlm_probability, mask_replace_prob, random_replace_prob)
-        self.mask_token_id = mask_token_id
-        self.mlm_probability = mlm_probability
-        self.mask_replace_prob = mask_replace_prob
-        self.random_replace_prob = random_replace_prob
-        self.whole_word_mask = whole_word_mask
-        self.seed = seed
+        check_shares(self.mlm_probability, self.mask_replace_prob, self.random_replace_prob)
         self._random_ids = np.fromiter(random_ids, dtype=np.int64)
-        special, continuation = sorted({*special_ids, mask_token_id}), sorted(continuation_ids)
+        special, continuation = sorted({*special_ids, self.mask_token_id}), sorted(continuation_ids)
         # the last entry is for all higher tokens, which are ordinary words
         size = 2 + max(*special, *continuation)
         self._is_special = np.zeros(size, dtype=bool)
         self._is_special[special] = True
         self._continues = np.zeros(size, dtype=bool)
-        self._continues[continuation] = whole_word_mask
+        self._continues[continuation] = self.whole_word_mask
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, **options: Any) -> "Masking":
@@ -107,7 +105,7 @@ class Masking:
             **options,
         )
 
-    def draw(self, task: int, passes: int | Ids, rows: Ids, lengths: NDArray[np.int64]) -> Uniform:
+    def draw(self, task: int, passes: int | Ids, rows: Ids, lengths: Ids) -> Uniform:
         """Draw uniform numbers (3, T) for N rows: a function of (seed, task, pass, row) only.
 
         ``passes`` is the pass of all rows, or (N,); ``rows`` and ``lengths`` are (N,).
@@ -120,7 +118,7 @@ class Masking:
             parts.append(np.random.Generator(stream).random((3, length)))
         return np.concatenate(parts, axis=1)
 
-    def apply(self, input_ids: Ids, lengths: NDArray[np.int64], draws: Uniform) -> tuple[Ids, Ids]:
+    def apply(self, input_ids: Ids, lengths: Ids, draws: Uniform) -> tuple[Ids, Ids]:
         """Mask concatenated rows: return the input of the model and the labels, both (T,).
 
         Of ``draws``, (3, T), the first determines the order in which words are chosen (that of
@@ -140,7 +138,7 @@ class Masking:
         hidden[replaced] = self._random_ids[picked]
         return hidden, labels
 
-    def _choose(self, input_ids: Ids, lengths: NDArray[np.int64], order: Uniform) -> Ids:
+    def _choose(self, input_ids: Ids, lengths: Ids, order: Uniform) -> Ids:
         """Return the positions of the chosen tokens, ascending, (M,)."""
         if not len(input_ids):
             return np.empty(0, dtype=np.int64)
@@ -202,7 +200,7 @@ def check_shares(
         )
 
 
-def _fill(rows: Ids, sizes: Ids, budgets: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _fill(rows: Ids, sizes: Ids, budgets: Ids) -> NDArray[np.bool_]:
     """Take words in order that fit into the budget, (N,), of their row; return which, (W,)."""
     taken = np.zeros(len(rows), dtype=bool)
     counts = np.bincount(rows, minlength=len(budgets))

@@ -1,6 +1,7 @@
 """Rows of tasks: from what a user passes to flat arrays, and the rows of a batch."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, IterableDataset
 
-from .sampling import Counts, TaskBatchSampler, counts_of
+from .sampling import Counts, TaskBatchSampler
 
 IGNORED_LABEL = -100  # ignored by torch's losses
 LABELS = "labels"
@@ -98,29 +99,35 @@ def read_rows(where: str, rows: Any, *, of_tokens: bool = False) -> Any:
     other_names = [name for name in LABEL_NAMES if name in rows.column_names]
     if other_names and LABELS not in rows.column_names:
         rows = rows.rename_column(other_names[0], LABELS)
-    labels: Any = rows.features.get(LABELS)
-    if not of_tokens and isinstance(labels, datasets.List) and labels.length < 0:
-        # the length of a list is a part of its type, if it is the same in all rows
-        lengths = pc.unique(pc.list_value_length(rows.data.column(LABELS))).to_pylist()
-        if len(lengths) == 1 and lengths[0] is not None:
-            fixed: Any = datasets.List(labels.feature, length=lengths[0])
-            rows = rows.cast_column(LABELS, fixed)
+    if not of_tokens:
+        rows = _fix_length_of_labels(rows)
     if len(rows):
         try:
             FlatRows(rows)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
-    if MASK in rows.column_names:
-        masks: Any = rows.data.column(MASK)
-        while pa.types.is_nested(masks.type):
-            masks = pc.list_flatten(masks)
-        if not pc.all(pc.equal(masks.cast(pa.int64()), 1), skip_nulls=False, min_count=0).as_py():
-            raise ValueError(
-                f"{where} has an {MASK} with other values than 1; encode texts without padding "
-                "(padding=False), which every batch gets when it is made"
-            )
-        rows = rows.remove_columns(MASK)
-    return rows
+    if MASK not in rows.column_names:
+        return rows
+    masks = rows.data.column(MASK)
+    while pa.types.is_nested(masks.type):
+        masks = pc.list_flatten(masks)
+    if not pc.all(pc.equal(masks.cast(pa.int64()), 1), skip_nulls=False, min_count=0).as_py():
+        raise ValueError(
+            f"{where} has an {MASK} with other values than 1; encode texts without padding "
+            "(padding=False), which every batch gets when it is made"
+        )
+    return rows.remove_columns(MASK)
+
+
+def _fix_length_of_labels(rows: datasets.Dataset) -> datasets.Dataset:
+    """Make the length of lists of labels a part of their type, if it is the same in all rows."""
+    labels = rows.features.get(LABELS)
+    if not isinstance(labels, datasets.List) or labels.length >= 0:
+        return rows
+    lengths = pc.unique(pc.list_value_length(rows.data.column(LABELS))).to_pylist()
+    if len(lengths) != 1 or lengths[0] is None:
+        return rows
+    return rows.cast_column(LABELS, datasets.List(labels.feature, length=lengths[0]))
 
 
 def _zeros(ids: Any) -> Any:
@@ -161,30 +168,30 @@ def _to_dataset(where: str, rows: Any) -> datasets.Dataset:
         raise ValueError(f"{where}: a column has values of several types ({error})") from error
 
 
-class SourceRows:
-    """All rows of a text source, or some (B,), the same in every pass; readable as `FlatRows`."""
+@dataclass
+class SomeRows:
+    """Some rows of a text source, (B,), the same in every pass."""
 
-    def __init__(self, source: TextSource, rows: Ids | None = None) -> None:
-        self._source = source
-        self._rows = rows
+    source: TextSource
+    rows: Ids
 
     def __len__(self) -> int:
-        return len(self._source if self._rows is None else self._rows)
+        return len(self.rows)
 
     def count_tokens(self, pass_index: int, /) -> Ids:
-        counts = self._source.count_tokens(pass_index)
-        return counts if self._rows is None else counts[self._rows]
+        return self.source.count_tokens(pass_index)[self.rows]
 
     def read(self, pass_index: int, rows: Ids, /) -> Mapping[str, Ids]:
-        return self._source.read(pass_index, rows if self._rows is None else self._rows[rows])
+        return self.source.read(pass_index, self.rows[rows])
 
-    def join(self, task: str, rows: Ids, passes: Ids) -> Joined:
-        """Concatenate some rows, (B,), of ascending passes, (B,)."""
-        parts = [self.read(int(number), rows[passes == number]) for number in np.unique(passes)]
-        columns: dict[str, Any] = {
-            name: np.concatenate([part[name] for part in parts]) for name in parts[0]
-        }
-        return Joined(task=task, rows=len(rows), places=np.stack([passes, rows]), **columns)
+
+def _join_texts(source: TextSource, task: str, rows: Ids, passes: Ids) -> Joined:
+    """Concatenate some rows of a text source, (B,), of ascending passes, (B,)."""
+    parts = [source.read(int(number), rows[passes == number]) for number in np.unique(passes)]
+    columns: dict[str, Any] = {
+        name: np.concatenate([part[name] for part in parts]) for name in parts[0]
+    }
+    return Joined(task=task, rows=len(rows), places=np.stack([passes, rows]), **columns)
 
 
 class FlatRows:
@@ -197,12 +204,14 @@ class FlatRows:
         columns: Of each column with a number for every token: the numbers, possibly with other
             parts of their file in between, and the start of each sequence, (N,).
         lengths: Tokens of each sequence, (N,).
+        windows: Sequences of each text of a row, (rows, S); None if texts are not split.
 
     Raises:
         ValueError: If a column is missing, has no value for a row or has values of another type.
     """
 
     def __init__(self, dataset: datasets.Dataset) -> None:
+        self._dataset = dataset
         of_tokens = has_token_labels(dataset)
         first, *others = MODEL_COLUMNS if of_tokens else MODEL_COLUMNS[:2]
         values, starts, self.lengths, self._bounds = _read_tokens(dataset, first)
@@ -216,9 +225,9 @@ class FlatRows:
         self._labels: Values | None = None  # (rows,), or (rows, K) for K numbers of a row
         if LABELS in dataset.column_names and not of_tokens:
             self._labels = _read_labels(dataset.data.column(LABELS))
-        self._windows: Ids | None = None  # (rows, S)
+        self.windows: Ids | None = None
         if WINDOWS_COLUMN in dataset.column_names:
-            self._windows = np.asarray(dataset.with_format(None)[WINDOWS_COLUMN][:], np.int64)
+            self.windows = np.asarray(dataset.with_format(None)[WINDOWS_COLUMN][:], np.int64)
         elif len(set(self.count_sequences().tolist())) > 1:
             raise ValueError("rows differ in their number of sequences")
         # the places of selected rows in the table; select() itself would slice it for each row
@@ -233,6 +242,10 @@ class FlatRows:
             self._labels = None if self._labels is None else self._labels[order]
             if self._bounds is not None:
                 self._bounds = np.append(0, np.cumsum(np.diff(self._bounds)[order]))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # a view of a mapped file would be copied to workers that are not forked
+        return FlatRows, (self._dataset,)
 
     @property
     def is_separate(self) -> bool:
@@ -275,7 +288,7 @@ class FlatRows:
             None if self._labels is None else self._labels[rows],
             columns.get(LABELS),
             is_separate=self.is_separate,
-            num_windows=None if self._windows is None else self._windows[rows],
+            num_windows=None if self.windows is None else self.windows[rows],
         )
 
 
@@ -287,8 +300,7 @@ class TeacherRows:
     """
 
     def __init__(self, values: NDArray[np.float32], lengths: Ids | None = None) -> None:
-        self._values = values
-        self._lengths = lengths
+        self._values, self._lengths = values, lengths
         self._starts = None if lengths is None else np.cumsum(lengths) - lengths
 
     def add_to(self, joined: Joined) -> Joined:
@@ -410,24 +422,15 @@ class TaskDataset(Dataset[Joined]):
         self.sizes = {task: len(rows) for task, rows in tasks.items()}
         self._tasks = list(tasks)
         self._ends = list(accumulate(self.sizes.values()))
-        self._datasets: list[Rows] = []
+        self._rows: list[FlatRows | TextSource] = []
         for rows in tasks.values():
             if isinstance(rows, datasets.Dataset):
                 names = [x for x in (*MODEL_COLUMNS, WINDOWS_COLUMN) if x in rows.column_names]
-                self._datasets.append(rows.select_columns(names))
+                self._rows.append(FlatRows(rows.select_columns(names)))
             else:
-                self._datasets.append(rows)
-        self._flat = list(map(_read_flat, self._datasets))
+                self._rows.append(rows)
         self._sampler = sampler
         self.teachers: dict[str, TeacherRows] = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        # a view of a mapped file would be copied to workers that are not forked
-        return {**self.__dict__, "_flat": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._flat = list(map(_read_flat, self._datasets))
 
     def set_epoch(self, epoch: int) -> None:
         """Pass the epoch on to the sampler.
@@ -454,7 +457,11 @@ class TaskDataset(Dataset[Joined]):
             position = int(positions[part[0]])
             task = self._tasks[position]
             start = self._ends[position] - self.sizes[task]
-            joined = self._flat[position].join(task, places[part] - start, passes[part])
+            rows, chosen = self._rows[position], places[part] - start
+            if isinstance(rows, FlatRows):
+                joined = rows.join(task, chosen, passes[part])
+            else:
+                joined = _join_texts(rows, task, chosen, passes[part])
             if task in self.teachers:
                 joined = self.teachers[task].add_to(joined)
             parts.append(joined)
@@ -463,15 +470,11 @@ class TaskDataset(Dataset[Joined]):
     def fit_rows(self, most: int) -> int:
         """Return the rows of a batch if long texts count as a row for every 512 tokens."""
         longest = [
-            int(counts_of(count_tokens(rows), 0).max(initial=1))
-            for rows in self._datasets
-            if WINDOWS_COLUMN in getattr(rows, "column_names", ())
+            int(rows.count_tokens().max(initial=1))
+            for rows in self._rows
+            if isinstance(rows, FlatRows) and rows.windows is not None
         ]
         return max(1, min([most, *(most * ROW_TOKENS // count for count in longest)]))
-
-
-def _read_flat(rows: Rows) -> FlatRows | SourceRows:
-    return FlatRows(rows) if isinstance(rows, datasets.Dataset) else SourceRows(rows)
 
 
 def spread_numbers(count: int, most: int) -> Ids:
@@ -484,7 +487,7 @@ def spread(rows: Rows, most: int) -> Rows:
     if len(rows) <= most:
         return rows
     chosen = spread_numbers(len(rows), most)
-    return SourceRows(rows, chosen) if isinstance(rows, TextSource) else rows.select(chosen)
+    return SomeRows(rows, chosen) if isinstance(rows, TextSource) else rows.select(chosen)
 
 
 def find_labeled(rows: Rows) -> NDArray[np.bool_]:

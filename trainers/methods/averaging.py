@@ -1,18 +1,16 @@
 """Weight averaging: evaluate and save an average of the weights instead of the last ones."""
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
-from transformers import TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainingArguments
 
 from datasets_scripts.checking import Share, check_value
 
@@ -26,24 +24,20 @@ COUNT_KEY = "steps_averaged"
 
 
 @dataclass
-class WeightAveraging(Method):
-    """Evaluate and save an average of the weights.
+class WeightAveraging(Method, TrainerCallback):
+    """Evaluate and save an exponential moving average of the weights over all steps.
 
     Args:
-        kind: ``ema``, an exponential moving average over all steps; ``swa``, the plain mean over
-            the last quarter of training (stochastic weight averaging, Izmailov et al. 2018).
-        decay: Weight of the old average in a step of ``ema``, in [0, 1). In early steps it is
-            less, (1 + steps) / (10 + steps), or a short run would keep its initial weights.
+        decay: Weight of the old average in a step, in [0, 1). In early steps it is less,
+            (1 + steps) / (10 + steps), or a short run would keep its initial weights.
 
     Raises:
-        ValueError: If a value is out of range.
+        ValueError: If the decay is out of range.
     """
 
-    kind: Literal["ema", "swa"]
     decay: float = 0.999
 
     def __post_init__(self) -> None:
-        check_value("", "weight_averaging", self.kind, Literal["ema", "swa"])
         check_value("", "averaging_decay", self.decay, Share)
         self.averages: dict[str, Tensor] = {}
         self.count = 0  # of averaged steps
@@ -58,32 +52,28 @@ class WeightAveraging(Method):
     def attach(self, trainer: "MultiTaskTrainer") -> None:
         refuse_sharding(trainer, "weight_averaging")
         self.trainer = trainer
+        trainer.add_callback(self)
 
     def begin(self) -> None:
         model = self.trainer.accelerator.unwrap_model(self.trainer.model)
         # tied parameters occur once
         self.weights = {name: value.detach() for name, value in model.named_parameters()}
-        self.averages = {name: value.clone() for name, value in self.weights.items()}
-        self.count = 0
+        self.averages, self.count = {}, 0
 
     @torch.no_grad()
-    def after_step(self, state: TrainerState) -> None:
-        start = 0.75 if self.kind == "swa" else 0.0  # share of all steps
-        if state.global_step < min(math.floor(start * state.max_steps) + 1, state.max_steps):
-            return
-        weights, averages = list(self.weights.values()), list(self.averages.values())
-        if self.count == 0:
-            torch._foreach_copy_(averages, weights)
+    def on_step_end(self, *_: object, **__: object) -> None:
+        if not self.averages:
+            self.averages = {name: value.clone() for name, value in self.weights.items()}
         else:
             decay = min(self.decay, (1 + self.count) / (10 + self.count))
-            rule = get_ema_multi_avg_fn(decay) if self.kind == "ema" else get_swa_multi_avg_fn()
-            rule(averages, weights, torch.tensor(self.count))
+            averages, weights = list(self.averages.values()), list(self.weights.values())
+            torch._foreach_lerp_(averages, weights, 1 - decay)
         self.count += 1
 
     @torch.no_grad()
     def _swap(self) -> None:
         """Exchange the weights of the model and the averages, if there are any."""
-        for name, average in self.averages.items() if self.count else ():
+        for name, average in self.averages.items():
             kept = self.weights[name].clone()
             self.weights[name].copy_(average)
             average.copy_(kept)
@@ -108,12 +98,9 @@ class WeightAveraging(Method):
         path = folder / AVERAGE_FILE
         averages = load_file(path)
         shapes = {name: value.shape for name, value in averages.items()}
-        if shapes != {name: value.shape for name, value in self.averages.items()}:
+        if shapes != {name: value.shape for name, value in self.weights.items()}:
             raise ValueError(f"{path} holds the averages of another model; begin the run again")
-        for name, value in averages.items():
-            self.averages[name].copy_(value)
+        # in the order of the weights, not of the file
+        self.averages = {name: averages[name].to(x.device) for name, x in self.weights.items()}
         with safe_open(path, framework="pt") as file:
             self.count = int(file.metadata()[COUNT_KEY])
-
-    def load_best(self, folder: Path) -> None:
-        self.load(folder)

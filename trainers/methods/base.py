@@ -1,6 +1,6 @@
 """What a training method is: hooks that the trainer calls, in the order of its list of methods."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from transformers import TrainerCallback, TrainerState, TrainingArguments
+from transformers import TrainerState, TrainingArguments
 
 from trainers.data.collate import Batch as Batch
 from trainers.data.sampling import TaskSampling
@@ -106,9 +106,6 @@ class Method:
     def before_optimizer(self, state: TrainerState) -> None:
         """Run after the last backward pass of an optimizer step, before gradients are clipped."""
 
-    def after_step(self, state: TrainerState) -> None:
-        """Run after an optimizer step."""
-
     def finish(self) -> None:
         """Run after a training that succeeded: the model gets its final weights."""
 
@@ -130,24 +127,10 @@ class Method:
         """Write the state to a checkpoint."""
 
     def load(self, folder: Path) -> None:
-        """Read the state from a checkpoint, after ``begin``."""
-
-    def load_best(self, folder: Path) -> None:
-        """Read what belongs to the weights of the best checkpoint, which were just loaded."""
+        """Read the state from a checkpoint, after ``begin``; at the end, from the best one."""
 
 
 def refuse_sharding(trainer: "MultiTaskTrainer", name: str) -> None:
     """Raise ValueError if the trainer shards weights."""
     if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
         raise ValueError(f"{name} needs whole weights on every rank; train without sharding")
-
-
-class MethodCallback(TrainerCallback):
-    """Calls the hooks of methods after optimizer steps."""
-
-    def __init__(self, methods: Sequence[Method]) -> None:
-        self.methods = methods
-
-    def on_step_end(self, args: object, state: TrainerState, *_: object, **__: object) -> None:
-        for method in self.methods:
-            method.after_step(state)

@@ -50,7 +50,7 @@ class Distillation(Method):
     of its rows, so that every label counts equally.
 
     It must come first in the list of methods. Then R-Drop averages the whole loss over both of its
-    passes, and SMART adds to it.
+    passes.
 
     Args:
         teachers: By task, the outputs of a teacher for the training rows in their order, or a list

@@ -1,14 +1,13 @@
 """What is fitted to rows after training: decision thresholds and temperatures."""
 
 import logging
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trainers.data.rows import find_labeled, spread
 from trainers.files import find_inner
-from trainers.problems.metrics import count_decisions, score_counts
+from trainers.problems.metrics import Array, count_decisions, score_counts
 
 from .base import Method
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from trainers.training.multitask import MultiTaskTrainer
 
 logger = logging.getLogger(__name__)
-Array: TypeAlias = NDArray[Any]
 
 # Training rows that a threshold is fitted to.
 THRESHOLD_ROWS = 2000

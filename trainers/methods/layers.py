@@ -17,31 +17,19 @@ from .base import Method, refuse_sharding
 if TYPE_CHECKING:
     from trainers.training.multitask import MultiTaskTrainer
 
-EMBEDDINGS = -1
 HEAD = re.compile(r"(?:^|\.)heads\.")
 LAYER = re.compile(r"(?:^|\.)encoder\.layer\.(\d+)\.")
+# All layers share the bias by distance of MPNet.
+BELOW_ALL = re.compile(r"(?:^|\.)(embeddings|relative_attention_bias)\.")
 
 
-def layer_of(name: str, num_layers: int) -> int:
-    """Return the layer of a parameter: `EMBEDDINGS`, 0 and up, ``num_layers`` above the layers."""
+def _is_below(name: str, layers: int) -> bool:
+    """Whether a parameter belongs to the embeddings or to the lowest layers."""
     if HEAD.search(name):  # of a task that may be called "embeddings"
-        return num_layers
+        return False
     if match := LAYER.search(name):
-        return int(match[1])
-    # all layers share the bias by distance of MPNet
-    is_below = re.search(r"(?:^|\.)(embeddings|relative_attention_bias)\.", name)
-    return EMBEDDINGS if is_below else num_layers
-
-
-def count_layers(model: nn.Module, key: str) -> int:
-    """Return the number of encoder layers; ``key`` is the argument that needs it, for errors."""
-    count = getattr(getattr(model, "config", None), "num_hidden_layers", None)
-    if not isinstance(count, int):
-        raise ValueError(  # noqa: TRY004  a setting does not suit the model
-            f"{key} needs a model with encoder layers; the config of {type(model).__name__} has no "
-            "num_hidden_layers"
-        )
-    return count
+        return int(match[1]) < layers
+    return BELOW_ALL.search(name) is not None
 
 
 @dataclass
@@ -62,7 +50,12 @@ class FreezeLayers(Method):
             raise ValueError(f"freeze_layers={self.layers}; expected 0 or more")
 
     def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
-        count = count_layers(model, "freeze_layers")
+        count = getattr(getattr(model, "config", None), "num_hidden_layers", None)
+        if not isinstance(count, int):
+            raise ValueError(  # noqa: TRY004  a setting does not suit the model
+                "freeze_layers needs a model with encoder layers; the config of "
+                f"{type(model).__name__} has no num_hidden_layers"
+            )
         if self.layers > count:
             raise ValueError(
                 f"freeze_layers={self.layers}, but the model has {count} layers; give at most that"
@@ -80,87 +73,60 @@ class FreezeLayers(Method):
                     "weights; give it head: concat or a projection, or leave the key out"
                 )
         for name, value in model.named_parameters():
-            value.requires_grad = layer_of(name, count) >= self.layers
-
-
-KEY = "layerwise_lr_decay"
-HEAD_KEY = "head_learning_rate"
+            value.requires_grad = not _is_below(name, self.layers)
 
 
 @dataclass
-class LayerwiseLearningRates(Method):
-    """Layer-wise learning rate decay (Sun et al. 2020, section 5.3.3), and a rate for the heads.
+class HeadLearningRate(Method):
+    """A learning rate of the heads: all parameters outside the base model.
 
-    Heads are all parameters outside the base model, such as those of the tasks; the pooler is part
-    of the base model. A schedule multiplies both rates by the same factors.
+    The pooler is part of the base model. A schedule multiplies both rates by the same factors.
 
     Args:
-        decay: Factor from a layer to the one below, in (0, 1]. The embeddings count as the layer
-            below the first, as in ELECTRA (Clark et al. 2020, appendix A).
-        head_learning_rate: Learning rate of the heads, > 0; None for that of the top layer.
+        rate: Learning rate of the heads, > 0.
 
     Raises:
-        ValueError: If a value is out of range.
+        ValueError: If the rate is out of range.
     """
 
-    decay: float = 1.0
-    head_learning_rate: float | None = None
+    rate: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.decay <= 1:
-            raise ValueError(f"{KEY}={self.decay!r}; expected in (0, 1]")
-        check_value("", HEAD_KEY, self.head_learning_rate, Positive | None)
-
-    def factors(self, model: nn.Module) -> dict[str, float]:
-        """Return the learning rate factor of each parameter; from the top layer up it is 1."""
-        count = count_layers(model, KEY)
-        return {
-            name: self.decay ** (count - 1 - min(layer_of(name, count), count - 1))
-            for name, _ in model.named_parameters()
-        }
-
-    def heads(self, model: nn.Module) -> set[str]:
-        """Return the names of the parameters with a rate of their own."""
-        if self.head_learning_rate is None:
-            return set()
-        base: Any = getattr(find_inner(model), "base_model", model)
-        shared = {id(value) for value in base.parameters()}
-        return {name for name, value in model.named_parameters() if id(value) not in shared}
+        # null, in a recipe, is the default of a run
+        check_value("", "head_learning_rate", self.rate, Positive | None)
 
     def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
-        count_layers(model, KEY if self.head_learning_rate is None else HEAD_KEY)
-        if self.head_learning_rate is not None and not self.heads(model):
+        if not _find_heads(model):
             raise ValueError(
-                f"{HEAD_KEY}={self.head_learning_rate!r}, but {type(model).__name__} has no "
-                "parameters outside its base model; leave it out"
+                f"head_learning_rate={self.rate!r}, but {type(model).__name__} has no parameters "
+                "outside its base model; leave it out"
             )
 
     def attach(self, trainer: "MultiTaskTrainer") -> None:
-        refuse_sharding(trainer, KEY if self.head_learning_rate is None else HEAD_KEY)
-        self.trainer = trainer
+        refuse_sharding(trainer, "head_learning_rate")
 
     def scale_optimizer(self, optimizer: Optimizer, model: nn.Module) -> None:
         """Split the parameter groups of a new optimizer by rate.
 
-        A schedule multiplies the rate of every group, so factors persist. The groups with the
-        largest rate come first, and heads with a rate of their own last: the Trainer logs the rate
-        of the first.
+        A schedule multiplies the rate of every group, so they keep their ratio. The groups of the
+        heads come last: the Trainer logs the rate of the first.
         """
-        factors, heads = self.factors(model), self.heads(model)
-        # by the id of a parameter: whether it has the rate of the heads, and its factor if not
-        place_of = {
-            id(value): (True, 0.0) if name in heads else (False, -factors[name])
-            for name, value in model.named_parameters()
-        }
-        groups = []
+        heads = _find_heads(model)
+        shared_groups, head_groups = [], []
         for group in optimizer.param_groups:
-            for place in sorted({place_of[id(value)] for value in group["params"]}):
-                own = [value for value in group["params"] if place_of[id(value)] == place]
-                is_head, factor = place[0], -place[1]
-                rate = self.head_learning_rate if is_head else group["lr"] * factor
-                groups.append((place, {**group, "params": own, "lr": rate}))
-        groups.sort(key=lambda placed: placed[0])
-        optimizer.param_groups[:] = [group for _, group in groups]
+            shared = [value for value in group["params"] if id(value) not in heads]
+            own = [value for value in group["params"] if id(value) in heads]
+            if shared:
+                shared_groups.append({**group, "params": shared})
+            if own:
+                head_groups.append({**group, "params": own, "lr": self.rate})
+        optimizer.param_groups[:] = [*shared_groups, *head_groups]
+
+
+def _find_heads(model: nn.Module) -> set[int]:
+    """Return the ids of the parameters outside the base model."""
+    base: Any = getattr(find_inner(model), "base_model", model)
+    return {id(value) for value in model.parameters()} - {id(value) for value in base.parameters()}
 
 
 # Keys of peft that wrap whole modules; their weights are not part of a plain checkpoint.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from datasets_scripts.checking import Part, Positive, check_keys, option
+from datasets_scripts.checking import Part, Positive, option
 
 from .base import Method
 
@@ -25,9 +25,6 @@ class MethodArguments:
     distillation_temperature: Positive | None = option(
         None, "Temperature of the teachers' probabilities; 2 by default."
     )
-    layerwise_lr_decay: float | None = option(
-        None, "Learning rate factor from a layer to the one below."
-    )
     head_learning_rate: float | None = option(
         None,
         "Learning rate of the heads; by default 100 times learning_rate for a pretrained encoder.",
@@ -35,16 +32,13 @@ class MethodArguments:
     freeze_layers: int | None = option(
         None, "Number of lowest layers to freeze together with the embeddings."
     )
-    weight_averaging: Literal["ema", "swa"] | None = option(
-        None, "Evaluate and save a moving (ema) or plain (swa) average of weights."
+    weight_averaging: Literal["ema"] | None = option(
+        None, "Evaluate and save a moving average of the weights."
     )
     averaging_decay: float | None = option(
         None, "Weight of the old average in ema; 0.999 by default."
     )
     r_drop: float | None = option(None, "Weight of R-Drop's divergence between two passes.")
-    smart: dict[str, Any] | None = option(
-        None, "SMART: fields of SmartConfig, such as {weight: 1.0}."
-    )
     lora: dict[str, Any] | None = option(None, "LoRA: fields of peft's LoraConfig, such as {r: 8}.")
     gradient_surgery: Literal["pcgrad"] | None = option(
         None, "How to resolve gradient conflicts of mixed tasks; null sums them."
@@ -60,24 +54,17 @@ class MethodArguments:
     def make_methods(self) -> list[Method]:
         """Build the chosen methods in the order in which they apply; the others are not loaded.
 
-        SMART wraps R-Drop: it perturbs the first of the two passes. Distillation, which comes
-        before all, is made with its teachers.
+        Distillation, which comes before all, is made with its teachers.
         """
         methods: list[Method] = []
         if self.r_drop is not None:
-            from .regularization import RDrop
+            from .r_drop import RDrop
 
             methods.append(RDrop(self.r_drop))
-        if self.smart is not None:
-            from .regularization import Smart, SmartConfig
+        if self.head_learning_rate is not None:
+            from .layers import HeadLearningRate
 
-            (keys,) = check_keys("smart", self.smart, SmartConfig)
-            methods.append(Smart(SmartConfig(**keys)))
-        if self.layerwise_lr_decay is not None or self.head_learning_rate is not None:
-            from .layers import LayerwiseLearningRates
-
-            decay = 1.0 if self.layerwise_lr_decay is None else self.layerwise_lr_decay
-            methods.append(LayerwiseLearningRates(decay, self.head_learning_rate))
+            methods.append(HeadLearningRate(self.head_learning_rate))
         if self.freeze_layers is not None:
             from .layers import FreezeLayers
 
@@ -86,7 +73,7 @@ class MethodArguments:
             from .averaging import WeightAveraging
 
             decay = 0.999 if self.averaging_decay is None else self.averaging_decay
-            methods.append(WeightAveraging(self.weight_averaging, decay))
+            methods.append(WeightAveraging(decay))
         if self.gradient_surgery is not None:
             from .gradient_surgery import GradientSurgery
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
-import datasets
 import numpy as np
+from datasets import Dataset
 from numpy.typing import NDArray
 from torch import Tensor
+from transformers.utils.generic import ModelOutput
 
 from modeling_minbert import TASKS, MinBertTask, unknown
 from trainers.data.collate import Batch
@@ -19,7 +20,7 @@ from trainers.data.rows import IGNORED_LABEL, Rows, TextSource, spread
 from trainers.files import write_text
 
 from .blocks import Block, Example, Examples
-from .metrics import ACCURACY, EVALUATE, Array, Metric, binomial_error
+from .metrics import ACCURACY, EVALUATE, Array, Described, Metric, binomial_error
 
 logger = logging.getLogger(__name__)
 
@@ -32,22 +33,13 @@ MAX_QUOTED_CHARACTERS = 2000
 RESAMPLES = 1000
 
 
-class Measured(NamedTuple):
-    """Metrics of a task on a split."""
-
-    metrics: dict[str, float]
-    standard_error: float | None  # of the headline metric; None if undefined
-    rows: int  # number of rows, sentences or questions
-    types: list[dict[str, Any]] | None = None  # metrics by entity type, if the task has entities
-
-
 @dataclass(frozen=True)
 class Evaluated(Generic[Outputs]):
     """The labelled validation rows of a task, with what was predicted for them."""
 
     outputs: Outputs
-    rows: Any  # encoded
-    texts: datasets.Dataset | None = None  # before they were encoded; None if not to be quoted
+    rows: Dataset  # encoded
+    texts: Dataset | None = None  # before they were encoded; None if not to be quoted
     examples: int = 20  # number of rows to list
     # outputs of the other labelled splits that are not trained on, such as test rows
     others: Mapping[str, Outputs] = field(default_factory=dict)
@@ -73,9 +65,8 @@ class Problem(ABC, Generic[Outputs]):
     predicts_tokens: ClassVar[bool] = False
     # Several rows can belong to one sentence or question, so evaluation needs them in order.
     joins_rows: ClassVar[bool] = False
-    # Outputs of two passes can be compared, which R-Drop and SMART do.
-    is_comparable: ClassVar[bool] = False
     # What a student learns from a teacher: logits of a row, of every token, or vectors of texts.
+    # R-Drop compares logits of rows, too.
     teaching: ClassVar[Literal["logits", "tokens", "vectors"] | None] = None
     # Parts of the loss: names of each in the outputs of the model, and of its labels in a batch.
     parts: ClassVar[Mapping[str, tuple[str, str]]] = {}
@@ -88,32 +79,37 @@ class Problem(ABC, Generic[Outputs]):
     ) -> None:
         self.task = task
         self.spec = spec
-        known = {metric.name: metric for metric in (*self.metrics, *(self.optional_metrics or ()))}
-        if metrics and self.optional_metrics is None:
-            raise ValueError(
-                f"task {task!r}: the metrics of {self.problem_type} tasks are fixed; leave "
-                "`metrics` out"
-            )
-        modules = [name for name in metrics if name not in known]
-        for name in modules:
-            if not name.startswith(EVALUATE):
-                what = f"{self.problem_type} metric"
-                raise ValueError(f"task {task!r}: {unknown(what, name, known)}")
-        if modules:
-            from .modules import make_module_metric
-
-            known |= {name: make_module_metric(name) for name in modules}
-        first = [known[name] for name in metrics] or [self.metrics[0]]
-        self.headline = tuple(dict.fromkeys(metric.name for metric in first))
-        self.reported = tuple(dict.fromkeys((*first, *self.metrics)))
+        chosen = self._find_metrics(metrics) or [self.metrics[0]]
+        self.headline = tuple(dict.fromkeys(metric.name for metric in chosen))
+        self.reported = tuple(dict.fromkeys((*chosen, *self.metrics)))
         names = [metric.name for metric in self.reported]
-        for metric in first:
+        for metric in chosen:
             if metric.module and names.count(metric.name) > 1:
                 raise ValueError(
                     f"task {task!r}: two metrics would have the name {metric.name!r}; leave "
                     f"{EVALUATE + metric.module!r} out, or rename its folder"
                 )
         self.notes: dict[str, str] = {}  # on what was fitted after training
+
+    def _find_metrics(self, names: Sequence[str]) -> list[Metric]:
+        if names and self.optional_metrics is None:
+            raise ValueError(
+                f"task {self.task!r}: the metrics of {self.problem_type} tasks are fixed; leave "
+                "`metrics` out"
+            )
+        known = {metric.name: metric for metric in (*self.metrics, *(self.optional_metrics or ()))}
+        found = []
+        for name in dict.fromkeys(names):
+            if name in known:
+                found.append(known[name])
+            elif name.startswith(EVALUATE):
+                from .modules import make_module_metric
+
+                found.append(make_module_metric(name))
+            else:
+                what = f"{self.problem_type} metric"
+                raise ValueError(f"task {self.task!r}: {unknown(what, name, known)}")
+        return found
 
     @property
     def kind(self) -> type[MinBertTask]:
@@ -129,7 +125,7 @@ class Problem(ABC, Generic[Outputs]):
         if not self.is_labelled(rows):
             raise ValueError(f"{where} has no labels")
 
-    def choose_rows(self, rows: Any, most: int) -> Any:
+    def choose_rows(self, rows: Dataset, most: int) -> Dataset:
         """Choose about ``most`` rows, evenly spread, that can be evaluated."""
         return spread(rows, most)
 
@@ -157,19 +153,19 @@ class Problem(ABC, Generic[Outputs]):
         return self.kind.is_unlabelled or "labels" in inputs
 
     @abstractmethod
-    def gather(self, inputs: Batch, outputs: Any) -> tuple[Tensor, Tensor | None]:
+    def gather(self, inputs: Batch, outputs: ModelOutput) -> tuple[Tensor, Tensor | None]:
         """Select what the Trainer gathers of a batch of B rows, padded or packed.
 
         Returns:
             Values and labels, each (B, ...). Without labels the Trainer computes no metrics.
         """
 
-    def logits_of(self, outputs: Any) -> Tensor:
+    def logits_of(self, outputs: ModelOutput) -> Tensor:
         """Return the logits, with their gradient, that are compared with those of a teacher."""
         return find_output(outputs, "logits")
 
     def collect(
-        self, values: Array, rows: Any, labels: object = None, decode: Decode | None = None
+        self, values: Array, rows: Dataset, labels: object = None, decode: Decode | None = None
     ) -> Outputs:
         """Turn the values of a split that ``gather`` selected, (N, ...), into its outputs.
 
@@ -197,7 +193,7 @@ class Problem(ABC, Generic[Outputs]):
         """Count the rows, sentences or questions."""
         return len(outputs)
 
-    def describe_types(self, outputs: Outputs) -> list[dict[str, Any]] | None:
+    def describe_types(self, outputs: Outputs) -> list[Described] | None:
         """Describe every entity type, label or target; None if there are none."""
         return None
 
@@ -205,18 +201,11 @@ class Problem(ABC, Generic[Outputs]):
         """Leave out the outputs of rows without a label; also returns which stay, None for all."""
         return outputs, None
 
-    def measure(self, outputs: Outputs) -> Measured:
-        """Measure the labelled rows of a split; one without any raises ValueError."""
-        outputs, _ = self.keep_labelled(outputs)
-        metrics = self.compute_metrics(outputs)
-        error = self.standard_error(outputs, metrics)
-        return Measured(metrics, error, self.count(outputs), self.describe_types(outputs))
-
     def sample(self, outputs: Outputs) -> tuple[Array, Array]:
         """Return values (N, ...) and labels (N,) of independent rows, for a bootstrap."""
         raise NotImplementedError(f"{self.problem_type} has no predictions to resample")
 
-    def identify(self, outputs: Outputs, rows: Any) -> list[str]:
+    def identify(self, outputs: Outputs, rows: Dataset) -> list[str]:
         """Return texts that are equal only for equal rows of a sample, (N,)."""
         raise NotImplementedError(f"{self.problem_type} has no predictions to resample")
 
@@ -224,13 +213,13 @@ class Problem(ABC, Generic[Outputs]):
         """Compute the headline metric of a draw of a sample, (N, ...) -> ()."""
         raise NotImplementedError(f"{self.problem_type} has no predictions to resample")
 
-    def write(self, folder: Path, stem: str, outputs: Outputs, rows: Any) -> None:
+    def write(self, folder: Path, stem: str, outputs: Outputs, rows: Dataset) -> None:
         """Write the predictions for rows with ids in the format of a benchmark, if there is one.
 
         ``stem`` is task and split, such as ``sst-dev``.
         """
 
-    def tabulate(self, outputs: Outputs) -> dict[str, list[Any]] | None:
+    def tabulate(self, outputs: Outputs) -> dict[str, list[str]] | None:
         """Return columns for a table of predictions, each (N,); None if the type has no table."""
         return None
 
@@ -252,12 +241,12 @@ class Problem(ABC, Generic[Outputs]):
 AnyProblem: TypeAlias = Problem[Any]
 
 
-def find_output(outputs: Any, *names: str) -> Tensor:
+def find_output(outputs: ModelOutput, *names: str) -> Tensor:
     """Return the first of some outputs of a model that is not None."""
     return next(outputs[name] for name in names if outputs.get(name) is not None)
 
 
-def quote(texts: datasets.Dataset | None, row: int) -> list[str]:
+def quote(texts: Dataset | None, row: int) -> list[str]:
     """Return the texts of a row, cut to ``MAX_QUOTED_CHARACTERS``; none if they are private."""
     if texts is None:
         return []
@@ -293,7 +282,6 @@ class LabelledProblem(Problem[Predicted]):
     """A task with a label for each row."""
 
     optional_metrics: ClassVar[tuple[Metric, ...]] = ()
-    is_comparable = True
     teaching: ClassVar[Literal["logits"] | None] = "logits"
     dtype: ClassVar[type] = np.int64
     # First line of a file of predictions in the format of the default final project of Stanford's
@@ -321,7 +309,7 @@ class LabelledProblem(Problem[Predicted]):
                 from .modules import load_module
 
                 load_module(metric.module)
-        if self.label_range is None or not isinstance(rows, datasets.Dataset):
+        if self.label_range is None or not isinstance(rows, Dataset):
             return
         low, high = self.label_range
         labels = np.asarray(rows.with_format(None)["labels"][:], dtype=float)
@@ -333,7 +321,7 @@ class LabelledProblem(Problem[Predicted]):
                 f"are {low:g} to {high:g}, and -100 for none"
             )
 
-    def gather(self, inputs: Batch, outputs: Any) -> tuple[Tensor, Tensor | None]:
+    def gather(self, inputs: Batch, outputs: ModelOutput) -> tuple[Tensor, Tensor | None]:
         return find_output(outputs, "logits").detach(), inputs.get("labels")
 
     @abstractmethod
@@ -341,7 +329,7 @@ class LabelledProblem(Problem[Predicted]):
         """Turn logits (N, K) into predictions (N,) for a model that cannot decode them."""
 
     def collect(
-        self, values: Array, rows: Any, labels: object = None, decode: Decode | None = None
+        self, values: Array, rows: Dataset, labels: object = None, decode: Decode | None = None
     ) -> Predicted:
         if labels is None and self.is_labelled(rows):
             labels = rows["labels"]
@@ -386,7 +374,7 @@ class LabelledProblem(Problem[Predicted]):
     def sample(self, outputs: Predicted) -> tuple[Array, Array]:
         return outputs.predictions.astype(self.dtype), np.asarray(outputs.labels)
 
-    def identify(self, outputs: Predicted, rows: Any) -> list[str]:
+    def identify(self, outputs: Predicted, rows: Dataset) -> list[str]:
         return list(map(str, rows["id"][:]))
 
     def score(self, values: Array, labels: Array) -> float:
@@ -397,7 +385,7 @@ class LabelledProblem(Problem[Predicted]):
         """Format a prediction; float32 prints the shortest digits that identify it."""
         return str(np.float32(value))
 
-    def write(self, folder: Path, stem: str, outputs: Predicted, rows: Any) -> None:
+    def write(self, folder: Path, stem: str, outputs: Predicted, rows: Dataset) -> None:
         """Write ``id , prediction`` of each row, if the course has a file for the type."""
         if not self.header:
             return
@@ -411,18 +399,18 @@ class LabelledProblem(Problem[Predicted]):
             lines.append(f"{name} , {self.format_value(value)} \n")
         write_text(folder / f"{stem}-output.csv", "".join(lines))
 
-    def tabulate(self, outputs: Predicted) -> dict[str, list[Any]]:
-        columns = {"prediction": [self.format_label(value) for value in outputs.predictions]}
-        if outputs.labels is None:
-            return columns
-        labels = [
-            self.format_label(x) if np.any(x != IGNORED_LABEL) else "" for x in outputs.labels
-        ]
-        return {"label": labels, **columns}
+    def tabulate(self, outputs: Predicted) -> dict[str, list[str]]:
+        columns = {}
+        if outputs.labels is not None:
+            columns["label"] = [
+                self.format_label(x) if np.any(x != IGNORED_LABEL) else "" for x in outputs.labels
+            ]
+        columns["prediction"] = list(map(self.format_label, outputs.predictions))
+        return columns
 
     @abstractmethod
-    def format_label(self, value: object) -> str:
-        """Format a label or a prediction for a reader."""
+    def format_label(self, value: Array) -> str:
+        """Format a label or a prediction, () or (K,), for a reader."""
 
     @abstractmethod
     def find_errors(self, outputs: Predicted) -> list[tuple[int, float]]:

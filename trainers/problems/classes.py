@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from datasets import Dataset
 from numpy.typing import NDArray
 
 from modeling_minbert.decisions import ParaphraseTask
@@ -50,26 +51,26 @@ class Calibrated:
             "by a test set."
         )
 
-    def scale(self, logits: Any) -> NDArray[np.float64]:
+    def scale(self, logits: Array) -> NDArray[np.float64]:
         """Divide logits by the temperature."""
         return np.asarray(logits, dtype=np.float64) / (self.temperature or 1)
 
-    def probabilities(self, logits: Any) -> NDArray[np.float64]:
+    def probabilities(self, logits: Array) -> NDArray[np.float64]:
         """Turn logits, (N, K), into probabilities of the classes."""
         from scipy.special import softmax  # its import takes a tenth of a second
 
         return np.asarray(softmax(self.scale(logits), axis=1))
 
-    def confidences(self, logits: Any, predictions: Array) -> NDArray[np.float64]:
+    def confidences(self, logits: Array, predictions: Array) -> NDArray[np.float64]:
         """Compute the probability of each prediction, of the same shape."""
         chosen = predictions.astype(np.int64)[:, None]
         return np.take_along_axis(self.probabilities(logits), chosen, axis=1)[:, 0]
 
-    def list_logits(self, values: Array, rows: Any) -> tuple[Array, Array]:
+    def list_logits(self, values: Array, rows: Dataset) -> tuple[Array, Array]:
         """Return logits, (N, K), and labels, (N,) or (N, K), from the gathered values of rows."""
         return values, np.asarray(rows["labels"])
 
-    def check_calibration(self, logits: Any, predictions: Array, labels: Array) -> Analysis:
+    def check_calibration(self, logits: Array, predictions: Array, labels: Array) -> Analysis:
         """Compare the confidences of predictions, (N,) or (N, K), with their accuracy.
 
         Labels of -100 do not count.
@@ -145,7 +146,7 @@ class ClassProblem(Calibrated, LabelledProblem):
         """Tabulate what was predicted for the rows of each class."""
         count = self.probabilities(outputs.logits).shape[1]
         labels = np.asarray(outputs.labels)
-        return tabulate_confusions(outputs.predictions, labels, count, self.format_label)
+        return tabulate_confusions(outputs.predictions, labels, count, self.name_of)
 
     def find_errors(self, outputs: Predicted) -> list[tuple[int, float]]:
         """Return the wrong rows whose label is least probable, with that of their prediction."""
@@ -156,10 +157,10 @@ class ClassProblem(Calibrated, LabelledProblem):
         order = np.argsort(probabilities[wrong, labels[wrong]], kind="stable")
         return [(int(row), float(probabilities[row, predictions[row]])) for row in wrong[order]]
 
-    def format_label(self, value: Any) -> str:
+    def format_label(self, value: Array) -> str:
         return self.name_of(int(value))
 
-    def tabulate(self, outputs: Predicted) -> dict[str, list[Any]]:
+    def tabulate(self, outputs: Predicted) -> dict[str, list[str]]:
         """Add probabilities, if the head is trained by a likelihood."""
         columns = super().tabulate(outputs)
         if self.is_likelihood:

@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import datasets
 import numpy as np
+from datasets import Dataset
 from numpy.typing import NDArray
 
 from modeling_minbert.choices import MultipleChoiceTask
@@ -21,6 +21,7 @@ from .classes import Classification, ThresholdProblem
 from .metrics import (
     ACCURACY,
     Array,
+    Described,
     Metric,
     accuracy,
     count_decisions,
@@ -99,7 +100,7 @@ class MultiLabelClassification(ThresholdProblem, LabelledProblem):
     def decide(self, logits: Array) -> Array:
         return (logits > 0).astype(np.int64)
 
-    def describe_types(self, outputs: Predicted) -> list[dict[str, Any]]:
+    def describe_types(self, outputs: Predicted) -> list[Described]:
         counts = count_decisions(outputs.predictions, np.asarray(outputs.labels))
         types = []
         for number, row in enumerate(np.stack(counts, axis=-1)):
@@ -124,11 +125,11 @@ class MultiLabelClassification(ThresholdProblem, LabelledProblem):
         order = wrong[np.argsort(given[wrong], kind="stable")]
         return [(int(row), float(predicted[row].prod())) for row in order]
 
-    def format_label(self, value: object) -> str:
+    def format_label(self, value: Array) -> str:
         given = np.flatnonzero(np.asarray(value) == 1).tolist()
         return ", ".join(map(self.name_of, given)) or "none"
 
-    def confidences(self, logits: Any, predictions: Array) -> NDArray[np.float64]:
+    def confidences(self, logits: Array, predictions: Array) -> NDArray[np.float64]:
         from scipy.special import expit  # its import takes a tenth of a second
 
         probabilities = expit(self.scale(logits))
@@ -159,7 +160,7 @@ class MultiOutputClassification(LabelledProblem):
 
     def check(self, where: str, rows: Rows) -> None:
         super().check(where, rows)
-        if not isinstance(rows, datasets.Dataset):
+        if not isinstance(rows, Dataset):
             return
         counts = list(map(len, self.outputs.values()))
         for number, row in enumerate(rows.with_format(None)["labels"][:]):
@@ -182,7 +183,7 @@ class MultiOutputClassification(LabelledProblem):
     def decide(self, logits: Array) -> Array:
         return np.stack([values.argmax(axis=1) for values in self.split(logits)], axis=1)
 
-    def describe_types(self, outputs: Predicted) -> list[dict[str, Any]]:
+    def describe_types(self, outputs: Predicted) -> list[Described]:
         scores = {"accuracy": accuracy, "macro_f1": class_f1}
         labels = np.asarray(outputs.labels)
         return describe_targets(list(self.outputs), scores, outputs.predictions, labels)
@@ -216,13 +217,13 @@ class MultiOutputClassification(LabelledProblem):
         order = wrong[np.argsort(given[wrong], kind="stable")]
         return [(int(row), float(np.exp(likely[row]))) for row in order]
 
-    def format_label(self, value: Any) -> str:
+    def format_label(self, value: Array) -> str:
         named = zip(self.outputs.items(), np.asarray(value).tolist(), strict=True)
         return ", ".join(
             f"{name} {classes[number]}" for (name, classes), number in named if number >= 0
         )
 
-    def tabulate(self, outputs: Predicted) -> dict[str, list[Any]]:
+    def tabulate(self, outputs: Predicted) -> dict[str, list[str]]:
         """Return a label, empty if it is missing, and a prediction for each output."""
         kinds = {} if outputs.labels is None else {"label": outputs.labels}
         kinds |= {"prediction": outputs.predictions}

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from trainers.data.rows import IGNORED_LABEL
 
 Array: TypeAlias = NDArray[Any]
+# Name, metrics and numbers of an entity type, a label or a target.
+Described: TypeAlias = dict[str, Any]
 # A metric of predictions and labels, (N,) or (N, K); NaN where it is undefined.
 Score: TypeAlias = Callable[[Array, Array], float]
 
@@ -169,7 +171,7 @@ def mean_over_targets(score: Score, undefined: float, predictions: Array, labels
 
 def describe_targets(
     names: Sequence[str], scores: Mapping[str, Score], predictions: Array, labels: Array
-) -> list[dict[str, Any]]:
+) -> list[Described]:
     """Return name, metrics and number of labels of each target; None for an undefined metric."""
     columns = [score_targets(score, predictions, labels) for score in scores.values()]
     counts = (as_matrix(labels) != IGNORED_LABEL).sum(axis=0).tolist()

@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from datasets import Dataset
 from numpy.typing import NDArray
 from torch import Tensor
+from transformers.utils.generic import ModelOutput
 
 from modeling_minbert.pieces import QuestionWindow
 from modeling_minbert.questions import QuestionAnsweringTask, keep_scores
@@ -158,7 +160,7 @@ class QuestionAnswering(Problem[Answered]):
         """Whether questions can have no answer, as in SQuAD 2.0."""
         return self.spec is not None and self.spec.null_score_diff_threshold is not None
 
-    def choose_rows(self, rows: Any, most: int) -> Any:
+    def choose_rows(self, rows: Dataset, most: int) -> Dataset:
         """Choose all windows of evenly spread questions."""
         if len(rows) <= most:
             return rows
@@ -168,15 +170,15 @@ class QuestionAnswering(Problem[Answered]):
         chosen = spread_numbers(count, max(1, most * count // len(rows)))
         return rows.select(np.flatnonzero(np.isin(question_of, chosen)))
 
-    def gather(self, inputs: Batch, outputs: Any) -> tuple[Tensor, Tensor | None]:
+    def gather(self, inputs: Batch, outputs: ModelOutput) -> tuple[Tensor, Tensor | None]:
         scores = keep_scores(dict(inputs), outputs["start_logits"], outputs["end_logits"])
         return scores, inputs.get("labels")
 
-    def logits_of(self, outputs: Any) -> Tensor:
+    def logits_of(self, outputs: ModelOutput) -> Tensor:
         return torch.stack([outputs["start_logits"], outputs["end_logits"]], dim=-1)
 
     def collect(
-        self, values: Array, rows: Any, labels: object = None, decode: Decode | None = None
+        self, values: Array, rows: Dataset, labels: object = None, decode: Decode | None = None
     ) -> Answered:
         columns = {name: rows[name][:] for name in WINDOW_COLUMNS}
         answers = find_answers(columns, np.asarray(values), self.spec or QuestionAnsweringTask())
@@ -226,12 +228,12 @@ class QuestionAnswering(Problem[Answered]):
     def score(self, values: Array, labels: Array) -> float:
         return float(values.mean())
 
-    def identify(self, outputs: Answered, rows: Any) -> list[str]:
+    def identify(self, outputs: Answered, rows: Dataset) -> list[str]:
         """Return the id and the right answers of each question."""
         pairs = zip(outputs.predictions, outputs.labels or [], strict=True)
         return [f"{answer.id}: {' / '.join(right)}" for answer, right in pairs]
 
-    def write(self, folder: Path, stem: str, outputs: Answered, rows: Any) -> None:
+    def write(self, folder: Path, stem: str, outputs: Answered, rows: Dataset) -> None:
         """Write answers, and the odds of none, for SQuAD's official evaluation."""
         contents: dict[str, dict[str, Any]] = {
             "predictions": {answer.id: answer.text for answer in outputs.predictions}

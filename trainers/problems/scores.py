@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+from datasets import Dataset
 
 from trainers.data.rows import IGNORED_LABEL, Rows
 
@@ -15,6 +16,7 @@ from .metrics import (
     PEARSON,
     SPEARMAN,
     Array,
+    Described,
     Metric,
     Score,
     as_matrix,
@@ -91,13 +93,13 @@ class Regression(LabelledProblem):
         return logits[:, 0] if logits.shape[1:] == (1,) else logits
 
     def collect(
-        self, values: Array, rows: Any, labels: object = None, decode: Decode | None = None
+        self, values: Array, rows: Dataset, labels: object = None, decode: Decode | None = None
     ) -> Predicted:
         found = super().collect(values, rows, labels, decode)
         is_column = found.labels is not None and found.labels.shape[1:] == (1,)
         return found._replace(labels=found.labels[:, 0]) if is_column else found  # type: ignore[index]
 
-    def describe_types(self, outputs: Predicted) -> list[dict[str, Any]] | None:
+    def describe_types(self, outputs: Predicted) -> list[Described] | None:
         """Return name, metrics and number of labels of each target; None for an undefined one."""
         if not self._has_several:
             return None
@@ -109,7 +111,7 @@ class Regression(LabelledProblem):
                     warn_undefined(f"{name} of {target['name']}")
         return targets
 
-    def tabulate(self, outputs: Predicted) -> dict[str, list[Any]]:
+    def tabulate(self, outputs: Predicted) -> dict[str, list[str]]:
         """Return a label, empty if it is missing, and a prediction for each target."""
         kinds = {"prediction": outputs.predictions}
         if outputs.labels is not None:
@@ -153,7 +155,7 @@ class Regression(LabelledProblem):
         rows = np.argsort(-sizes, kind="stable")
         return [(int(row), float(sizes[row])) for row in rows if sizes[row] > 0]
 
-    def format_label(self, value: Any) -> str:
+    def format_label(self, value: Array) -> str:
         if not self._has_several:
             return f"{float(value):,.6g}"
         numbers = np.asarray(value, dtype=np.float64).tolist()
@@ -179,5 +181,5 @@ class Similarity(Regression):
     def decide(self, logits: Array) -> Array:
         return logits[:, 0].astype(np.float64)
 
-    def format_label(self, value: Any) -> str:
+    def format_label(self, value: Array) -> str:
         return f"{float(value):.2f}"

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from datasets import Dataset
 from numpy.typing import NDArray
 from torch import Tensor
+from transformers.utils.generic import ModelOutput
 
 from modeling_minbert.spans import are_spans, mark_entities
 from modeling_minbert.tokens import TokenClassificationTask
@@ -23,7 +25,7 @@ from trainers.files import write_text
 from .base import Decode, Evaluated, Problem, find_output
 from .blocks import Block, Example, Examples
 from .classes import Calibrated
-from .metrics import Array, Metric, f1_of_counts, score_counts
+from .metrics import Array, Described, Metric, f1_of_counts, score_counts
 
 Numbers = NDArray[np.int64]
 # Label of a word whose tag is unknown.
@@ -104,7 +106,7 @@ class TokenClassification(Calibrated, Problem[Tagged]):
     def has_loss(self, inputs: Batch) -> bool:
         return not bool((inputs["labels"] == UNKNOWN_LABEL).any())
 
-    def gather(self, inputs: Batch, outputs: Any) -> tuple[Tensor, Tensor | None]:
+    def gather(self, inputs: Batch, outputs: ModelOutput) -> tuple[Tensor, Tensor | None]:
         """Select predicted and right tags of the words of each row, (B, words), filled with -100.
 
         The Trainer gathers one number per word, which is much smaller than logits; for a
@@ -123,7 +125,7 @@ class TokenClassification(Calibrated, Problem[Tagged]):
         return tags, right
 
     def collect(
-        self, values: Array, rows: Any, labels: object = None, decode: Decode | None = None
+        self, values: Array, rows: Dataset, labels: object = None, decode: Decode | None = None
     ) -> Tagged:
         """Join the tags (R, words) of windows of sentences, filled with -100."""
         labels = [row[row != IGNORED_LABEL] for row in map(np.asarray, rows["labels"])]
@@ -149,7 +151,7 @@ class TokenClassification(Calibrated, Problem[Tagged]):
     def count(self, outputs: Tagged) -> int:
         return len(np.unique(outputs.sentences))
 
-    def describe_types(self, outputs: Tagged) -> list[dict[str, Any]]:
+    def describe_types(self, outputs: Tagged) -> list[Described]:
         types = []
         for name, counts in count_entities(outputs, self.tag_names)[0].items():
             right, predicted, labelled = counts.tolist()
@@ -165,13 +167,13 @@ class TokenClassification(Calibrated, Problem[Tagged]):
     def score(self, values: Array, labels: Array) -> float:
         return float(f1_of_counts(*values.sum(axis=0)))
 
-    def identify(self, outputs: Tagged, rows: Any) -> list[str]:
+    def identify(self, outputs: Tagged, rows: Dataset) -> list[str]:
         """Return the number and the tags of each sentence."""
         sentences = split_sentences(outputs, self.tag_names)
         pairs = zip(np.unique(outputs.sentences), sentences, strict=True)
         return [f"{number} {' '.join(right)}" for number, (right, _) in pairs]
 
-    def write(self, folder: Path, stem: str, outputs: Tagged, rows: Any) -> None:
+    def write(self, folder: Path, stem: str, outputs: Tagged, rows: Dataset) -> None:
         """Write a word with its tags per line, for conlleval.
 
         White space in a word becomes ``_``.
@@ -214,7 +216,7 @@ class TokenClassification(Calibrated, Problem[Tagged]):
         note = "The sentences with the most wrong tags, and their share."
         return [Examples("Worst errors", worst, "wrong tags", ".1%", note)] if worst else []
 
-    def list_logits(self, values: Array, rows: Any) -> tuple[Array, Array]:
+    def list_logits(self, values: Array, rows: Dataset) -> tuple[Array, Array]:
         labels = [row[row != IGNORED_LABEL] for row in map(np.asarray, rows["labels"])]
         logits = [row[: len(given)] for row, given in zip(values, labels, strict=True)]
         return np.concatenate(logits), np.concatenate(labels)

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
+from transformers.utils.generic import ModelOutput
 
 from modeling_minbert.pairs import ContrastiveTask
 from trainers.data.collate import Batch
@@ -41,7 +42,7 @@ class TextProblem(Problem[Array]):
         if FlatRows(rows).is_separate:
             raise ValueError(f"{where} cannot be masked: masks need rows of one sequence each")
 
-    def gather(self, inputs: Batch, outputs: Any) -> tuple[Tensor, Tensor | None]:
+    def gather(self, inputs: Batch, outputs: ModelOutput) -> tuple[Tensor, Tensor | None]:
         """Sum up likelihoods and counts of each row, (B, 5), with zeros for what is not predicted.
 
         The labels have no meaning, but without any the Trainer computes no metrics.
@@ -216,7 +217,7 @@ class Contrastive(Problem[Array]):
                 f"{where} has labels, but contrastive tasks are trained without; remove the column"
             )
 
-    def gather(self, inputs: Batch, outputs: Any) -> tuple[Tensor, Tensor | None]:
+    def gather(self, inputs: Batch, outputs: ModelOutput) -> tuple[Tensor, Tensor | None]:
         vectors = find_output(outputs, "logits").detach()
         return vectors, torch.zeros(len(vectors), device=vectors.device)
 

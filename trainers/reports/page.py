@@ -24,15 +24,16 @@ from typing import Any
 
 import datasets
 import torch
+from transformers import TrainingArguments
 
 from trainers.data.rows import Rows, spread_numbers
 from trainers.files import find_inner, write_text
 from trainers.problems.base import AnyProblem, Evaluated
 from trainers.problems.blocks import MOST_CLASSES, Block, Cell, Code, Figure, Points, Table
-from trainers.problems.metrics import AGGREGATES
+from trainers.problems.metrics import AGGREGATES, Described
 from trainers.training.multitask import MultiTaskTrainer
 
-from .results import Results, RunFacts, name_run
+from .results import Results, RunFacts, RunOutputs, name_run
 from .texts import LEGEND, color_words, count, printable
 
 # By the name of the variable in the style sheet, which also has those of a dark page: ``dev`` is
@@ -214,7 +215,7 @@ def report_run(
     trainer: MultiTaskTrainer,
     encoded: Mapping[str, Mapping[str, Rows]],
     results: Mapping[str, Results],
-    outputs: Mapping[tuple[str, str], Any],
+    outputs: RunOutputs,
     facts: RunFacts,
     texts: Mapping[str, datasets.Dataset] | None = None,
     examples: int = 20,
@@ -272,8 +273,8 @@ def report_run(
 
 def _select_rows(
     problem: AnyProblem,
-    splits: Mapping[str, Any],
-    outputs: Mapping[tuple[str, str], Any],
+    splits: Mapping[str, datasets.Dataset],
+    outputs: RunOutputs,
     texts: datasets.Dataset | None,
     examples: int,
 ) -> Evaluated[Any] | None:
@@ -325,7 +326,7 @@ def explain(trainer: MultiTaskTrainer, task: str, block: Block) -> Block:
     return replace(block, rows=rows, note=f"{block.note} {note}")
 
 
-def _tabulate_types(types: Sequence[dict[str, Any]]) -> Table:
+def _tabulate_types(types: Sequence[Described]) -> Table:
     """Tabulate the metrics of entity types, labels or targets, of many only the frequent ones."""
     note = ""
     if len(types) > MOST_CLASSES:
@@ -338,7 +339,7 @@ def _tabulate_types(types: Sequence[dict[str, Any]]) -> Table:
     return Table("Types", columns, [list(row.values()) for row in types], note)
 
 
-def describe_environment(args: Any) -> dict[str, str]:
+def describe_environment(args: TrainingArguments) -> dict[str, str]:
     """Describe the date, the machine and the software of a run, but no person."""
     kind, threads = args.device.type, count(torch.get_num_threads(), "thread")
     device = f"{kind} ({platform.machine()}, {threads})"

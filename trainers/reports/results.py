@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import datasets
 import numpy as np
@@ -19,12 +19,15 @@ import numpy as np
 from trainers.data.rows import Rows
 from trainers.files import replaced_when_done, write_text
 from trainers.problems.base import AnyProblem
-from trainers.problems.metrics import AGGREGATES, glue_score
+from trainers.problems.metrics import AGGREGATES, Described, glue_score
 from trainers.training.multitask import MultiTaskTrainer
 
 from .texts import markdown_table
 
 logger = logging.getLogger(__name__)
+
+# By task and split, what was predicted: the outputs of the problem of the task.
+RunOutputs: TypeAlias = dict[tuple[str, str], Any]
 
 # Libraries whose versions can change the numbers.
 LIBRARIES = ("torch", "transformers", "accelerate", "datasets")
@@ -38,7 +41,18 @@ class Results:
     standard_errors: dict[str, float]  # of the headline metric of each task
     rows: dict[str, int]  # number of labelled rows of each task
     # by task with entities, labels or targets
-    types: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    types: dict[str, list[Described]] = field(default_factory=dict)
+
+    def add(self, problem: AnyProblem, outputs: Any) -> None:
+        """Measure the labelled rows of a task; none at all raises ValueError."""
+        labelled, _ = problem.keep_labelled(outputs)
+        metrics, task = problem.compute_metrics(labelled), problem.task
+        self.metrics.update({f"{task}_{name}": value for name, value in metrics.items()})
+        self.rows[task] = problem.count(labelled)
+        if (error := problem.standard_error(labelled, metrics)) is not None:
+            self.standard_errors[task] = error
+        if (types := problem.describe_types(labelled)) is not None:
+            self.types[task] = types
 
     def find_score(self, problem: AnyProblem, name: str) -> tuple[float | None, float | None]:
         """Return a metric of a task, and its standard error; None for what there is not."""
@@ -139,7 +153,7 @@ class RunFacts:
 
 def evaluate_run(
     trainer: MultiTaskTrainer, rows: Mapping[str, Mapping[str, Rows]]
-) -> tuple[dict[str, Results], dict[tuple[str, str], Any]]:
+) -> tuple[dict[str, Results], RunOutputs]:
     """Run the trained model once over all rows; the random state stays.
 
     Args:
@@ -150,7 +164,7 @@ def evaluate_run(
         By split, the results of the tasks that have labels there or need none; and by (task, split)
         the outputs of the tasks with labels, in the order of the rows.
     """
-    outputs: dict[tuple[str, str], Any] = {}
+    outputs: RunOutputs = {}
     results: dict[str, Results] = {}
     for task, splits in rows.items():
         problem = trainer.problems[task]
@@ -160,14 +174,7 @@ def evaluate_run(
             if not problem.kind.is_unlabelled:
                 outputs[task, split] = output
             if problem.kind.is_unlabelled or problem.is_labelled(splits[split]):
-                found = results.setdefault(split, Results({}, {}, {}))
-                scores = problem.measure(output)
-                found.metrics.update({f"{task}_{name}": x for name, x in scores.metrics.items()})
-                found.rows[task] = scores.rows
-                if scores.standard_error is not None:
-                    found.standard_errors[task] = scores.standard_error
-                if scores.types is not None:
-                    found.types[task] = scores.types
+                results.setdefault(split, Results({}, {}, {})).add(problem, output)
     results = {split: results[split] for split in sorted(results, key=_split_order)}
     # tasks of text alone have no mean
     has_mean = not all(problem.kind.is_pretraining for problem in trainer.problems.values())
@@ -212,7 +219,7 @@ def write_results(
     trainer: MultiTaskTrainer,
     encoded: Mapping[str, Mapping[str, Rows]],
     results: Mapping[str, Results],
-    outputs: Mapping[tuple[str, str], Any],
+    outputs: RunOutputs,
     facts: RunFacts,
 ) -> None:
     """Write ``metrics.json`` and the predictions for held-out rows.
@@ -234,7 +241,7 @@ def write_results(
     write_text(folder / "metrics.json", json.dumps(content, indent=2) + "\n")
 
 
-def write_sample(path: Path, problem: AnyProblem, outputs: Any, rows: Any) -> None:
+def write_sample(path: Path, problem: AnyProblem, outputs: Any, rows: datasets.Dataset) -> None:
     """Write what ``minbert experiments compare`` resamples: ids, values and labels of rows."""
     outputs, labelled = problem.keep_labelled(outputs)
     if labelled is not None:
@@ -283,7 +290,7 @@ def write_tables(
     output_dir: str | os.PathLike[str],
     problems: Mapping[str, AnyProblem],
     rows: Mapping[tuple[str, str], datasets.Dataset],
-    outputs: Mapping[tuple[str, str], Any],
+    outputs: RunOutputs,
     *,
     quotes: bool,
 ) -> None:
@@ -362,7 +369,7 @@ def write_submission(
     output_dir: str | os.PathLike[str],
     files: Mapping[tuple[str, str], GlueFile],
     encoded: Mapping[str, Mapping[str, Rows]],
-    outputs: Mapping[tuple[str, str], Any],
+    outputs: RunOutputs,
 ) -> Path | None:
     """Write the predictions of a run as ``glue/CoLA.tsv`` etc., and one archive of them.
 
@@ -383,7 +390,7 @@ def write_submission(
         if file.name in written:
             logger.warning("task %r: %s is already that of another task", task, file.name)
             continue
-        rows: Any = encoded[task][split]
+        rows: datasets.Dataset = encoded[task][split]
         written[file.name] = format_glue(rows["id"][:], outputs[task, split].predictions, file)
         write_text(folder / f"{file.name}.tsv", written[file.name])
     if not written:

@@ -1,7 +1,7 @@
 """Early stopping on a metric over all tasks, divergence, and logs of the last step."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -17,14 +17,17 @@ from transformers.trainer_utils import get_last_checkpoint
 from trainers.data.collate import Batch
 from trainers.methods.base import ComputeLoss, Method, StepLoss
 
+if TYPE_CHECKING:
+    from .multitask import MultiTaskTrainer
+
 
 class AggregateEarlyStopping(EarlyStoppingCallback):
     """Early stopping that counts anew in a new training, and stops a resumed one that was over."""
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: object
     ) -> None:
-        super().on_train_begin(args, state, control, **kwargs)
+        super().on_train_begin(args, state, control, **more)
         if state.global_step == 0:  # a new training, not one that is resumed
             self.early_stopping_patience_counter = 0
         if self.early_stopping_patience_counter >= self.early_stopping_patience:
@@ -39,7 +42,7 @@ class LastStep(TrainerCallback):
     """
 
     def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: object
     ) -> None:
         if state.global_step >= state.max_steps:
             control.should_log |= args.logging_strategy == "steps"
@@ -59,7 +62,7 @@ class DivergenceCheck(Method):
     they are saved. The trainer always has this method, at the end of its list.
     """
 
-    def attach(self, trainer: Any) -> None:
+    def attach(self, trainer: "MultiTaskTrainer") -> None:
         self.trainer = trainer
         self.step_tasks: list[str] = []
         # by the name of a value: the first step at which it was not finite, 0 for none
@@ -113,7 +116,7 @@ class DivergenceCheck(Method):
 
     def _error(self, step: int, name: str) -> TrainingDivergedError:
         args = self.trainer.args
-        folder = Path(args.output_dir)
+        folder = Path(str(args.output_dir))
         last = get_last_checkpoint(str(folder)) if folder.is_dir() else None
         kept = f"the last checkpoint is {last}" if last else "there is no checkpoint before"
         return TrainingDivergedError(

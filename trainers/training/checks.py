@@ -98,7 +98,9 @@ def check_schedules(args: TrainingArguments) -> None:
 TIMES = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
 
 
-def check_tasks(tasks: Sequence[Task], model: Any) -> tuple[dict[str, Task], dict[str, AnyProblem]]:
+def check_tasks(
+    tasks: Sequence[Task], model: nn.Module
+) -> tuple[dict[str, Task], dict[str, AnyProblem]]:
     """Check the names, heads and rows of tasks; return them and their problems by name."""
     by_name = {task.name: task for task in tasks}
     names = ", ".join(task.name for task in tasks)
@@ -325,7 +327,7 @@ def check_comparisons(trainer: "MultiTaskTrainer") -> None:
             )
 
 
-def _check_labels(where: str, model: Any, task: str, rows: Any) -> None:
+def _check_labels(where: str, model: Any, task: str, rows: datasets.Dataset) -> None:
     """Check that some training rows differ in what the loss compares."""
     if len(rows) < 2:
         raise ValueError(f"{where} a batch, but there is only one training row; give it more")

@@ -41,7 +41,7 @@ from trainers.data.rows import (
 )
 from trainers.data.sampling import StepsPerEpoch, TaskBatchSampler, TaskSampling
 from trainers.files import HubToken, WriteError, find_inner, named_writes, takes_task
-from trainers.methods.base import Batch, ComputeLoss, Method, MethodCallback
+from trainers.methods.base import Batch, ComputeLoss, Method
 from trainers.problems.base import AnyProblem, Decode
 from trainers.problems.metrics import aggregates, glue_score
 from trainers.task import Task, find_rows
@@ -171,7 +171,6 @@ class MultiTaskTrainer(Trainer):
             )
         finally:
             args.label_smoothing_factor = factor
-        self.add_callback(MethodCallback(self.methods))
         if self.args.label_names is None:
             self.label_names = ["labels"]  # not those of all tasks of the model
         self.model_accepts_loss_kwargs = False
@@ -251,13 +250,16 @@ class MultiTaskTrainer(Trainer):
             method.finish()
         return output
 
-    def _prepare_for_training(self, max_steps: int, *args: Any, **kwargs: Any) -> Any:
-        prepared = super()._prepare_for_training(max_steps, *args, **kwargs)
-        checkpoint = kwargs.get("resume_from_checkpoint", args[1] if len(args) > 1 else None)
+    def _prepare_for_training(
+        self, max_steps: int, train_dataloader: object, resume_from_checkpoint: str | None
+    ) -> object:
+        prepared = super()._prepare_for_training(
+            max_steps, train_dataloader, resume_from_checkpoint
+        )
         for method in self.methods:
             method.begin()
-            if checkpoint is not None:
-                method.load(Path(checkpoint))
+            if resume_from_checkpoint is not None:
+                method.load(Path(resume_from_checkpoint))
         return prepared
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
@@ -268,7 +270,7 @@ class MultiTaskTrainer(Trainer):
             method.scale_optimizer(optimizer, whole)
         return optimizer
 
-    def _init_training_state(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
+    def _init_training_state(self, *args: object, **kwargs: object) -> tuple[int, int]:
         trained: tuple[int, int] = super()._init_training_state(*args, **kwargs)
         # the state has the old path if a run was moved
         best = f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}"
@@ -276,7 +278,7 @@ class MultiTaskTrainer(Trainer):
             self.state.best_model_checkpoint = str(folder)
         return trained
 
-    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+    def _run_epoch(self, *args: object, **kwargs: object) -> None:
         # if the resumed run was finished, Trainer would do one more step
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
@@ -290,7 +292,9 @@ class MultiTaskTrainer(Trainer):
             self._terms.mark(samples, self.args.device, self._average_over_ranks)
         return samples, number
 
-    def training_step(self, model: nn.Module, inputs: Batch, *args: Any, **kwargs: Any) -> Tensor:
+    def training_step(
+        self, model: nn.Module, inputs: Batch, num_items_in_batch: Tensor | int | None = None
+    ) -> Tensor:
         batches, losses = list_batches(inputs), []
         own_average = any(method.averages_gradients for method in self.methods)
         for batch in batches:
@@ -298,7 +302,7 @@ class MultiTaskTrainer(Trainer):
             is_local = own_average or batch is not batches[-1]
             task = batch["task"]  # which a step removes
             with self.accelerator.no_sync(model) if is_local else nullcontext():
-                losses.append(super().training_step(model, batch, *args, **kwargs))
+                losses.append(super().training_step(model, batch, num_items_in_batch))
             for method in self.methods:
                 method.after_backward(task)
             self._weights.append(self.tasks[task].training.loss_weight)
@@ -328,7 +332,7 @@ class MultiTaskTrainer(Trainer):
         loss = step.loss * self.tasks[task].training.loss_weight
         return (loss, step.outputs) if return_outputs else loss
 
-    def _clip_grad_norm(self, *args: Any, **kwargs: Any) -> Any:
+    def _clip_grad_norm(self, *args: object, **kwargs: object) -> object:
         # the limit is that of a gradient without weights, which would be lost in a step of one task
         most = self.args.max_grad_norm
         self.args.max_grad_norm *= sum(self._weights) / len(self._weights)
@@ -337,7 +341,7 @@ class MultiTaskTrainer(Trainer):
         finally:
             self.args.max_grad_norm = most
 
-    def _get_grad_norm(self, *args: Any, **kwargs: Any) -> Any:
+    def _get_grad_norm(self, *args: object, **kwargs: object) -> object:
         self._weights.clear()
         norm = super()._get_grad_norm(*args, **kwargs)
         self._divergence.check_gradients(norm)
@@ -558,11 +562,11 @@ class MultiTaskTrainer(Trainer):
 
     # Checkpoints
 
-    def save_model(self, output_dir: str | None = None, *args: Any, **kwargs: Any) -> None:
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         self._divergence.check_weights(self.accelerator.unwrap_model(self.model))
-        super().save_model(output_dir, *args, **kwargs)
+        super().save_model(output_dir, _internal_call)
 
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         folder = Path(str(self.args.output_dir))
         folder /= f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         if self.args.should_save and folder.is_dir():
@@ -590,7 +594,7 @@ class MultiTaskTrainer(Trainer):
     def _load_best_model(self) -> None:
         super()._load_best_model()
         for method in self.methods:
-            method.load_best(Path(str(self.state.best_model_checkpoint)))
+            method.load(Path(str(self.state.best_model_checkpoint)))
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         if not (Path(str(self.args.output_dir)) / "README.md").is_file():  # that of the run stays

@@ -60,6 +60,11 @@ def checkpoint_problem(folder: Path, world_size: int) -> str | None:
             return f"{name} is missing"
     if len(list(folder.glob("rng_state*.pth"))) != world_size:
         return f"it was not written by {world_size} process(es)"
+    return _find_damage(folder) or _find_unreadable(folder)
+
+
+def _find_damage(folder: Path) -> str | None:
+    """Describe a damaged state of the Trainer, or a file whose checksum differs."""
     try:
         state = TrainerState.load_from_json(str(folder / "trainer_state.json"))
         if not all(isinstance(step, int) for step in (state.global_step, state.max_steps)):
@@ -73,9 +78,11 @@ def checkpoint_problem(folder: Path, world_size: int) -> str | None:
     except (AttributeError, RecursionError, TypeError, ValueError) as error:
         name = CHECKSUMS if CHECKSUMS in str(error) else "trainer_state.json"
         return f"{name} cannot be read ({error})"
-    if damaged:
-        return f"{damaged[0]} is damaged: its checksum differs"
-    # pickles are read without their tensors, as the Trainer will: without code
+    return f"{damaged[0]} is damaged: its checksum differs" if damaged else None
+
+
+def _find_unreadable(folder: Path) -> str | None:
+    """Describe a pickle that cannot be read, without its tensors and, as the Trainer will, code."""
     for path in sorted((*folder.glob("*.pt"), *folder.glob("*.pth"))):
         try:
             with safe_globals():

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import TrainingArguments
 from transformers.trainer_pt_utils import LabelSmoother
+from transformers.utils.generic import ModelOutput
 
 from trainers.data.collate import Batch, list_batches
 from trainers.data.rows import IGNORED_LABEL
@@ -61,7 +62,7 @@ class TermCounter:
     """
 
     def __init__(
-        self, model: Any, problems: Mapping[str, AnyProblem], methods: Sequence[Method]
+        self, model: nn.Module, problems: Mapping[str, AnyProblem], methods: Sequence[Method]
     ) -> None:
         self._problems, self._methods = problems, methods
         inner = find_inner(model)
@@ -128,14 +129,14 @@ def count_labels(_task: str, labels: Tensor) -> Tensor:
     return (labels != IGNORED_LABEL).sum()
 
 
-def split_loss(problem: AnyProblem, loss: Tensor, outputs: Any) -> dict[str, Tensor]:
+def split_loss(problem: AnyProblem, loss: Tensor, outputs: ModelOutput) -> dict[str, Tensor]:
     """Return the parts of a loss, each a mean over its own terms, by name."""
     return {part: outputs[key] for part, (key, _) in problem.parts.items()} or {WHOLE: loss}
 
 
 def weigh_loss(
     problem: AnyProblem,
-    compute: Callable[[], tuple[Tensor, Any]],
+    compute: Callable[[], tuple[Tensor, ModelOutput]],
     terms: Mapping[str, Terms],
     teacher: Tensor | None,
 ) -> StepLoss:
@@ -170,7 +171,7 @@ class LossMean:
 
 
 def smooth_labels(
-    model: Any, args: TrainingArguments, problems: Mapping[str, AnyProblem]
+    model: nn.Module, args: TrainingArguments, problems: Mapping[str, AnyProblem]
 ) -> LabelSmoother | None:
     """Tell a model the factor of its tasks, or return what smooths the labels of other models."""
     factor = args.label_smoothing_factor

@@ -1,0 +1,74 @@
+"""R-Drop: two passes over a batch, with other dropout masks, should give equal predictions."""
+
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+from transformers import TrainingArguments
+
+from datasets_scripts.checking import Positive, check_value
+from trainers.problems import PROBLEMS
+
+from .base import Batch, ComputeLoss, Method, StepLoss, refuse_sharding
+
+if TYPE_CHECKING:
+    from trainers.training.multitask import MultiTaskTrainer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class RDrop(Method):
+    """R-Drop (Wu et al. 2021, section 2.2).
+
+    The loss is the mean over both passes, plus ``alpha`` times half of the symmetric divergence
+    between them, as the model's ``divergence`` computes it. This is the mean of the published code;
+    the paper has the sum, which is twice that with twice the alpha.
+
+    Args:
+        alpha: Weight of the divergence, > 0; 0.5 to 5 in the paper.
+
+    Raises:
+        ValueError: If alpha is not a number > 0.
+    """
+
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_value("r_drop", "alpha", self.alpha, Positive)
+
+    def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
+        # a second pass would write to buffers that the first still needs
+        args.ddp_broadcast_buffers = False
+        self.model: Any = model
+
+    def attach(self, trainer: "MultiTaskTrainer") -> None:
+        refuse_sharding(trainer, "r_drop")
+        self.tasks = [
+            task
+            for task, problem in trainer.problems.items()
+            if problem.teaching == "logits" and trainer.tasks[task].training.regularize
+        ]
+        others = ", ".join(task for task in trainer.problems if task not in self.tasks)
+        if not self.tasks:
+            known = [name for name, kind in PROBLEMS.items() if kind.teaching == "logits"]
+            raise ValueError(
+                f"r_drop compares predictions of tasks of the types {', '.join(known)} with "
+                f"regularize: true, which no task is ({others}); leave r_drop out"
+            )
+        if others:
+            logger.warning("%s: trained without r_drop", others)
+
+    def count_terms(self, task: str, inputs: Batch) -> dict[str, int | Tensor]:
+        return {"rows": len(inputs["labels"])} if task in self.tasks else {}
+
+    def loss(self, compute: ComputeLoss, task: str, inputs: Batch) -> StepLoss:
+        if task not in self.tasks:
+            return compute()
+        first, second = compute(), compute()
+        divergence = self.model.divergence(task, first.outputs.logits, second.outputs.logits)
+        weighted = divergence * first.weigh("rows")
+        loss = (first.loss + second.loss) / 2 + self.alpha / 2 * weighted
+        facts = first.facts | {"rdrop_divergence": divergence.detach()}
+        return replace(first, loss=loss, facts=facts)
