@@ -21,6 +21,7 @@ LAB = (
     "minbert_cli.corpora",
     "minbert_cli.exporting",
     "datasets_scripts.corpus",
+    "datasets_scripts.text_rows",
     "trainers.data.masking",
     "sentence_vectors",
 )

@@ -3,7 +3,7 @@
 import pytest
 
 from datasets_scripts import CorpusData
-from datasets_scripts.corpus.documents import find_sources
+from datasets_scripts.corpus import find_sources
 
 
 def parse(folder_of_the_run=None, **keys):

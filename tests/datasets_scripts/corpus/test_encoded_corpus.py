@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from datasets_scripts import CorpusData, TrainingTexts, encode_corpus, train_wordpiece
-from datasets_scripts.corpus.documents import held_out
+from datasets_scripts.corpus import held_out
 from tests.datasets_scripts.corpus.corpora import decode, encode, write
 from tests.small_tokenizers import make_bpe
 
