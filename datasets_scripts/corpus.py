@@ -82,30 +82,7 @@ SOURCE_KEYS = {
 class CorpusData:
     """A text for pretraining; ``from_recipe`` makes it from the keys of a recipe.
 
-    Args:
-        name: Name of the corpus.
-        dataset: ``sample_text``, a built-in dataset of a task, for its sentences, or
-            ``owner/name`` on the Hub.
-        data_dir: Folder of the local files.
-        hub_id: ``owner/name`` or ``owner/name:config`` on the Hub, or a local folder with the
-            layout of a dataset on the Hub.
-        revision: Branch, tag or commit of the dataset on the Hub; None for its default branch.
-        train_file: Files of the training text, as paths or patterns (``texts/*.txt``): plain text,
-            also without a suffix, JSON lines, CSV, TSV or Parquet, by suffix; all but Parquet may
-            be compressed, as ``wiki.txt.gz`` (gz, bz2, xz or zst).
-        validation_file: Files of the held-out text.
-        validation_share: Fraction of the documents that is held out if there is no held-out text,
-            in [0, 1).
-        text_column: Column of the text, in all formats but plain text, and on the Hub; each row is
-            a document.
-        documents: Unit of a document in a text file: ``blank_line`` (blank lines separate
-            documents), ``file`` or ``line``.
-        sentences: ``split`` splits running prose into sentences, by the rules of English; ``line``
-            treats a line as one, in any language.
-        streaming: Whether a text of the Hub is read without storing it; files always are. Its
-            tokens are stored, so it is fetched once, and twice more to train a vocabulary on it.
-        max_documents: Maximum documents of a split.
-        max_invalid_fraction: Tolerated fraction of invalid documents of a split, in [0, 1].
+    The fields are these keys, and "Corpus" in docs/reference/recipes.md describes them.
     """
 
     name: str = field(metadata=INNER)
@@ -602,13 +579,7 @@ def encode_corpus(
         share = 0.0 if "validation" in sources else data.validation_share
         for split, source in sources.items():
             documents = _tokenize_source(source, copy, space)
-            places = np.flatnonzero(documents.data.column("problem").is_valid())
-            wrong = documents.select_columns(["file", "line", "problem"]).select(places)
-            invalid = [InvalidRow(row["file"], row["line"], row["problem"]) for row in wrong]
-            most = data.max_invalid_fraction
-            check_invalid_fraction(source.name, invalid, len(documents), most)
-            log_invalid_rows(data.where, invalid)
-            bad_rows += invalid
+            bad_rows += _list_invalid(source, documents)
             sentences = pc.list_value_length(documents.data.column("sentences")).to_numpy()
             rows = np.flatnonzero(sentences)
             is_held = np.isin(rows, list(held_out(share, len(documents))))
@@ -648,6 +619,17 @@ def encode_corpus(
     splits = {name: TokenizedDocuments(dataset, rows, name) for name, rows in numbers.items()}
     fingerprint = " ".join(documents.fingerprint() for documents in splits.values())
     return EncodedCorpus(splits, problems, fingerprint, commits)
+
+
+def _list_invalid(source: Source, documents: datasets.Dataset) -> list[InvalidRow]:
+    """List the invalid documents of a source, and warn of them; too many are an error."""
+    places = np.flatnonzero(documents.data.column("problem").is_valid())
+    wrong = documents.select_columns(["file", "line", "problem"]).select(places)
+    invalid = [InvalidRow(row["file"], row["line"], row["problem"]) for row in wrong]
+    most = source.data.max_invalid_fraction
+    check_invalid_fraction(source.name, invalid, len(documents), most)
+    log_invalid_rows(source.data.where, invalid)
+    return invalid
 
 
 def _tokenize_source(source: Source, tokenizer: Tokenizer, space: str) -> datasets.Dataset:
