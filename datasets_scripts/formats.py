@@ -60,11 +60,6 @@ class RegressionFormat(SentenceFormat):
     """
 
     @property
-    def targets(self) -> tuple[str, ...]:
-        """The columns of the numbers, (K,)."""
-        return self.data.label_columns or (str(self.data.label_column),)
-
-    @property
     def label_type(self) -> Feature:
         number = datasets.Value("float32")
         count = len(self.targets)
@@ -97,7 +92,10 @@ class RegressionFormat(SentenceFormat):
         """
         facts = super().head_facts(train) | {"targets": self.targets}
         if train is None:
-            return facts | {"mean": [0.0] * len(self.targets), "std": [1.0] * len(self.targets)}
+            return facts | {
+                "mean": [0.0] * len(self.targets),
+                "std": [1.0] * len(self.targets),
+            }
         columns = [column.compressed() for column in self._read_labels(train).T]
         for name, column in zip(self.targets, columns, strict=True):
             if not len(column):
@@ -201,18 +199,13 @@ class MultiOutputFormat(SentenceFormat):
     classes: tuple[tuple[str, ...], ...] = ()  # of each column
 
     @property
-    def outputs(self) -> tuple[str, ...]:
-        """The columns of the labels, (C,)."""
-        return self.data.label_columns or ()
-
-    @property
     def label_type(self) -> Feature:
-        return datasets.List(datasets.Value("int64"), length=len(self.outputs))
+        return datasets.List(datasets.Value("int64"), length=len(self.targets))
 
     def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
         written = list_written(splits["train"], "label")
         classes = []
-        for column, labels in zip(self.outputs, zip(*written, strict=True), strict=False):
+        for column, labels in zip(self.targets, zip(*written, strict=True), strict=False):
             names = sort_labels(filter(None, labels))
             check_classes(where, "labels", names, f"column {column!r} of label_columns")
             classes.append(names)
@@ -220,7 +213,7 @@ class MultiOutputFormat(SentenceFormat):
 
     def to_label(self, written: Any) -> list[int]:
         numbers = []
-        for column, label, names in zip(self.outputs, written, self.classes, strict=True):
+        for column, label, names in zip(self.targets, written, self.classes, strict=True):
             with errors_of(f"column {column!r}"):
                 numbers.append(find_class(label, names) if label else int(MISSING))
         return numbers
@@ -232,8 +225,8 @@ class MultiOutputFormat(SentenceFormat):
 
     def head_facts(self, train: Dataset | None) -> Row:
         """Add the names of the classes of each column; those of unread rows stand in for them."""
-        classes = self.classes or [("0", "1")] * len(self.outputs)
-        facts = {"outputs": self.outputs, "classes": list(map(list, classes))}
+        classes = self.classes or [("0", "1")] * len(self.targets)
+        facts = {"outputs": self.targets, "classes": list(map(list, classes))}
         return super().head_facts(train) | facts
 
 

@@ -40,15 +40,13 @@ def read_squad(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
     if articles is None:
         yield from read_records(path, columns)
         return
-    questions = enumerate(_list_questions(path, articles), start=1)
-    records = (check_unicode(Record(number, values)) for number, values in questions)
-    record = None
+    questions = list(_list_questions(path, articles))
+    if not questions:
+        raise ValueError(f"{path}: the file has no questions")
+    records = (check_unicode(Record(*numbered)) for numbered in enumerate(questions, start=1))
     # a question need not have answers
     needed = tuple(column for column in columns if column != "answers")
-    for record in check_json_columns(path, records, needed):
-        yield record
-    if record is None:
-        raise ValueError(f"{path}: the file has no questions")
+    yield from check_json_columns(path, records, needed)
 
 
 def _read_articles(path: str) -> Any:

@@ -216,7 +216,7 @@ def _read_delimited(
     path: str, columns: tuple[str, ...], file_format: FileFormat
 ) -> Iterator[Record]:
     delimiter = file_format.delimiter or _find_delimiter(path, columns)
-    header = None if file_format.header is None else list(file_format.header)
+    header: Sequence[str] | None = file_format.header
     joined: list[tuple[int, int]] = []  # first and last lines of what may be several rows
     split = _split_lines if file_format.quoting is False else _split_quoted
     for line, values in split(path, delimiter):
@@ -299,7 +299,7 @@ def _split_lines(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
             yield number, text.split(delimiter) if text else []
 
 
-def check_header(path: str, header: list[str], columns: tuple[str, ...]) -> None:
+def check_header(path: str, header: Sequence[str], columns: tuple[str, ...]) -> None:
     """Reject a file without a required column, or with two columns of the same name."""
     counts = Counter(filter(None, header))
     if twice := [name for name, count in counts.items() if count > 1]:

@@ -326,6 +326,11 @@ class SentenceFormat(RowFormat):
         return "int64"
 
     @property
+    def targets(self) -> tuple[str, ...]:
+        """The columns of the labels of a row, or that of its only label, (K,)."""
+        return self.data.label_columns or (str(self.data.label_column),)
+
+    @property
     def text_names(self) -> tuple[str, ...]:
         return SENTENCES[: len(self.data.text_columns or ())]
 
