@@ -116,25 +116,6 @@ def test_the_order_of_json_lines_does_not_matter(tmp_path, missing):
     assert (row.line, missing in row.reason) == (1, True)
 
 
-LISTS = {
-    "python": "['joy', 'anger']",
-    "json": '["joy", "anger"]',
-    "names": "joy, anger",
-}
-
-
-@pytest.mark.parametrize("kind", LISTS)
-def test_lists_in_cells_are_lists_of_labels(tmp_path, kind):
-    cells = [LISTS[kind], LISTS[kind].replace("anger", "fear"), LISTS[kind]]
-    content = write_csv([("text", "label"), *zip("abc", cells, strict=True)])
-    content += "d,[]\n" * (kind in ("python", "json"))
-
-    task = load(tmp_path, "films.csv", content, problem_type="multi_label_classification")
-
-    assert task.labels == ("anger", "fear", "joy")
-    assert task.splits["train"]["label"][:][:3] == [[1, 0, 1], [0, 1, 1], [1, 0, 1]]
-
-
 @pytest.mark.parametrize(
     ("cell", "message"),
     [

@@ -4,7 +4,7 @@ import datasets
 import pytest
 
 from datasets_scripts import Encoding, TaskData, load_task, train_wordpiece
-from tests.small_run import load_rows
+from tests.small_run import load_rows, write_hub
 
 TEXT = "The mill stood by the river."
 QUESTION = {
@@ -132,11 +132,8 @@ NAMES = datasets.ClassLabel(names=["warm", "cool", "far"])
 
 def load_hub(folder, columns, features, **keys):
     """Load rows of a folder that is laid out as a dataset of the Hub."""
-    (folder / "hub").mkdir()
-    for split in ("train", "validation"):
-        rows = datasets.Dataset.from_dict(columns, features)
-        rows.to_parquet(folder / "hub" / f"{split}.parquet")
-    keys = {"hub_id": str(folder / "hub"), "text_columns": "a", "label_column": "y", **keys}
+    hub_id = write_hub(folder / "hub", features, train=columns, validation=columns)
+    keys = {"hub_id": hub_id, "text_columns": "a", "label_column": "y", **keys}
     return load_task(TaskData.from_recipe("own", keys), folder / "cache")
 
 
@@ -230,6 +227,7 @@ INVALID = {
     ],
     "question_answering": [
         (answers("a dyke", 4), "at 4 there is 'mill s'"),
+        (answers("the river", 4), "at 4 there is 'mill stoo', but it is at 18: correct answer_st"),
         (answers("dyke", 99), "99 is beyond its 28 characters"),
         (answers(" ", 3), "an answer without text"),
         ({"is_impossible": True}, "is_impossible, although it has answers"),
