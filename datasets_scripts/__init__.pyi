@@ -1,14 +1,9 @@
 from .catalog import DATASETS as DATASETS
-from .corpus.corpus_data import CorpusData as CorpusData
-from .corpus.documents import (
+from .corpus import (
+    CorpusData as CorpusData,
     EncodedCorpus as EncodedCorpus,
     TrainingTexts as TrainingTexts,
     encode_corpus as encode_corpus,
-)
-from .corpus.rows import (
-    TextRows as TextRows,
-    pack_sentences as pack_sentences,
-    plan_pairs as plan_pairs,
 )
 from .encoding import Encoding as Encoding, encode_rows as encode_rows
 from .loading import (
@@ -24,4 +19,9 @@ from .questions import encode_questions as encode_questions
 from .row_format import RowFormat as RowFormat, load_format as load_format
 from .tagging import encode_tagged as encode_tagged
 from .task_data import ROW_KINDS as ROW_KINDS, TaskData as TaskData
+from .text_rows import (
+    TextRows as TextRows,
+    pack_sentences as pack_sentences,
+    plan_pairs as plan_pairs,
+)
 from .vocabulary import train_wordpiece as train_wordpiece

@@ -7,7 +7,6 @@ without truncation or padding of its own: what was set on it before does not cou
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -38,8 +37,9 @@ Batch = dict[str, list[Any]]  # columns
 Feature: TypeAlias = "str | list[Feature] | datasets.Value | datasets.List"
 Types = dict[str, Feature]
 
-ONE_SEQUENCE: Types = {"input_ids": ["int32"], "token_type_ids": ["int8"]}
-SEVERAL_SEQUENCES: Types = {"input_ids": [["int32"]], "token_type_ids": [["int8"]]}
+SENTENCES = ("sentence1", "sentence2", "sentence3")  # columns of rows, for up to three texts
+ONE_SEQUENCE: Types = {"input_ids": ["int32"], "token_type_ids": ["int8"], "length": "int32"}
+SEVERAL_SEQUENCES: Types = ONE_SEQUENCE | {"input_ids": [["int32"]], "token_type_ids": [["int8"]]}
 
 
 def make_features(**types: Feature) -> datasets.Features:
@@ -93,19 +93,6 @@ def show_progress(rows: Iterable[Any], title: str, total: int | None = None) -> 
     return iter(tqdm(rows, desc=title, total=total, unit=" rows", delay=SILENT_SECONDS))
 
 
-@contextmanager
-def progress_bars(*, shown: bool) -> Iterator[None]:
-    """Hide the progress bars of `datasets` temporarily, unless they are to be shown."""
-    hide = not shown and not datasets.are_progress_bars_disabled()
-    if hide:
-        datasets.disable_progress_bars()
-    try:
-        yield
-    finally:
-        if hide:
-            datasets.enable_progress_bars()
-
-
 # Sentences
 
 
@@ -150,7 +137,7 @@ def encode_rows(
         types = SEVERAL_SEQUENCES | {"num_windows": ["int32"]}
     elif pairs == "separate":
         types = SEVERAL_SEQUENCES
-    return map_rows(rows, _encode_texts, tokenizer, encoding, types, label_type)
+    return map_rows(rows, _encode_texts, tokenizer, encoding, types, {"labels": label_type})
 
 
 def map_rows(
@@ -158,23 +145,31 @@ def map_rows(
     encode: Callable[..., Batch],
     tokenizer: Tokenizer,
     encoding: Encoding,
-    token_types: Types,
-    label_type: Feature,
+    types: Types,
+    label_types: Types,
+    *,
+    batch_size: int | None = None,
 ) -> Dataset:
-    """Encode rows, with their ids and labels."""
-    labels: Types = {}
+    """Encode batches of rows, with their ids; only labeled rows have columns of ``label_types``."""
     if "label" in rows.column_names:
-        rows, labels = rows.rename_column("label", "labels"), {"labels": label_type}
-    with progress_bars(shown=len(rows) > LONG_MAP):
+        rows, types = rows.rename_column("label", "labels"), types | label_types
+    features = make_features(id="string", **types)
+    hide = len(rows) <= LONG_MAP and not datasets.are_progress_bars_disabled()
+    if hide:
+        datasets.disable_progress_bars()
+    try:
         encoded = rows.map(
             encode,
             batched=True,
-            batch_size=count_batch(rows),
+            batch_size=batch_size or count_batch(rows),
             fn_kwargs={"tokenizer": own_tokenizer(tokenizer), "encoding": encoding},
-            remove_columns=[name for name in rows.column_names if name not in ("id", "labels")],
-            features=make_features(id="string", **token_types, length="int32", **labels),
+            remove_columns=[name for name in rows.column_names if name not in features],
+            features=features,
             desc="encode",
         )
+    finally:
+        if hide:
+            datasets.enable_progress_bars()
     return note_length(encoded, encoding.max_length)
 
 
@@ -204,8 +199,7 @@ def _encode_texts(batch: Batch, *, tokenizer: Tokenizer, encoding: Encoding) -> 
 
 def list_texts(batch: Batch) -> list[tuple[str, ...]]:
     """List the texts of each row."""
-    names = [name for name in ("sentence1", "sentence2", "sentence3") if name in batch]
-    return list(zip(*(batch[name] for name in names), strict=True))
+    return list(zip(*(batch[name] for name in SENTENCES if name in batch), strict=True))
 
 
 def count_cut(encoding: Encoding, lengths: Iterable[int], special: int) -> int:

@@ -1,6 +1,5 @@
 """The formats of rows with several labels, numbers, choices, or no label."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -15,6 +14,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from modeling_minbert.texts import WINDOWS, pair_choices, tokenize
 
+from .checking import errors_of
 from .encoding import (
     SEVERAL_SEQUENCES,
     Batch,
@@ -41,8 +41,6 @@ from .row_format import (
     sort_labels,
 )
 
-logger = logging.getLogger(__name__)
-
 # Numbers
 
 
@@ -62,29 +60,21 @@ class RegressionFormat(SentenceFormat):
     """
 
     @property
-    def targets(self) -> tuple[str, ...]:
-        """The columns of the numbers, (K,)."""
-        return self.data.label_columns or (str(self.data.label_column),)
-
-    def label_types(self) -> tuple[Feature, Feature]:
-        value = datasets.Value("float32")
-        several = len(self.targets) > 1
-        kind = datasets.List(value, length=len(self.targets)) if several else value
-        return kind, kind
+    def label_type(self) -> Feature:
+        number = datasets.Value("float32")
+        count = len(self.targets)
+        return datasets.List(number, length=count) if count > 1 else number
 
     def to_label(self, written: Any) -> Any:
         numbers = []
         texts = [written] if isinstance(written, str) else written
         for column, text in zip(self.targets, texts, strict=True):
-            try:
+            with errors_of(f"column {column!r}"):
                 number = parse_number(text) if text else MISSING
-            except ValueError as error:
-                raise ValueError(f"column {column!r}: {error}") from None
-            if abs(number) > LARGEST:
-                raise ValueError(
-                    f"column {column!r}: label {shorten(text)!r} is too large for float32; rescale "
-                    "the labels"
-                )
+                if abs(number) > LARGEST:
+                    raise ValueError(
+                        f"label {shorten(text)!r} is too large for float32; rescale the labels"
+                    )
             numbers.append(NEAR_MISSING if text and number == MISSING else number)
         return numbers if len(numbers) > 1 else numbers[0]
 
@@ -102,7 +92,10 @@ class RegressionFormat(SentenceFormat):
         """
         facts = super().head_facts(train) | {"targets": self.targets}
         if train is None:
-            return facts | {"mean": [0.0] * len(self.targets), "std": [1.0] * len(self.targets)}
+            return facts | {
+                "mean": [0.0] * len(self.targets),
+                "std": [1.0] * len(self.targets),
+            }
         columns = [column.compressed() for column in self._read_labels(train).T]
         for name, column in zip(self.targets, columns, strict=True):
             if not len(column):
@@ -127,9 +120,6 @@ class RegressionFormat(SentenceFormat):
 # Several labels
 
 
-SEPARATORS = ",;|/\t"  # that are usual between labels
-
-
 @dataclass(frozen=True)
 class MultiLabelFormat(ClassificationFormat):
     """Rows whose ``label`` has 1 for each of ``labels`` that the row has, else 0, (K,).
@@ -145,23 +135,15 @@ class MultiLabelFormat(ClassificationFormat):
         """What separates the labels of a row."""
         return self.data.label_separator or ","
 
-    def label_types(self) -> tuple[Feature, Feature]:
-        kind = datasets.List(datasets.Value("float32"), length=len(self.labels or ()))
-        return kind, kind
+    @property
+    def label_type(self) -> Feature:
+        return datasets.List(datasets.Value("float32"), length=len(self.labels or ()))
 
     def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
         labels = self.labels or self.data.label_columns or self.declared
         if labels is None:
             written = chain.from_iterable(list_written(splits["train"], "label"))
             labels = sort_labels(label for label in written if normalize_value(label))
-            for other in SEPARATORS.replace(self.separator, ""):
-                if whole := [name for name in labels if other in name]:
-                    warning = (
-                        f"{where}: the label {min(whole)!r} is one label, since label_separator is "
-                        f"{self.separator!r}; if its labels are separated by {other!r}, give that "
-                        "as label_separator"
-                    )
-                    logger.warning(warning)
         keys = f"label_column={self.data.label_column!r} and label_separator={self.separator!r}"
         check_classes(where, "labels", labels, keys)
         return replace(self, labels=labels)
@@ -198,10 +180,8 @@ class MultiLabelFormat(ClassificationFormat):
         return [float(number in present) for number, _ in enumerate(self.labels or ())]
 
     def strata(self, rows: Dataset) -> NDArray[np.int64]:
-        # a row is drawn by its rarest label, since frequent ones reach their share by themselves
-        labels = np.asarray(rows["label"], np.int64)
-        rarest = np.where(labels, labels.sum(axis=0), len(rows) + 1).argmin(axis=1)
-        return np.where(labels.any(axis=1), rarest, labels.shape[1])
+        labels = np.asarray(rows["label"], np.bool_)
+        return np.where(labels.any(axis=1), number_rarest(labels), labels.shape[1])
 
     def count_labels(self, rows: Dataset) -> list[int]:
         labels = np.asarray(rows["label"], np.int64).reshape(len(rows), -1)
@@ -219,18 +199,13 @@ class MultiOutputFormat(SentenceFormat):
     classes: tuple[tuple[str, ...], ...] = ()  # of each column
 
     @property
-    def outputs(self) -> tuple[str, ...]:
-        """The columns of the labels, (C,)."""
-        return self.data.label_columns or ()
-
-    def label_types(self) -> tuple[Feature, Feature]:
-        kind = datasets.List(datasets.Value("int64"), length=len(self.outputs))
-        return kind, kind
+    def label_type(self) -> Feature:
+        return datasets.List(datasets.Value("int64"), length=len(self.targets))
 
     def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
         written = list_written(splits["train"], "label")
         classes = []
-        for column, labels in zip(self.outputs, zip(*written, strict=True), strict=False):
+        for column, labels in zip(self.targets, zip(*written, strict=True), strict=False):
             names = sort_labels(filter(None, labels))
             check_classes(where, "labels", names, f"column {column!r} of label_columns")
             classes.append(names)
@@ -238,25 +213,30 @@ class MultiOutputFormat(SentenceFormat):
 
     def to_label(self, written: Any) -> list[int]:
         numbers = []
-        for column, label, names in zip(self.outputs, written, self.classes, strict=True):
-            try:
+        for column, label, names in zip(self.targets, written, self.classes, strict=True):
+            with errors_of(f"column {column!r}"):
                 numbers.append(find_class(label, names) if label else int(MISSING))
-            except ValueError as error:
-                raise ValueError(f"column {column!r}: {error}") from None
         return numbers
 
     def strata(self, rows: Dataset) -> NDArray[np.int64]:
-        # a row is drawn by its rarest class, since frequent ones reach their share by themselves
         labels = np.asarray(rows["label"], np.int64)
         one_hot = [np.equal.outer(column, np.unique(column[column >= 0])) for column in labels.T]
-        present = np.concatenate(one_hot, axis=1)
-        return np.where(present, present.sum(axis=0), len(rows) + 1).argmin(axis=1)
+        return number_rarest(np.concatenate(one_hot, axis=1))
 
     def head_facts(self, train: Dataset | None) -> Row:
         """Add the names of the classes of each column; those of unread rows stand in for them."""
-        classes = self.classes or [("0", "1")] * len(self.outputs)
-        facts = {"outputs": self.outputs, "classes": list(map(list, classes))}
+        classes = self.classes or [("0", "1")] * len(self.targets)
+        facts = {"outputs": self.targets, "classes": list(map(list, classes))}
         return super().head_facts(train) | facts
+
+
+def number_rarest(present: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Number the rarest label of each row, (N,), of whether rows have labels, (N, K).
+
+    A row is drawn by that one, since frequent labels reach their share by themselves.
+    """
+    rarest: NDArray[np.int64] = np.where(present, present.sum(axis=0), len(present) + 1)
+    return rarest.argmin(axis=1)
 
 
 # No label
@@ -377,7 +357,8 @@ class ChoiceFormat(SentenceFormat):
         if encoding.num_choices is None:
             count = self.num_choices or len(self.choice_columns)
             encoding = replace(encoding, num_choices=count)
-        return map_rows(rows, _encode_choices, tokenizer, encoding, SEVERAL_SEQUENCES, "int64")
+        labels: Types = {"labels": "int64"}
+        return map_rows(rows, _encode_choices, tokenizer, encoding, SEVERAL_SEQUENCES, labels)
 
     def head_facts(self, train: Dataset | None) -> Row:
         columns = len(self.choice_columns)

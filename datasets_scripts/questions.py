@@ -12,18 +12,8 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from modeling_minbert.pieces import QuestionWindow, Span, split_questions
-from modeling_minbert.texts import own_tokenizer
 
-from .encoding import (
-    Batch,
-    Encoding,
-    Row,
-    Types,
-    list_texts,
-    make_features,
-    note_length,
-    progress_bars,
-)
+from .encoding import ONE_SEQUENCE, Batch, Encoding, Row, Types, list_texts, map_rows
 from .readers import (
     Record,
     check_file,
@@ -50,15 +40,13 @@ def read_squad(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
     if articles is None:
         yield from read_records(path, columns)
         return
-    questions = enumerate(_list_questions(path, articles), start=1)
-    records = (check_unicode(Record(number, values)) for number, values in questions)
-    record = None
+    questions = list(_list_questions(path, articles))
+    if not questions:
+        raise ValueError(f"{path}: the file has no questions")
+    records = (check_unicode(Record(*numbered)) for numbered in enumerate(questions, start=1))
     # a question need not have answers
     needed = tuple(column for column in columns if column != "answers")
-    for record in check_json_columns(path, records, needed):
-        yield record
-    if record is None:
-        raise ValueError(f"{path}: the file has no questions")
+    yield from check_json_columns(path, records, needed)
 
 
 def _read_articles(path: str) -> Any:
@@ -197,7 +185,6 @@ def _list_answers(value: Any) -> list[tuple[str, int]] | None:
     return pairs
 
 
-LONG_QUESTIONS = 5_000  # questions; fewer are encoded before a progress bar is of use
 BATCH = 200  # questions tokenized together, so that a shared passage is tokenized once
 
 
@@ -225,30 +212,17 @@ def encode_questions(rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) ->
         ValueError: If a size is below 1, a question may leave no room for a passage, or the
             tokenizer does not report the characters of tokens.
     """
-    labels = {"labels": datasets.List(datasets.Value("int32"), length=2), "answers": ["string"]}
-    with progress_bars(shown=len(rows) > LONG_QUESTIONS):
-        encoded = rows.map(
-            _encode_questions,
-            batched=True,
-            batch_size=BATCH,
-            fn_kwargs={"tokenizer": own_tokenizer(tokenizer), "encoding": encoding},
-            remove_columns=rows.column_names,
-            features=make_features(
-                id="string",
-                input_ids=["int32"],
-                token_type_ids=["int8"],
-                length="int32",
-                passage="string",
-                passage_start="int32",
-                first_token="int32",  # noqa: S106  (no password)
-                token_starts=["int32"],
-                token_ends=["int32"],
-                owned=["int32"],
-                **(labels if "label" in rows.column_names else {}),
-            ),
-            desc="encode",
-        )
-    return note_length(encoded, encoding.max_length)
+    types = ONE_SEQUENCE | {
+        "passage": "string",
+        "passage_start": "int32",
+        "first_token": "int32",
+        "token_starts": ["int32"],
+        "token_ends": ["int32"],
+        "owned": ["int32"],
+    }
+    span = datasets.List(datasets.Value("int32"), length=2)
+    labels: Types = {"labels": span, "answers": ["string"]}
+    return map_rows(rows, _encode_questions, tokenizer, encoding, types, labels, batch_size=BATCH)
 
 
 def _encode_questions(batch: Batch, *, tokenizer: Tokenizer, encoding: Encoding) -> Batch:
@@ -271,7 +245,7 @@ def _encode_questions(batch: Batch, *, tokenizer: Tokenizer, encoding: Encoding)
             "token_ends": [stop - first for _, stop in characters],
             "owned": [token - start for token in window.owned],
         }
-        if "label" in batch:
+        if "labels" in batch:
             row |= {"labels": _find_answer(window, question), "answers": question["answers"]}
         encoded.append(row)
     return {name: [row[name] for row in encoded] for name in encoded[0]}

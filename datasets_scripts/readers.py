@@ -1,4 +1,4 @@
-"""Read files row by row: compression, stray quotes, records, CoNLL columns and SQuAD."""
+"""Read files row by row: compression, records, CoNLL columns and SQuAD."""
 
 import ast
 import bz2
@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, AnyStr
@@ -129,123 +128,10 @@ FILLERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 
 def is_blank(text: str) -> bool:
     """Return whether a text has no visible character."""
-    return all(map(_is_blank, text))
-
-
-def describe_twin(name: str, names: Iterable[str]) -> str:
-    """Tell of a name that looks like this one, but has other characters; empty without."""
-    for other in names:
-        if other != name and _to_key(other) == _to_key(name):
-            return (
-                f"{name!a} and {other!a} look the same; they differ only in their Unicode normal "
-                "form or in invisible characters: write both in the same way"
-            )
-    return ""
-
-
-def check_twins(where: str, names: Iterable[str]) -> None:
-    """Reject names of which two look the same."""
-    seen: dict[str, str] = {}
-    for name in names:
-        other = seen.setdefault(_to_key(name), name)
-        if other != name:
-            raise ValueError(f"{where} {describe_twin(other, [name])}")
-
-
-@lru_cache(maxsize=10_000)
-def _to_key(name: str) -> str:
-    letters = ("" if _is_blank(letter) else letter for letter in name)
-    return unicodedata.normalize("NFC", "".join(letters))
-
-
-def _is_blank(letter: str) -> bool:
-    return letter.isspace() or unicodedata.category(letter) in INVISIBLE or letter in FILLERS
-
-
-# Stray quotes
-
-
-FEW_VALUES = 10  # of a column, which are labels
-LONGEST_VALUE = 100  # characters of a label
-MANY_ROWS = 20  # in which all labels occur
-
-
-class StrayQuotes:
-    """Looks for quoted fields of several lines which, without the quotes, are rows.
-
-    A stray quote at the beginning of one field and another at the end of a later one make one field
-    of all that is between them. Every line of it has as many delimiters as a row. A text of several
-    lines has no tabs; commas it may have, but what is between them are no values of other columns.
-    """
-
-    def __init__(self, path: str, delimiter: str, width: int) -> None:
-        self.path, self.delimiter, self.width = path, delimiter, width
-        self.count = 0  # records of one line, and by column their first values and any space
-        self.values: list[set[str]] = [set() for _ in range(width)]
-        self.has_spaces = [False] * width
-        # first and last line, and the cells of other columns, of records that may be several rows
-        self.suspects: list[tuple[int, int, dict[int, list[str]]]] = []
-
-    def add(self, first: int, values: Sequence[str]) -> None:
-        """Look at the record that starts at a line."""
-        last = first + sum(value.count("\n") for value in values)
-        if last > first and self.width > 1:
-            self._suspect(first, last, values)
-        elif last == first and len(values) == self.width:
-            self.count += 1
-            for column, value in enumerate(values):
-                if len(value) <= LONGEST_VALUE and len(self.values[column]) <= FEW_VALUES:
-                    self.values[column].add(value)
-                self.has_spaces[column] = self.has_spaces[column] or " " in value
-
-    def _suspect(self, first: int, last: int, values: Sequence[str]) -> None:
-        """Keep a record if the lines of a field, with what is around it, are as wide as rows."""
-        for place, value in enumerate(values):
-            if "\n" not in value:
-                continue
-            rows = [line.rstrip("\r").split(self.delimiter) for line in value.split("\n")]
-            # the rest of the row with the first quote, and the beginning of that with the last
-            rows[0] = [*values[:place], *rows[0]]
-            rows[-1] = [*rows[-1], *values[place + 1 :]]
-            has_tabs = self.delimiter == "\t" and "\t" in value
-            if has_tabs or {*map(len, rows)} == {self.width}:
-                is_doubtful = not has_tabs and len(values) == self.width
-                others = {*range(self.width)} - {place} if is_doubtful else set()
-                cells = {column: [row[column] for row in rows] for column in others}
-                self.suspects.append((first, last, cells))
-
-    def check(self) -> None:
-        """Refuse the file if a record is several rows.
-
-        Raises:
-            ValueError: If it is; names the lines and the ways out.
-        """
-        joined = [(first, last) for first, last, cells in self.suspects if self._are_rows(cells)]
-        if not joined:
-            return
-        first, last = joined[0]
-        more = f" (as in {len(joined) - 1} more places)" if len(joined) > 1 else ""
-        raise ValueError(
-            f"{self.path}:{first}: quotes join the lines {first} to {last} to one record, but they "
-            f"look like rows of their own{more}: correct the quotes in the lines {first} and "
-            f"{last}; or add to the task quoting: false, if quotes are plain text, or quoting: "
-            "true, if these texts have several lines"
-        )
-
-    def _are_rows(self, cells: dict[int, list[str]]) -> bool:
-        """Tell whether cells are like their columns: one with labels, or all if none has them."""
-        labels = [column for column in cells if 0 < len(self.values[column]) <= FEW_VALUES]
-        likely = []
-        for column in labels or cells:
-            is_known = self.values[column].issuperset(cells[column])
-            if column not in labels or (self.count < MANY_ROWS and not is_known):
-                # a comma in a sentence has a space after it
-                is_known = all(
-                    cell and not cell[0].isspace() and (self.has_spaces[column] or " " not in cell)
-                    for cell in cells[column]
-                )
-            likely.append(is_known)
-        return any(likely) if labels else all(likely)
+    return all(
+        letter.isspace() or unicodedata.category(letter) in INVISIBLE or letter in FILLERS
+        for letter in text
+    )
 
 
 # Records
@@ -265,8 +151,8 @@ class FileFormat:
     """How the delimited files of a dataset are written."""
 
     delimiter: str | None = None  # None derives it from the header and the suffix
-    # Whether a quoted field may contain separators, or quotes are text; None refuses quoted fields
-    # that look as if stray quotes had joined several rows.
+    # Whether a quoted field may contain separators, or quotes are text; None refuses fields with
+    # lines and tabs of a tab-separated file, in which stray quotes seem to have joined rows.
     quoting: bool | None = None
     header: tuple[str, ...] | None = None  # of training and validation files without a header line
 
@@ -330,24 +216,37 @@ def _read_delimited(
     path: str, columns: tuple[str, ...], file_format: FileFormat
 ) -> Iterator[Record]:
     delimiter = file_format.delimiter or _find_delimiter(path, columns)
-    header = None if file_format.header is None else list(file_format.header)
-    stray = None
+    header: Sequence[str] | None = file_format.header
+    joined: list[tuple[int, int]] = []  # first and last lines of what may be several rows
     split = _split_lines if file_format.quoting is False else _split_quoted
     for line, values in split(path, delimiter):
         if header is None:
             header = [value.strip() for value in values]
             check_header(path, header, columns)
-        elif values:  # an empty line is not a record
-            if file_format.quoting is None:
-                stray = stray or StrayQuotes(path, delimiter, len(header))
-                stray.add(line, values)
+        elif values:  # an empty line is no record
+            if any("\n" in value and "\t" in value for value in values):
+                joined.append((line, line + sum(value.count("\n") for value in values)))
             problem = ""
             if len(values) != len(header):
                 amount = "few" if len(values) < len(header) else "many"
                 problem = f"too {amount} columns ({len(values)}, the header has {len(header)})"
             yield Record(line, {} if problem else dict(zip(header, values, strict=True)), problem)
-    if stray is not None:
-        stray.check()
+    if delimiter == "\t" and file_format.quoting is None:
+        _refuse_joined(path, joined)
+
+
+def _refuse_joined(path: str, joined: list[tuple[int, int]]) -> None:
+    """Refuse records that are rows between a stray quote and another one."""
+    if not joined:
+        return
+    first, last = joined[0]
+    more = f" (as in {len(joined) - 1} more places)" if len(joined) > 1 else ""
+    raise ValueError(
+        f"{path}:{first}: quotes join the lines {first} to {last} to one record, but they look "
+        f"like rows of their own{more}: correct the quotes in the lines {first} and {last}; or add "
+        "to the task quoting: false, if quotes are plain text, or quoting: true, if these texts "
+        "have several lines"
+    )
 
 
 def _find_delimiter(path: str, columns: Sequence[str]) -> str:
@@ -400,9 +299,10 @@ def _split_lines(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
             yield number, text.split(delimiter) if text else []
 
 
-def check_header(path: str, header: list[str], columns: tuple[str, ...]) -> None:
+def check_header(path: str, header: Sequence[str], columns: tuple[str, ...]) -> None:
     """Reject a file without a required column, or with two columns of the same name."""
-    if twice := find_duplicates(filter(None, header)):
+    counts = Counter(filter(None, header))
+    if twice := [name for name, count in counts.items() if count > 1]:
         raise ValueError(
             f"{path}: duplicate column {twice}; its columns are {header}; rename one, or remove it"
         )
@@ -453,16 +353,9 @@ def parse_json(line: int, text: str) -> Record:
 
 
 def load_json(text: str) -> Any:
-    """Parse JSON whose objects have distinct keys; all that is wrong with it is a ValueError."""
-
-    def to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        values = dict(pairs)
-        if len(values) < len(pairs):
-            raise ValueError(f"duplicate key {find_duplicates(key for key, _ in pairs)[0]!r}")
-        return values
-
+    """Parse JSON; all that is wrong with it is a ValueError."""
     try:
-        return json.loads(text, object_pairs_hook=to_object)
+        return json.loads(text)
     except RecursionError:
         raise ValueError("too many levels") from None
 
@@ -475,11 +368,6 @@ def check_unicode(record: Record) -> Record:
         problem = "not valid Unicode (half of a surrogate pair); write the whole character"
         return Record(record.line, {}, problem)
     return record
-
-
-def find_duplicates(names: Iterable[str]) -> list[str]:
-    """List the names that occur more than once, each once."""
-    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def _read_parquet(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
@@ -517,7 +405,7 @@ def read_list(text: str) -> list[str | int] | None:
         ValueError: If it looks like a list, but cannot be read.
     """
     text = text.strip()
-    if not LIKE_LIST.fullmatch(text):
+    if not is_list(text):
         return None
     try:
         value = None if JOINED.search(text) else ast.literal_eval(text)
@@ -534,7 +422,4 @@ def read_list(text: str) -> list[str | int] | None:
 
 def is_list(text: str) -> bool:
     """Return whether a text is a list, or looks like one."""
-    try:
-        return read_list(text) is not None
-    except ValueError:
-        return True
+    return LIKE_LIST.fullmatch(text.strip()) is not None

@@ -24,8 +24,17 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from modeling_minbert import TASKS
 from modeling_minbert.texts import WINDOWS
 
-from .encoding import Encoding, Feature, Row, Types, count_cut, encode_rows, make_features
-from .readers import Record, describe_twin, is_blank, is_list, is_test, read_records, shorten
+from .encoding import (
+    SENTENCES,
+    Encoding,
+    Feature,
+    Row,
+    Types,
+    count_cut,
+    encode_rows,
+    make_features,
+)
+from .readers import Record, is_blank, is_list, is_test, read_records, shorten
 from .task_data import TaskData
 
 logger = logging.getLogger(__name__)
@@ -311,20 +320,24 @@ class SentenceFormat(RowFormat):
     def written_type(self) -> "Feature | None":
         return "string" if self.data.label_columns is None else ["string"]
 
-    def label_types(self) -> tuple[Feature, Feature]:
-        """Return the types of the label in rows, and in encoded rows."""
-        return "int64", "float32"
+    @property
+    def label_type(self) -> Feature:
+        """Type of the labels as numbers."""
+        return "int64"
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The columns of the labels of a row, or that of its only label, (K,)."""
+        return self.data.label_columns or (str(self.data.label_column),)
 
     @property
     def text_names(self) -> tuple[str, ...]:
-        columns = self.data.text_columns or ()
-        return tuple(f"sentence{number}" for number, _ in enumerate(columns, start=1))
+        return SENTENCES[: len(self.data.text_columns or ())]
 
     @property
     def columns(self) -> Types:
-        columns = self.data.text_columns or ()
-        names = (f"sentence{number}" for number, _ in enumerate(columns, start=1))
-        return {**dict.fromkeys(names, "string"), "label": self.label_types()[0]}
+        names = SENTENCES[: len(self.data.text_columns or ())]
+        return {**dict.fromkeys(names, "string"), "label": self.label_type}
 
     def parse(self, record: Record, texts: list[str], split: str) -> Row:
         label = self.read_label(record)
@@ -343,7 +356,7 @@ class SentenceFormat(RowFormat):
         return normalize_value(record.values.get(self.data.label_column)) or None
 
     def encode(self, rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Dataset:
-        return encode_rows(rows, tokenizer, encoding, label_type=self.label_types()[1])
+        return encode_rows(rows, tokenizer, encoding, label_type=self.label_type)
 
     def cut_share(self, rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> float | None:
         texts = rows.select_columns(["id", *self.text_names])
@@ -366,9 +379,6 @@ class ClassificationFormat(SentenceFormat):
     """Rows whose ``label`` is the number of a class."""
 
     unread_labels = ("0", "1")
-
-    def label_types(self) -> tuple[Feature, Feature]:
-        return "int64", "int64"
 
     def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
         column = f"label_column={self.data.label_column!r}"
@@ -405,8 +415,6 @@ def find_class(text: str, labels: Sequence[str]) -> int:
     has_numbers = not any(is_numeral(label) for label in labels)
     if has_numbers and text in map(str, range(len(labels))):
         return int(text)
-    if twin := describe_twin(text, labels):
-        raise ValueError(f"the labels {twin}")
     known = list_names(labels)
     known += f" or their numbers 0 to {len(labels) - 1}" if has_numbers else ""
     raise ValueError(f"label {shorten(text)!r} is not among the labels {known}")
@@ -451,6 +459,9 @@ class ParaphraseFormat(SentenceFormat):
 
     class_names = ("0", "1")
 
+    def encode(self, rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Dataset:
+        return encode_rows(rows, tokenizer, encoding, label_type="float32")  # of the loss
+
     def to_label(self, written: Any) -> int:
         number = parse_number(written)
         if number not in {0.0, 1.0}:
@@ -462,8 +473,7 @@ class ParaphraseFormat(SentenceFormat):
 class SimilarityFormat(SentenceFormat):
     """Rows whose ``label`` is a score in ``score_range``."""
 
-    def label_types(self) -> tuple[Feature, Feature]:
-        return "float32", "float32"
+    label_type = "float32"
 
     def strata(self, rows: Dataset) -> NDArray[np.int64]:
         return number_strata(np.asarray(rows["label"]))

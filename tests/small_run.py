@@ -7,6 +7,7 @@ from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
+import datasets
 import torch
 import yaml
 from safetensors.torch import load_file
@@ -47,6 +48,15 @@ def load_rows(folder, name, content, task="own", **keys):
         write_jsonl(path, content)
     files = dict.fromkeys(("train_file", "validation_file"), str(path))
     return load_task(TaskData.from_recipe(task, files | keys), folder / "cache")
+
+
+def write_hub(folder, features=None, **splits):
+    """Write splits, as columns, to a folder in the layout of a dataset of the Hub; returns it."""
+    (folder / "data").mkdir(parents=True, exist_ok=True)
+    for split, columns in splits.items():
+        path = folder / "data" / f"{split}-00000-of-00001.parquet"
+        datasets.Dataset.from_dict(columns, features).to_parquet(path)
+    return str(folder)
 
 
 class Row(NamedTuple):

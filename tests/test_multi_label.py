@@ -1,5 +1,7 @@
 """Multi-label classification against scikit-learn, torch, transformers, and brute force."""
 
+import json
+
 import datasets
 import numpy as np
 import pytest
@@ -42,10 +44,15 @@ def as_rows(values):
     return [{"text": text, "y": value} for text, value in zip(TEXTS, values, strict=True)]
 
 
+def write_cells(cells):
+    quoted = [cell.replace('"', '""') for cell in cells]
+    lines = [f'{text},"{cell}"\n' for text, cell in zip(TEXTS, quoted, strict=True)]
+    return "".join(["text,y\n", *lines])
+
+
 def test_all_ways_to_write_labels_give_equal_rows(tmp_path):
     lists = load(tmp_path, "a.jsonl", as_rows(GIVEN), label_column="y")
-    lines = [f'{text},"{", ".join(names)}"' for text, names in zip(TEXTS, GIVEN, strict=True)]
-    commas = load(tmp_path, "b.csv", "\n".join(["text,y", *lines]) + "\n", label_column="y")
+    commas = load(tmp_path, "b.csv", write_cells(map(", ".join, GIVEN)), label_column="y")
     lines = [f"{text}\t{'|'.join(names)}" for text, names in zip(TEXTS, GIVEN, strict=True)]
     keys = {"label_column": "y", "label_separator": "|"}
     bars = load(tmp_path, "c.tsv", "\n".join(["text\ty", *lines]) + "\n", **keys)
@@ -53,12 +60,16 @@ def test_all_ways_to_write_labels_give_equal_rows(tmp_path):
     columns = load(
         tmp_path, "d.csv", "\n".join(["text,rude,vague,warm", *lines]) + "\n", label_columns=LABELS
     )
+    cells = [
+        load(tmp_path, f"{write.__name__}.csv", write_cells(map(write, GIVEN)), label_column="y")
+        for write in (repr, json.dumps)
+    ]
     numbers = [[LABELS.index(name) for name in names] for names in GIVEN]
     named = load(tmp_path, "e.jsonl", as_rows(numbers), label_column="y", labels=LABELS)
 
     assert lists.labels == tuple(LABELS)
     assert lists.splits["train"]["label"][:] == VECTORS
-    for other in (commas, bars, columns, named):
+    for other in (commas, bars, columns, named, *cells):
         assert other.labels == lists.labels
         assert other.fingerprint == lists.fingerprint
 

@@ -22,6 +22,7 @@ LAB = (
     "minbert_cli.text_tasks",
     "minbert_cli.exporting",
     "datasets_scripts.corpus",
+    "datasets_scripts.text_rows",
     "trainers.data.masking",
 )
 # What a prediction needs besides: no library of training, data or pictures.

@@ -8,6 +8,7 @@ import pytest
 from datasets_scripts import DATASETS, TaskData, load_task
 from tests.glue_files import NLI, write_glue
 from tests.nli_files import ENDINGS, LABELS, write_multi_nli, write_snli
+from tests.small_run import write_hub
 
 GLUE = [name for name, row in DATASETS.items() if row.submission is not None]
 ORDER = ("entailment", "neutral", "contradiction")
@@ -57,45 +58,31 @@ def test_labels_equal_the_files(folder):
     assert column("mnli", "validation_mismatched") == [0, 1, 2, 0]
 
 
-def write_hub(folder, sizes):
-    """Write the Hub's files of MNLI or of the diagnostic set; return the folder."""
-    features = datasets.Features(
-        {name: datasets.Value("string") for name in ("premise", "hypothesis")}
-        | {"label": datasets.ClassLabel(names=list(NLI)), "idx": datasets.Value("int32")}
-    )
-    (folder / "data").mkdir(parents=True)
-    for split, count in sizes.items():
-        secret = split.startswith("test")
-        rows = [
-            {"premise": "a", "hypothesis": "b", "label": -1 if secret else row % 3, "idx": row}
-            for row in range(count)
-        ]
-        table = datasets.Dataset.from_list(rows, features=features)
-        table.to_parquet(folder / "data" / f"{split}-00000-of-00001.parquet")
-    return str(folder)
+TEXT = datasets.Value("string")
+PAIRS = {"premise": TEXT, "hypothesis": TEXT}
 
 
 def test_without_a_folder_the_rows_come_from_the_hub(tmp_path, monkeypatch):
+    names = {"label": datasets.ClassLabel(names=list(NLI)), "idx": datasets.Value("int32")}
+
+    def write(folder, **sizes):
+        splits = {}
+        for split, size in sizes.items():
+            labels = [-1 if split.startswith("test") else row % 3 for row in range(size)]
+            splits[split] = {"premise": ["a"] * size, "hypothesis": ["b"] * size, "label": labels}
+            splits[split]["idx"] = list(range(size))
+        return write_hub(tmp_path / folder, datasets.Features(PAIRS | names), **splits)
+
     sizes = {"train": 6, "validation_matched": 3, "validation_mismatched": 2}
     sizes |= {"test_matched": 5, "test_mismatched": 4}
     # folders in the layout of the Hub stand for it
-    row = replace(
-        DATASETS["mnli"],
-        hub_id=write_hub(tmp_path / "mnli", sizes),
-        hub_tests={"test_ax": write_hub(tmp_path / "ax", {"test": 7})},
-    )
-    monkeypatch.setitem(DATASETS, "mnli", row)
+    hub = {"hub_id": write("mnli", **sizes), "hub_tests": {"test_ax": write("ax", test=7)}}
+    monkeypatch.setitem(DATASETS, "mnli", replace(DATASETS["mnli"], **hub))
 
     task = load_task(TaskData.from_recipe("mnli", {"dataset": "mnli"}), tmp_path / ".cache")
 
-    validation = {"validation": 3, "validation_mismatched": 2}
-    assert sizes_of(task) == {
-        "train": 6,
-        "test": 5,
-        "test_mismatched": 4,
-        "test_ax": 7,
-        **validation,
-    }
+    expected = {"train": 6, "validation": 3, "validation_mismatched": 2, "test": 5}
+    assert sizes_of(task) == expected | {"test_mismatched": 4, "test_ax": 7}
     assert task.splits["validation_mismatched"]["label"][:] == [0, 1]
     assert "label" not in task.splits["test_ax"].column_names
 
@@ -142,31 +129,24 @@ def test_sst_files_of_the_course(tmp_path):
 
 def test_rows_without_agreement_are_left_out_and_counted(tmp_path):
     task = load(write_snli(tmp_path, rows=12, undecided=5), "snli")
+    both = load(write_multi_nli(tmp_path), "multi_nli")  # with both held-out sets
 
     assert task.bad_rows == []  # though a third has no label
     assert sizes_of(task) == {"train": 12, "validation": 12, "test": 12}
-    counts = {(facts["undecided_rows"], facts["usable_rows"]) for facts in task.facts.values()}
-    assert counts == {(5, 12)}
+    assert sizes_of(both) == {"train": 12, "validation": 12, "validation_mismatched": 12}
+    for one, undecided in ((task, 5), (both, 1)):
+        assert {facts["undecided_rows"] for facts in one.facts.values()} == {undecided}
+    assert task.facts["train"]["usable_rows"] == 12
     assert task.labels == ORDER
     for row in task.splits["train"]:
         assert ORDER[row["label"]] == LABELS[ENDINGS.index(row["sentence2"])]
 
 
-def test_both_held_out_sets_of_multi_nli_are_read(tmp_path):
-    task = load(write_multi_nli(tmp_path), "multi_nli")
-
-    assert sizes_of(task) == {"train": 12, "validation": 12, "validation_mismatched": 12}
-    assert {facts["undecided_rows"] for facts in task.facts.values()} == {1}
-
-
 def test_hub_rows_without_agreement_are_left_out(tmp_path, monkeypatch):
-    text, names = datasets.Value("string"), datasets.ClassLabel(names=list(ORDER))
-    features = datasets.Features({"premise": text, "hypothesis": text, "label": names})
+    features = datasets.Features(PAIRS | {"label": datasets.ClassLabel(names=list(ORDER))})
     rows = {"premise": ["one walks"] * 4, "hypothesis": [*"abcd"], "label": [0, 1, 2, -1]}
-    for split in ("train", "validation", "test"):
-        path = tmp_path / "stanfordnlp" / "snli" / f"{split}.parquet"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        datasets.Dataset.from_dict(rows, features).to_parquet(path)
+    splits = dict.fromkeys(("train", "validation", "test"), rows)
+    write_hub(tmp_path / "stanfordnlp" / "snli", features, **splits)
     monkeypatch.chdir(tmp_path)  # a folder that is laid out like the dataset of the Hub
 
     data = TaskData.from_recipe("nli", {"dataset": "snli"})

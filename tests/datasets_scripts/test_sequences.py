@@ -36,23 +36,17 @@ def encode(rows, tokenizer, pair_encoding, problem_type="paraphrase", max_length
     return row_format.encode(rows, tokenizer, encoding)
 
 
-def test_joint_pair_is_one_sequence_with_two_segments(pairs, tokenizer):
-    row = encode(pairs, tokenizer, "joint")[0]
+def test_a_pair_is_one_sequence_with_two_segments_or_two_sequences(pairs, tokenizer):
+    joint, separate = (encode(pairs, tokenizer, name)[0] for name in ("joint", "separate"))
 
-    expected = tokenizer("the fox", "why does the dog sleep?")
-    assert row["input_ids"] == expected["input_ids"]
-    assert row["token_type_ids"] == expected["token_type_ids"]
-    assert 1 in row["token_type_ids"]
-    assert row["length"] == len(expected["input_ids"])
-
-
-def test_separate_pair_is_two_sequences(pairs, tokenizer):
-    row = encode(pairs, tokenizer, "separate")[1]
-
-    expected = [tokenizer(LONG), tokenizer("a dog")]
-    assert row["input_ids"] == [one["input_ids"] for one in expected]
-    assert row["token_type_ids"] == [one["token_type_ids"] for one in expected]
-    assert row["length"] == len(expected[0]["input_ids"])
+    texts = ("the fox", "why does the dog sleep?")
+    expected, alone = tokenizer(*texts), [tokenizer(text) for text in texts]
+    for name in ("input_ids", "token_type_ids"):
+        assert joint[name] == expected[name]
+        assert separate[name] == [one[name] for one in alone]
+    assert 1 in joint["token_type_ids"]
+    assert joint["length"] == len(expected["input_ids"])
+    assert separate["length"] == len(alone[1]["input_ids"])
 
 
 # Of eight tokens round(8 * 128 / 510) = 2 are taken from the start.

@@ -96,9 +96,7 @@ def test_lists_of_tags_with_declared_names_are_converted(tmp_path):
 
     assert names(task) == [SPANS]
     assert task.labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
-
-
-def test_a_part_of_speech_with_a_hyphen_is_no_end_of_a_span(tmp_path):
+    # a part of speech with a hyphen is no end of a span
     assert load(tmp_path, "Ann NN\nruns S-V\nnow RB\n").labels == ("NN", "RB", "S-V")
 
 
@@ -109,21 +107,22 @@ def test_white_space_of_other_kinds_is_a_word(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "metadata", ["# text = Ann Lee", "# source=web part 4", "# id 1 domain=train\n# text = a b"]
+    ("metadata", "documents"),
+    [
+        ("# text = Ann Lee", [0, 0]),
+        ("# source=web part 4", [0, 0]),
+        ("# id 1 domain=train\n# text = a b", [0, 0]),
+        ("# newdoc id = a\n# sent_id = 1", [1, 2]),
+    ],
 )
-def test_metadata_is_no_word(metadata, tmp_path):
+def test_metadata_is_no_word_and_may_begin_a_document(metadata, documents, tmp_path):
     sentences = ["Ann _ _ B-PER\nleft _ _ O\n", "Oslo _ _ B-LOC\n"]
     task = load(tmp_path, "".join(f"{metadata}\n{sentence}\n" for sentence in sentences))
 
     assert task.splits["train"]["words"][:] == [["Ann", "left"], ["Oslo"]]
+    assert task.splits["train"]["document"][:] == documents
     assert names(task) == ["B-PER O", "B-LOC"]
     assert not task.bad_rows
-
-
-def test_a_new_document_begins_as_in_conll_u(tmp_path):
-    text = "# newdoc id = a\n# sent_id = 1\na O\n\nb B-X\n\n# newdoc id = b\nc O\n"
-
-    assert load(tmp_path, text).splits["train"]["document"][:] == [1, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -21,15 +21,17 @@ def test_texts_can_be_of_any_kind_that_is_read_again():
     assert train_wordpiece(Texts(), 90).get_vocab() == train_wordpiece(ENGLISH, 90).get_vocab()
 
 
-def test_texts_that_can_be_read_once_are_refused():
-    with pytest.raises(ValueError, match="texts can be read only once, but are read twice"):
-        train_wordpiece(iter(ENGLISH), 90)
-
-
-@pytest.mark.parametrize("size", [0, 10**12])
-def test_a_size_that_no_memory_holds_is_refused(size):
-    with pytest.raises(ValueError, match=f"vocab_size={size}; expected a whole number from 1 to"):
-        train_wordpiece(ENGLISH, size)
+@pytest.mark.parametrize(
+    ("texts", "size", "message"),
+    [
+        (iter(ENGLISH), 90, "texts can be read only once, but are read twice"),
+        (ENGLISH, 0, "vocab_size=0; expected a whole number from 1 to"),
+        (ENGLISH, 10**12, "vocab_size=1000000000000; expected a whole number from 1 to"),
+    ],
+)
+def test_what_cannot_be_learned_is_refused(texts, size, message):
+    with pytest.raises(ValueError, match=message):
+        train_wordpiece(texts, size)
 
 
 @pytest.mark.parametrize("lowercase", [True, False])

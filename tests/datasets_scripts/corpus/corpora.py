@@ -7,7 +7,7 @@ import datasets
 import numpy as np
 
 from datasets_scripts import CorpusData, TextRows, encode_corpus
-from datasets_scripts.corpus.documents import TokenizedDocuments
+from datasets_scripts.corpus import TokenizedDocuments
 from tests.small_run import make_tokenizer
 
 FEATURES = datasets.Features(

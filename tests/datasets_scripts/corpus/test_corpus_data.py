@@ -1,9 +1,11 @@
 """`CorpusData.from_recipe`: defaults and checks."""
 
+from pathlib import Path
+
 import pytest
 
 from datasets_scripts import CorpusData
-from datasets_scripts.corpus.documents import find_sources
+from datasets_scripts.corpus import find_sources
 
 
 def parse(folder_of_the_run=None, **keys):
@@ -32,41 +34,19 @@ def test_the_folder_of_the_run_is_for_built_in_datasets():
         ({"dataset": "wiki"}, "unknown dataset 'wiki'; known: sample_text, sst"),
         ({"dataset": "cfimdb"}, "'cfimdb' has no copy on the Hub; give data_dir"),
         ({"dataset": "sample_text", "data_dir": "a"}, "is generated and reads no files"),
-        (
-            {"dataset": "sst", "text_column": "a"},
-            "text_column has no effect for 'sst'; remove it",
-        ),
+        ({"dataset": "sst", "text_column": "a"}, "text_column has no effect for 'sst'; remove it"),
         ({"train_file": "a.txt", "streaming": True}, "streaming has no effect for 'a.txt'"),
+        ({"train_file": "a.txt", "text_column": "b"}, "text_column='b' has no effect on .*a.txt"),
+        ({"train_file": "a.json", "documents": "file"}, "documents='file' has no effect on .*json"),
+        ({"validation_share": 1}, r"validation_share=1; expected a fraction in \[0, 1\)"),
+        ({"max_documents": True}, "max_documents=True; expected a whole number of at least 1"),
+        ({"validation_file": [3]}, r"validation_file=\[3\]; expected a path, a pattern"),
     ],
 )
-def test_sources_that_contradict_each_other_are_refused(keys, message):
-    with pytest.raises(ValueError, match=message):
-        parse(**keys)
+def test_a_wrong_recipe_is_refused(tmp_path, monkeypatch, keys, message):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.txt", "a.json"):
+        Path(name).write_text('{"text": "a"}\n')
 
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("validation_share", 1, r"validation_share=1; expected a fraction in \[0, 1\)"),
-        ("max_documents", True, "max_documents=True; expected a whole number of at least 1"),
-        ("validation_file", [3], r"validation_file=\[3\]; expected a path, a pattern"),
-    ],
-)
-def test_values_of_another_kind_are_refused(key, value, message):
-    with pytest.raises(ValueError, match=f"corpus 'mine': {message}"):
-        parse(**{"train_file": "a.txt", key: value})
-
-
-@pytest.mark.parametrize(
-    ("name", "keys", "message"),
-    [
-        ("a.txt", {"text_column": "body"}, "text_column='body' has no effect on .*a.txt"),
-        ("a.jsonl", {"documents": "file"}, r"documents='file' has no effect on .*a.jsonl"),
-    ],
-)
-def test_keys_of_other_formats_are_refused(tmp_path, name, keys, message):
-    path = tmp_path / name
-    path.write_text('{"text": "a"}\n')
-
-    with pytest.raises(ValueError, match=message):
-        find_sources(parse(train_file=str(path), **keys))
+    with pytest.raises(ValueError, match=f"'?mine.*{message}"):
+        find_sources(parse(**keys))

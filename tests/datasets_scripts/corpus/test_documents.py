@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from datasets_scripts import CorpusData
-from datasets_scripts.corpus import documents as module
+from datasets_scripts import CorpusData, corpus as module
 from tests.datasets_scripts.corpus.corpora import write
 
 

@@ -198,18 +198,20 @@ def test_a_pass_is_planned_once_for_all_processes(folder):
 # What is refused
 
 
-def test_an_unknown_packing_is_refused():
-    message = "mine: unknown packing 'pairs'; .*known: segment_pairs, full_sentences, doc"
+@pytest.mark.parametrize(
+    ("keys", "packing", "message"),
+    [
+        ({}, "pairs", "mine: unknown packing 'pairs'; .*known: segment_pairs, full_sentences, doc"),
+        ({"documents": 1}, "segment_pairs", "mine: 1 document in split 'train', .* 'documents'"),
+        (
+            {"sentences": (1, 1)},
+            "segment_pairs",
+            "mine: 100% of the 30 pairs are random: most documents",
+        ),
+    ],
+)
+def test_rows_that_cannot_be_made_are_refused(keys, packing, message):
     with pytest.raises(ValueError, match=message):
-        to_rows(draw_documents(0), "pairs")
-
-
-def test_pairs_of_one_document_are_refused():
-    with pytest.raises(ValueError, match=r"mine: 1 document in split 'train', .* 'documents'"):
-        to_rows(draw_documents(0, documents=1))
-    assert len(to_rows(draw_documents(0, documents=1), "full_sentences")) > 0
-
-
-def test_pairs_that_are_all_random_are_refused():
-    with pytest.raises(ValueError, match=r"mine: 100% of the 30 pairs are random: most documents"):
-        to_rows(draw_documents(0, sentences=(1, 1)))
+        to_rows(draw_documents(0, **keys), packing)
+    if packing == "segment_pairs":
+        assert len(to_rows(draw_documents(0, **keys), "full_sentences")) > 0

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from datasets_scripts.checking import errors_of
-from datasets_scripts.encoding import make_features, show_progress
 from modeling_minbert import unknown
 from modeling_minbert.pieces import Layout, find_layout
 
-from .documents import TokenizedDocuments, store_tables
+from .checking import errors_of
+from .corpus import TokenizedDocuments, store_tables
+from .encoding import make_features, show_progress
 
 logger = logging.getLogger(__name__)
 

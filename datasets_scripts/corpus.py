@@ -1,4 +1,4 @@
-"""The documents of a corpus: found, read, split into sentences, tokenized on disk, and held out.
+"""Text for pretraining: its keys in a recipe, and its documents, held out and tokenized on disk.
 
 Plain text is read by this module and not by `datasets`, which fails at the first byte that is not
 UTF-8, does not take a line of white space for a blank one, and reads a document of any size at
@@ -12,12 +12,12 @@ import logging
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from itertools import count, islice
 from math import ceil, inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import datasets
 import numpy as np
@@ -29,11 +29,25 @@ from sentencex import segment
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from datasets_scripts.catalog import read_sample
-from datasets_scripts.encoding import digest_text, hash_sources, make_features, show_progress
-from datasets_scripts.hub import find_commit, open_hub, readable_hub
-from datasets_scripts.loading import InvalidRow, check_invalid_fraction, load_task, log_invalid_rows
-from datasets_scripts.readers import (
+from modeling_minbert import unknown
+from modeling_minbert.pieces import find_space
+
+from .catalog import DATASETS, read_sample
+from .checking import (
+    INNER,
+    Count,
+    Fraction,
+    Patterns,
+    Share,
+    Text,
+    check_keys,
+    check_revision,
+    option,
+)
+from .encoding import digest_text, hash_sources, make_features, show_progress
+from .hub import find_commit, open_hub, readable_hub
+from .loading import InvalidRow, check_invalid_fraction, load_task, log_invalid_rows
+from .readers import (
     HUB_NAMES,
     FileFormat,
     Record,
@@ -44,11 +58,149 @@ from datasets_scripts.readers import (
     read_records,
     shorten,
 )
-from modeling_minbert.pieces import find_space
-
-from .corpus_data import SAMPLE_TEXT, CorpusData
+from .task_data import TaskData
 
 logger = logging.getLogger(__name__)
+
+# Keys
+
+
+SAMPLE_TEXT = "sample_text"
+BUILT_IN = (SAMPLE_TEXT, *DATASETS)
+FILE_KEYS = ("train_file", "validation_file")
+# Keys of every source, of every source of running text, and of each source.
+SHARED_KEYS = ("max_documents", "max_invalid_fraction")
+TEXT_KEYS = ("text_column", "sentences", "validation_share")
+SOURCE_KEYS = {
+    "dataset": ("dataset", "data_dir", *SHARED_KEYS),
+    "hub_id": ("dataset", "hub_id", "revision", "streaming", *TEXT_KEYS, *SHARED_KEYS),
+    "train_file": (*FILE_KEYS, "data_dir", "documents", *TEXT_KEYS, *SHARED_KEYS),
+}
+
+
+@dataclass(frozen=True)
+class CorpusData:
+    """A text for pretraining; ``from_recipe`` makes it from the keys of a recipe.
+
+    The fields are these keys, and "Corpus" in docs/reference/recipes.md describes them.
+    """
+
+    name: str = field(metadata=INNER)
+    dataset: Text | None = option(None)
+    data_dir: Text | None = option(None)
+    hub_id: Text | None = option(None)
+    revision: Text | None = option(None)
+    train_file: Patterns | None = option(None)
+    validation_file: Patterns | None = option(None)
+    validation_share: Share = option(0.05)
+    text_column: Text = option("text")
+    documents: Literal["blank_line", "file", "line"] = option("blank_line")
+    sentences: Literal["split", "line"] = option("split")
+    streaming: bool = option(False)
+    max_documents: Count | None = option(None)
+    max_invalid_fraction: Fraction = option(0.01)
+
+    @classmethod
+    def from_recipe(
+        cls, name: str, mapping: Any, data_dir: str | Path | None = None
+    ) -> "CorpusData":
+        """Check the keys of a corpus and complete them from its source.
+
+        Args:
+            name: Name of the corpus.
+            mapping: Its keys, as parsed from YAML.
+            data_dir: Default folder of the built-in datasets.
+
+        Raises:
+            ValueError: If a key or a value is unknown, missing, or contradicts another one.
+        """
+        where = f"corpus {name!r}"
+        (keys,) = check_keys(where, mapping, cls)
+        given = {key: value for key, value in keys.items() if value is not None}
+        data = cls(name, **given)
+        sources = [key for key in SOURCE_KEYS if key in given]
+        if len(sources) != 1 or ("validation_file" in given and data.train_file is None):
+            sources += ["validation_file"] if "validation_file" in given else []
+            raise ValueError(
+                f"{where}: give exactly one source of text, 'dataset' (built-in or owner/name), "
+                f"'hub_id' or 'train_file'; given: {', '.join(sources) or 'none'}"
+            )
+        if data.dataset is not None and data.dataset not in BUILT_IN:
+            if "/" not in data.dataset:
+                raise ValueError(
+                    f"{where}: {unknown('dataset', data.dataset, BUILT_IN)} (a dataset of the Hub "
+                    "is written owner/name)"
+                )
+            sources, data = ["hub_id"], replace(data, hub_id=data.dataset)
+        allowed = SOURCE_KEYS[sources[0]]
+        if useless := sorted(set(given) - set(allowed)):
+            raise ValueError(
+                f"{where}: {', '.join(useless)} has no effect for {data.source!r}; remove it "
+                f"(keys of such a source: {', '.join(allowed)})"
+            )
+        if data.validation_file is not None and "validation_share" in given:
+            raise ValueError(
+                f"{where}: validation_share={data.validation_share:g} has no effect with "
+                "validation_file; remove one of them"
+            )
+        if data.hub_id is not None:
+            check_revision(where, data.revision, data.hub_id)
+            return data
+        return data._find_folder(None if data_dir is None else str(data_dir))
+
+    def _find_folder(self, data_dir: str | None) -> "CorpusData":
+        """Complete local data; ``data_dir`` is the default folder of the built-in datasets."""
+        if self.dataset == SAMPLE_TEXT:
+            if self.data_dir is not None:
+                raise ValueError(
+                    f"{self.where}: dataset {self.dataset!r} is generated and reads no files; "
+                    "remove data_dir"
+                )
+            return replace(self, sentences="line")
+        if self.dataset is not None:
+            reads_files = bool(DATASETS[self.dataset].files)
+            data = replace(self, data_dir=self.data_dir or (data_dir if reads_files else None))
+            data.to_task()  # fails here if the folder is missing
+            return data
+        folder = Path(self.data_dir or "")
+        joined: dict[str, Any] = {
+            key: tuple(str(folder / pattern) for pattern in patterns)
+            for key in FILE_KEYS
+            if (patterns := getattr(self, key)) is not None
+        }
+        return replace(self, **joined)
+
+    @property
+    def hub_dataset(self) -> str | None:
+        """Name of the dataset on the Hub; None for local data."""
+        if self.hub_id is None or Path(self.hub_id).exists():
+            return None
+        return self.hub_id.partition(":")[0]
+
+    @property
+    def where(self) -> str:
+        """Owner of the keys, for messages."""
+        return f"corpus {self.name!r}"
+
+    @property
+    def source(self) -> str:
+        """Name of the source, for messages."""
+        return self.hub_id or self.dataset or ", ".join(self.train_file or ())
+
+    def to_task(self) -> TaskData:
+        """Describe the built-in task whose sentences are the text.
+
+        Raises:
+            ValueError: If the folder of the task is missing.
+        """
+        keys = {"dataset": self.dataset, "data_dir": self.data_dir}
+        return TaskData.from_recipe(
+            self.name, keys | {"max_invalid_fraction": self.max_invalid_fraction}
+        )
+
+
+# Documents of files
+
 
 PLAIN_SUFFIXES = (".txt", "")
 TEXT_SUFFIXES = (*PLAIN_SUFFIXES, ".jsonl", ".json", ".csv", ".tsv", ".parquet")
@@ -60,9 +212,6 @@ BATCH_CHARACTERS = 1_000_000
 MAX_SMALL_VOCABULARY = 65_535  # tokens whose ids fit into two bytes
 
 Numbers = NDArray[np.int64]
-
-
-# Documents of files
 
 
 class Document(NamedTuple):
@@ -430,13 +579,7 @@ def encode_corpus(
         share = 0.0 if "validation" in sources else data.validation_share
         for split, source in sources.items():
             documents = _tokenize_source(source, copy, space)
-            places = np.flatnonzero(documents.data.column("problem").is_valid())
-            wrong = documents.select_columns(["file", "line", "problem"]).select(places)
-            invalid = [InvalidRow(row["file"], row["line"], row["problem"]) for row in wrong]
-            most = data.max_invalid_fraction
-            check_invalid_fraction(source.name, invalid, len(documents), most)
-            log_invalid_rows(data.where, invalid)
-            bad_rows += invalid
+            bad_rows += _list_invalid(source, documents)
             sentences = pc.list_value_length(documents.data.column("sentences")).to_numpy()
             rows = np.flatnonzero(sentences)
             is_held = np.isin(rows, list(held_out(share, len(documents))))
@@ -476,6 +619,17 @@ def encode_corpus(
     splits = {name: TokenizedDocuments(dataset, rows, name) for name, rows in numbers.items()}
     fingerprint = " ".join(documents.fingerprint() for documents in splits.values())
     return EncodedCorpus(splits, problems, fingerprint, commits)
+
+
+def _list_invalid(source: Source, documents: datasets.Dataset) -> list[InvalidRow]:
+    """List the invalid documents of a source, and warn of them; too many are an error."""
+    places = np.flatnonzero(documents.data.column("problem").is_valid())
+    wrong = documents.select_columns(["file", "line", "problem"]).select(places)
+    invalid = [InvalidRow(row["file"], row["line"], row["problem"]) for row in wrong]
+    most = source.data.max_invalid_fraction
+    check_invalid_fraction(source.name, invalid, len(documents), most)
+    log_invalid_rows(source.data.where, invalid)
+    return invalid
 
 
 def _tokenize_source(source: Source, tokenizer: Tokenizer, space: str) -> datasets.Dataset:

@@ -1,1 +1,0 @@
-"""Text for pretraining: reading, tokens in the cache, and the rows of every pass."""
