@@ -1,5 +1,6 @@
 """The formats of rows with several labels, numbers, choices, or no label."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -40,6 +41,8 @@ from .row_format import (
     parse_number,
     sort_labels,
 )
+
+logger = logging.getLogger(__name__)
 
 # Numbers
 
@@ -120,6 +123,9 @@ class RegressionFormat(SentenceFormat):
 # Several labels
 
 
+SEPARATORS = ",;|/\t"  # that are usual between labels
+
+
 @dataclass(frozen=True)
 class MultiLabelFormat(ClassificationFormat):
     """Rows whose ``label`` has 1 for each of ``labels`` that the row has, else 0, (K,).
@@ -144,6 +150,14 @@ class MultiLabelFormat(ClassificationFormat):
         if labels is None:
             written = chain.from_iterable(list_written(splits["train"], "label"))
             labels = sort_labels(label for label in written if normalize_value(label))
+            for other in SEPARATORS.replace(self.separator, ""):
+                if whole := [name for name in labels if other in name]:
+                    warning = (
+                        f"{where}: the label {min(whole)!r} is one label, since label_separator is "
+                        f"{self.separator!r}; if its labels are separated by {other!r}, give that "
+                        "as label_separator"
+                    )
+                    logger.warning(warning)
         keys = f"label_column={self.data.label_column!r} and label_separator={self.separator!r}"
         check_classes(where, "labels", labels, keys)
         return replace(self, labels=labels)

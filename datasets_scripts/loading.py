@@ -33,7 +33,7 @@ from .encoding import (
     make_features,
     show_progress,
 )
-from .readers import Record, check_file, is_test
+from .readers import Record, check_file, check_twins, is_test
 from .row_format import UNDECIDED, RowFormat, load_format
 from .task_data import TaskData
 
@@ -265,6 +265,7 @@ def read_splits(data: TaskData, cache_dir: str | Path | None) -> TaskRows:
             records = map(row_format.from_hub, map(Record, count(1), fetched[split]))
         written[split] = _store_rows(records, row_format, split, cache_dir)
     row_format = row_format.resolve(data.where, written)
+    check_twins(f"{data.where}: the labels", row_format.label_names or ())
     read = TaskRows(row_format, {}, [], {}, commit=commit)
     for split, rows in written.items():
         file = files.get(split, f"{name}:{split}")

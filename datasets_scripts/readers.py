@@ -1,4 +1,4 @@
-"""Read files row by row: compression, records, CoNLL columns and SQuAD."""
+"""Read files row by row: compression, stray quotes, records, CoNLL columns and SQuAD."""
 
 import ast
 import bz2
@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, AnyStr
@@ -128,10 +129,37 @@ FILLERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 
 def is_blank(text: str) -> bool:
     """Return whether a text has no visible character."""
-    return all(
-        letter.isspace() or unicodedata.category(letter) in INVISIBLE or letter in FILLERS
-        for letter in text
-    )
+    return all(map(_is_blank, text))
+
+
+def describe_twin(name: str, names: Iterable[str]) -> str:
+    """Tell of a name that looks like this one, but has other characters; empty without."""
+    for other in names:
+        if other != name and _to_key(other) == _to_key(name):
+            return (
+                f"{name!a} and {other!a} look the same; they differ only in their Unicode normal "
+                "form or in invisible characters: write both in the same way"
+            )
+    return ""
+
+
+def check_twins(where: str, names: Iterable[str]) -> None:
+    """Reject names of which two look the same."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(_to_key(name), name)
+        if other != name:
+            raise ValueError(f"{where} {describe_twin(other, [name])}")
+
+
+@lru_cache(maxsize=10_000)
+def _to_key(name: str) -> str:
+    letters = ("" if _is_blank(letter) else letter for letter in name)
+    return unicodedata.normalize("NFC", "".join(letters))
+
+
+def _is_blank(letter: str) -> bool:
+    return letter.isspace() or unicodedata.category(letter) in INVISIBLE or letter in FILLERS
 
 
 # Records
@@ -151,8 +179,8 @@ class FileFormat:
     """How the delimited files of a dataset are written."""
 
     delimiter: str | None = None  # None derives it from the header and the suffix
-    # Whether a quoted field may contain separators, or quotes are text; None refuses fields with
-    # lines and tabs of a tab-separated file, in which stray quotes seem to have joined rows.
+    # Whether a quoted field may contain separators, or quotes are text; None refuses quoted fields
+    # that look as if stray quotes had joined several rows.
     quoting: bool | None = None
     header: tuple[str, ...] | None = None  # of training and validation files without a header line
 
@@ -224,19 +252,13 @@ def _read_delimited(
             header = [value.strip() for value in values]
             check_header(path, header, columns)
         elif values:  # an empty line is no record
-            if any("\n" in value and "\t" in value for value in values):
+            if file_format.quoting is None and _are_rows(values, delimiter, len(header)):
                 joined.append((line, line + sum(value.count("\n") for value in values)))
             problem = ""
             if len(values) != len(header):
                 amount = "few" if len(values) < len(header) else "many"
                 problem = f"too {amount} columns ({len(values)}, the header has {len(header)})"
             yield Record(line, {} if problem else dict(zip(header, values, strict=True)), problem)
-    if delimiter == "\t" and file_format.quoting is None:
-        _refuse_joined(path, joined)
-
-
-def _refuse_joined(path: str, joined: list[tuple[int, int]]) -> None:
-    """Refuse records that are rows between a stray quote and another one."""
     if not joined:
         return
     first, last = joined[0]
@@ -247,6 +269,32 @@ def _refuse_joined(path: str, joined: list[tuple[int, int]]) -> None:
         "to the task quoting: false, if quotes are plain text, or quoting: true, if these texts "
         "have several lines"
     )
+
+
+THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")  # commas within numbers
+
+
+def _are_rows(values: Sequence[str], delimiter: str, width: int) -> bool:
+    """Return whether a record is like several rows that stray quotes have joined.
+
+    Then the lines of a field, with what is around it, are as wide as rows. In a text of several
+    lines there are no tabs, and after its commas a space or the end of the line.
+    """
+    for place, value in enumerate(values):
+        if "\n" not in value or width == 1:
+            continue
+        text = THOUSANDS.sub("", value) if delimiter == "," else value
+        rows = [line.rstrip("\r").split(delimiter) for line in text.split("\n")]
+        # the rest of the row with the first quote, and the beginning of that with the last
+        rows[0] = [*values[:place], *rows[0]]
+        rows[-1] = [*rows[-1], *values[place + 1 :]]
+        if delimiter == "\t" and "\t" in value:
+            return True
+        others = [cell for row in rows for cell in row[1:]]
+        is_text = any(not cell or cell[0].isspace() for cell in others)
+        if {*map(len, rows)} == {width} and not is_text:
+            return True
+    return False
 
 
 def _find_delimiter(path: str, columns: Sequence[str]) -> str:
@@ -301,8 +349,7 @@ def _split_lines(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 
 def check_header(path: str, header: Sequence[str], columns: tuple[str, ...]) -> None:
     """Reject a file without a required column, or with two columns of the same name."""
-    counts = Counter(filter(None, header))
-    if twice := [name for name, count in counts.items() if count > 1]:
+    if twice := find_duplicates(filter(None, header)):
         raise ValueError(
             f"{path}: duplicate column {twice}; its columns are {header}; rename one, or remove it"
         )
@@ -353,9 +400,16 @@ def parse_json(line: int, text: str) -> Record:
 
 
 def load_json(text: str) -> Any:
-    """Parse JSON; all that is wrong with it is a ValueError."""
+    """Parse JSON whose objects have distinct keys; all that is wrong with it is a ValueError."""
+
+    def to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(pairs)
+        if len(values) < len(pairs):
+            raise ValueError(f"duplicate key {find_duplicates(key for key, _ in pairs)[0]!r}")
+        return values
+
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=to_object)
     except RecursionError:
         raise ValueError("too many levels") from None
 
@@ -368,6 +422,11 @@ def check_unicode(record: Record) -> Record:
         problem = "not valid Unicode (half of a surrogate pair); write the whole character"
         return Record(record.line, {}, problem)
     return record
+
+
+def find_duplicates(names: Iterable[str]) -> list[str]:
+    """List the names that occur more than once, each once."""
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def _read_parquet(path: str, columns: tuple[str, ...]) -> Iterator[Record]:

@@ -34,7 +34,7 @@ from .encoding import (
     encode_rows,
     make_features,
 )
-from .readers import Record, is_blank, is_list, is_test, read_records, shorten
+from .readers import Record, describe_twin, is_blank, is_list, is_test, read_records, shorten
 from .task_data import TaskData
 
 logger = logging.getLogger(__name__)
@@ -415,6 +415,8 @@ def find_class(text: str, labels: Sequence[str]) -> int:
     has_numbers = not any(is_numeral(label) for label in labels)
     if has_numbers and text in map(str, range(len(labels))):
         return int(text)
+    if twin := describe_twin(text, labels):
+        raise ValueError(f"the labels {twin}")
     known = list_names(labels)
     known += f" or their numbers 0 to {len(labels) - 1}" if has_numbers else ""
     raise ValueError(f"label {shorten(text)!r} is not among the labels {known}")

@@ -16,6 +16,7 @@ from .encoding import Encoding, Row, Types, make_features, note_length
 from .readers import (
     Record,
     check_file,
+    describe_twin,
     find_suffix,
     is_blank,
     is_test,
@@ -241,6 +242,8 @@ class TagFormat(RowFormat):
         numbers = []
         for place, tag in enumerate(written if self.scheme == "plain" else to_iob2(written)):
             if tag not in names:
+                if twin := describe_twin(written[place], names):
+                    raise ValueError(f"the tags {twin}")
                 raise ValueError(
                     f"unknown tag {shorten(written[place])!r}; the tags of the training rows are "
                     f"{list_names(names)}; correct it, or list all tags as labels"

@@ -174,7 +174,10 @@ class Guess:
         if not values:
             raise ValueError(f"{self.path}: column {self.label!r} is empty; give --label_column")
         if odd := [name for name in self.columns if are_numbers([name]) or name in values]:
-            self.notes.append(f"please check: is {odd[0]!r} a name? names are in the first line")
+            self.notes.append(
+                f"please check: is {odd[0]!r} the name of a column? if this line is a row, which "
+                "is not read now, write a line with names before it"
+            )
         problem_type = self.kind or self.find_type(values)
         self.keys["label_column"] = self.label
         keys, separator = self.known[problem_type].keys, find_separator(values)
@@ -219,19 +222,24 @@ class Guess:
                 f"{self.path}: no column looks like texts; {self.described}: give --text_columns"
             )
         longest = max(texts, key=words.__getitem__)
-        chosen = texts if len(texts) == 2 else [longest]
-        self.notes.append(f"text_columns: {', '.join(map(repr, chosen))}, by names or length")
-        if len(texts) > 1 and texts != named:
-            self.notes.append(f"please check: {longest!r} is the longest of {', '.join(texts)}")
-        return chosen
+        if len(texts) == 2:
+            reason = "by their names" if texts == named else "the two with sentences"
+            self.notes.append(f"text_columns: {texts[0]!r} and {texts[1]!r}, {reason}")
+            if texts != named:
+                self.notes.append(f"please check: if the rows are no pairs, keep only {longest!r}")
+            return texts
+        self.notes.append(f"text_columns: {longest!r}, the column with the longest texts")
+        if others := ", ".join(repr(name) for name in texts if name != longest):
+            self.notes.append(f"please check: other columns with texts: {others}")
+        return [longest]
 
     def find_type(self, values: Sequence[Any]) -> str:
         """Find the problem type that fits the labels, by the first rule that holds."""
         different = Counter(map(str, values))
         has_numbers, count = are_numbers(values), len(different)
-        has_pairs = len(self.keys["text_columns"]) == 2
+        has_pairs, separator = len(self.keys["text_columns"]) == 2, find_separator(values)
         rules = {
-            "multi_label_classification": find_separator(values) is not None,
+            "multi_label_classification": separator is not None,
             "paraphrase": has_pairs and different.keys() == {"0", "1"},
             "similarity": has_pairs and has_numbers and count > MOST_CLASSES_OF_PAIRS,
             "classification": count <= most_classes(values),
@@ -244,9 +252,14 @@ class Guess:
                 f"{self.path}: {self.label!r} has {what}; {self.described}: give --label_column"
             )
         often = ", ".join(repr(name) for name, _ in different.most_common(5))
-        self.notes.append(f"problem_type: {self.label!r} has {count:,} values, such as {often}")
-        if has_numbers and count > 2 and not has_pairs:
+        has = f"{count:,} different values, most often {often}"
+        if separator is not None:
+            has = f"labels separated by {separator!r}" if separator else "lists"
+        self.notes.append(f"problem_type: {self.label!r} has {has}")
+        if has_numbers and count > 2 and found == "classification":
             self.notes.append("please check: if these are grades, write problem_type: ordinal")
+        elif found == "regression":
+            self.notes.append("please check: sizes of the numbers are learned; are they names?")
         return found
 
 

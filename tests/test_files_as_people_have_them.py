@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import random
 
 import pytest
 import yaml
@@ -40,29 +41,40 @@ def find_mistake(folder, name, content, **keys):
     return str(caught.value)
 
 
+@pytest.mark.parametrize("delimiter", [",", "\t"])
 @pytest.mark.parametrize(("first", "last", "column"), [(0, 56, 0), (10, 40, 1), (3, 4, 2)])
-def test_quotes_that_swallow_rows_are_named(tmp_path, first, last, column):
+def test_quotes_that_swallow_rows_are_named(tmp_path, delimiter, first, last, column):
     rows = [[f"t{number}", text, label] for number, (text, label) in enumerate(ROWS)]
     rows[first][column] = f'"{rows[first][column]}'
     rows[last][column] = f'{rows[last][column]}"'
-    content = join(rows, "\t", ("id", "text", "label"))
+    suffix = "tsv" if delimiter == "\t" else "csv"
+    content = join(rows, delimiter, ("id", "text", "label"))
 
-    message = find_mistake(tmp_path, "films.tsv", content)
+    message = find_mistake(tmp_path, f"films.{suffix}", content)
 
-    assert f"films.tsv:{first + 2}: quotes join the lines {first + 2} to {last + 2}" in message
+    assert f"films.{suffix}:{first + 2}: quotes join the lines {first + 2} to {last + 2}" in message
     assert "quoting: false" in message
     assert "quoting: true" in message
-    assert len(texts_of(load(tmp_path, "films.tsv", content, quoting=False))) == 60
+    task = load(tmp_path, f"films.{suffix}", content, quoting=False, delimiter=delimiter)
+    assert len(texts_of(task)) == 60
 
 
 @pytest.mark.parametrize("delimiter", [",", "\t"])
 def test_texts_of_several_lines_are_read_as_they_were_written(tmp_path, delimiter):
-    texts = ["1,000 said,\n'so'", "well\r\nand", "Roses are red,\nviolets are blue,\nlike you"]
-    rows = [(text, str(number % 2)) for number, text in enumerate(texts)]
+    generator = random.Random(delimiter)
+    words = ["good", "long", "1,000", "said", '"so"', "well", "and", "Bad", "x;y"]
+    rows = []
+    for number in range(300):
+        lines = []
+        for _ in range(generator.choice((1, 1, 2, 2, 3, 4))):
+            marks = [generator.choice(("", "", ",", ";", ".")) for _ in range(6)]
+            lines.append(" ".join(generator.choice(words) + mark for mark in marks))
+        rows.append((f"{number} " + "\n".join(lines), generator.choice(("0", "1"))))
+    rows.append(("Roses are red,\nviolets are blue,\nsugar is sweet,\nand so are you", "1"))
 
     task = load(tmp_path, "films.csv", write_csv([("text", "label"), *rows], delimiter))
 
-    assert texts_of(task) == texts
+    assert texts_of(task) == [text for text, _ in rows]
 
 
 @pytest.mark.parametrize(
@@ -114,6 +126,25 @@ def test_the_order_of_json_lines_does_not_matter(tmp_path, missing):
     assert sorted(texts_of(tasks[0])) == sorted(texts_of(tasks[1]))
     (row, _) = tasks[0].bad_rows
     assert (row.line, missing in row.reason) == (1, True)
+
+
+LISTS = {
+    "python": "['joy', 'anger']",
+    "json": '["joy", "anger"]',
+    "names": "joy, anger",
+}
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_lists_in_cells_are_lists_of_labels(tmp_path, kind):
+    cells = [LISTS[kind], LISTS[kind].replace("anger", "fear"), LISTS[kind]]
+    content = write_csv([("text", "label"), *zip("abc", cells, strict=True)])
+    content += "d,[]\n" * (kind in ("python", "json"))
+
+    task = load(tmp_path, "films.csv", content, problem_type="multi_label_classification")
+
+    assert task.labels == ("anger", "fear", "joy")
+    assert task.splits["train"]["label"][:][:3] == [[1, 0, 1], [0, 1, 1], [1, 0, 1]]
 
 
 @pytest.mark.parametrize(

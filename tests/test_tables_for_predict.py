@@ -140,7 +140,7 @@ def test_a_flag_names_other_columns(run, model, tmp_path):
         ("a,b\nc,d\n", ("--task", "scores", "--embed", "x.npy"), "the texts are in 'a', 'b'; its"),
         ("a,b\nc,d\n", ("--task", "all"), "trained on different columns, ['a', 'b'] and ['text']"),
         ("text,mood\na,b\n ,b\nc,d,e\n", (), "2 of 3 rows are invalid; the first are: line 3: em"),
-        ('text\tmood\n"a\t1\nb\t0\nc\t0\nd"\t1\ne\t0\n', (), "quotes join the lines 2 to 5"),
+        ('text,mood\n"a,1\nb,0\nc,0\nd",1\ne,0\n', (), "quotes join the lines 2 to 5"),
     ],
 )
 def test_a_table_without_the_texts_is_refused(fail, tmp_path, content, argv, message):

@@ -91,6 +91,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, name, content, message):
     ("name", "row", "problem"),
     [
         ("a.tsv", "text\tup\tmore", "too many columns (3, the header has 2)"),
+        ("a.jsonl", '{"text": "x", "label": 1, "text": "y"}', "not valid JSON (duplicate key 'tex"),
         ("a.jsonl", "[" * 100_000, "not valid JSON (too many levels)"),
         ("a.jsonl", "9" * 5000, "not valid JSON (Exceeds the limit"),
         (

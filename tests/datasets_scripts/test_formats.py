@@ -4,7 +4,7 @@ import datasets
 import pytest
 
 from datasets_scripts import Encoding, TaskData, load_task, train_wordpiece
-from tests.small_run import load_rows, write_hub
+from tests.small_run import load_rows, write_hub, write_jsonl
 
 TEXT = "The mill stood by the river."
 QUESTION = {
@@ -252,6 +252,38 @@ def test_an_invalid_row_is_skipped_with_its_reason(tmp_path, problem_type, chang
     assert [row.line for row in task.bad_rows] == [len(lines)] * 2
     assert all(reason in row.reason for row in task.bad_rows)
     assert len(task.splits["train"]) == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("problem_type", "labels"),
+    [
+        ("classification", ["caf\u00e9", "cafe\u0301", "tea"]),
+        ("multi_label_classification", [["caf\u00e9", "tea"], ["cafe\u0301"]]),
+        ("token_classification", [["O", "B-caf\u00e9"], ["O", "B-cafe\u0301"]]),
+    ],
+)
+def test_labels_that_look_the_same_are_an_error_or_invalid(tmp_path, problem_type, labels):
+    is_tags = problem_type == "token_classification"
+    keys = {} if is_tags else {"text_columns": "text", "label_column": "tags"}
+    texts = {"tokens": ["a", "b"], "text": "a b"}
+
+    def load(*given):
+        files = {
+            f"{name}_file": write_jsonl(
+                tmp_path / f"{name}.jsonl", [{**texts, "tags": label} for label in many]
+            )
+            for name, many in zip(("train", "validation"), given, strict=True)
+        }
+        recipe = {"problem_type": problem_type, "max_invalid_fraction": 0.9, **keys, **files}
+        return load_task(TaskData.from_recipe("mine", recipe), tmp_path / "cache")
+
+    with pytest.raises(ValueError, match=r"task 'mine': the labels .*\\.* and .*\\.* look the"):
+        load(labels, labels)
+    other, last = labels[1], labels[-1]
+    task = load([labels[0], last] if other != last else [labels[0]], [labels[0], other])
+    (row,) = task.bad_rows
+    assert "look the same" in row.reason
+    assert "cafe\\u0301" in row.reason
 
 
 @pytest.mark.parametrize(
