@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class RDrop(Method):
-    """R-Drop (Wu et al. 2021, section 2.2).
+    """R-Drop (Liang et al. 2021, section 2.2).
 
     The loss is the mean over both passes, plus ``alpha`` times half of the symmetric divergence
     between them, as the model's ``divergence`` computes it. This is the mean of the published code;
