@@ -34,7 +34,7 @@ def explain(
     model: Any, task: str, sentences: Sequence[Any], label: str | None = None
 ) -> list[dict[str, Any]]:
     """See `MinBertForMultiTask.explain`."""
-    predictor = model._head(task).predictor(model, task, None)
+    predictor = model._predictor(task, None)
     names = _check_task(model.tokenizer, predictor)
     if label is not None and label not in names:
         raise ValueError(f"task {task!r}: {unknown('label', label, names)}")

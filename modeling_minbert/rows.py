@@ -2,7 +2,8 @@
 """Rows in, predictions out, without torch: what models share with the runtime of ONNX files."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
 from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack, get_args
@@ -188,7 +189,8 @@ class MinBertPredicting:
 
     heads: Any  # by the name of their task
     _head: Any  # returns the head of a task that predicts
-    _predict_rows: Any  # yields what several tasks predict for each row
+    _predictor: Any  # returns what predicts a task
+    _compute_rows: Any  # computes rows some at a time, of which predictors then describe theirs
 
     def predict(
         self,
@@ -309,6 +311,15 @@ class MinBertPredicting:
         predicted = self._predict_rows(names, rows, top_k, batching)
         return (dict(zip(names, row, strict=True)) for row in predicted)
 
+    def _predict_rows(
+        self, tasks: Sequence[str], rows: Iterable[Any], top_k: int | None, batching: Batching
+    ) -> Iterator[tuple[Any, ...]]:
+        """Return what several tasks predict for each row."""
+        predictors = [self._predictor(name, top_k) for name in tasks]
+        computed = self._compute_rows(predictors, rows, batching)
+        windows = (zip(*(x.describe() for x in predictors), strict=True) for _ in computed)
+        return (row for window in windows for row in window)
+
     def choose_tasks(
         self, sentences: Sequence[object], tasks: Sequence[str] | None = None
     ) -> list[str]:
@@ -386,6 +397,12 @@ class EmbeddingPlan(NamedTuple):
     truncate_dim: int | None  # components that are kept; None for all
     rescale: bool  # whether what is kept is scaled to length 1
 
+    def finish(self, values: Any, scale: Callable[[Any], Any]) -> Any:
+        """Normalize and cut vectors, (N, D); `scale` gives them length 1."""
+        values = scale(values) if self.normalize else values
+        values = values[:, : self.truncate_dim]
+        return scale(values) if self.rescale else values
+
 
 class MinBertVectors(Generic[Vectors]):
     """Mixin of models that embed sentences: how their vectors are made."""
@@ -394,7 +411,9 @@ class MinBertVectors(Generic[Vectors]):
     name_or_path: str
     tokenizer: Any
     base_model: Any
-    _embed: Any  # computes the vectors of a list of texts by a plan
+    _embedder: Any  # returns what makes vectors by a plan
+    _compute_rows: Any  # as that of `MinBertPredicting`
+    _join: Any  # joins vectors, which have a size if there are none
 
     def encode(
         self,
@@ -444,7 +463,10 @@ class MinBertVectors(Generic[Vectors]):
         is_one = isinstance(sentences, str)
         if not is_one:
             check_container(sentences, "encode")
-        found: Any = self._embed([sentences] if is_one else list(sentences), plan, batching)
+        texts, embedder = [sentences] if is_one else list(sentences), self._embedder(plan)
+        computed = self._compute_rows([embedder], texts, batching)
+        size = min(self.config.hidden_size, plan.truncate_dim or self.config.hidden_size)
+        found: Any = self._join([embedder.describe() for _ in computed], size)
         return found[0] if is_one else found
 
     def encode_query(self, sentences: str | Iterable[str], **options: Any) -> Vectors:
@@ -540,3 +562,95 @@ class MinBertVectors(Generic[Vectors]):
         if vectors.pooling == "pooler" and self.base_model.pooler is None:
             raise ValueError("pooling='pooler', but this model was made without a pooler")
         return vectors, is_unit
+
+
+# Rows of many calls
+
+
+@dataclass
+class Job:
+    """Rows of a call as tokens.
+
+    Attributes:
+        encoded: The tokens of its sequences or windows.
+        members: What predicts them, or makes their vectors.
+        has_vectors: Whether these are wanted.
+    """
+
+    encoded: list[Any]
+    members: list[Any]
+    has_vectors: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens."""
+        return sum(row.tokens for row in self.encoded)
+
+    def describe(self) -> Any:
+        """Return predictions by task, or vectors, once all rows have been computed."""
+        if self.has_vectors:
+            return self.members[0].describe()
+        return {member.name: member.describe() for member in self.members}
+
+
+def group_by_tokens(predictors: Sequence[Any], rows: Sequence[object], first: int) -> list[Job]:
+    """Group the tasks for which all rows, of which one has the number `first`, have equal tokens.
+
+    Predictors with an equal `group` tokenize the rows once; only those with `shares_pass` share a
+    job.
+    """
+    known: dict[Hashable, list[Any]] = {}
+    jobs: list[Job] = []
+    for predictor in predictors:
+        if predictor.group not in known:
+            known[predictor.group] = predictor.encode(rows, first)
+        encoded = known[predictor.group]
+        for job in jobs:
+            shares_pass = predictor.shares_pass and job.members[0].shares_pass
+            if shares_pass and job.encoded == encoded:
+                job.members.append(predictor)
+                break
+        else:
+            jobs.append(Job(encoded, [predictor]))
+    return jobs
+
+
+class MinBertJoining:
+    """Mixin of what computes the rows of many calls in one pass: `start` them in any threads.
+
+    Another method, `compute`, takes the jobs of all calls; then each of them has results.
+    """
+
+    heads: Any  # as those of `MinBertPredicting`
+    choose_tasks: Any
+    _predictor: Any
+    _plan: Any
+    _embedder: Any
+
+    def list_tasks(self) -> dict[str, dict[str, Any]]:
+        """Return the tasks that predict by name, each with `problem_type`, `rows` and `labels`."""
+        tasks = {name: head.task for name, head in self.heads.items()}
+        return {
+            name: {"problem_type": task.problem_type, "rows": task.row_kind}
+            | {"labels": getattr(task, "labels", None)}
+            for name, task in tasks.items()
+        }
+
+    def start(
+        self, tasks: Sequence[str], rows: Sequence[Any], top_k: int | None = None
+    ) -> list[Job]:
+        """Check and tokenize rows for `predict_all`; each job describes some of the tasks.
+
+        Raises:
+            ValueError: As `predict_all`.
+        """
+        check_container(rows, "predict_all")
+        names = self.choose_tasks(rows, tasks)
+        predictors = [self._predictor(name, top_k) for name in names]
+        return group_by_tokens(predictors, rows, 0)
+
+    def start_vectors(self, texts: Sequence[str], **options: Any) -> list[Job]:
+        """Check and tokenize texts for `encode` with its options; the only job has vectors."""
+        check_container(texts, "encode")
+        embedder = self._embedder(self._plan(**options))
+        return [Job(embedder.encode(texts, 0), [embedder], has_vectors=True)]

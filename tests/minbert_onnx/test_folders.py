@@ -159,8 +159,8 @@ def test_rows_are_read_in_several_threads(model, exported):
     asked = [("tone", TEXTS), ("near", PAIRS), ("names", TEXTS)] * 20
 
     with ThreadPoolExecutor(4) as pool:
-        jobs = list(pool.map(lambda each: runtime.start(*each), asked))
+        jobs = list(pool.map(lambda each: runtime.start([each[0]], each[1])[0], asked))
     runtime.compute(jobs)
 
     for job, (name, rows) in zip(jobs, asked, strict=True):
-        assert_same(job.describe(), model.predict(name, rows))
+        assert_same(job.describe(), model.predict_all(rows, [name]))

@@ -133,6 +133,14 @@ def test_tasks_that_truncate_otherwise_share_what_they_do_not_truncate(build_mul
         assert found == predict_each(model, tasks, rows)
 
 
+def test_tasks_may_split_texts_to_equal_windows(build_multitask, tokenizer):
+    windows = {**CLASSES, "truncation": "windows", "max_length": 8, "window_overlap": 2}
+    model = build_multitask({"one": windows, "other": {**windows, "pooling": "mean"}})
+    model.tokenizer = tokenizer
+
+    assert model.predict_all(TEXTS) == predict_each(model, ["one", "other"], TEXTS)
+
+
 def test_words_that_the_tokenizer_drops_are_tagged_apart(model, count_passes):
     texts = ["the cat \u0301 sat", "a dog"]  # an accent alone
 
