@@ -3,7 +3,7 @@
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -70,22 +70,17 @@ class ModuleTree:
 
     def runs_other_code(self) -> bool:
         """Return whether calls of these modules run more or something else than their `forward`."""
-        of_all = hooks_of_all._global_forward_hooks or hooks_of_all._global_forward_pre_hooks
-        if of_all or not self.is_plain:
-            return True
-        return any(
-            # accelerate replaces the method of single modules
-            state["_forward_hooks"] or state["_forward_pre_hooks"] or "forward" in state
-            for state in self.states
-        )
+        return not self.is_plain or run_other_code(self.states)
 
 
-def runs_other_code(module: nn.Module) -> bool:
-    """Return whether a call of a module runs more or something else than its class's `forward`."""
-    own = module._forward_hooks or module._forward_pre_hooks
-    of_all = hooks_of_all._global_forward_hooks or hooks_of_all._global_forward_pre_hooks
-    # accelerate replaces the method of single modules
-    return bool(own or of_all) or "forward" in vars(module)
+def run_other_code(states: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether calls of modules with these attributes run more or else than `forward`."""
+    return bool(
+        hooks_of_all._global_forward_hooks
+        or hooks_of_all._global_forward_pre_hooks
+        # accelerate replaces the method of single modules
+        or any(x["_forward_hooks"] or x["_forward_pre_hooks"] or "forward" in x for x in states)
+    )
 
 
 def is_followed(tensor: Any) -> bool:
@@ -182,7 +177,7 @@ def vocabulary_loss(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> Tenso
     """Sum the cross-entropy of word pieces, hidden (M, D); `decoder` scores the vocabulary."""
     single = hidden.dtype in (torch.float32, torch.float64) and hidden.device.type == "cpu"
     bias: Tensor | None = decoder.bias
-    plain = type(decoder) is nn.Linear and not runs_other_code(decoder)
+    plain = type(decoder) is nn.Linear and not run_other_code([vars(decoder)])
     plain = plain and bias is not None and single
     if not plain or is_followed(hidden) or torch.is_autocast_enabled("cpu"):
         return summed_loss(decoder(hidden), labels)

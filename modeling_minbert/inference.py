@@ -245,6 +245,13 @@ def pad(rows: Sequence[Encoded], padding: int) -> Batch:
     return batch
 
 
+def make_batch(model: Any, rows: Sequence[Encoded]) -> Batch:
+    """Make the inputs of rows on the device of a model, packed if it can read that."""
+    packed, device = model.supports_packed_input(), model.device
+    batch = pack(rows) if packed else pad(rows, model.config.pad_token_id or 0)
+    return {name: x.to(device) if isinstance(x, Tensor) else x for name, x in batch.items()}
+
+
 def put_in_order(results: Sequence[tuple[list[int], Tensor]]) -> Tensor:
     """Join the values of batches, (B, ...), in the order of their indices."""
     values = torch.cat([values for _, values in results])
@@ -275,14 +282,8 @@ def batches(
     model: Any, encoded: Sequence[Encoded], max_tokens: int
 ) -> Iterator[tuple[list[int], Batch]]:
     """Split rows into batches of similar length: indices and inputs, packed if the model can."""
-    packed, device = model.supports_packed_input(), model.device
-    for indices in split_batches(encoded, max_tokens, packed=packed):
-        chosen = [encoded[index] for index in indices]
-        inputs = pack(chosen) if packed else pad(chosen, model.config.pad_token_id or 0)
-        for name, value in inputs.items():
-            if isinstance(value, Tensor):
-                inputs[name] = value.to(device)
-        yield indices, inputs
+    for indices in split_batches(encoded, max_tokens, packed=model.supports_packed_input()):
+        yield indices, make_batch(model, [encoded[index] for index in indices])
 
 
 @contextmanager
@@ -627,10 +628,10 @@ class MinBertEmbeddingMixin(MinBertVectors[Tensor]):
             ValueError: If sentence-transformers has no such vectors, or the folder holds a minBERT
                 checkpoint, whose heads would be lost. Nothing is written then.
         """
-        from .vector_folders import save
+        from .folders import save_vectors
 
         plan = self._plan(task, pooling, None, normalize)
-        save(self, Path(save_directory), plan, max_length, is_own=task is None)
+        save_vectors(self, Path(save_directory), plan, max_length, is_own=task is None)
 
     def similarity(self, first: Any, second: Any) -> Tensor:
         """Compare all vectors of (N, D) with all of (M, D), tensors or arrays: (N, M), in float32.

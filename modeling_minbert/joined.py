@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Any
 
 from .heads import TaskBatch
-from .inference import Batch, VectorPredictor, choose_tokens, pack, pad, predicting
+from .inference import Batch, VectorPredictor, choose_tokens, make_batch, predicting
 from .packing import MinBertModelOutput, MinBertSequences, Read, pool_outputs, reads
 from .rows import Job, MinBertJoining, split_batches
 
@@ -53,8 +53,7 @@ class MinBertJoined(MinBertJoining):
                     self._compute_packed(parts)
                     continue
                 for job, indices in parts:  # an attention that knows no packs
-                    padding = self.model.config.pad_token_id or 0
-                    inputs = self._place(pad([job.encoded[row] for row in indices], padding))
+                    inputs = make_batch(self.model, [job.encoded[row] for row in indices])
                     for member in job.members:
                         found = member.run(inputs, [member.name])
                         member.keep(indices, inputs, found[member.name])
@@ -66,15 +65,15 @@ class MinBertJoined(MinBertJoining):
             self._find_states(member) for job, _ in parts for member in job.members
         ):
             wanted[layers] = "tokens" if "tokens" in (read, wanted.get(layers)) else read
-        whole = self._place(pack([job.encoded[row] for job, rows in parts for row in rows]))
-        encode = self.model.base_model
+        encoded = [job.encoded[row] for job, rows in parts for row in rows]
+        whole, encode = make_batch(self.model, encoded), self.model.base_model
         states = {
             layers: encode(**whole, return_dict=True, read=read, num_layers=layers)
             for layers, read in wanted.items()
         }
         first = start = 0  # sequence and token of the part
         for job, indices in parts:
-            inputs = self._place(pack([job.encoded[row] for row in indices]))
+            inputs = make_batch(self.model, [job.encoded[row] for row in indices])
             sequences = MinBertSequences.from_offsets(
                 inputs["cu_seq_lens_q"], inputs["max_length_q"], tuple(inputs["input_ids"].shape)
             )
@@ -86,12 +85,6 @@ class MinBertJoined(MinBertJoining):
                 )
                 member.keep(indices, inputs, self._run(member, inputs, {(read, layers): known}))
             first, start = last, end
-
-    def _place(self, batch: Batch) -> Batch:
-        return {
-            name: value if isinstance(value, int) else value.to(self.model.device)
-            for name, value in batch.items()
-        }
 
     def _find_states(self, member: Any) -> States:
         """Return which states a predictor reads of a packed batch."""
