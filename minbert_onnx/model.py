@@ -5,7 +5,7 @@ Shapes: N sequences of L tokens, M texts, D size of a vector.
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -63,9 +63,15 @@ class Predictor:
 
     shares_pass = True
 
-    def __init__(self, model: Any, name: str, top_k: int | None = None, plan: Any = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        name: str,
+        top_k: int | None = None,
+        plan: "rows.EmbeddingPlan | None" = None,
+    ) -> None:
         self.name, self.top_k, self.plan = name, top_k, plan
-        self.group: Any = name
+        self.group: Hashable = name
         if plan is not None:
             encoding, pooling, num_layers = plan.vectors
             self.outputs = [f"vectors.{pooling}.{num_layers}"]
@@ -155,7 +161,7 @@ class _Task(SimpleNamespace):
 
     is_pretraining = False
 
-    def plan_vectors(self, config: Any) -> "rows.VectorPlan":
+    def plan_vectors(self, config: object) -> "rows.VectorPlan":
         """Return how the vectors of its texts are made."""
         del config
         return rows.VectorPlan(texts.Encoding(**self.encoding), *self.vectors)
@@ -225,7 +231,7 @@ class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array], rows.MinBe
             jobs: The jobs; afterwards `describe` of each returns its predictions.
             max_tokens: Tokens of a batch at most, paddings included; None for 1,024.
         """
-        places: dict[Any, list[tuple[Job, int]]] = {}
+        places: dict[Hashable, list[tuple[Job, int]]] = {}
         for job in jobs:
             for number, unit in enumerate(job.encoded):
                 key = (tuple(unit.counts), *map(tuple, unit.input_ids + unit.token_type_ids))
@@ -280,7 +286,7 @@ class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array], rows.MinBe
         return np.concatenate([np.empty((0, size), np.float32), *vectors])
 
     def _compute_rows(
-        self, predictors: Sequence[Predictor], given: Iterable[Any], batching: "rows.Batching"
+        self, predictors: Sequence[Predictor], given: Iterable[object], batching: "rows.Batching"
     ) -> Iterator[None]:
         """Compute some rows at a time, which the predictors can then describe."""
         name = predictors[0].name if predictors else "predict_all"

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,9 @@ from torch.nn import functional as F
 from transformers import PreTrainedConfig
 
 from .cpu import draw
+
+if TYPE_CHECKING:
+    from .packing import MinBertSequences
 
 # How much longer the longest sequence of a bucket may be: few products, little padding.
 BUCKET_RATIO = 1.2
@@ -92,7 +95,11 @@ class Plan(NamedTuple):
 
 
 def plan_buckets(
-    sequences: Any, heads: int, select: Tensor | None = None, *, has_bias: bool = False
+    sequences: "MinBertSequences",
+    heads: int,
+    select: Tensor | None = None,
+    *,
+    has_bias: bool = False,
 ) -> Plan:
     """Group sequences of similar length into buckets; `select`, (M,), are the queries, sorted."""
     offsets = starts = sequences.offsets.long()
@@ -151,7 +158,7 @@ def _group(lengths: Sequence[int], members: list[int]) -> list[list[int]]:
     return groups
 
 
-def _find_runs(sequences: Any) -> list[Run] | None:
+def _find_runs(sequences: "MinBertSequences") -> list[Run] | None:
     """List the runs of a whole batch, without the arrangement that gradients need."""
     if sequences.runs is None:
         starts = sequences.offsets.tolist()
@@ -323,17 +330,19 @@ def _attend_buckets(
 
 
 def _find_plan(
-    sequences: Any, heads: int, select: Tensor | None, window: int | None, planner: Any
+    sequences: "MinBertSequences", heads: int, select: Tensor | None, window: int | None
 ) -> Plan:
     """Make a plan once for all layers, unless only some queries are read."""
     if select is not None:
         return plan_buckets(sequences, heads, select, has_bias=sequences.bias is not None)
-    plans: dict[Any, Plan] = sequences.plans
+    plans = sequences.plans
     if (heads, window) not in plans:
         if window is None:
             plans[heads, window] = plan_buckets(sequences, heads)
         else:
-            plans[heads, window] = planner(sequences, heads, window)
+            from .modernbert import plan_blocks
+
+            plans[heads, window] = plan_blocks(sequences, heads, window)
     return plans[heads, window]
 
 
@@ -341,22 +350,21 @@ def attend_cpu(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    sequences: Any,
+    sequences: "MinBertSequences",
     heads: int,
     select: Tensor | None,
     dropout: float,
     window: int | None,
-    planner: Any,
 ) -> Tensor:
     """Attend within the sequences on the CPU; see `MinBertSequences.attend`."""
-    bias: Tensor | None = sequences.bias
+    bias = sequences.bias
     states = (query, key, value) if bias is None else (query, key, value, bias)
     wants_grad = torch.is_grad_enabled() and any(x.requires_grad for x in states)
     needs_cells = bool(dropout or wants_grad or sequences.extra)
     is_plain = select is None and window is None and not needs_cells
     if is_plain and (runs := _find_runs(sequences)) is not None:
         return _attend_runs(query, key, value, runs, heads, bias)
-    plan = _find_plan(sequences, heads, select, window, planner)
+    plan = _find_plan(sequences, heads, select, window)
     if not needs_cells:
         return _attend_buckets(query, key, value, plan, heads, bias)
     dtype = query.dtype
@@ -379,7 +387,7 @@ def attend_cuda(
     key: Tensor,
     value: Tensor,
     dropout: float,
-    offsets: Sequence[Any],
+    offsets: tuple[Tensor, Tensor, int, int],
     window: int | None,
 ) -> Tensor:
     """Attend with the variable-length kernels of torch, (M, H, d) and (T, H, d) -> (M, H, d)."""

@@ -265,8 +265,8 @@ def choose_tokens(model: Any) -> int:
 
 
 def windows_of(
-    rows: Iterable[Any], show_progress: bool | None, size: int = WINDOW
-) -> Iterator[tuple[list[Any], Any]]:
+    rows: Iterable[object], show_progress: bool | None, size: int = WINDOW
+) -> Iterator[tuple[list[object], Any]]:
     """Read `size` rows at a time, each time with the progress bar that counts them."""
     total = len(rows) if isinstance(rows, Sequence) else None
     source = iter(rows)
@@ -568,7 +568,7 @@ class MinBertEmbeddingMixin(MinBertVectors[Tensor]):
         return [name for name in super().__dir__() if name != "tokenizer"]
 
     def _compute_rows(
-        self, predictors: Sequence[Predictor], rows: Iterable[Any], batching: Batching
+        self, predictors: Sequence[Predictor], rows: Iterable[object], batching: Batching
     ) -> Iterator[None]:
         """Compute rows window by window; each time the predictors have what they need of one."""
         name = predictors[0].name if predictors else "predict_all"

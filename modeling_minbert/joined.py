@@ -8,11 +8,8 @@ from typing import Any
 
 from .heads import TaskBatch
 from .inference import Batch, VectorPredictor, choose_tokens, make_batch, predicting
-from .packing import MinBertModelOutput, MinBertSequences, Read, pool_outputs, reads
+from .packing import MinBertModelOutput, MinBertSequences, Read, States, pool_outputs, reads
 from .rows import Job, MinBertJoining, split_batches
-
-# Which states of the encoder are read, and after how many layers.
-States = tuple[Read, int | None]
 
 
 class MinBertJoined(MinBertJoining):
@@ -30,7 +27,7 @@ class MinBertJoined(MinBertJoining):
         self._predictor = getattr(model, "_predictor", None)
         self._plan, self._embedder = model._plan, model._embedder
 
-    def choose_tasks(self, rows: Sequence[Any], tasks: Sequence[str] | None) -> list[str]:
+    def choose_tasks(self, rows: Sequence[object], tasks: Sequence[str] | None) -> list[str]:
         """Return the tasks that take such rows; see `MinBertForMultiTask.choose_tasks`."""
         if not hasattr(self.model, "choose_tasks"):
             raise ValueError("the checkpoint has no tasks")

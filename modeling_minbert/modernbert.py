@@ -73,7 +73,7 @@ class MinBertModernEmbeddings(nn.Module):
         check_length(length, self.longest)
 
 
-def plan_blocks(sequences: Any, heads: int, window: int) -> Plan:
+def plan_blocks(sequences: MinBertSequences, heads: int, window: int) -> Plan:
     """Group sequences, and the blocks of long ones, into buckets for local attention.
 
     A block has 2 * `window` queries and the keys in their reach, `window` more to both sides, so
@@ -191,7 +191,6 @@ class MinBertModernAttention(nn.Module):
             select=queries,
             dropout=dropout,
             window=self.window,
-            planner=plan_blocks,
         )
         return context if queries is select else context.index_select(0, select)
 
@@ -247,7 +246,9 @@ class PreparedModernLayer:
         norms = layer.attn_norm, layer.mlp_norm
         self.norms = [PreparedNorm(norm, product.dtype) for norm in norms]
 
-    def __call__(self, hidden: Tensor, sequences: Any, select: Tensor | None) -> Tensor:
+    def __call__(
+        self, hidden: Tensor, sequences: MinBertSequences, select: Tensor | None
+    ) -> Tensor:
         """(T, D) -> (T, D), or (M, D) of the selected tokens."""
         # the rows after the tokens are padding
         joined = self.projection(self.norms[0](hidden))[: sequences.tokens]

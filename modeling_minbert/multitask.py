@@ -18,7 +18,7 @@ from .configuration_minbert import MinBertConfig
 from .heads import Inputs, MinBertHead, MinBertHeads, TaskBatch, check_inputs, ids_of
 from .inference import HUB_KEYS, MinBertEmbeddingMixin, PooledPredictor
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
-from .packing import Options
+from .packing import Options, States
 from .rows import Batching, MinBertPredicting, check_container
 from .tasks import load_types
 
@@ -156,7 +156,7 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
             outputs.logits = outputs.logits / head.temperature
         return outputs
 
-    def compute(self, batch: TaskBatch, known: dict[Any, Any] | None = None) -> ModelOutput:
+    def compute(self, batch: TaskBatch, known: dict[States, Any] | None = None) -> ModelOutput:
         """Run the encoder and the head of a batch; without targets there is no loss.
 
         The `known` outputs of the encoder are used, and added to, by the states that are read.
@@ -183,7 +183,7 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
             raise ValueError("task is an empty list: name at least one task")
         specs = {name: self._tasks.get(name) or self.config.task(name) for name in names}
         num_windows = options.pop("num_windows", None)
-        known: dict[Any, Any] = {}
+        known: dict[States, Any] = {}
         outputs = {}
         for name, spec in specs.items():
             count = 2 if spec.is_separate else None  # a contrastive task predicts pairs

@@ -18,7 +18,7 @@ from transformers.masking_utils import create_bidirectional_mask, packed_sequenc
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 
-from .attention import attend_cpu, attend_cuda, can_attend, join_bias
+from .attention import Plan, attend_cpu, attend_cuda, can_attend, join_bias
 from .cpu import (
     MinBertCalls,
     choose_precision,
@@ -31,7 +31,8 @@ from .cpu import (
 
 # Which states are read, as `MinBertModel.forward` explains.
 Read = Tensor | Literal["first", "tokens", "padded"] | None
-
+# These, and after how many layers of the encoder.
+States = tuple[Read, int | None]
 
 # Keyword arguments of a forward pass.
 Options = dict[str, Any]
@@ -84,7 +85,7 @@ class MinBertSequences:
     rows: Tensor | None  # place of each token in the padded batch, (T,); None without padding
     shape: tuple[int, int]  # (B, L) of the padded batch, (1, T) of one that came packed
     # Plans of attention on the CPU, by number of heads and window; made once for all layers.
-    plans: dict[tuple[int, int | None], Any] = field(default_factory=dict)
+    plans: dict[tuple[int, int | None], Plan] = field(default_factory=dict)
     runs: list[tuple[int, int, int]] | None = None  # of equal lengths, if that is how they are read
     # Tokens after the last sequence that belong to none; their states are not read.
     extra: int = 0
@@ -243,12 +244,10 @@ class MinBertSequences:
         select: Tensor | None = None,
         dropout: float = 0.0,
         window: int | None = None,
-        planner: Any = None,
     ) -> Tensor:
         """Attend within each sequence, query (M, D), key and value (T, D) -> (M, D).
 
-        With a `window`, for all tokens, those that are at most so far apart attend to each other,
-        on the CPU in the buckets of `planner`, see `plan_blocks`.
+        With a `window`, for all tokens, those that are at most so far apart attend to each other.
         """
         if not len(query):
             # in the graph, as with queries: every rank of DDP needs a gradient, if only of zeros
@@ -256,7 +255,7 @@ class MinBertSequences:
         if window is not None and self.max_length <= window + 1:
             window = None
         if query.device.type == "cpu":
-            return attend_cpu(query, key, value, self, heads, select, dropout, window, planner)
+            return attend_cpu(query, key, value, self, heads, select, dropout, window)
         offsets = query_offsets = self.offsets
         if select is not None:
             query_offsets = torch.searchsorted(select, offsets.long(), out_int32=True)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .cpu import ModuleTree, count_extra, find_tree
+from .packing import MinBertSequences
 
 # Tokens of a batch that oneDNN expects when it arranges weights; any number works.
 EXPECTED_TOKENS = 1024
@@ -199,7 +200,9 @@ class PreparedLayer:
         norms = layer.attention.output.LayerNorm, layer.output.LayerNorm
         self.norms = [PreparedNorm(norm, product.dtype) for norm in norms]
 
-    def __call__(self, hidden: Tensor, sequences: Any, select: Tensor | None) -> Tensor:
+    def __call__(
+        self, hidden: Tensor, sequences: MinBertSequences, select: Tensor | None
+    ) -> Tensor:
         """(T, D) -> (T, D), or (M, D) of the selected tokens."""
         # the rows after the tokens are padding
         query, key, value = self.projection(hidden)[: sequences.tokens].chunk(3, dim=1)
@@ -229,7 +232,7 @@ class PreparedEncoder:
     def __call__(
         self,
         hidden: Tensor,
-        sequences: Any,
+        sequences: MinBertSequences,
         select: Tensor | None,
         num_layers: int | None,
     ) -> Tensor:

@@ -12,7 +12,7 @@ from transformers.activations import ACT2FN
 
 from .cpu import summed_loss, vocabulary_loss
 from .heads import DATA, MinBertTask, TaskBatch, Types, check_token_labels
-from .packing import MinBertForPreTrainingOutput, Read, labels_at, read_labeled
+from .packing import MinBertForPreTrainingOutput, Options, Read, labels_at, read_labeled
 
 
 class MinBertPredictionTransform(nn.Module):
@@ -50,7 +50,11 @@ class MinBertLMHead(nn.Module):
         return self.decoder(self.transform(hidden))
 
     def predict(
-        self, hidden: Tensor, read: Read, labels: Tensor | None, num_items: Any = None
+        self,
+        hidden: Tensor,
+        read: Read,
+        labels: Tensor | None,
+        num_items: Tensor | int | None = None,
     ) -> tuple[Tensor | None, Tensor | None]:
         """Return scores, (B, L, V) or (M, V), and the summed loss divided by `num_items`."""
         chosen = isinstance(read, Tensor)
@@ -117,7 +121,7 @@ def pretrain(
     inputs: tuple[Tensor | None, ...],
     labels: Tensor | None,
     next_sentence_label: Tensor | None,
-    kwargs: dict[str, Any],
+    kwargs: Options,
 ) -> MinBertForPreTrainingOutput:
     """Encode a batch once and compute the heads of a model; see `score_pretraining`."""
     heads = model.cls

@@ -9,7 +9,7 @@ from itertools import chain, islice
 from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack, get_args
 
 from .names import unknown
-from .texts import HEAD_SHARES, WINDOWS, Encoded, Encoding, Row, default_overlap, tokenize
+from .texts import HEAD_SHARES, WINDOWS, Encoded, Encoding, Fields, Row, default_overlap, tokenize
 
 # Rows that are tokenized and sorted together: enough for batches of one length, little memory.
 # Texts that are split may have many windows each.
@@ -45,7 +45,7 @@ class Batching(TypedDict, total=False):
     precision: str | None
 
 
-def check_batching(name: str, batching: Mapping[str, Any]) -> int | None:
+def check_batching(name: str, batching: Fields) -> int | None:
     """Return the maximum tokens of a batch, and refuse options that are none; `name` has them."""
     for option in batching:
         if option not in Batching.__annotations__:
@@ -70,7 +70,9 @@ def check_container(rows: object, task: str) -> None:
         )
 
 
-def check_rows(sentences: Iterable[Any], task: str, wanted: int, first: int = 0) -> Iterator[Row]:
+def check_rows(
+    sentences: Iterable[object], task: str, wanted: int, first: int = 0
+) -> Iterator[Row]:
     """Make each row, the first of number `first`, a tuple of `wanted` sentences of a task."""
     for index, given in enumerate(sentences, first):
         row: Row = tuple(given) if isinstance(given, tuple | list) else (given,)
@@ -161,7 +163,7 @@ def describe_labels(
     return [{"label": names[at], "score": scores[at]} for at in ranks[:top_k]]
 
 
-def describe_texts(task: Any, found: Mapping[str, Any], top_k: int | None) -> list[Any]:
+def describe_texts(task: Any, found: Fields, top_k: int | None) -> list[Any]:
     """Describe rows by their `scores`, or by `probabilities` and `decisions`, (n, K)."""
     if "scores" in found:
         names = getattr(task, "targets", None) or ()
@@ -312,7 +314,7 @@ class MinBertPredicting:
         return (dict(zip(names, row, strict=True)) for row in predicted)
 
     def _predict_rows(
-        self, tasks: Sequence[str], rows: Iterable[Any], top_k: int | None, batching: Batching
+        self, tasks: Sequence[str], rows: Iterable[object], top_k: int | None, batching: Batching
     ) -> Iterator[tuple[Any, ...]]:
         """Return what several tasks predict for each row."""
         predictors = [self._predictor(name, top_k) for name in tasks]
@@ -637,7 +639,7 @@ class MinBertJoining:
         }
 
     def start(
-        self, tasks: Sequence[str], rows: Sequence[Any], top_k: int | None = None
+        self, tasks: Sequence[str], rows: Sequence[object], top_k: int | None = None
     ) -> list[Job]:
         """Check and tokenize rows for `predict_all`; each job describes some of the tasks.
 
