@@ -21,10 +21,10 @@ from .tokenizing import FastTokenizer
 
 if TYPE_CHECKING:
     from modeling_minbert import names, rows, spans, texts
-    from modeling_minbert.rows import Job
+    from modeling_minbert.jobs import Job, MinBertJoining
 else:
     from .shared import names, rows, spans, texts
-    from .shared.rows import Job
+    from .shared.jobs import Job, MinBertJoining
 
 Array = NDArray[Any]
 EXPORT = "minbert export <checkpoint> --format onnx --output_dir <folder>"
@@ -177,7 +177,7 @@ def naming(path: Path) -> Iterator[None]:
         raise ValueError(f"{path} cannot be read ({reason}); export again: {EXPORT}") from error
 
 
-class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array], rows.MinBertJoining):
+class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array], MinBertJoining):
     """A model that `minbert export --format onnx` has written, without torch.
 
     It predicts and embeds as the model that it was exported from, with the same arguments; only
@@ -300,7 +300,8 @@ class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array], rows.MinBe
         def run() -> Iterator[None]:
             first, source = 0, iter(given)
             while window := list(islice(source, rows.DOCUMENTS)):
-                self.compute(rows.group_by_tokens(predictors, window, first), max_tokens)
+                groups = rows.group_by_tokens(predictors, window, first)
+                self.compute([Job(*group) for group in groups], max_tokens)
                 yield
                 first += len(window)
 

@@ -580,14 +580,14 @@ class MinBertEmbeddingMixin(MinBertVectors[Tensor]):
         def run() -> Iterator[None]:
             first = 0
             for window, bar in windows_of(rows, batching.get("show_progress"), size):
-                jobs = group_by_tokens(predictors, window, first)
-                total, done = sum(len(job.encoded) for job in jobs), 0
+                groups = group_by_tokens(predictors, window, first)
+                total, done = sum(len(encoded) for encoded, _ in groups), 0
                 with predicting(self, precision):
-                    for job in jobs:
-                        names = [predictor.name for predictor in job.members]
-                        for indices, inputs in batches(self, job.encoded, tokens):
-                            outputs = job.members[0].run(inputs, names)
-                            for predictor in job.members:
+                    for encoded, members in groups:
+                        names = [predictor.name for predictor in members]
+                        for indices, inputs in batches(self, encoded, tokens):
+                            outputs = members[0].run(inputs, names)
+                            for predictor in members:
                                 predictor.keep(indices, inputs, outputs[predictor.name])
                             before, done = done, done + len(indices)
                             bar.update(len(window) * done // total - len(window) * before // total)

@@ -8,8 +8,9 @@ from typing import Any
 
 from .heads import TaskBatch
 from .inference import Batch, VectorPredictor, choose_tokens, make_batch, predicting
+from .jobs import Job, MinBertJoining
 from .packing import MinBertModelOutput, MinBertSequences, Read, States, pool_outputs, reads
-from .rows import Job, MinBertJoining, split_batches
+from .rows import split_batches
 
 
 class MinBertJoined(MinBertJoining):

@@ -3,7 +3,6 @@
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
 from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack, get_args
@@ -27,6 +26,8 @@ ONE: dict[RowKind, str] = {
     "contexts with choices": "a context with choices",
 }
 Vectors = TypeVar("Vectors")  # tensors or arrays
+# The tokens of rows, and what predicts them.
+Group = tuple[list[Any], list[Any]]
 _warn_once = cache(logging.getLogger(__name__).warning)
 
 
@@ -123,6 +124,27 @@ def split_batches(rows: Sequence[Encoded], max_tokens: int, *, packed: bool) -> 
         longest = max(longest, *lengths)
     if batch:
         yield batch
+
+
+def group_by_tokens(predictors: Sequence[Any], rows: Sequence[object], first: int) -> list[Group]:
+    """Group the tasks for which all rows, of which one has the number `first`, have equal tokens.
+
+    Predictors with an equal `group` tokenize the rows once; only those with `shares_pass` are in
+    one group.
+    """
+    known: dict[Hashable, list[Any]] = {}
+    groups: list[Group] = []
+    for predictor in predictors:
+        if predictor.group not in known:
+            known[predictor.group] = predictor.encode(rows, first)
+        encoded = known[predictor.group]
+        for tokens, members in groups:
+            if predictor.shares_pass and members[0].shares_pass and tokens == encoded:
+                members.append(predictor)
+                break
+        else:
+            groups.append((encoded, [predictor]))
+    return groups
 
 
 class TextReader:
@@ -564,95 +586,3 @@ class MinBertVectors(Generic[Vectors]):
         if vectors.pooling == "pooler" and self.base_model.pooler is None:
             raise ValueError("pooling='pooler', but this model was made without a pooler")
         return vectors, is_unit
-
-
-# Rows of many calls
-
-
-@dataclass
-class Job:
-    """Rows of a call as tokens.
-
-    Attributes:
-        encoded: The tokens of its sequences or windows.
-        members: What predicts them, or makes their vectors.
-        has_vectors: Whether these are wanted.
-    """
-
-    encoded: list[Any]
-    members: list[Any]
-    has_vectors: bool = False
-
-    @property
-    def tokens(self) -> int:
-        """Number of tokens."""
-        return sum(row.tokens for row in self.encoded)
-
-    def describe(self) -> Any:
-        """Return predictions by task, or vectors, once all rows have been computed."""
-        if self.has_vectors:
-            return self.members[0].describe()
-        return {member.name: member.describe() for member in self.members}
-
-
-def group_by_tokens(predictors: Sequence[Any], rows: Sequence[object], first: int) -> list[Job]:
-    """Group the tasks for which all rows, of which one has the number `first`, have equal tokens.
-
-    Predictors with an equal `group` tokenize the rows once; only those with `shares_pass` share a
-    job.
-    """
-    known: dict[Hashable, list[Any]] = {}
-    jobs: list[Job] = []
-    for predictor in predictors:
-        if predictor.group not in known:
-            known[predictor.group] = predictor.encode(rows, first)
-        encoded = known[predictor.group]
-        for job in jobs:
-            shares_pass = predictor.shares_pass and job.members[0].shares_pass
-            if shares_pass and job.encoded == encoded:
-                job.members.append(predictor)
-                break
-        else:
-            jobs.append(Job(encoded, [predictor]))
-    return jobs
-
-
-class MinBertJoining:
-    """Mixin of what computes the rows of many calls in one pass: `start` them in any threads.
-
-    Another method, `compute`, takes the jobs of all calls; then each of them has results.
-    """
-
-    heads: Any  # as those of `MinBertPredicting`
-    choose_tasks: Any
-    _predictor: Any
-    _plan: Any
-    _embedder: Any
-
-    def list_tasks(self) -> dict[str, dict[str, Any]]:
-        """Return the tasks that predict by name, each with `problem_type`, `rows` and `labels`."""
-        tasks = {name: head.task for name, head in self.heads.items()}
-        return {
-            name: {"problem_type": task.problem_type, "rows": task.row_kind}
-            | {"labels": getattr(task, "labels", None)}
-            for name, task in tasks.items()
-        }
-
-    def start(
-        self, tasks: Sequence[str], rows: Sequence[object], top_k: int | None = None
-    ) -> list[Job]:
-        """Check and tokenize rows for `predict_all`; each job describes some of the tasks.
-
-        Raises:
-            ValueError: As `predict_all`.
-        """
-        check_container(rows, "predict_all")
-        names = self.choose_tasks(rows, tasks)
-        predictors = [self._predictor(name, top_k) for name in names]
-        return group_by_tokens(predictors, rows, 0)
-
-    def start_vectors(self, texts: Sequence[str], **options: Any) -> list[Job]:
-        """Check and tokenize texts for `encode` with its options; the only job has vectors."""
-        check_container(texts, "encode")
-        embedder = self._embedder(self._plan(**options))
-        return [Job(embedder.encode(texts, 0), [embedder], has_vectors=True)]
