@@ -94,13 +94,7 @@ class Plan(NamedTuple):
     buckets: list[Bucket]
 
 
-def plan_buckets(
-    sequences: "MinBertSequences",
-    heads: int,
-    select: Tensor | None = None,
-    *,
-    has_bias: bool = False,
-) -> Plan:
+def plan_buckets(sequences: "MinBertSequences", heads: int, select: Tensor | None = None) -> Plan:
     """Group sequences of similar length into buckets; `select`, (M,), are the queries, sorted."""
     offsets = starts = sequences.offsets.long()
     if select is not None:
@@ -112,7 +106,7 @@ def plan_buckets(
     places: list[Tensor | None] = [None] * len(groups)
     if select is not None:
         queries, query_ranges, _ = arrange(starts.unfold(0, 2, 1), groups, heads, len(select))
-        if has_bias:
+        if sequences.bias is not None:
             known = sequences.positions()[select]
             for number, cells in enumerate(query_ranges):
                 rows = queries.sources[slice(*cells)] // heads
@@ -329,21 +323,17 @@ def _attend_buckets(
     return plan.queries.collect(context, heads)
 
 
-def _find_plan(
-    sequences: "MinBertSequences", heads: int, select: Tensor | None, window: int | None
-) -> Plan:
-    """Make a plan once for all layers, unless only some queries are read."""
-    if select is not None:
-        return plan_buckets(sequences, heads, select, has_bias=sequences.bias is not None)
-    plans = sequences.plans
-    if (heads, window) not in plans:
-        if window is None:
-            plans[heads, window] = plan_buckets(sequences, heads)
-        else:
-            from .modernbert import plan_blocks
+def _find_plan(sequences: "MinBertSequences", heads: int, window: int | None) -> Plan:
+    """Make a plan once for all layers."""
+    plan = sequences.plans.get((heads, window))
+    if plan is None and window is None:
+        plan = plan_buckets(sequences, heads)
+    elif plan is None:
+        from .modernbert import plan_blocks
 
-            plans[heads, window] = plan_blocks(sequences, heads, window)
-    return plans[heads, window]
+        plan = plan_blocks(sequences, heads, window)
+    sequences.plans[heads, window] = plan
+    return plan
 
 
 def attend_cpu(
@@ -364,7 +354,10 @@ def attend_cpu(
     is_plain = select is None and window is None and not needs_cells
     if is_plain and (runs := _find_runs(sequences)) is not None:
         return _attend_runs(query, key, value, runs, heads, bias)
-    plan = _find_plan(sequences, heads, select, window)
+    if select is None:
+        plan = _find_plan(sequences, heads, window)
+    else:
+        plan = plan_buckets(sequences, heads, select)
     if not needs_cells:
         return _attend_buckets(query, key, value, plan, heads, bias)
     dtype = query.dtype

@@ -122,7 +122,7 @@ class MinBertEmbeddings(nn.Module):
             inputs_embeds = self.word_embeddings(input_ids)  # (B, L, D)
         if position_ids is None:
             length = inputs_embeds.shape[1]
-            self.check_length(length)
+            check_length(length, self.position_ids.shape[1])
             position_ids = self.position_ids[:, :length]
         if self.offset:
             position_ids = position_ids + self.offset
@@ -153,9 +153,6 @@ class MinBertEmbeddings(nn.Module):
         """Compute the buffers, which are not loaded."""
         positions = torch.arange(self.position_ids.shape[-1]).expand((1, -1))
         init.copy_(self.position_ids, positions)
-
-    def check_length(self, length: int) -> None:
-        check_length(length, self.position_ids.shape[1])
 
 
 class MinBertSelfAttention(nn.Module):
@@ -641,7 +638,7 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedM
             raise ValueError("pass exactly one of input_ids and inputs_embeds")
         counts = self.config.position_offset and kwargs.get("cu_seq_lens_q") is None
         if counts and position_ids is None and input_ids is not None:
-            self.embeddings.check_length(input_ids.shape[1])
+            check_length(input_ids.shape[1], self.config.longest_sequence)
             columns = torch.arange(input_ids.shape[1], device=input_ids.device)
             position_ids = self.embeddings.count_positions(input_ids, columns)
         inputs = (input_ids, token_type_ids, position_ids, inputs_embeds)

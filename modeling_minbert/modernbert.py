@@ -66,11 +66,8 @@ class MinBertModernEmbeddings(nn.Module):
         if inputs_embeds is None:
             inputs_embeds = self.word_embeddings(input_ids)
         if position_ids is None:
-            self.check_length(inputs_embeds.shape[1])
+            check_length(inputs_embeds.shape[1], self.longest)
         return self.dropout(self.LayerNorm(inputs_embeds))
-
-    def check_length(self, length: int) -> None:
-        check_length(length, self.longest)
 
 
 def plan_blocks(sequences: MinBertSequences, heads: int, window: int) -> Plan:

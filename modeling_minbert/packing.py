@@ -57,25 +57,6 @@ def any_at_padding(chosen: Tensor, mask: Any) -> bool:
     return is_followed(chosen) or bool((chosen & (mask == 0)).any())
 
 
-def read_labeled(model: Any, labels: Tensor | None, mask: Tensor | None, kwargs: Options) -> Read:
-    """Return the labeled tokens, (B, L) or (M,); None or `padded` for all if others are scored."""
-    positions: Tensor | None = kwargs.pop("label_positions", None)
-    packed = kwargs.get("cu_seq_lens_q") is not None
-    if positions is not None and not packed:
-        raise ValueError("label_positions are for a packed batch, with cu_seq_lens_q")
-    if labels is None:
-        return None
-    sparse = packed or (model.training and not is_followed(labels))
-    if not sparse or not model.config.sparse_prediction:
-        return "padded" if any_at_padding(labels != -100, mask) else None
-    return labels != -100 if positions is None else positions
-
-
-def labels_at(labels: Tensor, read: Tensor) -> Tensor:
-    """Return the labels of the tokens that are read, (M,)."""
-    return labels[read] if read.dtype == torch.bool else labels.flatten()[read]
-
-
 @dataclass(eq=False)
 class MinBertSequences:
     """The sequences of a packed batch, concatenated to T tokens."""
@@ -405,7 +386,7 @@ class MinBertPackedMixin(nn.Module):
     ) -> MinBertModelOutput:
         """Encode the real tokens; of the last layer, only the states that are read."""
         if inputs[2] is None:
-            self.embeddings.check_length(sequences.max_length)
+            check_length(sequences.max_length, self.config.longest_sequence)
         batch: Any = sequences.unpad_inputs(*inputs)
         ids, types, places, vectors = batch
         is_packed = kwargs.get("cu_seq_lens_q") is not None
