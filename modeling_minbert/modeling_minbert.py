@@ -709,9 +709,7 @@ class MinBertForMaskedLM(MinBertPreTrainedModel):
             (M, V), in the order of the positions, and None in training.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        from .pretraining import pretrain
-
-        outputs = pretrain(self, inputs, labels, None, kwargs)
+        outputs = self.cls.pretrain(self, inputs, labels, None, kwargs)
         return MaskedLMOutput(
             outputs.loss, outputs.prediction_logits, outputs.hidden_states, outputs.attentions
         )
@@ -749,9 +747,7 @@ class MinBertForNSP(MinBertPreTrainedModel):
             `logits` (B, 2) and, with labels, the mean `loss` over the rows whose label is not -100.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        from .pretraining import pretrain
-
-        outputs = pretrain(self, inputs, None, labels, kwargs)
+        outputs = self.cls.pretrain(self, inputs, None, labels, kwargs)
         return NextSentencePredictorOutput(
             outputs.loss, outputs.seq_relationship_logits, outputs.hidden_states, outputs.attentions
         )
@@ -797,9 +793,7 @@ class MinBertForPreTraining(MinBertPreTrainedModel):
             labels as `mlm_loss` and `nsp_loss`, and their sum as `loss`.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        from .pretraining import pretrain
-
-        return pretrain(self, inputs, labels, next_sentence_label, kwargs)
+        return self.cls.pretrain(self, inputs, labels, next_sentence_label, kwargs)
 
 
 class MinBertForSequenceClassification(MinBertPreTrainedModel):

@@ -127,6 +127,20 @@ class MinBertLMHead(nn.Module):
         return scores, total / ((labels != -100).sum() if num_items is None else num_items)
 
 
+def read_labeled(model: Any, labels: Tensor | None, mask: Tensor | None, kwargs: Options) -> Read:
+    """Return the labeled tokens, (B, L) or (M,); None or `padded` for all if others are scored."""
+    positions: Tensor | None = kwargs.pop("label_positions", None)
+    packed = kwargs.get("cu_seq_lens_q") is not None
+    if positions is not None and not packed:
+        raise ValueError("label_positions are for a packed batch, with cu_seq_lens_q")
+    if labels is None:
+        return None
+    sparse = packed or (model.training and not is_followed(labels))
+    if not sparse or not model.config.sparse_prediction:
+        return "padded" if any_at_padding(labels != -100, mask) else None
+    return labels != -100 if positions is None else positions
+
+
 class MinBertPreTrainingHeads(nn.Module):
     """One or both heads of pre-training, under BERT's key names."""
 
@@ -142,68 +156,53 @@ class MinBertPreTrainingHeads(nn.Module):
         if next_sentence:
             self.seq_relationship = nn.Linear(config.hidden_size, 2)
 
+    def compute(
+        self,
+        outputs: Any,
+        read: Read,
+        labels: Tensor | None,
+        next_sentence_label: Tensor | None,
+        number: Tensor | int | None,
+        *,
+        masked_lm: bool,
+        next_sentence: bool,
+    ) -> MinBertForPreTrainingOutput:
+        """Compute one or both heads from the output of the encoder.
 
-def read_labeled(model: Any, labels: Tensor | None, mask: Tensor | None, kwargs: Options) -> Read:
-    """Return the labeled tokens, (B, L) or (M,); None or `padded` for all if others are scored."""
-    positions: Tensor | None = kwargs.pop("label_positions", None)
-    packed = kwargs.get("cu_seq_lens_q") is not None
-    if positions is not None and not packed:
-        raise ValueError("label_positions are for a packed batch, with cu_seq_lens_q")
-    if labels is None:
-        return None
-    sparse = packed or (model.training and not is_followed(labels))
-    if not sparse or not model.config.sparse_prediction:
-        return "padded" if any_at_padding(labels != -100, mask) else None
-    return labels != -100 if positions is None else positions
+        Labels are (B, L) or (1, T), `number` divides their loss; next-sentence labels, (B,), are 0
+        for a second segment that follows, 1 for a random one, -100 for rows that only fill the
+        batch.
+        """
+        scores = relation = mlm_loss = nsp_loss = None
+        if masked_lm:
+            hidden = outputs.last_hidden_state
+            scores, mlm_loss = self.predictions.predict(hidden, read, labels, number)
+        if next_sentence:
+            relation = self.seq_relationship(outputs.pooler_output)
+            if next_sentence_label is not None:
+                total = summed_loss(relation, next_sentence_label.flatten())
+                nsp_loss = total / (next_sentence_label != -100).sum().clamp(min=1)
+        losses = [loss for loss in (mlm_loss, nsp_loss) if loss is not None]
+        loss = sum(losses[1:], losses[0]) if losses else None
+        states = (outputs.hidden_states, outputs.attentions)
+        return MinBertForPreTrainingOutput(loss, scores, relation, *states, mlm_loss, nsp_loss)
 
-
-def score_pretraining(
-    heads: Any,
-    outputs: Any,
-    read: Read,
-    labels: Tensor | None,
-    next_sentence_label: Tensor | None,
-    number: Tensor | int | None,
-    *,
-    masked_lm: bool,
-    next_sentence: bool,
-) -> MinBertForPreTrainingOutput:
-    """Compute one or both heads of pre-training from the output of the encoder.
-
-    Labels are (B, L) or (1, T), `number` divides their loss; next-sentence labels, (B,), are 0 for
-    a second segment that follows, 1 for a random one, -100 for rows that only fill the batch.
-    """
-    scores = relation = mlm_loss = nsp_loss = None
-    if masked_lm:
-        hidden = outputs.last_hidden_state
-        scores, mlm_loss = heads.predictions.predict(hidden, read, labels, number)
-    if next_sentence:
-        relation = heads.seq_relationship(outputs.pooler_output)
-        if next_sentence_label is not None:
-            total = summed_loss(relation, next_sentence_label.flatten())
-            nsp_loss = total / (next_sentence_label != -100).sum().clamp(min=1)
-    losses = [loss for loss in (mlm_loss, nsp_loss) if loss is not None]
-    loss = sum(losses[1:], losses[0]) if losses else None
-    states = (outputs.hidden_states, outputs.attentions)
-    return MinBertForPreTrainingOutput(loss, scores, relation, *states, mlm_loss, nsp_loss)
-
-
-def pretrain(
-    model: Any,
-    inputs: tuple[Tensor | None, ...],
-    labels: Tensor | None,
-    next_sentence_label: Tensor | None,
-    kwargs: Options,
-) -> MinBertForPreTrainingOutput:
-    """Encode a batch once and compute the heads of a model; see `score_pretraining`."""
-    heads = model.cls
-    masked_lm, next_sentence = (hasattr(heads, x) for x in ("predictions", "seq_relationship"))
-    read = read_labeled(model, labels, inputs[1], kwargs) if masked_lm else "first"
-    outputs = model.bert(*inputs, return_dict=True, read=read, **kwargs)
-    targets = (labels, next_sentence_label, kwargs.get("num_items_in_batch"))
-    return score_pretraining(
-        heads, outputs, read, *targets, masked_lm=masked_lm, next_sentence=next_sentence
-    )
+    def pretrain(
+        self,
+        model: Any,
+        inputs: tuple[Tensor | None, ...],
+        labels: Tensor | None,
+        next_sentence_label: Tensor | None,
+        kwargs: Options,
+    ) -> MinBertForPreTrainingOutput:
+        """Encode a batch once and compute the heads that there are; see `compute`."""
+        masked_lm, next_sentence = (hasattr(self, x) for x in ("predictions", "seq_relationship"))
+        read = read_labeled(model, labels, inputs[1], kwargs) if masked_lm else "first"
+        outputs = model.bert(*inputs, return_dict=True, read=read, **kwargs)
+        targets = (labels, next_sentence_label, kwargs.get("num_items_in_batch"))
+        return self.compute(
+            outputs, read, *targets, masked_lm=masked_lm, next_sentence=next_sentence
+        )
 
 
 @strict
@@ -279,8 +278,7 @@ class SharedHead:
         number = batch.options.get("num_items_in_batch")
         if number is None and batch.labels is not None:
             number = self.count_terms(batch.labels).clamp(min=1)
-        return score_pretraining(
-            self.model.cls,
+        return self.model.cls.compute(
             outputs,
             batch.read,
             batch.labels,
