@@ -241,8 +241,8 @@ class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array], MinBertJoi
         for batch in rows.split_batches(units, max_tokens or rows.CPU_TOKENS, packed=False):
             self._run([units[at] for at in batch], [waiting[at] for at in batch])
 
-    def _run(self, units: Sequence[Unit], waiting: Sequence[Sequence[tuple[Job, int]]]) -> None:
-        """Compute a batch, and give the jobs that wait for a unit its outputs."""
+    def _pad(self, units: Sequence[Unit]) -> dict[str, Array]:
+        """Return the inputs of the graph for the sequences of units."""
         sequences = [ids for unit in units for ids in unit.input_ids]
         types = [kinds for unit in units for kinds in unit.token_type_ids]
         lengths = list(map(len, sequences))
@@ -253,10 +253,13 @@ class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array], MinBertJoi
             mask[number, :length] = 1
         mix = weigh([count for unit in units for count in unit.counts], lengths)
         inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": kinds, "mix": mix}
+        return {entry.name: inputs[entry.name] for entry in self.session.get_inputs()}
+
+    def _run(self, units: Sequence[Unit], waiting: Sequence[Sequence[tuple[Job, int]]]) -> None:
+        """Compute a batch, and give the jobs that wait for a unit its outputs."""
         members = [member for each in waiting for job, _ in each for member in job.members]
         wanted = list(dict.fromkeys(name for member in members for name in member.outputs))
-        given = {entry.name: inputs[entry.name] for entry in self.session.get_inputs()}
-        found = dict(zip(wanted, self.session.run(wanted, given), strict=True))
+        found = dict(zip(wanted, self.session.run(wanted, self._pad(units)), strict=True))
         text = sequence = 0
         for unit, each in zip(units, waiting, strict=True):
             for job, number in each:

@@ -71,7 +71,8 @@ from transformers.utils.output_capturing import capture_outputs
 from .attention import can_attend, eager_attention_forward, find_distance_buckets, join_bias
 from .configuration_minbert import MinBertConfig
 from .cpu import MinBertCalls, MinBertDropout
-from .inference import HUB_KEYS, MinBertEmbeddingMixin, MinBertPrecision
+from .embedding import MinBertEmbeddingMixin
+from .inference import HUB_KEYS, MinBertPrecision
 from .packing import (
     MinBertForPreTrainingOutput,
     MinBertModelOutput,

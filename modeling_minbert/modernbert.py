@@ -188,6 +188,7 @@ class MinBertModernAttention(nn.Module):
             select=queries,
             dropout=dropout,
             window=self.window,
+            planner=plan_blocks,
         )
         return context if queries is select else context.index_select(0, select)
 

@@ -15,8 +15,9 @@ from transformers.utils import logging
 from transformers.utils.generic import ModelOutput, TransformersKwargs, can_return_tuple
 
 from .configuration_minbert import MinBertConfig
+from .embedding import MinBertEmbeddingMixin
 from .heads import Inputs, MinBertHead, MinBertHeads, TaskBatch, check_inputs, ids_of
-from .inference import HUB_KEYS, MinBertEmbeddingMixin, PooledPredictor
+from .inference import HUB_KEYS, PooledPredictor
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .packing import Options, States
 from .rows import Batching, MinBertPredicting, check_container

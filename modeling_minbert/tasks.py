@@ -26,10 +26,8 @@ def load_types(name: str) -> dict[str, tuple[type[MinBertTask], Any]]:
             from .pooled import TYPES
         case "multi_output_classification":
             from .multi_output import TYPES
-        case "multi_label_classification" | "paraphrase":
-            from .decisions import TYPES
-        case "similarity" | "contrastive":
-            from .pairs import TYPES
+        case "multi_label_classification" | "paraphrase" | "similarity" | "contrastive":
+            from .scores import TYPES
         case "multiple_choice":
             from .choices import TYPES
         case "token_classification":

@@ -10,6 +10,7 @@ from torch.testing import assert_close
 from transformers import TrainingArguments
 
 from modeling_minbert import MinBertConfig, MinBertModel, MinBertSequences, attention
+from modeling_minbert.modernbert import plan_blocks
 from tests.simulated_cuda import CudaTensor, simulated_cuda, use_cuda
 from tests.trainers import tiny
 from trainers import Distillation, MethodArguments, MultiTaskTrainer
@@ -96,7 +97,7 @@ def test_attention_equals_the_cpu(dtype, select, window):
         given = [each.to(device).requires_grad_() for each in states]
         picked = None if chosen is None else chosen.to(device)
         sequences = MinBertSequences(offsets, 6, None, (1, 11))
-        context = sequences.attend(*given, 3, select=picked, window=window)
+        context = sequences.attend(*given, 3, select=picked, window=window, planner=plan_blocks)
         results.append((context, *torch.autograd.grad(context.float().square().sum(), given)))
 
     expected, actual = results

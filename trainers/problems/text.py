@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from modeling_minbert.pairs import ContrastiveTask
+from modeling_minbert.scores import ContrastiveTask
 from trainers.data.collate import Batch
 from trainers.data.rows import IGNORED_LABEL, FlatRows, Rows, TextSource
 

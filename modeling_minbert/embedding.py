@@ -1,0 +1,171 @@
+# Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
+"""`encode`: vectors of texts, named as in sentence-transformers, and the tokenizer of a model.
+
+Shapes: N and M sentences, D size of a vector.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from .inference import (
+    HUB_KEYS,
+    Embedder,
+    Predictor,
+    Where,
+    check_vocabulary,
+    check_weights,
+    compute_rows,
+    is_called_by,
+    load_tokenizer,
+)
+from .rows import DISTANCES, Batching, EmbeddingPlan, MinBertVectors, check_bytes
+from .texts import own_tokenizer
+
+logger = logging.get_logger(__name__)
+
+
+class MinBertEmbeddingMixin(MinBertVectors[Tensor]):
+    """Mixin of models that take texts: their tokenizer, and the vectors of sentences."""
+
+    config: Any
+    name_or_path: str
+    _tokenizer: PreTrainedTokenizerBase | None = None
+    _fitting: object = None  # the tokenizer, its length and the vocabulary that were compared
+    # Keyword arguments that located the checkpoint: revision, subfolder, ...
+    _found_by: ClassVar[Where] = {}
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Self:
+        """Load a checkpoint; see `PreTrainedModel.from_pretrained`.
+
+        The tokenizer is loaded later, with the same `revision`, `subfolder`, ...
+
+        Raises:
+            ValueError: If a weight is NaN or infinite.
+        """
+        found_by = {name: kwargs[name] for name in HUB_KEYS if kwargs.get(name) is not None}
+        found_by.pop("token", None)  # a secret: the model may be pickled
+        parent: Any = super()
+        loaded: Any = parent.from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded
+        check_weights(model, pretrained_model_name_or_path)
+        model._found_by = found_by
+        if missing := model.config.embedding.missing:
+            message = "%s: its vectors need %s, which minBERT does not have: encode will refuse"
+            logger.warning(message, pretrained_model_name_or_path, ", ".join(missing))
+        if is_called_by("sentence_transformers"):
+            # without a tokenizer, it would read unknown tokens only
+            with suppress(OSError):  # of a private repository
+                _ = model.tokenizer
+        return loaded
+
+    def save_pretrained(
+        self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any
+    ) -> None:
+        """Save weights, configuration and code, and the tokenizer if there is one."""
+        parent: Any = super()
+        parent.save_pretrained(save_directory, *args, **kwargs)
+        if kwargs.get("is_main_process", True):
+            with suppress(OSError, ValueError):  # a new model may have none
+                own_tokenizer(self.tokenizer).save_pretrained(save_directory)
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer of texts, from the checkpoint or assigned.
+
+        Raises:
+            ValueError: If none was assigned and the checkpoint has none, or it has tokens for which
+                the model has no embedding.
+        """
+        if self._tokenizer is None:
+            self._tokenizer = load_tokenizer(self.name_or_path, self.config, self._found_by)
+        # tokens may be added to it, and to the model
+        fitting = (id(self._tokenizer), len(self._tokenizer), self.config.vocab_size)
+        if fitting != self._fitting:
+            check_vocabulary(self._tokenizer, self.config, self.name_or_path)
+            self._fitting = fitting
+        return self._tokenizer
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+
+    def __dir__(self) -> list[str]:
+        # torch.jit.trace reads all attributes, and reading the tokenizer would load it
+        return [name for name in super().__dir__() if name != "tokenizer"]
+
+    def _compute_rows(
+        self, predictors: Sequence[Predictor], rows: Iterable[object], batching: Batching
+    ) -> Iterator[None]:
+        return compute_rows(self, predictors, rows, batching)
+
+    def _embedder(self, plan: EmbeddingPlan) -> Embedder:
+        return Embedder(self, plan)
+
+    def _join(self, vectors: Sequence[Tensor], size: int) -> Tensor:
+        return torch.cat([torch.empty(0, size), *vectors])
+
+    def save_as_sentence_transformers(
+        self,
+        save_directory: str | os.PathLike[str],
+        *,
+        task: str | None = None,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        max_length: int | None = None,
+    ) -> None:
+        """Save a folder that `SentenceTransformer(folder)` loads, with the same vectors.
+
+        The encoder is one of transformers, of the type `config.encoder_type`, which needs no remote
+        code; layers above the pooled one and heads are left out, and with `task` the prompts and
+        the size of the checkpoint's vectors.
+
+        Args:
+            save_directory: The folder, created if necessary; the tokenizer is also saved.
+            task: As in `encode`.
+            pooling: `cls`, `mean` or `max`, as in `encode`.
+            normalize: As in `encode`.
+            max_length: Maximum tokens of a sentence; None for the limit of `encode`.
+
+        Raises:
+            ValueError: If sentence-transformers has no such vectors, or the folder holds a minBERT
+                checkpoint, whose heads would be lost. Nothing is written then.
+        """
+        from .folders import save_vectors
+
+        plan = self._plan(task, pooling, None, normalize)
+        save_vectors(self, Path(save_directory), plan, max_length, is_own=task is None)
+
+    def similarity(self, first: Any, second: Any) -> Tensor:
+        """Compare all vectors of (N, D) with all of (M, D), tensors or arrays: (N, M), in float32.
+
+        Raises:
+            ValueError: If they are integers of 8 bits, which may be packed bits.
+        """
+        first, second = self._prepare(first), self._prepare(second)
+        if (order := DISTANCES.get(self.similarity_fn_name)) is not None:
+            # by default, distances of near vectors would be rounded
+            mode = "donot_use_mm_for_euclid_dist"
+            return -torch.cdist(first, second, p=order, compute_mode=mode)
+        with torch.autocast(first.device.type, enabled=False):
+            return first @ second.T
+
+    def _prepare(self, vectors: Any) -> Tensor:
+        """Make vectors (N, D), of length 1 for cosines; one vector becomes one row."""
+        if isinstance(vectors, list | tuple):
+            vectors = torch.stack([torch.as_tensor(each) for each in vectors])
+        vectors = torch.atleast_2d(torch.as_tensor(vectors))
+        check_bytes(vectors.dtype)
+        if vectors.dtype != torch.float64:
+            vectors = vectors.float()  # half precision has few different similarities
+        is_cosine = self.similarity_fn_name == "cosine"
+        return F.normalize(vectors, dim=-1) if is_cosine else vectors
