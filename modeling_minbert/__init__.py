@@ -50,7 +50,12 @@ if TYPE_CHECKING:
     )
     from .ranking import cosent as cosent, multiple_negatives_ranking as multiple_negatives_ranking
     from .spans import find_entities as find_entities, split_words as split_words
-    from .texts import Encoded as Encoded, Encoding as Encoding, tokenize as tokenize
+    from .texts import (
+        Encoded as Encoded,
+        Encoding as Encoding,
+        own_tokenizer as own_tokenizer,
+        tokenize as tokenize,
+    )
 
 __version__ = "0.1.0"
 
@@ -70,7 +75,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "ranking": ("cosent", "multiple_negatives_ranking"),
     "spans": ("find_entities", "split_words"),
-    "texts": ("Encoded", "Encoding", "tokenize"),
+    "texts": ("Encoded", "Encoding", "own_tokenizer", "tokenize"),
 }
 
 

@@ -32,9 +32,7 @@ KINDS = {
 @pytest.fixture
 def model(build_multitask, tokenizer):
     """Return a model with tasks of every type, reading, pooling and layer."""
-    model = build_multitask({**SINGLE, **JOINT, **SEPARATE, **OTHERS})
-    model.tokenizer = tokenizer
-    return model
+    return build_multitask({**SINGLE, **JOINT, **SEPARATE, **OTHERS}, tokenizer)
 
 
 def draw_calls(joined, number):
