@@ -125,8 +125,12 @@ class Predictor:
         found = {kind: np.stack([unit[kind] for unit in units]) for kind in units[0]}
         self.results = {}
         if self.plan is not None:
-            (values,) = found.values()
-            return self._finish_vectors(values)
+            (vectors,) = found.values()
+            if reader.has_windows:
+                counts = [len(windows) for windows in reader.texts]
+                sizes = [window.tokens for windows in reader.texts for window in windows]
+                vectors = weigh(counts, sizes) @ vectors
+            return self.plan.finish(vectors, scale)
         if isinstance(reader, spans.QuestionReader):
             return reader.describe_answers(found["answers"].tolist(), top_k)
         if isinstance(reader, spans.ChoiceReader):
@@ -134,13 +138,6 @@ class Predictor:
             return reader.describe_logits(scores, self.task.temperature, top_k)
         values = {kind: array.tolist() for kind, array in found.items()}
         return rows.describe_texts(self.task, values, top_k)
-
-    def _finish_vectors(self, values: Array) -> Array:
-        if self.reader.has_windows:
-            counts = [len(windows) for windows in self.reader.texts]
-            sizes = [window.tokens for windows in self.reader.texts for window in windows]
-            values = weigh(counts, sizes) @ values
-        return self.plan.finish(values, scale)
 
 
 def weigh(counts: Sequence[int], tokens: Sequence[int]) -> Array:

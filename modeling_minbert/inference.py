@@ -264,7 +264,7 @@ def choose_tokens(model: Any) -> int:
 
 def windows_of(
     rows: Iterable[object], show_progress: bool | None, size: int = WINDOW
-) -> Iterator[tuple[list[object], Any]]:
+) -> Iterator[tuple[list[Any], Any]]:
     """Read `size` rows at a time, each time with the progress bar that counts them."""
     total = len(rows) if isinstance(rows, Sequence) else None
     source = iter(rows)

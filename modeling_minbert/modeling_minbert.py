@@ -39,7 +39,7 @@ whose state is read, D hidden size, H attention heads, d size of a head, V vocab
 import os
 import re
 import tempfile
-from collections.abc import Callable, Container
+from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, Unpack
@@ -189,8 +189,7 @@ class MinBertSelfAttention(nn.Module):
             return context, None
         split = (*hidden.shape[:-1], -1, self.head_size)
         query, key, value = (states.view(split).transpose(1, 2) for states in (query, key, value))
-        interface: Callable[..., tuple[Tensor, Tensor | None]]
-        interface = ALL_ATTENTION_FUNCTIONS.get_interface(
+        interface: Any = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
         scaling = self.head_size**-0.5

@@ -190,7 +190,7 @@ class MinBertModernAttention(nn.Module):
             window=self.window,
             planner=plan_blocks,
         )
-        return context if queries is select else context.index_select(0, select)
+        return context if select is None or queries is select else context.index_select(0, select)
 
 
 class MinBertModernMLP(nn.Module):

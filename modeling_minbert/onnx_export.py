@@ -48,12 +48,12 @@ class OnnxModel(nn.Module):
         self.model = model
         self.output_names: list[str] = []
         has_heads, config = isinstance(model, MinBertForMultiTask), model.config
-        if task is not None and not has_heads:
-            name = type(model).__name__
-            raise ValueError(f"task={task!r}: a {name} has no named tasks, leave it out")
         self.heads: dict[str, Any] = {}
         if has_heads:
             self.heads = dict(model.heads.items()) if task is None else {task: model._head(task)}
+        elif task is not None:
+            name = type(model).__name__
+            raise ValueError(f"task={task!r}: a {name} has no named tasks, leave it out")
         self.tasks = {name: head.task for name, head in self.heads.items()}
         plans: list[VectorPlan] = []
         if has_heads or isinstance(model, MinBertModel):

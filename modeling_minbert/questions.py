@@ -70,7 +70,7 @@ class QuestionAnsweringTask(HeadTask):
         length = self.max_length or max_length
         return Encoding(length, **self.window_sizes(length))
 
-    def window_sizes(self, max_length: int) -> dict[str, int]:
+    def window_sizes(self, max_length: int) -> dict[str, Any]:
         """Return `max_question_length` and `doc_stride` for windows of `max_length` tokens."""
         question, stride = self.max_question_length, self.doc_stride
         if question is None:

@@ -71,9 +71,7 @@ def check_container(rows: object, task: str) -> None:
         )
 
 
-def check_rows(
-    sentences: Iterable[object], task: str, wanted: int, first: int = 0
-) -> Iterator[Row]:
+def check_rows(sentences: Iterable[Any], task: str, wanted: int, first: int = 0) -> Iterator[Row]:
     """Make each row, the first of number `first`, a tuple of `wanted` sentences of a task."""
     for index, given in enumerate(sentences, first):
         row: Row = tuple(given) if isinstance(given, tuple | list) else (given,)
