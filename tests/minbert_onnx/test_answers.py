@@ -11,11 +11,11 @@ from tests.minbert_onnx.examples import (
     TASKS,
     TEXTS,
     assert_near,
-    assert_same,
     build,
     needs_onnx,
     rows_of,
 )
+from tests.same_predictions import assert_same
 
 pytestmark = [needs_onnx, pytest.mark.slow]
 

@@ -13,12 +13,12 @@ from tests.minbert_onnx.examples import (
     TASKS,
     TEXTS,
     assert_near,
-    assert_same,
     build,
     needs_onnx,
     rows_of,
 )
 from tests.processes import run_python
+from tests.same_predictions import assert_same
 from tests.small_tokenizers import TOKENIZERS, list_texts, save_start
 
 pytestmark = [needs_onnx, pytest.mark.slow]
