@@ -42,49 +42,6 @@ class BusyError(Exception):
     """Too many rows wait."""
 
 
-class NamedJob(NamedTuple):
-    """A job of ONNX Runtime for one task."""
-
-    name: str
-    job: Any
-
-    @property
-    def tokens(self) -> int:
-        """Number of tokens."""
-        return int(self.job.tokens)
-
-    @property
-    def encoded(self) -> list[Any]:
-        """The tokens of its rows."""
-        return list(self.job.units)
-
-    def describe(self) -> dict[str, list[Any]] | Any:
-        """Return predictions by task, or vectors."""
-        found = self.job.describe()
-        return {self.name: found} if self.name else found
-
-
-class JoinedOnnx:
-    """A `MinBertOnnx` with the methods of `MinBertJoined`; its batches have equal rows once."""
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-        self.list_tasks, self.choose_tasks = model.list_tasks, model.choose_tasks
-
-    def start(self, tasks: Sequence[str], rows: Sequence[Any], top_k: int | None) -> list[Any]:
-        """Tokenize rows for `predict_all`."""
-        names = self.choose_tasks(rows, tasks)
-        return [NamedJob(name, self.model.start(name, rows, top_k)) for name in names]
-
-    def start_vectors(self, texts: Sequence[str], **options: Any) -> list[Any]:
-        """Tokenize texts for `encode`."""
-        return [NamedJob("", self.model.start_vectors(texts, **options))]
-
-    def compute(self, jobs: Sequence[NamedJob], max_tokens: int | None = None) -> None:
-        """Compute all rows of jobs."""
-        self.model.compute([each.job for each in jobs], max_tokens)
-
-
 @dataclass(eq=False)
 class Call:
     """The rows of a client."""
@@ -138,7 +95,7 @@ class Batcher:
         """Start the threads.
 
         Args:
-            model: With `start`, `start_vectors` and `compute`, as `MinBertJoined`.
+            model: A `MinBertJoined`, or a `MinBertOnnx`.
             max_tokens: Tokens that are computed together.
             max_wait: Seconds that an idle model waits for the clients of the last batch.
             max_rows: Rows that may wait.
@@ -279,6 +236,8 @@ def _share(bundle: Bundle) -> Iterator[tuple[Part, Result]]:
     values: Any = described[0]
     if isinstance(values, dict):
         values = {name: found for each in described for name, found in each.items()}
+    else:
+        values = np.asarray(values)
     encoded = bundle.jobs[0].encoded
     is_by_row = len(encoded) == sum(part.size for part in bundle.parts)
     first = 0

@@ -26,7 +26,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from minbert_cli.joining import Batcher, BusyError, JoinedOnnx, Key, Result
+from minbert_cli.joining import Batcher, BusyError, Key, Result
 from modeling_minbert import __version__, unknown
 from modeling_minbert.rows import CPU_TOKENS, ONNX_SETTINGS
 
@@ -541,6 +541,7 @@ def load(settings: SimpleNamespace) -> tuple[Any, dict[str, Any]]:
     """Load a checkpoint, or an ONNX export, with the facts of ``/info``."""
     path = Path(settings.checkpoint)
     model: Any
+    joined: Any
     if (path / ONNX_SETTINGS).is_file():
         if settings.precision != "auto" or settings.device not in (None, "cpu"):
             raise ValueError(
@@ -550,8 +551,7 @@ def load(settings: SimpleNamespace) -> tuple[Any, dict[str, Any]]:
         from minbert_onnx import MinBertOnnx
 
         os.environ["OMP_NUM_THREADS"] = str(settings.threads)
-        model = MinBertOnnx(path)
-        joined: Any = JoinedOnnx(model)
+        model = joined = MinBertOnnx(path)
         precision, default = "onnx", CPU_TOKENS
     else:
         import torch

@@ -21,4 +21,4 @@ _shared = ModuleSpec(f"{__name__}.shared", None, is_package=True)
 _shared.submodule_search_locations = list((_found and _found.submodule_search_locations) or ())
 sys.modules[_shared.name] = module_from_spec(_shared)
 
-from .model import Job as Job, MinBertOnnx as MinBertOnnx  # noqa: E402 - needs the package
+from .model import MinBertOnnx as MinBertOnnx  # noqa: E402 - needs the package

@@ -5,7 +5,7 @@ Shapes: N sequences of L tokens, M texts, D size of a vector.
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -21,8 +21,10 @@ from .tokenizing import FastTokenizer
 
 if TYPE_CHECKING:
     from modeling_minbert import names, rows, spans, texts
+    from modeling_minbert.jobs import Job, MinBertJoining
 else:
     from .shared import names, rows, spans, texts
+    from .shared.jobs import Job, MinBertJoining
 
 Array = NDArray[Any]
 EXPORT = "minbert export <checkpoint> --format onnx --output_dir <folder>"
@@ -41,32 +43,35 @@ class Unit(NamedTuple):
         return sum(map(len, self.input_ids))
 
 
-class Job:
-    """Rows of a task, or texts that become vectors, tokenized.
+class Predictor:
+    """Predicts a task, or makes vectors of texts.
+
+    Its methods are called in this order for some rows at a time: `encode`, and `describe` when
+    `MinBertOnnx.compute` has added their results.
 
     Args:
         model: The model.
         name: Name of the task.
-        given: The rows.
-        first: Number of the first row, for messages.
         top_k: As in `predict`.
         plan: How vectors are made of texts; None for a task.
 
     Attributes:
-        tokens: Number of tokens.
+        group: What `encode` depends on: predictors with equal ones tokenize rows once.
+        shares_pass: Whether equal tokens are computed once for it and others: they always are.
         results: The outputs of each unit by kind, such as `scores`.
     """
+
+    shares_pass = True
 
     def __init__(
         self,
         model: Any,
         name: str,
-        given: Sequence[object],
-        first: int = 0,
         top_k: int | None = None,
-        plan: Any = None,
+        plan: "rows.EmbeddingPlan | None" = None,
     ) -> None:
-        self.plan, self.top_k = plan, top_k
+        self.name, self.top_k, self.plan = name, top_k, plan
+        self.group: Hashable = name
         if plan is not None:
             encoding, pooling, num_layers = plan.vectors
             self.outputs = [f"vectors.{pooling}.{num_layers}"]
@@ -77,12 +82,7 @@ class Job:
             self.reader = self._open(model, name)
         # an output has a row for each text, or for each sequence
         self.has_texts = plan is None and isinstance(self.reader, rows.TextReader)
-        encoded = self.reader.encode(given, first) if len(given) else []
-        self.units = [Unit(*row, [1] * len(row.input_ids)) for row in encoded]
-        if encoded and self.has_texts and self.reader.has_windows:
-            self.units = list(self._join_windows())
-        self.tokens = sum(unit.tokens for unit in self.units)
-        self.results: list[dict[str, Array]] = [{} for _ in self.units]
+        self.results: dict[int, dict[str, Array]] = {}
 
     def _open(self, model: Any, name: str) -> Any:
         """Return what reads the rows of a task."""
@@ -92,8 +92,17 @@ class Job:
         rows.check_top_k(self.top_k)
         if task.problem_type == "question_answering":
             return spans.QuestionReader(model, name, task, encoding)
-        kind = spans.ChoiceReader if task.problem_type == "multiple_choice" else rows.TextReader
-        return kind(model, name, encoding, task.num_texts)
+        if task.problem_type == "multiple_choice":
+            return spans.ChoiceReader(model, name, encoding, task.num_texts)
+        self.group = (task.num_texts, encoding)
+        return rows.TextReader(model, name, encoding, task.num_texts)
+
+    def encode(self, given: Sequence[object], first: int) -> list[Unit]:
+        """Tokenize rows, of which the first one has the number `first`."""
+        encoded = self.reader.encode(given, first)
+        if self.has_texts and self.reader.has_windows:
+            return list(self._join_windows())
+        return [Unit(*row, [1] * len(row.input_ids)) for row in encoded]
 
     def _join_windows(self) -> Iterator[Unit]:
         """Join the windows of each row, whose mean goes into a head."""
@@ -106,16 +115,22 @@ class Job:
     def describe(self) -> Any:
         """Return the predictions of the rows, a list, or the vectors of the texts, (n, D)."""
         reader, top_k = self.reader, self.top_k
-        if self.plan is not None:
-            return self._finish_vectors()
         if isinstance(reader, spans.TagReader):
-            for number, (part, found) in enumerate(zip(reader.parts, self.results, strict=True)):
+            for number, part in enumerate(reader.parts):
+                found = self.results[number]
                 tags, scores = (found[kind][part.places].tolist() for kind in ("tags", "scores"))
                 reader.results[number] = list(zip(tags, scores, strict=True))
             return reader.describe()
-        if not self.units:
-            return []
-        found = {kind: np.stack([x[kind] for x in self.results]) for kind in self.results[0]}
+        units = [self.results[number] for number in sorted(self.results)]
+        found = {kind: np.stack([unit[kind] for unit in units]) for kind in units[0]}
+        self.results = {}
+        if self.plan is not None:
+            (vectors,) = found.values()
+            if reader.has_windows:
+                counts = [len(windows) for windows in reader.texts]
+                sizes = [window.tokens for windows in reader.texts for window in windows]
+                vectors = weigh(counts, sizes) @ vectors
+            return self.plan.finish(vectors, scale)
         if isinstance(reader, spans.QuestionReader):
             return reader.describe_answers(found["answers"].tolist(), top_k)
         if isinstance(reader, spans.ChoiceReader):
@@ -123,17 +138,6 @@ class Job:
             return reader.describe_logits(scores, self.task.temperature, top_k)
         values = {kind: array.tolist() for kind, array in found.items()}
         return rows.describe_texts(self.task, values, top_k)
-
-    def _finish_vectors(self) -> Array:
-        plan = self.plan
-        shape = (0, self.reader.model.config.hidden_size)
-        found = [value for result in self.results for value in result.values()]
-        values = np.stack(found) if found else np.zeros(shape, np.float32)
-        if self.reader.has_windows:
-            counts = [len(windows) for windows in self.reader.texts]
-            values = weigh(counts, [unit.tokens for unit in self.units]) @ values
-        values = (scale(values) if plan.normalize else values)[:, : plan.truncate_dim]
-        return scale(values) if plan.rescale else values
 
 
 def weigh(counts: Sequence[int], tokens: Sequence[int]) -> Array:
@@ -154,7 +158,7 @@ class _Task(SimpleNamespace):
 
     is_pretraining = False
 
-    def plan_vectors(self, config: Any) -> "rows.VectorPlan":
+    def plan_vectors(self, config: object) -> "rows.VectorPlan":
         """Return how the vectors of its texts are made."""
         del config
         return rows.VectorPlan(texts.Encoding(**self.encoding), *self.vectors)
@@ -170,7 +174,7 @@ def naming(path: Path) -> Iterator[None]:
         raise ValueError(f"{path} cannot be read ({reason}); export again: {EXPORT}") from error
 
 
-class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array]):
+class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array], MinBertJoining):
     """A model that `minbert export --format onnx` has written, without torch.
 
     It predicts and embeds as the model that it was exported from, with the same arguments; only
@@ -217,29 +221,6 @@ class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array]):
                     self.outputs.setdefault(name, []).append(f"{name}.{kind}")
             self.heads = {name: SimpleNamespace(task=self._tasks[name]) for name in self.outputs}
 
-    def list_tasks(self) -> dict[str, dict[str, Any]]:
-        """Return type, kind of rows and labels, or None, of the tasks by name."""
-        tasks = {name: head.task for name, head in self.heads.items()}
-        return {
-            name: {"problem_type": task.problem_type, "rows": task.row_kind}
-            | {"labels": getattr(task, "labels", None)}
-            for name, task in tasks.items()
-        }
-
-    def start(self, task: str, given: Sequence[object], top_k: int | None = None) -> Job:
-        """Check and tokenize rows, as for `predict`.
-
-        Raises:
-            ValueError: If a row is none of the task.
-        """
-        rows.check_container(given, task)
-        return Job(self, task, list(given), top_k=top_k)
-
-    def start_vectors(self, sentences: Iterable[str], **options: Any) -> Job:
-        """Check and tokenize texts, as for `encode`, whose options these are."""
-        rows.check_container(sentences, "encode")
-        return Job(self, "encode", list(sentences), plan=self._plan(**options))
-
     def compute(self, jobs: Sequence[Job], max_tokens: int | None = None) -> None:
         """Compute jobs of any tasks together, equal sequences once.
 
@@ -247,18 +228,18 @@ class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array]):
             jobs: The jobs; afterwards `describe` of each returns its predictions.
             max_tokens: Tokens of a batch at most, paddings included; None for 1,024.
         """
-        places: dict[Any, list[tuple[Job, int]]] = {}
+        places: dict[Hashable, list[tuple[Job, int]]] = {}
         for job in jobs:
-            for number, unit in enumerate(job.units):
+            for number, unit in enumerate(job.encoded):
                 key = (tuple(unit.counts), *map(tuple, unit.input_ids + unit.token_type_ids))
                 places.setdefault(key, []).append((job, number))
         waiting = list(places.values())
-        units: list[Any] = [job.units[number] for ((job, number), *_) in waiting]
+        units: list[Any] = [job.encoded[number] for ((job, number), *_) in waiting]
         for batch in rows.split_batches(units, max_tokens or rows.CPU_TOKENS, packed=False):
             self._run([units[at] for at in batch], [waiting[at] for at in batch])
 
-    def _run(self, units: Sequence[Unit], waiting: Sequence[Sequence[tuple[Job, int]]]) -> None:
-        """Compute a batch, and give the jobs that wait for a unit its outputs."""
+    def _pad(self, units: Sequence[Unit]) -> dict[str, Array]:
+        """Return the inputs of the graph for the sequences of units."""
         sequences = [ids for unit in units for ids in unit.input_ids]
         types = [kinds for unit in units for kinds in unit.token_type_ids]
         lengths = list(map(len, sequences))
@@ -269,14 +250,20 @@ class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array]):
             mask[number, :length] = 1
         mix = weigh([count for unit in units for count in unit.counts], lengths)
         inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": kinds, "mix": mix}
-        wanted = list(dict.fromkeys(x for each in waiting for job, _ in each for x in job.outputs))
-        given = {entry.name: inputs[entry.name] for entry in self.session.get_inputs()}
-        found = dict(zip(wanted, self.session.run(wanted, given), strict=True))
+        return {entry.name: inputs[entry.name] for entry in self.session.get_inputs()}
+
+    def _run(self, units: Sequence[Unit], waiting: Sequence[Sequence[tuple[Job, int]]]) -> None:
+        """Compute a batch, and give the jobs that wait for a unit its outputs."""
+        members = [member for each in waiting for job, _ in each for member in job.members]
+        wanted = list(dict.fromkeys(name for member in members for name in member.outputs))
+        found = dict(zip(wanted, self.session.run(wanted, self._pad(units)), strict=True))
         text = sequence = 0
         for unit, each in zip(units, waiting, strict=True):
             for job, number in each:
-                row = text if job.has_texts else sequence
-                job.results[number] = {x.rpartition(".")[2]: found[x][row] for x in job.outputs}
+                for member in job.members:
+                    row = text if member.has_texts else sequence
+                    values = {x.rpartition(".")[2]: found[x][row] for x in member.outputs}
+                    member.results[number] = values
             text, sequence = text + len(unit.counts), sequence + len(unit.input_ids)
 
     def _find_task(self, name: str) -> _Task:
@@ -289,48 +276,36 @@ class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array]):
             raise ValueError(names.unknown("task", name, self.heads))
         return self.heads[name]
 
+    def _predictor(self, name: str, top_k: int | None) -> Predictor:
+        return Predictor(self, name, top_k)
+
+    def _embedder(self, plan: "rows.EmbeddingPlan") -> Predictor:
+        return Predictor(self, "encode", plan=plan)
+
+    def _join(self, vectors: Sequence[Array], size: int) -> Array:
+        return np.concatenate([np.empty((0, size), np.float32), *vectors])
+
     def _compute_rows(
-        self, options: Sequence[dict[str, Any]], given: Iterable[Any], batching: "rows.Batching"
-    ) -> Iterator[list[Job]]:
-        """Yield the jobs of some rows at a time; `options` are those of each job."""
-        max_tokens = rows.check_batching(options[0]["name"] if options else "predict_all", batching)
+        self, predictors: Sequence[Predictor], given: Iterable[object], batching: "rows.Batching"
+    ) -> Iterator[None]:
+        """Compute some rows at a time, which the predictors can then describe."""
+        name = predictors[0].name if predictors else "predict_all"
+        max_tokens = rows.check_batching(name, batching)
         if (precision := batching.get("precision")) is not None:
             raise ValueError(
                 f"precision={precision!r}: an ONNX file has one precision, leave it out; for "
                 f"another one, export another folder: {EXPORT}, for int8 with --precision int8"
             )
 
-        def run() -> Iterator[list[Job]]:
+        def run() -> Iterator[None]:
             first, source = 0, iter(given)
             while window := list(islice(source, rows.DOCUMENTS)):
-                jobs = [Job(self, given=window, first=first, **each) for each in options]
-                self.compute(jobs, max_tokens)
-                yield jobs
+                groups = rows.group_by_tokens(predictors, window, first)
+                self.compute([Job(*group) for group in groups], max_tokens)
+                yield
                 first += len(window)
 
         return run()
-
-    def _predict_rows(
-        self,
-        tasks: Sequence[str],
-        given: Iterable[Any],
-        top_k: int | None,
-        batching: "rows.Batching",
-    ) -> Iterator[tuple[Any, ...]]:
-        options: list[dict[str, Any]] = [{"name": name, "top_k": top_k} for name in tasks]
-        for each in options:
-            Job(self, given=(), **each)  # refuses top_k at once
-        computed = self._compute_rows(options, given, batching)
-        windows = (zip(*(job.describe() for job in jobs), strict=True) for jobs in computed)
-        return (row for window in windows for row in window)
-
-    def _embed(
-        self, given: Sequence[str], plan: "rows.EmbeddingPlan", batching: "rows.Batching"
-    ) -> Array:
-        options: dict[str, Any] = {"name": "encode", "plan": plan}
-        none = Job(self, given=(), **options).describe()
-        found = [job.describe() for (job,) in self._compute_rows([options], given, batching)]
-        return np.concatenate([none, *found])
 
     def similarity(self, first: Any, second: Any) -> Array:
         """Compare all vectors of (N, D) with all of (M, D): (N, M), in float32.

@@ -50,46 +50,40 @@ if TYPE_CHECKING:
     )
     from .ranking import cosent as cosent, multiple_negatives_ranking as multiple_negatives_ranking
     from .spans import find_entities as find_entities, split_words as split_words
-    from .texts import Encoded as Encoded, Encoding as Encoding, tokenize as tokenize
+    from .texts import (
+        Encoded as Encoded,
+        Encoding as Encoding,
+        own_tokenizer as own_tokenizer,
+        tokenize as tokenize,
+    )
 
 __version__ = "0.1.0"
 
-# Modules of further names, which predicting does not load.
-MODULES = {
-    "Encoded": "texts",
-    "Encoding": "texts",
-    "LOSSES": "losses",
-    "MinBertInt8Config": "int8",
-    "MinBertSequences": "packing",
-    "Pretrained": "heads",
-    "align_outputs": "distillation",
-    "best_threshold": "calibration",
-    "bfloat16_is_fast": "cpu",
-    "choose_precision": "cpu",
-    "choose_threshold": "calibration",
-    "cosent": "ranking",
-    "cut_windows": "pieces",
-    "cut_word_windows": "pieces",
-    "export_onnx": "onnx_export",
-    "find_entities": "spans",
-    "find_layout": "pieces",
-    "find_space": "pieces",
-    "find_temperature": "calibration",
-    "multiple_negatives_ranking": "ranking",
-    "share_tokens": "pieces",
-    "split_documents": "pieces",
-    "split_questions": "pieces",
-    "split_words": "spans",
-    "symmetric_kl": "distillation",
-    "tokenize": "texts",
-    "tokenize_words": "pieces",
+# Further names by their modules, which predicting does not load.
+MODULES: dict[str, tuple[str, ...]] = {
+    "calibration": ("best_threshold", "choose_threshold", "find_temperature"),
+    "cpu": ("bfloat16_is_fast", "choose_precision"),
+    "distillation": ("align_outputs", "symmetric_kl"),
+    "heads": ("Pretrained",),
+    "int8": ("MinBertInt8Config",),
+    "losses": ("LOSSES",),
+    "onnx_export": ("export_onnx",),
+    "packing": ("MinBertSequences",),
+    "pieces": (
+        *("cut_windows", "cut_word_windows", "find_layout", "find_space", "share_tokens"),
+        *("split_documents", "split_questions", "tokenize_words"),
+    ),
+    "ranking": ("cosent", "multiple_negatives_ranking"),
+    "spans": ("find_entities", "split_words"),
+    "texts": ("Encoded", "Encoding", "own_tokenizer", "tokenize"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{MODULES[name]}", __name__), name)
+    for module, names in MODULES.items():
+        if name in names:
+            return getattr(import_module(f".{module}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def register() -> None:

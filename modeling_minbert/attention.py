@@ -11,10 +11,10 @@ included.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,9 @@ from torch.nn import functional as F
 from transformers import PreTrainedConfig
 
 from .cpu import draw
+
+if TYPE_CHECKING:
+    from .packing import MinBertSequences
 
 # How much longer the longest sequence of a bucket may be: few products, little padding.
 BUCKET_RATIO = 1.2
@@ -91,9 +94,11 @@ class Plan(NamedTuple):
     buckets: list[Bucket]
 
 
-def plan_buckets(
-    sequences: Any, heads: int, select: Tensor | None = None, *, has_bias: bool = False
-) -> Plan:
+# Makes the plan of a batch for a number of heads and a window; see `plan_blocks`.
+Planner = Callable[["MinBertSequences", int, int], Plan]
+
+
+def plan_buckets(sequences: "MinBertSequences", heads: int, select: Tensor | None = None) -> Plan:
     """Group sequences of similar length into buckets; `select`, (M,), are the queries, sorted."""
     offsets = starts = sequences.offsets.long()
     if select is not None:
@@ -105,7 +110,7 @@ def plan_buckets(
     places: list[Tensor | None] = [None] * len(groups)
     if select is not None:
         queries, query_ranges, _ = arrange(starts.unfold(0, 2, 1), groups, heads, len(select))
-        if has_bias:
+        if sequences.bias is not None:
             known = sequences.positions()[select]
             for number, cells in enumerate(query_ranges):
                 rows = queries.sources[slice(*cells)] // heads
@@ -151,7 +156,7 @@ def _group(lengths: Sequence[int], members: list[int]) -> list[list[int]]:
     return groups
 
 
-def _find_runs(sequences: Any) -> list[Run] | None:
+def _find_runs(sequences: "MinBertSequences") -> list[Run] | None:
     """List the runs of a whole batch, without the arrangement that gradients need."""
     if sequences.runs is None:
         starts = sequences.offsets.tolist()
@@ -323,14 +328,12 @@ def _attend_buckets(
 
 
 def _find_plan(
-    sequences: Any, heads: int, select: Tensor | None, window: int | None, planner: Any
+    sequences: "MinBertSequences", heads: int, window: int | None, planner: Planner | None
 ) -> Plan:
-    """Make a plan once for all layers, unless only some queries are read."""
-    if select is not None:
-        return plan_buckets(sequences, heads, select, has_bias=sequences.bias is not None)
-    plans: dict[Any, Plan] = sequences.plans
+    """Make a plan once for all layers, with a window by a planner."""
+    plans = sequences.plans
     if (heads, window) not in plans:
-        if window is None:
+        if window is None or planner is None:
             plans[heads, window] = plan_buckets(sequences, heads)
         else:
             plans[heads, window] = planner(sequences, heads, window)
@@ -341,22 +344,25 @@ def attend_cpu(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    sequences: Any,
+    sequences: "MinBertSequences",
     heads: int,
     select: Tensor | None,
     dropout: float,
     window: int | None,
-    planner: Any,
+    planner: Planner | None,
 ) -> Tensor:
     """Attend within the sequences on the CPU; see `MinBertSequences.attend`."""
-    bias: Tensor | None = sequences.bias
+    bias = sequences.bias
     states = (query, key, value) if bias is None else (query, key, value, bias)
     wants_grad = torch.is_grad_enabled() and any(x.requires_grad for x in states)
     needs_cells = bool(dropout or wants_grad or sequences.extra)
     is_plain = select is None and window is None and not needs_cells
     if is_plain and (runs := _find_runs(sequences)) is not None:
         return _attend_runs(query, key, value, runs, heads, bias)
-    plan = _find_plan(sequences, heads, select, window, planner)
+    if select is None:
+        plan = _find_plan(sequences, heads, window, planner)
+    else:
+        plan = plan_buckets(sequences, heads, select)
     if not needs_cells:
         return _attend_buckets(query, key, value, plan, heads, bias)
     dtype = query.dtype
@@ -379,7 +385,7 @@ def attend_cuda(
     key: Tensor,
     value: Tensor,
     dropout: float,
-    offsets: Sequence[Any],
+    offsets: tuple[Tensor, Tensor, int, int],
     window: int | None,
 ) -> Tensor:
     """Attend with the variable-length kernels of torch, (M, H, d) and (T, H, d) -> (M, H, d)."""

@@ -15,7 +15,6 @@
 
 import os
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, ClassVar
 
@@ -27,6 +26,7 @@ from .heads import MinBertEmbedding, MinBertTask, parse_embedding
 from .inference import find_file
 from .names import unknown
 from .tasks import TASKS, parse_tasks
+from .texts import Fields
 
 SIZES = (
     "vocab_size",
@@ -405,7 +405,7 @@ class MinBertConfig(PreTrainedConfig):
                 raise ValueError(f"{name}=true: minBERT is an encoder only")
 
 
-def _choose_embedding(values: Mapping[str, Any]) -> MinBertEmbedding:
+def _choose_embedding(values: Fields) -> MinBertEmbedding:
     """Choose the default vectors of a configuration; see `sentence_embedding`."""
     if values.get("sentence_embedding") is not None:
         return parse_embedding(values["sentence_embedding"])

@@ -3,7 +3,7 @@
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -15,8 +15,6 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
-from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn import functional as F
 from torch.nn.modules import module as hooks_of_all
 from transformers.utils import logging
@@ -70,22 +68,17 @@ class ModuleTree:
 
     def runs_other_code(self) -> bool:
         """Return whether calls of these modules run more or something else than their `forward`."""
-        of_all = hooks_of_all._global_forward_hooks or hooks_of_all._global_forward_pre_hooks
-        if of_all or not self.is_plain:
-            return True
-        return any(
-            # accelerate replaces the method of single modules
-            state["_forward_hooks"] or state["_forward_pre_hooks"] or "forward" in state
-            for state in self.states
-        )
+        return not self.is_plain or run_other_code(self.states)
 
 
-def runs_other_code(module: nn.Module) -> bool:
-    """Return whether a call of a module runs more or something else than its class's `forward`."""
-    own = module._forward_hooks or module._forward_pre_hooks
-    of_all = hooks_of_all._global_forward_hooks or hooks_of_all._global_forward_pre_hooks
-    # accelerate replaces the method of single modules
-    return bool(own or of_all) or "forward" in vars(module)
+def run_other_code(states: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether calls of modules with these attributes run more or else than `forward`."""
+    return bool(
+        hooks_of_all._global_forward_hooks
+        or hooks_of_all._global_forward_pre_hooks
+        # accelerate replaces the method of single modules
+        or any(x["_forward_hooks"] or x["_forward_pre_hooks"] or "forward" in x for x in states)
+    )
 
 
 def is_followed(tensor: Any) -> bool:
@@ -138,58 +131,6 @@ class MinBertDropout(nn.Dropout):
         if not cheap or is_followed(input):
             return F.dropout(input, self.p, self.training)
         return _Dropout.apply(input, self.p)
-
-
-class _VocabularyLoss(torch.autograd.Function):
-    """Summed cross-entropy over the vocabulary; one (M, V) matrix of scores, then probabilities."""
-
-    @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> Tensor:
-        scores = torch.addmm(bias, hidden, weight.t())
-        best = scores.amax(dim=1)
-        chosen = scores.gather(1, labels.unsqueeze(1)).squeeze(1)
-        probs = torch.softmax(scores, dim=1, out=scores)
-        # log of the sum of exponents, from the largest probability: it cannot underflow
-        total = (best - probs.amax(dim=1).log() - chosen).sum()
-        ctx.save_for_backward(hidden, weight, bias, labels, probs)
-        return total
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias, labels, probs = ctx.saved_tensors
-        # without a label the mean loss is 0 / 0; its gradient is 0
-        scale = grads[0] if len(labels) else torch.zeros_like(grads[0])
-        rows = torch.arange(len(labels))
-        # changes are undone: the graph may be kept for another pass
-        with _unsafe_preserve_version_counter(probs):
-            chosen = probs[rows, labels]
-            probs[rows, labels] = chosen - 1
-            d_hidden = (probs @ weight).mul_(scale)
-            d_bias = probs.sum(dim=0).mul_(scale) if bias.requires_grad else None
-            d_weight = probs.t() @ (hidden * scale) if weight.requires_grad else None
-            probs[rows, labels] = chosen
-        return d_hidden, d_weight, d_bias, None
-
-
-def summed_loss(scores: Tensor, labels: Tensor) -> Tensor:
-    """Sum the cross-entropy of scores (M, K) in float32 or wider; labels (M,), -100 for none."""
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    return F.cross_entropy(scores, labels, reduction="sum")
-
-
-def vocabulary_loss(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> Tensor:
-    """Sum the cross-entropy of word pieces, hidden (M, D); `decoder` scores the vocabulary."""
-    single = hidden.dtype in (torch.float32, torch.float64) and hidden.device.type == "cpu"
-    bias: Tensor | None = decoder.bias
-    plain = type(decoder) is nn.Linear and not runs_other_code(decoder)
-    plain = plain and bias is not None and single
-    if not plain or is_followed(hidden) or torch.is_autocast_enabled("cpu"):
-        return summed_loss(decoder(hidden), labels)
-    real = labels != -100
-    if not real.all():
-        hidden, labels = hidden[real], labels[real]
-    return _VocabularyLoss.apply(hidden, decoder.weight, decoder.bias, labels)
 
 
 # Precisions

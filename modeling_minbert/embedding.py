@@ -1,41 +1,118 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""`encode`: vectors of texts, named as in sentence-transformers.
+"""`encode`: vectors of texts, named as in sentence-transformers, and the tokenizer of a model.
 
 Shapes: N and M sentences, D size of a vector.
 """
 
 import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging
 
-from .configuration_minbert import MinBertConfig
-from .inference import MinBertTokenizing, VectorPredictor, compute_rows
+from .inference import (
+    HUB_KEYS,
+    Embedder,
+    Predictor,
+    Where,
+    check_vocabulary,
+    check_weights,
+    compute_rows,
+    is_called_by,
+    load_tokenizer,
+)
 from .rows import DISTANCES, Batching, EmbeddingPlan, MinBertVectors, check_bytes
+from .texts import own_tokenizer
+
+logger = logging.get_logger(__name__)
 
 
-def finish(values: Tensor, plan: EmbeddingPlan) -> Tensor:
-    """Normalize and cut vectors, (N, D), in float32 on the CPU."""
-    values = F.normalize(values.float(), dim=-1) if plan.normalize else values
-    values = values[:, : plan.truncate_dim]
-    return (F.normalize(values.float(), dim=-1) if plan.rescale else values).float().cpu()
+class MinBertEmbeddingMixin(MinBertVectors[Tensor]):
+    """Mixin of models that take texts: their tokenizer, and the vectors of sentences."""
 
+    config: Any
+    name_or_path: str
+    _tokenizer: PreTrainedTokenizerBase | None = None
+    _fitting: object = None  # the tokenizer, its length and the vocabulary that were compared
+    # Keyword arguments that located the checkpoint: revision, subfolder, ...
+    _found_by: ClassVar[Where] = {}
 
-class MinBertEmbeddingMixin(MinBertTokenizing, MinBertVectors[Tensor]):
-    """Mixin of models that embed sentences: their vectors, and how these are compared."""
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Self:
+        """Load a checkpoint; see `PreTrainedModel.from_pretrained`.
 
-    config: MinBertConfig
+        The tokenizer is loaded later, with the same `revision`, `subfolder`, ...
 
-    def _embed(self, texts: list[str], plan: EmbeddingPlan, batching: Batching) -> Tensor:
-        """Compute vectors of texts, (N, D), in float32 on the CPU."""
-        embedder = VectorPredictor(self, "encode", plan.vectors, prompt=plan.prompt)
-        computed = compute_rows(self, [embedder], texts, batching)
-        windows = [finish(embedder.collect(), plan) for _ in computed]
-        none = torch.empty(0, self.config.hidden_size)[:, : plan.truncate_dim]
-        return torch.cat(windows) if windows else none
+        Raises:
+            ValueError: If a weight is NaN or infinite.
+        """
+        found_by = {name: kwargs[name] for name in HUB_KEYS if kwargs.get(name) is not None}
+        found_by.pop("token", None)  # a secret: the model may be pickled
+        parent: Any = super()
+        loaded: Any = parent.from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded
+        check_weights(model, pretrained_model_name_or_path)
+        model._found_by = found_by
+        if missing := model.config.embedding.missing:
+            message = "%s: its vectors need %s, which minBERT does not have: encode will refuse"
+            logger.warning(message, pretrained_model_name_or_path, ", ".join(missing))
+        if is_called_by("sentence_transformers"):
+            # without a tokenizer, it would read unknown tokens only
+            with suppress(OSError):  # of a private repository
+                _ = model.tokenizer
+        return loaded
+
+    def save_pretrained(
+        self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any
+    ) -> None:
+        """Save weights, configuration and code, and the tokenizer if there is one."""
+        parent: Any = super()
+        parent.save_pretrained(save_directory, *args, **kwargs)
+        if kwargs.get("is_main_process", True):
+            with suppress(OSError, ValueError):  # a new model may have none
+                own_tokenizer(self.tokenizer).save_pretrained(save_directory)
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer of texts, from the checkpoint or assigned.
+
+        Raises:
+            ValueError: If none was assigned and the checkpoint has none, or it has tokens for which
+                the model has no embedding.
+        """
+        if self._tokenizer is None:
+            self._tokenizer = load_tokenizer(self.name_or_path, self.config, self._found_by)
+        # tokens may be added to it, and to the model
+        fitting = (id(self._tokenizer), len(self._tokenizer), self.config.vocab_size)
+        if fitting != self._fitting:
+            check_vocabulary(self._tokenizer, self.config, self.name_or_path)
+            self._fitting = fitting
+        return self._tokenizer
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+
+    def __dir__(self) -> list[str]:
+        # torch.jit.trace reads all attributes, and reading the tokenizer would load it
+        return [name for name in super().__dir__() if name != "tokenizer"]
+
+    def _compute_rows(
+        self, predictors: Sequence[Predictor], rows: Iterable[object], batching: Batching
+    ) -> Iterator[None]:
+        return compute_rows(self, predictors, rows, batching)
+
+    def _embedder(self, plan: EmbeddingPlan) -> Embedder:
+        return Embedder(self, plan)
+
+    def _join(self, vectors: Sequence[Tensor], size: int) -> Tensor:
+        return torch.cat([torch.empty(0, size), *vectors])
 
     def save_as_sentence_transformers(
         self,
@@ -63,10 +140,10 @@ class MinBertEmbeddingMixin(MinBertTokenizing, MinBertVectors[Tensor]):
             ValueError: If sentence-transformers has no such vectors, or the folder holds a minBERT
                 checkpoint, whose heads would be lost. Nothing is written then.
         """
-        from .vector_folders import save
+        from .folders import save_vectors
 
         plan = self._plan(task, pooling, None, normalize)
-        save(self, Path(save_directory), plan, max_length, is_own=task is None)
+        save_vectors(self, Path(save_directory), plan, max_length, is_own=task is None)
 
     def similarity(self, first: Any, second: Any) -> Tensor:
         """Compare all vectors of (N, D) with all of (M, D), tensors or arrays: (N, M), in float32.

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers.utils import logging
 
-from .inference import Batch, PooledPredictor, evaluating, pack, pad
+from .inference import PooledPredictor, evaluating, make_batch
 from .names import unknown
 from .rows import check_container
 from .texts import Encoded, Encoding, own_tokenizer
@@ -34,7 +34,7 @@ def explain(
     model: Any, task: str, sentences: Sequence[Any], label: str | None = None
 ) -> list[dict[str, Any]]:
     """See `MinBertForMultiTask.explain`."""
-    predictor = model._head(task).predictor(model, task, None)
+    predictor = model._predictor(task, None)
     names = _check_task(model.tokenizer, predictor)
     if label is not None and label not in names:
         raise ValueError(f"task {task!r}: {unknown('label', label, names)}")
@@ -162,18 +162,15 @@ class Decision:
         mixed = self.first + points.to(self.path)[:, None, None] * self.path
         mixed.requires_grad_(torch.is_grad_enabled())
         rows, model = [self.encoded] * len(points), self.model
-        inputs: Batch
+        inputs = make_batch(model, rows)
         if model.supports_packed_input():
-            inputs, vectors = pack(rows), mixed.view(1, -1, mixed.shape[-1])
+            vectors = mixed.view(1, -1, mixed.shape[-1])
         else:
-            inputs = pad(rows, 0)
             parts = mixed.split([len(ids) for ids in self.encoded.input_ids], dim=1)
             padded = [
                 F.pad(x, (0, 0, 0, inputs["input_ids"].shape[-1] - x.shape[1])) for x in parts
             ]
             vectors = torch.stack(padded, dim=1).view(*inputs["input_ids"].shape, -1)
-        for name, value in inputs.items():
-            inputs[name] = value.to(model.device) if isinstance(value, Tensor) else value
         inputs["inputs_embeds"] = vectors
         del inputs["input_ids"]
         outputs = self.predictor.run(inputs, [self.predictor.name])

@@ -16,6 +16,7 @@ from transformers.utils import logging
 
 from .names import unknown
 from .tasks import parse_tasks
+from .texts import Fields
 
 logger = logging.get_logger(__name__)
 
@@ -35,7 +36,7 @@ class Family:
     prefix: str
     names: tuple[tuple[str, str], ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
-    fixed: Mapping[str, Any] = field(default_factory=dict)
+    fixed: Fields = field(default_factory=dict)
     counts_positions: bool = False
 
 
@@ -186,7 +187,7 @@ def list_layer_types(count: int, every: int) -> list[str]:
     return ["sliding_attention" if n % every else "full_attention" for n in range(count)]
 
 
-def read_config(model_type: str, values: Mapping[str, Any]) -> dict[str, Any]:
+def read_config(model_type: str, values: Fields) -> dict[str, Any]:
     """Turn the configuration of a checkpoint into one of minBERT.
 
     Files of transformers leave out defaults, which differ between types.
@@ -228,7 +229,7 @@ def read_config(model_type: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def convert_config(path: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+def convert_config(path: Any, values: Fields) -> dict[str, Any]:
     """Turn the configuration of a checkpoint into one of minBERT, or refuse it."""
     if "model_type" not in values and "auto_map" in values:
         raise ValueError(
@@ -261,7 +262,7 @@ FREE = (
 
 # Heads of stock models, and the fields of a task of which they can be the head.
 POOLED = {"head": "linear", "pooling": "pooler"}
-STOCK_HEADS = {
+STOCK_HEADS: dict[str, dict[str, object]] = {
     "ForSequenceClassification": {"problem_type": "classification", **POOLED},
     "ForMultipleChoice": {"problem_type": "multiple_choice", **POOLED},
     "ForTokenClassification": {"problem_type": "token_classification"},
@@ -281,7 +282,7 @@ def find_stock_head(
     kind = next((kind for kind in STOCK_HEADS if saved.endswith(kind)), None)
     if kind is None or saved.startswith("MinBert"):
         return {}
-    fields: dict[str, Any] = {**STOCK_HEADS[kind]}
+    fields = {**STOCK_HEADS[kind]}
     if kind.endswith("Classification"):
         names = dict(stored.get("id2label") or {})
         fields["labels"] = [names[key] for key in sorted(names, key=int)]

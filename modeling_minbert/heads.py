@@ -16,10 +16,10 @@ from transformers import PreTrainedConfig, initialization as init
 from transformers.utils.generic import ModelOutput
 
 from .cpu import MinBertDropout
-from .inference import Predictor
-from .packing import Read
+from .inference import Predictor, Windows
+from .packing import Options, Read
 from .rows import Pooling, RowKind, find_prompt
-from .texts import Encoding
+from .texts import Encoding, Fields
 
 SetBy = Literal["recipe", "data", "training"]
 # What the logits of a head are, for divergences and distillation: those of the classes of a row,
@@ -61,8 +61,6 @@ RECIPE: dict[str, Any] = {"set_by": "recipe"}
 READING: dict[str, Any] = RECIPE | {"reads_texts": True}
 DATA: dict[str, SetBy] = {"set_by": "data"}
 TRAINING: dict[str, SetBy] = {"set_by": "training"}
-# Fields of a task, as in a recipe.
-Fields = Mapping[str, Any]
 # The classes of problem types by their names, tasks and heads.
 Types = dict[str, tuple[type[Any], Any]]
 
@@ -141,7 +139,7 @@ def remember(parse: Parse) -> Parse:
 
 
 @remember
-def parse_embedding(values: dict[str, Any] | None) -> MinBertEmbedding:
+def parse_embedding(values: Fields | None) -> MinBertEmbedding:
     """Check `sentence_embedding` of a configuration."""
     try:
         return MinBertEmbedding(**(values or {}))
@@ -386,13 +384,13 @@ class TaskBatch:
 
     name: str  # of the task
     inputs: Inputs
-    options: dict[str, Any] = field(default_factory=dict)  # other arguments of the encoder
+    options: Options = field(default_factory=dict)  # other arguments of the encoder
     num_sequences: int | None = None  # of a row, (B, S, L); None for (B, L)
     labels: Tensor | None = None
     targets: dict[str, Tensor | None] = field(default_factory=dict)  # others, by argument
     keys: Tensor | None = None  # hashes of the texts, (B, S), for losses that compare rows
     num_windows: Tensor | None = None  # sequences of each text, (B,) or (B, S); None for one
-    windows: Any = None  # `Windows`, if texts are split into windows
+    windows: Windows | None = None  # if texts are split into windows
     read: Read = None  # which states were read
     is_repeated: bool = False  # whether the batch contains all sequences twice
 

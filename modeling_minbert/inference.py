@@ -8,14 +8,15 @@ that modules stay in evaluation mode while any call needs them so.
 import inspect
 import os
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from itertools import accumulate, chain, islice
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging
 from transformers.utils.hub import cached_file
@@ -34,13 +35,15 @@ from .rows import (
     CPU_TOKENS,
     WINDOW,
     Batching,
+    EmbeddingPlan,
     TextReader,
     VectorPlan,
     check_batching,
     check_top_k,
+    group_by_tokens,
     split_batches,
 )
-from .texts import Encoded, own_tokenizer
+from .texts import Encoded
 
 logger = logging.get_logger(__name__)
 
@@ -103,78 +106,8 @@ class MinBertPrecision:
 # Tokenizers and weights
 
 
-class MinBertTokenizing:
-    """Mixin of models that take texts: their tokenizer."""
-
-    config: Any
-    name_or_path: str
-    _tokenizer: PreTrainedTokenizerBase | None = None
-    _fitting: object = None  # the tokenizer, its length and the vocabulary that were compared
-    # Keyword arguments that located the checkpoint: revision, subfolder, ...
-    _found_by: ClassVar[Where] = {}
-
-    @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Self:
-        """Load a checkpoint; see `PreTrainedModel.from_pretrained`.
-
-        The tokenizer is loaded later, with the same `revision`, `subfolder`, ...
-
-        Raises:
-            ValueError: If a weight is NaN or infinite.
-        """
-        found_by = {name: kwargs[name] for name in HUB_KEYS if kwargs.get(name) is not None}
-        found_by.pop("token", None)  # a secret: the model may be pickled
-        parent: Any = super()
-        loaded: Any = parent.from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
-        model = loaded[0] if isinstance(loaded, tuple) else loaded
-        check_weights(model, pretrained_model_name_or_path)
-        model._found_by = found_by
-        if missing := model.config.embedding.missing:
-            message = "%s: its vectors need %s, which minBERT does not have: encode will refuse"
-            logger.warning(message, pretrained_model_name_or_path, ", ".join(missing))
-        if is_called_by("sentence_transformers"):
-            # without a tokenizer, it would read unknown tokens only
-            with suppress(OSError):  # of a private repository
-                _ = model.tokenizer
-        return loaded
-
-    def save_pretrained(
-        self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any
-    ) -> None:
-        """Save weights, configuration and code, and the tokenizer if there is one."""
-        parent: Any = super()
-        parent.save_pretrained(save_directory, *args, **kwargs)
-        if kwargs.get("is_main_process", True):
-            with suppress(OSError, ValueError):  # a new model may have none
-                own_tokenizer(self.tokenizer).save_pretrained(save_directory)
-
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The tokenizer of texts, from the checkpoint or assigned.
-
-        Raises:
-            ValueError: If none was assigned and the checkpoint has none, or it has tokens for which
-                the model has no embedding.
-        """
-        if self._tokenizer is None:
-            self._tokenizer = _load_tokenizer(self.name_or_path, self.config, self._found_by)
-        # tokens may be added to it, and to the model
-        fitting = (id(self._tokenizer), len(self._tokenizer), self.config.vocab_size)
-        if fitting != self._fitting:
-            check_vocabulary(self._tokenizer, self.config, self.name_or_path)
-            self._fitting = fitting
-        return self._tokenizer
-
-    @tokenizer.setter
-    def tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self._tokenizer = tokenizer
-
-    def __dir__(self) -> list[str]:
-        # torch.jit.trace reads all attributes, and reading the tokenizer would load it
-        return [name for name in super().__dir__() if name != "tokenizer"]
-
-
-def _load_tokenizer(path: str, config: object, where: Where) -> PreTrainedTokenizerBase:
+def load_tokenizer(path: str, config: object, where: Where) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a checkpoint; `where` are the keyword arguments that locate it."""
     if not path:
         raise ValueError("this model came from no checkpoint: set model.tokenizer first")
     # Without the configuration it would be loaded again; None would ask for trust.
@@ -310,6 +243,13 @@ def pad(rows: Sequence[Encoded], padding: int) -> Batch:
     return batch
 
 
+def make_batch(model: Any, rows: Sequence[Encoded]) -> Batch:
+    """Make the inputs of rows on the device of a model, packed if it can read that."""
+    packed, device = model.supports_packed_input(), model.device
+    batch = pack(rows) if packed else pad(rows, model.config.pad_token_id or 0)
+    return {name: x.to(device) if isinstance(x, Tensor) else x for name, x in batch.items()}
+
+
 def put_in_order(results: Sequence[tuple[list[int], Tensor]]) -> Tensor:
     """Join the values of batches, (B, ...), in the order of their indices."""
     values = torch.cat([values for _, values in results])
@@ -323,7 +263,7 @@ def choose_tokens(model: Any) -> int:
 
 
 def windows_of(
-    rows: Iterable[Any], show_progress: bool | None, size: int = WINDOW
+    rows: Iterable[object], show_progress: bool | None, size: int = WINDOW
 ) -> Iterator[tuple[list[Any], Any]]:
     """Read `size` rows at a time, each time with the progress bar that counts them."""
     total = len(rows) if isinstance(rows, Sequence) else None
@@ -340,14 +280,8 @@ def batches(
     model: Any, encoded: Sequence[Encoded], max_tokens: int
 ) -> Iterator[tuple[list[int], Batch]]:
     """Split rows into batches of similar length: indices and inputs, packed if the model can."""
-    packed, device = model.supports_packed_input(), model.device
-    for indices in split_batches(encoded, max_tokens, packed=packed):
-        chosen = [encoded[index] for index in indices]
-        inputs = pack(chosen) if packed else pad(chosen, model.config.pad_token_id or 0)
-        for name, value in inputs.items():
-            if isinstance(value, Tensor):
-                inputs[name] = value.to(device)
-        yield indices, inputs
+    for indices in split_batches(encoded, max_tokens, packed=model.supports_packed_input()):
+        yield indices, make_batch(model, [encoded[index] for index in indices])
 
 
 @contextmanager
@@ -392,10 +326,6 @@ def evaluating(model: nn.Module) -> Iterator[None]:
                     module.training = True
 
 
-# Tasks whose rows have the same tokens.
-Group = tuple[list[Encoded], list["Predictor"]]
-
-
 class Predictor:
     """How the rows of a window are computed.
 
@@ -427,7 +357,7 @@ class Predictor:
         """Keep what `describe` needs of a batch: the output for the encoded rows at `indices`."""
         raise NotImplementedError
 
-    def describe(self) -> list[Any]:
+    def describe(self) -> Any:
         """Return the predictions of the window, one per row, and forget it."""
         raise NotImplementedError
 
@@ -521,8 +451,8 @@ class PooledPredictor(VectorPredictor):
         task = head.task
         super().__init__(model, name, task.plan_vectors(model.config), task.num_texts)
         self.head, self.top_k = head, top_k
-        self.group = (self.num_texts, self.encoding)
-        self.shares_pass = not self.has_windows
+        if not self.has_windows:  # which are pooled by the task that has made them
+            self.group, self.shares_pass = (self.num_texts, self.encoding), True
 
     def run(self, inputs: Batch, names: list[str]) -> Any:
         # the windows of a text are in several batches, and are pooled before the head
@@ -550,8 +480,20 @@ class PooledPredictor(VectorPredictor):
         return self.head.to_targets(self.collect())
 
 
+class Embedder(VectorPredictor):
+    """Makes the vectors of `encode`."""
+
+    def __init__(self, model: Any, plan: EmbeddingPlan) -> None:
+        super().__init__(model, "encode", plan.vectors, prompt=plan.prompt)
+        self.finish = plan.finish
+
+    def describe(self) -> Tensor:
+        """Return the vectors of the window, (n, D) in float32 on the CPU, and forget it."""
+        return self.finish(self.collect(), lambda x: F.normalize(x.float(), dim=-1)).float().cpu()
+
+
 def compute_rows(
-    model: Any, predictors: Sequence[Predictor], rows: Iterable[Any], batching: Batching
+    model: Any, predictors: Sequence[Predictor], rows: Iterable[object], batching: Batching
 ) -> Iterator[None]:
     """Compute rows window by window; each time the predictors have what they need of one."""
     name = predictors[0].name if predictors else "predict_all"
@@ -578,22 +520,3 @@ def compute_rows(
             first += len(window)
 
     return run()
-
-
-def group_by_tokens(
-    predictors: Sequence[Predictor], rows: Sequence[object], first: int
-) -> list[Group]:
-    """Group the tasks for which all rows have the same tokens."""
-    known: dict[Hashable, list[Encoded]] = {}
-    groups: list[Group] = []
-    for predictor in predictors:
-        if predictor.group not in known:
-            known[predictor.group] = predictor.encode(rows, first)
-        encoded = known[predictor.group]
-        for tokens, members in groups:
-            if predictor.shares_pass and members[0].shares_pass and tokens == encoded:
-                members.append(predictor)
-                break
-        else:
-            groups.append((encoded, [predictor]))
-    return groups

@@ -1,53 +1,19 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
 """Rows of many calls and tasks in one pass of the encoder, as a server computes them."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from .embedding import finish
 from .heads import TaskBatch
-from .inference import (
-    Batch,
-    Predictor,
-    VectorPredictor,
-    choose_tokens,
-    group_by_tokens,
-    pack,
-    pad,
-    predicting,
-)
-from .packing import MinBertModelOutput, MinBertSequences, Read, pool_outputs, reads
-from .rows import check_container, split_batches
-from .texts import Encoded
-
-# Which states of the encoder are read, and after how many layers.
-States = tuple[Read, int | None]
+from .inference import Batch, VectorPredictor, choose_tokens, make_batch, predicting
+from .jobs import Job, MinBertJoining
+from .packing import MinBertModelOutput, MinBertSequences, Read, States, pool_outputs, reads
+from .rows import split_batches
 
 
-@dataclass
-class Job:
-    """Rows of a call, for tasks that read the same tokens.
-
-    Attributes:
-        encoded: The tokens of its sequences or windows.
-        members: What predicts them.
-        describe: Returns the results, once all of it has been computed.
-    """
-
-    encoded: list[Encoded]
-    members: list[Predictor]
-    describe: Callable[[], Any]
-
-    @property
-    def tokens(self) -> int:
-        """Number of tokens."""
-        return sum(row.tokens for row in self.encoded)
-
-
-class MinBertJoined:
+class MinBertJoined(MinBertJoining):
     """A model whose calls come in parts: tokens, passes for the rows of many calls, and results.
 
     Rows may be tokenized in several threads at once, and computed in another one.
@@ -58,44 +24,15 @@ class MinBertJoined:
 
     def __init__(self, model: Any) -> None:
         self.model = model
+        self.heads = getattr(model, "heads", {})
+        self._predictor = getattr(model, "_predictor", None)
+        self._plan, self._embedder = model._plan, model._embedder
 
-    def choose_tasks(self, rows: Sequence[Any], tasks: Sequence[str] | None) -> list[str]:
+    def choose_tasks(self, rows: Sequence[object], tasks: Sequence[str] | None) -> list[str]:
         """Return the tasks that take such rows; see `MinBertForMultiTask.choose_tasks`."""
         if not hasattr(self.model, "choose_tasks"):
             raise ValueError("the checkpoint has no tasks")
         return self.model.choose_tasks(rows, tasks)
-
-    def list_tasks(self) -> dict[str, dict[str, Any]]:
-        """Return the tasks that predict, each with `problem_type`, `rows` and `labels`."""
-        heads = getattr(self.model, "heads", None) or {}
-        tasks = {name: heads[name].task for name in heads}
-        return {
-            name: {
-                "problem_type": task.problem_type,
-                "rows": task.row_kind,
-                "labels": getattr(task, "labels", None),
-            }
-            for name, task in tasks.items()
-        }
-
-    def start(self, tasks: Sequence[str], rows: Sequence[Any], top_k: int | None) -> list[Job]:
-        """Tokenize rows for `predict_all`; a job describes its tasks by name.
-
-        Raises:
-            ValueError: As `predict_all`.
-        """
-        check_container(rows, "predict_all")
-        names = self.model.choose_tasks(rows, tasks)
-        predictors = [self.model._head(name).predictor(self.model, name, top_k) for name in names]
-        groups = group_by_tokens(predictors, rows, 0)
-        return [Job(encoded, members, _describer(members)) for encoded, members in groups]
-
-    def start_vectors(self, texts: Sequence[str], **options: Any) -> list[Job]:
-        """Tokenize texts for `encode` with its options; the result is an array, (N, D)."""
-        plan = self.model._plan(**options)
-        embedder = VectorPredictor(self.model, "encode", plan.vectors, prompt=plan.prompt)
-        encoded = embedder.encode(texts, 0)
-        return [Job(encoded, [embedder], lambda: finish(embedder.collect(), plan).numpy())]
 
     def compute(self, jobs: Sequence[Job], max_tokens: int | None = None) -> None:
         """Compute all rows of jobs, in as few passes as `max_tokens` in a batch allow."""
@@ -114,8 +51,7 @@ class MinBertJoined:
                     self._compute_packed(parts)
                     continue
                 for job, indices in parts:  # an attention that knows no packs
-                    padding = self.model.config.pad_token_id or 0
-                    inputs = self._place(pad([job.encoded[row] for row in indices], padding))
+                    inputs = make_batch(self.model, [job.encoded[row] for row in indices])
                     for member in job.members:
                         found = member.run(inputs, [member.name])
                         member.keep(indices, inputs, found[member.name])
@@ -127,15 +63,15 @@ class MinBertJoined:
             self._find_states(member) for job, _ in parts for member in job.members
         ):
             wanted[layers] = "tokens" if "tokens" in (read, wanted.get(layers)) else read
-        whole = self._place(pack([job.encoded[row] for job, rows in parts for row in rows]))
-        encode = self.model.base_model
+        encoded = [job.encoded[row] for job, rows in parts for row in rows]
+        whole, encode = make_batch(self.model, encoded), self.model.base_model
         states = {
             layers: encode(**whole, return_dict=True, read=read, num_layers=layers)
             for layers, read in wanted.items()
         }
         first = start = 0  # sequence and token of the part
         for job, indices in parts:
-            inputs = self._place(pack([job.encoded[row] for row in indices]))
+            inputs = make_batch(self.model, [job.encoded[row] for row in indices])
             sequences = MinBertSequences.from_offsets(
                 inputs["cu_seq_lens_q"], inputs["max_length_q"], tuple(inputs["input_ids"].shape)
             )
@@ -147,12 +83,6 @@ class MinBertJoined:
                 )
                 member.keep(indices, inputs, self._run(member, inputs, {(read, layers): known}))
             first, start = last, end
-
-    def _place(self, batch: Batch) -> Batch:
-        return {
-            name: value if isinstance(value, int) else value.to(self.model.device)
-            for name, value in batch.items()
-        }
 
     def _find_states(self, member: Any) -> States:
         """Return which states a predictor reads of a packed batch."""
@@ -189,7 +119,3 @@ class MinBertJoined:
         count = 2 if task.is_separate else None
         batch = TaskBatch(member.name, (ids, None, kinds, places, None), options, count)
         return self.model.compute(batch, known)
-
-
-def _describer(members: Sequence[Predictor]) -> Callable[[], dict[str, list[Any]]]:
-    return lambda: {member.name: member.describe() for member in members}

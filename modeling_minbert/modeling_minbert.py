@@ -39,7 +39,7 @@ whose state is read, D hidden size, H attention heads, d size of a head, V vocab
 import os
 import re
 import tempfile
-from collections.abc import Callable, Container
+from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, Unpack
@@ -123,7 +123,7 @@ class MinBertEmbeddings(nn.Module):
             inputs_embeds = self.word_embeddings(input_ids)  # (B, L, D)
         if position_ids is None:
             length = inputs_embeds.shape[1]
-            self.check_length(length)
+            check_length(length, self.position_ids.shape[1])
             position_ids = self.position_ids[:, :length]
         if self.offset:
             position_ids = position_ids + self.offset
@@ -154,9 +154,6 @@ class MinBertEmbeddings(nn.Module):
         """Compute the buffers, which are not loaded."""
         positions = torch.arange(self.position_ids.shape[-1]).expand((1, -1))
         init.copy_(self.position_ids, positions)
-
-    def check_length(self, length: int) -> None:
-        check_length(length, self.position_ids.shape[1])
 
 
 class MinBertSelfAttention(nn.Module):
@@ -192,8 +189,7 @@ class MinBertSelfAttention(nn.Module):
             return context, None
         split = (*hidden.shape[:-1], -1, self.head_size)
         query, key, value = (states.view(split).transpose(1, 2) for states in (query, key, value))
-        interface: Callable[..., tuple[Tensor, Tensor | None]]
-        interface = ALL_ATTENTION_FUNCTIONS.get_interface(
+        interface: Any = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
         scaling = self.head_size**-0.5
@@ -642,7 +638,7 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedM
             raise ValueError("pass exactly one of input_ids and inputs_embeds")
         counts = self.config.position_offset and kwargs.get("cu_seq_lens_q") is None
         if counts and position_ids is None and input_ids is not None:
-            self.embeddings.check_length(input_ids.shape[1])
+            check_length(input_ids.shape[1], self.config.longest_sequence)
             columns = torch.arange(input_ids.shape[1], device=input_ids.device)
             position_ids = self.embeddings.count_positions(input_ids, columns)
         inputs = (input_ids, token_type_ids, position_ids, inputs_embeds)
@@ -713,9 +709,7 @@ class MinBertForMaskedLM(MinBertPreTrainedModel):
             (M, V), in the order of the positions, and None in training.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        from .pretraining import pretrain
-
-        outputs = pretrain(self, inputs, labels, None, kwargs)
+        outputs = self.cls.pretrain(self, inputs, labels, None, kwargs)
         return MaskedLMOutput(
             outputs.loss, outputs.prediction_logits, outputs.hidden_states, outputs.attentions
         )
@@ -753,9 +747,7 @@ class MinBertForNSP(MinBertPreTrainedModel):
             `logits` (B, 2) and, with labels, the mean `loss` over the rows whose label is not -100.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        from .pretraining import pretrain
-
-        outputs = pretrain(self, inputs, None, labels, kwargs)
+        outputs = self.cls.pretrain(self, inputs, None, labels, kwargs)
         return NextSentencePredictorOutput(
             outputs.loss, outputs.seq_relationship_logits, outputs.hidden_states, outputs.attentions
         )
@@ -801,9 +793,7 @@ class MinBertForPreTraining(MinBertPreTrainedModel):
             labels as `mlm_loss` and `nsp_loss`, and their sum as `loss`.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        from .pretraining import pretrain
-
-        return pretrain(self, inputs, labels, next_sentence_label, kwargs)
+        return self.cls.pretrain(self, inputs, labels, next_sentence_label, kwargs)
 
 
 class MinBertForSequenceClassification(MinBertPreTrainedModel):

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -35,7 +36,7 @@ WHOLE_WINDOWS = 4
 LEAST = torch.finfo(torch.bfloat16).min
 
 
-def make_norm(config: Any) -> nn.LayerNorm:
+def make_norm(config: PreTrainedConfig) -> nn.LayerNorm:
     """Make a layer norm, by default without a bias."""
     return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.norm_bias)
 
@@ -45,7 +46,7 @@ class MinBertModernEmbeddings(nn.Module):
 
     token_type_embeddings = None
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__()
         self.word_embeddings = nn.Embedding(
             config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id
@@ -65,14 +66,11 @@ class MinBertModernEmbeddings(nn.Module):
         if inputs_embeds is None:
             inputs_embeds = self.word_embeddings(input_ids)
         if position_ids is None:
-            self.check_length(inputs_embeds.shape[1])
+            check_length(inputs_embeds.shape[1], self.longest)
         return self.dropout(self.LayerNorm(inputs_embeds))
 
-    def check_length(self, length: int) -> None:
-        check_length(length, self.longest)
 
-
-def plan_blocks(sequences: Any, heads: int, window: int) -> Plan:
+def plan_blocks(sequences: MinBertSequences, heads: int, window: int) -> Plan:
     """Group sequences, and the blocks of long ones, into buckets for local attention.
 
     A block has 2 * `window` queries and the keys in their reach, `window` more to both sides, so
@@ -125,7 +123,7 @@ def rotate(states: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
 class MinBertModernAttention(nn.Module):
     """Self-attention with rotary positions, of all tokens or of those within a window."""
 
-    def __init__(self, config: Any, number: int) -> None:
+    def __init__(self, config: PreTrainedConfig, number: int) -> None:
         super().__init__()
         self.config = config
         self.head_size = config.hidden_size // config.num_attention_heads
@@ -180,25 +178,25 @@ class MinBertModernAttention(nn.Module):
         self, joined: Tensor, sequences: MinBertSequences, select: Tensor | None, dropout: float
     ) -> Tensor:
         """Attend in a packed batch, (T, 3 D) -> (T, D) or (M, D) of the selected tokens."""
-        states = (x.flatten(-2) for x in self.split(joined, sequences.angles))
-        query, key, value = states
-        options: dict[str, Any] = {
-            "dropout": dropout,
-            "window": self.window,
-            "planner": plan_blocks,
-        }
-        if select is None:
-            return sequences.attend(query, key, value, self.config.num_attention_heads, **options)
-        if self.window is None:
-            query, options["select"] = query.index_select(0, select), select
-        context = sequences.attend(query, key, value, self.config.num_attention_heads, **options)
-        return context if self.window is None else context.index_select(0, select)
+        query, key, value = (x.flatten(-2) for x in self.split(joined, sequences.angles))
+        queries = select if self.window is None else None  # a window is for all tokens
+        context = sequences.attend(
+            query if queries is None else query.index_select(0, queries),
+            key,
+            value,
+            self.config.num_attention_heads,
+            select=queries,
+            dropout=dropout,
+            window=self.window,
+            planner=plan_blocks,
+        )
+        return context if select is None or queries is select else context.index_select(0, select)
 
 
 class MinBertModernMLP(nn.Module):
     """A gated feed-forward layer (Shazeer 2020, GeGLU)."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__()
         size = config.intermediate_size
         self.Wi = nn.Linear(config.hidden_size, 2 * size, bias=config.layer_bias)
@@ -213,7 +211,7 @@ class MinBertModernMLP(nn.Module):
 class MinBertModernLayer(GradientCheckpointingLayer):
     """Attention, then feed-forward, each after a norm and with a residual."""
 
-    def __init__(self, config: Any, number: int) -> None:
+    def __init__(self, config: PreTrainedConfig, number: int) -> None:
         super().__init__()
         self.attn_norm = make_norm(config) if number else nn.Identity()
         self.attn = MinBertModernAttention(config, number)
@@ -246,7 +244,9 @@ class PreparedModernLayer:
         norms = layer.attn_norm, layer.mlp_norm
         self.norms = [PreparedNorm(norm, product.dtype) for norm in norms]
 
-    def __call__(self, hidden: Tensor, sequences: Any, select: Tensor | None) -> Tensor:
+    def __call__(
+        self, hidden: Tensor, sequences: MinBertSequences, select: Tensor | None
+    ) -> Tensor:
         """(T, D) -> (T, D), or (M, D) of the selected tokens."""
         # the rows after the tokens are padding
         joined = self.projection(self.norms[0](hidden))[: sequences.tokens]
@@ -264,7 +264,7 @@ class MinBertModernEncoder(nn.Module):
     relative_attention_bias = None
     prepared_layer = PreparedModernLayer
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__()
         self.config = config
         numbers = range(config.num_hidden_layers)

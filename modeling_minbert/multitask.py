@@ -4,7 +4,7 @@
 Shapes: B rows, k of them with a label of a task.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Self, Unpack
 
@@ -17,9 +17,9 @@ from transformers.utils.generic import ModelOutput, TransformersKwargs, can_retu
 from .configuration_minbert import MinBertConfig
 from .embedding import MinBertEmbeddingMixin
 from .heads import Inputs, MinBertHead, MinBertHeads, TaskBatch, check_inputs, ids_of
-from .inference import HUB_KEYS, PooledPredictor, compute_rows
+from .inference import HUB_KEYS, PooledPredictor
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
-from .packing import Options
+from .packing import Options, States
 from .rows import Batching, MinBertPredicting, check_container
 from .tasks import load_types
 
@@ -157,7 +157,7 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
             outputs.logits = outputs.logits / head.temperature
         return outputs
 
-    def compute(self, batch: TaskBatch, known: dict[Any, Any] | None = None) -> ModelOutput:
+    def compute(self, batch: TaskBatch, known: dict[States, Any] | None = None) -> ModelOutput:
         """Run the encoder and the head of a batch; without targets there is no loss.
 
         The `known` outputs of the encoder are used, and added to, by the states that are read.
@@ -184,7 +184,7 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
             raise ValueError("task is an empty list: name at least one task")
         specs = {name: self._tasks.get(name) or self.config.task(name) for name in names}
         num_windows = options.pop("num_windows", None)
-        known: dict[Any, Any] = {}
+        known: dict[States, Any] = {}
         outputs = {}
         for name, spec in specs.items():
             count = 2 if spec.is_separate else None  # a contrastive task predicts pairs
@@ -212,13 +212,8 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
             )
         return head
 
-    def _predict_rows(
-        self, tasks: Sequence[str], rows: Iterable[Any], top_k: int | None, batching: Batching
-    ) -> Iterator[tuple[Any, ...]]:
-        predictors = [self._head(name).predictor(self, name, top_k) for name in tasks]
-        computed = compute_rows(self, predictors, rows, batching)
-        rows_of = (zip(*(x.describe() for x in predictors), strict=True) for _ in computed)
-        return (row for window in rows_of for row in window)
+    def _predictor(self, task: str, top_k: int | None) -> Any:
+        return self._head(task).predictor(self, task, top_k)
 
     def explain(
         self,
@@ -278,13 +273,13 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
         Raises:
             ValueError: If there is no such task, or it has another type; else as for `predict`.
         """
-        head = self._head(task)
-        predictor = head.predictor(self, task, None)
-        if not isinstance(predictor, PooledPredictor) or head.task.is_unlabelled:
-            raise ValueError(f"task {task!r} is {head.task.kind}, which does not score texts")
+        predictor, spec = self._predictor(task, None), self._head(task).task
+        if not isinstance(predictor, PooledPredictor) or spec.is_unlabelled:
+            raise ValueError(f"task {task!r} is {spec.kind}, which does not score texts")
         check_container(sentences, task)
         options = Batching(precision="float32") | batching
-        targets = [predictor.teach() for _ in compute_rows(self, [predictor], sentences, options)]
+        computed = self._compute_rows([predictor], sentences, options)
+        targets = [predictor.teach() for _ in computed]
         # rows that were read together may all have fewer choices than others
         width, least = max(part.shape[1] for part in targets), torch.finfo(torch.float32).min
         return torch.cat([F.pad(part, (0, width - part.shape[1]), value=least) for part in targets])

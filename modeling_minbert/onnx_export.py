@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 
 from .inference import evaluating
 from .modeling_minbert import MinBertModel
@@ -44,15 +45,15 @@ class OnnxModel(nn.Module):
 
     def __init__(self, model: Any, task: str | None = None) -> None:
         super().__init__()
-        self.model: Any = model
+        self.model = model
         self.output_names: list[str] = []
         has_heads, config = isinstance(model, MinBertForMultiTask), model.config
-        if task is not None and not has_heads:
-            name = type(model).__name__
-            raise ValueError(f"task={task!r}: a {name} has no named tasks, leave it out")
         self.heads: dict[str, Any] = {}
         if has_heads:
             self.heads = dict(model.heads.items()) if task is None else {task: model._head(task)}
+        elif task is not None:
+            name = type(model).__name__
+            raise ValueError(f"task={task!r}: a {name} has no named tasks, leave it out")
         self.tasks = {name: head.task for name, head in self.heads.items()}
         plans: list[VectorPlan] = []
         if has_heads or isinstance(model, MinBertModel):
@@ -138,7 +139,7 @@ def take(source: Any, names: Iterable[str]) -> dict[str, Any]:
     return {name: getattr(source, name) for name in names if hasattr(source, name)}
 
 
-def describe_task(task: Any, config: Any) -> dict[str, Any]:
+def describe_task(task: Any, config: PreTrainedConfig) -> dict[str, Any]:
     """Describe a task for the runtime."""
     positions = config.longest_sequence
     found = take(task, FIELDS) | {"longest": task.limit_length(positions)}

@@ -18,7 +18,7 @@ from transformers.masking_utils import create_bidirectional_mask, packed_sequenc
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 
-from .attention import attend_cpu, attend_cuda, can_attend, join_bias
+from .attention import Plan, Planner, attend_cpu, attend_cuda, can_attend, join_bias
 from .cpu import (
     MinBertCalls,
     choose_precision,
@@ -31,7 +31,8 @@ from .cpu import (
 
 # Which states are read, as `MinBertModel.forward` explains.
 Read = Tensor | Literal["first", "tokens", "padded"] | None
-
+# These, and after how many layers of the encoder.
+States = tuple[Read, int | None]
 
 # Keyword arguments of a forward pass.
 Options = dict[str, Any]
@@ -56,25 +57,6 @@ def any_at_padding(chosen: Tensor, mask: Any) -> bool:
     return is_followed(chosen) or bool((chosen & (mask == 0)).any())
 
 
-def read_labeled(model: Any, labels: Tensor | None, mask: Tensor | None, kwargs: Options) -> Read:
-    """Return the labeled tokens, (B, L) or (M,); None or `padded` for all if others are scored."""
-    positions: Tensor | None = kwargs.pop("label_positions", None)
-    packed = kwargs.get("cu_seq_lens_q") is not None
-    if positions is not None and not packed:
-        raise ValueError("label_positions are for a packed batch, with cu_seq_lens_q")
-    if labels is None:
-        return None
-    sparse = packed or (model.training and not is_followed(labels))
-    if not sparse or not model.config.sparse_prediction:
-        return "padded" if any_at_padding(labels != -100, mask) else None
-    return labels != -100 if positions is None else positions
-
-
-def labels_at(labels: Tensor, read: Tensor) -> Tensor:
-    """Return the labels of the tokens that are read, (M,)."""
-    return labels[read] if read.dtype == torch.bool else labels.flatten()[read]
-
-
 @dataclass(eq=False)
 class MinBertSequences:
     """The sequences of a packed batch, concatenated to T tokens."""
@@ -84,7 +66,7 @@ class MinBertSequences:
     rows: Tensor | None  # place of each token in the padded batch, (T,); None without padding
     shape: tuple[int, int]  # (B, L) of the padded batch, (1, T) of one that came packed
     # Plans of attention on the CPU, by number of heads and window; made once for all layers.
-    plans: dict[tuple[int, int | None], Any] = field(default_factory=dict)
+    plans: dict[tuple[int, int | None], Plan] = field(default_factory=dict)
     runs: list[tuple[int, int, int]] | None = None  # of equal lengths, if that is how they are read
     # Tokens after the last sequence that belong to none; their states are not read.
     extra: int = 0
@@ -243,7 +225,7 @@ class MinBertSequences:
         select: Tensor | None = None,
         dropout: float = 0.0,
         window: int | None = None,
-        planner: Any = None,
+        planner: Planner | None = None,
     ) -> Tensor:
         """Attend within each sequence, query (M, D), key and value (T, D) -> (M, D).
 
@@ -406,7 +388,7 @@ class MinBertPackedMixin(nn.Module):
     ) -> MinBertModelOutput:
         """Encode the real tokens; of the last layer, only the states that are read."""
         if inputs[2] is None:
-            self.embeddings.check_length(sequences.max_length)
+            check_length(sequences.max_length, self.config.longest_sequence)
         batch: Any = sequences.unpad_inputs(*inputs)
         ids, types, places, vectors = batch
         is_packed = kwargs.get("cu_seq_lens_q") is not None

@@ -34,7 +34,7 @@ from .heads import (
     Types,
     ids_of,
 )
-from .inference import PooledPredictor, find_windows
+from .inference import PooledPredictor, Windows, find_windows
 from .losses import (
     LOSSES,
     CalibratedHead,
@@ -246,7 +246,7 @@ class PooledHead(MinBertHead):
 
             batch.keys = text_keys(batch, self._find_windows(batch))
 
-    def _find_windows(self, batch: TaskBatch) -> Any:
+    def _find_windows(self, batch: TaskBatch) -> Windows | None:
         if not self.task.has_windows:
             return None
         if batch.offsets is not None:

@@ -9,13 +9,16 @@ outputs of a product.
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .cpu import ModuleTree, count_extra, find_tree
+
+if TYPE_CHECKING:
+    from .packing import MinBertSequences
 
 # Tokens of a batch that oneDNN expects when it arranges weights; any number works.
 EXPECTED_TOKENS = 1024
@@ -199,7 +202,9 @@ class PreparedLayer:
         norms = layer.attention.output.LayerNorm, layer.output.LayerNorm
         self.norms = [PreparedNorm(norm, product.dtype) for norm in norms]
 
-    def __call__(self, hidden: Tensor, sequences: Any, select: Tensor | None) -> Tensor:
+    def __call__(
+        self, hidden: Tensor, sequences: "MinBertSequences", select: Tensor | None
+    ) -> Tensor:
         """(T, D) -> (T, D), or (M, D) of the selected tokens."""
         # the rows after the tokens are padding
         query, key, value = self.projection(hidden)[: sequences.tokens].chunk(3, dim=1)
@@ -229,7 +234,7 @@ class PreparedEncoder:
     def __call__(
         self,
         hidden: Tensor,
-        sequences: Any,
+        sequences: "MinBertSequences",
         select: Tensor | None,
         num_layers: int | None,
     ) -> Tensor:

@@ -14,8 +14,8 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 from .cpu import is_followed
 from .heads import DATA, RECIPE, Fields, HeadTask, Outputs, TaskBatch, TokenHead, Types
-from .inference import Predictor, put_in_order
-from .packing import Read
+from .inference import Batch, Predictor, put_in_order
+from .packing import Options, Read
 from .rows import check_top_k
 from .spans import LONGEST_WINDOW, PLACES, QuestionReader
 from .texts import Encoding
@@ -114,7 +114,7 @@ class QuestionAnsweringHead(TokenHead):
         return QuestionPredictor(model, name, self, top_k)
 
 
-def read_columns(options: dict[str, Any]) -> Read:
+def read_columns(options: Options) -> Read:
     """Return which states are read: as in BERT, paddings are also scored."""
     return "padded" if options.get("cu_seq_lens_q") is None else "tokens"
 
@@ -155,7 +155,7 @@ def _choose_position(logits: Tensor, positions: Tensor) -> Tensor:
     return total / (labels < beyond).sum().clamp(min=1)
 
 
-def keep_scores(batch: dict[str, Any], start_logits: Tensor, end_logits: Tensor) -> Tensor:
+def keep_scores(batch: Batch, start_logits: Tensor, end_logits: Tensor) -> Tensor:
     """Reduce the logits of windows, (W, L), to what can become an answer, (W, 2 * 42).
 
     For starts, then for ends: logsumexp over [CLS] and the tokens of the text, the logit of [CLS],
@@ -193,7 +193,7 @@ class QuestionPredictor(QuestionReader, Predictor):
         self.group, self.top_k = name, top_k
         self.results: list[tuple[list[int], Tensor]] = []
 
-    def keep(self, indices: list[int], inputs: dict[str, Any], output: Any) -> None:
+    def keep(self, indices: list[int], inputs: Batch, output: Any) -> None:
         self.results.append((indices, keep_scores(inputs, output.start_logits, output.end_logits)))
 
     def describe(self) -> list[Any]:

@@ -8,6 +8,7 @@ from torch import Tensor, distributed
 from torch.nn import functional as F
 
 from .heads import TaskBatch
+from .inference import Windows
 from .packing import MinBertSequences
 
 # The increment and the factors of splitmix64, as signed numbers (Steele et al. 2014).
@@ -126,7 +127,7 @@ def _scramble(ids: Tensor, positions: Tensor) -> Tensor:
     return bits
 
 
-def text_keys(batch: TaskBatch, windows: Any) -> Tensor | None:
+def text_keys(batch: TaskBatch, windows: Windows | None) -> Tensor | None:
     """Hash the texts of a batch, (B, S), by the sums over their windows; None without ids."""
     ids, mask = (None if x is None else x.flatten(0, -2) for x in batch.inputs[:2])
     if ids is None:

@@ -2,13 +2,13 @@
 """Rows in, predictions out, without torch: what models share with the runtime of ONNX files."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain, islice
 from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack, get_args
 
 from .names import unknown
-from .texts import HEAD_SHARES, WINDOWS, Encoded, Encoding, Row, default_overlap, tokenize
+from .texts import HEAD_SHARES, WINDOWS, Encoded, Encoding, Fields, Row, default_overlap, tokenize
 
 # Rows that are tokenized and sorted together: enough for batches of one length, little memory.
 # Texts that are split may have many windows each.
@@ -26,6 +26,8 @@ ONE: dict[RowKind, str] = {
     "contexts with choices": "a context with choices",
 }
 Vectors = TypeVar("Vectors")  # tensors or arrays
+# The tokens of rows, and what predicts them.
+Group = tuple[list[Any], list[Any]]
 _warn_once = cache(logging.getLogger(__name__).warning)
 
 
@@ -44,7 +46,7 @@ class Batching(TypedDict, total=False):
     precision: str | None
 
 
-def check_batching(name: str, batching: Mapping[str, Any]) -> int | None:
+def check_batching(name: str, batching: Fields) -> int | None:
     """Return the maximum tokens of a batch, and refuse options that are none; `name` has them."""
     for option in batching:
         if option not in Batching.__annotations__:
@@ -122,6 +124,27 @@ def split_batches(rows: Sequence[Encoded], max_tokens: int, *, packed: bool) -> 
         yield batch
 
 
+def group_by_tokens(predictors: Sequence[Any], rows: Sequence[object], first: int) -> list[Group]:
+    """Group the tasks for which all rows, of which one has the number `first`, have equal tokens.
+
+    Predictors with an equal `group` tokenize the rows once; only those with `shares_pass` are in
+    one group.
+    """
+    known: dict[Hashable, list[Any]] = {}
+    groups: list[Group] = []
+    for predictor in predictors:
+        if predictor.group not in known:
+            known[predictor.group] = predictor.encode(rows, first)
+        encoded = known[predictor.group]
+        for tokens, members in groups:
+            if predictor.shares_pass and members[0].shares_pass and tokens == encoded:
+                members.append(predictor)
+                break
+        else:
+            groups.append((encoded, [predictor]))
+    return groups
+
+
 class TextReader:
     """Tokenizes rows of `num_texts` texts for a task; `prompt` is written before each."""
 
@@ -160,7 +183,7 @@ def describe_labels(
     return [{"label": names[at], "score": scores[at]} for at in ranks[:top_k]]
 
 
-def describe_texts(task: Any, found: Mapping[str, Any], top_k: int | None) -> list[Any]:
+def describe_texts(task: Any, found: Fields, top_k: int | None) -> list[Any]:
     """Describe rows by their `scores`, or by `probabilities` and `decisions`, (n, K)."""
     if "scores" in found:
         names = getattr(task, "targets", None) or ()
@@ -188,7 +211,8 @@ class MinBertPredicting:
 
     heads: Any  # by the name of their task
     _head: Any  # returns the head of a task that predicts
-    _predict_rows: Any  # yields what several tasks predict for each row
+    _predictor: Any  # returns what predicts a task
+    _compute_rows: Any  # computes rows some at a time, of which predictors then describe theirs
 
     def predict(
         self,
@@ -309,6 +333,15 @@ class MinBertPredicting:
         predicted = self._predict_rows(names, rows, top_k, batching)
         return (dict(zip(names, row, strict=True)) for row in predicted)
 
+    def _predict_rows(
+        self, tasks: Sequence[str], rows: Iterable[object], top_k: int | None, batching: Batching
+    ) -> Iterator[tuple[Any, ...]]:
+        """Return what several tasks predict for each row."""
+        predictors = [self._predictor(name, top_k) for name in tasks]
+        computed = self._compute_rows(predictors, rows, batching)
+        windows = (zip(*(x.describe() for x in predictors), strict=True) for _ in computed)
+        return (row for window in windows for row in window)
+
     def choose_tasks(
         self, sentences: Sequence[object], tasks: Sequence[str] | None = None
     ) -> list[str]:
@@ -386,6 +419,12 @@ class EmbeddingPlan(NamedTuple):
     truncate_dim: int | None  # components that are kept; None for all
     rescale: bool  # whether what is kept is scaled to length 1
 
+    def finish(self, values: Any, scale: Callable[[Any], Any]) -> Any:
+        """Normalize and cut vectors, (N, D); `scale` gives them length 1."""
+        values = scale(values) if self.normalize else values
+        values = values[:, : self.truncate_dim]
+        return scale(values) if self.rescale else values
+
 
 class MinBertVectors(Generic[Vectors]):
     """Mixin of models that embed sentences: how their vectors are made."""
@@ -394,7 +433,9 @@ class MinBertVectors(Generic[Vectors]):
     name_or_path: str
     tokenizer: Any
     base_model: Any
-    _embed: Any  # computes the vectors of a list of texts by a plan
+    _embedder: Any  # returns what makes vectors by a plan
+    _compute_rows: Any  # as that of `MinBertPredicting`
+    _join: Any  # joins vectors, which have a size if there are none
 
     def encode(
         self,
@@ -444,7 +485,10 @@ class MinBertVectors(Generic[Vectors]):
         is_one = isinstance(sentences, str)
         if not is_one:
             check_container(sentences, "encode")
-        found: Any = self._embed([sentences] if is_one else list(sentences), plan, batching)
+        texts, embedder = [sentences] if is_one else list(sentences), self._embedder(plan)
+        computed = self._compute_rows([embedder], texts, batching)
+        size = min(self.config.hidden_size, plan.truncate_dim or self.config.hidden_size)
+        found: Any = self._join([embedder.describe() for _ in computed], size)
         return found[0] if is_one else found
 
     def encode_query(self, sentences: str | Iterable[str], **options: Any) -> Vectors:

@@ -10,6 +10,7 @@ from huggingface_hub.errors import StrictDataclassError
 
 from .heads import MinBertHeads, MinBertTask, ProblemType, remember
 from .names import suggest, unknown
+from .texts import Fields
 
 
 def load_types(name: str) -> dict[str, tuple[type[MinBertTask], Any]]:
@@ -25,10 +26,8 @@ def load_types(name: str) -> dict[str, tuple[type[MinBertTask], Any]]:
             from .pooled import TYPES
         case "multi_output_classification":
             from .multi_output import TYPES
-        case "multi_label_classification" | "paraphrase":
-            from .decisions import TYPES
-        case "similarity" | "contrastive":
-            from .pairs import TYPES
+        case "multi_label_classification" | "paraphrase" | "similarity" | "contrastive":
+            from .scores import TYPES
         case "multiple_choice":
             from .choices import TYPES
         case "token_classification":
@@ -62,7 +61,7 @@ TASKS = ProblemTypes()
 
 
 @remember
-def parse_task(name: str, values: Mapping[str, Any]) -> MinBertTask:
+def parse_task(name: str, values: Fields) -> MinBertTask:
     """Build a task from its fields; the message of a ValueError names it."""
     # The heads are attributes of their container, and must not hide its own ("get", "train").
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,99}", name) or hasattr(MinBertHeads(), name):
@@ -73,7 +72,7 @@ def parse_task(name: str, values: Mapping[str, Any]) -> MinBertTask:
     return parse_fields(name, values)
 
 
-def parse_fields(name: str, values: Mapping[str, Any]) -> MinBertTask:
+def parse_fields(name: str, values: Fields) -> MinBertTask:
     """Build a task whose name is known to be allowed; see `parse_task`."""
     kind = values.get("problem_type")
     if kind is None:
@@ -87,12 +86,12 @@ def parse_fields(name: str, values: Mapping[str, Any]) -> MinBertTask:
         raise ValueError(f"task {name!r}: {error.__cause__ or error}") from error
 
 
-def parse_tasks(values: Mapping[str, Mapping[str, Any]] | None) -> dict[str, MinBertTask]:
+def parse_tasks(values: Mapping[str, Fields] | None) -> dict[str, MinBertTask]:
     """Build tasks from their fields, by name; see `parse_task`."""
     return {name: parse_task(name, fields) for name, fields in (values or {}).items()}
 
 
-def _check_fields(name: str, kind: str, values: Mapping[str, Any]) -> None:
+def _check_fields(name: str, kind: str, values: Fields) -> None:
     """Refuse keys that the type does not have, and texts that are no choice of their field."""
     names = [field.name for field in fields(TASKS[kind])]
     hints = get_type_hints(TASKS[kind])

@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # texts are also read where transformers is missing
 
 Tokenizer: TypeAlias = "PreTrainedTokenizerBase"
 Row = tuple[str, ...]
+# Values by their names, as in files of JSON and in recipes.
+Fields = Mapping[str, Any]
 
 # Characters of scripts that write no spaces between words
 HAN = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -210,8 +212,8 @@ FURTHER = {"Digits", "Punctuation"}
 
 
 def _tokenize_heads(
-    tokenizer: Tokenizer, columns: Sequence[Sequence[str]], options: Mapping[str, Any]
-) -> Mapping[str, Any]:
+    tokenizer: Tokenizer, columns: Sequence[Sequence[str]], options: Fields
+) -> Fields:
     """Tokenize and truncate texts, or pairs in two columns; a page is cut before it is tokenized.
 
     The tokens are those of the whole texts: where the rest of a text might change them, or does not
@@ -273,7 +275,7 @@ def _splits_at_spaces(tokenizer: Tokenizer) -> bool:
     return all(map(_keeps_spaces, normalizers)) and _split_first(splitters)
 
 
-def _keeps_spaces(normalizer: Mapping[str, Any]) -> bool:
+def _keeps_spaces(normalizer: Fields) -> bool:
     """Return whether a normalizer changes words one by one; that of XLM-RoBERTa joins spaces."""
     if normalizer["type"] == "Replace":
         is_of_spaces = normalizer["pattern"] == {"Regex": " {2,}"}
@@ -281,7 +283,7 @@ def _keeps_spaces(normalizer: Mapping[str, Any]) -> bool:
     return normalizer["type"] in NORMALIZERS
 
 
-def _split_first(parts: Sequence[Mapping[str, Any]]) -> bool:
+def _split_first(parts: Sequence[Fields]) -> bool:
     """Return whether the first pre-tokenizer splits at spaces, and others only split further."""
     if not parts:
         return False
@@ -290,7 +292,7 @@ def _split_first(parts: Sequence[Mapping[str, Any]]) -> bool:
     return first in SPLITTERS and splits and SPLITTERS.union(FURTHER).issuperset(others)
 
 
-def _list_parts(part: Any, name: str) -> list[dict[str, Any]]:
+def _list_parts(part: Any, name: str) -> list[Fields]:
     """List the parts of a normalizer or pre-tokenizer in their order, those of sequences too."""
     stack = [] if part is None else [json.loads(part.__getstate__())]
     parts = []

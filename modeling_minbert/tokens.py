@@ -17,7 +17,7 @@ from transformers import PreTrainedConfig
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from .heads import DATA, RECIPE, Fields, Outputs, TaskBatch, TokenHead, Types, check_token_labels
-from .inference import Predictor
+from .inference import Batch, Predictor
 from .losses import CalibratedHead, CalibratedTask, WeightedTask, add_weights, sum_class_losses
 from .packing import Read, any_at_padding
 from .pieces import WordRule, choose_rule
@@ -33,7 +33,7 @@ class TagPredictor(TagReader, Predictor):
         self.group = name  # the words of a row are described by the task that split it
         self.head = head
 
-    def keep(self, indices: list[int], inputs: dict[str, Any], output: Any) -> None:
+    def keep(self, indices: list[int], inputs: Batch, output: Any) -> None:
         """Keep the tag of every word, and its probability."""
         mask = inputs.get("attention_mask")
         logits = output.logits[0] if mask is None else output.logits[mask.bool()]

@@ -12,7 +12,7 @@ from datasets_scripts import train_wordpiece
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 from tests import loopback_hub, small_run
 from tests.processes import ROOT, run_python
-from tests.same_predictions import assert_same_predictions
+from tests.same_predictions import assert_same
 
 MODEL = "user/moods"
 SENTENCES = ["the garden is warm", "this song was dull"]
@@ -226,7 +226,7 @@ def test_others_load_it_without_the_package(hub, folder, own, tmp_path, name):
     found = json.loads(printed.splitlines()[-1])
     assert (found["class"], found["encoder"]) == ("MinBertForMultiTask", "MinBertModel")
     assert found["same"] is True
-    assert_same_predictions(found["predictions"], model.predict("moods", SENTENCES))
+    assert_same(found["predictions"], model.predict("moods", SENTENCES))
     assert found["ids"] == model.tokenizer(SENTENCES)["input_ids"]
     assert found["vectors"] == model.encode(SENTENCES).tolist()
 

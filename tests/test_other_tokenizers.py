@@ -18,11 +18,11 @@ from modeling_minbert import (
     MinBertForMultiTask,
     MinBertModel,
     find_layout,
+    own_tokenizer,
     split_documents,
     tokenize,
     tokenize_words,
 )
-from modeling_minbert.texts import own_tokenizer
 from tests import small_run
 from tests.problem_examples import EXAMPLES
 from tests.small_tokenizers import TOKENIZERS, make_bpe, make_unigram, save_start

@@ -76,22 +76,6 @@ def rows_of(model, task):
     return PAIRS if spec.num_texts == 2 else TEXTS
 
 
-def assert_same(found, expected):
-    """Compare predictions: scores by five digits, all else exactly."""
-    if isinstance(expected, dict):
-        assert list(found) == list(expected)
-        found, expected = list(found.values()), list(expected.values())
-    if isinstance(expected, list | tuple):
-        assert len(found) == len(expected)
-        for left, right in zip(found, expected, strict=True):
-            assert_same(left, right)
-    elif isinstance(expected, float):
-        assert isinstance(found, float)
-        assert found == pytest.approx(expected, abs=1e-5, rel=1e-5)
-    else:
-        assert found == expected
-
-
 def assert_near(found, expected):
     """Compare vectors, an array with a tensor."""
     assert found.dtype == np.float32

@@ -11,11 +11,11 @@ from tests.minbert_onnx.examples import (
     TASKS,
     TEXTS,
     assert_near,
-    assert_same,
     build,
     needs_onnx,
     rows_of,
 )
+from tests.same_predictions import assert_same
 
 pytestmark = [needs_onnx, pytest.mark.slow]
 
@@ -102,14 +102,14 @@ def test_similarities_are_equal(model, runtime, monkeypatch, name):
 def test_rows_of_several_tasks_share_a_batch(model, runtime):
     asked = {"pages": PAIRS, "near": PAIRS[:3], "tone": TEXTS[:1], "names": TEXTS, "all": TEXTS}
     asked |= {"answer": PAIRS[:1], "choice": CHOICES, "close": PAIRS[2:3]}
-    jobs = {name: runtime.start(name, rows) for name, rows in asked.items()}
-    vectors = runtime.start_vectors(TEXTS[:3], pooling="max")
+    jobs = [job for name, rows in asked.items() for job in runtime.start([name], rows)]
+    (vectors,) = runtime.start_vectors(TEXTS[:3], pooling="max")
 
     for tokens in (100_000, 60, None):
-        runtime.compute([*jobs.values(), vectors], tokens)
+        runtime.compute([*jobs, vectors], tokens)
 
-        for name, rows in asked.items():
-            assert_same(jobs[name].describe(), model.predict(name, rows))
+        for job, (name, rows) in zip(jobs, asked.items(), strict=True):
+            assert_same(job.describe(), model.predict_all(rows, [name]))
         assert_near(vectors.describe(), model.encode(TEXTS[:3], pooling="max"))
     assert vectors.tokens == sum(len(model.tokenizer(text)["input_ids"]) for text in TEXTS[:3])
 

@@ -13,12 +13,12 @@ from tests.minbert_onnx.examples import (
     TASKS,
     TEXTS,
     assert_near,
-    assert_same,
     build,
     needs_onnx,
     rows_of,
 )
 from tests.processes import run_python
+from tests.same_predictions import assert_same
 from tests.small_tokenizers import TOKENIZERS, list_texts, save_start
 
 pytestmark = [needs_onnx, pytest.mark.slow]
@@ -159,8 +159,8 @@ def test_rows_are_read_in_several_threads(model, exported):
     asked = [("tone", TEXTS), ("near", PAIRS), ("names", TEXTS)] * 20
 
     with ThreadPoolExecutor(4) as pool:
-        jobs = list(pool.map(lambda each: runtime.start(*each), asked))
+        jobs = list(pool.map(lambda each: runtime.start([each[0]], each[1])[0], asked))
     runtime.compute(jobs)
 
     for job, (name, rows) in zip(jobs, asked, strict=True):
-        assert_same(job.describe(), model.predict(name, rows))
+        assert_same(job.describe(), model.predict_all(rows, [name]))

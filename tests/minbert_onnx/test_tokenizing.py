@@ -2,8 +2,15 @@
 
 import pytest
 
-from modeling_minbert.pieces import find_layout, split_documents, split_questions, tokenize_words
-from modeling_minbert.texts import Encoding, own_tokenizer, tokenize
+from modeling_minbert import (
+    Encoding,
+    find_layout,
+    own_tokenizer,
+    split_documents,
+    split_questions,
+    tokenize,
+    tokenize_words,
+)
 from tests.minbert_onnx.examples import WORDS
 from tests.small_run import make_tokenizer
 from tests.small_tokenizers import TOKENIZERS, list_texts

@@ -31,13 +31,21 @@ def tasks():
 def build_multitask(tiny_sizes):
     """Return a function that makes a multi-task model in evaluation mode, no two weights alike."""
 
-    def build(tasks, **settings):
+    def build(tasks, tokenizer=None, **settings):
         torch.manual_seed(0)
         config = MinBertConfig(**tiny_sizes, tasks=tasks, initializer_range=0.2, **settings)
         model = MinBertForMultiTask(config).eval()
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.1 * torch.randn_like(parameter))
+        if tokenizer is not None:
+            model.tokenizer = tokenizer
         return model
 
     return build
+
+
+@pytest.fixture
+def model(build_multitask, tasks, tokenizer):
+    """Return a model of `tasks` with a tokenizer."""
+    return build_multitask(tasks, tokenizer)

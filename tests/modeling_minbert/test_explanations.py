@@ -39,9 +39,7 @@ def model(build_multitask, tasks, tokenizer):
             "classes": [["low", "high"], ["no", "yes"]],
         },
     }
-    model = build_multitask({**tasks, **more})
-    model.tokenizer = tokenizer
-    return model
+    return build_multitask({**tasks, **more}, tokenizer)
 
 
 @pytest.mark.parametrize("task", ROWS)

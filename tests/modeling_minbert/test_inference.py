@@ -54,14 +54,6 @@ def test_batches_keep_the_budget_and_no_row_is_lost(packed, sequences, budget):
 # Packing
 
 
-@pytest.fixture
-def model(build_multitask, tasks, tokenizer):
-    """Return a model of all tasks with a tokenizer."""
-    model = build_multitask(tasks)
-    model.tokenizer = tokenizer
-    return model
-
-
 SENTENCES = ["the cat sat", "a dog", "the bird sang in the tree", "", "a cat is not a dog"]
 
 

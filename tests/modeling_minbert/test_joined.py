@@ -6,6 +6,7 @@ import pytest
 
 from modeling_minbert.joined import MinBertJoined
 from tests.modeling_minbert.test_predict_all import JOINT, LABELS, PAIRS, SEPARATE, SINGLE, TEXTS
+from tests.same_predictions import assert_same
 
 WINDOWS = {
     "problem_type": "classification",
@@ -32,9 +33,7 @@ KINDS = {
 @pytest.fixture
 def model(build_multitask, tokenizer):
     """Return a model with tasks of every type, reading, pooling and layer."""
-    model = build_multitask({**SINGLE, **JOINT, **SEPARATE, **OTHERS})
-    model.tokenizer = tokenizer
-    return model
+    return build_multitask({**SINGLE, **JOINT, **SEPARATE, **OTHERS}, tokenizer)
 
 
 def draw_calls(joined, number):
@@ -51,20 +50,6 @@ def draw_calls(joined, number):
     return calls
 
 
-def assert_alike(found, expected):
-    """Compare results: numbers closely, all else exactly."""
-    if isinstance(expected, dict):
-        assert found.keys() == expected.keys()
-        for key, value in expected.items():
-            assert_alike(found[key], value)
-    elif isinstance(expected, list):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            assert_alike(one, other)
-    else:
-        assert found == (pytest.approx(expected, abs=1e-5) if type(expected) is float else expected)
-
-
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("max_tokens", [None, 20])
 def test_joined_calls_equal_calls_alone(model, attention, max_tokens):
@@ -79,10 +64,11 @@ def test_joined_calls_equal_calls_alone(model, attention, max_tokens):
         joined.compute([job for jobs in started for job in jobs], max_tokens)
         for (names, rows), jobs in zip(calls, started, strict=True):
             if names is None:
-                assert_alike(jobs[0].describe().tolist(), model.encode(rows).tolist())
+                assert_same(jobs[0].describe().tolist(), model.encode(rows).tolist())
                 continue
             found = {name: value for job in jobs for name, value in job.describe().items()}
-            assert_alike(found, model.predict_all(rows, names))
+            expected = model.predict_all(rows, names)
+            assert_same(sorted(found.items()), sorted(expected.items()))
 
 
 def test_tasks_that_read_states_of_one_layer_share_a_pass(model):
@@ -100,7 +86,7 @@ def test_vectors_have_the_options_of_encode(model):
     options = {"pooling": "max", "normalize": True, "truncate_dim": 5, "prompt": "the cat "}
     jobs = joined.start_vectors(TEXTS, **options)
     joined.compute(jobs)
-    assert_alike(jobs[0].describe().tolist(), model.encode(TEXTS, **options).tolist())
+    assert_same(jobs[0].describe().tolist(), model.encode(TEXTS, **options).tolist())
 
 
 @pytest.mark.parametrize(

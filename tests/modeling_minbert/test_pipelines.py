@@ -77,8 +77,7 @@ def save_stock(tiny_sizes, tokenizer, tmp_path):
 @pytest.fixture
 def multitask(build_multitask, tasks, tokenizer, tmp_path):
     """Return a saved model of several tasks, and its folder."""
-    model = build_multitask(tasks)
-    model.tokenizer = tokenizer
+    model = build_multitask(tasks, tokenizer)
     model.save_pretrained(tmp_path / "tasks")
     tokenizer.save_pretrained(tmp_path / "tasks")
     return model, str(tmp_path / "tasks")

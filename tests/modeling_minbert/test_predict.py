@@ -10,14 +10,6 @@ SENTENCES = ["the cat sat", "a dog", "the bird sang in the tree", "", "a cat is 
 
 
 @pytest.fixture
-def model(build_multitask, tasks, tokenizer):
-    """Return a model of all tasks with a tokenizer."""
-    model = build_multitask(tasks)
-    model.tokenizer = tokenizer
-    return model
-
-
-@pytest.fixture
 def folder(model, tokenizer, tmp_path):
     """Return a folder with the model and its tokenizer."""
     model.save_pretrained(tmp_path)

@@ -40,9 +40,7 @@ OTHERS = {
 @pytest.fixture
 def model(build_multitask, tokenizer):
     """Return a model with tasks of every problem type and pooling."""
-    model = build_multitask({**SINGLE, **JOINT, **SEPARATE, **OTHERS})
-    model.tokenizer = tokenizer
-    return model
+    return build_multitask({**SINGLE, **JOINT, **SEPARATE, **OTHERS}, tokenizer)
 
 
 @pytest.fixture
@@ -118,8 +116,7 @@ def test_tasks_that_truncate_otherwise_share_what_they_do_not_truncate(build_mul
         "end": {**CLASSES, "max_length": 8, "truncation": "tail"},
         "topics": {**SINGLE["topics"], "max_length": 8, "truncation": "head_tail"},
     }
-    model = build_multitask(tasks)
-    model.tokenizer = tokenizer
+    model = build_multitask(tasks, tokenizer)
     calls = []
     model.bert.register_forward_pre_hook(lambda *_: calls.append(1))
 
@@ -131,6 +128,13 @@ def test_tasks_that_truncate_otherwise_share_what_they_do_not_truncate(build_mul
         found = model.predict_all(rows)
         assert len(calls) == passes
         assert found == predict_each(model, tasks, rows)
+
+
+def test_tasks_may_split_texts_to_equal_windows(build_multitask, tokenizer):
+    windows = {**CLASSES, "truncation": "windows", "max_length": 8, "window_overlap": 2}
+    model = build_multitask({"one": windows, "other": {**windows, "pooling": "mean"}}, tokenizer)
+
+    assert model.predict_all(TEXTS) == predict_each(model, ["one", "other"], TEXTS)
 
 
 def test_words_that_the_tokenizer_drops_are_tagged_apart(model, count_passes):

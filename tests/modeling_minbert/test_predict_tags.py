@@ -13,9 +13,7 @@ WORDS = ["the", "cat", "sat", "far", "in", "the", "tree"]
 @pytest.fixture(params=["sdpa", "eager"])
 def model(request, build_multitask, tokenizer):
     """Return a model of tags, that computes packed batches or padded ones."""
-    model = build_multitask({"tags": TAGS}, attn_implementation=request.param)
-    model.tokenizer = tokenizer
-    return model
+    return build_multitask({"tags": TAGS}, tokenizer, attn_implementation=request.param)
 
 
 def test_words_and_texts_get_the_tags_of_their_first_tokens(model, tokenizer):

@@ -31,9 +31,7 @@ def model(build_multitask, tasks, tokenizer):
         "contrast": {"problem_type": "contrastive"},
         "words": {"problem_type": "masked_lm"},
     }
-    model = build_multitask(tasks | extra)
-    model.tokenizer = tokenizer
-    return model
+    return build_multitask(tasks | extra, tokenizer)
 
 
 def write(folder, name, values):

@@ -35,9 +35,7 @@ def build(build_multitask, tokenizer):
     """Return a maker of models with the same weights, some tasks with more fields."""
 
     def make(**fields):
-        model = build_multitask(with_fields(fields))
-        model.tokenizer = tokenizer
-        return model
+        return build_multitask(with_fields(fields), tokenizer)
 
     return make
 

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import modeling_minbert
 from modeling_minbert import MinBertConfig
-from modeling_minbert.cpu import vocabulary_loss
+from modeling_minbert.pretraining import vocabulary_loss
 
 EXACT = {"atol": 1e-12, "rtol": 1e-12}  # float64
 VOCABULARY = 31  # of tiny_sizes

@@ -7,7 +7,7 @@ import numpy as np
 from datasets import Dataset
 from numpy.typing import NDArray
 
-from modeling_minbert.decisions import ParaphraseTask
+from modeling_minbert.scores import ParaphraseTask
 from trainers.data.rows import IGNORED_LABEL
 
 from .base import Evaluated, LabelledProblem, Predicted

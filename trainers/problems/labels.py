@@ -11,8 +11,8 @@ from datasets import Dataset
 from numpy.typing import NDArray
 
 from modeling_minbert.choices import MultipleChoiceTask
-from modeling_minbert.decisions import MultiLabelClassificationTask
 from modeling_minbert.multi_output import MultiOutputClassificationTask
+from modeling_minbert.scores import MultiLabelClassificationTask
 from trainers.data.rows import IGNORED_LABEL, FlatRows, Rows
 
 from .base import Evaluated, LabelledProblem, Predicted

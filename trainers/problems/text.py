@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers.utils.generic import ModelOutput
 
-from modeling_minbert.pairs import ContrastiveTask
+from modeling_minbert.scores import ContrastiveTask
 from trainers.data.collate import Batch
 from trainers.data.rows import IGNORED_LABEL, FlatRows, Rows, TextSource
 
