@@ -82,7 +82,7 @@ CLASSIFIERS = {
     "minbert": Contender("inference:load_classifier", prepare="inference:save_classifiers"),
 }
 METHOD_NAMES = (
-    "plain", "mixed", "PCGrad", "R-Drop", "average (ema)", "autocast", "half the layers frozen",
+    "plain", "mixed", "PCGrad", "R-Drop", "autocast", "half the layers frozen",
     "LoRA", "tasks drawn", "pairs separate", "multiple negatives ranking", "CoSENT", "SimCSE",
 )  # fmt: skip
 STARTS = ("transformers", "minbert", "minbert predict", "minbert help")

@@ -36,7 +36,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "mixed": MIXED,
     "PCGrad": {**MIXED, "gradient_surgery": "pcgrad"},
     "R-Drop": {"r_drop": 1.0},
-    "average (ema)": {"weight_averaging": "ema"},
     "autocast": {"bf16": True},
     "half the layers frozen": {"freeze_layers": True},
     "LoRA": {"lora": {"r": 8}},

@@ -48,8 +48,6 @@ RUNS = {
     },
     "methods": {
         "r_drop": 0.5,
-        "weight_averaging": "ema",
-        "averaging_decay": 0.7,
     },
     "pre-training": {"program": "pretrain"},
     "pre-training, two processes": {

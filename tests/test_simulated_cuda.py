@@ -180,7 +180,6 @@ def train(folder, arguments, methods, **options):
 METHODS = {
     "none": {},
     "r_drop": {"r_drop": 1.0},
-    "ema": {"weight_averaging": "ema", "averaging_decay": 0.5},
     "rate of the heads": {"head_learning_rate": 0.01},
     "freezing": {"freeze_layers": 1},
 }

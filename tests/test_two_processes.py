@@ -35,8 +35,6 @@ RUNS = {
     "activation checkpointing": {"activation_checkpointing": True},
     "methods": {
         "r_drop": 1.0,
-        "weight_averaging": "ema",
-        "averaging_decay": 0.5,
         "head_learning_rate": 0.01,
     },
     "pcgrad": {

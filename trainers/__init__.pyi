@@ -20,7 +20,6 @@ from .files import (
     replaced_when_done as replaced_when_done,
     write_text as write_text,
 )
-from .methods.averaging import WeightAveraging as WeightAveraging
 from .methods.base import Method as Method
 from .methods.distillation import Distillation as Distillation
 from .methods.gradient_surgery import GradientSurgery as GradientSurgery

@@ -114,7 +114,7 @@ LEARNED = {"temperature", "threshold", "thresholds", "class_weights"}
 QUICK = {"eval_strategy": "no", "save_strategy": "no", "evaluate_train": False}
 METHODS: dict[str, dict[str, Any]] = CASES["methods"]
 # The others are compared by the slow tests.
-FAST = {"r_drop", "pcgrad", "ema", "lora", "teacher", "calibrate"}
+FAST = {"r_drop", "pcgrad", "lora", "teacher", "calibrate"}
 
 
 def apply_method(name: str) -> Case:
@@ -153,7 +153,7 @@ def resume(workshop: Workshop) -> Iterator[tuple[str, Any]]:
     def make(folder: Path) -> dict[str, Any]:
         recipe = make_problem(folder, "classification") | {"num_train_epochs": 2}
         recipe["tasks"] |= {"scores": make_three_tasks(folder)["tasks"]["scores"]}
-        return recipe | {"weight_averaging": "ema", "r_drop": 0.5}
+        return recipe | {"r_drop": 0.5}
 
     folder = workshop.finetune("resumed", make)
     flags = ("--output_dir", folder / "again")

@@ -106,7 +106,7 @@ def test_every_label_counts_equally_however_batches_are_cut(make_trainer, batch_
 @pytest.mark.parametrize(
     "keys",
     [
-        {"r_drop": 0.5, "weight_averaging": "ema"},
+        {"r_drop": 0.5},
         {"gradient_surgery": "pcgrad"},
     ],
 )

@@ -39,43 +39,6 @@ def build(make_trainer, methods, **arguments):
     return make_trainer(own=own, **arguments)
 
 
-def test_the_moving_average_is_kept_at_the_end(make_trainer):
-    recorder = Recorder()
-    methods = {"weight_averaging": "ema", "averaging_decay": 0.5}
-    trainer = build(make_trainer, methods, max_steps=4, callbacks=[recorder])
-    trainer.train()
-
-    first, *others = recorder.weights
-    name = "heads.moods.out.weight"
-    expected = first[name]
-    for taken, after in enumerate(others, start=1):
-        decay = min(0.5, (1 + taken) / (10 + taken))  # at the beginning it keeps less
-        expected = decay * expected + (1 - decay) * after[name]
-    torch.testing.assert_close(trainer.model.state_dict()[name], expected)
-
-
-def test_evaluation_sees_the_average_and_training_goes_on_from_the_last_weights(make_trainer):
-    recorder = Recorder()
-
-    def train(methods, callbacks=None):
-        steps = {"max_steps": 4, "learning_rate": 0.05, "eval_strategy": "steps", "eval_steps": 2}
-        trainer = build(make_trainer, methods, callbacks=callbacks, **steps)
-        trainer.train()
-        return trainer
-
-    def losses(trainer, key):
-        return [entry[key] for entry in trainer.state.log_history if key in entry]
-
-    plain = train({})
-    averaged = train({"weight_averaging": "ema", "averaging_decay": 0.9}, [recorder])
-    assert losses(averaged, "loss") == losses(plain, "loss")
-    assert losses(averaged, "eval_pairs_loss") != losses(plain, "eval_pairs_loss")
-    torch.testing.assert_close(recorder.weights[-1], plain.model.state_dict(), rtol=0, atol=0)
-    # after training, evaluation is of the weights that are saved
-    last = averaged.evaluate()["eval_pairs_loss"]
-    assert last == pytest.approx(losses(averaged, "eval_pairs_loss")[-2])
-
-
 def test_frozen_layers_stay_as_they_are(make_trainer):
     trainer = build(make_trainer, {"freeze_layers": 1}, max_steps=3, weight_decay=0.1)
     before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
@@ -123,24 +86,6 @@ def test_a_weight_of_the_task_scales_its_regulariser(make_trainer):
     one, three = train(1.0), train(3.0)
     assert three["loss"] == pytest.approx(3 * one["loss"])
     assert three["loss_moods"] == one["loss_moods"] < one["loss"]
-
-
-def test_the_best_average_is_loaded(make_trainer):
-    trainer = build(
-        make_trainer,
-        {"weight_averaging": "ema", "averaging_decay": 0.5},
-        max_steps=6,
-        eval_strategy="steps",
-        eval_steps=2,
-        save_strategy="steps",
-        save_steps=2,
-        load_best_model_at_end=True,
-        metric_for_best_model="moods_loss",
-    )
-    trainer.train()
-
-    best = trainer.state.best_metric
-    assert trainer.evaluate()["eval_moods_loss"] == pytest.approx(best)
 
 
 @pytest.mark.parametrize(
@@ -220,15 +165,6 @@ def test_a_task_that_is_not_regularised_takes_plain_steps(make_trainer, caplog):
 
     with pytest.raises(ValueError, match=r"with regularize: true, which no task is \(moods, "):
         train({"r_drop": 1.0}, PROBLEM_TYPES)
-
-
-def test_what_was_best_needs_its_average(make_trainer):
-    settings = {"eval_strategy": "steps", "save_strategy": "steps", "save_steps": 2}
-    settings |= {"eval_steps": 2, "load_best_model_at_end": True, "save_only_model": True}
-    settings["metric_for_best_model"] = "mean"
-
-    with pytest.raises(ValueError, match="save_only_model leaves the average out of checkpoints"):
-        build(make_trainer, {"weight_averaging": "ema"}, max_steps=4, **settings)
 
 
 BASE, HEADS = 0.01, 0.05

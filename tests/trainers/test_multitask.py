@@ -177,7 +177,6 @@ RESUMABLE = {
         ({"own": MIXED, "gradient_accumulation_steps": 3}, (2,)),
         ({"own": MIXED | {"methods": {"r_drop": 1.0}}}, (4,)),
         ({"own": PCGRAD, "gradient_accumulation_steps": 3}, (2,)),
-        ({"own": {"methods": {"weight_averaging": "ema", "averaging_decay": 0.6}}}, (4,)),
         ({"own": {"methods": {"head_learning_rate": 0.02, "freeze_layers": 1}}}, (4,)),
         (
             {
@@ -198,8 +197,8 @@ RESUMABLE = {
         ),
     ],
     ids=[
-        *("rows", "accumulation", "tokens", "mixed", "mixed steps", "r_drop", "pcgrad", "average"),
-        *("rates", "drawn", "best"),
+        *("rows", "accumulation", "tokens", "mixed", "mixed steps", "r_drop", "pcgrad", "rates"),
+        *("drawn", "best"),
     ],
 )
 def test_a_resumed_run_ends_as_the_one_that_was_not_stopped(

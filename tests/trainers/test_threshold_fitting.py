@@ -68,8 +68,7 @@ def test_training_rows_choose_the_border(tmp_path):
 
 
 def test_an_evaluation_in_training_has_the_border_of_then(tmp_path):
-    methods = {"weight_averaging": "ema"}
-    trainer = make_trainer(tmp_path, eval_strategy="steps", eval_steps=2, methods=methods)
+    trainer = make_trainer(tmp_path, eval_strategy="steps", eval_steps=2)
 
     trainer.train()
 

@@ -1,9 +1,7 @@
 """What a training method is: hooks that the trainer calls, in the order of its list of methods."""
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torch import Tensor, nn
@@ -111,23 +109,11 @@ class Method:
 
     # Evaluation and logs
 
-    def evaluating(self) -> AbstractContextManager[None]:
-        """Wrap an evaluation of all tasks."""
-        return nullcontext()
-
     def before_evaluation(self, task: str) -> None:
         """Run before a task is evaluated during training."""
 
     def log(self, logs: dict[str, float]) -> None:
         """Add to the logs of training."""
-
-    # Checkpoints
-
-    def save(self, folder: Path) -> None:
-        """Write the state to a checkpoint."""
-
-    def load(self, folder: Path) -> None:
-        """Read the state from a checkpoint, after ``begin``; at the end, from the best one."""
 
 
 def refuse_sharding(trainer: "MultiTaskTrainer", name: str) -> None:

@@ -32,12 +32,6 @@ class MethodArguments:
     freeze_layers: int | None = option(
         None, "Number of lowest layers to freeze together with the embeddings."
     )
-    weight_averaging: Literal["ema"] | None = option(
-        None, "Evaluate and save a moving average of the weights."
-    )
-    averaging_decay: float | None = option(
-        None, "Weight of the old average in ema; 0.999 by default."
-    )
     r_drop: float | None = option(None, "Weight of R-Drop's divergence between two passes.")
     lora: dict[str, Any] | None = option(None, "LoRA: fields of peft's LoraConfig, such as {r: 8}.")
     gradient_surgery: Literal["pcgrad"] | None = option(
@@ -48,8 +42,6 @@ class MethodArguments:
         self.make_methods()
         if self.freeze_layers is not None and self.lora is not None:
             raise ValueError("freeze_layers and lora both choose what to train; give one of them")
-        if self.averaging_decay is not None and self.weight_averaging != "ema":
-            raise ValueError("averaging_decay has no effect without weight_averaging: ema")
 
     def make_methods(self) -> list[Method]:
         """Build the chosen methods in the order in which they apply; the others are not loaded.
@@ -69,11 +61,6 @@ class MethodArguments:
             from .layers import FreezeLayers
 
             methods.append(FreezeLayers(self.freeze_layers))
-        if self.weight_averaging is not None:
-            from .averaging import WeightAveraging
-
-            decay = 0.999 if self.averaging_decay is None else self.averaging_decay
-            methods.append(WeightAveraging(decay))
         if self.gradient_surgery is not None:
             from .gradient_surgery import GradientSurgery
 

@@ -4,7 +4,7 @@ import ctypes
 import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -258,8 +258,6 @@ class MultiTaskTrainer(Trainer):
         )
         for method in self.methods:
             method.begin()
-            if resume_from_checkpoint is not None:
-                method.load(Path(resume_from_checkpoint))
         return prepared
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
@@ -399,30 +397,27 @@ class MultiTaskTrainer(Trainer):
                 self.problems[task].check(f"the evaluation set of task {task!r}", rows)
         metrics: dict[str, float] = {}
         events = self.callback_handler
-        with ExitStack() as stack:
-            for method in self.methods:
-                stack.enter_context(method.evaluating())
-            with told_to_bars(events):
-                for task, rows in rows_by_task.items():
-                    for method in self.methods if self.is_in_train else ():
-                        method.before_evaluation(task)
-                    ordered, order = longest_first(task, rows, self.args.length_column_name)
-                    with self._measuring(task, rows, order):
-                        metrics |= super().evaluate(ordered, metric_key_prefix=f"{prefix}_{task}")
-            # a mean of some tasks could be mistaken for that of all
-            if len(rows_by_task) == len(self.tasks):
-                summary = self.aggregate(metrics, f"{prefix}_")
-                glue = {
-                    name: [metrics[f"{prefix}_{name}_{metric}"] for metric in problem.headline]
-                    for name, problem in self.problems.items()
-                    if self.tasks[name].in_glue
-                }
-                if glue:
-                    summary[f"{prefix}_glue"] = glue_score(glue)
-                metrics |= summary
-                self.log(summary)
-            copied = dict(metrics)  # from which the callback for notebooks removes some
-            self.control = events.on_evaluate(self.args, self.state, self.control, copied)
+        with told_to_bars(events):
+            for task, rows in rows_by_task.items():
+                for method in self.methods if self.is_in_train else ():
+                    method.before_evaluation(task)
+                ordered, order = longest_first(task, rows, self.args.length_column_name)
+                with self._measuring(task, rows, order):
+                    metrics |= super().evaluate(ordered, metric_key_prefix=f"{prefix}_{task}")
+        # a mean of some tasks could be mistaken for that of all
+        if len(rows_by_task) == len(self.tasks):
+            summary = self.aggregate(metrics, f"{prefix}_")
+            glue = {
+                name: [metrics[f"{prefix}_{name}_{metric}"] for metric in problem.headline]
+                for name, problem in self.problems.items()
+                if self.tasks[name].in_glue
+            }
+            if glue:
+                summary[f"{prefix}_glue"] = glue_score(glue)
+            metrics |= summary
+            self.log(summary)
+        copied = dict(metrics)  # from which the callback for notebooks removes some
+        self.control = events.on_evaluate(self.args, self.state, self.control, copied)
         return metrics
 
     def predict(
@@ -585,16 +580,8 @@ class MultiTaskTrainer(Trainer):
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)
-        if self.args.should_save:
-            for method in self.methods:
-                method.save(Path(output_dir))
         # trainer_state.json comes next, after which the checkpoint counts as complete
         self.accelerator.wait_for_everyone()
-
-    def _load_best_model(self) -> None:
-        super()._load_best_model()
-        for method in self.methods:
-            method.load(Path(str(self.state.best_model_checkpoint)))
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         if not (Path(str(self.args.output_dir)) / "README.md").is_file():  # that of the run stays
