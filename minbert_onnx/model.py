@@ -73,9 +73,8 @@ class Predictor:
         self.name, self.top_k, self.plan = name, top_k, plan
         self.group: Hashable = name
         if plan is not None:
-            encoding, pooling, num_layers = plan.vectors
-            self.outputs = [f"vectors.{pooling}.{num_layers}"]
-            self.reader = rows.TextReader(model, name, encoding, prompt=plan.prompt)
+            self.outputs = [plan.vectors.output]
+            self.reader = rows.TextReader(model, name, plan.vectors.encoding, prompt=plan.prompt)
         else:
             self.task = model._head(name).task
             self.outputs = model.outputs[name]

@@ -12,13 +12,13 @@ from torch.nn import functional as F
 from transformers import PreTrainedConfig
 from transformers.modeling_outputs import MultipleChoiceModelOutput
 
-from .heads import DATA, Fields, Outputs, TaskBatch, Types, find_padding
+from .heads import DATA, Outputs, TaskBatch, Types, find_padding
 from .inference import PooledPredictor
 from .losses import CalibratedHead, CalibratedTask, Target
 from .pooled import PairEncoding, PooledHead, PooledTask
 from .rows import RowKind
 from .spans import ChoiceReader
-from .texts import Encoding
+from .texts import Encoding, Fields
 
 
 class ChoicePredictor(ChoiceReader, PooledPredictor):

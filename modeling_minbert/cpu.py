@@ -66,10 +66,6 @@ class ModuleTree:
         parts = self.list_parts()
         return len(parts) == len(self.parts) and all(map(is_, parts, self.parts))
 
-    def runs_other_code(self) -> bool:
-        """Return whether calls of these modules run more or something else than their `forward`."""
-        return not self.is_plain or run_other_code(self.states)
-
 
 def run_other_code(states: Iterable[Mapping[str, Any]]) -> bool:
     """Return whether calls of modules with these attributes run more or else than `forward`."""

@@ -14,7 +14,8 @@ from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .heads import DATA, RECIPE, TRAINING, Fields, HeadTask
+from .heads import DATA, RECIPE, TRAINING, HeadTask
+from .texts import Fields
 
 
 def conditional_log_probabilities(logits: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ class OnnxModel(nn.Module):
             poolings += [] if model.base_model.pooler is None else ["pooler"]
             plans = [model._plan(pooling=pooling).vectors for pooling in poolings]
             plans += [x.plan_vectors(config) for x in self.tasks.values() if not x.is_token_level]
-        self.plans = {name_output(plan): plan for plan in plans}
+        self.plans = {plan.output: plan for plan in plans}
         tokens = {0: "sequences", 1: "length"}
         self.axes: dict[str, dict[int, str]] = {"input_ids": tokens, "attention_mask": tokens}
         # answers are looked for in tokens of the second type
@@ -102,14 +102,9 @@ class OnnxModel(nn.Module):
                 values = {"scores": scores, "tags": tags}
             else:
                 plan = head.task.plan_vectors(self.model.config)
-                values = score_texts(head, inputs["mix"] @ found[name_output(plan)])
+                values = score_texts(head, inputs["mix"] @ found[plan.output])
             found |= {f"{name}.{kind}": value for kind, value in values.items()}
         return found
-
-
-def name_output(plan: VectorPlan) -> str:
-    """Return the name of vectors: their pooling and layer."""
-    return f"vectors.{plan.pooling}.{plan.num_layers}"
 
 
 def score_texts(head: Any, vectors: Tensor) -> dict[str, Tensor]:

@@ -22,7 +22,6 @@ from .heads import (
     POOLINGS,
     READING,
     RECIPE,
-    Fields,
     HeadTask,
     HubType,
     MinBertEmbedding,
@@ -51,7 +50,7 @@ from .losses import (
 from .names import suggest, unknown
 from .packing import Read, pool_outputs, reads
 from .rows import Pooling, VectorPlan, describe_texts
-from .texts import Encoding, check_overlap, default_overlap
+from .texts import Encoding, Fields, check_overlap, default_overlap
 
 PairEncoding = Literal["joint", "separate"]
 Truncation = Literal["head", "tail", "head_tail", "windows"]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .cpu import ModuleTree, count_extra, find_tree
+from .cpu import ModuleTree, count_extra, find_tree, run_other_code
 
 if TYPE_CHECKING:
     from .packing import MinBertSequences
@@ -324,7 +324,8 @@ def prepare(model: Any, precision: str) -> PreparedEncoder | None:
     counts are certainly seen.
     """
     tree, fixed = find_tree(model), model.fixed_weights
-    if tree.runs_other_code() or any(state["training"] for state in tree.states):
+    runs_other_code = not tree.is_plain or run_other_code(tree.states)
+    if runs_other_code or any(state["training"] for state in tree.states):
         return None
     known: Preparation | None = model.calls.prepared
     if known is None or not known.is_current(tree, fixed=fixed):

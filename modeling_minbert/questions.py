@@ -13,12 +13,12 @@ from torch.nn import functional as F
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 from .cpu import is_followed
-from .heads import DATA, RECIPE, Fields, HeadTask, Outputs, TaskBatch, TokenHead, Types
+from .heads import DATA, RECIPE, HeadTask, Outputs, TaskBatch, TokenHead, Types
 from .inference import Batch, Predictor, put_in_order
 from .packing import Options, Read
 from .rows import check_top_k
 from .spans import LONGEST_WINDOW, PLACES, QuestionReader
-from .texts import Encoding
+from .texts import Encoding, Fields
 
 # Sizes of BERT for SQuAD, in tokens.
 LONGEST_QUESTION, LONGEST_STRIDE = 64, 128

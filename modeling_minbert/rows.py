@@ -409,6 +409,11 @@ class VectorPlan(NamedTuple):
     pooling: str | None  # of the states of a sequence
     num_layers: int
 
+    @property
+    def output(self) -> str:
+        """The name of such vectors in an ONNX file."""
+        return f"vectors.{self.pooling}.{self.num_layers}"
+
 
 class EmbeddingPlan(NamedTuple):
     """How a vector is made of a sentence."""

@@ -15,7 +15,6 @@ from .heads import (
     DATA,
     RECIPE,
     TRAINING,
-    Fields,
     HubType,
     Outputs,
     Pretrained,
@@ -33,6 +32,7 @@ from .losses import (
     WeightedTask,
 )
 from .pooled import HEADS, PairEncoding, PooledHead, PooledTask
+from .texts import Fields
 
 # With so many training rows, cosines of separate texts are better than joint pairs: they compare
 # words from the start (benchmarks/DEFAULTS.md).

@@ -16,12 +16,13 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 from transformers.modeling_outputs import TokenClassifierOutput
 
-from .heads import DATA, RECIPE, Fields, Outputs, TaskBatch, TokenHead, Types, check_token_labels
+from .heads import DATA, RECIPE, Outputs, TaskBatch, TokenHead, Types, check_token_labels
 from .inference import Batch, Predictor
 from .losses import CalibratedHead, CalibratedTask, WeightedTask, add_weights, sum_class_losses
 from .packing import Read, any_at_padding
 from .pieces import WordRule, choose_rule
 from .spans import TagReader
+from .texts import Fields
 
 
 class TagPredictor(TagReader, Predictor):
