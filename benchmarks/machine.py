@@ -118,8 +118,6 @@ def describe_machine() -> dict[str, Any]:
         cpu = names[0].split(":", 1)[1].strip() if names else cpu
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
-        try:
+        with contextlib.suppress(PackageNotFoundError):
             versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return {"cpu": cpu, "cores": count_cores(), "system": platform.platform(), "versions": versions}

@@ -143,8 +143,9 @@ def test_a_report_has_ratios_of_rounds_reasons_of_void_rows_and_raw_numbers(sett
     log = run_campaign(settings, Blocks())
     rows = {row.contender: row for row in summarize(log, RACE, settings)}
     assert rows["minbert"].speed == rows["minbert again"].speed == (2, 2, 2)
-    assert (rows["minbert"].peak, rows["minbert"].added) == (0.5, 0.5)
-    assert rows["minbert"].share == (0.5, 0.5, 0.5)
+    names = ("/ baseline", "added / baseline", "of the matrix rate")
+    shown = [rows["minbert"].cells[name] for name in names]
+    assert shown == ["0.50", "0.50", "0.50 [0.50, 0.50]"]
 
     log = run_campaign(settings, Blocks(error="minbert"))
     log.find(kind="block", contender="minbert again")[1]["error"] = "out of memory"
