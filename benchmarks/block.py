@@ -181,10 +181,7 @@ class CudaMemory:
     def used(self) -> dict[str, float]:
         """Return the peak of reserved memory, and the increase by tensors, in MiB."""
         added = torch.cuda.max_memory_allocated() - self.before
-        return {
-            "peak_mib": torch.cuda.max_memory_reserved() / 2**20,
-            "added_mib": added / 2**20,
-        }
+        return {"peak_mib": torch.cuda.max_memory_reserved() / 2**20, "added_mib": added / 2**20}
 
 
 def find(target: str) -> Any:

@@ -91,10 +91,7 @@ class Memory:
     def used(self) -> dict[str, float]:
         """Return the peak, and the increase since the start, in MiB."""
         peak = read_memory()["peak"]
-        return {
-            "peak_mib": max(peak, self.before["peak"]),
-            "added_mib": peak - self.before["now"],
-        }
+        return {"peak_mib": max(peak, self.before["peak"]), "added_mib": peak - self.before["now"]}
 
 
 def count_cores() -> int:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from minbert_cli.check import main as check
+from minbert_cli import check
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 from tests.trainers.tiny import make_config
@@ -24,7 +24,7 @@ def test_evaluations_are_evenly_spread_to_the_end(tmp_path, capsys, rows):
     dev = [(number, "the garden is fine", "good") for number in range(rows * 10)]
     small_run.write_tsv(tmp_path / "moods-dev.tsv", ("id", "text", "mood"), dev)
 
-    check([small_run.write_recipe(tmp_path, recipe), "--max_steps", "30000"])
+    check.main([small_run.write_recipe(tmp_path, recipe), "--max_steps", "30000"])
 
     printed = capsys.readouterr().out
     wanted = re.search(r"(\d+) evaluations of [\d,]+ rows", printed)

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import transformers
 import yaml
 from huggingface_hub.constants import HF_HUB_CACHE
 from markdown_it import MarkdownIt
+from transformers import TrainerCallback
 
 from minbert_cli import main
 from tests.small_hub import add_model
@@ -20,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_" not in path.relative_to(DOCS).parts[0])
 # Pages show nothing else as code. `<!-- not tested: why -->` precedes a block that cannot run.
+STEPS = 3  # of every training
 LANGUAGES = {"bash", "python", "text", "yaml", "csv", "json"}
 
 
@@ -105,26 +108,21 @@ def test_links_to_files_and_sections_resolve(path):
             assert anchor in slugs, f"{path.name} links to {target}"
 
 
-# whose snippets train for more than ten seconds
-SLOW_PAGES = (
-    *("start/quickstart.md", "guides/distillation.md", "guides/reproducing.md"),
-    *("guides/tracking.md", "tutorials/several-tasks.md", "tutorials/pretraining.md"),
-)
+class Stop(TrainerCallback):
+    """Ends every training after a few steps, since pages show commands and not their results."""
+
+    def on_step_end(self, _, state, control, **__):
+        if state.global_step >= STEPS:
+            control.should_training_stop = True
 
 
-def list_pages():
-    """List the pages."""
-    for path in PAGES:
-        name = path.relative_to(DOCS).as_posix()
-        marks = [pytest.mark.slow] if name in SLOW_PAGES else []
-        yield pytest.param(path, id=name, marks=marks)
-
-
-@pytest.mark.parametrize("page", list(list_pages()))
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(DOCS).as_posix())
 def test_every_snippet_of_a_page_runs(page, tmp_path, monkeypatch):
     add_model(Path(HF_HUB_CACHE), "sentence-transformers/all-MiniLM-L6-v2")
     add_model(Path(HF_HUB_CACHE), "google-bert/bert-base-uncased")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["minbert"])
+    callbacks = [*transformers.trainer.DEFAULT_CALLBACKS, Stop]
+    monkeypatch.setattr(transformers.trainer, "DEFAULT_CALLBACKS", callbacks)
     with redirect_stdout(io.StringIO()):
         run_page(page)

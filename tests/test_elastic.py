@@ -9,7 +9,7 @@ from tests.runs import free_port, write_recipe
 PROGRAM = """
 import os, signal, sys
 import transformers
-from minbert_cli.finetune import main
+from minbert_cli import finetune
 
 class Kill(transformers.TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
@@ -20,7 +20,7 @@ class Kill(transformers.TrainerCallback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 transformers.trainer.DEFAULT_CALLBACKS.append(Kill)
-main(sys.argv[2:])
+finetune.main(sys.argv[2:])
 """
 
 

@@ -129,7 +129,7 @@ def test_a_space_has_a_tab_for_every_head(checkpoint, tmp_path, build_page):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_ONNX, reason="needs pip install -e '.[onnx]'")
-def test_all_heads_are_written_as_one_onnx_file_and_compared(checkpoint, tmp_path, capsys):
+def test_all_heads_are_one_onnx_file_which_is_compared_in_int8_too(checkpoint, tmp_path, capsys):
     export(checkpoint, "onnx", tmp_path / "onnx")
 
     names = {path.name for path in (tmp_path / "onnx").iterdir()}
@@ -141,20 +141,13 @@ def test_all_heads_are_written_as_one_onnx_file_and_compared(checkpoint, tmp_pat
     model = minbert_module.load(tmp_path / "onnx")
     assert list(model.list_tasks()) == ["near", "tone", "triples"]
 
-
-@pytest.mark.slow
-@pytest.mark.skipif(not HAS_ONNX, reason="needs pip install -e '.[onnx]'")
-def test_int8_has_the_same_files_and_is_compared(checkpoint, tmp_path, capsys):
-    export(checkpoint, "onnx", tmp_path / "onnx")
-    capsys.readouterr()
-
     export(checkpoint, "onnx", tmp_path / "int8", "--precision", "int8")
 
     printed = capsys.readouterr()
     assert " of the size; differs from the model by " in printed.out
     assert printed.err == ""
     files = {path.name: path.stat().st_size for path in (tmp_path / "int8").iterdir()}
-    assert files.keys() == {path.name for path in (tmp_path / "onnx").iterdir()}
+    assert files.keys() == names
     assert b"MatMulInteger" in (tmp_path / "int8" / "model.onnx").read_bytes()
     assert files["model.onnx"] < (tmp_path / "onnx" / "model.onnx").stat().st_size
 
@@ -245,8 +238,7 @@ def test_the_code_of_the_page_answers_as_predict(checkpoint, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["AutoModel", "AutoModelForQuestionAnswering", "AutoModelForSequenceClassification"],
+    "name", ["AutoModel", "AutoModelForQuestionAnswering", "AutoModelForSequenceClassification"]
 )
 def test_a_stock_model_of_another_type_is_exported_as_its_class(tmp_path, checkpoint, capsys, name):
     stock = make_stock("distilbert", name)

@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 from minbert_cli import finetune, main
-from minbert_cli.teachers import Teaching
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 from tests.problem_examples import EXAMPLES
@@ -88,16 +87,6 @@ def test_the_cache_has_what_the_teacher_predicts(student, cache):
     predicted = [row["label"] for row in model.predict("moods", rows)]
     names = model.config.task("moods").labels
     assert [names[place] for place in np.load(file).argmax(axis=1)] == predicted
-
-
-def test_a_task_may_have_its_own_teacher_or_none(student, caplog):
-    first, second = student.teachers
-    tasks = json.loads(json.dumps(student.recipe["tasks"]))
-    tasks["moods"]["teacher"] = [{"path": second, "task": "moods"}]
-    tasks["scores"]["teacher"] = None
-    student(tasks=tasks, teacher=first, distillation_alpha=0.3)
-
-    assert "scores: trained without a teacher" in caplog.text
 
 
 @pytest.fixture(scope="module", params=TAUGHT)
@@ -224,7 +213,7 @@ def test_tags_are_taught_by_word_where_tokens_differ(taught_type, tmp_path, cach
     start = {"teacher": str(folder / "teacher"), "model_name_or_path": str(folder / "teacher")}
     start |= {"model_config": None, "seed": 2}
     with monkeypatch.context() as patch:
-        patch.setattr(Teaching, "_compare_tokens", lambda *_: "other tokens")
+        patch.setattr("minbert_cli.teachers.Teaching._compare_tokens", lambda *_: "other tokens")
         by_word = train(tmp_path, recipe, "by_word", **start)
     whole, words = (load_file(path / "model.safetensors") for path in (student, by_word))
     assert_close(words, whole, atol=1e-5, rtol=1e-4)

@@ -12,7 +12,6 @@ from datasets_scripts import train_wordpiece
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 from tests import loopback_hub, small_run
 from tests.processes import ROOT, run_python
-from tests.same_predictions import assert_same_predictions
 
 MODEL = "user/moods"
 SENTENCES = ["the garden is warm", "this song was dull"]
@@ -104,7 +103,7 @@ def pushed(hub, folder):
 
 
 @pytest.mark.slow
-def test_a_run_pushes_all_needed_files_and_no_checkpoints(pushed):
+def test_a_run_pushes_all_needed_files_no_checkpoints_and_no_text(pushed):
     assert {
         "model.safetensors",
         "config.json",
@@ -120,13 +119,7 @@ def test_a_run_pushes_all_needed_files_and_no_checkpoints(pushed):
     } <= set(pushed)
     assert not [name for name in pushed if name.startswith("checkpoint-")]
     assert json.loads(pushed["run.json"])["finished"] is True
-
-
-@pytest.mark.slow
-def test_a_pushed_report_quotes_no_text(pushed):
-    page = pushed["report.html"]
-    page = page if isinstance(page, str) else page.decode()
-
+    page = pushed["report.html"].decode()
     assert "moods" in page
     assert "this garden was" not in page
     assert "the garden is" not in page
@@ -154,9 +147,7 @@ def test_the_pushed_card_is_ours(pushed):
 def own(hub, folder, pushed):
     """Push models without a run; return the messages of refused ones."""
     assert pushed
-    hub.refused = {
-        "user/full/preupload/main": (403, "Private repository storage limit reached"),
-    }
+    hub.refused = {"user/full/preupload/main": (403, "Private repository storage limit reached")}
     # of an encoder of sentences that was there before
     hub.repos["user/tone"] = {"modules.json": b"[{}]", "notes.txt": b"mine"}
     script = folder / "push.py"
@@ -226,7 +217,9 @@ def test_others_load_it_without_the_package(hub, folder, own, tmp_path, name):
     found = json.loads(printed.splitlines()[-1])
     assert (found["class"], found["encoder"]) == ("MinBertForMultiTask", "MinBertModel")
     assert found["same"] is True
-    assert_same_predictions(found["predictions"], model.predict("moods", SENTENCES))
+    # where in memory weights lie decides how a product is rounded
+    for row, expected in zip(found["predictions"], model.predict("moods", SENTENCES), strict=True):
+        assert row == expected | {"score": pytest.approx(expected["score"])}
     assert found["ids"] == model.tokenizer(SENTENCES)["input_ids"]
     assert found["vectors"] == model.encode(SENTENCES).tolist()
 

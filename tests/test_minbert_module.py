@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 import minbert
-from minbert_cli.finetune import main
+from minbert_cli import finetune
 from tests import small_run
 from tests.processes import ROOT, run_python
 from tests.runs import write_pretraining
@@ -33,7 +33,7 @@ def read(path):
 
 def test_a_mapping_gives_the_files_and_weights_of_the_command(recipe, tmp_path):
     command = tmp_path / "command"
-    main([small_run.write_recipe(tmp_path, recipe), "--output_dir", str(command)])
+    finetune.main([small_run.write_recipe(tmp_path, recipe), "--output_dir", str(command)])
     folder = tmp_path / "python"
 
     trainer = minbert.finetune(recipe | {"output_dir": folder})
@@ -88,15 +88,6 @@ def test_a_saved_run_predicts_and_embeds(recipe, tmp_path):
     assert isinstance(encoder, minbert.MinBertModel)
     with pytest.raises(ValueError, match="path='nowhere'"):
         minbert.load("nowhere")
-
-
-def test_a_check_writes_nothing(recipe, tmp_path, capsys):
-    before = files_of(tmp_path)
-
-    minbert.check(recipe, max_steps=3)
-
-    assert "moods: classification, moods-train.tsv, 24 train" in capsys.readouterr().out
-    assert files_of(tmp_path) == before
 
 
 def test_a_pre_training_from_python(tmp_path, capsys):

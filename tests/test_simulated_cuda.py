@@ -3,18 +3,29 @@
 See ``simulated_cuda.py`` for what this checks and what it cannot.
 """
 
+import json
+
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch.testing import assert_close
 from transformers import TrainingArguments
 
-from modeling_minbert import MinBertConfig, MinBertModel, MinBertSequences, attention
+from minbert_cli import ProgramTrainingArguments, finetune
+from modeling_minbert import (
+    MinBertConfig,
+    MinBertForMultiTask,
+    MinBertModel,
+    MinBertSequences,
+    attention,
+)
 from modeling_minbert.modernbert import plan_blocks
+from tests import small_run
+from tests.problem_examples import EXAMPLES
 from tests.simulated_cuda import CudaTensor, simulated_cuda, use_cuda
 from tests.trainers import tiny
 from trainers import Distillation, MethodArguments, MultiTaskTrainer
-from trainers.methods import regularization
 
 NEAR = {"atol": 1e-5, "rtol": 1e-4}
 SIZES = {"hidden_size": 24}  # three heads of eight: the kernels of CUDA take multiples of eight
@@ -44,7 +55,7 @@ def cuda(monkeypatch):
     attention.has_flash_kernels.cache_clear()
     monkeypatch.setattr(attention, "has_flash_kernels", lambda _: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "simulated")
-    monkeypatch.setattr(regularization, "DropoutReplay", NoDropout)
+    monkeypatch.setattr("trainers.methods.regularization.DropoutReplay", NoDropout)
     with simulated_cuda() as waits:
         yield waits
 
@@ -142,13 +153,38 @@ def test_encoders_of_other_types_equal_the_cpu(kind, dtype, packed):
             assert (first.grad.values - second.grad).norm() <= 1e-5 + 0.05 * second.grad.norm()
 
 
-@pytest.mark.parametrize("task", ["moods", "pairs", "scores"])
+WINDOWS = {"truncation": "windows", "max_length": 8, "window_overlap": 2}
+LONG = {"problem_type": "classification", "labels": ["a", "b"], "dropout": 0.0, **WINDOWS}
+
+
+def make_long_rows():
+    """Make rows of one, three and two windows."""
+    windows = [[[2, 7, 3]], [[2, 5, 6, 7, 3], [2, 8, 3], [2, 9, 9, 9, 3]], [[2, 4, 3], [2, 5, 3]]]
+    return [
+        {
+            "input_ids": ids,
+            "token_type_ids": [[0] * len(window) for window in ids],
+            "num_windows": [len(ids)],
+            "labels": place % 2,
+        }
+        for place, ids in enumerate(windows)
+    ]
+
+
+def make_long_model():
+    torch.manual_seed(0)
+    return MinBertForMultiTask(tiny.make_config({"long": LONG}, **SIZES))
+
+
+@pytest.mark.parametrize("task", ["moods", "pairs", "scores", "long"])
 @pytest.mark.parametrize("packed", [False, True])
 def test_losses_and_gradients_equal_the_cpu(task, packed):
-    batch = tiny.collate(task, tiny.make_rows(task, 5), packed=packed)
+    rows = make_long_rows() if task == "long" else tiny.make_rows(task, 5)
+    batch = tiny.collate(task, rows, packed=packed)
     results = []
     for device in ("cpu", "cuda"):
-        model = tiny.make_model(**SIZES).to(device)
+        model = make_long_model() if task == "long" else tiny.make_model(**SIZES)
+        model = model.to(device)
         outputs = model(**(batch if device == "cpu" else move(batch)))
         outputs.loss.backward()
         grads = {name: weight.grad for name, weight in model.named_parameters()}
@@ -240,3 +276,30 @@ def test_a_step_waits_for_nothing(cuda, tmp_path, make_methods):
         del trainer
         counts.append(dict(cuda))
     assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("kind", ["contrastive", "question_answering"])
+def test_teachers_predict_on_the_device_of_the_run(tmp_path, monkeypatch, kind):
+    task = {"problem_type": kind, "batch_size": 4} | EXAMPLES[kind].write(tmp_path)
+    recipe = small_run.make_recipe(tmp_path) | {"tasks": {"own": task | {"dropout": 0.0}}}
+    recipe |= {"max_steps": 2, "eval_strategy": "no", "evaluate_train": False}
+    recipe["optim"] = "sgd"  # Adam would divide rounding errors by their own size
+    sizes = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 4}
+    recipe["model_config"] |= sizes
+    rates = {f"{name}_dropout_prob": 0.0 for name in ("hidden", "attention_probs")}
+    recipe["model_config"] |= rates
+
+    def run(name, **changes):
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(json.dumps(recipe | {"output_dir": str(tmp_path / name)} | changes))
+        finetune.main([str(path)])
+        return load_file(tmp_path / name / "model.safetensors")
+
+    run("teacher", seed=1)
+    expected = run("cpu", teacher=str(tmp_path / "teacher"))
+    monkeypatch.setattr(ProgramTrainingArguments, "_setup_devices", property(use_cuda))
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    actual = run("cuda", teacher=str(tmp_path / "teacher"), use_cpu=False)
+
+    assert len(list((tmp_path / "cache" / "minbert_teachers").iterdir())) == 1
+    assert_close(actual, expected, atol=1e-5, rtol=1e-4)

@@ -136,21 +136,6 @@ def test_a_resumed_student_equals_the_whole_one(student):
     small_run.assert_resumes(folder / "student.yaml", output, 3)
 
 
-@pytest.mark.parametrize("teacher", [{}, {"teacher": "{teacher}", "own": None}])
-def test_they_need_a_teacher(student, tmp_path, capsys, teacher):
-    folder, recipe, _ = student
-    task = dict(recipe["tasks"]["own"])
-    recipe = {key: value for key, value in recipe.items() if key != "teacher"}
-    if teacher:
-        task["teacher"] = teacher["own"]
-        recipe["teacher"] = str(folder / "teacher")
-    with pytest.raises(SystemExit):
-        train(tmp_path, recipe | {"tasks": {"own": task}}, "student")
-
-    assert "task 'own': unlabeled_file needs a teacher" in capsys.readouterr().err
-    assert not (tmp_path / "student").exists()
-
-
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
