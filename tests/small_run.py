@@ -21,6 +21,13 @@ from modeling_minbert import MinBertConfig, MinBertForMultiTask
 GOOD, BAD = ("fine", "lovely", "warm"), ("dull", "bleak", "cold")
 THINGS = ("garden", "river", "story", "window", "song")
 SPLITS = {"train": 24, "dev": 9, "test": 5}
+# Half of the time of a run, for tests that look at its weights or its console alone.
+QUICK = {
+    "eval_strategy": "no",
+    "save_strategy": "no",
+    "evaluate_train": False,
+    "report_examples": 0,
+}
 
 
 def write_tsv(path, header, rows):

@@ -165,13 +165,14 @@ def run_tiny(suite, tmp_path, *flags):
 
 
 SUITES = (
-    *("training", "pretraining", "bfloat16", "encode", "predict", "pairs"),
-    *("corpus", "parts", "methods", "encoders", "vocabulary"),
+    *("training", "pretraining", "encode", "predict", "pairs", "corpus", "parts", "methods"),
+    *("encoders", "vocabulary"),
 )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize(
+    "suite", ["bfloat16", *(pytest.param(name, marks=pytest.mark.slow) for name in SUITES)]
+)
 def test_all_contenders_of_a_suite_run_and_pass_the_check(tmp_path, suite):
     text = run_tiny(suite, tmp_path, "--here")
 
@@ -183,14 +184,6 @@ def test_all_contenders_of_a_suite_run_and_pass_the_check(tmp_path, suite):
     )
     if suite == "parts":
         assert re.search(r"\| attention \| [\d.]+ % \| (?!0\.0)", text)
-
-
-def test_training_runs_in_tiny_mode(tmp_path):
-    text = run_tiny(
-        "training", tmp_path, "--here", "--workloads", "sst", "--contenders", "trainer,minbert"
-    )
-    assert re.search(r"\| minbert \| [\d,.]+ \| [\d.]+ \[", text)
-    assert "void" not in text
 
 
 @pytest.mark.slow

@@ -61,7 +61,7 @@ def make_recipe(folder, *names, **keys):
     }
     names = names or ("moods", "same", "topics", "tags")
     recipe = small_run.make_recipe(folder) | {"tasks": {name: tasks[name] for name in names}}
-    recipe |= {"calibrate": True, "evaluate_train": False, "per_device_train_batch_size": 8}
+    recipe |= small_run.QUICK | {"calibrate": True, "per_device_train_batch_size": 8}
     return recipe | {"steps_per_epoch": 8, "num_train_epochs": 1, **keys}
 
 
@@ -69,7 +69,7 @@ def make_recipe(folder, *names, **keys):
 def run(tmp_path_factory):
     """Return the folder of a short run."""
     folder = tmp_path_factory.mktemp("run")
-    recipe = make_recipe(folder, steps_per_epoch=200, save_strategy="no")
+    recipe = make_recipe(folder, steps_per_epoch=80)
     finetune.main([small_run.write_recipe(folder, recipe)])
     return folder / "out"
 

@@ -16,6 +16,7 @@ from markdown_it import MarkdownIt
 from transformers import TrainerCallback
 
 from minbert_cli import main
+from modeling_minbert import MinBertForMultiTask
 from tests.small_hub import add_model
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -116,8 +117,18 @@ class Stop(TrainerCallback):
             control.should_training_stop = True
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(DOCS).as_posix())
-def test_every_snippet_of_a_page_runs(page, tmp_path, monkeypatch):
+# even so, these train and evaluate for long
+SLOW_PAGES = (
+    *("start/quickstart.md", "guides/distillation.md", "guides/reproducing.md"),
+    *("guides/tracking.md", "tutorials/several-tasks.md", "tutorials/pretraining.md"),
+)
+NAMES = [path.relative_to(DOCS).as_posix() for path in PAGES]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=[pytest.mark.slow] * (x in SLOW_PAGES)) for x in NAMES]
+)
+def test_every_snippet_of_a_page_runs(name, tmp_path, monkeypatch):
     add_model(Path(HF_HUB_CACHE), "sentence-transformers/all-MiniLM-L6-v2")
     add_model(Path(HF_HUB_CACHE), "google-bert/bert-base-uncased")
     monkeypatch.chdir(tmp_path)
@@ -125,4 +136,20 @@ def test_every_snippet_of_a_page_runs(page, tmp_path, monkeypatch):
     callbacks = [*transformers.trainer.DEFAULT_CALLBACKS, Stop]
     monkeypatch.setattr(transformers.trainer, "DEFAULT_CALLBACKS", callbacks)
     with redirect_stdout(io.StringIO()):
-        run_page(page)
+        run_page(DOCS / name)
+
+
+@pytest.mark.slow
+def test_the_example_of_the_quickstart_is_answered_as_the_page_says(tmp_path):
+    page = (ROOT / "docs/start/quickstart.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"minbert predict (minbert --task sst \".*\")", page)
+    assert command in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert command in (ROOT / "Makefile").read_text(encoding="utf-8")
+    sentence = command.partition('"')[2].removesuffix('"')
+    flags = ["--use_cpu", "--disable_tqdm=true"]
+    with redirect_stdout(io.StringIO()):
+        main(["finetune", "--output_dir", str(tmp_path / "minbert"), *flags])
+
+    (found,) = MinBertForMultiTask.from_pretrained(tmp_path / "minbert").predict("sst", [sentence])
+
+    assert f"answers `{found['label']}`" in page.replace("\n", " ")

@@ -167,17 +167,6 @@ def test_an_int8_file_that_differs_too_much_is_not_written(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("onnxruntime") is not None, reason="onnxruntime is installed"
-)
-def test_int8_without_onnxruntime_names_it(checkpoint, tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        export(checkpoint, "onnx", tmp_path / "out", "--precision", "int8")
-
-    assert "onnxruntime is not installed" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_checkpoint_in_int8_is_small_and_has_its_heads(checkpoint, tmp_path, capsys):
     export(checkpoint, "minbert", tmp_path / "int8", "--precision", "int8")
 

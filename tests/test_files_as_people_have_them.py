@@ -94,18 +94,10 @@ def test_another_delimiter_is_found_in_the_header_and_named(
     assert not [record for record in caplog.records if "read as" in record.msg]
 
 
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"delimiter": ","}, "no column ['text', 'label']; its columns are ['text;label']"),
-        (
-            {"problem_type": "question_answering", "text_columns": ["q", "c"], "quoting": False},
-            "question_answering tasks have no quo",
-        ),
-    ],
-)
-def test_a_wrong_format_is_refused(tmp_path, keys, message):
-    assert message in find_mistake(tmp_path, "films.csv", join(ROWS, ";"), **keys)
+def test_a_wrong_delimiter_is_refused(tmp_path):
+    message = find_mistake(tmp_path, "films.csv", join(ROWS, ";"), delimiter=",")
+
+    assert "no column ['text', 'label']; its columns are ['text;label']" in message
 
 
 @pytest.mark.parametrize("missing", ["text", "label"])

@@ -90,8 +90,7 @@ def test_the_report_shows_errors_of_the_validation_file_and_is_named_last(run, m
 def test_training_rows_and_texts_can_be_left_out(run, files, recipe):
     folder = files / "sparing"
 
-    flags = ("--evaluate_train", "false", "--report_examples", "0")
-    train(files, recipe, "--output_dir", str(folder), *flags)
+    train(files, recipe | small_run.QUICK, "--output_dir", str(folder))
 
     assert "train" not in json.loads((folder / "metrics.json").read_text())
     table = (folder / "predictions" / "pairs-dev.csv").read_text()
@@ -134,6 +133,7 @@ def test_frozen_trains_the_heads_only(run, files, recipe):
     # a cosine head has no weights
     tasks = recipe["tasks"] | {"scores": recipe["tasks"]["scores"] | {"head": "concat"}}
     start = {"model_name_or_path": str(run[0]), "model_config": {}, "freeze_encoder": True}
+    start |= small_run.QUICK
 
     train(files, recipe | start | {"tasks": tasks}, "--output_dir", str(folder))
 

@@ -30,6 +30,8 @@ def run(tmp_path_factory):
         "learning_rate": 0.01,
         "per_device_train_batch_size": 6,
         "logging_steps": 1,
+        "evaluate_train": "false",
+        "report_examples": 0,
         "disable_tqdm": "true",
         "report_to": "none",
         "use_cpu": "true",

@@ -10,7 +10,7 @@ NOTE = "validation: 10 % of the training rows, at most 10,000, chosen at random 
 def test_the_run_says_what_was_held_out(tmp_path):
     rows = [(f"the {n} is {'fine' if n % 2 else 'dull'}", n % 2) for n in range(20)]
     small_run.write_tsv(tmp_path / "train.tsv", ("text", "mood"), rows)
-    recipe = small_run.make_recipe(tmp_path) | {"max_steps": 2}
+    recipe = small_run.make_recipe(tmp_path) | small_run.QUICK | {"max_steps": 2}
     moods = recipe["tasks"]["moods"] | {"train_file": str(tmp_path / "train.tsv")}
     for key in ("validation_file", "test_file"):
         del moods[key]

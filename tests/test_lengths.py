@@ -118,7 +118,7 @@ def make_recipe(folder, **changes):
 def run(tmp_path_factory):
     """Train once; returns the folder of the run."""
     folder = tmp_path_factory.mktemp("run")
-    recipe = make_recipe(folder, eval_strategy="no", save_strategy="no", calibrate=True)
+    recipe = make_recipe(folder, **small_run.QUICK, calibrate=True)
     finetune.main([small_run.write_recipe(folder, recipe)])
     return folder / "out"
 
@@ -201,7 +201,7 @@ def test_windows_of_default_sizes_hold_every_answer(tmp_path, capsys):
 
 def make_small_model(folder, **changes):
     """Return a recipe on a model of 64 positions that says nothing about lengths."""
-    recipe = make_recipe(folder, eval_strategy="no", save_strategy="no", steps_per_epoch=2)
+    recipe = make_recipe(folder, **small_run.QUICK, steps_per_epoch=2)
     recipe["tasks"] = {name: recipe["tasks"][name] for name in ("good", "tags")}
     recipe["tasks"]["ask"] = write_questions(folder, places=range(0, 145, 30))
     recipe["model_config"] |= {"vocab_size": 500, "max_position_embeddings": 64}

@@ -58,7 +58,7 @@ def test_a_mapping_gives_the_files_and_weights_of_the_command(recipe, tmp_path):
 
 
 def test_a_path_is_that_of_the_command_and_changes_are_its_flags(recipe, tmp_path):
-    path = small_run.write_recipe(tmp_path, recipe)
+    path = small_run.write_recipe(tmp_path, recipe | small_run.QUICK)
     changes = {"tasks.moods.pooling": "max", "num_train_epochs": 1, "tasks.pairs": None}
 
     trainer = minbert.finetune(Path(path), output_dir=tmp_path / "changed", **changes)
@@ -72,7 +72,7 @@ def test_a_path_is_that_of_the_command_and_changes_are_its_flags(recipe, tmp_pat
 
 
 def test_a_saved_run_predicts_and_embeds(recipe, tmp_path):
-    minbert.finetune(recipe, max_steps=1, **{"tasks.pairs": None})
+    minbert.finetune(recipe | small_run.QUICK, max_steps=1, **{"tasks.pairs": None})
 
     model = minbert.load(tmp_path / "out", device="cpu")
 
@@ -99,6 +99,22 @@ def test_a_pre_training_from_python(tmp_path, capsys):
 
     assert trainer.state.global_step == 1
     assert (tmp_path / "text" / "model.safetensors").is_file()
+
+
+RANDOM_STATES = """
+import random, sys
+import numpy, torch
+
+random.seed(0), numpy.random.seed(0), torch.manual_seed(0)
+before = random.getstate(), repr(numpy.random.get_state()), torch.get_rng_state().tolist()
+__import__(sys.argv[1])
+after = random.getstate(), repr(numpy.random.get_state()), torch.get_rng_state().tolist()
+print([first == second for first, second in zip(before, after)])
+"""
+
+
+def test_an_import_leaves_random_states():
+    assert run_python("-c", RANDOM_STATES, "minbert_cli.finetune").stdout == "[True, True, True]\n"
 
 
 @pytest.mark.parametrize("place", ["beside the module", "elsewhere"])

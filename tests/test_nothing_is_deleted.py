@@ -62,6 +62,7 @@ def files(tmp_path_factory):
     small_run.write_files(folder)
     recipe = small_run.make_recipe(folder)
     recipe["tasks"] = {"moods": recipe["tasks"]["moods"]}
+    recipe |= {"evaluate_train": False, "report_examples": 0}
     recipe |= {"num_train_epochs": 3, "steps_per_epoch": 1}
     small_run.write_recipe(folder, recipe)
     return folder

@@ -74,8 +74,8 @@ def test_a_class_that_no_row_has_keeps_its_distance():
     expected = cohen_kappa_score(labels, predictions, weights="quadratic", labels=range(4))
 
     spec = parse_task("stars", {"problem_type": "ordinal", "labels": ["1", "2", "3", "4"]})
-    outputs = Predicted(None, 20 * np.eye(4)[predictions], labels)
-    metrics = PROBLEMS["ordinal"]("stars", spec).compute_metrics(outputs)
+    problem = PROBLEMS["ordinal"]("stars", spec)
+    metrics = problem.compute_metrics(Predicted(None, predictions, labels))
     assert metrics["quadratic_weighted_kappa"] == pytest.approx(expected)
     assert expected != pytest.approx(cohen_kappa_score(labels, predictions, weights="quadratic"))
 

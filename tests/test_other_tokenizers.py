@@ -58,6 +58,7 @@ def test_problem_types_are_trained_and_resumed_and_predicted(kind, problems, tmp
     }
     recipe |= {"model_name_or_path": str(tmp_path / "start"), "max_length": LONGEST}
     steps = len(problems)
+    recipe |= small_run.QUICK | {"save_strategy": "epoch"}
     recipe |= {"steps_per_epoch": steps, "num_train_epochs": 2}
     path = small_run.write_recipe(tmp_path, recipe)
     finetune.main([path])
@@ -195,6 +196,7 @@ def test_a_bert_with_another_tokenizer_has_its_padding(tmp_path):
     del recipe["model_config"]
     task = {"problem_type": "multiple_choice"} | example.write(tmp_path)
     recipe |= {"tasks": {"own": task}, "model_name_or_path": str(tmp_path / "start")}
+    recipe |= small_run.QUICK
     finetune.main([small_run.write_recipe(tmp_path, recipe)])
 
     model = MinBertForMultiTask.from_pretrained(tmp_path / "out")

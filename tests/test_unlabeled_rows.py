@@ -107,8 +107,8 @@ def student(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     task = describe(folder, request.param, batch_size=11)
     plain = {key: value for key, value in task.items() if key != "unlabeled_file"}
-    recipe = small_run.make_recipe(folder) | {"tasks": {"own": plain}, "evaluate_train": False}
-    teacher = train(folder, recipe | {"eval_strategy": "no"}, "teacher", seed=1)
+    recipe = small_run.make_recipe(folder) | {"tasks": {"own": plain}}
+    teacher = train(folder, recipe, "teacher", seed=1)
     recipe |= {"tasks": {"own": task}, "teacher": str(teacher), "save_strategy": "epoch"}
     # with the vocabulary of the teacher
     del recipe["model_config"]
