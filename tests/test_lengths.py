@@ -82,25 +82,10 @@ TASKS = {
         "max_length": 10,
     },
     "tags": {"problem_type": "token_classification"},
-    "windows": {
-        "problem_type": "classification",
-        "text_columns": ["a"],
-        "label_column": "is_good",
-        "truncation": "windows",
-        "window_overlap": 2,
-        "max_windows": 3,
-        "max_tokens_per_batch": 90,
-    },
-    "near_in_windows": {
-        "problem_type": "similarity",
-        "text_columns": ["a", "b"],
-        "label_column": "score",
-        "score_range": [0, 5],
-        "pair_encoding": "separate",
-        "truncation": "windows",
-        "max_length": 8,
-    },
 }
+WINDOWS = {"truncation": "windows", "window_overlap": 2, "max_windows": 3}
+TASKS["windows"] = TASKS["good"] | WINDOWS | {"max_tokens_per_batch": 90}
+TASKS["near_in_windows"] = TASKS["near"] | {"truncation": "windows", "max_length": 8}
 
 
 def make_recipe(folder, **changes):

@@ -231,11 +231,7 @@ def measure(trainer):
 METHODS = {
     "r_drop": {"r_drop": 1.0},
     "smart": {"smart": {"weight": 1.0}},
-    "ema and freezing": {
-        "weight_averaging": "ema",
-        "averaging_decay": 0.5,
-        "freeze_layers": 1,
-    },
+    "ema and freezing": {"weight_averaging": "ema", "averaging_decay": 0.5, "freeze_layers": 1},
     "swa": {"weight_averaging": "swa"},
     "layer rates": {"layerwise_lr_decay": 0.5},
 }
