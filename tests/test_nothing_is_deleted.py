@@ -199,7 +199,7 @@ def test_predictions_do_not_replace_their_texts(finished, tmp_path, capsys):
     texts.write_text("a fine day\n")
     for flags in (
         ("--task", "moods", "--file", texts, "--output", texts),
-        ("--corpus", texts, "--query", "a", "--output", tmp_path / "x/../texts.jsonl"),
+        ("--task", "moods", "--file", texts, "--output", tmp_path / "x/../texts.jsonl"),
     ):
         (tmp_path / "x").mkdir(exist_ok=True)
         refused(predict, finished, *flags)

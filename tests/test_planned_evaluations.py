@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from minbert_cli import check
+from minbert_cli import __main__ as minbert
 from tests import small_run
 
 
@@ -18,7 +18,7 @@ def test_evaluations_are_evenly_spread_to_the_end(tmp_path, capsys, rows):
     dev = [(number, "the garden is fine", "good") for number in range(rows * 10)]
     small_run.write_tsv(tmp_path / "moods-dev.tsv", ("id", "text", "mood"), dev)
 
-    check.main([small_run.write_recipe(tmp_path, recipe), "--max_steps", "30000"])
+    minbert.main(["check", small_run.write_recipe(tmp_path, recipe), "--max_steps", "30000"])
 
     printed = capsys.readouterr().out
     wanted = re.search(r"(\d+) evaluations of [\d,]+ rows", printed)

@@ -185,20 +185,6 @@ def test_what_is_printable_to_somebody_is_kept(run, tmp_path, suffix):
     assert texts == [*ODD.values()]
 
 
-def test_a_search_names_the_lines(run, sentences):
-    lines = run(
-        "--corpus", sentences, "--query", "the cat sat", "--query", "a dog ran", "--top_k", 2
-    )
-
-    rows = [line.split("\t") for line in lines]
-    assert rows[0] == ["query", "rank", "score", "line", "text"]
-    assert [row[:2] + row[3:] for row in rows[1:3]] == [
-        ["the cat sat", "1", "1", "the cat sat"],
-        ["the cat sat", "2", "3", "the cat sat"],
-    ]
-    assert rows[3] == ["a dog ran", "1", "1", "2", "a dog ran"]
-
-
 def test_an_output_file_is_whole_or_not_there(run, capsys, tmp_path):
     run("--task", "tone", *TEXTS, "--output", tmp_path / "found.jsonl")
     fail(run, capsys, "--output", tmp_path / "bad.tsv", stdin=b"a cat\n\n")
@@ -216,7 +202,6 @@ def test_an_output_file_is_whole_or_not_there(run, capsys, tmp_path):
         (["--task", "tone"], b"a cat\n\na dog", "standard input:2: the line is empty"),
         (["--task", "tone"], b"a cat\n\xff", "standard input:2: not UTF-8"),
         (["--task", "same"], b"a\tb\tc", "row 1 has 3 text(s)"),
-        (["--query", "a", "--corpus", "x", "b"], b"", "leave out texts and --file"),
     ],
 )
 def test_a_mistake_is_one_line(run, capsys, argv, stdin, message):

@@ -35,16 +35,6 @@ class CudaArguments(TrainingArguments):
     _setup_devices = property(use_cuda)
 
 
-class NoDropout:
-    """Stands for the replay of dropout masks, which asks the driver for its random state."""
-
-    def __init__(self, device):
-        del device
-
-    def again(self):
-        return torch.random.fork_rng([])
-
-
 # Most tests need the device and not what it gives
 pytestmark = pytest.mark.usefixtures("cuda")
 
@@ -55,7 +45,6 @@ def cuda(monkeypatch):
     attention.has_flash_kernels.cache_clear()
     monkeypatch.setattr(attention, "has_flash_kernels", lambda _: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "simulated")
-    monkeypatch.setattr("trainers.methods.regularization.DropoutReplay", NoDropout)
     with simulated_cuda() as waits:
         yield waits
 
@@ -230,10 +219,8 @@ def measure(trainer):
 
 METHODS = {
     "r_drop": {"r_drop": 1.0},
-    "smart": {"smart": {"weight": 1.0}},
     "ema and freezing": {"weight_averaging": "ema", "averaging_decay": 0.5, "freeze_layers": 1},
-    "swa": {"weight_averaging": "swa"},
-    "layer rates": {"layerwise_lr_decay": 0.5},
+    "rate of the heads": {"head_learning_rate": 0.01},
 }
 
 

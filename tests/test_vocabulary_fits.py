@@ -6,7 +6,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from datasets_scripts import train_wordpiece
-from minbert_cli import __main__ as minbert, check, finetune
+from minbert_cli import __main__ as minbert, finetune
 from modeling_minbert import MinBertConfig, MinBertModel
 from tests import small_run
 
@@ -94,7 +94,7 @@ def test_a_cased_vocabulary_alone_keeps_the_case(save, tmp_path, capsys):
     ids=["pieces that cannot occur", "unknown words", "another language"],
 )
 def test_what_does_not_fit_is_said(save, tmp_path, capsys, words, settings, texts, notes):
-    check.main([write_recipe(tmp_path, texts, save(words, **settings))])
+    minbert.main(["check", write_recipe(tmp_path, texts, save(words, **settings))])
 
     printed = capsys.readouterr().out
     assert all(note in printed for note in notes)
