@@ -55,9 +55,10 @@ def run(job: Job, meter: Meter, load: Callable[[Job], Apply]) -> dict[str, Any]:
     if job.is_check:
         return _record(job, meter, apply, sentences, kind)
     if kind != job.workload:
-        singles = list(dict.fromkeys(sentences))[: job.warmup + job.units]
-        if len(singles) < job.warmup + job.units:
-            raise ValueError(f"{len(singles)} different sentences are too few")
+        wanted = job.warmup + job.units
+        singles = list(dict.fromkeys(sentences))[:wanted]
+        if len(singles) < wanted:
+            raise ValueError(f"{len(singles)} different sentences, {wanted} are needed")
         meter.ready()
         for sentence in singles:
             apply(sentence)

@@ -31,7 +31,7 @@ PAIRS = [("the cat sat", "a dog"), ("a tree", "a mat")]
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
-    """Return a folder with a tiny model of three tasks and its tokenizer."""
+    """Return a folder with a tiny model of several tasks and its tokenizer."""
     folder = tmp_path_factory.mktemp("checkpoint")
     small_run.save_model(folder, TASKS, WORDS)
     return folder
@@ -280,7 +280,6 @@ def test_named_tasks_are_columns_of_one_table(run, model, sentences, tmp_path):
     run("--task", "tone,topics,tags,parts", "--file", sentences, "--output", output)
 
     assert run.notes == ""
-
     with output.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == [
