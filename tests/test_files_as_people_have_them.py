@@ -78,7 +78,11 @@ def test_texts_of_several_lines_are_read_as_they_were_written(tmp_path, delimite
 
 
 @pytest.mark.parametrize(
-    ("name", "delimiter", "title"), [("films.csv", ";", "semicolon"), ("films.tsv", ",", "comma")]
+    ("name", "delimiter", "title"),
+    [
+        ("films.csv", ";", "semicolon"),
+        ("films.tsv", ",", "comma"),
+    ],
 )
 def test_another_delimiter_is_found_in_the_header_and_named(
     tmp_path, caplog, name, delimiter, title
@@ -94,10 +98,18 @@ def test_another_delimiter_is_found_in_the_header_and_named(
     assert not [record for record in caplog.records if "read as" in record.msg]
 
 
-def test_a_wrong_delimiter_is_refused(tmp_path):
-    message = find_mistake(tmp_path, "films.csv", join(ROWS, ";"), delimiter=",")
-
-    assert "no column ['text', 'label']; its columns are ['text;label']" in message
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"delimiter": ","}, "no column ['text', 'label']; its columns are ['text;label']"),
+        (
+            {"problem_type": "question_answering", "text_columns": ["q", "c"], "quoting": False},
+            "question_answering tasks have no quo",
+        ),
+    ],
+)
+def test_a_wrong_format_is_refused(tmp_path, keys, message):
+    assert message in find_mistake(tmp_path, "films.csv", join(ROWS, ";"), **keys)
 
 
 @pytest.mark.parametrize("missing", ["text", "label"])
@@ -116,7 +128,11 @@ def test_the_order_of_json_lines_does_not_matter(tmp_path, missing):
     assert (row.line, missing in row.reason) == (1, True)
 
 
-LISTS = {"python": "['joy', 'anger']", "json": '["joy", "anger"]', "names": "joy, anger"}
+LISTS = {
+    "python": "['joy', 'anger']",
+    "json": '["joy", "anger"]',
+    "names": "joy, anger",
+}
 
 
 @pytest.mark.parametrize("kind", LISTS)
@@ -166,7 +182,13 @@ def new(folder, name, content, capsys):
     return next(iter(recipe["tasks"].values())), capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("header", "is_doubted"), [(("text", "label"), False), (ROWS[0], True)])
+@pytest.mark.parametrize(
+    ("header", "is_doubted"),
+    [
+        (("text", "label"), False),
+        (ROWS[0], True),
+    ],
+)
 def test_new_says_if_the_first_line_may_be_a_row(tmp_path, capsys, header, is_doubted):
     _, output = new(tmp_path, "films.csv", join(ROWS, ",", header), capsys)
 
