@@ -118,18 +118,23 @@ class Job:
 class Meter:
     """Clock and memory of a block. A contender calls ``ready`` once, then ``unit`` for each unit.
 
-    ``extra`` takes further numbers for the record of the block.
+    ``extra`` takes further numbers for the record of the block. On a GPU its clock is one of
+    events, so that no step waits for the device.
+
+    Args:
+        device: ``cpu`` or ``cuda``.
     """
 
-    def __init__(self) -> None:
-        self.ends: list[float] = []
+    def __init__(self, device: str = "cpu") -> None:
+        self.on_gpu = device == "cuda"
+        self.ends: list[Any] = []
         self.items: list[int] = []
         self.extra: dict[str, Any] = {}
         self.memory: Any = None
 
     def ready(self) -> None:
         """Start: all is loaded."""
-        self.memory = self._watch_memory()
+        self.memory = CudaMemory() if self.on_gpu else Memory()
         self._stop()
 
     def unit(self, items: int) -> None:
@@ -150,34 +155,20 @@ class Meter:
             **self.extra,
         }
 
-    def _watch_memory(self) -> Any:
-        return Memory()
-
     def _stop(self) -> None:
-        self.ends.append(time.perf_counter())
+        self.ends.append(_record_event() if self.on_gpu else time.perf_counter())
 
     def _read(self) -> list[float]:
-        return self.ends
-
-
-class CudaMeter(Meter):
-    """The same on a GPU, by events, so that no step waits for the device."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.events: list[Any] = []
-
-    def _watch_memory(self) -> Any:
-        return CudaMemory()
-
-    def _stop(self) -> None:
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        self.events.append(event)
-
-    def _read(self) -> list[float]:
+        if not self.on_gpu:
+            return self.ends
         torch.cuda.synchronize()
-        return [self.events[0].elapsed_time(event) / 1000 for event in self.events]
+        return [self.ends[0].elapsed_time(event) / 1000 for event in self.ends]
+
+
+def _record_event() -> Any:
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
 
 
 class CudaMemory:
@@ -190,10 +181,7 @@ class CudaMemory:
     def used(self) -> dict[str, float]:
         """Return the peak of reserved memory, and the increase by tensors, in MiB."""
         added = torch.cuda.max_memory_allocated() - self.before
-        return {
-            "peak_mib": torch.cuda.max_memory_reserved() / 2**20,
-            "added_mib": added / 2**20,
-        }
+        return {"peak_mib": torch.cuda.max_memory_reserved() / 2**20, "added_mib": added / 2**20}
 
 
 def find(target: str) -> Any:
@@ -208,7 +196,7 @@ def run_block(job: Job) -> dict[str, Any]:
     torch.manual_seed(CHECK_SEED if job.is_check else job.seed)
     workload = WORKLOADS[job.workload]
     target = find(workload.contenders[job.name.peer].target)
-    meter = CudaMeter() if job.device == "cuda" else Meter()
+    meter = Meter(job.device)
     runner = find(workload.runner) if workload.runner else None
     outputs = runner(job, meter, target) if runner else target(job, meter)
     if not job.is_check:

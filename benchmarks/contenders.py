@@ -56,8 +56,8 @@ class Workload:
 ST = ("sentence_transformers",)
 TRAINERS = {
     "minbert": Contender("training:MinBertPeer"),
-    "minbert padded": Contender("training:MinBertPadded"),
-    "minbert dense": Contender("training:MinBertDense"),
+    "minbert padded": Contender("training:MinBertPeer"),
+    "minbert dense": Contender("training:MinBertPeer"),
     "trainer": Contender("training:TrainerPeer"),
     "bare": Contender("training:BarePeer"),
 }
@@ -81,6 +81,11 @@ CLASSIFIERS = {
     "transformers": Contender("inference:load_pipeline", prepare="inference:save_classifiers"),
     "minbert": Contender("inference:load_classifier", prepare="inference:save_classifiers"),
 }
+THREE_TASKS = {
+    "predict": Contender("inference:load_apart"),
+    "predict_all": Contender("inference:load_together"),
+}
+PIPELINES = Contender("inference:load_pipelines", prepare="inference:save_classifiers")
 METHOD_NAMES = (
     "plain", "mixed", "PCGrad", "R-Drop", "autocast", "half the layers frozen",
     "LoRA", "tasks drawn", "pairs separate", "multiple negatives ranking", "CoSENT", "SimCSE",
@@ -109,13 +114,9 @@ WORKLOADS: dict[str, Workload] = {
     "encode_one": Workload("sentences", ENCODERS, "inference:run", 300, 20, "encode"),
     "predict": Workload("sentences", CLASSIFIERS, "inference:run", 1, 1, "predict"),
     "predict_one": Workload("sentences", CLASSIFIERS, "inference:run", 300, 20, "predict"),
-    "three_tasks": Workload(
-        "sentences",
-        {
-            "predict": Contender("inference:predict_apart"),
-            "predict_all": Contender("inference:predict_together"),
-        },
-        units=1, warmup=1, check="three_tasks",
+    "three_tasks": Workload("sentences", THREE_TASKS, "inference:run", 1, 1, "three_tasks"),
+    "three_tasks_one": Workload(
+        "sentences", {**THREE_TASKS, "pipelines": PIPELINES}, "inference:run", 300, 20
     ),
     "most_similar": Workload(
         "pairs",

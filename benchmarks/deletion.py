@@ -6,7 +6,6 @@ Prints how much the decision about the predicted label falls, and how often the 
 """
 
 import argparse
-import csv
 import random
 import statistics
 import sys
@@ -19,24 +18,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tqdm import tqdm
 
 import minbert
-
-
-def read_texts(data_dir: Path, count: int) -> list[str]:
-    """Read sentences of six words or more."""
-    (file,) = data_dir.rglob("ids-sst-dev.csv")
-    with file.open(encoding="utf-8", newline="") as stream:
-        texts = [row["sentence"].strip() for row in csv.DictReader(stream, delimiter="\t")]
-    return [text for text in texts if len(text.split()) >= 6][:count]
+from benchmarks.workloads import FILES, read_labelled
 
 
 def delete(text: str, words: Collection[tuple[int, int]]) -> str:
     """Delete words, by their characters."""
-    kept = [
-        letter
-        for place, letter in enumerate(text)
-        if not any(start <= place < end for start, end in words)
-    ]
-    return " ".join("".join(kept).split())
+    for start, end in sorted(words, reverse=True):
+        text = text[:start] + text[end:]
+    return " ".join(text.split())
 
 
 def describe(values: list[float]) -> str:
@@ -60,7 +49,9 @@ def main() -> None:
     falls: dict[str, list[float]] = {"largest shares": [], "random": [], "smallest shares": []}
     flips: dict[str, list[float]] = {name: [] for name in falls}
     sums: list[float] = []
-    for text in tqdm(read_texts(args.data_dir, args.rows)):
+    rows = read_labelled(args.data_dir, "ids-sst-dev.csv", *FILES["sst"][1:])
+    texts = [text.strip() for _, (text,) in rows if len(text.split()) >= 6]
+    for text in tqdm(texts[: args.rows]):
         (row,) = model.explain(args.task, [text])
         difference = row["decision"] - row["baseline"]
         sums.append(abs(sum(word["share"] for word in row["words"]) - difference))

@@ -55,11 +55,10 @@ def run(job: Job, meter: Meter, load: Callable[[Job], Apply]) -> dict[str, Any]:
     if job.is_check:
         return _record(job, meter, apply, sentences, kind)
     if kind != job.workload:
-        singles = list(dict.fromkeys(sentences))[: job.warmup + job.units]
-        if len(singles) < job.warmup + job.units:
-            raise ValueError(
-                f"{len(singles)} different sentences, {job.warmup + job.units} are needed"
-            )
+        wanted = job.warmup + job.units
+        singles = list(dict.fromkeys(sentences))[:wanted]
+        if len(singles) < wanted:
+            raise ValueError(f"{len(singles)} different sentences, {wanted} are needed")
         meter.ready()
         for sentence in singles:
             apply(sentence)
@@ -72,7 +71,7 @@ def run(job: Job, meter: Meter, load: Callable[[Job], Apply]) -> dict[str, Any]:
     for _ in range(job.units):
         apply(texts)
         meter.unit(len(texts))
-    if job.name.peer.startswith("minbert") and "onnx" not in job.name.peer:
+    if job.name.peer in ("minbert", "minbert words"):
         loaded = job.model_dir if kind == "encode" else find_classifier(job, "minbert")
         folder = find_folder(job, loaded)
         meter.extra["folder_mib"] = sum(file.stat().st_size for file in folder.iterdir()) / 2**20
@@ -192,11 +191,41 @@ def load_classifier(job: Job) -> Apply:
     options = _precision_options(job)
 
     def predict(sentences: str | list[str]) -> list[int]:
-        rows = [sentences] if isinstance(sentences, str) else sentences
-        predicted = model.predict(TASK, rows, show_progress=False, **options)
+        predicted = model.predict(TASK, _wrap(sentences), show_progress=False, **options)
         return [int(row["label"]) for row in predicted]
 
     return predict
+
+
+def load_together(job: Job) -> Apply:
+    """Load a model that predicts three tasks for the same texts with one call."""
+    model = _load_tasks(job, THREE)
+    return lambda texts: _list_rows(model.predict_all(_wrap(texts), [*THREE], show_progress=False))
+
+
+def load_apart(job: Job) -> Apply:
+    """Load a model that predicts three tasks for the same texts with three calls."""
+    model = _load_tasks(job, THREE)
+
+    def predict(texts: str | list[str]) -> list[str]:
+        rows = _wrap(texts)
+        return _list_rows({task: model.predict(task, rows, show_progress=False) for task in THREE})
+
+    return predict
+
+
+def _wrap(texts: str | list[str]) -> list[str]:
+    return [texts] if isinstance(texts, str) else texts
+
+
+def _list_rows(predictions: Any) -> list[str]:
+    return [json.dumps(row) for task in THREE for row in predictions[task]]
+
+
+def load_pipelines(job: Job) -> Apply:
+    """Load three pipelines of transformers for the same texts."""
+    pipelines = [load_pipeline(job) for _ in THREE]
+    return lambda texts: [classes for classify in pipelines for classes in classify(texts)]
 
 
 def load_pipeline(job: Job) -> Apply:
@@ -228,10 +257,10 @@ def _load_own(kind: Any, job: Job, folder: Path) -> Any:
 
 def find_folder(job: Job, folder: Path) -> Path:
     """Return the folder that a contender loads: a plain one, or its copy in int8."""
-    suffix = "-words" if job.name.peer.endswith("words") else ""
-    return (
-        folder.with_name(f"{folder.name}{suffix}-int8") if job.name.precision == "int8" else folder
-    )
+    if job.name.precision != "int8":
+        return folder
+    words = "-words" if job.name.peer.endswith("words") else ""
+    return folder.with_name(f"{folder.name}{words}-int8")
 
 
 def _precision_options(job: Job) -> dict[str, str]:
@@ -362,37 +391,6 @@ def _make_encode(model: Any) -> Apply:
     return lambda sentences: model.encode(
         sentences, batch_size=BATCH, show_progress_bar=False, convert_to_tensor=True
     )
-
-
-def predict_together(job: Job, meter: Meter) -> dict[str, Any]:
-    """Predict three tasks for the same texts with one call of ``predict_all``."""
-    model = _load_tasks(job, THREE)
-    return _predict(
-        job, meter, lambda texts: model.predict_all(texts, [*THREE], show_progress=False)
-    )
-
-
-def predict_apart(job: Job, meter: Meter) -> dict[str, Any]:
-    """Predict three tasks for the same texts with three calls of ``predict``."""
-    model = _load_tasks(job, THREE)
-
-    def predict(texts: list[str]) -> dict[str, Any]:
-        return {task: model.predict(task, texts, show_progress=False) for task in THREE}
-
-    return _predict(job, meter, predict)
-
-
-def _predict(job: Job, meter: Meter, predict: Apply) -> dict[str, Any]:
-    texts = job.read_sentences()[: job.sentences]
-    if job.is_check:
-        predicted = predict(texts[:CHECKED])
-        return {"classes": [json.dumps(row) for task in THREE for row in predicted[task]]}
-    meter.ready()
-    predict(texts[:WARMUP])
-    meter.unit(WARMUP)
-    predict(texts)
-    meter.unit(len(texts))
-    return {}
 
 
 def _load_tasks(job: Job, tasks: Any) -> Any:

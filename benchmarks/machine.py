@@ -91,10 +91,7 @@ class Memory:
     def used(self) -> dict[str, float]:
         """Return the peak, and the increase since the start, in MiB."""
         peak = read_memory()["peak"]
-        return {
-            "peak_mib": max(peak, self.before["peak"]),
-            "added_mib": peak - self.before["now"],
-        }
+        return {"peak_mib": max(peak, self.before["peak"]), "added_mib": peak - self.before["now"]}
 
 
 def count_cores() -> int:
@@ -118,8 +115,6 @@ def describe_machine() -> dict[str, Any]:
         cpu = names[0].split(":", 1)[1].strip() if names else cpu
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
-        try:
+        with contextlib.suppress(PackageNotFoundError):
             versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return {"cpu": cpu, "cores": count_cores(), "system": platform.platform(), "versions": versions}

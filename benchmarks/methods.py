@@ -6,6 +6,7 @@ steps are equal work for the plain way. A mixed step has the batches of three st
 
 import tempfile
 from collections.abc import Mapping
+from itertools import count
 from typing import Any, cast
 
 import numpy as np
@@ -84,13 +85,11 @@ def train(job: Job, meter: Meter) -> dict[str, Any]:
         model, arguments, tasks, sampling=sampling,
         methods=MethodArguments(**keys).make_methods(),
     )  # fmt: skip
-    steps = 0
+    steps = count(1)
 
     class TurnTimer(Probe):
         def on_step(self) -> None:
-            nonlocal steps
-            steps += 1
-            if steps % turn == 0:
+            if next(steps) % turn == 0:
                 meter.unit(ROWS * len(TASKS))
 
     trainer.remove_callback(PrinterCallback)
@@ -100,19 +99,19 @@ def train(job: Job, meter: Meter) -> dict[str, Any]:
     return {}
 
 
-def make_rows(task: str, head: Mapping[str, Any], count: int) -> Dataset:
+def make_rows(task: str, head: Mapping[str, Any], rows: int) -> Dataset:
     """Draw rows of equal length; each sentence of a separate pair has half of it."""
     length, kind = TASKS[task][1], head["problem_type"]
     rng = np.random.default_rng(list(TASKS).index(task))
-    shape: tuple[int, ...] = (count, length)
+    shape: tuple[int, ...] = (rows, length)
     if head.get("pair_encoding") == "separate":
-        shape = (count, 2, -(-length // 2))
+        shape = (rows, 2, -(-length // 2))
     elif kind == "contrastive":
-        shape = (count, 1, length)
+        shape = (rows, 1, length)
     ids = rng.integers(FIRST_WORD, VOCABULARY, shape)
     columns = {"input_ids": ids.tolist(), "token_type_ids": np.zeros_like(ids).tolist()}
     if kind != "contrastive":
-        labels = rng.integers(0, 5 if kind == "classification" else 2, count)
+        labels = rng.integers(0, 5 if kind == "classification" else 2, rows)
         dtype = np.int64 if kind == "classification" else np.float32
         columns["labels"] = labels.astype(dtype).tolist()
     return Dataset.from_dict(columns)

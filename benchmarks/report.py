@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -40,44 +40,16 @@ class Row:
     Args:
         race: The race.
         contender: The contender.
-        reason: Why it does not count; None if it does.
-        rounds: Rounds that count.
-        rate: Items per second, the median of the rounds.
-        speed: Its items per second over those of the baseline.
-        ms: Median milliseconds of a unit.
-        p99: Their 99th percentile, if there are many.
-        latency: Its median milliseconds over those of the baseline.
-        peak_mib: Peak memory of the process (on a GPU, of the device), the most of all rounds.
-        peak: The same over that of the baseline.
-        added_mib: What the work added to the loaded model and data.
-        added: The same over that of the baseline.
-        folder_mib: Size of the folder that minBERT loads.
-        tflops: 10^12 operations per second that real tokens need.
-        share: The same over the rate of bare matrix products in the same process.
-        errors: Of the check.
-        quality: Spearman's correlation, in percent.
+        cells: Column -> what the table shows; empty where there is nothing to show.
+        speed: Its items per second over those of the baseline; None if the row does not count.
         parts: Share of each part of a step, the mean of the rounds.
     """
 
     race: Race
     contender: str
-    reason: str | None
-    rounds: int = 0
-    rate: float | None = None
+    cells: Mapping[str, str]
     speed: Spread | None = None
-    ms: float | None = None
-    p99: float | None = None
-    latency: Spread | None = None
-    peak_mib: float | None = None
-    peak: float | None = None
-    added_mib: float | None = None
-    added: float | None = None
-    folder_mib: float | None = None
-    tflops: float | None = None
-    share: Spread | None = None
-    errors: Mapping[str, float] | None = None
-    quality: float | None = None
-    parts: Mapping[str, float] | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
 
 
 def summarize(log: Log, race: Race, settings: Settings) -> list[Row]:
@@ -90,7 +62,8 @@ def summarize(log: Log, race: Race, settings: Settings) -> list[Row]:
         if reason is None:
             reason = find_reason(log, race, (contender, able.contenders[0]), rounds)
         if reason is not None:
-            rows.append(Row(race, contender, reason))
+            cells = {"contender": contender, "rounds": f"void ({reason})"}
+            rows.append(Row(race, contender, cells))
             continue
         blocks = [blocks[contender] for blocks in rounds]
         others = [blocks[able.contenders[0]] for blocks in rounds]
@@ -109,32 +82,37 @@ def _compare(
         for part in (blocks, others)
     )
     rates = [block["flops"] / block["seconds"] for block in blocks if "flops" in block]
-    checks = find_check(log, race, contender)
+    used = [rate / block["products"] for rate, block in zip(rates, blocks, strict=False)]
+    check = next(reversed(find_check(log, race, contender)), {})
     shares = [block["shares"] for block in blocks if "shares" in block]
     names = dict.fromkeys(name for share in shares for name in share)
-    return Row(
-        race,
-        contender,
-        None,
-        rounds=len(blocks),
-        rate=median(map(_rate, blocks)),
-        speed=Spread.of([_rate(block) / _rate(other) for block, other in pairs]),
-        ms=median(times[0]),
-        p99=float(np.percentile(times[0], 99)) if len(blocks[0]["ms"]) >= 100 else None,
-        latency=Spread.of([median(block["ms"]) / median(other["ms"]) for block, other in pairs]),
-        peak_mib=peak,
-        peak=_ratio(peak, other_peak),
-        added_mib=added,
-        added=_ratio(added, other_added),
-        folder_mib=blocks[0].get("folder_mib"),
-        tflops=median(rates) / 1e12 if rates else None,
-        share=Spread.of([r / b["products"] for r, b in zip(rates, blocks, strict=True)])
-        if rates
-        else None,
-        errors=checks[-1].get("errors") if checks else None,
-        quality=checks[-1].get("quality") if checks else None,
-        parts={name: sum(share.get(name, 0.0) for share in shares) / len(shares) for name in names},
-    )
+    rate, tflops = median(map(_rate, blocks)), median(rates) / 1e12 if rates else None
+    speed = Spread.of([_rate(block) / _rate(other) for block, other in pairs])
+    latency = Spread.of([median(block["ms"]) / median(other["ms"]) for block, other in pairs])
+    p99 = float(np.percentile(times[0], 99)) if len(blocks[0]["ms"]) >= 100 else None
+    is_latency = race.workload.endswith("_one") or race.workload == "startup"
+    cells = {
+        "contender": contender,
+        f"{WORKLOADS[race.workload].item}/s": show(rate, 1 if rate < 100 else 0),
+        "speed / baseline": show(None if is_latency else speed),
+        "ms": show(median(times[0]), 1),
+        "p99, ms": show(p99),
+        "ms / baseline": show(latency if is_latency else None),
+        "process MiB": show(peak, 0),
+        "/ baseline": show(_ratio(peak, other_peak)),
+        "added MiB": show(added, 0),
+        "added / baseline": show(_ratio(added, other_added)),
+        "folder MiB": show(blocks[0].get("folder_mib"), 0),
+        "TFLOP/s": show(tflops, 3 if (tflops or 0) < 10 else 0),
+        "of the matrix rate": show(Spread.of(used) if used else None),
+        "Spearman, %": show(check.get("quality")),
+        "errors": ", ".join(
+            f"{key} {value:.1g}" for key, value in (check.get("errors") or {}).items()
+        ),
+        "rounds": str(len(blocks)),
+    }
+    parts = {name: sum(share.get(name, 0.0) for share in shares) / len(shares) for name in names}
+    return Row(race, contender, cells, speed, parts)
 
 
 def _rate(block: Record) -> float:
@@ -176,43 +154,17 @@ def show(value: Spread | float | None, digits: int = 2) -> str:
 
 def tabulate(rows: Sequence[Row]) -> str:
     """Format the table of a race; columns without a value are left out."""
-    race = rows[0].race
-    workload = WORKLOADS[race.workload]
-    is_latency = race.workload.endswith("_one") or race.workload == "startup"
-    columns: dict[str, list[str]] = {"contender": [], f"{workload.item}/s": []}
-    for row in rows:
-        cells = {
-            "contender": row.contender,
-            f"{workload.item}/s": show(row.rate, 1 if (row.rate or 0) < 100 else 0),
-            "speed / baseline": show(None if is_latency else row.speed),
-            "ms": show(row.ms, 1),
-            "p99, ms": show(row.p99),
-            "ms / baseline": show(row.latency if is_latency else None),
-            "process MiB": show(row.peak_mib, 0),
-            "/ baseline": show(row.peak),
-            "added MiB": show(row.added_mib, 0),
-            "added / baseline": show(row.added),
-            "folder MiB": show(row.folder_mib, 0),
-            "TFLOP/s": show(row.tflops, 3 if (row.tflops or 0) < 10 else 0),
-            "of the matrix rate": show(row.share),
-            "Spearman, %": show(row.quality),
-            "errors": ", ".join(f"{key} {value:.1g}" for key, value in (row.errors or {}).items()),
-            "rounds": str(row.rounds),
-        }
-        if row.reason is not None:
-            cells = {"contender": row.contender, "rounds": f"void ({row.reason})"}
-        for name in dict.fromkeys([*columns, *cells]):
-            columns.setdefault(name, [""] * (len(columns["contender"]) - (name != "contender")))
-            columns[name].append(cells.get(name, ""))
-    kept = {name: cells for name, cells in columns.items() if any(cells)}
-    return format_table([*kept], list(zip(*kept.values(), strict=True)))
+    # in the order of a row that counts, if there is one
+    longest = max((row.cells for row in rows), key=len)
+    kept = [name for name in longest if any(row.cells.get(name) for row in rows)]
+    return format_table(kept, [[row.cells.get(name, "") for name in kept] for row in rows])
 
 
 def tabulate_parts(rows: Sequence[Row]) -> str:
     """Format the shares of the parts of a step, the largest of the last contender first."""
     rows = [row for row in rows if row.parts]
-    names = dict.fromkeys(name for row in rows for name in row.parts or {})
-    shares = [row.parts or {} for row in rows]
+    shares = [row.parts for row in rows]
+    names = dict.fromkeys(name for share in shares for name in share)
     ordered = sorted(names, key=lambda name: -shares[-1].get(name, 0.0))
     lines = [
         [name, *(f"{100 * share.get(name, 0.0):.1f} %" for share in shares)] for name in ordered

@@ -17,30 +17,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import torch  # noqa: E402
+import torch
 
-from benchmarks.block import Name, be_quiet  # noqa: E402
-from benchmarks.contenders import METHOD_NAMES, STARTS, WORKLOADS  # noqa: E402
-from benchmarks.flops import measure_ceilings  # noqa: E402
-from benchmarks.machine import (  # noqa: E402
-    count_cores,
-    describe_machine,
-    find_instruction_sets,
-)
-from benchmarks.report import show_command, write_report  # noqa: E402
-from benchmarks.rounds import (  # noqa: E402
-    Campaign,
-    Log,
-    Race,
-    Settings,
-    TimeIsUpError,
-    run_here,
-    run_in_child,
-)
-from benchmarks.workloads import ENCODER, Sources, prepare  # noqa: E402
+from benchmarks.block import Name, be_quiet
+from benchmarks.contenders import METHOD_NAMES, STARTS, WORKLOADS
+from benchmarks.flops import measure_ceilings
+from benchmarks.machine import count_cores, describe_machine, find_instruction_sets
+from benchmarks.report import show_command, write_report
+from benchmarks.rounds import Campaign, Log, Race, Settings, TimeIsUpError, run_here, run_in_child
+from benchmarks.workloads import ENCODER, Sources, prepare
 
 AGAIN = "minbert again"
 BOTH = ("trainer", "minbert")
@@ -78,6 +65,7 @@ SUITES: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
         ("predict", "minilm", CLASSIFIERS),
         ("predict_one", "minilm", CLASSIFIERS),
         ("three_tasks", "minilm", ("predict", "predict_all")),
+        ("three_tasks_one", "minilm", ("pipelines", "predict", "predict_all")),
     ),
     "pairs": (("most_similar", "minilm", ("joint", "vectors")),),
     "methods": (("methods", "minilm", METHOD_NAMES),),

@@ -10,11 +10,13 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, Protocol
 
 import datasets
 import numpy as np
 import torch
+from accelerate.utils import send_to_device
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
@@ -74,7 +76,7 @@ class Work:
 
     def batch(self, step: int) -> tuple[str, list[int]]:
         """Return the task and the rows of a step."""
-        names = list(self.tasks)
+        names = [*self.tasks]
         turn, index = divmod(self.job.first + step, len(names))
         batches = self.data[names[index]].batches
         return names[index], batches[turn % len(batches)][: self.job.rows].tolist()
@@ -101,13 +103,9 @@ class Work:
     @property
     def dropout_options(self) -> dict[str, Any]:
         """Fields of a configuration; a ModernBERT has no dropout."""
-        return (
-            {}
-            if self.shape["model_type"] == "modernbert"
-            else {
-                "hidden_dropout_prob": self.dropout,
-                "attention_probs_dropout_prob": self.dropout,
-            }
+        names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+        return dict.fromkeys(
+            () if self.shape["model_type"] == "modernbert" else names, self.dropout
         )
 
 
@@ -187,14 +185,10 @@ class Recorder(Probe):
 def count_batch(inputs: Mapping[str, Any]) -> dict[str, int]:
     """Count the real tokens, sequences and masked tokens of a padded or packed batch."""
     counts = {"tokens": 0, "sequences": 0, "masked": 0}
-    flat: dict[str, Any] = {}
     for name, value in inputs.items():
-        if isinstance(value, Mapping):
-            flat |= {f"{name}.{key}": part for key, part in value.items()}
-        else:
-            flat[name] = value
-    for name, value in flat.items():
-        if name.endswith("attention_mask"):
+        if isinstance(value, Mapping):  # a side of a pair
+            counts = {key: counts[key] + more for key, more in count_batch(value).items()}
+        elif name.endswith("attention_mask"):
             counts["tokens"] += int(value.sum())
             counts["sequences"] += value.shape[:-1].numel()
         elif name == "cu_seq_lens_q":
@@ -218,11 +212,12 @@ def run(job: Job, meter: Meter, kind: Any) -> dict[str, Any]:
     peer.train(StepTimer(meter, work))
     steps = range(job.warmup, work.steps)
     shape = work.shape
-    flops = sum(
-        3 * count_flops(work.lengths(step), shape, work.count(step)["masked"]) for step in steps
+    counts = [work.count(step) for step in steps]
+    meter.extra["flops"] = sum(
+        3 * count_flops(work.lengths(step), shape, count["masked"])
+        for step, count in zip(steps, counts, strict=True)
     )
-    tokens = round(sum(int(work.lengths(step).sum()) for step in steps) / len(steps))
-    meter.extra["flops"] = flops
+    tokens = round(sum(count["tokens"] for count in counts) / len(steps))
     meter.extra["products"] = measure_products(
         shape, tokens, job.dtype, job.device, backward=True, seconds=job.seconds
     )
@@ -307,15 +302,19 @@ def scale_labels(kind: str, labels: Tensor) -> Tensor:
     return labels / 5 if kind == "similarity" else labels
 
 
-def make_dataset(rows: Rows, task: Plan, *, columns: bool) -> datasets.Dataset:
-    """Create a dataset of tokens: input_ids, token_type_ids and labels.
+def make_datasets(work: Work, *, columns: bool) -> dict[str, datasets.Dataset]:
+    """Create a dataset of tokens for each task: input_ids, token_type_ids and labels.
 
     Args:
-        rows: The rows.
-        task: Their task.
+        work: The work.
         columns: Whether the sequences of a pair are two columns, ``_a`` and ``_b``, instead of
             lists of two.
     """
+    return {name: _make_dataset(work, name, columns=columns) for name in work.tasks}
+
+
+def _make_dataset(work: Work, name: str, *, columns: bool) -> datasets.Dataset:
+    rows, task = work.data[name], work.tasks[name]
     count = len(rows.starts) - 1
     features: dict[str, list[Any]] = {}
     for name, values in (("input_ids", rows.ids), ("token_type_ids", rows.segments)):
@@ -336,10 +335,7 @@ class JoinedRows(Dataset[dict[str, Any]]):
     """Datasets of several tasks one after the other; rows name their task if there are several."""
 
     def __init__(self, work: Work) -> None:
-        self.parts = {
-            name: make_dataset(rows, work.tasks[name], columns=True)
-            for name, rows in work.data.items()
-        }
+        self.parts = make_datasets(work, columns=True)
         self.starts = find_starts(self.parts)
 
     def __len__(self) -> int:
@@ -360,11 +356,7 @@ class JoinedRows(Dataset[dict[str, Any]]):
 
 def find_starts(parts: Mapping[str, datasets.Dataset]) -> dict[str, int]:
     """Return the number of rows before each part."""
-    starts, total = {}, 0
-    for name, part in parts.items():
-        starts[name] = total
-        total += len(part)
-    return starts
+    return dict(zip(parts, accumulate(map(len, parts.values()), initial=0), strict=False))
 
 
 class TransformersCollator:
@@ -490,14 +482,13 @@ def name_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 class MinBertPeer(WithTrainer):
     """minBERT as a user runs it: ``MultiTaskTrainer``, for masked language models the Trainer.
 
-    Args:
-        work: What to do.
-        padded: Whether batches are padded and the attention is the plain one.
-        dense: Whether the whole vocabulary is scored at every token.
+    As ``minbert padded`` its batches are padded and the attention is the plain one, and as
+    ``minbert dense`` it scores the whole vocabulary at every token, as transformers does.
     """
 
-    def __init__(self, work: Work, *, padded: bool = False, dense: bool = False) -> None:
+    def __init__(self, work: Work) -> None:
         self.work = work
+        padded, dense = (work.job.name.peer == f"minbert {way}" for way in ("padded", "dense"))
         options = {**work.dropout_options, "attn_implementation": "eager" if padded else "sdpa"}
         options["sparse_prediction"] = not dense
         if work.is_mlm:
@@ -513,10 +504,7 @@ class MinBertPeer(WithTrainer):
         for head in self.model.heads.values():
             if head.out is not None:
                 set_classifier(head.out)
-        parts = {
-            name: make_dataset(rows, work.tasks[name], columns=False)
-            for name, rows in work.data.items()
-        }
+        parts = make_datasets(work, columns=False)
         self.batches = work.number_batches(find_starts(parts))
         collator = {"data_collator": TaskCollator(0)} if padded else {}
         self.trainer = fix_batches(MultiTaskTrainer)(
@@ -548,20 +536,6 @@ class MinBertPeer(WithTrainer):
         }
 
 
-class MinBertPadded(MinBertPeer):
-    """minBERT with padding and plain attention."""
-
-    def __init__(self, work: Work) -> None:
-        super().__init__(work, padded=True)
-
-
-class MinBertDense(MinBertPeer):
-    """minBERT that scores the vocabulary at every token, as transformers does."""
-
-    def __init__(self, work: Work) -> None:
-        super().__init__(work, dense=True)
-
-
 class MlmCollator:
     """minBERT's batches of the masks that all contenders share, padded or packed."""
 
@@ -575,13 +549,9 @@ class MlmCollator:
             for name in ("input_ids", "token_type_ids", "labels")
         ]
         ids, segments, labels = columns
-        lengths, places = (
-            np.asarray([len(row["input_ids"]) for row in rows]),
-            np.zeros((2, len(rows))),
-        )
-        joined = Joined(
-            TEXT, len(rows), lengths, ids, segments, places.astype(np.int64), token_labels=labels
-        )
+        lengths = np.asarray([len(row["input_ids"]) for row in rows])
+        places = np.zeros((2, len(rows)), np.int64)
+        joined = Joined(TEXT, len(rows), lengths, ids, segments, places, token_labels=labels)
         batch = self.collator(joined)
         del batch["task"]  # a model of one task has no names
         return batch
@@ -705,7 +675,7 @@ class BarePeer:
         schedule = get_linear_schedule_with_warmup(optimizer, 0, self.work.steps)
         model.train()
         for batch in self.work.number_batches(self.rows.starts):
-            inputs = to_device(self.collate(self.rows.__getitems__(batch)), job.device)
+            inputs = send_to_device(self.collate(self.rows.__getitems__(batch)), job.device)
             probe.on_batch(inputs)
             half = job.name.precision == "bfloat16"
             with torch.autocast(job.device, torch.bfloat16, enabled=half):
@@ -722,17 +692,6 @@ class BarePeer:
     def parameters(self) -> dict[str, nn.Parameter]:
         """Return the parameters by name."""
         return name_parameters(self.model)
-
-
-def to_device(batch: Mapping[str, Any], device: str) -> dict[str, Any]:
-    """Move all tensors of a batch, including both sides of pairs."""
-
-    def move(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return to_device(value, device)
-        return value.to(device) if isinstance(value, Tensor) else value
-
-    return {name: move(value) for name, value in batch.items()}
 
 
 class SentencePeer(WithTrainer):
@@ -767,7 +726,7 @@ class SentencePeer(WithTrainer):
         self.trainer = fix_batches(sentence_transformers.SentenceTransformerTrainer)(
             model=self.model,
             args=make_arguments(work, sentence_transformers.SentenceTransformerTrainingArguments),
-            train_dataset=make_dataset(work.data[name], task, columns=True),
+            train_dataset=make_datasets(work, columns=True)[name],
             loss=CosineSimilarityLoss(self.model),
             data_collator=Collator(),
         )

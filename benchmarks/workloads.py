@@ -311,9 +311,8 @@ def _read_rows(
         wanted = count * 6 * task.longest // 128
         paragraphs = tokenize(list(islice((line for line in lines if line), wanted)))
     if task.longest == 128 and not task.full:
-        return [paragraphs[place % len(paragraphs)][:longest] for place in range(count)], np.zeros(
-            0
-        )
+        chosen = np.arange(count) % len(paragraphs)
+        return [paragraphs[place][:longest] for place in chosen], np.zeros(0)
     # one stream of paragraphs, cut into lengths
     ends = (draw_lengths(task, count, rng) - 2).cumsum()
     joined = np.resize(np.concatenate(paragraphs), ends[-1] + 1)

@@ -1,5 +1,6 @@
 """Shared by all tests: no network, one thread, separate caches, distinct sizes."""
 
+import gc
 import os
 import shutil
 import socket
@@ -27,6 +28,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Hide the GPU from a run without ``cuda`` tests, so that it tests the same everywhere."""
     if "not cuda" in config.getoption("markexpr"):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+def pytest_collection_finish() -> None:
+    """Take what is imported out of garbage collection, which every training runs at its end."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure() -> None:

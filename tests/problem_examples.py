@@ -1,7 +1,7 @@
 """A small data set for every problem type, with the keys of a task that learns from it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,11 @@ class Example:
     Args:
         write: Writes the files of a folder; returns the keys of the task.
         rows: Rows for `predict`; None for a type that predicts nothing of whole texts.
-        predictions: Keys of a prediction for people.
         is_compared: Whether `compare` knows its predictions.
     """
 
     write: Callable[[Path], dict[str, Any]]
     rows: list[Any] | None = None
-    predictions: set[str] = field(default_factory=set)
     is_compared: bool = True
 
 
@@ -151,34 +149,22 @@ def write_choices(folder: Path) -> dict[str, Any]:
     return {"text_columns": ["text"], "choice_columns": "ends", "label_column": "right", **files}
 
 
+TEXT = ["the river is fine"]
 PAIR = [("the river is fine", "this river was dull")]
-LABEL = {"label", "score"}
 EXAMPLES = {
-    "classification": Example(
-        pairs_of(text_columns=["a"], label_column="mood"), ["the river is fine"], LABEL
-    ),
-    "multi_label_classification": Example(write_labels, ["the river is fine"], LABEL),
-    "multi_output_classification": Example(write_aspects, ["the river is fine"], {"labels"}),
-    "ordinal": Example(write_grades, ["the river is fine"], LABEL),
-    "paraphrase": Example(pairs_of(text_columns=["a", "b"], label_column="same"), PAIR, LABEL),
+    "classification": Example(pairs_of(text_columns=["a"], label_column="mood"), TEXT),
+    "multi_label_classification": Example(write_labels, TEXT),
+    "multi_output_classification": Example(write_aspects, TEXT),
+    "ordinal": Example(write_grades, TEXT),
+    "paraphrase": Example(pairs_of(text_columns=["a", "b"], label_column="same"), PAIR),
     "similarity": Example(
-        pairs_of(text_columns=["a", "b"], label_column="same", score_range=[0, 1]), PAIR, {"score"}
+        pairs_of(text_columns=["a", "b"], label_column="same", score_range=[0, 1]), PAIR
     ),
-    "regression": Example(write_numbers, ["the river is fine"], {"scores"}),
-    "multiple_choice": Example(
-        write_choices,
-        [("the river is fine", ["so good", "so bad"])],
-        {"choice", "index", "score"},
-    ),
-    "contrastive": Example(pairs_of(text_columns=["a", "b"]), PAIR, {"score"}, is_compared=False),
-    "token_classification": Example(
-        write_tags, ["the river is fine"], {"words", "tags", "scores", "entities"}
-    ),
-    "question_answering": Example(
-        write_questions,
-        [("how is it", "the river is fine and warm")],
-        {"answer", "score", "start", "end"},
-    ),
+    "regression": Example(write_numbers, TEXT),
+    "multiple_choice": Example(write_choices, [("the river is fine", ["so good", "so bad"])]),
+    "contrastive": Example(pairs_of(text_columns=["a", "b"]), PAIR, is_compared=False),
+    "token_classification": Example(write_tags, TEXT),
+    "question_answering": Example(write_questions, [("how is it", "the river is fine and warm")]),
     "masked_lm": Example(write_corpus, is_compared=False),
     "next_sentence": Example(write_corpus, is_compared=False),
     "pretraining": Example(write_corpus, is_compared=False),

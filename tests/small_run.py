@@ -22,6 +22,13 @@ from modeling_minbert import MinBertConfig, MinBertForMultiTask
 GOOD, BAD = ("fine", "lovely", "warm"), ("dull", "bleak", "cold")
 THINGS = ("garden", "river", "story", "window", "song")
 SPLITS = {"train": 24, "dev": 9, "test": 5}
+# Half of the time of a run, for tests that look at its weights or its console alone.
+QUICK = {
+    "eval_strategy": "no",
+    "save_strategy": "no",
+    "evaluate_train": False,
+    "report_examples": 0,
+}
 
 
 def write_tsv(path, header, rows):
@@ -174,11 +181,13 @@ def train(*argv):
 
 
 def assert_resumes(recipe, output, step):
-    """Check that a run has the same weights if it goes on from one of its checkpoints."""
+    """Check that a run goes on from one of its checkpoints to the same weights and tasks."""
     checkpoint, again = output / f"checkpoint-{step}", output.with_name("again")
     train(recipe, "--output_dir", str(again), "--resume_from_checkpoint", str(checkpoint))
     whole, resumed = (load_file(folder / "model.safetensors") for folder in (output, again))
     assert_close(resumed, whole, rtol=0, atol=0)
+    configs = (json.loads((folder / "config.json").read_text()) for folder in (output, again))
+    assert next(configs)["tasks"] == next(configs)["tasks"]  # with all that was fitted
 
 
 def make_tokenizer(words):

@@ -1,9 +1,12 @@
-"""Texts in any container have the predictions that they have in a list, or are refused."""
+"""Texts in any container are predicted and embedded as those of a list, or are refused."""
 
+import datasets
 import numpy as np
 import pandas as pd
 import pytest
-from datasets import Dataset
+import torch
+from torch.nn import functional as F
+from torch.testing import assert_close
 
 from tests import small_run
 
@@ -14,9 +17,8 @@ TASKS = {
     "names": {"problem_type": "token_classification", "labels": ["O", "B-X", "I-X"]},
     "answers": {"problem_type": "question_answering", "max_question_length": 9},
 }
-TEXTS = ["the cat sat", "a dog ran", "the tree is a tree"]
-OTHERS = ["a cat sat", "the bird", "a mat"]
-PAIRS = list(zip(TEXTS, OTHERS, strict=True))
+TEXTS = ["the cat sat", "a dog ran", "text", "the tree is a tree"]
+PAIRS = list(zip(TEXTS, TEXTS[::-1], strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -35,23 +37,27 @@ class Records:
         return iter(self.rows)
 
 
-FRAME = pd.DataFrame({"text": TEXTS, "label": [0, 1, 0]}, index=[7, 8, 9])
-SINGLES = {
+FRAME = pd.DataFrame({"text": TEXTS, "label": [0, 1, 0, 1]}, index=[7, 8, 9, 4])
+COLUMNS = {"text": TEXTS, "label": [0, 1, 0, 1]}
+CONTAINERS = {
     "series": FRAME["text"],
+    "series of strings": FRAME["text"].astype("string"),
     "array": np.array(TEXTS),
     "iterable": Records(TEXTS),
-    "column": Dataset.from_dict({"text": TEXTS, "label": [0, 1, 0]})["text"],
+    "column": datasets.Dataset.from_dict(COLUMNS)["text"],
 }
 
 
-@pytest.mark.parametrize("kind", SINGLES)
-@pytest.mark.parametrize("task", ["tone", "names"])
-def test_single_texts_come_in_any_container(model, kind, task):
-    expected = model.predict(task, TEXTS)
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_single_texts_come_in_any_container(model, kind):
+    given = CONTAINERS[kind]
 
-    assert model.predict(task, SINGLES[kind]) == expected
-    assert model.predict_all(SINGLES[kind], [task]) == {task: expected}
-    assert [row[task] for row in model.predict_all_stream(SINGLES[kind], [task])] == expected
+    for task in ("tone", "names"):
+        expected = model.predict(task, TEXTS)
+        assert model.predict(task, given) == expected
+        assert model.predict_all(given, [task]) == {task: expected}
+        assert [row[task] for row in model.predict_all_stream(given, [task])] == expected
+    assert_close(model.encode(given), model.encode(TEXTS))
 
 
 @pytest.mark.parametrize("task", ["near", "answers"])
@@ -63,20 +69,54 @@ def test_pairs_are_lists_or_tuples(model, task):
     ("task", "given", "message"),
     [
         ("tone", FRAME, "tone: a DataFrame has columns, which are no rows: pass one of them"),
-        ("names", {"text": TEXTS}, "a dict has columns"),
+        ("names", COLUMNS, "a dict has columns"),
+        ("near", datasets.Dataset.from_dict(COLUMNS), "a Dataset has columns"),
         ("names", [{"text": "a cat"}], "row 0 must be a text or a list of words, got {'text'"),
         ("names", ["the", 3], "row 1 must be a text or a list of words, got 3"),
         ("names", [["the", None]], "row 0 must be a text or a list of words"),
         ("tone", pd.Series(["a cat", np.nan]), "row 1 must be a sentence, got nan"),
         ("tone", np.array(["a", 1], dtype=object), "row 1 must be a sentence, got 1"),
+        (None, b"the cat sat", "row 0 must be a sentence, got 116"),
+        (None, [("the cat sat", "a dog")], "row 0 must be a sentence"),
     ],
 )
 def test_what_are_no_rows_is_refused(model, task, given, message):
-    for compute in (
+    of_a_task = [
         lambda: model.predict(task, given),
         lambda: list(model.predict_stream(task, given)),
         lambda: model.predict_all(given, [task]),
-    ):
+    ]
+    vectors = [lambda: model.encode(given)]
+    for compute in (of_a_task if task else []) + (vectors if task in (None, "tone") else []):
         with pytest.raises(ValueError) as caught:  # noqa: PT011  the message is compared below
             compute()
         assert message.removeprefix(f"{task}: ") in str(caught.value)
+
+
+# Vectors
+
+
+def test_one_sentence_has_one_vector(model):
+    for sentence, vector in zip(["", *TEXTS], model.encode(["", *TEXTS]), strict=True):
+        assert_close(model.encode(np.str_(sentence)), vector)
+        assert_close(model.encode([[sentence]]), vector[None])  # as a row of one column
+    assert model.encode([]).shape == (0, 24)
+
+
+def test_vectors_are_cut_and_then_normalized(model):
+    vectors = model.encode(TEXTS)
+
+    cut = model.encode(TEXTS, truncate_dim=7, normalize=True)
+    assert_close(cut, F.normalize(vectors[:, :7], dim=1))
+    assert torch.equal(model.encode(TEXTS, truncate_dim=7), vectors[:, :7])
+    with pytest.raises(ValueError, match="truncate_dim=0 must be 1 or more"):
+        model.encode(TEXTS, truncate_dim=0)
+
+
+def test_a_prompt_stands_before_every_sentence(model):
+    prompted = model.encode(TEXTS, prompt="the tree ")
+
+    assert_close(prompted, model.encode([f"the tree {each}" for each in TEXTS]))
+    assert_close(model.encode_query(TEXTS), model.encode(TEXTS))
+    with pytest.raises(ValueError, match="unknown prompt_name 'question'; known: query"):
+        model.encode(TEXTS, prompt_name="question")

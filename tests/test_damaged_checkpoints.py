@@ -2,8 +2,6 @@
 
 import logging
 import shutil
-import zipfile
-from pickle import UnpicklingError
 
 import pytest
 import torch
@@ -11,8 +9,6 @@ import torch
 from minbert_cli import find_checkpoint
 from tests.damage import copy, damage
 from tests.trainers.tiny import make_trainer
-
-EVIL = b"\x80\x04cos\nsystem\n(S'touch evil'\ntR."
 
 
 @pytest.fixture(scope="module")
@@ -99,21 +95,3 @@ def test_the_run_ends_as_if_there_had_been_no_damage(run, tmp_path, caplog, seed
     found = check_found(source, tmp_path / "run", seed, caplog)
 
     assert_same(train(tmp_path / "run", found), weights)
-
-
-@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
-@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth"])
-def test_a_pickle_that_runs_code_is_refused_without_running_it(run, tmp_path, monkeypatch, name):
-    monkeypatch.chdir(tmp_path)
-    folder = copy(run[0] / "checkpoint-4", tmp_path / "checkpoint-4")
-    (folder / "checksums.json").unlink()  # a forged checkpoint would have none, or forged ones
-    with zipfile.ZipFile(folder / name) as archive:
-        members = {member: archive.read(member) for member in archive.namelist()}
-    with zipfile.ZipFile(folder / name, "w") as archive:
-        for member, content in members.items():
-            archive.writestr(member, EVIL if member.endswith("data.pkl") else content)
-
-    with pytest.raises(UnpicklingError, match="Weights only load failed"):
-        train(tmp_path / "run", str(folder))
-
-    assert not (tmp_path / "evil").exists()

@@ -85,16 +85,8 @@ def test_a_row_for_each_checkpoint_and_a_column_for_each_task(checkpoint, data, 
     assert float(row["sts validation spearman"]) == pytest.approx(expected, abs=0.01)
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--data_dir", "nowhere"], "data_dir='nowhere' has the files of none of"),
-        (["--sts_dir", "here"], "nothing to measure"),
-    ],
-)
-def test_an_invalid_command_is_one_line(checkpoint, capsys, flags, message):
-    with pytest.raises(SystemExit) as stopped:
-        minbert.main(["embeddings", str(checkpoint), *flags])
+def test_a_folder_without_any_file_is_refused(checkpoint, capsys):
+    with pytest.raises(SystemExit, match="1"):
+        minbert.main(["embeddings", str(checkpoint), "--data_dir", "nowhere"])
 
-    assert stopped.value.code == (1 if "nowhere" in flags else 2)
-    assert message in capsys.readouterr().err
+    assert "data_dir='nowhere' has the files of none of" in capsys.readouterr().err

@@ -68,7 +68,7 @@ def test_sentence_transformers_get_the_vectors_of_a_task(checkpoint, tmp_path, c
 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_ONNX, reason="needs pip install -e '.[onnx]'")
-def test_all_heads_are_written_as_one_onnx_file_and_compared(checkpoint, tmp_path, capsys):
+def test_all_heads_are_one_onnx_file_which_is_compared_in_int8_too(checkpoint, tmp_path, capsys):
     export(checkpoint, "onnx", tmp_path / "onnx")
 
     names = {path.name for path in (tmp_path / "onnx").iterdir()}
@@ -80,20 +80,13 @@ def test_all_heads_are_written_as_one_onnx_file_and_compared(checkpoint, tmp_pat
     model = minbert_module.load(tmp_path / "onnx")
     assert list(model.list_tasks()) == ["near", "tone", "triples"]
 
-
-@pytest.mark.slow
-@pytest.mark.skipif(not HAS_ONNX, reason="needs pip install -e '.[onnx]'")
-def test_int8_has_the_same_files_and_is_compared(checkpoint, tmp_path, capsys):
-    export(checkpoint, "onnx", tmp_path / "onnx")
-    capsys.readouterr()
-
     export(checkpoint, "onnx", tmp_path / "int8", "--precision", "int8")
 
     printed = capsys.readouterr()
     assert " of the size; differs from the model by " in printed.out
     assert printed.err == ""
     files = {path.name: path.stat().st_size for path in (tmp_path / "int8").iterdir()}
-    assert files.keys() == {path.name for path in (tmp_path / "onnx").iterdir()}
+    assert files.keys() == names
     assert b"MatMulInteger" in (tmp_path / "int8" / "model.onnx").read_bytes()
     assert files["model.onnx"] < (tmp_path / "onnx" / "model.onnx").stat().st_size
 
@@ -110,17 +103,6 @@ def test_an_int8_file_that_differs_too_much_is_not_written(
 
     assert stopped.value.code == 1
     assert "model.onnx in int8 differs from the model by" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("onnxruntime") is not None, reason="onnxruntime is installed"
-)
-def test_int8_without_onnxruntime_names_it(checkpoint, tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        export(checkpoint, "onnx", tmp_path / "out", "--precision", "int8")
-
-    assert "onnxruntime is not installed" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -184,8 +166,7 @@ def test_the_code_of_the_page_answers_as_predict(checkpoint, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["AutoModel", "AutoModelForQuestionAnswering", "AutoModelForSequenceClassification"],
+    "name", ["AutoModel", "AutoModelForQuestionAnswering", "AutoModelForSequenceClassification"]
 )
 def test_a_stock_model_of_another_type_is_exported_as_its_class(tmp_path, checkpoint, capsys, name):
     stock = make_stock("distilbert", name)

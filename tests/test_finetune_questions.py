@@ -13,7 +13,7 @@ from tests.trainers.pages import read_blocks
 
 NAMES = ("otto", "ida", "lena", "karl", "vera", "hugo", "mina", "paul")
 FILLERS = ("the boat was slow", "rain fell on the hill", "a dog slept", "the road was long")
-SIZES = {"train": 48, "dev": 12, "test": 5}
+SIZES = {"train": 48, "dev": 12}
 
 
 def make_questions(split, *, impossible, count=None):
@@ -32,17 +32,13 @@ def make_questions(split, *, impossible, count=None):
         qas = {"id": f"{split}-{number}", "question": "what is the name?", "answers": answers}
         if impossible:
             qas["is_impossible"] = is_impossible
-        if split == "test":
-            del qas["answers"]
-            qas.pop("is_impossible", None)
         paragraphs.append({"context": context, "qas": [qas]})
     return {"version": "x", "data": [{"title": "names", "paragraphs": paragraphs}]}
 
 
 def make_recipe(folder, *, impossible=False, **task):
     files = {}
-    keys = {"train": "train_file", "dev": "validation_file", "test": "test_file"}
-    for split, key in keys.items():
+    for split, key in {"train": "train_file", "dev": "validation_file"}.items():
         path = folder / f"names-{split}.json"
         path.write_text(json.dumps(make_questions(split, impossible=impossible)), encoding="utf-8")
         files[key] = str(path)
@@ -52,6 +48,7 @@ def make_recipe(folder, *, impossible=False, **task):
     names = {"problem_type": "question_answering", **files, **sizes, **task}
     recipe["tasks"] = {"names": names, "moods": recipe["tasks"]["moods"]}
     return recipe | {
+        "evaluate_train": False,
         "steps_per_epoch": 8,
         "num_train_epochs": 1,
         "metric_for_best_model": "names_f1",
@@ -73,7 +70,7 @@ def test_a_run_from_files_to_answers_of_the_saved_model(tmp_path):
     assert found["mean"] == pytest.approx(found["moods_accuracy"])  # the other one only helps
     written = {path.name for path in (out / "predictions").iterdir()}
     files = ("predictions", "null_odds")
-    assert {f"names-{split}-{name}.json" for split in ("dev", "test") for name in files} <= written
+    assert {f"names-dev-{name}.json" for name in files} <= written
     blocks = read_blocks(out, "names")
     errors = blocks["Worst errors"]["rows"]
     assert {error["texts"][0] for error in errors} == {"what is the name?"}

@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 from minbert_cli import finetune, main
-from minbert_cli.teachers import Teaching
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 from tests.problem_examples import EXAMPLES
@@ -23,7 +22,7 @@ TAUGHT = [name for name, problem in PROBLEMS.items() if problem.teaching]
 
 def train(folder, recipe, name, **changes):
     """Train; returns the output folder."""
-    recipe = recipe | {"output_dir": str(folder / name), "save_strategy": "no"} | changes
+    recipe = recipe | small_run.QUICK | {"output_dir": str(folder / name)} | changes
     recipe = {key: value for key, value in recipe.items() if value is not None}
     (folder / f"{name}.yaml").write_text(json.dumps(recipe))
     finetune.main([str(folder / f"{name}.yaml")])
@@ -35,7 +34,7 @@ def teachers(tmp_path_factory):
     """A folder with two teachers of three tasks, and their recipe."""
     folder = tmp_path_factory.mktemp("teachers")
     small_run.write_files(folder)
-    recipe = small_run.make_recipe(folder) | {"eval_strategy": "no", "evaluate_train": False}
+    recipe = small_run.make_recipe(folder) | {"num_train_epochs": 1}
     for seed in (1, 2):
         train(folder, recipe, f"seed{seed}", seed=seed)
     return folder, recipe
@@ -90,42 +89,42 @@ def test_the_cache_has_what_the_teacher_predicts(student, cache):
     assert [names[place] for place in np.load(file).argmax(axis=1)] == predicted
 
 
-def test_a_task_may_have_its_own_teacher_or_none(student, caplog):
-    first, second = student.teachers
-    tasks = json.loads(json.dumps(student.recipe["tasks"]))
-    tasks["moods"]["teacher"] = [{"path": second, "task": "moods"}]
-    tasks["scores"]["teacher"] = None
-    student(tasks=tasks, teacher=first, distillation_alpha=0.3)
-
-    assert "scores: trained without a teacher" in caplog.text
-
-
-@pytest.fixture(scope="module", params=TAUGHT)
-def taught_type(request, tmp_path_factory):
-    """A student that starts as its teacher, of a task of each type; returns type and log."""
-    folder = tmp_path_factory.mktemp(request.param)
-    task = {"problem_type": request.param, "batch_size": 4, "dropout": 0.0}
-    task |= EXAMPLES[request.param].write(folder)
-    recipe = small_run.make_recipe(folder) | {"tasks": {"own": task}, "evaluate_train": False}
+def teach(folder, kinds, **settings):
+    """Train a student that starts as its teacher, of a task of each type; return both."""
+    tasks = {}
+    for kind in kinds:
+        task = {"problem_type": kind, "batch_size": 4, "dropout": 0.0, "loss_weight": 1.0}
+        tasks[kind] = task | EXAMPLES[kind].write(folder)
+    recipe = small_run.make_recipe(folder) | {"tasks": tasks} | settings
     recipe["model_config"] |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    teacher = train(folder, recipe | {"eval_strategy": "no"}, "teacher", seed=1)
+    teacher = train(folder, recipe, "teacher", seed=1)
     changes = {"teacher": str(teacher), "save_strategy": "epoch", "seed": 2}
     start = {"model_name_or_path": str(teacher), "model_config": None}
-    return request.param, folder, recipe, train(folder, recipe, "student", **changes, **start)
+    return recipe, train(folder, recipe, "student", **changes, **start)
 
 
-def test_every_problem_type_can_be_taught(taught_type):
-    kind, *_, student = taught_type
+def test_every_problem_type_can_be_taught(tmp_path):
+    _, student = teach(tmp_path, TAUGHT, task_sampling="mixed")
     state = json.loads((student / "checkpoint-6" / "trainer_state.json").read_text())
     first, *others = [entry for entry in state["log_history"] if "loss" in entry]
 
-    # every row and token meets its own teacher
-    assert first["distillation_own"] == pytest.approx(0, abs=1e-4)
-    share = 1.0 if kind == "contrastive" else 0.5
+    shares = {kind: 1.0 if kind == "contrastive" else 0.5 for kind in TAUGHT}
+    for kind in TAUGHT:  # every row and token meets its own teacher
+        assert first[f"distillation_{kind}"] == pytest.approx(0, abs=1e-4), kind
     for entry in others:
-        assert entry["distillation_own"] > 0
-        expected = (1 - share) * entry["loss_own"] + share * entry["distillation_own"]
-        assert entry["loss"] == pytest.approx(expected, rel=1e-3)
+        assert all(entry[f"distillation_{kind}"] > 0 for kind in TAUGHT)
+        losses = [
+            (1 - share) * entry[f"loss_{kind}"] + share * entry[f"distillation_{kind}"]
+            for kind, share in shares.items()
+        ]
+        assert entry["loss"] == pytest.approx(sum(losses), rel=1e-3)
+
+
+@pytest.fixture(scope="module", params=["token_classification", "question_answering"])
+def taught_type(request, tmp_path_factory):
+    """Return type, folder, recipe and student of a run that teaches it."""
+    folder = tmp_path_factory.mktemp(request.param)
+    return request.param, folder, *teach(folder, [request.param])
 
 
 @pytest.mark.parametrize("taught_type", ["token_classification"], indirect=True)
@@ -224,7 +223,7 @@ def test_tags_are_taught_by_word_where_tokens_differ(taught_type, tmp_path, cach
     start = {"teacher": str(folder / "teacher"), "model_name_or_path": str(folder / "teacher")}
     start |= {"model_config": None, "seed": 2}
     with monkeypatch.context() as patch:
-        patch.setattr(Teaching, "_compare_tokens", lambda *_: "other tokens")
+        patch.setattr("minbert_cli.teachers.Teaching._compare_tokens", lambda *_: "other tokens")
         by_word = train(tmp_path, recipe, "by_word", **start)
     whole, words = (load_file(path / "model.safetensors") for path in (student, by_word))
     assert_close(words, whole, atol=1e-5, rtol=1e-4)
@@ -236,8 +235,8 @@ def test_tags_are_taught_by_word_where_tokens_differ(taught_type, tmp_path, cach
     (file,) = cache.iterdir()
     model = MinBertForMultiTask.from_pretrained(folder / "teacher")
     rows = [text.split() for _, text, *_ in small_run.make_rows("train")]
-    tags = [tag for row in model.predict("own", rows) for tag in row["tags"]]
-    labels = model.config.task("own").labels
+    tags = [tag for row in model.predict("token_classification", rows) for tag in row["tags"]]
+    labels = model.config.task("token_classification").labels
     assert [labels[place] for place in np.load(file).argmax(axis=1)] == tags
     train(tmp_path, recipe, "bert", teacher=str(tmp_path / "roberta"))  # the other way round
 

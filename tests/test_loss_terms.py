@@ -78,10 +78,7 @@ METHODS = {
     "r_drop": ("ordinal-0-corn", lambda: [RDrop(2.0)]),
     "r_drop of several labels": ("multi_label_classification-0-bce", lambda: [RDrop(2.0)]),
     "classes": ("classification-0-cross_entropy", lambda: [teach((16, 3))]),
-    "numbers, and r_drop": (
-        "regression-1-mse",
-        lambda: [teach((16, 2)), RDrop(2.0)],
-    ),
+    "numbers, and r_drop": ("regression-1-mse", lambda: [teach((16, 2)), RDrop(2.0)]),
     "several labels": ("multi_label_classification-0-bce", lambda: [teach((16, 3))]),
     "tags": ("token_classification-0", lambda: [teach((89, 3))]),
     "answers": ("question_answering-0", lambda: [teach((89, 2))]),

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 import minbert
-from minbert_cli.finetune import main
+from minbert_cli import finetune
 from tests import small_run
 from tests.processes import ROOT, run_python
 from tests.runs import write_pretraining
@@ -33,7 +33,7 @@ def read(path):
 
 def test_a_mapping_gives_the_files_and_weights_of_the_command(recipe, tmp_path):
     command = tmp_path / "command"
-    main([small_run.write_recipe(tmp_path, recipe), "--output_dir", str(command)])
+    finetune.main([small_run.write_recipe(tmp_path, recipe), "--output_dir", str(command)])
     folder = tmp_path / "python"
 
     trainer = minbert.finetune(recipe | {"output_dir": folder})
@@ -58,7 +58,7 @@ def test_a_mapping_gives_the_files_and_weights_of_the_command(recipe, tmp_path):
 
 
 def test_a_path_is_that_of_the_command_and_changes_are_its_flags(recipe, tmp_path):
-    path = small_run.write_recipe(tmp_path, recipe)
+    path = small_run.write_recipe(tmp_path, recipe | small_run.QUICK)
     changes = {"tasks.moods.pooling": "max", "num_train_epochs": 1, "tasks.pairs": None}
 
     trainer = minbert.finetune(Path(path), output_dir=tmp_path / "changed", **changes)
@@ -72,7 +72,7 @@ def test_a_path_is_that_of_the_command_and_changes_are_its_flags(recipe, tmp_pat
 
 
 def test_a_saved_run_predicts_and_embeds(recipe, tmp_path):
-    minbert.finetune(recipe, max_steps=1, **{"tasks.pairs": None})
+    minbert.finetune(recipe | small_run.QUICK, max_steps=1, **{"tasks.pairs": None})
 
     model = minbert.load(tmp_path / "out", device="cpu")
 
@@ -90,15 +90,6 @@ def test_a_saved_run_predicts_and_embeds(recipe, tmp_path):
         minbert.load("nowhere")
 
 
-def test_a_check_writes_nothing(recipe, tmp_path, capsys):
-    before = files_of(tmp_path)
-
-    minbert.check(recipe, max_steps=3)
-
-    assert "moods: classification, moods-train.tsv, 24 train" in capsys.readouterr().out
-    assert files_of(tmp_path) == before
-
-
 def test_a_pre_training_from_python(tmp_path, capsys):
     path = write_pretraining(tmp_path, max_steps=2, output_dir=str(tmp_path / "text"))
     minbert.check(path)
@@ -108,6 +99,22 @@ def test_a_pre_training_from_python(tmp_path, capsys):
 
     assert trainer.state.global_step == 1
     assert (tmp_path / "text" / "model.safetensors").is_file()
+
+
+RANDOM_STATES = """
+import random, sys
+import numpy, torch
+
+random.seed(0), numpy.random.seed(0), torch.manual_seed(0)
+before = random.getstate(), repr(numpy.random.get_state()), torch.get_rng_state().tolist()
+__import__(sys.argv[1])
+after = random.getstate(), repr(numpy.random.get_state()), torch.get_rng_state().tolist()
+print([first == second for first, second in zip(before, after)])
+"""
+
+
+def test_an_import_leaves_random_states():
+    assert run_python("-c", RANDOM_STATES, "minbert_cli.finetune").stdout == "[True, True, True]\n"
 
 
 @pytest.mark.parametrize("place", ["beside the module", "elsewhere"])

@@ -6,9 +6,11 @@ from contextlib import redirect_stdout
 from io import StringIO
 
 import pytest
+import torch
 import yaml
+from safetensors.torch import load_file
 
-from minbert_cli import __main__ as minbert, experiments, finetune, predict
+from minbert_cli import __main__ as minbert, finetune, predict
 from tests import small_run
 
 FOREIGN = {
@@ -60,6 +62,7 @@ def files(tmp_path_factory):
     small_run.write_files(folder)
     recipe = small_run.make_recipe(folder)
     recipe["tasks"] = {"moods": recipe["tasks"]["moods"]}
+    recipe |= {"evaluate_train": False, "report_examples": 0}
     recipe |= {"num_train_epochs": 3, "steps_per_epoch": 1}
     small_run.write_recipe(folder, recipe)
     return folder
@@ -149,6 +152,29 @@ def test_a_run_does_not_replace_the_model_that_it_starts_from(files, folder, cap
     assert read(folder) == before
 
 
+@pytest.mark.parametrize("resume", [[], ["--resume_from_checkpoint", "true"]])
+@pytest.mark.parametrize("more", [["--num_train_epochs", 4], ["--max_steps", 9]])
+def test_a_finished_run_can_be_trained_further_and_kept(files, folder, capsys, more, resume):
+    before = read(folder)
+
+    refused(finetune, files / "recipe.yaml", "--output_dir", folder, *more, *resume)
+
+    further = ["--model_name_or_path", str(folder)]
+    message = capsys.readouterr().err
+    assert f"keep it, choose another --output_dir and add {' '.join(further)};" in message
+    assert read(folder) == before
+    if resume or "--max_steps" in more:
+        return
+    # almost no learning rate: the weights are those that it starts from, heads included
+    flags = ["--output_dir", folder.parent / "further", "--learning_rate", "1e-9"]
+    run(finetune, files / "recipe.yaml", *further, "--model_config", "{}", *flags)
+    assert read(folder) == before
+    names = ("run", "further")
+    old, new = (load_file(folder.parent / name / "model.safetensors") for name in names)
+    assert old.keys() == new.keys()
+    assert all(torch.allclose(old[name], new[name], atol=1e-6) for name in old)
+
+
 def test_experiments_replace_no_table_of_others(files, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "out").mkdir()
@@ -162,7 +188,7 @@ def test_experiments_replace_no_table_of_others(files, tmp_path, monkeypatch, ca
     (tmp_path / "rows.yaml").write_text(yaml.safe_dump(rows))
 
     with pytest.raises(SystemExit):
-        experiments.run(["rows.yaml"])
+        minbert.main(["experiments", "rows.yaml"])
 
     assert "has table.md of another program" in capsys.readouterr().err
     assert read(tmp_path / "out") == {"table.md": b"mine"}

@@ -5,9 +5,9 @@ import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from datasets_scripts import TaskData, load_task
+from modeling_minbert import parse_task
 from tests.small_run import load_rows
-from trainers import PROBLEMS
-from trainers.problems import metrics as scores
+from trainers import PROBLEMS, Predicted
 
 GRADES = ["poor", "fair", "good"]
 
@@ -73,7 +73,10 @@ def test_a_class_that_no_row_has_keeps_its_distance():
 
     expected = cohen_kappa_score(labels, predictions, weights="quadratic", labels=range(4))
 
-    assert scores.quadratic_weighted_kappa(predictions, labels) == pytest.approx(expected)
+    spec = parse_task("stars", {"problem_type": "ordinal", "labels": ["1", "2", "3", "4"]})
+    problem = PROBLEMS["ordinal"]("stars", spec)
+    metrics = problem.compute_metrics(Predicted(None, predictions, labels))
+    assert metrics["quadratic_weighted_kappa"] == pytest.approx(expected)
     assert expected != pytest.approx(cohen_kappa_score(labels, predictions, weights="quadratic"))
 
 

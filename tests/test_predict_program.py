@@ -1,5 +1,6 @@
 """``minbert predict``: texts from arguments, files or pipes become columns or JSON lines."""
 
+import csv
 import html
 import io
 import json
@@ -7,26 +8,32 @@ import re
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch.testing import assert_close
 
 from minbert_cli import __main__ as minbert
+from minbert_cli.predicting import flatten, join
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 
 WORDS = ["a", "bird", "cat", "dog", "is", "mat", "ran", "sat", "the", "tree"]
 TASKS = {
     "tone": {"problem_type": "classification", "labels": ["down", "level", "up"]},
+    "topics": {"problem_type": "multi_label_classification", "labels": ["x", "y"]},
+    "tags": {"problem_type": "token_classification", "labels": ["O", "B-X", "I-X"]},
+    "parts": {"problem_type": "token_classification", "labels": ["noun", "verb"]},
     "same": {"problem_type": "paraphrase"},
     "near": {"problem_type": "similarity", "score_range": [0, 5], "pair_encoding": "separate"},
 }
 TEXTS = ["the cat sat", "a dog ran", "the cat sat", "the tree is a tree", "a dog sat"]
+PAIRS = [("the cat sat", "a dog"), ("a tree", "a mat")]
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
-    """Return a folder with a tiny model of three tasks and its tokenizer."""
+    """Return a folder with a tiny model of several tasks and its tokenizer."""
     folder = tmp_path_factory.mktemp("checkpoint")
     small_run.save_model(folder, TASKS, WORDS)
     return folder
@@ -40,13 +47,15 @@ def model(checkpoint):
 
 @pytest.fixture
 def run(checkpoint, capsys, monkeypatch):
-    """Return a function that runs the program and returns its output lines."""
+    """Return a function that runs the program and returns its output lines, and its notes."""
 
-    def run(*argv, stdin=b""):
+    def run(*argv, stdin=b"", folder=checkpoint):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         flags = ["--device", "cpu", "--precision", "float32"]
-        minbert.main(["predict", str(checkpoint), *map(str, argv), *flags])
-        return capsys.readouterr().out.split("\n")[:-1]
+        minbert.main(["predict", str(folder), *map(str, argv), *flags])
+        found = capsys.readouterr()
+        run.notes = found.err
+        return found.out.split("\n")[:-1]
 
     return run
 
@@ -141,6 +150,35 @@ def test_explanations_are_of_one_task_and_of_predictions(run, capsys):
     assert "give --explain" in page
 
 
+ODD = {
+    "zero-width non-joiner": "می‌خواهم",
+    "zero-width joiner": "क्‍ष, 👩‍👩‍👧",
+    "soft hyphen": "Donau\u00addampfschiff",
+    "ideographic space": "北京\u3000上海",
+    "no-break space": "10\u00a0km",
+    "direction marks": "\u200f\u05e9\u05dc\u05dd\u200e",
+    "private use": "\uf8ff",
+    "variation selector": "❤\ufe0f",
+}
+
+
+@pytest.mark.parametrize("suffix", ["tsv", "csv", "jsonl"])
+def test_what_is_printable_to_somebody_is_kept(run, tmp_path, suffix):
+    source = small_run.write_jsonl(tmp_path / "t.jsonl", [{"text": text} for text in ODD.values()])
+    output = tmp_path / f"found.{suffix}"
+
+    run("--task", "tone", "--file", source, "--text_columns", "text", "--output", output)
+
+    content = output.read_bytes().decode("utf-8")
+    if suffix == "jsonl":
+        texts = [json.loads(line)["text"] for line in content.split("\n")[:-1]]
+    elif suffix == "csv":
+        texts = [row["text"] for row in csv.DictReader(content.splitlines(keepends=True))]
+    else:
+        texts = [line.split("\t")[2] for line in content.split("\n")[1:-1]]
+    assert texts == [*ODD.values()]
+
+
 def test_an_output_file_is_whole_or_not_there(run, capsys, tmp_path):
     run("--task", "tone", *TEXTS, "--output", tmp_path / "found.jsonl")
     fail(run, capsys, "--output", tmp_path / "bad.tsv", stdin=b"a cat\n\n")
@@ -157,7 +195,6 @@ def test_an_output_file_is_whole_or_not_there(run, capsys, tmp_path):
         (["a \udcff"], b"", "text 1, 'a \\udcff', is not UTF-8"),
         (["--task", "tone"], b"a cat\n\na dog", "standard input:2: the line is empty"),
         (["--task", "tone"], b"a cat\n\xff", "standard input:2: not UTF-8"),
-        (["--task", "same", "a cat"], b"", "row 1 has 1 text(s), but the task takes a pair"),
         (["--task", "same"], b"a\tb\tc", "row 1 has 3 text(s)"),
     ],
 )
@@ -204,3 +241,90 @@ def test_tags_have_a_line_for_each_entity_or_word(tmp_path, capsys, labels):
         assert header == ["line", "word", "tag", "score"]
         words = [[w, t] for row in expected for w, t in zip(row["words"], row["tags"], strict=True)]
         assert [line[1:3] for line in lines] == words
+
+
+# Several tasks
+
+
+def test_all_tasks_of_texts_are_keys_of_json_lines(run, model):
+    rows = [json.loads(line) for line in run("--task", "all", "--format", "jsonl", *TEXTS)]
+
+    names = ["parts", "tags", "tone", "topics"]
+    expected = {name: model.predict(name, TEXTS) for name in names}
+    for place, (row, text) in enumerate(zip(rows, TEXTS, strict=True)):
+        assert list(row) == [*names, "text"]
+        assert row == {**{name: expected[name][place] for name in names}, "text": text}
+    assert run.notes == "predicting parts, tags, tone, topics; not near, same, which take pairs\n"
+
+
+def test_all_tasks_of_pairs_are_predicted(run, model):
+    stdin = "".join("\t".join(pair) + "\n" for pair in PAIRS).encode()
+    lines = run("--task", "all", "--format", "jsonl", stdin=stdin)
+
+    rows = [json.loads(line) for line in lines]
+    assert run.notes.startswith("predicting near, same; not parts, tags, tone, topics, which take ")
+    assert [row["near"] for row in rows] == model.predict("near", PAIRS)
+    assert [row["same"] for row in rows] == model.predict("same", PAIRS)
+    assert [(row["text1"], row["text2"]) for row in rows] == PAIRS
+
+
+def test_named_tasks_are_columns_of_one_table(run, model, sentences, tmp_path):
+    output = tmp_path / "predictions.csv"
+
+    run("--task", "tone,topics,tags,parts", "--file", sentences, "--output", output)
+
+    assert run.notes == ""
+    with output.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == [
+        *("tone.label", "tone.score", "topics.labels", "tags.entities"),
+        *("parts.words", "parts.tags", "parts.scores", "text"),
+    ]
+    assert [row["tone.label"] for row in rows] == [x["label"] for x in model.predict("tone", TEXTS)]
+    entities = [json.loads(row["tags.entities"]) for row in rows]
+    assert entities == [row["entities"] for row in model.predict("tags", TEXTS)]
+    labels = [json.loads(row["topics.labels"]) for row in rows]
+    assert labels == model.predict("topics", TEXTS)
+    assert [row["text"] for row in rows] == TEXTS
+
+
+def test_choices_are_predicted_by_all_only_if_no_task_takes_other_rows(run, tmp_path):
+    ends = {"problem_type": "multiple_choice", "num_choices": 2}
+    models = [
+        small_run.save_model(tmp_path / name, {"ends": ends, **others}, WORDS)
+        for name, others in (("alone", {"more": ends}), ("beside", {"tone": TASKS["tone"]}))
+    ]
+    row = ("the cat sat", ["a dog", "a tree"])
+
+    alone = run("--task", "all", row[0], *row[1], folder=tmp_path / "alone")
+    assert run.notes == "predicting ends, more\n"
+    run("--task", "all", "a dog", folder=tmp_path / "beside")
+    assert run.notes == "predicting tone; not ends, which takes contexts with choices\n"
+
+    header, cells = (line.split("\t") for line in alone)
+    assert header == [
+        *("ends.choice", "ends.index", "ends.score", "more.choice", "more.index", "more.score"),
+        *("text1", "choices"),
+    ]
+    assert cells[0] == models[0].predict("ends", [row])[0]["choice"]
+
+
+def test_a_task_called_text_does_not_hide_the_text(run, tmp_path, capsys):
+    small_run.save_model(tmp_path, {"text": TASKS["tone"], "tone": TASKS["tone"]}, WORDS)
+
+    with pytest.raises(SystemExit):
+        run("--task", "all", "--format", "jsonl", "a dog", folder=tmp_path)
+    assert "task 'text' has the name of a column" in capsys.readouterr().err
+    header, _ = run("--task", "all", "a dog", folder=tmp_path)
+    assert header == "text.label\ttext.score\ttone.label\ttone.score\ttext"
+
+
+def test_columns_are_those_of_pandas():
+    prediction = {"scores": {"length": 1.5, "price": 2.0}, "label": "long"}
+
+    columns = dict(flatten("own", prediction))
+
+    expected = pd.json_normalize({"own": prediction}).iloc[0].to_dict()
+    assert columns == expected
+    (row,) = join(iter([{"own": prediction}]), iter([{"text": "a"}]), nested=False)
+    assert row == expected | {"text": "a"}

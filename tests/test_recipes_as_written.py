@@ -1,9 +1,6 @@
 """What is written in a recipe is what is read, or it is refused."""
 
-from pathlib import Path
-
-from minbert_cli import __main__ as minbert, read_recipe
-from tests import small_run
+from minbert_cli import read_recipe
 
 TEXTS = (
     *("010", "08", "1:30", "1:30:00.5", "2024-01-02", "2001-12-14t21:59:43.10-05:00", "1_000"),
@@ -21,20 +18,3 @@ def test_only_numbers_of_json_and_switches_are_no_texts(tmp_path):
     for text, value in VALUES.items():
         path.write_text(f"x: {text}\n", encoding="utf-8")
         assert read_recipe(path) == {"x": value}
-
-
-def test_labels_are_those_that_are_written(tmp_path, capsys):
-    small_run.write_files(tmp_path)
-    for path in tmp_path.glob("moods-*.tsv"):
-        text = path.read_text().replace("\tgood\n", "\t010\n").replace("\tbad\n", "\t1:30\n")
-        path.write_text(text)
-    recipe = small_run.make_recipe(tmp_path)
-    recipe["tasks"] = {"moods": recipe["tasks"]["moods"]}
-    path = small_run.write_recipe(tmp_path, recipe)
-    text = Path(path).read_text(encoding="utf-8")
-    keys = "    label_column: mood\n    labels: [1:30, 010]"
-    Path(path).write_text(text.replace("    label_column: mood", keys), encoding="utf-8")
-
-    minbert.main(["check", path])
-
-    assert capsys.readouterr().out.endswith("\nok\n")  # rows with other labels would be refused

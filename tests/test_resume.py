@@ -260,18 +260,3 @@ def test_resuming_a_finished_run_changes_nothing(whole_run, output, name):
     assert_same_run(output, run[1])
     # at its end a run with `save_total_limit: 1` deletes all checkpoints but the best one
     assert name == "best is early" or read_batches(output.parent) == []
-
-
-@pytest.mark.slow
-def test_another_setting_is_refused_and_nothing_is_touched(whole_run, output):
-    run = whole_run("plain")
-    recipe = run[0]
-    kill(run, output, Moment(step=5))
-    before = {path: path.stat().st_mtime_ns for path in output.rglob("*")}
-
-    status = finetune(recipe, output, *RESUME, "--learning_rate", "0.5")
-
-    assert status == 1
-    assert "another learning_rate" in read_output(output)
-    assert "Traceback" not in read_output(output)
-    assert {path: path.stat().st_mtime_ns for path in output.rglob("*")} == before

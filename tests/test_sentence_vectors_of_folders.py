@@ -225,11 +225,7 @@ def test_what_minbert_does_not_have_is_said_at_loading(write_folder, caplog, nam
 
 @pytest.mark.parametrize(
     "fields",
-    [
-        {"pooling_layer": 1},
-        {"truncation": "tail"},
-        {"truncation": "windows", "max_length": 8},
-    ],
+    [{"pooling_layer": 1}, {"truncation": "tail"}, {"truncation": "windows", "max_length": 8}],
     ids=str,
 )
 def test_without_a_task_the_vectors_are_those_of_the_task_of_separate_texts(

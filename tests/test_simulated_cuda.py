@@ -3,14 +3,26 @@
 See ``simulated_cuda.py`` for what this checks and what it cannot.
 """
 
+import json
+
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch.testing import assert_close
 from transformers import TrainingArguments
 
-from modeling_minbert import MinBertConfig, MinBertModel, MinBertSequences, attention
+from minbert_cli import ProgramTrainingArguments, finetune
+from modeling_minbert import (
+    MinBertConfig,
+    MinBertForMultiTask,
+    MinBertModel,
+    MinBertSequences,
+    attention,
+)
 from modeling_minbert.modernbert import plan_blocks
+from tests import small_run
+from tests.problem_examples import EXAMPLES
 from tests.simulated_cuda import CudaTensor, simulated_cuda, use_cuda
 from tests.trainers import tiny
 from trainers import Distillation, MethodArguments, MultiTaskTrainer
@@ -130,13 +142,38 @@ def test_encoders_of_other_types_equal_the_cpu(kind, dtype, packed):
             assert (first.grad.values - second.grad).norm() <= 1e-5 + 0.05 * second.grad.norm()
 
 
-@pytest.mark.parametrize("task", ["moods", "pairs", "scores"])
+WINDOWS = {"truncation": "windows", "max_length": 8, "window_overlap": 2}
+LONG = {"problem_type": "classification", "labels": ["a", "b"], "dropout": 0.0, **WINDOWS}
+
+
+def make_long_rows():
+    """Make rows of one, three and two windows."""
+    windows = [[[2, 7, 3]], [[2, 5, 6, 7, 3], [2, 8, 3], [2, 9, 9, 9, 3]], [[2, 4, 3], [2, 5, 3]]]
+    return [
+        {
+            "input_ids": ids,
+            "token_type_ids": [[0] * len(window) for window in ids],
+            "num_windows": [len(ids)],
+            "labels": place % 2,
+        }
+        for place, ids in enumerate(windows)
+    ]
+
+
+def make_long_model():
+    torch.manual_seed(0)
+    return MinBertForMultiTask(tiny.make_config({"long": LONG}, **SIZES))
+
+
+@pytest.mark.parametrize("task", ["moods", "pairs", "scores", "long"])
 @pytest.mark.parametrize("packed", [False, True])
 def test_losses_and_gradients_equal_the_cpu(task, packed):
-    batch = tiny.collate(task, tiny.make_rows(task, 5), packed=packed)
+    rows = make_long_rows() if task == "long" else tiny.make_rows(task, 5)
+    batch = tiny.collate(task, rows, packed=packed)
     results = []
     for device in ("cpu", "cuda"):
-        model = tiny.make_model(**SIZES).to(device)
+        model = make_long_model() if task == "long" else tiny.make_model(**SIZES)
+        model = model.to(device)
         outputs = model(**(batch if device == "cpu" else move(batch)))
         outputs.loss.backward()
         grads = {name: weight.grad for name, weight in model.named_parameters()}
@@ -173,12 +210,14 @@ def train(folder, arguments, methods, **options):
         methods=methods,
     )
     trainer.train()
-    metrics = {k: v for k, v in trainer.evaluate().items() if "_s" not in k and "time" not in k}
-    return trainer, metrics
+    return trainer
+
+
+def measure(trainer):
+    return {k: v for k, v in trainer.evaluate().items() if "_s" not in k and "time" not in k}
 
 
 METHODS = {
-    "none": {},
     "r_drop": {"r_drop": 1.0},
     "rate of the heads": {"head_learning_rate": 0.01},
     "freezing": {"freeze_layers": 1},
@@ -188,18 +227,16 @@ METHODS = {
 @pytest.mark.parametrize("name", METHODS)
 def test_training_equals_the_cpu(tmp_path, name):
     arguments = MethodArguments(**METHODS[name])
-    cpu, expected = train(
-        tmp_path / "cpu", TrainingArguments, arguments.make_methods(), use_cpu=True
-    )
-    gpu, actual = train(tmp_path / "gpu", CudaArguments, arguments.make_methods())
+    cpu = train(tmp_path / "cpu", TrainingArguments, arguments.make_methods(), use_cpu=True)
+    gpu = train(tmp_path / "gpu", CudaArguments, arguments.make_methods())
 
     assert gpu.model.device.type == "cuda"
-    assert actual == pytest.approx(expected, rel=1e-3, abs=1e-4)
+    assert measure(gpu) == pytest.approx(measure(cpu), rel=1e-3, abs=1e-4)
     assert_close(values_of(gpu.model.state_dict()), cpu.model.state_dict(), atol=1e-4, rtol=1e-3)
 
 
 def test_a_checkpoint_resumes_on_the_device(tmp_path):
-    whole, _ = train(tmp_path, CudaArguments, [], save_strategy="steps", save_steps=2)
+    whole = train(tmp_path, CudaArguments, [], save_strategy="steps", save_steps=2)
     arguments = whole.args
     again = MultiTaskTrainer(tiny.make_model(**SIZES), arguments, tiny.make_tasks())
     again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
@@ -218,10 +255,36 @@ def teach():
 def test_a_step_waits_for_nothing(cuda, tmp_path, make_methods):
     """What is waited for at the start, when logging and at the end does not grow with the steps."""
     counts = []
-    for steps in (3, 9):
+    for steps in (3, 6):
         cuda.clear()
         options = {"max_steps": steps, "logging_steps": 100}
-        trainer, _ = train(tmp_path / str(steps), CudaArguments, make_methods(), **options)
-        del trainer
+        train(tmp_path / str(steps), CudaArguments, make_methods(), **options)
         counts.append(dict(cuda))
     assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("kind", ["contrastive", "question_answering"])
+def test_teachers_predict_on_the_device_of_the_run(tmp_path, monkeypatch, kind):
+    task = {"problem_type": kind, "batch_size": 4} | EXAMPLES[kind].write(tmp_path)
+    recipe = small_run.make_recipe(tmp_path) | {"tasks": {"own": task | {"dropout": 0.0}}}
+    recipe |= small_run.QUICK | {"max_steps": 2}
+    recipe["optim"] = "sgd"  # Adam would divide rounding errors by their own size
+    sizes = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 4}
+    recipe["model_config"] |= sizes
+    rates = {f"{name}_dropout_prob": 0.0 for name in ("hidden", "attention_probs")}
+    recipe["model_config"] |= rates
+
+    def run(name, **changes):
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(json.dumps(recipe | {"output_dir": str(tmp_path / name)} | changes))
+        finetune.main([str(path)])
+        return load_file(tmp_path / name / "model.safetensors")
+
+    run("teacher", seed=1)
+    expected = run("cpu", teacher=str(tmp_path / "teacher"))
+    monkeypatch.setattr(ProgramTrainingArguments, "_setup_devices", property(use_cuda))
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    actual = run("cuda", teacher=str(tmp_path / "teacher"), use_cpu=False)
+
+    assert len(list((tmp_path / "cache" / "minbert_teachers").iterdir())) == 1
+    assert_close(actual, expected, atol=1e-5, rtol=1e-4)

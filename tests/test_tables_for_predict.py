@@ -13,6 +13,7 @@ from minbert_cli import __main__ as minbert, finetune
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 
+QUOTED = 'a "quoted", comma\tand a tab; ünïcode'
 TEXTS = ["the garden is fine", 'the "river",\nit is cold', "a story; a song", "the song is dull"]
 FILES = {
     "rows.csv": lambda path: write(path, ","),
@@ -42,8 +43,11 @@ def trained(tmp_path_factory):
     """Return the folder of a run of three tasks."""
     folder = tmp_path_factory.mktemp("run")
     small_run.write_files(folder)
-    recipe = small_run.make_recipe(folder) | {"num_train_epochs": 1, "eval_strategy": "no"}
-    recipe["save_strategy"] = "no"
+    path = folder / "scores-dev.jsonl"
+    first, *others = (json.loads(line) for line in path.read_text().splitlines())
+    small_run.write_jsonl(path, [first | {"a": f"{QUOTED}\nsecond line", "b": QUOTED}, *others])
+    recipe = small_run.make_recipe(folder) | small_run.QUICK
+    recipe |= {"num_train_epochs": 1, "report_examples": 1}  # so that tables have texts
     finetune.main([small_run.write_recipe(folder, recipe)])
     return folder
 
@@ -104,10 +108,15 @@ def test_the_file_of_a_run_has_the_predictions_of_the_run(run, trained, task, fi
         [row["text1"], row["text2"]] for row in expected
     ]
     if task == "pairs":
+        assert list(expected[0]) == ["id", "text1", "text2", "label", "prediction", "probability"]
         assert [row["label"] for row in rows] == [row["prediction"] for row in expected]
     else:
         numbers = [float(row["prediction"]) for row in expected]
         assert [row["score"] for row in rows] == pytest.approx(numbers, abs=0.02)
+        assert (rows[0]["text1"], rows[0]["text2"]) == (f"{QUOTED}\nsecond line", QUOTED)
+        lines = (trained / "out" / "predictions" / "scores-dev-output.csv").read_text()
+        values = [float(line.rpartition(" , ")[2]) for line in lines.splitlines()[1:]]
+        assert values == pytest.approx(numbers)
 
 
 def test_a_flag_names_other_columns(run, model, tmp_path):

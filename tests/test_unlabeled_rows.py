@@ -107,8 +107,8 @@ def student(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     task = describe(folder, request.param, batch_size=11)
     plain = {key: value for key, value in task.items() if key != "unlabeled_file"}
-    recipe = small_run.make_recipe(folder) | {"tasks": {"own": plain}, "evaluate_train": False}
-    teacher = train(folder, recipe | {"eval_strategy": "no"}, "teacher", seed=1)
+    recipe = small_run.make_recipe(folder) | {"tasks": {"own": plain}}
+    teacher = train(folder, recipe, "teacher", seed=1)
     recipe |= {"tasks": {"own": task}, "teacher": str(teacher), "save_strategy": "epoch"}
     # with the vocabulary of the teacher
     del recipe["model_config"]
@@ -134,21 +134,6 @@ def test_a_resumed_student_equals_the_whole_one(student):
     folder, _, output = student
 
     small_run.assert_resumes(folder / "student.yaml", output, 3)
-
-
-@pytest.mark.parametrize("teacher", [{}, {"teacher": "{teacher}", "own": None}])
-def test_they_need_a_teacher(student, tmp_path, capsys, teacher):
-    folder, recipe, _ = student
-    task = dict(recipe["tasks"]["own"])
-    recipe = {key: value for key, value in recipe.items() if key != "teacher"}
-    if teacher:
-        task["teacher"] = teacher["own"]
-        recipe["teacher"] = str(folder / "teacher")
-    with pytest.raises(SystemExit):
-        train(tmp_path, recipe | {"tasks": {"own": task}}, "student")
-
-    assert "task 'own': unlabeled_file needs a teacher" in capsys.readouterr().err
-    assert not (tmp_path / "student").exists()
 
 
 @pytest.mark.parametrize(

@@ -63,34 +63,42 @@ def test_a_cased_vocabulary_alone_keeps_the_case(save, tmp_path, capsys):
     assert MinBertModel.from_pretrained(start).tokenizer.tokenize("The Film") == ["The", "Film"]
 
 
-def test_pieces_that_can_never_occur_are_named(save, tmp_path, capsys):
-    start = save([*CASED, "##S"], do_lower_case=True)
-
-    minbert.main(["check", write_recipe(tmp_path, ["The Film is Good"], start)])
+@pytest.mark.parametrize(
+    ("words", "settings", "texts", "notes"),
+    [
+        (
+            [*CASED, "##S"],
+            {"do_lower_case": True},
+            ["The Film is Good"],
+            [
+                "warning: the tokenizer lower-cases, so 5 pieces of its vocabulary with upper",
+                "can never occur, such as '##S', 'Bad', 'Film'; if the checkpoint is cased",
+            ],
+        ),
+        (
+            CASED,
+            {"do_lower_case": False},
+            ["The Film is Worse", "The Film"],
+            [
+                "films: warning: unknown tokens ([UNK]): 16.7 % of the tokens of the training",
+                "such as 'Worse': the model cannot tell them apart; take a checkpoint",
+            ],
+        ),
+        (
+            ENGLISH,
+            {},
+            ["Фильм был ужасно скучным."],
+            ["films: warning: 77 % of the tokens are single letters within a word"],
+        ),
+    ],
+    ids=["pieces that cannot occur", "unknown words", "another language"],
+)
+def test_what_does_not_fit_is_said(save, tmp_path, capsys, words, settings, texts, notes):
+    minbert.main(["check", write_recipe(tmp_path, texts, save(words, **settings))])
 
     printed = capsys.readouterr().out
-    assert "warning: the tokenizer lower-cases, so 5 pieces of its vocabulary with upper" in printed
-    assert "can never occur, such as '##S', 'Bad', 'Film'; if the checkpoint is cased" in printed
-
-
-def test_the_share_of_unknown_tokens_is_printed_and_warned_about(save, tmp_path, capsys):
-    start = save(CASED, do_lower_case=False)
-
-    minbert.main(["check", write_recipe(tmp_path, ["The Film is Worse", "The Film"], start)])
-
-    printed = capsys.readouterr().out
-    assert "films: warning: unknown tokens ([UNK]): 16.7 % of the tokens of the training" in printed
-    assert "such as 'Worse': the model cannot tell them apart; take a checkpoint" in printed
-
-
-def test_texts_of_another_language_are_noticed(save, tmp_path, capsys):
-    start = save(ENGLISH)
-
-    minbert.main(["check", write_recipe(tmp_path, ["Фильм был ужасно скучным."], start)])
-
-    printed = capsys.readouterr().out
-    assert "[UNK]" not in printed
-    assert "films: warning: 77 % of the tokens are single letters within a word" in printed
+    assert all(note in printed for note in notes)
+    assert ("[UNK]" in printed) == any("[UNK]" in note for note in notes)
 
 
 DIFFERENT = {

@@ -4,7 +4,6 @@ import pytest
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
-from minbert_cli import __main__ as minbert
 from modeling_minbert import (
     MinBertForMaskedLM,
     MinBertForMultiTask,
@@ -50,19 +49,6 @@ def change_weights(folder, change):
     state = load_file(folder / "model.safetensors")
     changed = (change(name, value) for name, value in state.items())
     save_file(dict(filter(None, changed)), folder / "model.safetensors", {"format": "pt"})
-
-
-@pytest.mark.parametrize("more", [{"near": NEAR}, {"near": NEAR, "tags": TAGS}])
-def test_predicting_with_several_tasks_asks_which_one(save, capsys, more):
-    folder = save({"tone": TONE, **more})
-    with pytest.raises(SystemExit) as stopped:
-        minbert.main(["predict", str(folder), "a cat", "--device", "cpu"])
-    out, error = capsys.readouterr()
-
-    assert stopped.value.code
-    assert not out
-    names = ", ".join(sorted({"tone": TONE, **more}))
-    assert f"has several tasks, {names}: name one or several with --task" in error
 
 
 @pytest.mark.parametrize("part", ["encoder.layer.1.attention.self.query", "embeddings.position"])

@@ -25,7 +25,8 @@ def write_task(folder, name, sentences):
 
 
 def write_recipe(folder, tasks, **changes):
-    recipe = small_run.make_recipe(folder) | {"steps_per_epoch": 1, "num_train_epochs": 1}
+    recipe = small_run.make_recipe(folder) | small_run.QUICK
+    recipe |= {"steps_per_epoch": 1, "num_train_epochs": 1}
     return small_run.write_recipe(
         folder, recipe | {"tasks": tasks, "model_config": SIZES} | changes
     )

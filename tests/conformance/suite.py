@@ -88,11 +88,7 @@ TASKS = {
         "outputs": ["a", "b"],
         "classes": [LABELS, LABELS[:2]],
     },
-    "windows": {
-        "problem_type": "classification",
-        "labels": LABELS,
-        "truncation": "windows",
-    },
+    "windows": {"problem_type": "classification", "labels": LABELS, "truncation": "windows"},
     "choices": {"problem_type": "multiple_choice", "num_choices": 3},
     "masked_lm": {"problem_type": "masked_lm"},
     "pretraining": {"problem_type": "pretraining"},

@@ -38,11 +38,7 @@ def rows(corpus, tmp_path):
     train, held_out = tmp_path / "train.txt", tmp_path / "held-out.txt"
     train.write_text("\n\n".join(documents), encoding="utf-8")
     held_out.write_text("w1 w2", encoding="utf-8")
-    recipe = {
-        "train_file": str(train),
-        "validation_file": str(held_out),
-        "sentences": "line",
-    }
+    recipe = {"train_file": str(train), "validation_file": str(held_out), "sentences": "line"}
     tokenizer = BertTokenizer(vocab={token: index for index, token in enumerate(VOCABULARY)})
     encoded = encode_corpus([CorpusData.from_recipe("text", recipe)], tokenizer)
     return TextRows(
