@@ -62,7 +62,6 @@ add_program("finetune", "minbert_cli.finetune", "fine-tune one encoder on one or
 add_program("pretrain", "minbert_cli.pretrain", "pre-train an encoder on text")
 add_command("predict", "predict and embed texts")
 add_command("serve", "serve all tasks and vectors over HTTP")
-add_command("embeddings", "evaluate sentence embeddings")
 add_command("export", "export a checkpoint: BERT, ONNX, int8 weights, ...")
 add_program("experiments", "minbert_cli.experiments", "run many recipes and tabulate them")
 add_command("new", "write a recipe for your own labeled rows")

@@ -77,7 +77,6 @@ COMMANDS = {
     "predict": ("predict", ["{checkpoint}", "--task", "tone"]),
     "embed": ("predict", ["{checkpoint}", "--embed", "vectors.npy"]),
     "export": ("export", ["{checkpoint}", "--format", "transformers", "--output_dir", "exported"]),
-    "embeddings": ("embeddings", ["{checkpoint}", "--sts", "sts", "--sts_dir", "."]),
     "finetune": ("finetune", ["{recipe}"]),
     "pretrain": ("pretrain", ["{recipe}"]),
     "tokenizer": ("pretrain", ["{recipe}"]),
@@ -91,11 +90,6 @@ def run(checkpoint, tmp_path, monkeypatch):
     def run(name):
         program, words = COMMANDS[name]
         recipe = write_recipe(tmp_path, name, checkpoint) if "{recipe}" in words else None
-        for split in ("train", "dev", "test"):
-            row = f"\n0\t{split}\tthe garden\tis warm\t1.0\n"
-            (tmp_path / f"sts-{split}.csv").write_text(
-                f"\tid\tsentence1\tsentence2\tsimilarity{row}"
-            )
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"y\n" * 9)))
         try:

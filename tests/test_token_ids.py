@@ -42,7 +42,6 @@ def test_models_refuse_it(checkpoint, kind):
     [
         ("predict", ["a cat", "--device", "cpu"]),
         ("predict", ["a cat", "--device", "cpu", "--embed", "out/vectors.npy"]),
-        ("embeddings", ["--sts", "sample_sts", "--device", "cpu"]),
         ("export", ["--format", "transformers", "--output_dir", "out"]),
         ("export", ["--format", "sentence-transformers", "--output_dir", "out"]),
     ],

@@ -20,7 +20,7 @@ from tests.frozen.outcomes import (
 )
 from tests.problem_examples import EXAMPLES
 
-COMMANDS = ("finetune", "pretrain", "predict", "embeddings", "export", "new", "check", "recipes")
+COMMANDS = ("finetune", "pretrain", "predict", "export", "new", "check", "recipes")
 TRAINING = ("finetune", "pretrain")
 
 

@@ -24,7 +24,6 @@ WRONG_FLAGS = [
     "recipes sst sts",
 ]
 REFUSED_INPUT = [
-    "embeddings no/such/folder --sts no_such_dataset",
     "experiments no_such_file",
     "experiments compare one one",
 ]
