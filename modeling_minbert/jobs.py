@@ -61,9 +61,11 @@ class MinBertJoining:
         """Check and tokenize rows for `predict_all`; each job describes some of the tasks.
 
         Raises:
-            ValueError: As `predict_all`.
+            ValueError: As `predict_all`, or if there are no rows.
         """
         check_container(rows, "predict_all")
+        if not rows:
+            raise ValueError("there are no rows to start; give at least one")
         names = self.choose_tasks(rows, tasks)
         predictors = [self._predictor(name, top_k) for name in names]
         return [Job(*group) for group in group_by_tokens(predictors, rows, 0)]
@@ -71,5 +73,7 @@ class MinBertJoining:
     def start_vectors(self, texts: Sequence[str], **options: Any) -> list[Job]:
         """Check and tokenize texts for `encode` with its options; the only job has vectors."""
         check_container(texts, "encode")
+        if not texts:
+            raise ValueError("there are no texts to start; give at least one")
         embedder = self._embedder(self._plan(**options))
         return [Job(embedder.encode(texts, 0), [embedder], has_vectors=True)]

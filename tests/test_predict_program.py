@@ -46,6 +46,14 @@ def model(checkpoint):
 
 
 @pytest.fixture
+def sentences(tmp_path):
+    """Return a file with the sentences."""
+    path = tmp_path / "sentences.txt"
+    path.write_text("".join(f"{text}\n" for text in TEXTS))
+    return path
+
+
+@pytest.fixture
 def run(checkpoint, capsys, monkeypatch):
     """Return a function that runs the program and returns its output lines, and its notes."""
 

@@ -95,6 +95,7 @@ def test_vectors_have_the_options_of_encode(model):
         (["mean"], [("a", "b")], "row 0 is a pair, but mean takes single texts"),
         (["none"], ["a"], "none"),
         (["same"], [("a", "b"), ("a",)], "same: row 1 must be a pair"),
+        (["same"], [], "there are no rows to start"),
     ],
 )
 def test_bad_rows_are_refused_when_they_are_tokenized(model, tasks, rows, message):
