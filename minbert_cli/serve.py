@@ -91,6 +91,8 @@ def serve(
 
     def run() -> None:
         """Answer requests until a signal comes."""
+        # threads that answer and tokenize hold up the one that computes: by default 5 ms each time
+        sys.setswitchinterval(0.0005)
         app = serving.build_app(serving.Server(model, facts, settings))
         options: Any = {"access_log": False, "log_level": "warning", "timeout_keep_alive": 75}
         sockets = [listener]
