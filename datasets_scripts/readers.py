@@ -162,6 +162,92 @@ def _is_blank(letter: str) -> bool:
     return letter.isspace() or unicodedata.category(letter) in INVISIBLE or letter in FILLERS
 
 
+# Stray quotes
+
+
+FEW_VALUES = 10  # of a column, which are labels
+LONGEST_VALUE = 100  # characters of a label
+MANY_ROWS = 20  # in which all labels occur
+
+
+class StrayQuotes:
+    """Looks for quoted fields of several lines which, without the quotes, are rows.
+
+    A stray quote at the beginning of one field and another at the end of a later one make one field
+    of all that is between them. Every line of it has as many delimiters as a row. A text of several
+    lines has no tabs; commas it may have, but what is between them are no values of other columns.
+    """
+
+    def __init__(self, path: str, delimiter: str, width: int) -> None:
+        self.path, self.delimiter, self.width = path, delimiter, width
+        self.count = 0  # records of one line, and by column their first values and any space
+        self.values: list[set[str]] = [set() for _ in range(width)]
+        self.has_spaces = [False] * width
+        # first and last line, and the cells of other columns, of records that may be several rows
+        self.suspects: list[tuple[int, int, dict[int, list[str]]]] = []
+
+    def add(self, first: int, values: Sequence[str]) -> None:
+        """Look at the record that starts at a line."""
+        last = first + sum(value.count("\n") for value in values)
+        if last > first and self.width > 1:
+            self._suspect(first, last, values)
+        elif last == first and len(values) == self.width:
+            self.count += 1
+            for column, value in enumerate(values):
+                if len(value) <= LONGEST_VALUE and len(self.values[column]) <= FEW_VALUES:
+                    self.values[column].add(value)
+                self.has_spaces[column] = self.has_spaces[column] or " " in value
+
+    def _suspect(self, first: int, last: int, values: Sequence[str]) -> None:
+        """Keep a record if the lines of a field, with what is around it, are as wide as rows."""
+        for place, value in enumerate(values):
+            if "\n" not in value:
+                continue
+            rows = [line.rstrip("\r").split(self.delimiter) for line in value.split("\n")]
+            # the rest of the row with the first quote, and the beginning of that with the last
+            rows[0] = [*values[:place], *rows[0]]
+            rows[-1] = [*rows[-1], *values[place + 1 :]]
+            has_tabs = self.delimiter == "\t" and "\t" in value
+            if has_tabs or {*map(len, rows)} == {self.width}:
+                is_doubtful = not has_tabs and len(values) == self.width
+                others = {*range(self.width)} - {place} if is_doubtful else set()
+                cells = {column: [row[column] for row in rows] for column in others}
+                self.suspects.append((first, last, cells))
+
+    def check(self) -> None:
+        """Refuse the file if a record is several rows.
+
+        Raises:
+            ValueError: If it is; names the lines and the ways out.
+        """
+        joined = [(first, last) for first, last, cells in self.suspects if self._are_rows(cells)]
+        if not joined:
+            return
+        first, last = joined[0]
+        more = f" (as in {len(joined) - 1} more places)" if len(joined) > 1 else ""
+        raise ValueError(
+            f"{self.path}:{first}: quotes join the lines {first} to {last} to one record, but they "
+            f"look like rows of their own{more}: correct the quotes in the lines {first} and "
+            f"{last}; or add to the task quoting: false, if quotes are plain text, or quoting: "
+            "true, if these texts have several lines"
+        )
+
+    def _are_rows(self, cells: dict[int, list[str]]) -> bool:
+        """Tell whether cells are like their columns: one with labels, or all if none has them."""
+        labels = [column for column in cells if 0 < len(self.values[column]) <= FEW_VALUES]
+        likely = []
+        for column in labels or cells:
+            is_known = self.values[column].issuperset(cells[column])
+            if column not in labels or (self.count < MANY_ROWS and not is_known):
+                # a comma in a sentence has a space after it
+                is_known = all(
+                    cell and not cell[0].isspace() and (self.has_spaces[column] or " " not in cell)
+                    for cell in cells[column]
+                )
+            likely.append(is_known)
+        return any(likely) if labels else all(likely)
+
+
 # Records
 
 
@@ -244,57 +330,24 @@ def _read_delimited(
     path: str, columns: tuple[str, ...], file_format: FileFormat
 ) -> Iterator[Record]:
     delimiter = file_format.delimiter or _find_delimiter(path, columns)
-    header: Sequence[str] | None = file_format.header
-    joined: list[tuple[int, int]] = []  # first and last lines of what may be several rows
+    header = None if file_format.header is None else list(file_format.header)
+    stray = None
     split = _split_lines if file_format.quoting is False else _split_quoted
     for line, values in split(path, delimiter):
         if header is None:
             header = [value.strip() for value in values]
             check_header(path, header, columns)
-        elif values:  # an empty line is no record
-            if file_format.quoting is None and _are_rows(values, delimiter, len(header)):
-                joined.append((line, line + sum(value.count("\n") for value in values)))
+        elif values:  # an empty line is not a record
+            if file_format.quoting is None:
+                stray = stray or StrayQuotes(path, delimiter, len(header))
+                stray.add(line, values)
             problem = ""
             if len(values) != len(header):
                 amount = "few" if len(values) < len(header) else "many"
                 problem = f"too {amount} columns ({len(values)}, the header has {len(header)})"
             yield Record(line, {} if problem else dict(zip(header, values, strict=True)), problem)
-    if not joined:
-        return
-    first, last = joined[0]
-    more = f" (as in {len(joined) - 1} more places)" if len(joined) > 1 else ""
-    raise ValueError(
-        f"{path}:{first}: quotes join the lines {first} to {last} to one record, but they look "
-        f"like rows of their own{more}: correct the quotes in the lines {first} and {last}; or add "
-        "to the task quoting: false, if quotes are plain text, or quoting: true, if these texts "
-        "have several lines"
-    )
-
-
-THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")  # commas within numbers
-
-
-def _are_rows(values: Sequence[str], delimiter: str, width: int) -> bool:
-    """Return whether a record is like several rows that stray quotes have joined.
-
-    Then the lines of a field, with what is around it, are as wide as rows. In a text of several
-    lines there are no tabs, and after its commas a space or the end of the line.
-    """
-    for place, value in enumerate(values):
-        if "\n" not in value or width == 1:
-            continue
-        text = THOUSANDS.sub("", value) if delimiter == "," else value
-        rows = [line.rstrip("\r").split(delimiter) for line in text.split("\n")]
-        # the rest of the row with the first quote, and the beginning of that with the last
-        rows[0] = [*values[:place], *rows[0]]
-        rows[-1] = [*rows[-1], *values[place + 1 :]]
-        if delimiter == "\t" and "\t" in value:
-            return True
-        others = [cell for row in rows for cell in row[1:]]
-        is_text = any(not cell or cell[0].isspace() for cell in others)
-        if {*map(len, rows)} == {width} and not is_text:
-            return True
-    return False
+    if stray is not None:
+        stray.check()
 
 
 def _find_delimiter(path: str, columns: Sequence[str]) -> str:

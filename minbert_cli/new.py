@@ -17,7 +17,11 @@ MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 MOST_ROWS = 20_000  # that are read
 MOST_CLASSES, MOST_CLASSES_OF_PAIRS = 100, 3  # more numbers of pairs are scores
 # Usual names of columns in lower case; labels in the order in which they are tried.
-LABELS = ("label", "labels", "gold_label", "class", "category", "target", "sentiment", "score")
+LABELS = (
+    *("label", "labels", "class", "classes", "category", "categories", "target", "sentiment"),
+    *("similarity", "score", "gold_label", "is_duplicate", "rating", "stars", "topic", "intent"),
+    *("tag", "tags", "genre", "genres", "y"),
+)
 PAIRS = ("sentence1", "sentence2", "question1", "question2", "premise", "hypothesis")
 TOKENS = ("tokens", "words", "0")  # the last one in CoNLL files, whose columns have no names
 ID = re.compile(r"^$|^(.*_)?(id|index|idx)$")
@@ -198,6 +202,7 @@ class Guess:
             return named[0]
         counts = {name: len(set(map(str, values))) for name, values in rest.items()}
         few = [name for name in rest if 2 <= counts[name] <= most_classes(rest[name])]
+        few = [name for name in few if not ID.search(name.lower())]
         numbers = [name for name in rest if counts[name] > 1 and are_numbers(rest[name])]
         fitting = few or [name for name in numbers if not ID.search(name.lower())]
         if not fitting:
@@ -214,7 +219,9 @@ class Guess:
         """Find the one or two columns of texts: by their names, else by their numbers of words."""
         rest = [name for name in self.columns if name != self.label]
         words = {name: count_words(self.columns[name]) for name in rest}
-        named = [name for name in rest if name.lower() in PAIRS]
+        pairs = zip(PAIRS[::2], PAIRS[1::2], strict=True)
+        lower = {name.lower(): name for name in rest}
+        named = next(([lower[a], lower[b]] for a, b in pairs if {a, b} <= {*lower}), [])
         texts = named if len(named) == 2 else [name for name in rest if words[name] >= 2]
         texts = texts or [name for name in rest if words[name] > 0]
         if not texts:
