@@ -15,7 +15,10 @@ from minbert_cli.command_line import to_location, to_path
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 MOST_ROWS = 20_000  # that are read
-MOST_CLASSES, MOST_CLASSES_OF_PAIRS = 100, 3  # more numbers of pairs are scores
+MOST_CLASSES, MOST_CLASSES_OF_PAIRS = 100, 5  # more numbers of pairs are scores
+LONGEST_NAME = 4  # words of a column that is no sentence
+RANGES = ((0, 1), (0, 5), (1, 5), (0, 10), (0, 100))  # of scores
+SCORES = ("similarity", "score", "relatedness", "similarity_score")
 # Usual names of columns in lower case; labels in the order in which they are tried.
 LABELS = (
     *("label", "labels", "class", "classes", "category", "categories", "target", "sentiment"),
@@ -30,8 +33,11 @@ SEPARATORS = (",", ";", "|")  # between the labels of a row; the first is the de
 
 
 def make_name(path: str) -> str:
-    """Make the name of a task from that of a file."""
-    name = re.sub(r"[^A-Za-z0-9_]+", "_", Path(path).name.split(".")[0]).strip("_")
+    """Make the name of a task from that of a file, or of its folder if it says nothing."""
+    stem = Path(path).name.split(".")[0]
+    if stem.lower() in ("train", "data"):
+        stem = Path(path).absolute().parent.name
+    name = re.sub(r"[^A-Za-z0-9_]+", "_", stem).strip("_")
     return name if re.match("[A-Za-z]", name) else f"task_{name}".strip("_")
 
 
@@ -160,11 +166,17 @@ class Guess:
             for name, values in self.columns.items()
         }
         for words in self.texts or [name for name in lengths if name.lower() in TOKENS]:
-            for tags in [self.label] if self.label else lengths:
-                if words != tags and any(lengths[tags]) and lengths[tags] == lengths[words]:
-                    self.keys = {"text_columns": [words], "label_column": tags}
-                    self.notes.append(f"problem_type: {words!r} and {tags!r} have equal lengths")
-                    return True
+            tags = [
+                name
+                for name in ([self.label] if self.label else lengths)
+                if words != name and any(lengths[name]) and lengths[name] == lengths[words]
+            ]
+            if tags:
+                self.keys = {"text_columns": [words], "label_column": tags[0]}
+                self.notes.append(f"problem_type: {words!r} and {tags[0]!r} have equal lengths")
+                if others := ", ".join(map(repr, tags[1:])):
+                    self.notes.append(f"please check: other columns with tags: {others}")
+                return True
         return False
 
     def find_sentences(self) -> str:
@@ -177,19 +189,25 @@ class Guess:
         values = self.columns[self.label]
         if not values:
             raise ValueError(f"{self.path}: column {self.label!r} is empty; give --label_column")
-        if odd := [name for name in self.columns if are_numbers([name]) or name in values]:
-            self.notes.append(
-                f"please check: is {odd[0]!r} the name of a column? if this line is a row, which "
-                "is not read now, write a line with names before it"
-            )
+        for name in self.columns:
+            if len(name.split()) > LONGEST_NAME or are_numbers([name]) or name in values:
+                self.notes.append(
+                    f"please check: is {name!r} the name of a column? if this line is a row, which "
+                    "is not read now, write a line with names before it"
+                )
         problem_type = self.kind or self.find_type(values)
         self.keys["label_column"] = self.label
         keys, separator = self.known[problem_type].keys, find_separator(values)
         if "label_separator" in keys and separator in SEPARATORS[1:]:
             self.keys["label_separator"] = separator
-        if "score_range" in keys and are_numbers(values):
+        if "score_range" in keys:
+            if not are_numbers(values):
+                raise ValueError(
+                    f"column {self.label!r} has values that are no numbers; give --label_column"
+                )
             low, high = min(map(float, values)), max(map(float, values))
-            self.keys["score_range"] = [math.floor(low), math.ceil(high)]
+            usual = [ends for ends in RANGES if ends[0] <= low and high <= ends[1]]
+            self.keys["score_range"] = list([*usual, (math.floor(low), math.floor(high) + 1)][0])
             self.notes.append("please check: score_range should be the range of the scale")
         return problem_type
 
@@ -248,7 +266,9 @@ class Guess:
         rules = {
             "multi_label_classification": separator is not None,
             "paraphrase": has_pairs and different.keys() == {"0", "1"},
-            "similarity": has_pairs and has_numbers and count > MOST_CLASSES_OF_PAIRS,
+            "similarity": has_pairs
+            and has_numbers
+            and (str(self.label).lower() in SCORES or count > MOST_CLASSES_OF_PAIRS),
             "classification": count <= most_classes(values),
             "regression": has_numbers,
         }

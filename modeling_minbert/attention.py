@@ -333,8 +333,10 @@ def _find_plan(
     """Make a plan once for all layers, with a window by a planner."""
     plans = sequences.plans
     if (heads, window) not in plans:
-        if window is None or planner is None:
+        if window is None:
             plans[heads, window] = plan_buckets(sequences, heads)
+        elif planner is None:
+            raise ValueError(f"window={window} needs a planner")
         else:
             plans[heads, window] = planner(sequences, heads, window)
     return plans[heads, window]

@@ -422,7 +422,7 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
         Raises:
             ValueError: If the task is of pre-training or question answering, or shapes differ.
 
-        Source: Wu et al. 2021, section 2.1 (half of this sum).
+        Source: Liang et al. 2021, section 2.1 (half of this sum).
         """
         from .distillation import diverge
 

@@ -59,6 +59,16 @@ def test_quotes_that_swallow_rows_are_named(tmp_path, delimiter, first, last, co
     assert len(texts_of(task)) == 60
 
 
+def test_quotes_that_swallow_rows_with_empty_cells_are_named(tmp_path):
+    rows = [[f"t{n}", "", text.replace(",", ""), label] for n, (text, label) in enumerate(ROWS)]
+    rows[10][2] = f'"{rows[10][2]}'
+    rows[40][2] = f'{rows[40][2]}"'
+
+    message = find_mistake(tmp_path, "films.csv", join(rows, ",", ("id", "place", "text", "label")))
+
+    assert "quotes join the lines 12 to 42" in message
+
+
 @pytest.mark.parametrize("delimiter", [",", "\t"])
 def test_texts_of_several_lines_are_read_as_they_were_written(tmp_path, delimiter):
     generator = random.Random(delimiter)

@@ -14,6 +14,7 @@ TEXTS = [f"This is the text with number {n} of all" for n in range(40)]
 SIZES = """{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 32,
  vocab_size: 200, max_position_embeddings: 384}"""
 CONTEXT = "The answer is blue"
+TYPE = ("--problem_type",)
 
 
 def delimited(header, rows, delimiter=","):
@@ -48,6 +49,24 @@ CASES = {
     "sts.tsv": (
         delimited(("a", "b", "score"), [(x, x, n % 11 / 2) for n, x in enumerate(TEXTS)], "\t"),
         {"problem_type": "similarity", "text_columns": ["a", "b"], "score_range": [0, 5]},
+    ),
+    "source.csv": (
+        delimited(("question1", "question2", "is_duplicate", "source"),
+                  [(x, x, n % 2, "web" if n % 3 else "mail") for n, x in enumerate(TEXTS)]),
+        {"problem_type": "paraphrase", "label_column": "is_duplicate"},
+    ),
+    "premises.csv": (
+        delimited(("sentence1", "sentence2", "premise", "y"),
+                  [(x, x, x, "yes" if n % 3 else "no") for n, x in enumerate(TEXTS)]),
+        {"problem_type": "classification", "text_columns": ["sentence1", "sentence2"]},
+    ),
+    "grades.csv": (
+        delimited(("a", "b", "similarity"), [(x, x, 1 + n % 3) for n, x in enumerate(TEXTS)]),
+        {"problem_type": "similarity", "score_range": [0, 5]},
+    ),
+    "numbered.csv": (
+        delimited(("text", "mood", "id"), [(x, "ab"[n % 2], n % 2) for n, x in enumerate(TEXTS)]),
+        {"problem_type": "classification", "label_column": "mood"},
     ),
     "prices.csv": (
         delimited(("id", "title", "price"), [(n, x, 9.5 * n) for n, x in enumerate(TEXTS)]),
@@ -129,6 +148,16 @@ def test_flags_override_guesses_and_files_are_told_apart():
 
 
 @pytest.mark.usefixtures("folder")
+def test_other_columns_with_tags_are_named(capsys):
+    tags = ["O"] * 8 + ["B-NUM"]
+    rows = [{"tokens": x.split(), "pos_tags": tags, "ner_tags": tags} for x in TEXTS]
+    Path("two.jsonl").write_text(lines(rows), "utf-8")
+    new("two.jsonl")
+
+    assert "please check: other columns with tags: 'ner_tags'" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("folder")
 def test_grades_are_learned_in_their_order_if_you_say_so():
     write("stars.csv")
     new("stars.csv")
@@ -146,8 +175,13 @@ def test_grades_are_learned_in_their_order_if_you_say_so():
         (delimited(("id", "text"), enumerate(TEXTS)), (), "its columns are 'id', 'text'"),
         (delimited(("x", "label"), [(n, n % 2) for n in range(40)]), (), "its columns are 'x', 'l"),
         (delimited(("text", "label"), [(x, f"name {x}") for x in TEXTS]), (), "40 different"),
-        (CASES["reviews.csv"][0], ("--problem_type", "multiple_choice"), "choice_columns is miss"),
-        (CASES["reviews.csv"][0], ("--problem_type", "masked_lm"), "unknown problem_type 'masked"),
+        (CASES["reviews.csv"][0], (*TYPE, "multiple_choice"), "choice_columns is miss"),
+        (
+            CASES["reviews.csv"][0],
+            ("--problem_type", "similarity", "--text_columns", "id,text"),
+            "no n",
+        ),
+        (CASES["reviews.csv"][0], (*TYPE, "masked_lm"), "unknown problem_type 'masked"),
     ],
 )
 def test_what_cannot_be_guessed_is_one_line(folder, capsys, content, flags, message):

@@ -22,7 +22,7 @@ Batch: TypeAlias = dict[str, Any]
 BATCHES = "batches"  # key of a mixed batch: a list of the batches of its tasks
 
 
-@dataclass
+@dataclass(eq=False)
 class TaskCollator:
     """Make the rows of one task a batch.
 

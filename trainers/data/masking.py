@@ -20,7 +20,7 @@ HAN_BYTES = tuple(map(chr, range(0xE3, 0xEA)))
 Uniform = NDArray[np.float64]  # in [0, 1)
 
 
-@dataclass
+@dataclass(eq=False)
 class Masking:
     """Chooses the tokens to predict, and masks them.
 

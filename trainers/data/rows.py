@@ -168,7 +168,7 @@ def _to_dataset(where: str, rows: Any) -> datasets.Dataset:
         raise ValueError(f"{where}: a column has values of several types ({error})") from error
 
 
-@dataclass
+@dataclass(eq=False)
 class SomeRows:
     """Some rows of a text source, (B,), the same in every pass."""
 
