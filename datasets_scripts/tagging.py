@@ -10,7 +10,7 @@ import numpy as np
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from modeling_minbert.pieces import cut_word_windows, find_layout, tokenize_words
+from modeling_minbert.pieces import split_sentences
 
 from .encoding import Encoding, Row, Types, make_features, note_length
 from .readers import (
@@ -311,30 +311,23 @@ def encode_tagged(rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Da
         Rows with id and number (``sentence``) of the sentence, the labeled words, input_ids,
         token_type_ids, length and labels, -1 for a word with an unknown tag.
     """
-    layout = find_layout(tokenizer)
-    room = encoding.max_length - layout.single
-    pieces: list[list[list[int]]] = []
-    for batch in rows.select_columns(["words"]).iter(TOKENIZED_SENTENCES):
-        pieces += tokenize_words(tokenizer, batch["words"], encoding.max_length)
     tags = rows["tags"][:] if "tags" in rows.column_names else None
     names, words = rows["id"][:], rows["words"][:]
     encoded: list[Row] = []
-    for number, sentence in enumerate(pieces):
-        known = [UNKNOWN_LABEL] * len(sentence) if tags is None else tags[number]
-        for window in cut_word_windows([len(word) for word in sentence], room):
-            ids = layout.wrap(list(chain.from_iterable(sentence[window.start : window.end])))
+    for begin in range(0, len(words), TOKENIZED_SENTENCES):
+        sentences = words[begin : begin + TOKENIZED_SENTENCES]
+        for window in split_sentences(tokenizer, sentences, encoding.max_length):
+            number, (first, last) = begin + window.sentence, window.tagged
+            (ids,), (types,) = window.encoded
             labels = [IGNORED_LABEL] * len(ids)
-            place = len(layout.start)  # of the first token of a word
-            for word in range(window.start, window.end):
-                if window.first <= word < window.last:
-                    labels[place] = known[word]
-                place += len(sentence[word])
+            for place, word in zip(window.places, range(first, last), strict=True):
+                labels[place] = UNKNOWN_LABEL if tags is None else tags[number][word]
             row = {
                 "id": names[number],
                 "sentence": number,
-                "words": words[number][window.first : window.last],
+                "words": words[number][first:last],
                 "input_ids": ids,
-                "token_type_ids": [0] * len(ids),
+                "token_type_ids": types,
                 "length": len(ids),
                 "labels": labels,
             }

@@ -4,7 +4,7 @@
 import copy
 import marshal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import wraps
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast
 
@@ -362,6 +362,11 @@ class HeadTask(MinBertTask):
 
     def encoding(self, max_length: int) -> Encoding:
         return Encoding(self.max_length or max_length)
+
+    def reading(self, config: PreTrainedConfig) -> Encoding:
+        """Return how a model encodes rows in predictions."""
+        positions = config.longest_sequence
+        return replace(self.encoding(positions), max_length=self.limit_length(positions))
 
     def limit_length(self, positions: int) -> int:
         """Return the maximum tokens of a sequence in predictions of a model with `positions`."""

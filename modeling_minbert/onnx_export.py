@@ -25,7 +25,6 @@ from .multitask import MinBertForMultiTask
 from .packing import pool
 from .questions import keep_scores
 from .rows import ONNX_FILE, ONNX_SETTINGS, ONNX_VERSION, VectorPlan
-from .spans import LONGEST_WINDOW
 from .texts import own_tokenizer
 
 NEEDED = ("onnx", "onnxscript")
@@ -136,14 +135,10 @@ def take(source: Any, names: Iterable[str]) -> dict[str, Any]:
 
 def describe_task(task: Any, config: PreTrainedConfig) -> dict[str, Any]:
     """Describe a task for the runtime."""
-    positions = config.longest_sequence
-    found = take(task, FIELDS) | {"longest": task.limit_length(positions)}
+    found = take(task, FIELDS) | {"encoding": asdict(task.reading(config))}
     if not task.is_token_level:
-        encoding, *found["vectors"] = task.plan_vectors(config)
-    else:
-        longest = min(positions, LONGEST_WINDOW) if task.answers_questions else positions
-        encoding = task.encoding(longest)
-    return {**found, "encoding": asdict(encoding)}
+        _, *found["vectors"] = task.plan_vectors(config)
+    return found
 
 
 def write_settings(wrapped: OnnxModel, folder: Path) -> None:

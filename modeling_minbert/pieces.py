@@ -329,6 +329,32 @@ def tokenize_words(
     return tokenized
 
 
+class SentenceWindow(NamedTuple):
+    """Some words of a sentence in a sequence of its own."""
+
+    sentence: int  # index of the sentence
+    encoded: Encoded
+    tagged: Span  # those of its words that are tagged here
+    places: list[int]  # the first token of each of these
+
+
+def split_sentences(
+    tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], max_length: int
+) -> list[SentenceWindow]:
+    """Tokenize the words of sentences to windows in the order of the sentences."""
+    layout = find_layout(tokenizer)
+    windows = []
+    for number, pieces in enumerate(tokenize_words(tokenizer, sentences, max_length)):
+        sizes = list(map(len, pieces))
+        for start, end, first, last in cut_word_windows(sizes, max_length - layout.single):
+            ids = layout.wrap(list(chain.from_iterable(pieces[start:end])))
+            places = list(accumulate(sizes[start:end], initial=len(layout.start)))
+            encoded = Encoded([ids], [[0] * len(ids)])
+            chosen = places[first - start : last - start]
+            windows.append(SentenceWindow(number, encoded, (first, last), chosen))
+    return windows
+
+
 def find_space(tokenizer: Tokenizer) -> str:
     """Return what a word that is tokenized alone needs before it to be read as within a text.
 

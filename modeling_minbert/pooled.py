@@ -176,10 +176,8 @@ class PooledTask(HeadTask):
 
     def plan_vectors(self, config: PreTrainedConfig) -> VectorPlan:
         """Return how a model makes the vectors of texts in predictions."""
-        positions = config.longest_sequence
-        encoding = replace(self.encoding(positions), max_length=self.limit_length(positions))
         layers = self.count_layers(config.num_hidden_layers)
-        return VectorPlan(encoding, self.pooling, layers)
+        return VectorPlan(self.reading(config), self.pooling, layers)
 
     def validate_windows(self) -> None:
         if not self.has_windows:

@@ -10,6 +10,7 @@ import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers import PreTrainedConfig
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 from .cpu import is_followed
@@ -69,6 +70,9 @@ class QuestionAnsweringTask(HeadTask):
     def encoding(self, max_length: int) -> Encoding:
         length = self.max_length or max_length
         return Encoding(length, **self.window_sizes(length))
+
+    def reading(self, config: PreTrainedConfig) -> Encoding:
+        return self.encoding(min(config.longest_sequence, LONGEST_WINDOW))
 
     def window_sizes(self, max_length: int) -> dict[str, Any]:
         """Return `max_question_length` and `doc_stride` for windows of `max_length` tokens."""
@@ -187,9 +191,7 @@ class QuestionPredictor(QuestionReader, Predictor):
 
     def __init__(self, model: Any, name: str, head: Any, top_k: int | None) -> None:
         check_top_k(top_k)
-        positions: int = model.config.longest_sequence
-        encoding = head.task.encoding(min(positions, LONGEST_WINDOW))
-        super().__init__(model, name, head.task, encoding)
+        super().__init__(model, name, head.task, head.task.reading(model.config))
         self.group, self.top_k = name, top_k
         self.results: list[tuple[list[int], Tensor]] = []
 

@@ -7,17 +7,16 @@ As `rows.py` without torch. Shapes: W windows of a question.
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain, islice
+from itertools import islice
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from .pieces import (
     QuestionWindow,
-    cut_word_windows,
-    find_layout,
+    SentenceWindow,
     find_words,
     split_questions,
-    tokenize_words,
+    split_sentences,
 )
 from .rows import TextReader, check_rows, check_unicode
 from .texts import Encoded, Encoding, Row, pair_choices, tokenize
@@ -34,14 +33,6 @@ class Words(NamedTuple):
     text: str | None  # None if words were given
     words: list[str]
     spans: list[tuple[int, int]]  # start and end of each in the text, or by words without a text
-
-
-class Part(NamedTuple):
-    """A window of a row."""
-
-    row: int  # index of the row
-    tokens: Encoded
-    places: list[int]  # the first token of each word that is tagged here
 
 
 def split_words(row: object, number: int, task: str, rule: str = "pattern") -> Words:
@@ -71,17 +62,19 @@ class TagReader:
         results: Tag and score of the words of each part, by its number.
     """
 
-    def __init__(self, model: Any, name: str, task: Any, longest: int, top_k: int | None) -> None:
+    def __init__(
+        self, model: Any, name: str, task: Any, encoding: Encoding, top_k: int | None
+    ) -> None:
         if top_k is not None:
             raise ValueError(
                 f"task {name!r} is a token_classification task with one tag per word: leave top_k "
                 "out"
             )
-        self.model, self.name, self.longest = model, name, longest
+        self.model, self.name, self.longest = model, name, encoding.max_length
         self.names: Sequence[str] = task.labels
         self.rule: str = task.words
         self.texts: list[Words] = []
-        self.parts: list[Part] = []
+        self.parts: list[SentenceWindow] = []
         self.results: dict[int, list[tuple[int, float]]] = {}
 
     def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
@@ -89,25 +82,15 @@ class TagReader:
         self.texts = [
             split_words(row, number, self.name, self.rule) for number, row in enumerate(rows, first)
         ]
-        tokenizer = self.model.tokenizer
-        layout = find_layout(tokenizer)
-        sentences = tokenize_words(tokenizer, [text.words for text in self.texts], self.longest)
-        self.parts = []
-        for row, pieces in enumerate(sentences):
-            for start, end, begin, last in cut_word_windows(
-                list(map(len, pieces)), self.longest - layout.single
-            ):
-                places = list(accumulate(map(len, pieces[start:end]), initial=len(layout.start)))
-                ids = layout.wrap(list(chain.from_iterable(pieces[start:end])))
-                tokens = Encoded([ids], [[0] * len(ids)])
-                self.parts.append(Part(row, tokens, places[begin - start : last - start]))
-        return [part.tokens for part in self.parts]
+        words = [text.words for text in self.texts]
+        self.parts = split_sentences(self.model.tokenizer, words, self.longest)
+        return [part.encoded for part in self.parts]
 
     def describe(self) -> list[Any]:
         """Return the predictions of the rows, and forget the results."""
         rows: list[list[tuple[int, float]]] = [[] for _ in self.texts]
         for number, part in enumerate(self.parts):
-            rows[part.row] += self.results.pop(number)
+            rows[part.sentence] += self.results.pop(number)
         described = []
         for text, values in zip(self.texts, rows, strict=True):
             tags, scores = [self.names[tag] for tag, _ in values], [score for _, score in values]

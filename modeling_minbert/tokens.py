@@ -29,8 +29,7 @@ class TagPredictor(TagReader, Predictor):
     """Predicts `words`, `tags`, `scores` and, for spans, `entities` of texts or lists of words."""
 
     def __init__(self, model: Any, name: str, head: Any, top_k: int | None) -> None:
-        longest = head.task.limit_length(model.config.longest_sequence)
-        super().__init__(model, name, head.task, longest, top_k)
+        super().__init__(model, name, head.task, head.task.reading(model.config), top_k)
         self.group = name  # the words of a row are described by the task that split it
         self.head = head
 
@@ -38,7 +37,7 @@ class TagPredictor(TagReader, Predictor):
         """Keep the tag of every word, and its probability."""
         mask = inputs.get("attention_mask")
         logits = output.logits[0] if mask is None else output.logits[mask.bool()]
-        starts = accumulate((self.parts[index].tokens.tokens for index in indices), initial=0)
+        starts = accumulate((self.parts[index].encoded.tokens for index in indices), initial=0)
         places = [
             start + place
             for index, start in zip(indices, starts, strict=False)
