@@ -468,8 +468,10 @@ class PooledPredictor(VectorPredictor):
         """Return the logits of the window, (n, K) in float32 on the CPU, and forget it."""
         values = super().collect()
         if self.has_windows:
+            count = self.head.task.num_sequences
+            values = values if count is None else values.unflatten(0, (-1, count))
             with predicting(self.model, None):
-                values = self.head.score_texts(values).float()
+                values = self.head.score_texts(values)
         return values.cpu()
 
     def describe(self) -> list[Any]:

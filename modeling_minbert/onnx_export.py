@@ -100,22 +100,13 @@ class OnnxModel(nn.Module):
                 scores, tags = head.probabilities(head.score(last).float()).max(dim=-1)
                 values = {"scores": scores, "tags": tags}
             else:
-                plan = head.task.plan_vectors(self.model.config)
-                values = score_texts(head, inputs["mix"] @ found[plan.output])
+                vectors = inputs["mix"] @ found[head.task.plan_vectors(self.model.config).output]
+                if head.task.is_separate:  # each text with the next one
+                    vectors = torch.stack([vectors, torch.cat([vectors[1:], vectors[:1]])], dim=1)
+                # decisions are made here, so that no other program needs their rules
+                values = head.decide_texts(head.score_texts(vectors))
             found |= {f"{name}.{kind}": value for kind, value in values.items()}
         return found
-
-
-def score_texts(head: Any, vectors: Tensor) -> dict[str, Tensor]:
-    """Compute what describes texts, or pairs of each with the next one, from vectors, (M, D).
-
-    Decisions are made here, so that no other program needs their rules.
-    """
-    if head.task.is_separate:
-        vectors = torch.stack([vectors, torch.cat([vectors[1:], vectors[:1]])], dim=1)
-    logits = head.to_logits(head.score(head.embed(vectors)))
-    found: dict[str, Tensor] = head.decide_texts(head.summarize(logits).float())
-    return found
 
 
 # Fields of a task that the runtime reads, if it has them.

@@ -374,10 +374,8 @@ class PooledHead(MinBertHead):
         return PooledPredictor(model, name, self, top_k)
 
     def score_texts(self, pooled: Tensor) -> Tensor:
-        """Compute the input of `describe` from the vectors of texts, (P, D) -> (B, K)."""
-        count = self.task.num_sequences
-        pooled = pooled if count is None else pooled.unflatten(0, (-1, count))
-        return self.to_logits(self.score(self.embed(pooled)))
+        """Compute the input of `describe` from pooled vectors, (B, D) or (B, S, D) -> (B, K)."""
+        return self.summarize(self.to_logits(self.score(self.embed(pooled)))).float()
 
     def summarize(self, logits: Tensor) -> Tensor:
         """Return the input of `describe`, (B, K)."""
