@@ -40,6 +40,12 @@ PATIENCE = 0.25
 # Types whose predictions are a label of a text or a pair, or a number.
 SCORED = ("paraphrase", "similarity", "contrastive")
 LABELED = ("classification", "ordinal", "multi_label_classification", "paraphrase", "similarity")
+# How their scores are made of logits; a similarity is in the units of its range.
+FUNCTIONS = dict.fromkeys(("classification", "ordinal"), "softmax")
+FUNCTIONS |= dict.fromkeys(("multi_label_classification", "paraphrase"), "sigmoid")
+# What is written before a label, or instead of it, to say no; and other labels that do.
+NEGATIONS = ("not", "non", "no", "un", "ir", "in", "dis")
+NO_AND_YES = (("0", "1"), ("false", "true"), ("negative", "positive"), ("label_0", "label_1"))
 # Token ids are accepted to be refused with a reason.
 Texts = str | list[str | int | list[int]]
 Side = Literal["left", "right", "Left", "Right"]
@@ -173,6 +179,9 @@ class Server:
         if len(rows) > self.settings.max_rows_per_request:
             limit = self.settings.max_rows_per_request
             raise RequestError(413, f"{len(rows)} rows in a request, but at most {limit} may be")
+        for number, row in enumerate(rows):
+            if not all(map(str.strip, list_texts(row))):
+                raise RequestError(422, f"row {number} has an empty text")
         return await self.batcher.run(key, rows)
 
     def count(self) -> None:
@@ -194,11 +203,7 @@ class Server:
                 "check_embedding_ctx_length=False)",
             )
         wanted = tuple((name, value) for name, value in options.items() if value is not None)
-        result = await self.compute(Key(None, wanted), texts)
-        dimensions, size = options.get("truncate_dim"), result.values.shape[1]
-        if dimensions is not None and dimensions > size:
-            raise RequestError(422, f"dimensions={dimensions}: vectors have only {size}")
-        return result
+        return await self.compute(Key(None, wanted), texts)
 
     def authorize(self, request: Request) -> None:
         """Refuse a request without the key, if there is one."""
@@ -237,6 +242,11 @@ class Server:
         return [self.name, *(f"{self.name}/{task}" for task in self.tasks)]
 
 
+def list_texts(row: str | Sequence[Any]) -> list[str]:
+    """Return all texts of a row."""
+    return [row] if isinstance(row, str) else [text for part in row for text in list_texts(part)]
+
+
 def refuse(body: Struct) -> None:
     """Refuse options whose effect the model does not have."""
     if getattr(body, "raw_scores", False):
@@ -262,14 +272,27 @@ async def embeddings(server: Server, body: Embeddings, task: str | None) -> obje
     return {"object": "list", "data": data, "model": body.model or server.name, "usage": usage}
 
 
+def choose_truncation(server: Server, task: str | None, side: Side | None) -> str | None:
+    """Return what remains of a long text, and refuse what is not so for the vectors of a task."""
+    if side is None:
+        return None
+    kept = "tail" if side.lower() == "left" else "head"
+    head = None if task is None else server.model.heads.get(task)
+    if head is None:
+        return kept
+    if (own := getattr(head.task, "truncation", kept)) != kept:
+        where = f"truncation_direction={side!r}: task {task!r}"
+        raise RequestError(422, f"{where} reads texts by truncation={own!r}; leave it out")
+    return None
+
+
 async def embed(server: Server, body: Embed, task: str | None) -> object:
     """Answer as TEI: a list of vectors, also for one text."""
     refuse(body)
-    side = (body.truncation_direction or "").lower()
     found = await server.encode(
         body.inputs,
         task=task,
-        truncation="tail" if side == "left" else None,
+        truncation=choose_truncation(server, task, body.truncation_direction),
         normalize=body.normalize,
         prompt_name=body.prompt_name,
         truncate_dim=body.dimensions,
@@ -286,7 +309,11 @@ async def predict(server: Server, body: Predict, task: str | None) -> object:
     rows: list[Any] = [[given] if isinstance(given, str) else given] if is_one else list(given)
     rows = [row[0] if len(row) == 1 and not isinstance(row, str) else row for row in rows]
     labels = server.tasks[task]["labels"] or ["score"]
-    top_k = (body.parameters and body.parameters.top_k) or len(labels)
+    parameters = body.parameters or Parameters()
+    own = FUNCTIONS.get(server.tasks[task]["problem_type"])
+    if parameters.function_to_apply not in (None, own):
+        raise RequestError(422, f"function_to_apply: that of task {task!r} is {own}; leave it out")
+    top_k = len(labels) if parameters.top_k is None else parameters.top_k
     result = await server.compute(Key((task,), (("top_k", top_k),)), rows)
     scores = [
         [{"score": each["score"], "label": each.get("label", "score")} for each in row]
@@ -302,6 +329,16 @@ def has_pairs(facts: dict[str, Any]) -> bool:
     return facts["rows"] == "pairs" and (is_binary or facts["problem_type"] in SCORED)
 
 
+def find_positive(labels: Sequence[str]) -> str | None:
+    """Return the label that says yes, of two; None if that is not plain."""
+    for no, yes in (labels, labels[::-1]):
+        pair = no.lower(), yes.lower()
+        # as in not_entailment and irrelevant
+        if pair in NO_AND_YES or pair[0].removesuffix(pair[1]).strip(" _-") in NEGATIONS:
+            return yes
+    return None
+
+
 async def rerank(server: Server, body: Rerank, task: str | None) -> object:
     """Answer as Cohere and Jina, or as TEI if ``texts`` are given, best first."""
     refuse(body)
@@ -309,7 +346,14 @@ async def rerank(server: Server, body: Rerank, task: str | None) -> object:
     if body.top_n is not None and body.top_n < 1:
         raise RequestError(422, f"top_n={body.top_n} must be 1 or more")
     task = server.find_task(server.find_model(body.model) or task, has_pairs)
-    label = (server.tasks[task]["labels"] or [None])[-1]  # yes
+    facts = server.tasks[task]
+    label = (facts["labels"] or [None])[-1]
+    if facts["problem_type"] == "classification":
+        label = find_positive(facts["labels"])
+        if label is None:
+            named = f"task {task!r} has the labels {', '.join(facts['labels'])}"
+            where = f"ask /tasks/{task}/predict"
+            raise RequestError(424, f"{named}: none of them plainly says yes; {where}", "Backend")
     key = Key((task,), (("top_k", 1 if label is None else 2),))
     result = await server.compute(key, [(body.query, text) for text in texts])
     scores = [
@@ -571,7 +615,7 @@ def load(settings: SimpleNamespace) -> tuple[Any, dict[str, Any]]:
         "model_id": path.resolve().name,
         "model_dtype": precision,
         "model_type": {"embedding": {"pooling": model.config.embedding.pooling}},
-        "max_input_length": model.config.longest_sequence,
+        "max_input_length": model._plan().vectors.encoding.max_length,
         "max_batch_tokens": settings.max_tokens,
         "max_concurrent_requests": settings.max_rows,
         "max_client_batch_size": settings.max_rows_per_request,

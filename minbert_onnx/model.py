@@ -88,7 +88,7 @@ class Predictor:
         task, encoding = self.task, texts.Encoding(**self.task.encoding)
         if task.problem_type == "token_classification":
             return spans.TagReader(model, name, task, encoding, self.top_k)
-        rows.check_top_k(self.top_k)
+        rows.check_count("top_k", self.top_k)
         if task.problem_type == "question_answering":
             return spans.QuestionReader(model, name, task, encoding)
         if task.problem_type == "multiple_choice":

@@ -17,7 +17,7 @@ from transformers.utils import logging
 
 from .inference import PooledPredictor, evaluating, make_batch
 from .names import unknown
-from .rows import check_container
+from .rows import Batching, check_container
 from .texts import Encoded, Encoding, own_tokenizer
 
 logger = logging.get_logger(__name__)
@@ -41,10 +41,13 @@ def explain(
     check_container(sentences, task)
     rows = list(sentences)
     explained = []
-    for row, predicted in zip(rows, model.predict(task, rows, show_progress=False), strict=True):
+    # in the precision of the decisions below
+    precision = None if model.base_model.precision is None else "float32"
+    options: Batching = {"show_progress": False, "precision": precision}
+    for row, predicted in zip(rows, model.predict(task, rows, **options), strict=True):
         (encoded,) = predictor.encode([row], 0)
         tokens = _find_tokens(model.tokenizer, predictor.plan.encoding, row, encoded)
-        name = label or _choose_label(model, task, row, predicted, names)
+        name = label or _choose_label(model, task, row, predicted, names, options)
         place = names.index(name) if name is not None else 0
         decide = Decision(model, predictor, encoded, place, [token is not None for token in tokens])
         with evaluating(model):
@@ -60,14 +63,14 @@ def explain(
 
 
 def _choose_label(
-    model: Any, task: str, row: Any, predicted: Any, names: Sequence[str]
+    model: Any, task: str, row: Any, predicted: Any, names: Sequence[str], options: Batching
 ) -> str | None:
     """Return the predicted label, of several the most probable one; None if there are none."""
     if not names:
         return None
     if isinstance(predicted, dict):
         return str(predicted.get("label", names[0]))
-    ((best,),) = model.predict(task, [row], top_k=1, show_progress=False)
+    ((best,),) = model.predict(task, [row], top_k=1, **options)
     return str(best["label"])
 
 

@@ -39,7 +39,7 @@ from .rows import (
     TextReader,
     VectorPlan,
     check_batching,
-    check_top_k,
+    check_count,
     group_by_tokens,
     split_batches,
 )
@@ -447,7 +447,7 @@ class PooledPredictor(VectorPredictor):
     """Predicts a task with one vector per sequence; see `PooledHead`."""
 
     def __init__(self, model: Any, name: str, head: Any, top_k: int | None) -> None:
-        check_top_k(top_k)
+        check_count("top_k", top_k)
         task = head.task
         super().__init__(model, name, task.plan_vectors(model.config), task.num_texts)
         self.head, self.top_k = head, top_k

@@ -226,8 +226,8 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
 
         A decision is a number: of a classification the logit of a label above the mean of those of
         the other labels, else a logit or a score. The shares of all words add up to its difference
-        from the decision about the same text with `[MASK]` for every token. Both are computed in
-        the precision of the weights, whatever `set_precision` says.
+        from the decision about the same text with `[MASK]` for every token. All is computed in the
+        precision of the weights, whatever `set_precision` says.
 
         Args:
             task: Name of a task that scores texts, such as a classification, by their head.

@@ -112,7 +112,7 @@ class OnnxModel(nn.Module):
 # Fields of a task that the runtime reads, if it has them.
 FIELDS = (
     *("problem_type", "row_kind", "num_texts", "is_token_level", "kind", "normalizes_vectors"),
-    *("labels", "targets", "outputs", "classes", "words", "temperature"),
+    *("labels", "targets", "outputs", "classes", "words", "temperature", "truncation"),
     *("max_answer_length", "null_score_diff_threshold"),
 )
 OF_CONFIG = ("longest_sequence", "num_hidden_layers", "hidden_size", "embedding_task")

@@ -17,7 +17,7 @@ from .cpu import is_followed
 from .heads import DATA, RECIPE, HeadTask, Outputs, TaskBatch, TokenHead, Types
 from .inference import Batch, Predictor, put_in_order
 from .packing import Options, Read
-from .rows import check_top_k
+from .rows import check_count
 from .spans import LONGEST_WINDOW, PLACES, QuestionReader
 from .texts import Encoding, Fields
 
@@ -190,7 +190,7 @@ class QuestionPredictor(QuestionReader, Predictor):
     """Answers pairs of a question and its text."""
 
     def __init__(self, model: Any, name: str, head: Any, top_k: int | None) -> None:
-        check_top_k(top_k)
+        check_count("top_k", top_k)
         super().__init__(model, name, head.task, head.task.reading(model.config))
         self.group, self.top_k = name, top_k
         self.results: list[tuple[list[int], Tensor]] = []

@@ -2,9 +2,10 @@
 """Rows in, predictions out, without torch: what models share with the runtime of ONNX files."""
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cache
 from itertools import chain, islice
+from numbers import Integral
 from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack, get_args
 
 from .names import unknown
@@ -55,15 +56,18 @@ def check_batching(name: str, batching: Fields) -> int | None:
                 f"{', '.join(Batching.__annotations__)}"
             )
     tokens: int | None = batching.get("max_tokens_per_batch")
-    if tokens is not None and tokens < 1:
-        raise ValueError(f"max_tokens_per_batch={tokens} must be at least 1")
+    check_count("max_tokens_per_batch", tokens)
     return tokens
 
 
 def check_container(rows: object, task: str) -> None:
-    """Refuse one text instead of rows, and containers that would yield the names of columns."""
+    """Refuse what is no list of rows, and containers that would yield the names of columns."""
     if isinstance(rows, str):
         raise TypeError(f"{task}: pass a list of sentences, not one string")
+    if isinstance(rows, bytes | Set) or getattr(rows, "ndim", 1) == 0:
+        raise TypeError(f"{task}: pass a list of rows, not {type(rows).__name__}")
+    if not isinstance(rows, Iterable):
+        raise TypeError(f"{task}: pass a list of rows, not {rows!r}")
     if isinstance(rows, Mapping) or hasattr(rows, "columns") or hasattr(rows, "column_names"):
         raise ValueError(
             f"{task}: a {type(rows).__name__} has columns, which are no rows: pass one of them, as "
@@ -73,7 +77,7 @@ def check_container(rows: object, task: str) -> None:
 
 def check_rows(sentences: Iterable[Any], task: str, wanted: int, first: int = 0) -> Iterator[Row]:
     """Make each row, the first of number `first`, a tuple of `wanted` sentences of a task."""
-    for index, given in enumerate(sentences, first):
+    for index, given in enumerate(map(read_row, sentences), first):
         row: Row = tuple(given) if isinstance(given, tuple | list) else (given,)
         if len(row) != wanted or not all(isinstance(text, str) for text in row):
             count = "a sentence" if wanted == 1 else "a pair of sentences"
@@ -82,10 +86,16 @@ def check_rows(sentences: Iterable[Any], task: str, wanted: int, first: int = 0)
         yield row
 
 
-def check_top_k(top_k: int | None) -> None:
-    """Refuse a number of predictions that is none."""
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k={top_k} must be 1 or more")
+def read_row(row: Any) -> Any:
+    """Return a row of an array with several columns as a list."""
+    return row.tolist() if getattr(row, "ndim", 0) else row
+
+
+def check_count(name: str, count: Any) -> None:
+    """Refuse what is no number of 1 or more, nor None."""
+    is_number = isinstance(count, Integral) and not isinstance(count, bool)
+    if count is not None and not (is_number and count >= 1):
+        raise ValueError(f"{name}={count!r} must be 1 or more")
 
 
 def check_unicode(texts: Iterable[str], index: int, task: str) -> None:
@@ -98,6 +108,7 @@ def check_unicode(texts: Iterable[str], index: int, task: str) -> None:
 
 def find_kind(row: object) -> RowKind:
     """Return of what kind a row is; a list of words looks like a pair."""
+    row = read_row(row)
     if isinstance(row, str):
         return "single texts"
     has_choices = isinstance(row, tuple | list) and row and isinstance(row[-1], tuple | list)
@@ -542,8 +553,12 @@ class MinBertVectors(Generic[Vectors]):
                 f"task {task!r} determines how its vectors are pooled, and what remains of long "
                 "texts: leave pooling and truncation out"
             )
-        if truncate_dim is not None and truncate_dim < 1:
-            raise ValueError(f"encode: truncate_dim={truncate_dim} must be 1 or more")
+        check_count("encode: truncate_dim", truncate_dim)
+        if truncate_dim is not None and truncate_dim > config.hidden_size:
+            size = config.hidden_size
+            raise ValueError(
+                f"encode: truncate_dim={truncate_dim}, but vectors have {size} numbers"
+            )
         if truncation not in (None, *HEAD_SHARES, WINDOWS):
             raise ValueError(unknown("truncation", truncation, (*HEAD_SHARES, WINDOWS)))
         default, kept = own.default_prompt_name, own.truncate_dim

@@ -52,16 +52,21 @@ SETTINGS = {
 }
 
 
+def build(tasks):
+    """Build a small model."""
+    sizes = {"vocab_size": 31, "hidden_size": 33, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 3, "intermediate_size": 29, "max_position_embeddings": 17}
+    config = MinBertConfig(**sizes, tasks=tasks, initializer_range=0.2)
+    model = MinBertForMultiTask(config).eval()
+    model.tokenizer = make_tokenizer([*WORDS, "the"])
+    return model
+
+
 @pytest.fixture(scope="module")
 def model():
     """Return a small model with tasks of all kinds of rows."""
     torch.manual_seed(0)
-    sizes = {"vocab_size": 31, "hidden_size": 33, "num_hidden_layers": 2}
-    sizes |= {"num_attention_heads": 3, "intermediate_size": 29, "max_position_embeddings": 17}
-    config = MinBertConfig(**sizes, tasks=TASKS, initializer_range=0.2)
-    model = MinBertForMultiTask(config).eval()
-    model.tokenizer = make_tokenizer([*WORDS, "the"])
-    return model
+    return build(TASKS)
 
 
 class Client:
@@ -169,6 +174,13 @@ def test_vectors_as_text_embeddings_inference(ask, model):
     long = " ".join(TEXTS * 4)
     _, _, found = ask("/embed", {"inputs": long, "truncation_direction": "Left"})
     assert np.allclose(found[0], model.encode(long, truncation="tail", normalize=True), atol=1e-6)
+    body = {"inputs": long, "truncation_direction": "Right"}
+    for path, options in (
+        ("/embed", {"truncation": "head"}),
+        ("/tasks/near/embed", {"task": "near"}),
+    ):
+        _, _, found = ask(path, body)
+        assert np.allclose(found[0], model.encode(long, normalize=True, **options), atol=1e-6)
 
 
 def test_labels_as_text_embeddings_inference(ask, model):
@@ -202,6 +214,43 @@ def test_documents_are_ranked(ask, model):
     assert found == rounded([{"index": at, "score": scores[at]} for at in order])
     _, _, found = ask("/tasks/near/rerank", {"query": TEXTS[0], "texts": TEXTS[:1]})
     assert found == rounded([{"index": 0, "score": model.predict("near", pairs[:1])[0]["score"]}])
+
+
+@pytest.mark.parametrize(
+    ("labels", "yes"),
+    [
+        (["entailment", "not_entailment"], "entailment"),
+        (["not_entailment", "entailment"], "entailment"),
+        (["relevant", "Irrelevant"], "relevant"),
+        (["no", "yes"], "yes"),
+        (["1", "0"], "1"),
+        (["LABEL_0", "LABEL_1"], "LABEL_1"),
+        (["question", "answer"], None),
+    ],
+)
+def test_documents_are_ranked_by_the_label_that_says_yes(labels, yes):
+    assert serving.find_positive(labels) == yes
+
+
+def test_documents_are_ranked_by_a_classification_of_pairs():
+    torch.manual_seed(0)
+    kind = {"problem_type": "classification", "pair_encoding": "joint"}
+    ranker = build(
+        {
+            "answers": kind | {"labels": ["entailment", "not_entailment"]},
+            "kinds": kind | {"labels": ["question", "answer"]},
+        }
+    )
+    pairs = [(TEXTS[0], text) for text in TEXTS]
+    scores = [x["score"] for row in ranker.predict("answers", pairs, top_k=2) for x in row
+              if x["label"] == "entailment"]  # fmt: skip
+    order = sorted(range(len(pairs)), key=lambda place: -scores[place])
+    with running(ranker) as (port, _):
+        ask, body = Client(port).ask, {"query": TEXTS[0], "texts": TEXTS}
+        assert [each["index"] for each in ask("/tasks/answers/rerank", body)[2]] == order
+        status, _, found = ask("/tasks/kinds/rerank", body)
+    assert status == 424
+    assert "labels question, answer: none of them plainly says yes" in found["error"]
 
 
 def test_models_tasks_and_routes_are_listed(ask):
@@ -327,7 +376,25 @@ def test_a_bad_request_does_not_spoil_the_batch_that_it_is_in(port, model):
         ("/embed", {"inputs": "a", "prompt_name": "ask"}, 422, "unknown prompt_name 'ask'"),
         ("/embed", {"inputs": ["a"] * 101}, 413, "101 rows"),
         ("/embed", {"inputs": "a" * 10_001}, 413, "more than 10000 bytes"),
-        ("/embed", {"inputs": "a", "dimensions": 34}, 422, "only 33"),
+        ("/embed", {"inputs": "a", "dimensions": 34}, 422, "truncate_dim=34, but vectors have 33"),
+        ("/embed", {"inputs": ["a", " "]}, 422, "row 1 has an empty text"),
+        ("/v1/embeddings", {"input": ""}, 400, "row 0 has an empty text"),
+        ("/predict_all", {"rows": [["a", ["b", ""]]]}, 422, "row 0 has an empty text"),
+        (
+            *("/tasks/near/embed", {"inputs": "a", "truncation_direction": "Left"}),
+            *(422, "task 'near' reads texts by truncation='head'"),
+        ),
+        (
+            *("/tasks/tone/predict", {"inputs": "a", "parameters": {"top_k": 0}}),
+            *(422, "top_k=0 must be 1 or more"),
+        ),
+        (
+            *(
+                "/tasks/tone/predict",
+                {"inputs": "a", "parameters": {"function_to_apply": "sigmoid"}},
+            ),
+            *(422, "that of task 'tone' is softmax"),
+        ),
         ("/v1/embeddings", {"input": "a", "dimensions": 0}, 400, "must be 1 or more"),
         ("/v1/embeddings", {"input": "a", "model": "gpt"}, 404, "unknown model 'gpt'"),
         ("/predict", {"inputs": "a"}, 424, "several tasks fit, near, same, tone, topics"),

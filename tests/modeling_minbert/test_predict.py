@@ -1,5 +1,8 @@
 """``predict``, ``encode`` and transformers' pipelines."""
 
+import re
+
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -75,6 +78,11 @@ def test_the_training_mode_of_every_module_comes_back(model, broken):
         ("near", [("a", "b", "c")], ValueError, "row 0 must be a pair of sentences"),
         ("near", [("a", 1)], ValueError, "row 0 must be a pair of sentences"),
         ("nli", ["a"], ValueError, "unknown task 'nli'; known: tone, same, near, echo"),
+        ("tone", None, TypeError, "tone: pass a list of rows, not None"),
+        ("tone", b"the cat", TypeError, "tone: pass a list of rows, not bytes"),
+        ("tone", np.array("a"), TypeError, "tone: pass a list of rows, not ndarray"),
+        # whose order differs from run to run
+        ("tone", {"a", "b"}, TypeError, "tone: pass a list of rows, not set"),
     ],
 )
 def test_an_invalid_row_is_refused(model, task, rows, error, message):
@@ -85,8 +93,22 @@ def test_an_invalid_row_is_refused(model, task, rows, error, message):
 def test_impossible_settings_are_refused(model):
     with pytest.raises(ValueError, match="unknown pooling 'first'; known: cls, pooler, mean, max"):
         model.encode(SENTENCES, pooling="first")
-    with pytest.raises(ValueError, match="max_tokens_per_batch=-1 must be at least 1"):
-        model.encode(SENTENCES, max_tokens_per_batch=-1)
+    for tokens in (-1, 2.5, "8"):
+        message = f"max_tokens_per_batch={tokens!r} must be 1 or more"
+        with pytest.raises(ValueError, match=re.escape(message)):
+            model.encode(SENTENCES, max_tokens_per_batch=tokens)
+    for count in (0, 1.5, True):
+        with pytest.raises(ValueError, match=f"top_k={count!r} must be 1 or more"):
+            model.predict("tone", SENTENCES, top_k=count)
+    size = model.config.hidden_size
+    with pytest.raises(ValueError, match=f"truncate_dim={size + 1}, but vectors have {size}"):
+        model.encode(SENTENCES, truncate_dim=size + 1)
+
+
+def test_rows_of_an_array_are_pairs(model):
+    pairs = [["the cat", "a dog"], ["a dog", "a dog"]]
+    assert model.predict("same", np.array(pairs)) == model.predict("same", pairs)
+    assert model.predict_all(np.array(pairs)) == model.predict_all(pairs)
 
 
 def test_a_model_of_no_checkpoint_asks_for_a_tokenizer(build_multitask, tasks):
