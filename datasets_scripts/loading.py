@@ -23,6 +23,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from .checking import errors_of
 from .encoding import (
+    IGNORED_LABEL,
     MOST_CHARACTERS,
     MOST_ROWS,
     Encoding,
@@ -105,7 +106,6 @@ def log_invalid_rows(owner: str, invalid: list[InvalidRow]) -> None:
 
 
 MEASURED_ROWS = 1_000  # evenly spread, whose tokens are counted
-MISSING = -100  # the label of an encoded row that has none; losses leave it out
 
 Facts = dict[str, int | dict[str, int]]
 
@@ -184,7 +184,7 @@ class TaskRows:
         if self.unlabeled is None or not len(self.unlabeled):
             return encoded
         rows = self.row_format.encode(self.unlabeled, tokenizer, encoding)
-        missing: Any = np.full_like(np.asarray(encoded[0]["labels"]), MISSING).tolist()
+        missing: Any = np.full_like(np.asarray(encoded[0]["labels"]), IGNORED_LABEL).tolist()
         feature = encoded.features["labels"]
         rows = rows.add_column("labels", [missing] * len(rows), feature=feature)
         return datasets.concatenate_datasets([encoded, rows.select_columns(encoded.column_names)])

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers.utils.generic import ModelOutput
 
+from datasets_scripts.encoding import UNKNOWN_LABEL
 from modeling_minbert.spans import are_spans, mark_entities
 from modeling_minbert.tokens import TokenClassificationTask
 from trainers.data.collate import Batch
@@ -28,8 +29,6 @@ from .classes import Calibrated
 from .metrics import Array, Described, Metric, f1_of_counts, score_counts
 
 Numbers = NDArray[np.int64]
-# Label of a word whose tag is unknown.
-UNKNOWN_LABEL = -1
 
 
 class Tagged(NamedTuple):
