@@ -9,8 +9,17 @@ import datasets
 from datasets import Dataset
 from datasets.exceptions import DatasetsError
 
-from .readers import HUB_NAMES, check_header
+from .readers import check_header
 from .row_format import RowFormat
+
+# Names that datasets on the Hub use for our splits; the first one present wins.
+HUB_NAMES = {
+    "train": ("train",),
+    "validation": ("validation", "dev", "valid", "validation_matched"),
+    "test": ("test", "test_matched"),
+    "validation_mismatched": ("validation_mismatched",),
+    "test_mismatched": ("test_mismatched",),
+}
 
 
 def fetch_splits(row_format: RowFormat) -> tuple[dict[str, Dataset], str | None]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from datasets import Dataset
 
 from datasets_scripts import TaskData, TaskRows, check_files
 from datasets_scripts.checking import check_keys, errors_of, key_types
@@ -18,7 +17,6 @@ from modeling_minbert.losses import WEIGHTS
 from trainers import (
     PROBLEMS,
     Choice,
-    GlueFile,
     TaskTraining,
     add_lora,
     check_arguments,
@@ -275,32 +273,3 @@ def prepare_weights(arguments: FinetuneArguments, model: MinBertForMultiTask) ->
         # peft computes some initial values from weights, which a model on `meta` does not have
         values = {"init_lora_weights": False} if model.device.type == "meta" else {}
         add_lora(model, arguments.lora | values, trained=("heads.", "cls.", "bert.pooler."))
-
-
-def find_glue_files(
-    tasks: Mapping[str, RecipeTask], loaded: Mapping[str, TaskRows]
-) -> dict[tuple[str, str], GlueFile]:
-    """Return the prediction files that the GLUE server expects, by task and split."""
-    files: dict[tuple[str, str], GlueFile] = {}
-    for name, task in tasks.items():
-        if wanted := task.data.built_in and task.data.built_in.submission:
-            labels = task.data.labels if wanted.labels else None
-            for split, file in wanted.files.items():
-                facts: Mapping[str, Any] = loaded[name].facts.get(split, {})
-                count = facts.get("usable_rows", 0) + facts.get("unusable_rows", 0)
-                files[name, split] = GlueFile(file, labels, count or None)
-    return files
-
-
-def find_tables(
-    tasks: Mapping[str, RecipeTask], loaded: Mapping[str, TaskRows]
-) -> dict[tuple[str, str], Dataset]:
-    """Return the held-out rows whose predictions have no official format, by task and split."""
-    return {
-        (name, split): rows
-        for name, task in tasks.items()
-        if task.data.built_in is None
-        or not (task.data.built_in.is_of_course or task.data.built_in.submission)
-        for split, rows in loaded[name].splits.items()
-        if split != "train"
-    }
