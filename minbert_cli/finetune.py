@@ -46,7 +46,7 @@ from trainers import GlueFile, RunFacts, Task
 
 if TYPE_CHECKING:  # only recipes that need them load what reads a corpus or teaches
     from minbert_cli.teachers import Teaching
-    from minbert_cli.text_tasks import RecipeText, Text
+    from minbert_cli.text_tasks import LoadedText, RecipeText
 
 QUICKSTART = RECIPES / "quickstart.yaml"
 
@@ -93,7 +93,7 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
 
         with args.main_process_first(desc="encode the data"):
             encoded, trained, notes = encode_tasks(tasks, rows, model.config, tokenizer, length)
-            corpora: dict[str, Text] = {}
+            corpora: dict[str, LoadedText] = {}
             for name, text in texts.items():
                 from minbert_cli.text_tasks import load_text
 
@@ -241,7 +241,7 @@ def describe_sources(
     run: Run,
     described: "Mapping[str, RecipeTask | RecipeText]",
     rows: Mapping[str, TaskRows],
-    corpora: Mapping[str, "Text"],
+    corpora: Mapping[str, "LoadedText"],
     teaching: "Teaching | None",
     *,
     quotes: bool,

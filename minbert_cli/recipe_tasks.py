@@ -10,7 +10,7 @@ import torch
 from datasets_scripts import TaskData, TaskRows, check_files
 from datasets_scripts.checking import check_keys, errors_of, key_types
 from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
-from minbert_cli.checkpoints import check_rows, choose_length
+from minbert_cli.checkpoints import check_row_length, choose_length
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertTask, parse_task
 from modeling_minbert.heads import Pretrained
 from modeling_minbert.losses import WEIGHTS
@@ -202,7 +202,7 @@ def check_recipe(
         check_files(task.data)
     length = choose_length(arguments, start)
     if start is not None:  # tasks get this length, and would be blamed for it
-        check_rows(start, length, has_pairs=False)
+        check_row_length(start, length, has_pairs=False)
 
     # heads and problems of tasks whose rows have not been read
     heads = {name: task.describe_placeholder(length) for name, task in tasks.items()}
@@ -256,11 +256,11 @@ def prepare_weights(arguments: FinetuneArguments, model: MinBertForMultiTask) ->
     length = choose_length(arguments, model.config)
     described = {name: model.config.task(name) for name in arguments.tasks}
     has_pairs = any(task.num_texts == 2 and not task.is_separate for task in described.values())
-    check_rows(model.config, length, has_pairs=has_pairs)
+    check_row_length(model.config, length, has_pairs=has_pairs)
     for name, task in described.items():
         with errors_of(f"task {name!r}"):
             own = task.encoding(length).max_length
-            check_rows(model.config, own, has_pairs=has_pairs)
+            check_row_length(model.config, own, has_pairs=has_pairs)
     if arguments.freeze_encoder:
         model.bert.requires_grad_(requires_grad=False)
         for name, head in model.heads.items():
