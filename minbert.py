@@ -102,12 +102,13 @@ def check(recipe: Recipe, **changes: Any) -> None:
     Arguments and errors are those of `finetune`; with the key ``corpus`` it is a pre-training.
     """
     from minbert_cli.recipe import read_recipe
-    from minbert_cli.recipes import find_recipe
+    from minbert_cli.recipes import choose_program, find_recipe
 
-    keys = recipe
+    keys, where = recipe, "recipe"
     if not isinstance(keys, Mapping):
-        keys = read_recipe(find_recipe(os.fspath(keys)))
-    program = "pretrain" if "corpus" in keys else "finetune"
+        path = find_recipe(os.fspath(keys))
+        keys, where = read_recipe(path), str(path)
+    program = choose_program({**keys, **changes}, where)
     module = import_module(f"minbert_cli.{program}")
     getattr(module, program)(_change(recipe, changes), is_dry=True)
 

@@ -134,10 +134,10 @@ def errors_of(where: str) -> Iterator[None]:
         raise ValueError(f"{where}: {error}") from error
 
 
-def check_fields(options: object, where: str = "") -> None:
+def check_fields(options: object) -> None:
     """Check the values of a dataclass that was made in Python, as those of a recipe."""
     for name, kind in key_types(type(options)).items():
-        check_value(where, name, getattr(options, name), kind)
+        check_value("", name, getattr(options, name), kind)
 
 
 def convert(value: object, kind: Any) -> Any:

@@ -45,10 +45,9 @@ from .checking import (
     option,
 )
 from .encoding import digest_text, hash_sources, make_features, show_progress
-from .hub import find_commit, open_hub, readable_hub
+from .hub import HUB_NAMES, find_commit, open_hub, readable_hub
 from .loading import InvalidRow, check_invalid_fraction, load_task, log_invalid_rows
 from .readers import (
-    HUB_NAMES,
     FileFormat,
     Record,
     check_file,

@@ -37,6 +37,9 @@ Batch = dict[str, list[Any]]  # columns
 Feature: TypeAlias = "str | list[Feature] | datasets.Value | datasets.List"
 Types = dict[str, Feature]
 
+# The label of a row or token without one, which losses and metrics leave out, and that of a word
+# whose tag is unknown.
+IGNORED_LABEL, UNKNOWN_LABEL = -100, -1
 SENTENCES = ("sentence1", "sentence2", "sentence3")  # columns of rows, for up to three texts
 ONE_SEQUENCE: Types = {"input_ids": ["int32"], "token_type_ids": ["int8"], "length": "int32"}
 SEVERAL_SEQUENCES: Types = ONE_SEQUENCE | {"input_ids": [["int32"]], "token_type_ids": [["int8"]]}

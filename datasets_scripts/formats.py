@@ -17,6 +17,7 @@ from modeling_minbert.texts import WINDOWS, pair_choices, tokenize
 
 from .checking import errors_of
 from .encoding import (
+    IGNORED_LABEL,
     SEVERAL_SEQUENCES,
     Batch,
     Encoding,
@@ -47,7 +48,7 @@ logger = logging.getLogger(__name__)
 # Numbers
 
 
-MISSING = -100.0  # a label that the loss and the metrics leave out
+MISSING = float(IGNORED_LABEL)
 # A target that happens to be -100 is stored as its neighbor in float32, to differ from `MISSING`.
 NEAR_MISSING = float(np.nextafter(np.float32(MISSING), np.float32(0)))
 LARGEST = float(np.finfo(np.float32).max)
@@ -229,7 +230,7 @@ class MultiOutputFormat(SentenceFormat):
         numbers = []
         for column, label, names in zip(self.targets, written, self.classes, strict=True):
             with errors_of(f"column {column!r}"):
-                numbers.append(find_class(label, names) if label else int(MISSING))
+                numbers.append(find_class(label, names) if label else IGNORED_LABEL)
         return numbers
 
     def strata(self, rows: Dataset) -> NDArray[np.int64]:

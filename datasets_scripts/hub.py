@@ -9,13 +9,20 @@ import datasets
 from datasets import Dataset
 from datasets.exceptions import DatasetsError
 
-from .readers import HUB_NAMES, check_header
+from .readers import check_header
 from .row_format import RowFormat
 
+# Names that datasets on the Hub use for our splits; the first one present wins.
+HUB_NAMES = {
+    "train": ("train",),
+    "validation": ("validation", "dev", "valid", "validation_matched"),
+    "test": ("test", "test_matched"),
+    "validation_mismatched": ("validation_mismatched",),
+    "test_mismatched": ("test_mismatched",),
+}
 
-def fetch_splits(
-    row_format: RowFormat, cache_dir: str | Path | None
-) -> tuple[dict[str, Dataset], str | None]:
+
+def fetch_splits(row_format: RowFormat) -> tuple[dict[str, Dataset], str | None]:
     """Fetch the splits of a dataset on the Hub, and its commit; None for a local folder."""
     data = row_format.data
     hub_id = str(data.hub_id)
@@ -29,7 +36,7 @@ def fetch_splits(
         where = f"{data.where}: dataset {source!r}"
         is_same = split_hub_id(source)[0] == split_hub_id(hub_id)[0]
         revision = data.revision if is_same else None
-        fetched, builder = open_hub(where, source, revision, cache_dir)
+        fetched, builder = open_hub(where, source, revision)
         for split, names in splits_of_source.items():
             name = next((name for name in names if name in fetched), None)
             if name is None:
@@ -47,14 +54,12 @@ def fetch_splits(
 
 
 def open_hub(
-    where: str, hub_id: str, revision: str | None, cache_dir: Any = None, *, streaming: bool = False
+    where: str, hub_id: str, revision: str | None, *, streaming: bool = False
 ) -> tuple[Any, datasets.DatasetBuilder]:
     """Open the splits of a dataset in a branch, tag or commit; return them, and their builder."""
     path, config = split_hub_id(hub_id)
     with readable_hub(where):
-        builder = datasets.load_dataset_builder(
-            path, config, revision=revision, cache_dir=cache_dir
-        )
+        builder = datasets.load_dataset_builder(path, config, revision=revision)
         if streaming:
             return builder.as_streaming_dataset(), builder
         builder.download_and_prepare()

@@ -23,6 +23,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from .checking import errors_of
 from .encoding import (
+    IGNORED_LABEL,
     MOST_CHARACTERS,
     MOST_ROWS,
     Encoding,
@@ -105,7 +106,6 @@ def log_invalid_rows(owner: str, invalid: list[InvalidRow]) -> None:
 
 
 MEASURED_ROWS = 1_000  # evenly spread, whose tokens are counted
-MISSING = -100  # the label of an encoded row that has none; losses leave it out
 
 Facts = dict[str, int | dict[str, int]]
 
@@ -184,7 +184,7 @@ class TaskRows:
         if self.unlabeled is None or not len(self.unlabeled):
             return encoded
         rows = self.row_format.encode(self.unlabeled, tokenizer, encoding)
-        missing: Any = np.full_like(np.asarray(encoded[0]["labels"]), MISSING).tolist()
+        missing: Any = np.full_like(np.asarray(encoded[0]["labels"]), IGNORED_LABEL).tolist()
         feature = encoded.features["labels"]
         rows = rows.add_column("labels", [missing] * len(rows), feature=feature)
         return datasets.concatenate_datasets([encoded, rows.select_columns(encoded.column_names)])
@@ -238,7 +238,7 @@ def check_files(data: TaskData) -> None:
 # Reading
 
 
-def read_splits(data: TaskData, cache_dir: str | Path | None) -> TaskRows:
+def read_splits(data: TaskData) -> TaskRows:
     """Read all valid rows of a task; their facts are the numbers of those that were skipped."""
     row_format = load_format(data)
     commit, name = None, data.hub_id or data.dataset
@@ -248,7 +248,7 @@ def read_splits(data: TaskData, cache_dir: str | Path | None) -> TaskRows:
     elif data.hub_id is not None:
         from .hub import fetch_splits
 
-        fetched, commit = fetch_splits(row_format, cache_dir)
+        fetched, commit = fetch_splits(row_format)
         label = fetched["train"].features.get(str(data.label_column))
         names = getattr(getattr(label, "feature", label), "names", None)
         row_format = replace(row_format, declared=None if names is None else tuple(names))
@@ -263,7 +263,7 @@ def read_splits(data: TaskData, cache_dir: str | Path | None) -> TaskRows:
             records = row_format.read(files[split], split)
         else:
             records = map(row_format.from_hub, map(Record, count(1), fetched[split]))
-        written[split] = _store_rows(records, row_format, split, cache_dir)
+        written[split] = _store_rows(records, row_format, split)
     row_format = row_format.resolve(data.where, written)
     check_twins(f"{data.where}: the labels", row_format.label_names or ())
     read = TaskRows(row_format, {}, [], {}, commit=commit)
@@ -276,11 +276,9 @@ def read_splits(data: TaskData, cache_dir: str | Path | None) -> TaskRows:
     return read
 
 
-def _store_rows(
-    records: Iterable[Record], row_format: RowFormat, split: str, cache_dir: str | Path | None
-) -> Dataset:
+def _store_rows(records: Iterable[Record], row_format: RowFormat, split: str) -> Dataset:
     """Build the rows of a split, invalid ones marked, mapped from a temporary file."""
-    folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE) / "minbert_rows"
+    folder = Path(datasets.config.HF_DATASETS_CACHE) / "minbert_rows"
     folder.mkdir(parents=True, exist_ok=True)
     schema = row_format.written_features.arrow_schema
     digest = hashlib.sha256(hash_sources().encode())
@@ -375,19 +373,18 @@ def _number_labels(
     return datasets.concatenate_datasets([rows.remove_columns(name), column], axis=1)
 
 
-def load_task(data: TaskData, cache_dir: str | Path | None = None) -> TaskRows:
+def load_task(data: TaskData) -> TaskRows:
     """Load the rows of a task from its files, the Hub, or the built-in sample.
 
     Args:
         data: Description of the rows, from ``TaskData.from_recipe``.
-        cache_dir: Folder for the built rows; None uses the cache of `datasets`.
 
     Raises:
         ValueError: If a file or a dataset cannot be read, lacks a column, or has too many invalid
             rows, or a class has no rows although its size determines the others'.
         OSError: If a file is missing or the Hub cannot be reached.
     """
-    read = read_splits(data, cache_dir)
+    read = read_splits(data)
     row_format, splits = read.row_format, dict(read.splits)
     held_out_of = None
     if "validation" not in splits:
@@ -421,7 +418,7 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> TaskRows:
         facts[split]["training_rows"] = repeated
     unlabeled = None
     if data.unlabeled_file is not None:
-        unlabeled, invalid = _read_unlabeled(data.unlabeled_file, row_format, cache_dir)
+        unlabeled, invalid = _read_unlabeled(data.unlabeled_file, row_format)
         log_invalid_rows(data.where, invalid)
         facts["train"]["unlabeled_rows"] = len(unlabeled)
         read.bad_rows.extend(invalid)
@@ -436,15 +433,13 @@ def load_task(data: TaskData, cache_dir: str | Path | None = None) -> TaskRows:
     return replace(read, splits=splits, facts=facts, fingerprint=fingerprint, unlabeled=unlabeled)
 
 
-def _read_unlabeled(
-    path: str, row_format: RowFormat, cache_dir: str | Path | None
-) -> tuple[Dataset, list[InvalidRow]]:
+def _read_unlabeled(path: str, row_format: RowFormat) -> tuple[Dataset, list[InvalidRow]]:
     """Read training texts whose labels are not read, and draw some of them."""
     data = row_format.data
     unread = replace(data, id_column=None, label_column=None, label_columns=None)
     row_format = replace(row_format, data=unread)
     split = "test_unlabeled"  # rows of a test split may lack labels
-    written = _store_rows(row_format.read(path, split), row_format, split, cache_dir)
+    written = _store_rows(row_format.read(path, split), row_format, split)
     rows, _, invalid = _select_valid(written, row_format, path, split)
     if data.max_unlabeled_samples is not None:
         seed = f"{data.sample_seed} unlabeled"

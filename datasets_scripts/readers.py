@@ -25,14 +25,6 @@ from typing import IO, Any, AnyStr
 
 
 MAIN_SPLITS = ("train", "validation", "test")
-# Names that datasets on the Hub use for our splits; the first one present wins.
-HUB_NAMES = {
-    "train": ("train",),
-    "validation": ("validation", "dev", "valid", "validation_matched"),
-    "test": ("test", "test_matched"),
-    "validation_mismatched": ("validation_mismatched",),
-    "test_mismatched": ("test_mismatched",),
-}
 
 
 def is_test(split: str) -> bool:

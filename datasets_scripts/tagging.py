@@ -12,7 +12,15 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from modeling_minbert.pieces import split_sentences
 
-from .encoding import Encoding, Row, Types, make_features, note_length
+from .encoding import (
+    IGNORED_LABEL,
+    UNKNOWN_LABEL,
+    Encoding,
+    Row,
+    Types,
+    make_features,
+    note_length,
+)
 from .readers import (
     Record,
     check_file,
@@ -296,8 +304,6 @@ class TagFormat(RowFormat):
 # Tagged words
 
 
-# of a token without a label, and of a word with an unknown tag
-IGNORED_LABEL, UNKNOWN_LABEL = -100, -1
 TOKENIZED_SENTENCES = 1000
 
 

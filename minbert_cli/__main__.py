@@ -83,21 +83,14 @@ def check(context: typer.Context) -> None:
     """
     # imported here, so that --help does not wait for torch
     from minbert_cli.recipe import read_recipe
-    from minbert_cli.recipes import find_program, with_recipe
+    from minbert_cli.recipes import choose_program, with_recipe
     from trainers import UsageError, readable_errors
 
     with readable_errors("minbert check"):
         if not context.args or context.args[0].startswith("-"):
             raise UsageError("give a recipe; see minbert check --help")
         argv = with_recipe(context.args)
-        program = find_program(read_recipe(Path(argv[0])))
-        if program is None:
-            raise ValueError(
-                f"{argv[0]}: no key says which program it is for; give tasks (minbert finetune) "
-                "or corpus (minbert pretrain)"
-            )
-        if program == "experiments":
-            raise ValueError(f"{argv[0]} has many runs: use minbert experiments FILE --dry_run")
+        program = choose_program(read_recipe(Path(argv[0])), argv[0])
         module = importlib.import_module(f"minbert_cli.{program}")
         getattr(module, program)(argv, is_dry=True)
     print("\nok")

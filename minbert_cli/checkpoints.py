@@ -307,7 +307,7 @@ def choose_length(arguments: "RunArguments", config: MinBertConfig | None) -> in
     return ROW_LENGTH if config is None else min(ROW_LENGTH, config.longest_sequence)
 
 
-def check_rows(config: MinBertConfig, max_length: int, *, has_pairs: bool) -> None:
+def check_row_length(config: MinBertConfig, max_length: int, *, has_pairs: bool) -> None:
     """Check that rows of this length, some of them pairs of segments, fit into a model."""
     if has_pairs and config.encoder_type == "bert" and config.type_vocab_size < 2:
         raise ValueError(

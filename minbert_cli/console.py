@@ -37,7 +37,7 @@ def measure_training(trainer: Any) -> tuple[int, float, int]:
     return steps, micro_steps / sampler.steps, rows
 
 
-def describe_training(trainer: Any) -> str:
+def describe_size(trainer: Any) -> str:
     """Describe tasks and groups of parameters, and in one line the size of a training."""
     args, callbacks = trainer.args, trainer.callback_handler.callbacks
     steps, epochs, rows = measure_training(trainer)

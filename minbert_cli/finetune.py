@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, set_seed
 
 from datasets_scripts import TaskRows, load_task, train_wordpiece
@@ -35,19 +36,17 @@ from minbert_cli.recipe_tasks import (
     RecipeTask,
     check_recipe,
     choose_heads,
-    find_glue_files,
-    find_tables,
     keep_calibrated,
     prepare_weights,
 )
 from minbert_cli.recipes import RECIPES
 from minbert_cli.run import Given, Run, open_run, report, share
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from trainers import RunFacts, Task
+from trainers import GlueFile, RunFacts, Task
 
 if TYPE_CHECKING:  # only recipes that need them load what reads a corpus or teaches
     from minbert_cli.teachers import Teaching
-    from minbert_cli.text_tasks import RecipeText, Text
+    from minbert_cli.text_tasks import LoadedText, RecipeText
 
 QUICKSTART = RECIPES / "quickstart.yaml"
 
@@ -94,7 +93,7 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
 
         with args.main_process_first(desc="encode the data"):
             encoded, trained, notes = encode_tasks(tasks, rows, model.config, tokenizer, length)
-            corpora: dict[str, Text] = {}
+            corpora: dict[str, LoadedText] = {}
             for name, text in texts.items():
                 from minbert_cli.text_tasks import load_text
 
@@ -242,7 +241,7 @@ def describe_sources(
     run: Run,
     described: "Mapping[str, RecipeTask | RecipeText]",
     rows: Mapping[str, TaskRows],
-    corpora: Mapping[str, "Text"],
+    corpora: Mapping[str, "LoadedText"],
     teaching: "Teaching | None",
     *,
     quotes: bool,
@@ -269,6 +268,35 @@ def describe_sources(
         splits={name: data.facts for name, data in rows.items()},
         fingerprints=hashes,
     )
+
+
+def find_glue_files(
+    tasks: Mapping[str, RecipeTask], loaded: Mapping[str, TaskRows]
+) -> dict[tuple[str, str], GlueFile]:
+    """Return the prediction files that the GLUE server expects, by task and split."""
+    files: dict[tuple[str, str], GlueFile] = {}
+    for name, task in tasks.items():
+        if wanted := task.data.built_in and task.data.built_in.submission:
+            labels = task.data.labels if wanted.labels else None
+            for split, file in wanted.files.items():
+                facts: Mapping[str, Any] = loaded[name].facts.get(split, {})
+                count = facts.get("usable_rows", 0) + facts.get("unusable_rows", 0)
+                files[name, split] = GlueFile(file, labels, count or None)
+    return files
+
+
+def find_tables(
+    tasks: Mapping[str, RecipeTask], loaded: Mapping[str, TaskRows]
+) -> dict[tuple[str, str], Dataset]:
+    """Return the held-out rows whose predictions have no official format, by task and split."""
+    return {
+        (name, split): rows
+        for name, task in tasks.items()
+        if task.data.built_in is None
+        or not (task.data.built_in.is_of_course or task.data.built_in.submission)
+        for split, rows in loaded[name].splits.items()
+        if split != "train"
+    }
 
 
 def main(argv: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 from datasets_scripts import CorpusData, TrainingTexts, train_wordpiece
 from minbert_cli.checkpoints import (
     at_revision,
-    check_rows,
+    check_row_length,
     choose_length,
     fit_together,
     load_config,
@@ -192,7 +192,7 @@ def check_recipe(
     arguments.make_callbacks(args)
     if start is not None:
         has_pairs = arguments.choose_packing(arguments.problem_type) == "segment_pairs"
-        check_rows(start, choose_length(arguments, start), has_pairs=has_pairs)
+        check_row_length(start, choose_length(arguments, start), has_pairs=has_pairs)
     return corpora
 
 

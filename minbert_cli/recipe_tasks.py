@@ -6,19 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from datasets import Dataset
 
 from datasets_scripts import TaskData, TaskRows, check_files
 from datasets_scripts.checking import check_keys, errors_of, key_types
 from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
-from minbert_cli.checkpoints import check_rows, choose_length
+from minbert_cli.checkpoints import check_row_length, choose_length
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertTask, parse_task
 from modeling_minbert.heads import Pretrained
 from modeling_minbert.losses import WEIGHTS
 from trainers import (
     PROBLEMS,
     Choice,
-    GlueFile,
     TaskTraining,
     add_lora,
     check_arguments,
@@ -204,7 +202,7 @@ def check_recipe(
         check_files(task.data)
     length = choose_length(arguments, start)
     if start is not None:  # tasks get this length, and would be blamed for it
-        check_rows(start, length, has_pairs=False)
+        check_row_length(start, length, has_pairs=False)
 
     # heads and problems of tasks whose rows have not been read
     heads = {name: task.describe_placeholder(length) for name, task in tasks.items()}
@@ -258,11 +256,11 @@ def prepare_weights(arguments: FinetuneArguments, model: MinBertForMultiTask) ->
     length = choose_length(arguments, model.config)
     described = {name: model.config.task(name) for name in arguments.tasks}
     has_pairs = any(task.num_texts == 2 and not task.is_separate for task in described.values())
-    check_rows(model.config, length, has_pairs=has_pairs)
+    check_row_length(model.config, length, has_pairs=has_pairs)
     for name, task in described.items():
         with errors_of(f"task {name!r}"):
             own = task.encoding(length).max_length
-            check_rows(model.config, own, has_pairs=has_pairs)
+            check_row_length(model.config, own, has_pairs=has_pairs)
     if arguments.freeze_encoder:
         model.bert.requires_grad_(requires_grad=False)
         for name, head in model.heads.items():
@@ -275,32 +273,3 @@ def prepare_weights(arguments: FinetuneArguments, model: MinBertForMultiTask) ->
         # peft computes some initial values from weights, which a model on `meta` does not have
         values = {"init_lora_weights": False} if model.device.type == "meta" else {}
         add_lora(model, arguments.lora | values, trained=("heads.", "cls.", "bert.pooler."))
-
-
-def find_glue_files(
-    tasks: Mapping[str, RecipeTask], loaded: Mapping[str, TaskRows]
-) -> dict[tuple[str, str], GlueFile]:
-    """Return the prediction files that the GLUE server expects, by task and split."""
-    files: dict[tuple[str, str], GlueFile] = {}
-    for name, task in tasks.items():
-        if wanted := task.data.built_in and task.data.built_in.submission:
-            labels = task.data.labels if wanted.labels else None
-            for split, file in wanted.files.items():
-                facts: Mapping[str, Any] = loaded[name].facts.get(split, {})
-                count = facts.get("usable_rows", 0) + facts.get("unusable_rows", 0)
-                files[name, split] = GlueFile(file, labels, count or None)
-    return files
-
-
-def find_tables(
-    tasks: Mapping[str, RecipeTask], loaded: Mapping[str, TaskRows]
-) -> dict[tuple[str, str], Dataset]:
-    """Return the held-out rows whose predictions have no official format, by task and split."""
-    return {
-        (name, split): rows
-        for name, task in tasks.items()
-        if task.data.built_in is None
-        or not (task.data.built_in.is_of_course or task.data.built_in.submission)
-        for split, rows in loaded[name].splits.items()
-        if split != "train"
-    }

@@ -19,6 +19,19 @@ def find_program(recipe: Mapping[str, object]) -> str | None:
     return next((program for key, program in PROGRAMS.items() if key in recipe), None)
 
 
+def choose_program(recipe: Mapping[str, object], where: str) -> str:
+    """Tell which program trains by a recipe; it must be one that makes a single run."""
+    program = find_program(recipe)
+    if program is None:
+        raise ValueError(
+            f"{where}: no key says which program it is for; give tasks (minbert finetune) or "
+            "corpus (minbert pretrain)"
+        )
+    if program == "experiments":
+        raise ValueError(f"{where} has many runs: use minbert experiments FILE --dry_run")
+    return program
+
+
 def check_program(recipe: Mapping[str, object], where: Path, program: str) -> None:
     """Refuse a recipe that is for another program than ``minbert <program>``."""
     right = find_program(recipe)

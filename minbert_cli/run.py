@@ -18,7 +18,7 @@ import trainers
 from minbert_cli import run_folder
 from minbert_cli.arguments import ProgramTrainingArguments
 from minbert_cli.checkpoints import find_commit
-from minbert_cli.console import describe_training, quiet_libraries, show_progress
+from minbert_cli.console import describe_size, quiet_libraries, show_progress
 from minbert_cli.recipe import as_recipe, fill_arguments, format_recipe, read_recipe, split_argv
 from minbert_cli.recipes import MODEL_CARD, check_program, load_kinds, with_recipe, with_recipe_name
 from trainers import (
@@ -128,7 +128,7 @@ class Run:
                 f"{model.config.hidden_size}, {millions:,.1f} million parameters, "
                 + ("new weights" if start is None else f"from {start}")
             )
-            training = describe_training(trainer)
+            training = describe_size(trainer)
             shown = (header, facts.describe_choices(), training, facts.describe_notes())
             print("\n\n".join(filter(None, shown)), end="\n\n")
         if self.is_dry:

@@ -170,7 +170,7 @@ class RecipeText:
 
 
 @dataclass(frozen=True)
-class Text:
+class LoadedText:
     """The text of a task, tokenized and cut into rows."""
 
     splits: dict[str, TextSource]
@@ -188,7 +188,7 @@ def load_text(
     args: TrainingArguments,
     *,
     max_length: int,
-) -> Text:
+) -> LoadedText:
     """Tokenize texts, and cut them into rows."""
     seed = args.seed if args.data_seed is None else args.data_seed
     masking = None
@@ -221,4 +221,4 @@ def load_text(
     facts = {split: split_rows.describe() for split, split_rows in rows.items()}
     validation = spread(rows["validation"], arguments.max_eval_samples)
     splits = {"train": rows["train"], "validation": validation}
-    return Text(splits, masking, facts, notes, encoded)
+    return LoadedText(splits, masking, facts, notes, encoded)

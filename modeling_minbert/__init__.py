@@ -12,7 +12,6 @@ from .heads import MinBertEmbedding as MinBertEmbedding, MinBertTask as MinBertT
 from .modeling_minbert import (
     AUTO_MODELS,
     MinBertForMaskedLM as MinBertForMaskedLM,
-    MinBertForNextSentencePrediction as MinBertForNextSentencePrediction,
     MinBertForNSP as MinBertForNSP,
     MinBertForPreTraining as MinBertForPreTraining,
     MinBertForQuestionAnswering as MinBertForQuestionAnswering,

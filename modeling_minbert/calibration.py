@@ -129,12 +129,12 @@ def fit_cosine_threshold(head: Any, logits: Tensor, labels: Tensor) -> float:
 
 def best_threshold(values: Tensor, is_above: Tensor) -> float:
     """Return the lowest of the midpoints that separate most cosines, (N,), correctly."""
-    thresholds, hits, predicted = list_candidates(values.clamp(-1, 1), is_above, lowest=-1.0)
+    thresholds, hits, predicted = count_by_threshold(values.clamp(-1, 1), is_above, lowest=-1.0)
     # one more that is rightly above is worth as much as one less that is wrongly above
     return float(thresholds[(2 * hits - predicted).argmax()])
 
 
-def list_candidates(
+def count_by_threshold(
     values: Tensor, is_above: Tensor, *, lowest: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """List the thresholds that decide rows with values (N,) and labels (N,) differently.
@@ -163,7 +163,7 @@ def choose_threshold(
     F1. If no threshold reaches the goal, it is the one that comes nearest; None if no row belongs
     above. Ties go to the threshold with more of the goal, then to the nearest to 0.5.
     """
-    thresholds, hits, predicted = list_candidates(values, is_above, lowest=0.0)
+    thresholds, hits, predicted = count_by_threshold(values, is_above, lowest=0.0)
     at_half = values > 0.5
     thresholds = F.pad(thresholds, (0, 1), value=0.5)
     hits = torch.cat([hits, (at_half & is_above).sum()[None]])

@@ -753,9 +753,6 @@ class MinBertForNSP(MinBertPreTrainedModel):
         )
 
 
-MinBertForNextSentencePrediction = MinBertForNSP
-
-
 class MinBertForPreTraining(MinBertPreTrainedModel):
     """BERT with both heads of pre-training (Devlin et al. 2019, section 3.1)."""
 
@@ -937,7 +934,6 @@ AUTO_MODELS = (
 __all__ = [
     "MinBertForMaskedLM",
     "MinBertForNSP",
-    "MinBertForNextSentencePrediction",
     "MinBertForPreTraining",
     "MinBertForPreTrainingOutput",
     "MinBertForQuestionAnswering",

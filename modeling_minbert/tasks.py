@@ -2,15 +2,17 @@
 """All problem types by name. To add one, add its module and its lines here."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from huggingface_hub.errors import StrictDataclassError
 
 from .heads import MinBertHeads, MinBertTask, ProblemType, remember
 from .names import suggest, unknown
 from .texts import Fields
+
+Kind = TypeVar("Kind")
 
 
 def load_types(name: str) -> dict[str, tuple[type[MinBertTask], Any]]:
@@ -41,23 +43,26 @@ def load_types(name: str) -> dict[str, tuple[type[MinBertTask], Any]]:
     return TYPES
 
 
-class ProblemTypes(Mapping[str, type[MinBertTask]]):
-    """The classes of tasks by problem type; a look-up imports the module of a type."""
+class LazyTypes(Mapping[str, type[Kind]]):
+    """A class for each problem type, by name; a look-up imports the module of the class."""
 
-    def __getitem__(self, name: str) -> type[MinBertTask]:
-        return load_types(name)[name][0]
+    def __init__(self, names: Collection[str], load: Callable[[str], type[Kind]]) -> None:
+        self.names, self.load = names, load
+
+    def __getitem__(self, name: str) -> type[Kind]:
+        return self.load(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(get_args(ProblemType))
+        return iter(self.names)
 
     def __len__(self) -> int:
-        return len(get_args(ProblemType))
+        return len(self.names)
 
     def __contains__(self, name: object) -> bool:
-        return name in get_args(ProblemType)
+        return name in self.names
 
 
-TASKS = ProblemTypes()
+TASKS = LazyTypes[MinBertTask](get_args(ProblemType), lambda name: load_types(name)[name][0])
 
 
 @remember

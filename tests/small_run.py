@@ -54,7 +54,7 @@ def load_rows(folder, name, content, task="own", **keys):
     else:
         write_jsonl(path, content)
     files = dict.fromkeys(("train_file", "validation_file"), str(path))
-    return load_task(TaskData.from_recipe(task, files | keys), folder / "cache")
+    return load_task(TaskData.from_recipe(task, files | keys))
 
 
 def write_hub(folder, features=None, **splits):

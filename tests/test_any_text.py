@@ -1,7 +1,6 @@
 """Texts of any Unicode: trained on, predicted, written, read again and shown as what they are."""
 
 import json
-import shutil
 
 from hypothesis import strategies as st
 
@@ -67,10 +66,9 @@ def describe(folder, kind, rows):
 @check(20, st.tuples(LEARNED, st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=3)))
 def test_any_text_is_trained_on_or_an_invalid_row(tmp_path, drawn):
     kind, texts = drawn
-    shutil.rmtree(tmp_path / "cache", ignore_errors=True)
     rows = [make_row(kind, *pair) for pair in [*texts, ("a b", "b a 1")]]
 
-    loaded = load_task(describe(tmp_path, kind, rows), tmp_path / "cache")
+    loaded = load_task(describe(tmp_path, kind, rows))
     encoding = MODEL.config.task(kind).encoding(24)
     encoded = loaded.encode(MODEL.tokenizer, encoding)["train"]
     dataset = TaskDataset({kind: encoded})

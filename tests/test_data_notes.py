@@ -22,7 +22,7 @@ def describe(folder, tokenizer, rows, header, keys, is_weighed=False, **options)
     small_run.write_tsv(folder / "train.tsv", header, rows)
     files = dict.fromkeys(("train_file", "validation_file"), str(folder / "train.tsv"))
     data = TaskData.from_recipe("own", keys | files)
-    task = load_task(data, folder / "cache")
+    task = load_task(data)
     head = {"problem_type": keys["problem_type"], "labels": ["a", "b"]}
     described = MinBertConfig(tasks={"own": head}).task("own")
     options = {"pair_encoding": None, "truncation": "head", "max_length": 12} | options

@@ -101,6 +101,18 @@ def test_a_pre_training_from_python(tmp_path, capsys):
     assert (tmp_path / "text" / "model.safetensors").is_file()
 
 
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"seed": 1}, "recipe: no key says which program it is for; give tasks"),
+        ({"rows": {"a": {"base": "sst"}}}, "recipe has many runs: use minbert experiments FILE"),
+    ],
+)
+def test_a_check_refuses_a_recipe_of_no_program_or_of_many_runs(keys, message):
+    with pytest.raises(ValueError, match=message):
+        minbert.check(keys)
+
+
 RANDOM_STATES = """
 import random, sys
 import numpy, torch

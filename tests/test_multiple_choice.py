@@ -80,7 +80,7 @@ def test_swag_is_read_in_its_official_layout(tmp_path):
             csv.writer(file).writerows([SWAG[: 11 + len(label)], [*row, *label]])
 
     data = TaskData.from_recipe("swag", {"dataset": "swag", "data_dir": str(tmp_path)})
-    loaded = load_task(data, tmp_path / "cache")
+    loaded = load_task(data)
 
     train, test = loaded.splits["train"][0], loaded.splits["test"][0]
     assert (train["sentence1"], train["sentence2"], train["choices"]) == (

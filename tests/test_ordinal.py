@@ -51,13 +51,13 @@ def test_an_unknown_order_is_refused(tmp_path, labels, keys, message):
         load(tmp_path, labels, **keys)
 
 
-def test_a_built_in_dataset_is_read_as_another_type_that_fits(tmp_path):
+def test_a_built_in_dataset_is_read_as_another_type_that_fits():
     plain = TaskData.from_recipe("tone", {"dataset": "sample_sst"})
     ordered = TaskData.from_recipe("tone", {"dataset": "sample_sst", "problem_type": "ordinal"})
     same = TaskData.from_recipe("tone", {"dataset": "sst", "problem_type": "classification"})
 
     assert (plain.problem_type, same.problem_type) == ("classification", "classification")
-    loaded = [load_task(data, tmp_path) for data in (plain, ordered)]
+    loaded = [load_task(data) for data in (plain, ordered)]
     assert [task.problem_type for task in loaded] == ["classification", "ordinal"]
     assert loaded[0].fingerprint == loaded[1].fingerprint
     assert loaded[0].labels == loaded[1].labels

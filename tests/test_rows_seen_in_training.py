@@ -94,9 +94,9 @@ def write(path, kind, rows):
     return write_jsonl(path, lines)
 
 
-def load(folder, kind, **files):
+def load(kind, **files):
     keys = {"problem_type": kind, **KEYS[kind], **files}
-    return load_task(TaskData.from_recipe("own", keys), folder / ".cache")
+    return load_task(TaskData.from_recipe("own", keys))
 
 
 @pytest.mark.parametrize(("kind", "change"), CASES)
@@ -105,7 +105,7 @@ def test_rows_that_a_model_cannot_tell_apart_are_on_one_side(tmp_path, kind, cha
     twins = change_rows(rows, change)
     path = write(tmp_path / "rows.jsonl", kind, [*rows, *twins])
 
-    task = load(tmp_path, kind, train_file=path, validation_share=0.3)
+    task = load(kind, train_file=path, validation_share=0.3)
 
     held = [int(row) % len(rows) for row in task.splits["validation"]["id"]]
     assert sorted(held) == sorted(2 * sorted(set(held)))  # a row and its twin
@@ -124,7 +124,7 @@ def test_rows_of_a_validation_file_that_were_learned_are_counted(tmp_path, caplo
     }
 
     with caplog.at_level(logging.WARNING):
-        task = load(tmp_path, kind, **files)
+        task = load(kind, **files)
 
     assert task.facts["validation"]["training_rows"] == 5
     assert "'own': 5 of 10 validation rows (50 %) are also training rows" in caplog.text
@@ -138,10 +138,10 @@ def test_formats_labels_and_white_space_are_not_compared(tmp_path, caplog):
 
     files = {"train_file": write(tmp_path / "train.jsonl", "paraphrase", pairs)}
     files |= {"validation_file": str(dev), "test_file": str(test)}
-    task = load(tmp_path, "paraphrase", **files)
+    task = load("paraphrase", **files)
 
     assert "3 of 5 validation rows (60 %) are also training rows" in caplog.text
     assert "test rows" not in caplog.text  # one of 21, as by chance
     assert [task.facts[split].get("training_rows") for split in task.splits] == [None, 3, 1]
-    drawn = load(tmp_path, "paraphrase", **files, max_train_samples=1)
+    drawn = load("paraphrase", **files, max_train_samples=1)
     assert drawn.facts["validation"]["training_rows"] <= 1  # rows that were not drawn do not count

@@ -22,7 +22,7 @@ def folder(tmp_path_factory):
 
 def load(folder, dataset, **keys):
     data = TaskData.from_recipe(dataset, {"dataset": dataset, **keys}, data_dir=folder)
-    return load_task(data, cache_dir=folder / ".cache")
+    return load_task(data)
 
 
 def sizes_of(task):
@@ -79,7 +79,7 @@ def test_without_a_folder_the_rows_come_from_the_hub(tmp_path, monkeypatch):
     hub = {"hub_id": write("mnli", **sizes), "hub_tests": {"test_ax": write("ax", test=7)}}
     monkeypatch.setitem(DATASETS, "mnli", replace(DATASETS["mnli"], **hub))
 
-    task = load_task(TaskData.from_recipe("mnli", {"dataset": "mnli"}), tmp_path / ".cache")
+    task = load_task(TaskData.from_recipe("mnli", {"dataset": "mnli"}))
 
     expected = {"train": 6, "validation": 3, "validation_mismatched": 2, "test": 5}
     assert sizes_of(task) == expected | {"test_mismatched": 4, "test_ax": 7}
@@ -87,9 +87,9 @@ def test_without_a_folder_the_rows_come_from_the_hub(tmp_path, monkeypatch):
     assert "label" not in task.splits["test_ax"].column_names
 
 
-def test_no_network_is_one_clear_error(tmp_path):
+def test_no_network_is_one_clear_error():
     with pytest.raises(OSError, match=r"'nyu-mll/glue:qqp' cannot be fetched.*data_dir"):
-        load_task(TaskData.from_recipe("quora", {"dataset": "quora"}), cache_dir=tmp_path)
+        load_task(TaskData.from_recipe("quora", {"dataset": "quora"}))
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_hub_rows_without_agreement_are_left_out(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # a folder that is laid out like the dataset of the Hub
 
     data = TaskData.from_recipe("nli", {"dataset": "snli"})
-    task = load_task(data, cache_dir=tmp_path / ".cache")
+    task = load_task(data)
 
     assert task.labels == ORDER
     for split in ("train", "validation", "test"):
@@ -162,8 +162,8 @@ def test_hub_rows_without_agreement_are_left_out(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("dataset", [name for name in DATASETS if name.startswith("sample")])
-def test_a_sample_is_a_task_and_no_text_of_a_split_is_in_another(dataset, tmp_path):
-    task = load_task(TaskData.from_recipe("t", {"dataset": dataset}), cache_dir=tmp_path)
+def test_a_sample_is_a_task_and_no_text_of_a_split_is_in_another(dataset):
+    task = load_task(TaskData.from_recipe("t", {"dataset": dataset}))
 
     assert sizes_of(task) == {"train": 2000, "validation": 300, "test": 200}
     assert task.labels == DATASETS[dataset].labels

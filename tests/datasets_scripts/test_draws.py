@@ -101,11 +101,11 @@ def texts(task, split):
 def test_every_problem_type_trains_on_one_file(tmp_path, problem_type):
     keys = {"problem_type": problem_type, **EXAMPLES[problem_type].write(tmp_path)}
     keys = {key: value for key, value in keys.items() if hasattr(TaskData, key)}
-    whole = load_task(TaskData.from_recipe("own", keys), tmp_path / ".cache")
+    whole = load_task(TaskData.from_recipe("own", keys))
     del keys["validation_file"]
 
     data = TaskData.from_recipe("own", keys | {"validation_share": 0.3})
-    task = load_task(data, tmp_path / ".cache")
+    task = load_task(data)
 
     sizes = {split: len(rows) for split, rows in task.splits.items()}
     assert sizes["train"] + sizes["validation"] == len(whole.splits["train"])
@@ -139,7 +139,7 @@ def test_sentences_with_tags_are_held_out_by_document(tmp_path):
     keys = {"problem_type": "token_classification", "train_file": str(path)}
 
     data = TaskData.from_recipe("own", keys | {"validation_share": 0.2})
-    words = [row["words"] for row in load_task(data, tmp_path).splits["validation"]]
+    words = [row["words"] for row in load_task(data).splits["validation"]]
 
     assert len(words) == 8
     assert ["end"] not in words

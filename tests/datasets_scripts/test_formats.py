@@ -134,7 +134,7 @@ def load_hub(folder, columns, features, **keys):
     """Load rows of a folder that is laid out as a dataset of the Hub."""
     hub_id = write_hub(folder / "hub", features, train=columns, validation=columns)
     keys = {"hub_id": hub_id, "text_columns": "a", "label_column": "y", **keys}
-    return load_task(TaskData.from_recipe("own", keys), folder / "cache")
+    return load_task(TaskData.from_recipe("own", keys))
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_labels_that_look_the_same_are_an_error_or_invalid(tmp_path, problem_typ
             for name, many in zip(("train", "validation"), given, strict=True)
         }
         recipe = {"problem_type": problem_type, "max_invalid_fraction": 0.9, **keys, **files}
-        return load_task(TaskData.from_recipe("mine", recipe), tmp_path / "cache")
+        return load_task(TaskData.from_recipe("mine", recipe))
 
     with pytest.raises(ValueError, match=r"task 'mine': the labels .*\\.* and .*\\.* look the"):
         load(labels, labels)

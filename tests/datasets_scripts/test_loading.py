@@ -21,7 +21,7 @@ def load(folder, train=GOOD, dev=GOOD, test=None, **keys):
             path = folder / f"{split}.tsv"
             path.write_text(delimited(rows), encoding="utf-8")
             recipe[f"{split}_file"] = str(path)
-    return load_task(TaskData.from_recipe("mine", recipe | keys), cache_dir=folder / "cache")
+    return load_task(TaskData.from_recipe("mine", recipe | keys))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_folder_in_the_layout_of_the_hub(tmp_path):
     keys = {"problem_type": "paraphrase", "text_columns": ["a", "b"], "label_column": "label"}
     keys |= {"hub_id": str(tmp_path), "id_column": "idx"}
 
-    task = load_task(TaskData.from_recipe("pairs", keys), cache_dir=tmp_path / ".cache")
+    task = load_task(TaskData.from_recipe("pairs", keys))
 
     assert task.splits["train"].to_dict() == {
         "id": ["0", "1"],
@@ -86,7 +86,7 @@ def test_a_folder_in_the_layout_of_the_hub(tmp_path):
     (tmp_path / "validation.jsonl").unlink()
     data = TaskData.from_recipe("pairs", keys | {"validation_share": 0})
     with pytest.raises(ValueError, match="has no split 'validation'; its splits: "):
-        load_task(data, cache_dir=tmp_path / ".cache")
+        load_task(data)
 
 
 @pytest.mark.parametrize("columns", [["a"], ["c", "a", "b"]])
@@ -138,7 +138,7 @@ def test_a_task_of_long_rows_is_loaded_in_pieces(tmp_path):
     data = TaskData.from_recipe("own", keys | {"validation_file": str(tmp_path / "dev.tsv")})
     tracemalloc.start()
 
-    task = load_task(data, cache_dir=tmp_path / "cache")
+    task = load_task(data)
 
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

@@ -45,7 +45,7 @@ def load(folder, train, dev=None, test=None, suffix="json", **keys):
             path = folder / f"{split}.{suffix if split == 'train' else 'json'}"
             path.write_text(content, encoding="utf-8")
             recipe[f"{split}_file"] = str(path)
-    return load_task(TaskData.from_recipe("qa", recipe), cache_dir=folder / "cache")
+    return load_task(TaskData.from_recipe("qa", recipe))
 
 
 def test_the_official_files_are_questions_with_their_passage(tmp_path):
@@ -53,7 +53,7 @@ def test_the_official_files_are_questions_with_their_passage(tmp_path):
         tmp_path.joinpath(f"{split}-v1.1.json").write_text(nest(QUESTIONS), encoding="utf-8")
     data = TaskData.from_recipe("squad", {"dataset": "squad"}, tmp_path)
 
-    rows = load_task(data, cache_dir=tmp_path / "cache").splits["train"]
+    rows = load_task(data).splits["train"]
 
     texts = {"sentence1": "Where?", "sentence2": PASSAGE}
     answers = {"answers": ["the mill", "mill"], "answer_starts": [47, 4], "label": 1}

@@ -45,7 +45,7 @@ def load(folder, train, validation=None, test=None, suffix="conll", **keys):
             path = folder / f"my.{split}.{suffix}"
             path.write_text(text, encoding="utf-8", newline="")
             task[f"{split}_file"] = str(path)
-    return load_task(TaskData.from_recipe("ner", task | keys), folder / "cache")
+    return load_task(TaskData.from_recipe("ner", task | keys))
 
 
 def names(task, split="train"):

@@ -9,7 +9,7 @@ import transformers
 from transformers import TrainerCallback
 
 from minbert_cli import console, finetune
-from minbert_cli.console import describe_training, measure_training
+from minbert_cli.console import describe_size, measure_training
 from tests import small_run
 from tests.trainers import tiny
 
@@ -112,7 +112,7 @@ def test_an_interrupted_run_leaves_the_terminal_as_it_was(tmp_path, capfd, monke
 def test_the_announced_size_is_that_of_the_training(tmp_path, arguments, size):
     trainer = tiny.make_trainer(tmp_path, **arguments)
     steps, epochs, _ = measure_training(trainer)
-    assert describe_training(trainer).endswith(f"\n\n{size}")
+    assert describe_size(trainer).endswith(f"\n\n{size}")
     if steps < 100:
         trainer.train()
         assert (steps, pytest.approx(epochs)) == (trainer.state.global_step, trainer.state.epoch)

@@ -15,7 +15,7 @@ from torch import Tensor
 from .rows import IGNORED_LABEL, LABELS, TEACHER, WINDOWS_COLUMN, Ids, Joined, Values
 
 if TYPE_CHECKING:
-    from .masking import TextTask
+    from .masking import TextMasking
 
 # What the model gets, and the name of its task.
 Batch: TypeAlias = dict[str, Any]
@@ -61,7 +61,7 @@ class TaskCollator:
     pad_token_id: int
     _: KW_ONLY
     packed: bool = False
-    texts: Mapping[str, "TextTask"] = field(default_factory=dict)
+    texts: Mapping[str, "TextMasking"] = field(default_factory=dict)
 
     def __call__(self, joined: Joined | Sequence[Joined]) -> Batch:
         """Make a batch of the rows of one task, or of each task, ``{"batches": [...]}``.

@@ -221,7 +221,7 @@ def _fill(rows: Ids, sizes: Ids, budgets: Ids) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True)
-class TextTask:
+class TextMasking:
     """Masks and pair labels of the batches of a task that trains on text without labels."""
 
     masking: Masking | None  # chooses the tokens to be predicted; None if none are

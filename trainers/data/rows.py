@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, IterableDataset
 
+from datasets_scripts.encoding import IGNORED_LABEL as IGNORED_LABEL
+
 from .sampling import Counts, TaskBatchSampler
 
-IGNORED_LABEL = -100  # ignored by torch's losses
 LABELS = "labels"
 # Other names of that column, which the collators of transformers know, too.
 LABEL_NAMES = ("label", "label_ids")

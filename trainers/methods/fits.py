@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from modeling_minbert.calibration import FEWEST_POSITIVES
 from trainers.data.rows import find_labeled, spread
 from trainers.files import find_inner
 from trainers.problems.metrics import Array, count_decisions, score_counts
@@ -20,8 +21,6 @@ logger = logging.getLogger(__name__)
 THRESHOLD_ROWS = 2000
 # Validation rows that a temperature is fitted to: a single number needs no more.
 CALIBRATION_ROWS = 10_000
-# Rows with a label below which a threshold for a goal is mostly chance.
-FEWEST_POSITIVES = 5
 MOST_LABELS = 10  # in a note; more are counted
 
 

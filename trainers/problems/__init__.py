@@ -1,12 +1,12 @@
 """Problem types: everything about a task on the training side that depends on its type."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 from modeling_minbert import MinBertTask, unknown
 from modeling_minbert.heads import ProblemType as ProblemType
-from modeling_minbert.tasks import parse_fields
+from modeling_minbert.tasks import LazyTypes, parse_fields
 
 from .base import AnyProblem
 
@@ -29,22 +29,13 @@ PLACES = {
 }
 
 
-class ProblemTypes(Mapping[str, type[AnyProblem]]):
-    """The problem types by name; the module of a type is imported when it is looked up."""
-
-    def __getitem__(self, name: str) -> type[AnyProblem]:
-        module, kind = PLACES[name]
-        found: type[AnyProblem] = getattr(import_module(f"{__name__}.{module}"), kind)
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(PLACES)
-
-    def __len__(self) -> int:
-        return len(PLACES)
+def _load_problem(name: str) -> type[AnyProblem]:
+    module, kind = PLACES[name]
+    found: type[AnyProblem] = getattr(import_module(f"{__name__}.{module}"), kind)
+    return found
 
 
-PROBLEMS = ProblemTypes()
+PROBLEMS = LazyTypes[AnyProblem](PLACES, _load_problem)
 
 
 def read_problems(results: Mapping[str, Any]) -> dict[str, AnyProblem]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers.utils.generic import ModelOutput
 
+from datasets_scripts.encoding import UNKNOWN_LABEL
 from modeling_minbert.spans import are_spans, mark_entities
 from modeling_minbert.tokens import TokenClassificationTask
 from trainers.data.collate import Batch
@@ -28,8 +29,6 @@ from .classes import Calibrated
 from .metrics import Array, Described, Metric, f1_of_counts, score_counts
 
 Numbers = NDArray[np.int64]
-# Label of a word whose tag is unknown.
-UNKNOWN_LABEL = -1
 
 
 class Tagged(NamedTuple):
@@ -40,7 +39,7 @@ class Tagged(NamedTuple):
     sentences: Numbers  # number of the sentence of each word, ascending, (W,)
 
 
-def split_sentences(tagged: Tagged, names: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
+def name_tags(tagged: Tagged, names: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
     """Yield the names of the right and of the predicted tags of each sentence."""
     cuts = np.flatnonzero(np.diff(tagged.sentences)) + 1
     columns = (np.asarray(names, object)[tags] for tags in (tagged.labels, tagged.predictions))
@@ -57,7 +56,7 @@ def count_entities(
     types = sorted({name[2:] if is_span else name for name in names if name != "O"})
     by_type = {kind: np.zeros(3, np.int64) for kind in types}
     by_sentence = []
-    for tags in split_sentences(tagged, names):
+    for tags in name_tags(tagged, names):
         labelled, predicted = (set(mark_entities(row, is_span)) for row in tags)
         columns = (labelled & predicted, predicted, labelled)
         by_sentence.append([len(entities) for entities in columns])
@@ -113,7 +112,7 @@ class TokenClassification(Calibrated, Problem[Tagged]):
         temperature it gathers logits. Processes cannot exchange 16-bit integers.
         """
         labels, logits = inputs["labels"], find_output(outputs, "logits").detach()
-        tokens, places, shape = find_words(labels, inputs.get("cu_seq_lens_q"))
+        tokens, places, shape = place_words(labels, inputs.get("cu_seq_lens_q"))
         right = labels.new_full(shape, IGNORED_LABEL, dtype=torch.int32)
         right[places] = labels[tokens].to(torch.int32)
         if self.gathers_logits:
@@ -169,7 +168,7 @@ class TokenClassification(Calibrated, Problem[Tagged]):
 
     def identify(self, outputs: Tagged, rows: Dataset) -> list[str]:
         """Return the number and the tags of each sentence."""
-        sentences = split_sentences(outputs, self.tag_names)
+        sentences = name_tags(outputs, self.tag_names)
         pairs = zip(np.unique(outputs.sentences), sentences, strict=True)
         return [f"{number} {' '.join(right)}" for number, (right, _) in pairs]
 
@@ -195,7 +194,7 @@ class TokenClassification(Calibrated, Problem[Tagged]):
         words = [word for row in evaluated.rows["words"] for word in row] if has_words else []
         errors, start = [], 0
         numbers = np.unique(outputs.sentences).tolist()
-        for number, tags in zip(numbers, split_sentences(outputs, names), strict=True):
+        for number, tags in zip(numbers, name_tags(outputs, names), strict=True):
             wrong = sum(right != predicted for right, predicted in zip(*tags, strict=True))
             texts = words[start : start + len(tags[0])]
             start += len(tags[0])
@@ -225,7 +224,7 @@ class TokenClassification(Calibrated, Problem[Tagged]):
 Places = tuple[Tensor, Tensor]
 
 
-def find_words(labels: Tensor, offsets: Tensor | None) -> tuple[Places, Places, tuple[int, int]]:
+def place_words(labels: Tensor, offsets: Tensor | None) -> tuple[Places, Places, tuple[int, int]]:
     """Find the words of a batch, (B, L) or packed (1, T) with ``offsets``: tokens with a label.
 
     Returns their places in the batch; their rows and their numbers in these; the number of rows,

@@ -60,7 +60,7 @@ from .resuming import write_checksums
 from .terms import TERMS, LossLog, LossMean, TermCounter, smooth_labels, split_loss, weigh_loss
 
 if TYPE_CHECKING:
-    from trainers.data.masking import TextTask
+    from trainers.data.masking import TextMasking
 
 ComputeMetrics: TypeAlias = Callable[[EvalPrediction], Mapping[str, float]]
 
@@ -601,16 +601,16 @@ def keep_freed_memory() -> None:
         mallopt(most_mapped_blocks, 0)
 
 
-def find_texts(tasks: Mapping[str, Task]) -> dict[str, "TextTask"]:
+def find_texts(tasks: Mapping[str, Task]) -> dict[str, "TextMasking"]:
     """List the tasks that train on text without labels."""
     texts = {}
     for position, (name, task) in enumerate(tasks.items()):
         kind = TASKS[task.problem_type]
         if kind.is_pretraining:
-            from trainers.data.masking import TextTask  # few runs have text
+            from trainers.data.masking import TextMasking  # few runs have text
 
             masking = task.masking if kind.predicts_masked_tokens else None
-            texts[name] = TextTask(masking, kind.predicts_next_sentence, position)
+            texts[name] = TextMasking(masking, kind.predicts_next_sentence, position)
     return texts
 
 
