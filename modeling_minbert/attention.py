@@ -11,7 +11,7 @@ included.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -92,6 +92,10 @@ class Plan(NamedTuple):
     queries: Cells
     keys: Cells
     buckets: list[Bucket]
+
+
+# Makes the plan of a batch for a number of heads and a window; see `plan_blocks`.
+Planner = Callable[["MinBertSequences", int, int], Plan]
 
 
 def plan_buckets(sequences: "MinBertSequences", heads: int, select: Tensor | None = None) -> Plan:
@@ -323,6 +327,21 @@ def _attend_buckets(
     return plan.queries.collect(context, heads)
 
 
+def _find_plan(
+    sequences: "MinBertSequences", heads: int, window: int | None, planner: Planner | None
+) -> Plan:
+    """Make a plan once for all layers, with a window by a planner."""
+    plans = sequences.plans
+    if (heads, window) not in plans:
+        if window is None:
+            plans[heads, window] = plan_buckets(sequences, heads)
+        elif planner is None:
+            raise ValueError(f"window={window} needs a planner")
+        else:
+            plans[heads, window] = planner(sequences, heads, window)
+    return plans[heads, window]
+
+
 def attend_cpu(
     query: Tensor,
     key: Tensor,
@@ -332,6 +351,7 @@ def attend_cpu(
     select: Tensor | None,
     dropout: float,
     window: int | None,
+    planner: Planner | None,
 ) -> Tensor:
     """Attend within the sequences on the CPU; see `MinBertSequences.attend`."""
     bias = sequences.bias
@@ -342,7 +362,7 @@ def attend_cpu(
     if is_plain and (runs := _find_runs(sequences)) is not None:
         return _attend_runs(query, key, value, runs, heads, bias)
     if select is None:
-        plan = sequences.find_plan(heads, window)
+        plan = _find_plan(sequences, heads, window, planner)
     else:
         plan = plan_buckets(sequences, heads, select)
     if not needs_cells:

@@ -18,7 +18,7 @@ from transformers.masking_utils import create_bidirectional_mask, packed_sequenc
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 
-from .attention import Plan, attend_cpu, attend_cuda, can_attend, join_bias, plan_buckets
+from .attention import Plan, Planner, attend_cpu, attend_cuda, can_attend, join_bias
 from .cpu import (
     MinBertCalls,
     choose_precision,
@@ -225,10 +225,12 @@ class MinBertSequences:
         select: Tensor | None = None,
         dropout: float = 0.0,
         window: int | None = None,
+        planner: Planner | None = None,
     ) -> Tensor:
         """Attend within each sequence, query (M, D), key and value (T, D) -> (M, D).
 
-        With a `window`, for all tokens, those that are at most so far apart attend to each other.
+        With a `window`, for all tokens, those that are at most so far apart attend to each other,
+        on the CPU in the buckets of `planner`, see `plan_blocks`.
         """
         if not len(query):
             # in the graph, as with queries: every rank of DDP needs a gradient, if only of zeros
@@ -236,7 +238,7 @@ class MinBertSequences:
         if window is not None and self.max_length <= window + 1:
             window = None
         if query.device.type == "cpu":
-            return attend_cpu(query, key, value, self, heads, select, dropout, window)
+            return attend_cpu(query, key, value, self, heads, select, dropout, window, planner)
         offsets = query_offsets = self.offsets
         if select is not None:
             query_offsets = torch.searchsorted(select, offsets.long(), out_int32=True)
@@ -244,17 +246,6 @@ class MinBertSequences:
         lengths = (min(self.max_length + 1, len(query)), self.max_length)
         q, k, v = (states.unflatten(1, (heads, -1)) for states in (query, key, value))
         return attend_cuda(q, k, v, dropout, (query_offsets, offsets, *lengths), window).flatten(1)
-
-    def find_plan(self, heads: int, window: int | None) -> Plan:
-        """Make a plan of attention on the CPU, once for all layers."""
-        if (heads, window) not in self.plans:
-            if window is None:
-                self.plans[heads, window] = plan_buckets(self, heads)
-            else:
-                from .local_attention import plan_blocks  # of few encoders
-
-                self.plans[heads, window] = plan_blocks(self, heads, window)
-        return self.plans[heads, window]
 
     def ignore_beyond(self, positions: Tensor | None) -> Tensor | None:
         """Move positions beyond their sequence, (N,), to `max_length`, beyond all of them."""
