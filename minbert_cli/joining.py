@@ -95,7 +95,7 @@ class Batcher:
         """Start the threads.
 
         Args:
-            model: A `MinBertJoined`, or a `MinBertOnnx`.
+            model: A model, or a `MinBertOnnx`.
             max_tokens: Tokens that are computed together.
             max_wait: Seconds that an idle model waits for the clients of the last batch.
             max_rows: Rows that may wait.

@@ -144,7 +144,7 @@ class Server:
     """What answers the requests for one checkpoint.
 
     Args:
-        model: A `MinBertJoined`, or a `MinBertOnnx`.
+        model: A model, or a `MinBertOnnx`.
         facts: Answer of ``/info``.
         settings: Flags of ``minbert serve``.
     """
@@ -377,6 +377,8 @@ async def rerank(server: Server, body: Rerank, task: str | None) -> object:
 
 async def predict_all(server: Server, body: PredictAll, task: str | None) -> object:
     """Predict several tasks for the same rows, in one pass of the encoder where possible."""
+    if not server.tasks:
+        raise RequestError(424, f"{server.name} has no tasks", "Backend")
     names = server.model.choose_tasks(body.rows, [task] if task else body.tasks)
     result = await server.compute(Key(tuple(names), (("top_k", body.top_k),)), body.rows)
     return {"predictions": result.values}
@@ -585,7 +587,6 @@ def load(settings: SimpleNamespace) -> tuple[Any, dict[str, Any]]:
     """Load a checkpoint, or an ONNX export, with the facts of ``/info``."""
     path = Path(settings.checkpoint)
     model: Any
-    joined: Any
     if (path / ONNX_SETTINGS).is_file():
         if settings.precision != "auto" or settings.device not in (None, "cpu"):
             raise ValueError(
@@ -595,20 +596,19 @@ def load(settings: SimpleNamespace) -> tuple[Any, dict[str, Any]]:
         from minbert_onnx import MinBertOnnx
 
         os.environ["OMP_NUM_THREADS"] = str(settings.threads)
-        model = joined = MinBertOnnx(path)
+        model = MinBertOnnx(path)
         precision, default = "onnx", CPU_TOKENS
     else:
         import torch
 
         from minbert_cli.checkpoints import load_encoder, set_precision
         from modeling_minbert.inference import choose_tokens
-        from modeling_minbert.joined import MinBertJoined
 
         torch.set_num_threads(settings.threads)
         model = load_encoder(settings.checkpoint, settings.device)
         set_precision(model, settings.precision)
         precision = model.base_model.precision or str(model.dtype).removeprefix("torch.")
-        joined, default = MinBertJoined(model), choose_tokens(model)
+        default = choose_tokens(model)
     model.encode("The first call prepares the weights.")
     settings.max_tokens = settings.max_tokens or default
     facts = {
@@ -623,4 +623,4 @@ def load(settings: SimpleNamespace) -> tuple[Any, dict[str, Any]]:
         "tokenization_workers": 1,
         "version": __version__,
     }
-    return joined, facts
+    return model, facts

@@ -21,10 +21,8 @@ from .tokenizing import FastTokenizer
 
 if TYPE_CHECKING:
     from modeling_minbert import names, rows, spans, texts
-    from modeling_minbert.jobs import Job, MinBertJoining
 else:
     from .shared import names, rows, spans, texts
-    from .shared.jobs import Job, MinBertJoining
 
 Array = NDArray[Any]
 EXPORT = "minbert export <checkpoint> --format onnx --output_dir <folder>"
@@ -173,7 +171,7 @@ def naming(path: Path) -> Iterator[None]:
         raise ValueError(f"{path} cannot be read ({reason}); export again: {EXPORT}") from error
 
 
-class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array], MinBertJoining):
+class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array]):
     """A model that `minbert export --format onnx` has written, without torch.
 
     It predicts and embeds as the model that it was exported from, with the same arguments; only
@@ -220,14 +218,14 @@ class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array], MinBertJoi
                     self.outputs.setdefault(name, []).append(f"{name}.{kind}")
             self.heads = {name: SimpleNamespace(task=self._tasks[name]) for name in self.outputs}
 
-    def compute(self, jobs: Sequence[Job], max_tokens: int | None = None) -> None:
+    def compute(self, jobs: Sequence[rows.Job], max_tokens: int | None = None) -> None:
         """Compute jobs of any tasks together, equal sequences once.
 
         Args:
             jobs: The jobs; afterwards `describe` of each returns its predictions.
             max_tokens: Tokens of a batch at most, paddings included; None for 1,024.
         """
-        places: dict[Hashable, list[tuple[Job, int]]] = {}
+        places: dict[Hashable, list[tuple[rows.Job, int]]] = {}
         for job in jobs:
             for number, unit in enumerate(job.encoded):
                 key = (tuple(unit.counts), *map(tuple, unit.input_ids + unit.token_type_ids))
@@ -251,7 +249,9 @@ class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array], MinBertJoi
         inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": kinds, "mix": mix}
         return {entry.name: inputs[entry.name] for entry in self.session.get_inputs()}
 
-    def _run(self, units: Sequence[Unit], waiting: Sequence[Sequence[tuple[Job, int]]]) -> None:
+    def _run(
+        self, units: Sequence[Unit], waiting: Sequence[Sequence[tuple[rows.Job, int]]]
+    ) -> None:
         """Compute a batch, and give the jobs that wait for a unit its outputs."""
         members = [member for each in waiting for job, _ in each for member in job.members]
         wanted = list(dict.fromkeys(name for member in members for name in member.outputs))
@@ -300,7 +300,7 @@ class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array], MinBertJoi
             first, source = 0, iter(given)
             while window := list(islice(source, rows.DOCUMENTS)):
                 groups = rows.group_by_tokens(predictors, window, first)
-                self.compute([Job(*group) for group in groups], max_tokens)
+                self.compute([rows.Job(*group) for group in groups], max_tokens)
                 yield
                 first += len(window)
 

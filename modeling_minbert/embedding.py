@@ -23,11 +23,14 @@ from .inference import (
     Where,
     check_vocabulary,
     check_weights,
+    choose_tokens,
+    compute_jobs,
     compute_rows,
     is_called_by,
     load_tokenizer,
+    predicting,
 )
-from .rows import DISTANCES, Batching, EmbeddingPlan, MinBertVectors, check_bytes
+from .rows import DISTANCES, Batching, EmbeddingPlan, Job, MinBertVectors, check_bytes
 from .texts import own_tokenizer
 
 logger = logging.get_logger(__name__)
@@ -107,6 +110,17 @@ class MinBertEmbeddingMixin(MinBertVectors[Tensor]):
         self, predictors: Sequence[Predictor], rows: Iterable[object], batching: Batching
     ) -> Iterator[None]:
         return compute_rows(self, predictors, rows, batching)
+
+    def compute(self, jobs: Sequence[Job], max_tokens: int | None = None) -> None:
+        """Compute the rows of jobs together; afterwards `describe` of each returns its results.
+
+        Args:
+            jobs: What `start` and `start_vectors` returned, of any number of calls.
+            max_tokens: Tokens of a batch at most; None for a default of the device.
+        """
+        with predicting(self, None):
+            for _ in compute_jobs(self, jobs, max_tokens or choose_tokens(self)):
+                pass
 
     def _embedder(self, plan: EmbeddingPlan) -> Embedder:
         return Embedder(self, plan)

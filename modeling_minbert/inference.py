@@ -10,7 +10,7 @@ import os
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain, groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,12 +30,13 @@ from .cpu import (
     using_precision,
     walk,
 )
-from .packing import pool_outputs, reads
+from .packing import MinBertModelOutput, MinBertSequences, Read, States, pool_outputs, reads
 from .rows import (
     CPU_TOKENS,
     WINDOW,
     Batching,
     EmbeddingPlan,
+    Job,
     TextReader,
     VectorPlan,
     check_batching,
@@ -349,9 +350,20 @@ class Predictor:
         """Tokenize the rows of a window, of which the first one has the number `first`."""
         raise NotImplementedError
 
-    def run(self, inputs: Batch, names: list[str]) -> Any:
-        """Compute a batch: the outputs of tasks by name."""
-        return self.model(**inputs, task=names)
+    @property
+    def states(self) -> States:
+        """Which states of a pack are read, and of which layer."""
+        layers = self.model.config.num_hidden_layers
+        return "tokens", self.model.config.task(self.name).count_layers(layers)
+
+    def run(self, inputs: Batch, names: list[str], known: Any = None) -> Any:
+        """Compute a batch: the outputs of tasks by name; `known` is the encoder's for a pack."""
+        if known is None:
+            return self.model(**inputs, task=names)
+        columns = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
+        options = {name: inputs[name] for name in ("cu_seq_lens_q", "max_length_q")}
+        given = tuple(map(inputs.get, columns))
+        return self.model.compute_several(names, given, options, {self.states: known})
 
     def keep(self, indices: list[int], inputs: Batch, output: Any) -> None:
         """Keep what `describe` needs of a batch: the output for the encoded rows at `indices`."""
@@ -420,13 +432,16 @@ class VectorPredictor(TextReader, Predictor):
         self.group, self.plan = name, plan
         self.results: list[tuple[list[int], Tensor]] = []
 
-    def run(self, inputs: Batch, names: list[str]) -> Any:
+    @property
+    def states(self) -> States:
+        return reads(self.plan.pooling), self.plan.num_layers
+
+    def run(self, inputs: Batch, names: list[str], known: Any = None) -> Any:
         del names
-        pooling, num_layers = self.plan.pooling, self.plan.num_layers
-        outputs = self.model.base_model(
-            **inputs, return_dict=True, read=reads(pooling), num_layers=num_layers
-        )
-        return {self.name: pool_outputs(outputs, inputs.get("attention_mask"), pooling)}
+        if known is None:
+            read, layers = self.states
+            known = self.model.base_model(**inputs, return_dict=True, read=read, num_layers=layers)
+        return {self.name: pool_outputs(known, inputs.get("attention_mask"), self.plan.pooling)}
 
     def keep(self, indices: list[int], inputs: Batch, output: Any) -> None:
         del inputs
@@ -454,11 +469,10 @@ class PooledPredictor(VectorPredictor):
         if not self.has_windows:  # which are pooled by the task that has made them
             self.group, self.shares_pass = (self.num_texts, self.encoding), True
 
-    def run(self, inputs: Batch, names: list[str]) -> Any:
+    def run(self, inputs: Batch, names: list[str], known: Any = None) -> Any:
         # the windows of a text are in several batches, and are pooled before the head
-        return (
-            super().run(inputs, names) if self.has_windows else Predictor.run(self, inputs, names)
-        )
+        owner = VectorPredictor if self.has_windows else Predictor
+        return owner.run(self, inputs, names, known)
 
     def keep(self, indices: list[int], inputs: Batch, output: Any) -> None:
         kept = output if self.has_windows else self.head.summarize(output.logits).float()
@@ -511,14 +525,69 @@ def compute_rows(
             total, done = sum(len(encoded) for encoded, _ in groups), 0
             with predicting(model, precision):
                 for encoded, members in groups:
-                    names = [predictor.name for predictor in members]
-                    for indices, inputs in batches(model, encoded, tokens):
-                        outputs = members[0].run(inputs, names)
-                        for predictor in members:
-                            predictor.keep(indices, inputs, outputs[predictor.name])
-                        before, done = done, done + len(indices)
+                    for count in compute_jobs(model, [Job(encoded, members)], tokens):
+                        before, done = done, done + count
                         bar.update(len(window) * done // total - len(window) * before // total)
             yield
             first += len(window)
 
     return run()
+
+
+def compute_jobs(model: Any, jobs: Sequence[Job], max_tokens: int) -> Iterator[int]:
+    """Compute the rows of jobs in as few passes as `max_tokens` in a batch allow.
+
+    Yields:
+        The number of rows of each batch.
+    """
+    rows = [(number, row) for number, job in enumerate(jobs) for row in range(len(job.encoded))]
+    encoded = [row for job in jobs for row in job.encoded]
+    packed = model.supports_packed_input()
+    for batch in split_batches(encoded, max_tokens, packed=packed):
+        owners = groupby(sorted(batch, key=lambda at: rows[at][0]), key=lambda at: rows[at][0])
+        parts = [(jobs[number], [rows[at][1] for at in places]) for number, places in owners]
+        if packed and len(parts) > 1:
+            _compute_together(model, parts)
+        else:
+            for job, indices in parts:
+                inputs = make_batch(model, [job.encoded[row] for row in indices])
+                outputs = job.members[0].run(inputs, [member.name for member in job.members])
+                for member in job.members:
+                    member.keep(indices, inputs, outputs[member.name])
+        yield len(batch)
+
+
+def _compute_together(model: Any, parts: Sequence[tuple[Job, list[int]]]) -> None:
+    """Encode the rows of several jobs in one pack, and run the heads of each on its own rows."""
+    wanted: dict[int | None, Read] = {}
+    for read, layers in (member.states for job, _ in parts for member in job.members):
+        wanted[layers] = "tokens" if "tokens" in (read, wanted.get(layers)) else read
+    whole = make_batch(model, [job.encoded[row] for job, rows in parts for row in rows])
+    states = {
+        layers: model.base_model(**whole, return_dict=True, read=read, num_layers=layers)
+        for layers, read in wanted.items()
+    }
+    first = start = 0  # sequence and token of the part
+    for job, indices in parts:
+        inputs = make_batch(model, [job.encoded[row] for row in indices])
+        sequences = MinBertSequences.from_offsets(
+            inputs["cu_seq_lens_q"], inputs["max_length_q"], tuple(inputs["input_ids"].shape)
+        )
+        last, end = first + len(sequences.offsets) - 1, start + sequences.tokens
+        for member in job.members:
+            read, layers = member.states
+            known, pooler = states[layers], model.base_model.pooler
+            if known.sequences is None:
+                known = _first(known.last_hidden_state[first:last], pooler)
+            elif read == "first":
+                tokens = known.last_hidden_state[start:end]
+                known = _first(tokens.index_select(0, sequences.first).unsqueeze(1), pooler)
+            else:
+                known = MinBertModelOutput(known.last_hidden_state[start:end], sequences=sequences)
+            member.keep(indices, inputs, member.run(inputs, [member.name], known)[member.name])
+        first, start = last, end
+
+
+def _first(states: Tensor, pooler: Any) -> MinBertModelOutput:
+    """Return the output of an encoder with states of first tokens, (N, 1, D)."""
+    return MinBertModelOutput(states, None if pooler is None else pooler(states))

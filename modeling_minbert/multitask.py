@@ -140,7 +140,7 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
         if task is not None and not isinstance(task, str):
             if any(given is not None for given in (labels, *targets.values())):
                 raise ValueError(f"labels are of one task, but task={task!r} names several")
-            return self._compute_several(task, inputs, options)
+            return self.compute_several(task, inputs, options, {})
         name = task or str(self.config.default_task)
         spec = self._tasks.get(name) or self.config.task(name)  # refuses unknown tasks
         is_in_pipeline = use_cache is not None and task is None
@@ -152,12 +152,12 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
         check_inputs(batch, spec)
         head = self._find_head(name)
         head.prepare(batch)
-        outputs: Any = self.compute(batch)
+        outputs: Any = self._run_head(batch)
         if is_in_pipeline:
             outputs.logits = outputs.logits / head.temperature
         return outputs
 
-    def compute(self, batch: TaskBatch, known: dict[States, Any] | None = None) -> ModelOutput:
+    def _run_head(self, batch: TaskBatch, known: dict[States, Any] | None = None) -> ModelOutput:
         """Run the encoder and the head of a batch; without targets there is no loss.
 
         The `known` outputs of the encoder are used, and added to, by the states that are read.
@@ -175,22 +175,23 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
             known[batch.read, layers] = outputs
         return head(outputs, batch)
 
-    def _compute_several(self, names: Sequence[str], inputs: Inputs, options: Options) -> Any:
+    def compute_several(
+        self, names: Sequence[str], inputs: Inputs, options: Options, known: dict[States, Any]
+    ) -> Any:
         """Run the heads of several tasks, to predict: outputs by name.
 
-        The encoder runs once for all that read the same states.
+        The encoder runs once for all that read the same states, and not for `known` ones.
         """
         if not names:
             raise ValueError("task is an empty list: name at least one task")
         specs = {name: self._tasks.get(name) or self.config.task(name) for name in names}
         num_windows = options.pop("num_windows", None)
-        known: dict[States, Any] = {}
         outputs = {}
         for name, spec in specs.items():
             count = 2 if spec.is_separate else None  # a contrastive task predicts pairs
             batch = TaskBatch(name, inputs, {**options}, count, num_windows=num_windows)
             check_inputs(batch, spec)
-            outputs[name] = self.compute(batch, known)
+            outputs[name] = self._run_head(batch, known)
         return outputs
 
     def _find_head(self, name: str) -> Any:

@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from modeling_minbert.joined import MinBertJoined
 from tests.modeling_minbert.test_predict_all import JOINT, LABELS, PAIRS, SEPARATE, SINGLE, TEXTS
 from tests.same_predictions import assert_same
 
@@ -36,10 +35,10 @@ def model(build_multitask, tokenizer):
     return build_multitask({**SINGLE, **JOINT, **SEPARATE, **OTHERS}, tokenizer)
 
 
-def draw_calls(joined, number):
+def draw_calls(model, number):
     """Draw calls: names of tasks, or None for vectors, and rows."""
     draw = random.Random(number)
-    kinds = {name: facts["rows"] for name, facts in joined.list_tasks().items()}
+    kinds = {name: facts["rows"] for name, facts in model.list_tasks().items()}
     calls = []
     for _ in range(12):
         kind = draw.choice([*KINDS, "vectors"])
@@ -54,14 +53,13 @@ def draw_calls(joined, number):
 @pytest.mark.parametrize("max_tokens", [None, 20])
 def test_joined_calls_equal_calls_alone(model, attention, max_tokens):
     model.set_attn_implementation(attention)
-    joined = MinBertJoined(model)
     for number in range(5):
-        calls = draw_calls(joined, number)
+        calls = draw_calls(model, number)
         started = [
-            joined.start(names, rows, None) if names else joined.start_vectors(rows)
+            model.start(names, rows, None) if names else model.start_vectors(rows)
             for names, rows in calls
         ]
-        joined.compute([job for jobs in started for job in jobs], max_tokens)
+        model.compute([job for jobs in started for job in jobs], max_tokens)
         for (names, rows), jobs in zip(calls, started, strict=True):
             if names is None:
                 assert_same(jobs[0].describe().tolist(), model.encode(rows).tolist())
@@ -72,20 +70,18 @@ def test_joined_calls_equal_calls_alone(model, attention, max_tokens):
 
 
 def test_tasks_that_read_states_of_one_layer_share_a_pass(model):
-    joined = MinBertJoined(model)
     passes = []
     model.bert.register_forward_pre_hook(lambda *_: passes.append(1))
-    jobs = joined.start(["tags", "topics", "mean"], TEXTS, None)
-    jobs += joined.start(["same", "near"], PAIRS, None) + joined.start_vectors(TEXTS)
-    joined.compute(jobs)
+    jobs = model.start(["tags", "topics", "mean"], TEXTS, None)
+    jobs += model.start(["same", "near"], PAIRS, None) + model.start_vectors(TEXTS)
+    model.compute(jobs)
     assert len(passes) == 1
 
 
 def test_vectors_have_the_options_of_encode(model):
-    joined = MinBertJoined(model)
     options = {"pooling": "max", "normalize": True, "truncate_dim": 5, "prompt": "the cat "}
-    jobs = joined.start_vectors(TEXTS, **options)
-    joined.compute(jobs)
+    jobs = model.start_vectors(TEXTS, **options)
+    model.compute(jobs)
     assert_same(jobs[0].describe().tolist(), model.encode(TEXTS, **options).tolist())
 
 
@@ -100,4 +96,4 @@ def test_vectors_have_the_options_of_encode(model):
 )
 def test_bad_rows_are_refused_when_they_are_tokenized(model, tasks, rows, message):
     with pytest.raises(ValueError, match=message):
-        MinBertJoined(model).start(tasks, rows, None)
+        model.start(tasks, rows, None)
