@@ -24,7 +24,6 @@ from .inference import (
     check_vocabulary,
     check_weights,
     choose_tokens,
-    compute_jobs,
     compute_rows,
     is_called_by,
     load_tokenizer,
@@ -118,9 +117,10 @@ class MinBertEmbeddingMixin(MinBertVectors[Tensor]):
             jobs: What `start` and `start_vectors` returned, of any number of calls.
             max_tokens: Tokens of a batch at most; None for a default of the device.
         """
+        from .joined import compute_jobs
+
         with predicting(self, None):
-            for _ in compute_jobs(self, jobs, max_tokens or choose_tokens(self)):
-                pass
+            compute_jobs(self, jobs, max_tokens or choose_tokens(self))
 
     def _embedder(self, plan: EmbeddingPlan) -> Embedder:
         return Embedder(self, plan)

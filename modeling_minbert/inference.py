@@ -10,7 +10,7 @@ import os
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import accumulate, chain, groupby, islice
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,13 +30,12 @@ from .cpu import (
     using_precision,
     walk,
 )
-from .packing import MinBertModelOutput, MinBertSequences, Read, States, pool_outputs, reads
+from .packing import States, pool_outputs, reads
 from .rows import (
     CPU_TOKENS,
     WINDOW,
     Batching,
     EmbeddingPlan,
-    Job,
     TextReader,
     VectorPlan,
     check_batching,
@@ -508,6 +507,13 @@ class Embedder(VectorPredictor):
         return self.finish(self.collect(), lambda x: F.normalize(x.float(), dim=-1)).float().cpu()
 
 
+def run_batch(members: Sequence[Predictor], indices: list[int], inputs: Batch) -> None:
+    """Compute a batch of rows for the predictors that read them."""
+    outputs = members[0].run(inputs, [member.name for member in members])
+    for member in members:
+        member.keep(indices, inputs, outputs[member.name])
+
+
 def compute_rows(
     model: Any, predictors: Sequence[Predictor], rows: Iterable[object], batching: Batching
 ) -> Iterator[None]:
@@ -525,69 +531,11 @@ def compute_rows(
             total, done = sum(len(encoded) for encoded, _ in groups), 0
             with predicting(model, precision):
                 for encoded, members in groups:
-                    for count in compute_jobs(model, [Job(encoded, members)], tokens):
-                        before, done = done, done + count
+                    for indices, inputs in batches(model, encoded, tokens):
+                        run_batch(members, indices, inputs)
+                        before, done = done, done + len(indices)
                         bar.update(len(window) * done // total - len(window) * before // total)
             yield
             first += len(window)
 
     return run()
-
-
-def compute_jobs(model: Any, jobs: Sequence[Job], max_tokens: int) -> Iterator[int]:
-    """Compute the rows of jobs in as few passes as `max_tokens` in a batch allow.
-
-    Yields:
-        The number of rows of each batch.
-    """
-    rows = [(number, row) for number, job in enumerate(jobs) for row in range(len(job.encoded))]
-    encoded = [row for job in jobs for row in job.encoded]
-    packed = model.supports_packed_input()
-    for batch in split_batches(encoded, max_tokens, packed=packed):
-        owners = groupby(sorted(batch, key=lambda at: rows[at][0]), key=lambda at: rows[at][0])
-        parts = [(jobs[number], [rows[at][1] for at in places]) for number, places in owners]
-        if packed and len(parts) > 1:
-            _compute_together(model, parts)
-        else:
-            for job, indices in parts:
-                inputs = make_batch(model, [job.encoded[row] for row in indices])
-                outputs = job.members[0].run(inputs, [member.name for member in job.members])
-                for member in job.members:
-                    member.keep(indices, inputs, outputs[member.name])
-        yield len(batch)
-
-
-def _compute_together(model: Any, parts: Sequence[tuple[Job, list[int]]]) -> None:
-    """Encode the rows of several jobs in one pack, and run the heads of each on its own rows."""
-    wanted: dict[int | None, Read] = {}
-    for read, layers in (member.states for job, _ in parts for member in job.members):
-        wanted[layers] = "tokens" if "tokens" in (read, wanted.get(layers)) else read
-    whole = make_batch(model, [job.encoded[row] for job, rows in parts for row in rows])
-    states = {
-        layers: model.base_model(**whole, return_dict=True, read=read, num_layers=layers)
-        for layers, read in wanted.items()
-    }
-    first = start = 0  # sequence and token of the part
-    for job, indices in parts:
-        inputs = make_batch(model, [job.encoded[row] for row in indices])
-        sequences = MinBertSequences.from_offsets(
-            inputs["cu_seq_lens_q"], inputs["max_length_q"], tuple(inputs["input_ids"].shape)
-        )
-        last, end = first + len(sequences.offsets) - 1, start + sequences.tokens
-        for member in job.members:
-            read, layers = member.states
-            known, pooler = states[layers], model.base_model.pooler
-            if known.sequences is None:
-                known = _first(known.last_hidden_state[first:last], pooler)
-            elif read == "first":
-                tokens = known.last_hidden_state[start:end]
-                known = _first(tokens.index_select(0, sequences.first).unsqueeze(1), pooler)
-            else:
-                known = MinBertModelOutput(known.last_hidden_state[start:end], sequences=sequences)
-            member.keep(indices, inputs, member.run(inputs, [member.name], known)[member.name])
-        first, start = last, end
-
-
-def _first(states: Tensor, pooler: Any) -> MinBertModelOutput:
-    """Return the output of an encoder with states of first tokens, (N, 1, D)."""
-    return MinBertModelOutput(states, None if pooler is None else pooler(states))

@@ -23,6 +23,7 @@ LAB = (
     "minbert_cli.exporting",
     "datasets_scripts.corpus",
     "datasets_scripts.text_rows",
+    "modeling_minbert.joined",
     "trainers.data.masking",
 )
 # What a prediction needs besides: no library of training, data or pictures.
