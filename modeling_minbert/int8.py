@@ -27,7 +27,20 @@ DENSE = {
 MODERN_DENSE = {"attn": ("Wqkv", "Wo"), "mlp": ("Wi", "Wo")}
 
 
-class MinBertInt8Linear(nn.Module):
+class Int8Module(nn.Module):
+    """A module with weights in int8, to which float ones would only be cast."""
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        weight = state_dict.get(f"{prefix}weight")
+        if weight is not None and weight.is_floating_point():
+            raise ValueError(
+                f"{prefix}weight is in {weight.dtype}, but this model is in int8: dequantize() it "
+                "first, or quantize() a model that has loaded these weights"
+            )
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class MinBertInt8Linear(Int8Module):
     """A dense layer with weights in int8, for inference.
 
     Args:
@@ -49,8 +62,8 @@ class MinBertInt8Linear(nn.Module):
         if self.bias is not None:
             self.bias = _constant(linear.bias.detach().float())
 
-    def to_float(self, dtype: torch.dtype | None = None) -> nn.Linear:
-        """Return a layer with weights in `dtype`, None for float32."""
+    def to_float(self, dtype: torch.dtype) -> nn.Linear:
+        """Return a layer with weights in `dtype`."""
         linear = nn.Linear(self.in_features, self.out_features, device="meta")
         linear.weight = nn.Parameter(dequantize_weight(weights_of(self)).to(dtype))
         bias = None if self.bias is None else nn.Parameter(self.bias.detach().to(dtype))
@@ -63,7 +76,7 @@ class MinBertInt8Linear(nn.Module):
         return F.linear(hidden, weight, None if self.bias is None else self.bias.to(hidden.dtype))
 
 
-class MinBertInt8Embedding(nn.Module):
+class MinBertInt8Embedding(Int8Module):
     """Word embeddings in int8, each with its own scale.
 
     Args:
@@ -85,8 +98,8 @@ class MinBertInt8Embedding(nn.Module):
         self.weight = _constant(weight)
         self.weight_scale = _constant(scale.to(embedding.weight.dtype))
 
-    def to_float(self, dtype: torch.dtype | None = None) -> nn.Embedding:
-        """Return an embedding with weights in `dtype`, None for float32."""
+    def to_float(self, dtype: torch.dtype) -> nn.Embedding:
+        """Return an embedding with weights in `dtype`."""
         weight = self.weight.float() * self.weight_scale.unsqueeze(1)
         return nn.Embedding.from_pretrained(
             weight.to(dtype), freeze=False, padding_idx=self.padding_idx
@@ -167,6 +180,7 @@ class MinBertInt8Quantizer(HfQuantizer):
             setattr(parent, name, layer)
 
     def _dequantize(self, model: Any, dtype: torch.dtype | None = None) -> Any:
+        dtype = dtype or model.dtype  # that of the other weights
         for parent, name, module in _dense_layers(model):
             if is_int8(module):
                 setattr(parent, name, module.to_float(dtype))

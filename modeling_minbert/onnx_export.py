@@ -113,7 +113,7 @@ class OnnxModel(nn.Module):
 FIELDS = (
     *("problem_type", "row_kind", "num_texts", "is_token_level", "kind", "normalizes_vectors"),
     *("labels", "targets", "outputs", "classes", "words", "temperature", "truncation"),
-    *("max_answer_length", "null_score_diff_threshold"),
+    *("max_answer_length", "null_score_diff_threshold", "has_question"),
 )
 OF_CONFIG = ("longest_sequence", "num_hidden_layers", "hidden_size", "embedding_task")
 OF_TOKENIZER = ("unk_token_id", "truncation_side", "model_max_length", "split_special_tokens")

@@ -303,18 +303,26 @@ def cut_sample(values: Tensor) -> Tensor:
     return values.as_strided((min(size, SAMPLES),), (max(1, size // SAMPLES),))
 
 
-# What other modules may be in an encoder than those of minBERT.
-PLAIN = {nn.Linear, nn.LayerNorm, nn.ModuleList, nn.Embedding}
+# What other modules may be in an encoder than those of minBERT, and in the place of a dropout or a
+# norm, where they do nothing.
+PLAIN, NOTHING = {nn.Linear, nn.LayerNorm, nn.ModuleList, nn.Embedding}, {nn.Dropout, nn.Identity}
 
 
 def has_other_modules(tree: ModuleTree) -> bool:
-    """Return whether a module with weights is not of minBERT, as adapters replace dense layers."""
-    others = (
-        module
-        for module in tree.modules
-        if type(module) not in PLAIN and not type(module).__name__.startswith("MinBert")
-    )
-    return any(next(module.parameters(), None) is not None for module in others)
+    """Return whether a module is not one that prepared layers know, as those of adapters.
+
+    Activations are called as they are, whatever they are.
+    """
+    package = type(tree.modules[0]).__module__.rpartition(".")[0]
+    for module in tree.modules:
+        for name, part in module.named_children():
+            kind = type(part)
+            is_own = kind.__module__.rpartition(".")[0] == package
+            is_nothing = kind in NOTHING and ("norm" in name.lower() or "dropout" in name)
+            is_activation = name == "activation" and next(part.parameters(), None) is None
+            if not (kind in PLAIN or is_own or is_int8(part) or is_nothing or is_activation):
+                return True
+    return False
 
 
 def prepare(model: Any, precision: str) -> PreparedEncoder | None:

@@ -630,7 +630,7 @@ class MinBertVectors(Generic[Vectors]):
         elif pooling is None and config.sentence_embedding is None:
             task = config.embedding_task
         vectors, is_unit = self._find_vectors(task, pooling, own)
-        if truncation is not None:
+        if truncation not in (None, vectors.encoding.truncation):
             length = vectors.encoding.max_length
             overlap = default_overlap(length) if truncation == WINDOWS else None
             encoding = Encoding(length, truncation=truncation, window_overlap=overlap)

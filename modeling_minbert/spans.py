@@ -159,19 +159,22 @@ class Question(NamedTuple):
         return pair_choices(self.texts, self.choices)
 
 
-def check_questions(rows: Sequence[object], task: str, first: int = 0) -> Iterator[Question]:
+def check_questions(
+    rows: Sequence[object], task: str, first: int, *, has_question: bool
+) -> Iterator[Question]:
     """Check rows of a context, optionally a question, and a list of at least two choices.
 
-    `first` is the number of the first row.
+    `first` is the number of the first row. Tasks that were trained with questions need them.
     """
+    text, example = ("a", "'A question?', ") if has_question else ("optionally a", "")
     for index, given in enumerate(rows, first):
         row = tuple(given) if isinstance(given, tuple | list) else ()
         texts, choices = row[:-1], row[-1] if row and isinstance(row[-1], tuple | list) else ()
         is_text = all(isinstance(text, str) for text in (*texts, *choices))
-        if len(texts) not in (1, 2) or len(choices) < 2 or not is_text:
+        if len(texts) not in (2 if has_question else 1, 2) or len(choices) < 2 or not is_text:
             raise ValueError(
-                f"{task}: row {index} must be a context, optionally a question, and a list of at "
-                "least two choices, as in ('A context.', ['A choice.', 'Another one.']), got "
+                f"{task}: row {index} must be a context, {text} question, and a list of at least "
+                f"two choices, as in ('A context.', {example}['A choice.', 'Another one.']), got "
                 f"{given!r}"
             )
         check_unicode((*texts, *choices), index, task)
@@ -189,7 +192,9 @@ class ChoiceReader(TextReader):
 
     def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
         """Tokenize the choices of rows, of which the first one has the number `first`."""
-        self.questions = list(check_questions(rows, self.name, first))
+        has_question: bool = self.model.config.task(self.name).has_question
+        found = check_questions(rows, self.name, first, has_question=has_question)
+        self.questions = list(found)
         pairs = [pair for question in self.questions for pair in question.pairs()]
         return tokenize(self.model.tokenizer, pairs, self.encoding)
 

@@ -125,7 +125,37 @@ def swap_layers(model):
     model.encoder.layer = nn.ModuleList([second, first])
 
 
+class Added(nn.Module):
+    """Adds a vector without a parameter."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.register_buffer("vector", torch.linspace(-1, 1, size))
+
+    def forward(self, hidden):
+        return hidden + self.vector
+
+
+def add_a_vector(model):
+    model.encoder.layer[1].output.dropout = Added(model.config.hidden_size)
+
+
+def take_another_norm(model):
+    norm = nn.RMSNorm(model.config.hidden_size, elementwise_affine=False)
+    model.encoder.layer[1].output.LayerNorm = norm
+
+
+def leave_a_norm_out(model):
+    model.encoder.layer[1].output.LayerNorm = nn.Identity()
+
+
+def take_another_class_of_the_name(model):
+    layer = model.encoder.layer[1]
+    layer.__class__ = type("MinBertDoubled", (type(layer),), {"forward": double_output})
+
+
 OTHERS = [
+    *(add_a_vector, take_another_norm, leave_a_norm_out, take_another_class_of_the_name),
     *(change_epsilon, replace_activation, drop_layer, swap_layers),
     *(take_another_class, take_another_layer_class),
 ]

@@ -149,6 +149,15 @@ def test_a_teacher_scores_the_choices_of_every_row(build, tokenizer):
         align_outputs(student, other)
 
 
+def test_a_task_with_questions_needs_them(build, tokenizer):
+    ours, _ = build(has_question=True)
+    ours.tokenizer = tokenizer
+
+    ours.predict("swag", [("a cat", "is", ["sat", "ran"])])
+    with pytest.raises(ValueError, match="row 0 must be a context, a question, and a list"):
+        ours.predict("swag", ROWS)
+
+
 @pytest.mark.parametrize("question", [(), ("is it",)])
 def test_predictions_equal_bert(build, tokenizer, question):
     ours, bert = build()

@@ -209,3 +209,21 @@ def test_word_embeddings_tied_to_an_output_stay_in_float32(tiny_sizes, tmp_path)
     assert loaded.cls.predictions.decoder.weight is loaded.bert.embeddings.word_embeddings.weight
     with torch.no_grad():
         assert_close(loaded(ids).logits, model(ids).logits, **ROUNDING)
+
+
+def test_weights_in_bfloat16_are_in_bfloat16_again(model):
+    half = model.to(torch.bfloat16)
+    half.quantize()
+
+    half.dequantize()
+
+    assert {weight.dtype for weight in half.parameters()} == {torch.bfloat16}
+    assert half.encode(TEXTS).isfinite().all()
+
+
+def test_float_weights_are_not_cast_to_int8(model):
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    model.quantize()
+
+    with pytest.raises(ValueError, match="float32, but this model is in int8: dequantize"):
+        model.load_state_dict(weights, strict=False)
