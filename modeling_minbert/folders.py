@@ -216,6 +216,14 @@ def save_modules(folder: Path, model: Any) -> None:
         _write(folder / MODULES, [{"idx": 0, "name": "0", "path": "", "type": REFUSAL}])
 
 
+def check_folder(folder: Path, model_type: str) -> None:
+    """Refuse the folder of a minBERT checkpoint, whose heads a model of another type replaces."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if config.get("model_type") == model_type:
+        raise ValueError(f"{folder} holds a minBERT checkpoint, which would be lost: name another")
+
+
 def remove_modules(folder: Path) -> None:
     """Remove the files of sentence-transformers that describe the model that was there before."""
     for name in FILES:
@@ -273,10 +281,6 @@ def save_vectors(
             f"sentence-transformers does not support {what}: set pooling, one of "
             f"{', '.join(POOLINGS)}, and no task"
         )
-    path = folder / "config.json"
-    config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    if config.get("model_type") == model.config.model_type:
-        raise ValueError(f"{folder} holds a minBERT checkpoint, which would be lost: name another")
     encoding = vectors.encoding
     if encoding.truncation != "head":
         message = "the task keeps the %s of a long text; sentence-transformers keeps its head"

@@ -554,18 +554,24 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         left out where the type has none (`distilbert`, `modernbert`).
 
         Args:
-            save_directory: The folder, created if necessary. The tokenizer is not saved.
-            num_layers: Number of layers to save, from the bottom; None for all.
+            save_directory: The folder, created if necessary; not that of a minBERT checkpoint. The
+                tokenizer is not saved.
+            num_layers: Number of layers to save, from the bottom, 1 or more; None for all.
 
         Of a `MinBertForMultiTask` the encoder is saved; to keep its pre-training heads, load its
         folder as `MinBertForPreTraining` or `MinBertForMaskedLM`, and save that.
 
         Raises:
-            ValueError: If the type has no such model. Nothing is written then.
+            ValueError: If the type has no such model, there are not so many layers, or a minBERT
+                checkpoint would be overwritten. Nothing is written then.
         """
         from .families import make_stock
-        from .folders import remove_modules
+        from .folders import check_folder, remove_modules
 
+        layers = self.config.num_hidden_layers
+        if num_layers is not None and not 1 <= num_layers <= layers:
+            raise ValueError(f"num_layers={num_layers} must be in [1, {layers}], or None for all")
+        check_folder(Path(save_directory), self.config.model_type)
         # transformers has no class for heads of tasks
         model = self.base_model if hasattr(self, "heads") else self
         stock = make_stock(model, num_layers)
