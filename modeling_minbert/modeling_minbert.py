@@ -638,10 +638,16 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedM
 
         Raises:
             ValueError: If not exactly one of `input_ids` and `inputs_embeds` is given, a sequence
-                is longer than `max_position_embeddings`, or offsets do not fit the tokens.
+                is longer than `max_position_embeddings`, offsets do not fit the tokens, or there
+                are `past_key_values`.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("pass exactly one of input_ids and inputs_embeds")
+        if kwargs.get("past_key_values") is not None:
+            raise ValueError(
+                "past_key_values: minBERT has no states of tokens before a sequence, which prefix "
+                "tuning needs: use another method of peft, such as LoRA"
+            )
         counts = self.config.position_offset and kwargs.get("cu_seq_lens_q") is None
         if counts and position_ids is None and input_ids is not None:
             check_length(input_ids.shape[1], self.config.longest_sequence)

@@ -90,3 +90,13 @@ def test_wrapped_layers_are_not_quantized_and_predict_in_any_precision(tiny_size
     merged = wrapped.merge_and_unload()  # changes weights in place
     again = merged.encode(["a cat sat"], precision="bfloat16")
     assert_close(again, with_adapter, atol=0.05, rtol=0.05)
+
+
+@pytest.mark.parametrize("with_mask", [False, True])
+def test_prefix_tuning_is_refused(tiny_sizes, with_mask):
+    config = peft.PrefixTuningConfig(task_type="FEATURE_EXTRACTION", num_virtual_tokens=3)
+    model = peft.get_peft_model(MinBertModel(MinBertConfig(**tiny_sizes)), config)
+    ids = torch.arange(5, 10).unsqueeze(0)
+    mask = {"attention_mask": torch.ones_like(ids)} if with_mask else {}
+    with pytest.raises(ValueError, match="past_key_values: .* use another method of peft"):
+        model(input_ids=ids, **mask)
