@@ -413,9 +413,7 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
     _auto_class: str
     base_model_prefix = "bert"
     supports_gradient_checkpointing = True
-    _supports_flash_attn = True
     _supports_sdpa = True
-    _supports_flex_attn = True
     _supports_attention_backend = True
     _can_compile_fullgraph = True
     _input_embed_layer = "word_embeddings"
@@ -427,6 +425,12 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
     }
     # One encoder serves all heads: a checkpoint may have parts that a class does not have.
     _keys_to_ignore_on_load_unexpected = [r"^(bert\.)?(cls|heads|classifier|qa_outputs|pooler)\."]
+
+    @property
+    def _supports_flash_attn(self) -> bool:  # type: ignore[override]
+        return not self.config.relative_attention_num_buckets  # its kernels take no bias
+
+    _supports_flex_attn = _supports_flash_attn  # type: ignore[assignment]
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Self:
