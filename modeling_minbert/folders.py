@@ -29,9 +29,13 @@ logger = logging.get_logger(__name__)
 
 MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"
-TRANSFORMER_SETTINGS = "sentence_bert_config.json"
+# The names of one file; all but the first are those of old folders.
+TRANSFORMER_SETTINGS = tuple(
+    f"sentence_{kind}_config.json"
+    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
 # Files that tell sentence-transformers how vectors are made; without them it takes the mean.
-FILES = (MODULES, SETTINGS, TRANSFORMER_SETTINGS)
+FILES = (MODULES, SETTINGS, *TRANSFORMER_SETTINGS)
 OTHER_POOLINGS = {
     "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
     "weightedmean": "pooling_mode_weightedmean_tokens",
@@ -72,7 +76,8 @@ def _read_module(
     if not package.startswith("sentence_transformers."):
         missing.append(f"the module {kind}")
     elif kind == "Transformer":
-        settings = read(f"{folder}{TRANSFORMER_SETTINGS}")
+        found = (read(f"{folder}{name}") for name in TRANSFORMER_SETTINGS)
+        settings = next(filter(None, found), {})
         fields["max_length"] = settings.get("max_seq_length")
         missing += _list_unusual(settings)
     elif kind == "Pooling":
@@ -151,8 +156,9 @@ def _part_of(settings: Fields, key: str, file: str) -> Fields:
 
 def _list_unusual(settings: Fields) -> list[str]:
     """Return the settings of a Transformer that minBERT does not have."""
-    modalities = _part_of(settings, "modality_config", TRANSFORMER_SETTINGS)
-    values = settings | _part_of(modalities, "text", TRANSFORMER_SETTINGS)
+    file = TRANSFORMER_SETTINGS[0]
+    modalities = _part_of(settings, "modality_config", file)
+    values = settings | _part_of(modalities, "text", file)
     # what there is since version 6, with the values that are those of versions before
     usual = {
         "transformer_task": "feature-extraction",
@@ -241,7 +247,7 @@ def write_modules(folder: Path, embedding: MinBertEmbedding, hidden_size: int) -
             {"idx": index, "name": str(index), "path": path, "type": f"{package}.{kind}"}
             for index, (path, kind) in enumerate(modules)
         ],
-        TRANSFORMER_SETTINGS: {"max_seq_length": embedding.max_length, "do_lower_case": False},
+        TRANSFORMER_SETTINGS[0]: {"max_seq_length": embedding.max_length, "do_lower_case": False},
         "1_Pooling/config.json": {
             "word_embedding_dimension": hidden_size,
             **{old: name == embedding.pooling for name, old in names.items()},
