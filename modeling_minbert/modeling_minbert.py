@@ -628,6 +628,7 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedM
             attention_mask: 1 for real tokens, 0 for padding, (B, L); None if all are real.
             token_type_ids: Segment ids, (B, L); None for all zero.
             position_ids: Positions, from 0 in every type, (B, L) or (1, L); None for 0 to L - 1.
+                They do not separate the sequences of a packed batch, which needs its offsets.
             inputs_embeds: Word embeddings instead of `input_ids`, (B, L, D).
             read: Which states to return; others are not computed. None for all, zero at paddings;
                 `first` for the first tokens, (N, 1, D); a mask of the ids' shape, or
