@@ -16,7 +16,7 @@ from transformers.utils.generic import ModelOutput, TransformersKwargs, can_retu
 
 from .configuration_minbert import MinBertConfig
 from .embedding import MinBertEmbeddingMixin
-from .heads import Inputs, MinBertHead, MinBertHeads, TaskBatch, check_inputs, ids_of
+from .heads import Inputs, MinBertHead, MinBertHeads, TaskBatch, check_inputs, check_labels, ids_of
 from .inference import HUB_KEYS, PooledPredictor
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .packing import Options, States
@@ -150,6 +150,7 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
         # not a named argument, which exporters and pipelines would take for a necessary one
         batch.num_windows = options.pop("num_windows", None)
         check_inputs(batch, spec)
+        check_labels(batch, spec)
         head = self._find_head(name)
         head.prepare(batch)
         outputs: Any = self.compute(batch)
