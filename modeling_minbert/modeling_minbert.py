@@ -511,20 +511,27 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         private: bool | None = None,
         token: bool | str | None = None,
         max_shard_size: int | str | None = "50GB",
-        **commit: Any,
+        revision: str | None = None,
+        tags: list[str] | None = None,
+        commit_message: str | None = None,
+        commit_description: str | None = None,
+        create_pr: bool = False,
     ) -> str:
         """Upload weights, configuration, code and the tokenizer of `predict`.
 
-        A card is that of the weights beside it: none is written, and one on the Hub stays, with a
-        warning. The folder of a run has one: `hf upload owner/name folder`.
+        A card is that of the weights beside it: none is written but for `tags`, and one on the Hub
+        stays, with a warning. The folder of a run has one: `hf upload owner/name folder`.
 
         Args:
             repo_id: `owner/name`, or `name` for the owner of the token.
             private: Whether a new repository is private.
             token: Token of the Hub; None for the token of the login.
             max_shard_size: Maximum size of a file of weights.
-            **commit: `commit_message`, `commit_description`, `revision` and `create_pr`, as in
-                `PreTrainedModel.push_to_hub`.
+            revision: The branch, which is created if necessary; None for `main`.
+            tags: Added to the metadata of the card.
+            commit_message: `Upload` and the class by default.
+            commit_description: Further text of the commit.
+            create_pr: Whether to open a pull request instead.
 
         Returns:
             The address of the commit.
@@ -532,21 +539,36 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         Raises:
             OSError: If the Hub refuses or cannot be reached; nothing on this machine changes.
         """
-        from huggingface_hub import HfApi
+        from huggingface_hub import HfApi, ModelCard
 
         from .folders import FILES
 
-        commit = {"commit_message": f"Upload {type(self).__name__}", **commit}
         api = HfApi(token=token)
         with tempfile.TemporaryDirectory() as folder:
             self.save_pretrained(folder, max_shard_size=max_shard_size)
             repo = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
-            if api.file_exists(repo, "README.md"):
+            if revision is not None and not create_pr and not revision.startswith("refs/pr/"):
+                api.create_branch(repo, branch=revision, exist_ok=True)
+            has_card = api.file_exists(repo, "README.md", revision=revision)
+            if has_card:
                 message = "the card of %s stays: its text and results are those of other weights"
                 logger.warning(message, repo)
-            # what is there of a model before would tell how vectors of this one are made
+            if tags:
+                card: Any = ModelCard("---\n{}\n---\n")
+                if has_card:
+                    path = api.hf_hub_download(repo, "README.md", revision=revision)
+                    card = ModelCard.load(path)
+                card.data.tags = list(dict.fromkeys([*(card.data.tags or []), *tags]))
+                card.save(Path(folder, "README.md"))
             return api.upload_folder(
-                repo_id=repo, folder_path=folder, delete_patterns=[*FILES], **commit
+                repo_id=repo,
+                folder_path=folder,
+                # what is there of a model before would tell how vectors of this one are made
+                delete_patterns=[*FILES],
+                revision=revision,
+                commit_message=commit_message or f"Upload {type(self).__name__}",
+                commit_description=commit_description,
+                create_pr=create_pr,
             )
 
     def save_as_transformers(
