@@ -334,8 +334,10 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
         """Calibrate the probabilities of a task by one temperature, with held-out rows.
 
         It becomes part of the configuration, and is saved with the model. From then on, `predict`
-        and pipelines of this class return softmax or sigmoid of `logits / temperature`. Logits,
-        losses and decisions stay: thresholds on probabilities move along.
+        and transformers' pipeline `text-classification` around this model return softmax or
+        sigmoid of `logits / temperature`; the pipeline around a wrapper of it, as of peft or
+        `torch.compile`, and `token-classification` do not. Logits, losses and decisions stay:
+        thresholds on probabilities move along.
 
         Args:
             task: Name of a task with probabilities, such as a classification.
