@@ -360,6 +360,9 @@ def check_loaded(model: Any, info: Any, path: Any, options: dict[str, Any]) -> N
         )
     if hasattr(model, "heads"):
         check_heads(model, missing, path, options)
+    model.new_parts = {name.removeprefix("bert.").split(".")[0] for name in missing}
+    if not getattr(model, "uses_pooler", model.base_model is not model):
+        model.new_parts.discard("pooler")
 
 
 def check_classifier(model: Any, missing: Container[str], path: Any) -> None:
@@ -411,6 +414,8 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
 
     config: MinBertConfig
     _auto_class: str
+    # Names of the parts that the checkpoint did not have.
+    new_parts: set[str] | frozenset[str] = frozenset()
     base_model_prefix = "bert"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
@@ -459,6 +464,26 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
             return loaded
         check_loaded(loaded[0], loaded[1], path, kwargs)
         return loaded[0]
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode; warn once of new parts that an adapter of peft leaves random."""
+        if mode and self.new_parts and hasattr(self, "peft_config"):
+            trained = [
+                name.split(".")
+                for name, value in self.named_parameters()
+                if value.requires_grad and "lora_" not in name
+            ]
+            lost = sorted(self.new_parts.difference(*trained))
+            if lost:
+                logger.warning(
+                    "the checkpoint of this %s has no %s: these parts are random, and the adapter "
+                    "neither trains nor saves them. Pass modules_to_save=%s to its configuration.",
+                    type(self).__name__,
+                    " and no ".join(lost),
+                    lost,
+                )
+                self.new_parts = set()
+        return super().train(mode)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

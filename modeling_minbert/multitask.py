@@ -77,6 +77,11 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
                 kwargs.setdefault("key_mapping", renames)
         return super().from_pretrained(path, *args, **kwargs)
 
+    @property
+    def uses_pooler(self) -> bool:
+        """Whether a task uses BERT's pooler."""
+        return any(task.uses_pooler or task.predicts_next_sentence for task in self._tasks.values())
+
     @can_return_tuple
     def forward(
         self,
