@@ -77,7 +77,7 @@ def _read_module(
         missing.append(f"the module {kind}")
     elif kind == "Transformer":
         found = (read(f"{folder}{name}") for name in TRANSFORMER_SETTINGS)
-        settings = next(filter(None, found), {})
+        settings: Fields = next(filter(None, found), {})
         fields["max_length"] = settings.get("max_seq_length")
         missing += _list_unusual(settings)
     elif kind == "Pooling":

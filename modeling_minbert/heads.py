@@ -439,17 +439,19 @@ def check_inputs(batch: TaskBatch, task: Any) -> None:
 
 def check_labels(batch: TaskBatch, task: Any) -> None:
     """Check the values of labels on the CPU: elsewhere this would synchronize the device."""
-    labels, count, scores = batch.labels, task.num_classes, getattr(task, "score_range", None)
+    labels, count = batch.labels, task.num_classes
+    scores: Any = getattr(task, "score_range", None)
     if labels is None or labels.device.type != "cpu" or is_followed(labels):
         return
     if count is None and scores is None:
         return
-    kind, (low, high) = ("score", scores) if count is None else ("whole number", (0, count - 1))
+    low, high = scores or (0, count - 1)
     fits = (labels >= low) & (labels <= high)
-    if count is not None:
+    if scores is None:
         fits &= labels == labels.long()
     wrong = labels[~fits & (labels != -100)]
     if len(wrong):
+        kind = "whole number" if scores is None else "score"
         raise ValueError(
             f"task {batch.name!r}: the label {wrong[0].item():g} must be a {kind} from {low} to "
             f"{high}, or -100 for none"

@@ -435,7 +435,7 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
     def _supports_flash_attn(self) -> bool:  # type: ignore[override]
         return not self.config.relative_attention_num_buckets  # its kernels take no bias
 
-    _supports_flex_attn = _supports_flash_attn  # type: ignore[assignment]
+    _supports_flex_attn = _supports_flash_attn
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Self:

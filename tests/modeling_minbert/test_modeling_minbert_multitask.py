@@ -334,8 +334,8 @@ def test_a_label_that_a_task_does_not_have_is_refused(build_multitask, kind):
     missing = labels.clone()
     missing[0] = -100
     for given in (labels, missing):
-        given = given.long() if kind == "token_classification" else given
-        assert model(ids, labels=given).loss.isfinite()
+        fitting = given.long() if kind == "token_classification" else given
+        assert model(ids, labels=fitting).loss.isfinite()
     for value in values:
         labels[1:] = value
         with pytest.raises(ValueError, match=rf"'x': the label {value:g} must be a {message}"):

@@ -167,7 +167,7 @@ def test_a_packed_batch_without_offsets_is_refused(build_pair):
     rows = [{"input_ids": [2, 7, 8, 3]}, {"input_ids": [2, 9, 3]}]
     batch = dict(DataCollatorWithFlattening()(rows))
     del batch["labels"]
-    with pytest.raises(ValueError, match="position_ids restart at token 4, .* pass cu_seq_lens_q"):
+    with pytest.raises(ValueError, match=r"restart at token 4, .* pass cu_seq_lens_q"):
         ours(**batch)
     batch["position_ids"] = torch.tensor([[0, 0, 1, 2, 2, 1, 5]])  # of one sequence
     assert_close(ours(**batch).last_hidden_state, bert(**batch).last_hidden_state, **EXACT)

@@ -103,7 +103,7 @@ def test_prefix_tuning_is_refused(tiny_sizes, with_mask):
     model = peft.get_peft_model(MinBertModel(MinBertConfig(**tiny_sizes)), config)
     ids = torch.arange(5, 10).unsqueeze(0)
     mask = {"attention_mask": torch.ones_like(ids)} if with_mask else {}
-    with pytest.raises(ValueError, match="past_key_values: .* use another method of peft"):
+    with pytest.raises(ValueError, match=r"past_key_values: .* use another method of peft"):
         model(input_ids=ids, **mask)
 
 
