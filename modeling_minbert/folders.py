@@ -1,5 +1,5 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Folders that others read and write: sentence-transformers' list of modules.
+"""Folders that others read and write: sentence-transformers' list of modules, and the Hub.
 
 A folder of sentence-transformers holds a plain BERT and a list of modules that make one vector of
 its states: a pooling and perhaps a normalization. Reading supports the format of version 6 and the
@@ -301,6 +301,35 @@ def save_vectors(
     model.base_model.save_as_transformers(folder, num_layers=vectors.num_layers)
     tokenizer.save_pretrained(folder)
     write_modules(folder, embedding, model.config.hidden_size)
+
+
+def upload(
+    folder: Path,
+    repo_id: str,
+    private: bool | None,
+    token: bool | str | None,
+    tags: list[str] | None,
+    commit: Fields,
+) -> str:
+    """Upload the folder of a model; see `MinBertPreTrainedModel.push_to_hub`."""
+    from huggingface_hub import HfApi, ModelCard
+
+    api, revision = HfApi(token=token), commit["revision"]
+    repo = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+    if revision is not None and not commit["create_pr"] and not revision.startswith("refs/pr/"):
+        api.create_branch(repo, branch=revision, exist_ok=True)
+    has_card = api.file_exists(repo, "README.md", revision=revision)
+    if has_card:
+        message = "the card of %s stays: its text and results are those of other weights"
+        logger.warning(message, repo)
+    if tags:
+        card: Any = ModelCard("---\n{}\n---\n")
+        if has_card:
+            card = ModelCard.load(api.hf_hub_download(repo, "README.md", revision=revision))
+        card.data.tags = list(dict.fromkeys([*(card.data.tags or []), *tags]))
+        card.save(folder / "README.md")
+    # what is there of a model before would tell how vectors of this one are made
+    return api.upload_folder(repo_id=repo, folder_path=folder, delete_patterns=[*FILES], **commit)
 
 
 def _write(path: Path, values: object) -> None:

@@ -564,37 +564,17 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         Raises:
             OSError: If the Hub refuses or cannot be reached; nothing on this machine changes.
         """
-        from huggingface_hub import HfApi, ModelCard
+        from .folders import upload
 
-        from .folders import FILES
-
-        api = HfApi(token=token)
+        commit = {
+            "revision": revision,
+            "commit_message": commit_message or f"Upload {type(self).__name__}",
+            "commit_description": commit_description,
+            "create_pr": create_pr,
+        }
         with tempfile.TemporaryDirectory() as folder:
             self.save_pretrained(folder, max_shard_size=max_shard_size)
-            repo = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
-            if revision is not None and not create_pr and not revision.startswith("refs/pr/"):
-                api.create_branch(repo, branch=revision, exist_ok=True)
-            has_card = api.file_exists(repo, "README.md", revision=revision)
-            if has_card:
-                message = "the card of %s stays: its text and results are those of other weights"
-                logger.warning(message, repo)
-            if tags:
-                card: Any = ModelCard("---\n{}\n---\n")
-                if has_card:
-                    path = api.hf_hub_download(repo, "README.md", revision=revision)
-                    card = ModelCard.load(path)
-                card.data.tags = list(dict.fromkeys([*(card.data.tags or []), *tags]))
-                card.save(Path(folder, "README.md"))
-            return api.upload_folder(
-                repo_id=repo,
-                folder_path=folder,
-                # what is there of a model before would tell how vectors of this one are made
-                delete_patterns=[*FILES],
-                revision=revision,
-                commit_message=commit_message or f"Upload {type(self).__name__}",
-                commit_description=commit_description,
-                create_pr=create_pr,
-            )
+            return upload(Path(folder), repo_id, private, token, tags, commit)
 
     def save_as_transformers(
         self, save_directory: str | os.PathLike[str], *, num_layers: int | None = None
