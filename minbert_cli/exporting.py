@@ -244,6 +244,8 @@ def write(
     if to == "transformers":  # of a multi-task model its encoder
         model.save_as_transformers(folder)
         summary = f"as a plain {model.config.encoder_type}"
+        if isinstance(model, MinBertForMultiTask):
+            summary += f", without the heads of its tasks: {', '.join(model.config.tasks or [])}"
     else:
         if precision == "int8":
             model.quantize()

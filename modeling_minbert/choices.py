@@ -76,6 +76,10 @@ class MultipleChoiceTask(CalibratedTask, PooledTask):
         return {**head, "num_choices": facts["num_choices"], "has_question": facts["num_texts"] > 1}
 
     @property
+    def num_classes(self) -> int | None:
+        return self.num_choices
+
+    @property
     def num_sequences(self) -> int | None:
         return self.num_choices
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Folders that others read and write: sentence-transformers' list of modules.
+"""Folders that others read and write: sentence-transformers' list of modules, and the Hub.
 
 A folder of sentence-transformers holds a plain BERT and a list of modules that make one vector of
 its states: a pooling and perhaps a normalization. Reading supports the format of version 6 and the
@@ -29,9 +29,13 @@ logger = logging.get_logger(__name__)
 
 MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"
-TRANSFORMER_SETTINGS = "sentence_bert_config.json"
+# The names of one file; all but the first are those of old folders.
+TRANSFORMER_SETTINGS = tuple(
+    f"sentence_{kind}_config.json"
+    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
 # Files that tell sentence-transformers how vectors are made; without them it takes the mean.
-FILES = (MODULES, SETTINGS, TRANSFORMER_SETTINGS)
+FILES = (MODULES, SETTINGS, *TRANSFORMER_SETTINGS)
 OTHER_POOLINGS = {
     "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
     "weightedmean": "pooling_mode_weightedmean_tokens",
@@ -72,7 +76,8 @@ def _read_module(
     if not package.startswith("sentence_transformers."):
         missing.append(f"the module {kind}")
     elif kind == "Transformer":
-        settings = read(f"{folder}{TRANSFORMER_SETTINGS}")
+        found = (read(f"{folder}{name}") for name in TRANSFORMER_SETTINGS)
+        settings: Fields = next(filter(None, found), {})
         fields["max_length"] = settings.get("max_seq_length")
         missing += _list_unusual(settings)
     elif kind == "Pooling":
@@ -151,8 +156,9 @@ def _part_of(settings: Fields, key: str, file: str) -> Fields:
 
 def _list_unusual(settings: Fields) -> list[str]:
     """Return the settings of a Transformer that minBERT does not have."""
-    modalities = _part_of(settings, "modality_config", TRANSFORMER_SETTINGS)
-    values = settings | _part_of(modalities, "text", TRANSFORMER_SETTINGS)
+    file = TRANSFORMER_SETTINGS[0]
+    modalities = _part_of(settings, "modality_config", file)
+    values = settings | _part_of(modalities, "text", file)
     # what there is since version 6, with the values that are those of versions before
     usual = {
         "transformer_task": "feature-extraction",
@@ -216,6 +222,14 @@ def save_modules(folder: Path, model: Any) -> None:
         _write(folder / MODULES, [{"idx": 0, "name": "0", "path": "", "type": REFUSAL}])
 
 
+def check_folder(folder: Path, model_type: str) -> None:
+    """Refuse the folder of a minBERT checkpoint, whose heads a model of another type replaces."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if config.get("model_type") == model_type:
+        raise ValueError(f"{folder} holds a minBERT checkpoint, which would be lost: name another")
+
+
 def remove_modules(folder: Path) -> None:
     """Remove the files of sentence-transformers that describe the model that was there before."""
     for name in FILES:
@@ -233,7 +247,7 @@ def write_modules(folder: Path, embedding: MinBertEmbedding, hidden_size: int) -
             {"idx": index, "name": str(index), "path": path, "type": f"{package}.{kind}"}
             for index, (path, kind) in enumerate(modules)
         ],
-        TRANSFORMER_SETTINGS: {"max_seq_length": embedding.max_length, "do_lower_case": False},
+        TRANSFORMER_SETTINGS[0]: {"max_seq_length": embedding.max_length, "do_lower_case": False},
         "1_Pooling/config.json": {
             "word_embedding_dimension": hidden_size,
             **{old: name == embedding.pooling for name, old in names.items()},
@@ -273,10 +287,6 @@ def save_vectors(
             f"sentence-transformers does not support {what}: set pooling, one of "
             f"{', '.join(POOLINGS)}, and no task"
         )
-    path = folder / "config.json"
-    config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    if config.get("model_type") == model.config.model_type:
-        raise ValueError(f"{folder} holds a minBERT checkpoint, which would be lost: name another")
     encoding = vectors.encoding
     if encoding.truncation != "head":
         message = "the task keeps the %s of a long text; sentence-transformers keeps its head"
@@ -291,6 +301,35 @@ def save_vectors(
     model.base_model.save_as_transformers(folder, num_layers=vectors.num_layers)
     tokenizer.save_pretrained(folder)
     write_modules(folder, embedding, model.config.hidden_size)
+
+
+def upload(
+    folder: Path,
+    repo_id: str,
+    private: bool | None,
+    token: bool | str | None,
+    tags: list[str] | None,
+    commit: Fields,
+) -> str:
+    """Upload the folder of a model; see `MinBertPreTrainedModel.push_to_hub`."""
+    from huggingface_hub import HfApi, ModelCard
+
+    api, revision = HfApi(token=token), commit["revision"]
+    repo = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+    if revision is not None and not commit["create_pr"] and not revision.startswith("refs/pr/"):
+        api.create_branch(repo, branch=revision, exist_ok=True)
+    has_card = api.file_exists(repo, "README.md", revision=revision)
+    if has_card:
+        message = "the card of %s stays: its text and results are those of other weights"
+        logger.warning(message, repo)
+    if tags:
+        card: Any = ModelCard("---\n{}\n---\n")
+        if has_card:
+            card = ModelCard.load(api.hf_hub_download(repo, "README.md", revision=revision))
+        card.data.tags = list(dict.fromkeys([*(card.data.tags or []), *tags]))
+        card.save(folder / "README.md")
+    # what is there of a model before would tell how vectors of this one are made
+    return api.upload_folder(repo_id=repo, folder_path=folder, delete_patterns=[*FILES], **commit)
 
 
 def _write(path: Path, values: object) -> None:

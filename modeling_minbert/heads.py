@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, initialization as init
 from transformers.utils.generic import ModelOutput
 
-from .cpu import MinBertDropout
+from .cpu import MinBertDropout, is_followed
 from .inference import Predictor, Windows
 from .packing import Options, Read
 from .rows import Pooling, RowKind, find_prompt
@@ -248,6 +248,11 @@ class MinBertTask:
         return getattr(self, "pair_encoding", None) == "separate"
 
     @property
+    def num_classes(self) -> int | None:
+        """Numbers that a label may be, from 0; None for other labels."""
+        return None
+
+    @property
     def num_sequences(self) -> int | None:
         """Sequences of a row, which come as (B, S, L); None for one, which comes as (B, L)."""
         return 2 if self.is_separate else None
@@ -430,6 +435,27 @@ def check_inputs(batch: TaskBatch, task: Any) -> None:
     if ids.dim() != 2 + len(texts) or ids.shape[1:-1] != texts:
         expected = ", ".join(map(str, ("batch", *texts, "length")))
         raise ValueError(f"task {name!r} takes input of shape ({expected}), got {tuple(ids.shape)}")
+
+
+def check_labels(batch: TaskBatch, task: Any) -> None:
+    """Check the values of labels on the CPU: elsewhere this would synchronize the device."""
+    labels, count = batch.labels, task.num_classes
+    scores: Any = getattr(task, "score_range", None)
+    if labels is None or labels.device.type != "cpu" or is_followed(labels):
+        return
+    if count is None and scores is None:
+        return
+    low, high = scores or (0, count - 1)
+    fits = (labels >= low) & (labels <= high)
+    if scores is None:
+        fits &= labels == labels.long()
+    wrong = labels[~fits & (labels != -100)]
+    if len(wrong):
+        kind = "whole number" if scores is None else "score"
+        raise ValueError(
+            f"task {batch.name!r}: the label {wrong[0].item():g} must be a {kind} from {low} to "
+            f"{high}, or -100 for none"
+        )
 
 
 def find_padding(batch: TaskBatch, padding: int | None) -> Tensor:

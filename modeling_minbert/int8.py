@@ -152,6 +152,8 @@ class MinBertInt8Quantizer(HfQuantizer):
     def _process_model_after_weight_loading(self, model: Any, **_: object) -> Any:
         if not self.pre_quantized:
             self._replace(model)
+        for module in filter(is_int8, model.modules()):
+            module.requires_grad_(False)  # which loading forgets
         return model
 
     def _replace(self, model: Any) -> None:

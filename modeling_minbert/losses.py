@@ -304,6 +304,10 @@ class LabelledTask(HeadTask):
 
     labels: list[str] | None = field(default=None, metadata=DATA)
 
+    @property
+    def num_classes(self) -> int | None:
+        return len(self.labels or [])
+
     @classmethod
     def complete(cls, given: Fields, facts: Fields) -> Fields:
         for key in WEIGHTS:

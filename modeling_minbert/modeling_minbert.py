@@ -360,6 +360,9 @@ def check_loaded(model: Any, info: Any, path: Any, options: dict[str, Any]) -> N
         )
     if hasattr(model, "heads"):
         check_heads(model, missing, path, options)
+    model.new_parts = {name.removeprefix("bert.").split(".")[0] for name in missing}
+    if not getattr(model, "uses_pooler", model.base_model is not model):
+        model.new_parts.discard("pooler")
 
 
 def check_classifier(model: Any, missing: Container[str], path: Any) -> None:
@@ -411,11 +414,11 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
 
     config: MinBertConfig
     _auto_class: str
+    # Names of the parts that the checkpoint did not have.
+    new_parts: set[str] | frozenset[str] = frozenset()
     base_model_prefix = "bert"
     supports_gradient_checkpointing = True
-    _supports_flash_attn = True
     _supports_sdpa = True
-    _supports_flex_attn = True
     _supports_attention_backend = True
     _can_compile_fullgraph = True
     _input_embed_layer = "word_embeddings"
@@ -427,6 +430,12 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
     }
     # One encoder serves all heads: a checkpoint may have parts that a class does not have.
     _keys_to_ignore_on_load_unexpected = [r"^(bert\.)?(cls|heads|classifier|qa_outputs|pooler)\."]
+
+    @property
+    def _supports_flash_attn(self) -> bool:  # type: ignore[override]
+        return not self.config.relative_attention_num_buckets  # its kernels take no bias
+
+    _supports_flex_attn = _supports_flash_attn
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Self:
@@ -455,6 +464,26 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
             return loaded
         check_loaded(loaded[0], loaded[1], path, kwargs)
         return loaded[0]
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode; warn once of new parts that an adapter of peft leaves random."""
+        if mode and self.new_parts and hasattr(self, "peft_config"):
+            trained = [
+                name.split(".")
+                for name, value in self.named_parameters()
+                if value.requires_grad and "lora_" not in name
+            ]
+            lost = sorted(self.new_parts.difference(*trained))
+            if lost:
+                logger.warning(
+                    "the checkpoint of this %s has no %s: these parts are random, and the adapter "
+                    "neither trains nor saves them. Pass modules_to_save=%s to its configuration.",
+                    type(self).__name__,
+                    " and no ".join(lost),
+                    lost,
+                )
+                self.new_parts = set()
+        return super().train(mode)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -507,20 +536,27 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         private: bool | None = None,
         token: bool | str | None = None,
         max_shard_size: int | str | None = "50GB",
-        **commit: Any,
+        revision: str | None = None,
+        tags: list[str] | None = None,
+        commit_message: str | None = None,
+        commit_description: str | None = None,
+        create_pr: bool = False,
     ) -> str:
         """Upload weights, configuration, code and the tokenizer of `predict`.
 
-        A card is that of the weights beside it: none is written, and one on the Hub stays, with a
-        warning. The folder of a run has one: `hf upload owner/name folder`.
+        A card is that of the weights beside it: none is written but for `tags`, and one on the Hub
+        stays, with a warning. The folder of a run has one: `hf upload owner/name folder`.
 
         Args:
             repo_id: `owner/name`, or `name` for the owner of the token.
             private: Whether a new repository is private.
             token: Token of the Hub; None for the token of the login.
             max_shard_size: Maximum size of a file of weights.
-            **commit: `commit_message`, `commit_description`, `revision` and `create_pr`, as in
-                `PreTrainedModel.push_to_hub`.
+            revision: The branch, which is created if necessary; None for `main`.
+            tags: Added to the metadata of the card.
+            commit_message: `Upload` and the class by default.
+            commit_description: Further text of the commit.
+            create_pr: Whether to open a pull request instead.
 
         Returns:
             The address of the commit.
@@ -528,22 +564,17 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         Raises:
             OSError: If the Hub refuses or cannot be reached; nothing on this machine changes.
         """
-        from huggingface_hub import HfApi
+        from .folders import upload
 
-        from .folders import FILES
-
-        commit = {"commit_message": f"Upload {type(self).__name__}", **commit}
-        api = HfApi(token=token)
+        commit = {
+            "revision": revision,
+            "commit_message": commit_message or f"Upload {type(self).__name__}",
+            "commit_description": commit_description,
+            "create_pr": create_pr,
+        }
         with tempfile.TemporaryDirectory() as folder:
             self.save_pretrained(folder, max_shard_size=max_shard_size)
-            repo = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
-            if api.file_exists(repo, "README.md"):
-                message = "the card of %s stays: its text and results are those of other weights"
-                logger.warning(message, repo)
-            # what is there of a model before would tell how vectors of this one are made
-            return api.upload_folder(
-                repo_id=repo, folder_path=folder, delete_patterns=[*FILES], **commit
-            )
+            return upload(Path(folder), repo_id, private, token, tags, commit)
 
     def save_as_transformers(
         self, save_directory: str | os.PathLike[str], *, num_layers: int | None = None
@@ -554,18 +585,24 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         left out where the type has none (`distilbert`, `modernbert`).
 
         Args:
-            save_directory: The folder, created if necessary. The tokenizer is not saved.
-            num_layers: Number of layers to save, from the bottom; None for all.
+            save_directory: The folder, created if necessary; not that of a minBERT checkpoint. The
+                tokenizer is not saved.
+            num_layers: Number of layers to save, from the bottom, 1 or more; None for all.
 
         Of a `MinBertForMultiTask` the encoder is saved; to keep its pre-training heads, load its
         folder as `MinBertForPreTraining` or `MinBertForMaskedLM`, and save that.
 
         Raises:
-            ValueError: If the type has no such model. Nothing is written then.
+            ValueError: If the type has no such model, there are not so many layers, or a minBERT
+                checkpoint would be overwritten. Nothing is written then.
         """
         from .families import make_stock
-        from .folders import remove_modules
+        from .folders import check_folder, remove_modules
 
+        layers = self.config.num_hidden_layers
+        if num_layers is not None and not 1 <= num_layers <= layers:
+            raise ValueError(f"num_layers={num_layers} must be in [1, {layers}], or None for all")
+        check_folder(Path(save_directory), self.config.model_type)
         # transformers has no class for heads of tasks
         model = self.base_model if hasattr(self, "heads") else self
         stock = make_stock(model, num_layers)
@@ -618,6 +655,7 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedM
             attention_mask: 1 for real tokens, 0 for padding, (B, L); None if all are real.
             token_type_ids: Segment ids, (B, L); None for all zero.
             position_ids: Positions, from 0 in every type, (B, L) or (1, L); None for 0 to L - 1.
+                They do not separate the sequences of a packed batch, which needs its offsets.
             inputs_embeds: Word embeddings instead of `input_ids`, (B, L, D).
             read: Which states to return; others are not computed. None for all, zero at paddings;
                 `first` for the first tokens, (N, 1, D); a mask of the ids' shape, or
@@ -632,10 +670,16 @@ class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedM
 
         Raises:
             ValueError: If not exactly one of `input_ids` and `inputs_embeds` is given, a sequence
-                is longer than `max_position_embeddings`, or offsets do not fit the tokens.
+                is longer than `max_position_embeddings`, offsets do not fit the tokens, or there
+                are `past_key_values`.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("pass exactly one of input_ids and inputs_embeds")
+        if kwargs.get("past_key_values") is not None:
+            raise ValueError(
+                "past_key_values: minBERT has no states of tokens before a sequence, which prefix "
+                "tuning needs: use another method of peft, such as LoRA"
+            )
         counts = self.config.position_offset and kwargs.get("cu_seq_lens_q") is None
         if counts and position_ids is None and input_ids is not None:
             check_length(input_ids.shape[1], self.config.longest_sequence)

@@ -38,6 +38,10 @@ class MultiOutputClassificationTask(PooledTask):
     default_pair_encoding: ClassVar[None] = None
 
     @property
+    def num_classes(self) -> int | None:
+        return max(map(len, self.classes or []), default=0)
+
+    @property
     def num_logits(self) -> int:
         return sum(map(len, self.classes or []))
 

@@ -16,7 +16,7 @@ from transformers.utils.generic import ModelOutput, TransformersKwargs, can_retu
 
 from .configuration_minbert import MinBertConfig
 from .embedding import MinBertEmbeddingMixin
-from .heads import Inputs, MinBertHead, MinBertHeads, TaskBatch, check_inputs, ids_of
+from .heads import Inputs, MinBertHead, MinBertHeads, TaskBatch, check_inputs, check_labels, ids_of
 from .inference import HUB_KEYS, PooledPredictor
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .packing import Options, States
@@ -76,6 +76,11 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
             if renames := find_stock_head(cls.config_class, path, kwargs["tasks"], where):
                 kwargs.setdefault("key_mapping", renames)
         return super().from_pretrained(path, *args, **kwargs)
+
+    @property
+    def uses_pooler(self) -> bool:
+        """Whether a task uses BERT's pooler."""
+        return any(task.uses_pooler or task.predicts_next_sentence for task in self._tasks.values())
 
     @can_return_tuple
     def forward(
@@ -150,6 +155,7 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
         # not a named argument, which exporters and pipelines would take for a necessary one
         batch.num_windows = options.pop("num_windows", None)
         check_inputs(batch, spec)
+        check_labels(batch, spec)
         head = self._find_head(name)
         head.prepare(batch)
         outputs: Any = self._run_head(batch)
@@ -334,8 +340,10 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
         """Calibrate the probabilities of a task by one temperature, with held-out rows.
 
         It becomes part of the configuration, and is saved with the model. From then on, `predict`
-        and pipelines of this class return softmax or sigmoid of `logits / temperature`. Logits,
-        losses and decisions stay: thresholds on probabilities move along.
+        and transformers' pipeline `text-classification` around this model return softmax or
+        sigmoid of `logits / temperature`; the pipeline around a wrapper of it, as of peft or
+        `torch.compile`, and `token-classification` do not. Logits, losses and decisions stay:
+        thresholds on probabilities move along.
 
         Args:
             task: Name of a task with probabilities, such as a classification.

@@ -332,6 +332,20 @@ def check_length(length: int, longest: int) -> None:
         )
 
 
+def check_restarts(positions: Tensor) -> None:
+    """Refuse positions, (1, T), of a packed batch that comes without its offsets."""
+    if positions.device.type != "cpu" or is_followed(positions):
+        return
+    restarts = (positions[0, 1:] == 0) & (positions[0, :-1] > 0)
+    if restarts.any():
+        place = int(restarts.nonzero()[0]) + 1
+        raise ValueError(
+            f"position_ids restart at token {place}, as in a packed batch, but there are no offsets"
+            " of its sequences: pass cu_seq_lens_q and max_length_q, as "
+            "DataCollatorWithFlattening(return_flash_attn_kwargs=True) does"
+        )
+
+
 class MinBertPackedMixin(nn.Module):
     """The path of `MinBertModel` for batches without padding."""
 
@@ -356,6 +370,8 @@ class MinBertPackedMixin(nn.Module):
                 raise ValueError("a packed batch has no padding: leave attention_mask out")
             longest = kwargs.get("max_length_q")
             return MinBertSequences.from_offsets(kwargs["cu_seq_lens_q"], longest, shape)
+        if mask is None and shape[0] == 1 and inputs[2] is not None:
+            check_restarts(inputs[2])
         if read_padded(read, mask, shape) or is_followed(given) or kwargs.get("is_causal"):
             return None
         # a bias and a window go by columns, in which holes count

@@ -308,6 +308,7 @@ class MultiLabelClassificationTask(LabelledTask, ThresholdTask, PooledTask):
     target: ClassVar[Target] = "binary"
     hub_type: ClassVar[HubType] = "multi_label_classification"
     default_pair_encoding: ClassVar[None] = None
+    num_classes: ClassVar[int] = 2
 
     def validate_output(self) -> None:
         if self.head == "cosine":

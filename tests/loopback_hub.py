@@ -47,6 +47,8 @@ class Hub(ThreadingHTTPServer):
         # id of a repository, after "datasets/" that of a dataset -> revision -> path and content
         self.versions: dict[str, dict[str, dict[str, bytes]]] = {}
         self.objects: dict[str, bytes] = {}
+        # id of a repository and name of a branch beside main
+        self.branches: set[tuple[str, str]] = set()
         # end of a path -> status and reason with which a POST to it is refused
         self.refused: dict[str, tuple[int, str]] = {}
 
@@ -145,8 +147,17 @@ class Handler(BaseHTTPRequestHandler):
                 for wanted in json.loads(body)["objects"]
             ]
             self.answer(200, {"transfer": "basic", "objects": objects})
+        elif "/branch/" in path:
+            repo, _, branch = path.removeprefix(API).partition("/branch/")
+            self.server.branches.add((repo, branch))
+            self.answer(200, {})
         elif "/commit/" in path:
-            self.commit("/".join(path.removeprefix(API).split("/")[:2]), body)
+            repo, _, revision = path.removeprefix(API).partition("/commit/")
+            if revision != "main" and (repo, revision) not in self.server.branches:
+                error = {"error": f"no {repo} at {revision}"}
+                self.answer(404, error, code="RevisionNotFound")
+                return
+            self.commit(repo, body)
         else:
             self.answer(404, {"error": f"unexpected {path}"})
 

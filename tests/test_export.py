@@ -48,10 +48,12 @@ def test_a_plain_bert_has_the_encoder_and_the_tokenizer(checkpoint, tmp_path, ca
     bert = AutoModel.from_pretrained(folder).eval()
     tokens = AutoTokenizer.from_pretrained(folder)("the garden .", "warm")
     batch = {name: torch.tensor([ids]) for name, ids in tokens.items()}
-    own = MinBertForMultiTask.from_pretrained(checkpoint).bert
+    model = MinBertForMultiTask.from_pretrained(checkpoint)
+    own, own_tasks = model.bert, model.config.tasks
     assert type(bert) is BertModel
     torch.testing.assert_close(bert(**batch).pooler_output, own(**batch).pooler_output)
-    assert "MinBertForMultiTask as a plain bert" in capsys.readouterr().out
+    line = "MinBertForMultiTask as a plain bert, without the heads of its tasks: "
+    assert line + ", ".join(own_tasks) in capsys.readouterr().out
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["bert"]
 
 

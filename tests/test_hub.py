@@ -60,6 +60,18 @@ for repo in ("other/refused", "user/full", "user/no-token"):
 print(json.dumps(messages))
 """
 
+PUSH_TAGS = """
+from modeling_minbert import MinBertConfig, MinBertModel
+
+sizes = {"vocab_size": 9, "hidden_size": 4, "intermediate_size": 4, "num_attention_heads": 1}
+model = MinBertModel(MinBertConfig(**sizes, num_hidden_layers=1))
+try:
+    model.push_to_hub("never", tag=["typo"])
+except TypeError:
+    model.push_to_hub("fresh", tags=["small", "own"], revision="trial")
+    model.push_to_hub("known", tags=["own"])
+"""
+
 
 def run_with(hub, folder, *command, status=0, **more):
     """Run Python in ``folder``, with ``hub`` as the Hub and a separate cache."""
@@ -173,6 +185,22 @@ def test_a_model_pushes_itself_with_code_and_tokenizer_or_says_why_not(hub, own,
     assert "do not have the rights" in refused
     assert "Private repository storage limit reached" in full
     assert "401" in no_token
+
+
+@pytest.mark.slow
+def test_tags_are_those_of_the_card_and_a_new_branch_is_created(hub, tmp_path):
+    card = "---\nlicense: mit\ntags:\n- small\n---\n\nA text.\n"
+    hub.repos["user/known"] = {"README.md": card.encode()}
+    (tmp_path / "push.py").write_text(PUSH_TAGS)
+    run_with(hub, tmp_path, str(tmp_path / "push.py"), installed=True)
+
+    assert "user/never" not in hub.repos
+    assert ("user/fresh", "trial") in hub.branches
+    fresh = hub.repos["user/fresh"]["README.md"].decode()
+    assert ModelCard(fresh).data.tags == ["small", "own"]
+    known = ModelCard(hub.repos["user/known"]["README.md"].decode())
+    assert (known.data.tags, known.data.license) == (["small", "own"], "mit")
+    assert known.text.strip() == "A text."
 
 
 @pytest.mark.slow

@@ -220,6 +220,20 @@ def test_what_minbert_does_not_have_is_said_at_loading(write_folder, caplog, nam
     assert_close(model.encode(TEXTS, pooling="mean"), expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["roberta", "distilbert", "xlm-roberta", "xlnet"])
+def test_settings_under_an_old_name_are_read_and_removed(write_folder, caplog, kind):
+    folder, _ = write_folder()
+    name = f"sentence_{kind}_config.json"
+    write(folder, name, {"max_seq_length": 6})
+    model = MinBertModel.from_pretrained(folder)
+    assert model.config.embedding.max_length == 6
+    write(folder, name, {"max_seq_length": 6, "do_lower_case": True})
+    model = MinBertModel.from_pretrained(folder)
+    assert "its vectors need do_lower_case" in caplog.text
+    MinBertModel(MinBertConfig(**SIZES)).save_pretrained(folder)
+    assert not (folder / name).exists()
+
+
 # The vectors of a task
 
 

@@ -167,6 +167,14 @@ def test_save_as_transformers_gives_equal_outputs(tiny_sizes, tiny_batch, tmp_pa
     assert_same_outputs(model, bert, tiny_batch)
 
 
+@pytest.mark.parametrize("number", [0, -1, 9])
+def test_layers_that_are_not_there_are_not_saved(tiny_sizes, tmp_path, number):
+    model = build("MinBertModel", tiny_sizes)
+    with pytest.raises(ValueError, match=rf"num_layers={number} must be in \[1, \d\]"):
+        model.save_as_transformers(tmp_path / "out", num_layers=number)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("name", ["MinBertForMaskedLM", "MinBertForPreTraining"])
 def test_resized_embeddings_stay_tied(tiny_sizes, tiny_batch, tmp_path, name):
     model = build(name, tiny_sizes)

@@ -340,6 +340,18 @@ def test_a_tokenizer_with_another_padding_id_is_refused(tmp_path):
             use()
 
 
+@pytest.mark.parametrize("kind", ["flex_attention", "flash_attention_2"])
+def test_an_attention_without_a_bias_by_distance_is_refused(tmp_path, kind):
+    load_both(tmp_path, "mpnet")
+    with pytest.raises(ValueError, match="MinBertModel does not support"):
+        MinBertModel.from_pretrained(tmp_path, attn_implementation=kind)
+    model = MinBertModel.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="MinBertModel does not support"):
+        model.set_attn_implementation(kind)
+    for kind in ("eager", "sdpa"):
+        model.set_attn_implementation(kind)
+
+
 def test_an_mpnet_whose_padding_id_transformers_does_not_read_is_refused(tmp_path):
     with pytest.raises(ValueError, match="pad_token_id=5"):
         load_both(tmp_path, "mpnet", pad_token_id=5)

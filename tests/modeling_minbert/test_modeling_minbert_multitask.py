@@ -312,3 +312,31 @@ def test_weights_of_classes_go_with_a_model_that_is_cast(build_multitask, tiny_b
 def test_the_plain_trainer_waits_for_labels_alone():
     """It evaluates no batch that lacks an argument which is called a label."""
     assert find_labels(MinBertForMultiTask) == ["labels"]
+
+
+WRONG_LABELS = {
+    "paraphrase": ({}, [-1, 7, 0.5], "whole number from 0 to 1"),
+    "classification": ({"labels": ["a", "b", "c"]}, [-1, 3, 0.9], "whole number from 0 to 2"),
+    "ordinal": ({"labels": ["a", "b", "c"]}, [-1, 3, 1.5], "whole number from 0 to 2"),
+    "multi_label_classification": ({"labels": ["a", "b"]}, [3, 0.5], "whole number from 0 to 1"),
+    "token_classification": ({"labels": ["a", "b"]}, [-1, 2], "whole number from 0 to 1"),
+    "similarity": ({"score_range": [1, 5]}, [0, 5.5, float("nan")], "score from 1 to 5"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG_LABELS)
+def test_a_label_that_a_task_does_not_have_is_refused(build_multitask, kind):
+    fields, values, message = WRONG_LABELS[kind]
+    model = build_multitask({"x": {"problem_type": kind, **fields}})
+    ids = torch.tensor([[2, 7, 8, 3], [2, 9, 7, 3]])
+    shapes = {"multi_label_classification": (2, 2), "token_classification": (2, 4)}
+    labels = torch.ones(shapes.get(kind, 2))
+    missing = labels.clone()
+    missing[0] = -100
+    for given in (labels, missing):
+        fitting = given.long() if kind == "token_classification" else given
+        assert model(ids, labels=fitting).loss.isfinite()
+    for value in values:
+        labels[1:] = value
+        with pytest.raises(ValueError, match=rf"'x': the label {value:g} must be a {message}"):
+            model(ids, labels=labels)

@@ -162,6 +162,17 @@ def test_the_collator_of_transformers_packs_for_us(build_pair, name):
     assert_close(actual.loss.double(), F.cross_entropy(logits, labels), atol=1e-6, rtol=1e-6)
 
 
+def test_a_packed_batch_without_offsets_is_refused(build_pair):
+    ours, bert = build_pair("MinBertModel")
+    rows = [{"input_ids": [2, 7, 8, 3]}, {"input_ids": [2, 9, 3]}]
+    batch = dict(DataCollatorWithFlattening()(rows))
+    del batch["labels"]
+    with pytest.raises(ValueError, match=r"restart at token 4, .* pass cu_seq_lens_q"):
+        ours(**batch)
+    batch["position_ids"] = torch.tensor([[0, 0, 1, 2, 2, 1, 5]])  # of one sequence
+    assert_close(ours(**batch).last_hidden_state, bert(**batch).last_hidden_state, **EXACT)
+
+
 @every_attention
 def test_a_packed_batch_may_be_one_sequence_or_single_tokens(build_pair, attention):
     ours, bert = build_pair("MinBertModel", attention)

@@ -5,7 +5,12 @@ import torch
 from torch.testing import assert_close
 from transformers import BertConfig, BertModel
 
-from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
+from modeling_minbert import (
+    MinBertConfig,
+    MinBertForMultiTask,
+    MinBertForSequenceClassification,
+    MinBertModel,
+)
 from tests.modeling_minbert.test_in_and_out import make_stock
 
 peft = pytest.importorskip("peft")
@@ -90,3 +95,57 @@ def test_wrapped_layers_are_not_quantized_and_predict_in_any_precision(tiny_size
     merged = wrapped.merge_and_unload()  # changes weights in place
     again = merged.encode(["a cat sat"], precision="bfloat16")
     assert_close(again, with_adapter, atol=0.05, rtol=0.05)
+
+
+@pytest.mark.parametrize("with_mask", [False, True])
+def test_prefix_tuning_is_refused(tiny_sizes, with_mask):
+    config = peft.PrefixTuningConfig(task_type="FEATURE_EXTRACTION", num_virtual_tokens=3)
+    model = peft.get_peft_model(MinBertModel(MinBertConfig(**tiny_sizes)), config)
+    ids = torch.arange(5, 10).unsqueeze(0)
+    mask = {"attention_mask": torch.ones_like(ids)} if with_mask else {}
+    with pytest.raises(ValueError, match=r"past_key_values: .* use another method of peft"):
+        model(input_ids=ids, **mask)
+
+
+TONE = {"problem_type": "classification", "labels": ["a", "b", "c"]}
+
+
+@pytest.mark.parametrize(
+    ("tasks", "given", "lost"),
+    [
+        (None, ["pooler"], []),
+        (None, None, ["pooler"]),
+        ({"tone": TONE}, None, ["heads", "pooler"]),
+        ({"tone": TONE | {"pooling": "mean"}}, None, ["heads"]),
+        ({"tone": TONE | {"pooling": "mean"}}, ["heads"], []),
+        ({"tone": TONE}, ["heads", "pooler"], []),
+    ],
+    ids=str,
+)
+def test_new_parts_that_an_adapter_leaves_random_are_named(
+    tmp_path, tiny_sizes, caplog, tasks, given, lost
+):
+    MinBertModel(MinBertConfig(**tiny_sizes), add_pooling_layer=False).save_pretrained(tmp_path)
+    kind = MinBertForSequenceClassification if tasks is None else MinBertForMultiTask
+    options = {"num_labels": 3} if tasks is None else {"tasks": tasks}
+    model = kind.from_pretrained(tmp_path, **options)
+    model.train()
+    assert "modules_to_save" not in caplog.text
+    config = peft.LoraConfig(task_type="SEQ_CLS", r=2, modules_to_save=given)
+    adapted_model = peft.get_peft_model(model, config)
+    for _ in range(2):
+        adapted_model.train()
+    assert caplog.text.count("modules_to_save") == bool(lost)
+    assert f"modules_to_save={lost} to its" in caplog.text or not lost
+
+
+def test_a_checkpoint_with_all_parts_takes_an_adapter_in_silence(
+    build_multitask, tasks, tmp_path, caplog
+):
+    build_multitask(tasks).save_pretrained(tmp_path)
+    model = MinBertForMultiTask.from_pretrained(tmp_path)
+    peft.get_peft_model(model, peft.LoraConfig(r=2)).train()
+    peft.get_peft_model(
+        MinBertModel.from_pretrained(tmp_path), peft.LoraConfig(task_type="FEATURE_EXTRACTION")
+    ).train()
+    assert "modules_to_save" not in caplog.text

@@ -174,6 +174,17 @@ def test_a_folder_in_int8_gives_the_same_vectors_and_is_small(tiny_sizes, tokeni
     assert small < 0.4 * large  # pooler, norms and biases stay in float32
 
 
+def test_loaded_int8_weights_do_not_train(model, tmp_path):
+    model.quantize()
+    model.save_pretrained(tmp_path)
+    loaded = MinBertModel.from_pretrained(tmp_path)
+    for each in (model, loaded):
+        trained = [name for name, value in each.named_parameters() if value.requires_grad]
+        assert trained
+        assert not [name for name in trained if ".query." in name or "word_embeddings" in name]
+    assert trained == [name for name, value in model.named_parameters() if value.requires_grad]
+
+
 @needs_int8
 def test_int8_becomes_float32_again(model):
     plain, names = model.encode(TEXTS), set(model.state_dict())

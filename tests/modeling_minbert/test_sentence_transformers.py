@@ -163,8 +163,10 @@ def test_vectors_that_have_no_place_there_are_refused(model, tmp_path, options, 
 def test_a_checkpoint_is_not_overwritten(model, tmp_path):
     model.save_pretrained(tmp_path)
 
-    with pytest.raises(ValueError, match="holds a minBERT checkpoint, which would be lost"):
-        model.save_as_sentence_transformers(tmp_path)
+    for save in (model.save_as_sentence_transformers, model.save_as_transformers):
+        with pytest.raises(ValueError, match="holds a minBERT checkpoint, which would be lost"):
+            save(tmp_path)
+    MinBertForMultiTask.from_pretrained(tmp_path)
 
 
 def test_files_of_sentence_transformers_win_over_the_configuration(tiny_sizes, tmp_path):
