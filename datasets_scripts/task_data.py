@@ -339,6 +339,12 @@ def _check_type(data: TaskData) -> None:
             f"{where}: problem_type {data.problem_type!r} takes "
             f"{' or '.join(map(str, kind.text_counts))} text_columns, got {list(columns)}"
         )
+    labels = (data.label_column, *(data.label_columns or ()))
+    if both := [name for name in (*columns, *(data.choice_columns or ())) if name in labels]:
+        raise ValueError(
+            f"{where}: {both[0]!r} is a column of texts and of labels, so the model would read the "
+            "labels; remove it from the columns of texts"
+        )
     if "label_columns" in kind.keys and (data.label_columns is None) == (data.label_column is None):
         raise ValueError(
             f"{where}: give either label_column, or label_columns with a column for each label or "
