@@ -390,7 +390,7 @@ def load_task(data: TaskData) -> TaskRows:
     held_out_of = None
     if "validation" not in splits:
         train = splits.pop("train")
-        share, seed, held_out_of = data.validation_share, data.sample_seed, len(train)
+        share, seed, held_out_of = data.held_out_share, data.sample_seed, len(train)
         is_held = hold_out(data.where, train, row_format, share, seed)
         splits = {
             "train": train.select(np.flatnonzero(~is_held)),

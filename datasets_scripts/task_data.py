@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # a recipe that names no built-in dataset does not load them
     from .catalog import DatasetRow
 
 FILE_KEYS = tuple(f"{split}_file" for split in MAIN_SPLITS)
+HELD_OUT_SHARE = 0.1
 HINTS = {
     "score_range": "[low, high], such as [0, 5]",
     "choice_columns": "a column for each choice, such as [ending0, ending1], or one column with "
@@ -139,7 +140,7 @@ class TaskData:
     problem_type: Text | None = option(None, built_in=True)
     train_file: Text | None = option(None)
     validation_file: Text | None = option(None)
-    validation_share: Share = option(0.1)
+    validation_share: Share | None = option(None)
     test_file: Text | None = option(None)
     unlabeled_file: Text | None = option(None, built_in=True)
     text_columns: Columns | None = option(None)
@@ -213,6 +214,11 @@ class TaskData:
     def kind(self) -> RowKind:
         """What its problem type needs."""
         return ROW_KINDS[str(self.problem_type)]
+
+    @property
+    def held_out_share(self) -> float:
+        """Share of the training rows that is held out, without validation rows."""
+        return HELD_OUT_SHARE if self.validation_share is None else self.validation_share
 
     @property
     def files(self) -> dict[str, str]:
@@ -368,7 +374,7 @@ def _check_files(data: TaskData) -> None:
         return
     if data.train_file is None:
         raise ValueError(f"{data.where}: train_file is missing")
-    if data.validation_file is None and not data.validation_share:
+    if data.validation_file is None and data.validation_share == 0:
         raise ValueError(
             f"{data.where}: validation_file is missing, and validation_share=0 holds no training "
             "rows out; give one of them"

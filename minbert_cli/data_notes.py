@@ -44,7 +44,7 @@ def describe_data(
     notes = []
     facts: Any = rows.facts["validation"]
     if "held_out_of" in facts:
-        share = 100 * rows.row_format.data.validation_share
+        share = 100 * rows.row_format.data.held_out_share
         notes.append(
             f"validation: {share:.3g} % of the training rows, at most {MOST_HELD_OUT:,}, chosen at "
             f"random ({facts['usable_rows']:,} of {facts['held_out_of']:,})"

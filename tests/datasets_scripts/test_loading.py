@@ -83,6 +83,9 @@ def test_a_folder_in_the_layout_of_the_hub(tmp_path):
         "label": [0, 1],
     }
     assert "label" not in task.splits["test"].column_names
+    data = TaskData.from_recipe("pairs", keys | {"validation_share": 0.4})
+    with pytest.raises(ValueError, match="has a split 'validation', so validation_share=0"):
+        load_task(data)
     (tmp_path / "validation.jsonl").unlink()
     data = TaskData.from_recipe("pairs", keys | {"validation_share": 0})
     with pytest.raises(ValueError, match="has no split 'validation'; its splits: "):
