@@ -28,7 +28,7 @@ from .encoding import (
     list_texts,
     map_rows,
 )
-from .readers import Record, is_test, read_list, shorten
+from .readers import Record, is_test, normalize_value, read_list, shorten
 from .row_format import (
     ClassificationFormat,
     SentenceFormat,
@@ -37,7 +37,6 @@ from .row_format import (
     find_text_problem,
     list_names,
     list_written,
-    normalize_value,
     number_strata,
     parse_number,
     sort_labels,
