@@ -138,7 +138,7 @@ def normalize_value(value: object) -> str:
 def is_numeral(text: str) -> bool:
     """Return whether a text is a finite number."""
     try:
-        return math.isfinite(float(text))
+        return math.isfinite(float(text)) and "_" not in text  # Python reads 1_0 as 10
     except ValueError:
         return False
 
