@@ -34,7 +34,7 @@ from .encoding import (
     make_features,
     show_progress,
 )
-from .readers import Record, check_file, check_twins, is_test
+from .readers import Record, check_file, check_twins, is_test, normalize_value
 from .row_format import UNDECIDED, RowFormat, load_format
 from .task_data import TaskData
 
@@ -252,7 +252,8 @@ def read_splits(data: TaskData) -> TaskRows:
         fetched, commit = fetch_splits(row_format)
         label = fetched["train"].features.get(str(data.label_column))
         names = getattr(getattr(label, "feature", label), "names", None)
-        row_format = replace(row_format, declared=None if names is None else tuple(names))
+        if names is not None:  # as those of rows are written
+            row_format = replace(row_format, declared=tuple(map(normalize_value, names)))
     else:
         from .catalog import read_sample
 

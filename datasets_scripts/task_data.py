@@ -25,7 +25,14 @@ from .checking import (
     keys_with,
     option,
 )
-from .readers import FILE_SUFFIXES, MAIN_SPLITS, FileFormat, is_test
+from .readers import (
+    FILE_SUFFIXES,
+    MAIN_SPLITS,
+    FileFormat,
+    find_duplicates,
+    is_test,
+    normalize_value,
+)
 
 if TYPE_CHECKING:  # a recipe that names no built-in dataset does not load them
     from .catalog import DatasetRow
@@ -323,6 +330,8 @@ def _fill_own(data: TaskData) -> TaskData:
     changes = {
         key: value for key, value in data.kind.defaults.items() if getattr(data, key) is None
     }
+    if data.labels is not None and data.problem_type != "token_classification":
+        changes["labels"] = tuple(map(normalize_value, data.labels))  # as those of rows are
     for key in (*FILE_KEYS, "unlabeled_file"):
         if (path := getattr(data, key)) is not None:
             changes[key] = str(folder / path)
@@ -360,6 +369,10 @@ def _check_type(data: TaskData) -> None:
         raise ValueError(
             f"{where}: problem_type {data.problem_type!r} needs at least two labels, got "
             f"{list(data.labels)}"
+        )
+    if twice := find_duplicates(data.labels or ()):
+        raise ValueError(
+            f"{where}: labels names {twice[0]!r} twice, since 1.0 is read as 1; give each name once"
         )
     if data.unlabeled_file is None and data.max_unlabeled_samples is not None:
         raise ValueError(

@@ -159,3 +159,11 @@ def test_an_id_that_is_text_stays_as_it_is(tmp_path):
 
     assert texts.splits["validation"]["id"][:] == ["0.0", "1.0", "2.0"]
     assert written.splits["validation"]["id"][:] == ["0", "1", "2"]
+
+
+def test_labels_of_a_recipe_are_written_as_those_of_rows(tmp_path):
+    rows = [("good film", "1.0"), ("bad film", "2.0"), ("fine film", "0.5")]
+    task = load(tmp_path, rows, rows, labels=["2.0", "1.0", "0.5"])
+
+    assert task.labels == ("2", "1", "0.5")
+    assert task.splits["train"]["label"][:] == [1, 0, 2]
