@@ -63,6 +63,18 @@ def test_weights_are_identified_by_file_contents(tmp_path):
     assert fingerprint_start("owner/name") == fingerprint_start(None) == {}
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["tokenizer_config.json", "special_tokens_map.json", "modules.json", "1_Pooling/config.json"],
+)
+def test_what_makes_tokens_and_vectors_belongs_to_a_checkpoint(tmp_path, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("{}")
+    before = fingerprint_start(str(tmp_path))
+    (tmp_path / name).write_text('{"do_lower_case": false}')
+    assert fingerprint_start(str(tmp_path)) != before
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{}", "no JSON"])
 def test_a_folder_whose_run_cannot_be_read_is_refused(tmp_path, content):
     (tmp_path / "run.json").write_text(content)
