@@ -222,6 +222,10 @@ def open_run(
         resume = run_folder.asks_to_resume(asked)
         settings = run_folder.describe_settings(args, asdict(arguments))
         run_folder.check_output_dir(output_dir, settings, resume=resume, overwrite=overwrite)
+        begun = run_folder.read_run(output_dir) if resume and not overwrite else None
+        if begun is not None:  # the branch of a model on the Hub may have moved on since
+            commit = begun.commits.get("model_name_or_path")
+            arguments.revision = commit or arguments.revision
         checkpoint = run_folder.find_checkpoint(output_dir, asked, args.world_size)
         if is_dry:  # the Trainer makes its folder, and would create the repository on the Hub
             args.output_dir = cleanup.enter_context(TemporaryDirectory(prefix="minbert-"))

@@ -4,6 +4,8 @@ import pytest
 from transformers import TrainingArguments
 
 from minbert_cli import describe_settings, run_folder
+from minbert_cli.finetune import QUICKSTART
+from minbert_cli.run import open_run
 from minbert_cli.run_folder import (
     check_data,
     check_output_dir,
@@ -12,6 +14,7 @@ from minbert_cli.run_folder import (
     sole_writer,
     start_run,
 )
+from tests import small_run
 
 SETTINGS = {"seed": 1, "tasks": {"sst": {"dataset": "sst"}}, "logging_steps": 5}
 
@@ -132,3 +135,15 @@ def test_a_folder_has_one_writer(tmp_path):
 
     with sole_writer(tmp_path):
         assert (tmp_path / "_run.lock").is_file()
+
+
+def test_a_run_goes_on_from_the_commit_of_its_model(tmp_path):
+    recipe = small_run.make_recipe(tmp_path) | {"model_name_or_path": "owner/name"}
+    recipe["model_config"] = {}
+    with open_run("finetune", QUICKSTART, recipe) as run:
+        start_run(run.output_dir, run.settings, {}, {"model_name_or_path": "abc"}, resume=False)
+
+    recipe["resume_from_checkpoint"] = "true"
+    with open_run("finetune", QUICKSTART, recipe) as run:
+        assert run.arguments.revision == "abc"
+        assert run.settings["revision"] is None
