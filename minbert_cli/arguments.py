@@ -215,12 +215,16 @@ class ProgramTrainingArguments(FastTrainingArguments):
 
         # which weights to keep: those of the best evaluation, if each of them is saved
         keeps_best = strategies["save_steps"] == "best"
-        chosen = (self.load_best_model_at_end, self.metric_for_best_model)
-        self.chooses_best = chosen == (None, None) and not keeps_best
+        has_metric = (self.metric_for_best_model, self.greater_is_better) != (None, None)
+        self.chooses_best = not (
+            self.load_best_model_at_end is not None or has_metric or keeps_best
+        )
         if self.load_best_model_at_end is None:
             kinds = {*strategies.values()}
             is_equal = "steps" not in kinds or self.eval_steps == self.save_steps
-            self.load_best_model_at_end = len(kinds) == 1 and "no" not in kinds and is_equal
+            # if a metric says what is best, transformers refuses intervals that do not fit
+            fits = has_metric or (len(kinds) == 1 and is_equal)
+            self.load_best_model_at_end = fits and not kinds & {"no", "best"}
         if self.chooses_best and self.load_best_model_at_end:
             self.undecided |= {*BEST}
         if self.metric_for_best_model is None and (self.load_best_model_at_end or keeps_best):

@@ -19,6 +19,7 @@ from trainers import AggregateEarlyStopping, FastTrainingArguments
 
 TASKS = {"sst": {"dataset": "sst"}}
 BEST_OF_EPOCHS = {"load_best_model_at_end": True, "eval_strategy": "epoch"}
+STEPS = ("steps", "steps")
 BEST_OF_EPOCHS |= {"save_strategy": "epoch", "metric_for_best_model": "mean"}
 
 
@@ -123,6 +124,12 @@ def plan_of(args):
         ({"save_strategy": "no"}, ("steps", "no", False, None)),
         ({"save_strategy": "best"}, ("steps", "best", False, "mean")),
         ({"eval_steps": 10, "save_steps": 20}, ("steps", "steps", False, None)),
+        ({"eval_steps": 10, "save_steps": 20, "greater_is_better": True}, (*STEPS, True, "mean")),
+        (
+            {"eval_steps": 5, "save_steps": 9, "load_best_model_at_end": False},
+            (*STEPS, False, None),
+        ),
+        ({"save_strategy": "no", "metric_for_best_model": "a"}, ("steps", "no", False, "a")),
         ({"load_best_model_at_end": False}, ("steps", "steps", False, None)),
         ({"metric_for_best_model": "a_loss"}, ("steps", "steps", True, "a_loss")),
         (BEST_OF_EPOCHS, ("epoch", "epoch", True, "mean")),
@@ -130,6 +137,19 @@ def plan_of(args):
 )
 def test_evaluation_and_saving_go_together(tmp_path, given, expected):
     assert plan_of(make(tmp_path, **given)) == expected
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"eval_steps": 20, "save_steps": 30, "metric_for_best_model": "mean"},
+        {"eval_steps": 20, "save_steps": 30, "greater_is_better": True},
+        {"eval_strategy": "steps", "save_strategy": "epoch", "metric_for_best_model": "mean"},
+    ],
+)
+def test_a_metric_of_the_best_weights_needs_an_evaluation_at_each_saving(tmp_path, given):
+    with pytest.raises(ValueError, match="load_best_model_at_end requires the sav"):
+        make(tmp_path, **given)
 
 
 @pytest.mark.parametrize(
