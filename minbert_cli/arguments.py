@@ -1,5 +1,6 @@
 """Flags and recipe keys of fine-tuning and pretraining, beside ``TrainingArguments``."""
 
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,8 @@ from trainers.data.sampling import StepsPerEpoch, TaskBatchSampler, TaskSampling
 from trainers.methods.method_arguments import MethodArguments
 from trainers.task import MAX_TOKENS
 from trainers.training.callbacks import AggregateEarlyStopping
+
+logger = logging.getLogger(__name__)
 
 CARD = {"language": Columns, "license": Text, "datasets": Columns, "tags": Columns}
 
@@ -166,6 +169,11 @@ class ProgramTrainingArguments(FastTrainingArguments):
         chooses_best: Whether the recipe leaves out which weights to keep.
     """
 
+    replaced_keys: ClassVar[dict[str, tuple[str, ...]]] = {
+        "max_tokens_per_batch": ("per_device_train_batch_size",),
+        "per_device_train_batch_size": ("max_tokens_per_batch",),
+    }
+
     learning_rate: float | None = option(  # type: ignore[assignment]  # as for bf16
         None, "Peak learning rate; by default chosen by the width of the model."
     )
@@ -210,6 +218,12 @@ class ProgramTrainingArguments(FastTrainingArguments):
         without_effect = {name for name in strategies if strategies[name] != "steps"}
         if self.max_steps > 0:
             without_effect.add("num_train_epochs")
+            if self.num_train_epochs is not None:
+                logger.warning(
+                    "num_train_epochs=%g has no effect with max_steps=%d; remove one",
+                    self.num_train_epochs,
+                    self.max_steps,
+                )
         self.undecided = missing - without_effect
         self.decide({name: PROVISIONAL[name] for name in missing})
 

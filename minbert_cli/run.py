@@ -216,6 +216,12 @@ def open_run(
             command = shlex.join([*words, *with_recipe_name(given)])
             published = path.read_text(encoding="utf-8")
         arguments, args = fill_arguments(load_kinds(program), recipe, flags, where=where)
+        tokens, count = arguments.max_tokens_per_batch, args.per_device_train_batch_size
+        if tokens is not None and "per_device_train_batch_size" not in args.undecided:
+            raise ValueError(
+                f"per_device_train_batch_size={count} has no effect with max_tokens_per_batch="
+                f"{tokens}; remove one of them"
+            )
         cleanup.enter_context(quiet_libraries(args, verbose=arguments.verbose))
         output_dir, overwrite = str(args.output_dir), arguments.overwrite_output_dir
         asked = args.resume_from_checkpoint

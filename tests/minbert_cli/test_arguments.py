@@ -12,6 +12,7 @@ from minbert_cli import (
     read_settings,
 )
 from minbert_cli.arguments import BEST, PROVISIONAL
+from minbert_cli.recipe_tasks import parse_tasks
 from minbert_cli.run_folder import check_output_dir, start_run
 from modeling_minbert import bfloat16_is_fast
 from tests.small_run import parse_recipe
@@ -165,6 +166,40 @@ def test_one_interval_is_that_of_both(tmp_path, given, steps):
 
     assert (args.eval_steps if steps[0] else None, args.save_steps) == steps
     assert not args.undecided & {"eval_steps", "save_steps"}
+
+
+@pytest.mark.parametrize(
+    ("key", "other"),
+    [("max_tokens_per_batch", "per_device_train_batch_size")[::step] for step in (1, -1)],
+)
+def test_a_flag_for_the_size_of_batches_replaces_the_one_of_the_recipe(tmp_path, key, other):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(
+        f"{{tasks: {{sst: {{dataset: sst}}}}, output_dir: run, use_cpu: true, {key}: 90}}"
+    )
+    kinds = [FinetuneArguments, ProgramTrainingArguments]
+
+    own, args = parse_recipe(kinds, [path, f"--{other}", "80"])
+
+    sizes = {**vars(own), **vars(args)}
+    assert sizes[other] == 80
+    assert sizes[key] == {"max_tokens_per_batch": None}.get(key, PROVISIONAL.get(key))
+
+
+def test_epochs_beside_steps_are_reported(tmp_path, caplog):
+    make(tmp_path, num_train_epochs=2)
+    assert caplog.text == ""
+    make(tmp_path, num_train_epochs=2, max_steps=9)
+    assert "num_train_epochs=2 has no effect with max_steps=9; remove one" in caplog.text
+
+
+def test_a_folder_that_no_dataset_needs_is_reported(caplog):
+    own = {"problem_type": "classification", "train_file": "a.tsv", "text_columns": "text"}
+    own |= {"label_column": "label"}
+    parse_tasks(FinetuneArguments(tasks=TASKS | {"own": own}, data_dir="data"))
+    assert caplog.text == ""
+    parse_tasks(FinetuneArguments(tasks={"own": own}, data_dir="data"))
+    assert "data_dir='data' has no effect" in caplog.text
 
 
 @pytest.mark.parametrize("name", sorted(PROVISIONAL))
