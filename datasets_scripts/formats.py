@@ -28,7 +28,7 @@ from .encoding import (
     list_texts,
     map_rows,
 )
-from .readers import Record, is_test, read_list, shorten
+from .readers import Record, is_test, normalize_value, read_list, shorten
 from .row_format import (
     ClassificationFormat,
     SentenceFormat,
@@ -37,7 +37,6 @@ from .row_format import (
     find_text_problem,
     list_names,
     list_written,
-    normalize_value,
     number_strata,
     parse_number,
     sort_labels,
@@ -125,6 +124,10 @@ class RegressionFormat(SentenceFormat):
 
 
 SEPARATORS = ",;|/\t"  # that are usual between labels
+NOT_NAMES = (
+    "not names, but 0 or 1 for each label; write the names, or give label_columns with a column "
+    "for each label"
+)
 
 
 @dataclass(frozen=True)
@@ -148,9 +151,9 @@ class MultiLabelFormat(ClassificationFormat):
 
     def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
         labels = self.labels or self.data.label_columns or self.declared
+        written = list_written(splits["train"], "label")
         if labels is None:
-            written = chain.from_iterable(list_written(splits["train"], "label"))
-            labels = sort_labels(label for label in written if normalize_value(label))
+            labels = sort_labels(filter(normalize_value, chain.from_iterable(written)))
             for other in SEPARATORS.replace(self.separator, ""):
                 if whole := [name for name in labels if other in name]:
                     warning = (
@@ -161,6 +164,9 @@ class MultiLabelFormat(ClassificationFormat):
                     logger.warning(warning)
         keys = f"label_column={self.data.label_column!r} and label_separator={self.separator!r}"
         check_classes(where, "labels", labels, keys)
+        is_hot = [len(row) == len(labels) and {"0", "1"}.issuperset(row) for row in written]
+        if self.data.label_columns is None and written and all(is_hot):
+            raise ValueError(f"{where}: {self.data.label_column!r} has {NOT_NAMES}")
         return replace(self, labels=labels)
 
     def read_label(self, record: Record) -> list[str] | None:
@@ -187,10 +193,7 @@ class MultiLabelFormat(ClassificationFormat):
                     raise ValueError(f"column {column!r} has {number:g}; allowed are 0 and 1")
             return numbers
         if len(set(written)) < len(written) and {"0", "1"}.issuperset(written):
-            raise ValueError(
-                f"labels {written} are not names, but 0 or 1 for each label; write the names, or "
-                "give label_columns with a column for each label"
-            )
+            raise ValueError(f"labels {written} are {NOT_NAMES}")
         present = {find_class(name, self.labels or ()) for name in written}
         return [float(number in present) for number, _ in enumerate(self.labels or ())]
 

@@ -40,11 +40,16 @@ def fetch_splits(row_format: RowFormat) -> tuple[dict[str, Dataset], str | None]
         for split, names in splits_of_source.items():
             name = next((name for name in names if name in fetched), None)
             if name is None:
-                if split == "train" or (split == "validation" and not data.validation_share):
+                if split == "train" or (split == "validation" and data.validation_share == 0):
                     raise ValueError(
                         f"{where} has no split {split!r}; its splits: {', '.join(fetched)}"
                     )
                 continue
+            if split == "validation" and data.validation_share:
+                raise ValueError(
+                    f"{where} has a split {name!r}, so validation_share={data.validation_share:g} "
+                    "has no effect; remove it"
+                )
             rows = splits[split] = fetched[name]
             required = row_format.required_columns(split)
             check_header(f"{where}: split {name!r}", rows.column_names, required)

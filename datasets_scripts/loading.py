@@ -34,7 +34,7 @@ from .encoding import (
     make_features,
     show_progress,
 )
-from .readers import Record, check_file, check_twins, is_test
+from .readers import Record, check_file, check_twins, is_test, normalize_value
 from .row_format import UNDECIDED, RowFormat, load_format
 from .task_data import TaskData
 
@@ -123,9 +123,10 @@ class TaskRows:
         facts: By split the number of its rows, of its valid rows before some were drawn, of the
             rows of each class, and, where there are any, of rows that were skipped because they are
             invalid or because the annotators did not agree; of held-out splits also the number of
-            rows whose texts are those of a training row; of training the number of further rows
-            without a label, ``unlabeled_rows``; and of validation rows that were training rows the
-            number of rows they were drawn from.
+            rows whose texts are those of a training row, with or without a label, and of test
+            splits those of a validation row; of training the number of further rows without a
+            label, ``unlabeled_rows``; and of validation rows that were training rows the number of
+            rows they were drawn from.
         fingerprint: Hash of the rows.
         commit: Commit of the dataset on the Hub; None for local rows.
         unlabeled: Training rows without labels, of the same columns but ``label``; None without.
@@ -251,7 +252,8 @@ def read_splits(data: TaskData) -> TaskRows:
         fetched, commit = fetch_splits(row_format)
         label = fetched["train"].features.get(str(data.label_column))
         names = getattr(getattr(label, "feature", label), "names", None)
-        row_format = replace(row_format, declared=None if names is None else tuple(names))
+        if names is not None:  # as those of rows are written
+            row_format = replace(row_format, declared=tuple(map(normalize_value, names)))
     else:
         from .catalog import read_sample
 
@@ -389,7 +391,7 @@ def load_task(data: TaskData) -> TaskRows:
     held_out_of = None
     if "validation" not in splits:
         train = splits.pop("train")
-        share, seed, held_out_of = data.validation_share, data.sample_seed, len(train)
+        share, seed, held_out_of = data.held_out_share, data.sample_seed, len(train)
         is_held = hold_out(data.where, train, row_format, share, seed)
         splits = {
             "train": train.select(np.flatnonzero(~is_held)),
@@ -414,14 +416,14 @@ def load_task(data: TaskData) -> TaskRows:
     if held_out_of is not None:
         facts["validation"]["held_out_of"] = held_out_of
     log_invalid_rows(data.where, read.bad_rows)
-    for split, repeated in count_repeated(data.where, row_format, splits).items():
-        facts[split]["training_rows"] = repeated
     unlabeled = None
     if data.unlabeled_file is not None:
         unlabeled, invalid = _read_unlabeled(data.unlabeled_file, row_format)
         log_invalid_rows(data.where, invalid)
         facts["train"]["unlabeled_rows"] = len(unlabeled)
         read.bad_rows.extend(invalid)
+    for split, counts in count_repeated(data.where, row_format, splits, unlabeled).items():
+        facts[split] |= counts
     # of the rows: the fingerprints of `datasets` depend on the date of a file
     digest = hashlib.blake2b(digest_size=16)
     whole = splits if unlabeled is None else {**splits, "unlabeled": unlabeled}
@@ -493,28 +495,40 @@ UNCASED = BertNormalizer(handle_chinese_chars=False, strip_accents=True)
 
 
 def count_repeated(
-    where: str, row_format: RowFormat, splits: Mapping[str, Dataset]
-) -> dict[str, int]:
-    """Count the rows of each held-out split whose texts are those of a training row.
+    where: str,
+    row_format: RowFormat,
+    splits: Mapping[str, Dataset],
+    unlabeled: Dataset | None = None,
+) -> dict[str, dict[str, int]]:
+    """Count the rows of each held-out split whose texts are those of a row that was used before.
 
-    Warns of many. Labels are not compared, and neither is what many models cannot tell apart; see
-    `digest_alike`.
+    That is a training row, also one without a label, and for a test row a validation row, by which
+    weights, thresholds and temperatures are chosen. Warns of many. Labels are not compared, and
+    neither is what many models cannot tell apart; see `digest_alike`.
     """
-    learned = set(digest_alike(splits["train"], row_format.text_names))
-    counts: dict[str, int] = {}
-    for split, rows in splits.items():
+    names = row_format.text_names
+    used = {"training": {*digest_alike(splits["train"], names)}}
+    if unlabeled is not None:
+        used["training"].update(digest_alike(unlabeled, names))
+    counts: dict[str, dict[str, int]] = {}
+    for split, rows in splits.items():  # validation rows come before those of tests
         if split == "train":
             continue
-        known = sum(key in learned for key in digest_alike(rows, row_format.text_names))
-        counts[split] = known
-        if known > LARGEST_SHARE * len(rows):
-            warning = (
-                f"{where}: {known} of {len(rows)} {split} rows ({100 * known / len(rows):.0f} %) "
-                "are also training rows (case, accents, white space and the order of texts are not "
-                "compared), so their metrics do not measure how the model does on new rows; use "
-                "other rows"
-            )
-            logger.warning(warning)
+        keys, counts[split] = list(digest_alike(rows, names)), {}
+        for kind in ("training", "validation") if is_test(split) else ("training",):
+            known = sum(key in used[kind] for key in keys)
+            counts[split][f"{kind}_rows"] = known
+            if known > LARGEST_SHARE * len(rows):
+                kinds = f"{kind} or unlabeled" if kind == "training" and unlabeled else kind
+                warning = (
+                    f"{where}: {known} of {len(rows)} {split} rows ({100 * known / len(rows):.0f} "
+                    f"%) are also {kinds} rows (case, accents, white space and the order of texts "
+                    "are not compared), so their metrics do not measure how the model does on new "
+                    "rows; use other rows"
+                )
+                logger.warning(warning)
+        if split == "validation":
+            used["validation"] = {*keys}
     return counts
 
 

@@ -9,6 +9,7 @@ import io
 import json
 import logging
 import lzma
+import math
 import re
 import unicodedata
 import zlib
@@ -122,6 +123,24 @@ FILLERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 def is_blank(text: str) -> bool:
     """Return whether a text has no visible character."""
     return all(map(_is_blank, text))
+
+
+def normalize_value(value: object) -> str:
+    """Write a label or an id as text; a missing value is empty, and 1.0 is written as 1."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    text = str(value).strip()
+    if is_blank(text):
+        return ""
+    return text.removesuffix(".0") if is_numeral(text) and text.endswith(".0") else text
+
+
+def is_numeral(text: str) -> bool:
+    """Return whether a text is a finite number."""
+    try:
+        return math.isfinite(float(text)) and "_" not in text  # Python reads 1_0 as 10
+    except ValueError:
+        return False
 
 
 def describe_twin(name: str, names: Iterable[str]) -> str:

@@ -34,7 +34,17 @@ from .encoding import (
     encode_rows,
     make_features,
 )
-from .readers import Record, describe_twin, is_blank, is_list, is_test, read_records, shorten
+from .readers import (
+    Record,
+    describe_twin,
+    is_blank,
+    is_list,
+    is_numeral,
+    is_test,
+    normalize_value,
+    read_records,
+    shorten,
+)
 from .task_data import TaskData
 
 logger = logging.getLogger(__name__)
@@ -118,7 +128,10 @@ class RowFormat(ABC):
         """
         texts, problem = self.read_texts(record)
         # an id is on one line of a prediction file
-        row_id = normalize_value(record.values.get(self.data.id_column or "id"))
+        value = record.values.get(self.data.id_column or "id")
+        row_id = normalize_value(value)
+        if row_id and isinstance(value, str):
+            row_id = value.strip()  # of a number alone, 1.0 is written as 1
         row: Row = {"id": LINE_ENDS.sub(" ", row_id) or str(number), "line": record.line}
         row |= zip(self.text_names, map(str.strip, texts), strict=False)
         if not record.problem:
@@ -253,16 +266,6 @@ def load_format(data: TaskData) -> RowFormat:
     return row_format
 
 
-def normalize_value(value: object) -> str:
-    """Write a label or an id as text; a missing value is empty, and 1.0 is written as 1."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    text = str(value).strip()
-    if is_blank(text):
-        return ""
-    return text.removesuffix(".0") if is_numeral(text) and text.endswith(".0") else text
-
-
 def list_names(names: Sequence[str]) -> str:
     """Write the first labels or tags for a message."""
     return ", ".join(map(repr, names[:MAX_NAMES])) + (", ..." if len(names) > MAX_NAMES else "")
@@ -275,14 +278,6 @@ def check_classes(where: str, kind: str, names: Sequence[str], keys: str) -> Non
             f"{where}: the training rows have the {kind} {list(map(shorten, names))}, at least two "
             f"are needed; check {keys}"
         )
-
-
-def is_numeral(text: str) -> bool:
-    """Return whether a text is a finite number."""
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
 
 
 def parse_number(text: str) -> float:

@@ -25,12 +25,20 @@ from .checking import (
     keys_with,
     option,
 )
-from .readers import FILE_SUFFIXES, MAIN_SPLITS, FileFormat, is_test
+from .readers import (
+    FILE_SUFFIXES,
+    MAIN_SPLITS,
+    FileFormat,
+    find_duplicates,
+    is_test,
+    normalize_value,
+)
 
 if TYPE_CHECKING:  # a recipe that names no built-in dataset does not load them
     from .catalog import DatasetRow
 
 FILE_KEYS = tuple(f"{split}_file" for split in MAIN_SPLITS)
+HELD_OUT_SHARE = 0.1
 HINTS = {
     "score_range": "[low, high], such as [0, 5]",
     "choice_columns": "a column for each choice, such as [ending0, ending1], or one column with "
@@ -139,7 +147,7 @@ class TaskData:
     problem_type: Text | None = option(None, built_in=True)
     train_file: Text | None = option(None)
     validation_file: Text | None = option(None)
-    validation_share: Share = option(0.1)
+    validation_share: Share | None = option(None)
     test_file: Text | None = option(None)
     unlabeled_file: Text | None = option(None, built_in=True)
     text_columns: Columns | None = option(None)
@@ -213,6 +221,11 @@ class TaskData:
     def kind(self) -> RowKind:
         """What its problem type needs."""
         return ROW_KINDS[str(self.problem_type)]
+
+    @property
+    def held_out_share(self) -> float:
+        """Share of the training rows that is held out, without validation rows."""
+        return HELD_OUT_SHARE if self.validation_share is None else self.validation_share
 
     @property
     def files(self) -> dict[str, str]:
@@ -317,6 +330,8 @@ def _fill_own(data: TaskData) -> TaskData:
     changes = {
         key: value for key, value in data.kind.defaults.items() if getattr(data, key) is None
     }
+    if data.labels is not None and data.problem_type != "token_classification":
+        changes["labels"] = tuple(map(normalize_value, data.labels))  # as those of rows are
     for key in (*FILE_KEYS, "unlabeled_file"):
         if (path := getattr(data, key)) is not None:
             changes[key] = str(folder / path)
@@ -339,6 +354,12 @@ def _check_type(data: TaskData) -> None:
             f"{where}: problem_type {data.problem_type!r} takes "
             f"{' or '.join(map(str, kind.text_counts))} text_columns, got {list(columns)}"
         )
+    labels = (data.label_column, *(data.label_columns or ()))
+    if both := [name for name in (*columns, *(data.choice_columns or ())) if name in labels]:
+        raise ValueError(
+            f"{where}: {both[0]!r} is a column of texts and of labels, so the model would read the "
+            "labels; remove it from the columns of texts"
+        )
     if "label_columns" in kind.keys and (data.label_columns is None) == (data.label_column is None):
         raise ValueError(
             f"{where}: give either label_column, or label_columns with a column for each label or "
@@ -348,6 +369,10 @@ def _check_type(data: TaskData) -> None:
         raise ValueError(
             f"{where}: problem_type {data.problem_type!r} needs at least two labels, got "
             f"{list(data.labels)}"
+        )
+    if twice := find_duplicates(data.labels or ()):
+        raise ValueError(
+            f"{where}: labels names {twice[0]!r} twice, since 1.0 is read as 1; give each name once"
         )
     if data.unlabeled_file is None and data.max_unlabeled_samples is not None:
         raise ValueError(
@@ -362,7 +387,7 @@ def _check_files(data: TaskData) -> None:
         return
     if data.train_file is None:
         raise ValueError(f"{data.where}: train_file is missing")
-    if data.validation_file is None and not data.validation_share:
+    if data.validation_file is None and data.validation_share == 0:
         raise ValueError(
             f"{data.where}: validation_file is missing, and validation_share=0 holds no training "
             "rows out; give one of them"

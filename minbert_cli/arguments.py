@@ -1,5 +1,6 @@
 """Flags and recipe keys of fine-tuning and pretraining, beside ``TrainingArguments``."""
 
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,8 @@ from trainers.data.sampling import StepsPerEpoch, TaskBatchSampler, TaskSampling
 from trainers.methods.method_arguments import MethodArguments
 from trainers.task import MAX_TOKENS
 from trainers.training.callbacks import AggregateEarlyStopping
+
+logger = logging.getLogger(__name__)
 
 CARD = {"language": Columns, "license": Text, "datasets": Columns, "tags": Columns}
 
@@ -166,6 +169,11 @@ class ProgramTrainingArguments(FastTrainingArguments):
         chooses_best: Whether the recipe leaves out which weights to keep.
     """
 
+    replaced_keys: ClassVar[dict[str, tuple[str, ...]]] = {
+        "max_tokens_per_batch": ("per_device_train_batch_size",),
+        "per_device_train_batch_size": ("max_tokens_per_batch",),
+    }
+
     learning_rate: float | None = option(  # type: ignore[assignment]  # as for bf16
         None, "Peak learning rate; by default chosen by the width of the model."
     )
@@ -210,17 +218,27 @@ class ProgramTrainingArguments(FastTrainingArguments):
         without_effect = {name for name in strategies if strategies[name] != "steps"}
         if self.max_steps > 0:
             without_effect.add("num_train_epochs")
+            if self.num_train_epochs is not None:
+                logger.warning(
+                    "num_train_epochs=%g has no effect with max_steps=%d; remove one",
+                    self.num_train_epochs,
+                    self.max_steps,
+                )
         self.undecided = missing - without_effect
         self.decide({name: PROVISIONAL[name] for name in missing})
 
         # which weights to keep: those of the best evaluation, if each of them is saved
         keeps_best = strategies["save_steps"] == "best"
-        chosen = (self.load_best_model_at_end, self.metric_for_best_model)
-        self.chooses_best = chosen == (None, None) and not keeps_best
+        has_metric = (self.metric_for_best_model, self.greater_is_better) != (None, None)
+        self.chooses_best = not (
+            self.load_best_model_at_end is not None or has_metric or keeps_best
+        )
         if self.load_best_model_at_end is None:
             kinds = {*strategies.values()}
             is_equal = "steps" not in kinds or self.eval_steps == self.save_steps
-            self.load_best_model_at_end = len(kinds) == 1 and "no" not in kinds and is_equal
+            # if a metric says what is best, transformers refuses intervals that do not fit
+            fits = has_metric or (len(kinds) == 1 and is_equal)
+            self.load_best_model_at_end = fits and not kinds & {"no", "best"}
         if self.chooses_best and self.load_best_model_at_end:
             self.undecided |= {*BEST}
         if self.metric_for_best_model is None and (self.load_best_model_at_end or keeps_best):

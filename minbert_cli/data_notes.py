@@ -11,11 +11,13 @@ from datasets import Dataset
 from tokenizers.models import WordPiece
 
 from datasets_scripts import MOST_HELD_OUT, TaskRows
+from datasets_scripts.readers import is_numeral
 from modeling_minbert import MinBertTask
 from modeling_minbert.inference import find_upper
 from modeling_minbert.texts import SPACELESS, Encoding
 
 LARGEST_CUT = 0.001  # of the tokens, without a note
+NO_LABELS = ("nan", "null", "none", "n/a", "na")  # what programs write for a missing value
 LARGEST_RATIO = 10  # of the numbers of rows of two labels, without a warning
 MOST_FOUND = 0.98  # of the training words, without a warning
 MOST_UNKNOWN = 0.01  # of the tokens, without a warning
@@ -44,7 +46,7 @@ def describe_data(
     notes = []
     facts: Any = rows.facts["validation"]
     if "held_out_of" in facts:
-        share = 100 * rows.row_format.data.validation_share
+        share = 100 * rows.row_format.data.held_out_share
         notes.append(
             f"validation: {share:.3g} % of the training rows, at most {MOST_HELD_OUT:,}, chosen at "
             f"random ({facts['usable_rows']:,} of {facts['held_out_of']:,})"
@@ -62,6 +64,7 @@ def describe_data(
                 f"{least!r}; give class_weights: balanced, and judge by macro_f1"
             )
 
+    notes += _describe_labels(rows)
     if (cut := rows.cut_share(tokenizer, encoding) or 0) >= LARGEST_CUT:
         key, remedy = "max_length", "raise max_length, or choose truncation"
         if encoding.max_windows is not None:
@@ -75,6 +78,31 @@ def describe_data(
 
     if task.answers_questions:
         notes += _describe_answers(encoded["train"], task)
+    return notes
+
+
+def _describe_labels(rows: TaskRows) -> list[str]:
+    """Warn of labels, found in the rows, that may be another label or none."""
+    row_format, notes = rows.row_format, []
+    data, classes = row_format.data, getattr(row_format, "classes", ())
+    found = dict(zip(data.label_columns or (), classes, strict=False))
+    if data.labels is None and data.label_column is not None:
+        found = {data.label_column: row_format.label_names or ()}
+    for column, names in found.items():
+        alike: dict[str | float, list[str]] = {}
+        for name in names:
+            alike.setdefault(float(name) if is_numeral(name) else name.casefold(), []).append(name)
+            if name == column or name.casefold() in NO_LABELS:
+                notes.append(
+                    f"warning: the label {name!r} of column {column!r} may be no label, but a "
+                    "missing value or a line of a header; if so, delete it or its rows"
+                )
+        notes += [
+            f"warning: {', '.join(map(repr, group))} are different labels of column {column!r}; if "
+            "they are one, write it in one way"
+            for group in alike.values()
+            if len(group) > 1
+        ]
     return notes
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
-from minbert_cli.checkpoints import choose_length
+from minbert_cli.checkpoints import choose_length, list_weights
 from minbert_cli.recipe_tasks import learns_from_text
 from modeling_minbert import MinBertForMultiTask
 from trainers import Choice
@@ -41,7 +41,7 @@ class RunSize(NamedTuple):
     tasks: int
     evaluation_rows: int  # of all tasks
     max_length: int  # of a row, in tokens
-    has_head_weights: bool = True  # whether heads have weights, unlike a cosine
+    has_new_heads: bool = True  # whether weights of a head are new
 
 
 def choose_for_finetuning(
@@ -69,7 +69,7 @@ def choose_for_finetuning(
         tasks=len(counts),
         evaluation_rows=sum(len(splits["validation"]) for splits in encoded.values()),
         max_length=max(lengths),
-        has_head_weights=bool(list(model.heads.parameters())),
+        has_new_heads=has_new_heads(model, arguments),
     )
     choices = choose_arguments(args, size) + choose_head_rate(arguments, args, size)
     weights = {}
@@ -132,11 +132,18 @@ def choose_head_rate(
     has_one_rate = arguments.freeze_encoder or arguments.lora is not None or is_sharded
     is_given = arguments.head_learning_rate is not None or "learning_rate" not in args.undecided
     rate = HEAD_RATE_FACTOR * float(args.learning_rate or 0)
-    if is_given or has_one_rate or size.is_new or not size.has_head_weights or not rate:
+    if is_given or has_one_rate or size.is_new or not size.has_new_heads or not rate:
         return []
     arguments.head_learning_rate = rate
     reason = f"{HEAD_RATE_FACTOR} times that of the encoder, for new heads"
     return [Choice("head_learning_rate", rate, reason)]
+
+
+def has_new_heads(model: MinBertForMultiTask, arguments: FinetuneArguments) -> bool:
+    """Return whether the checkpoint of a run, if there is one, lacks weights of a head."""
+    path = arguments.model_name_or_path
+    saved = () if path is None else list_weights(path, arguments.revision)
+    return any(f"heads.{name}" not in saved for name, _ in model.heads.named_parameters())
 
 
 def choose_kept_weights(

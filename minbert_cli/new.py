@@ -28,7 +28,9 @@ LABELS = (
 PAIRS = ("sentence1", "sentence2", "question1", "question2", "premise", "hypothesis")
 TOKENS = ("tokens", "words", "0")  # the last one in CoNLL files, whose columns have no names
 ID = re.compile(r"^$|^(.*_)?(id|index|idx)$")
-SPLITS = {"valid": "validation_file", "dev": "validation_file", "test": "test_file"}
+# The splits of files by a word of their names.
+SPLITS = dict.fromkeys(("validation", "valid", "val", "dev"), "validation_file")
+SPLITS["test"] = "test_file"
 SEPARATORS = (",", ";", "|")  # between the labels of a row; the first is the default
 
 
@@ -45,14 +47,14 @@ def find_splits(paths: Sequence[str]) -> dict[str, str]:
     """Tell by their names which files have validation and test rows; the first has others."""
     files = {"train_file": paths[0]}
     for path in paths[1:]:
-        named = [SPLITS[word] for word in SPLITS if word in Path(path).name.lower()]
-        key = named[0] if named else "train_file"
-        if key in files:
+        words = re.split(r"[\W\d_]+", Path(path).name.lower())
+        keys = {SPLITS[word] for word in words if word in SPLITS}
+        if len(keys) != 1 or keys & files.keys():
             raise ValueError(
-                f"{path}: is it validation or test data? {files[key]!r} is the {key} already; let "
-                "its name have 'dev' or 'test', or add it to the recipe"
+                f"{path}: is it validation or test data? let its name have one of the words 'dev' "
+                "and 'test', which no other file has, as in my-dev.csv, or add it to the recipe"
             )
-        files[key] = path
+        files[keys.pop()] = path
     return files
 
 
@@ -114,7 +116,8 @@ def new(
             file.writelines(f"# {note}\n" for note in guess.notes)
             file.write(format_recipe({"tasks": {name: keys}, **run}))
     print(f"{output}: {guess.problem_type}, {', '.join(guess.keys.get('text_columns', ()))}")
-    print(*(f"  {note}" for note in guess.notes), sep="\n")
+    splits = [f"{key}: {path!r}, by its name" for key, path in files.items()][1:]
+    print(*(f"  {note}" for note in (*splits, *guess.notes)), sep="\n")
     print(f"next: minbert check {output}, then minbert finetune {output}")
 
 

@@ -1,5 +1,6 @@
 """The tasks of a recipe: where data, head and training of a problem type meet."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +28,8 @@ from trainers import (
 
 if TYPE_CHECKING:  # few recipes have text
     from minbert_cli.text_tasks import RecipeText
+
+logger = logging.getLogger(__name__)
 
 
 def find_head_keys(keys: Any) -> dict[str, Any]:
@@ -177,6 +180,13 @@ def parse_tasks(
         raise ValueError(
             f"tasks: {', '.join(texts)} learn from text alone; add a task with labels, or use "
             "minbert pretrain"
+        )
+    has_files = [task.data.built_in and task.data.built_in.files for task in tasks.values()]
+    if arguments.data_dir is not None and not texts and not any(has_files):
+        logger.warning(
+            "data_dir=%r has no effect, since it is for the built-in datasets: give a task with "
+            "files of its own a data_dir",
+            arguments.data_dir,
         )
     if arguments.calibrate:
         tasks = {name: task.with_calibration(name) for name, task in tasks.items()}

@@ -216,12 +216,22 @@ def open_run(
             command = shlex.join([*words, *with_recipe_name(given)])
             published = path.read_text(encoding="utf-8")
         arguments, args = fill_arguments(load_kinds(program), recipe, flags, where=where)
+        tokens, count = arguments.max_tokens_per_batch, args.per_device_train_batch_size
+        if tokens is not None and "per_device_train_batch_size" not in args.undecided:
+            raise ValueError(
+                f"per_device_train_batch_size={count} has no effect with max_tokens_per_batch="
+                f"{tokens}; remove one of them"
+            )
         cleanup.enter_context(quiet_libraries(args, verbose=arguments.verbose))
         output_dir, overwrite = str(args.output_dir), arguments.overwrite_output_dir
         asked = args.resume_from_checkpoint
         resume = run_folder.asks_to_resume(asked)
         settings = run_folder.describe_settings(args, asdict(arguments))
         run_folder.check_output_dir(output_dir, settings, resume=resume, overwrite=overwrite)
+        begun = run_folder.read_run(output_dir) if resume and not overwrite else None
+        if begun is not None:  # the branch of a model on the Hub may have moved on since
+            commit = begun.commits.get("model_name_or_path")
+            arguments.revision = commit or arguments.revision
         checkpoint = run_folder.find_checkpoint(output_dir, asked, args.world_size)
         if is_dry:  # the Trainer makes its folder, and would create the repository on the Hub
             args.output_dir = cleanup.enter_context(TemporaryDirectory(prefix="minbert-"))

@@ -26,10 +26,12 @@ from .arguments import FinetuneArguments
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 
-# Files of a checkpoint, except those that contain its path.
+# Files of a checkpoint that its tokens and its vectors depend on.
 WEIGHTS = (
-    *("*.safetensors", "pytorch_model*.bin", "config.json", "tokenizer.json"),
+    *("*.safetensors", "pytorch_model*.bin", "config.json", "tokenizer*.json", "*_tokens*.json"),
     *("vocab.txt", "vocab.json", "merges.txt", "*.model"),
+    # of sentence-transformers, with a folder for each module
+    *("modules.json", "*sentence*.json", "[0-9]_*/*"),
 )
 
 
@@ -52,9 +54,9 @@ def fingerprint_start(model_name_or_path: str | None) -> dict[str, str]:
     if not model_name_or_path or not folder.is_dir():
         return {}
     digest = hashlib.sha256()
-    for path in sorted(path for name in WEIGHTS for path in folder.glob(name)):
+    for path in sorted(path for name in WEIGHTS for path in folder.glob(name) if path.is_file()):
         with path.open("rb") as file:
-            digest.update(f"{path.name}\0".encode())
+            digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return {"model_name_or_path": digest.hexdigest()[:16]}
 

@@ -23,7 +23,7 @@ def describe(folder, tokenizer, rows, header, keys, is_weighed=False, **options)
     files = dict.fromkeys(("train_file", "validation_file"), str(folder / "train.tsv"))
     data = TaskData.from_recipe("own", keys | files)
     task = load_task(data)
-    head = {"problem_type": keys["problem_type"], "labels": ["a", "b"]}
+    head = {"problem_type": "classification", "labels": ["a", "b"]}
     described = MinBertConfig(tasks={"own": head}).task("own")
     options = {"pair_encoding": None, "truncation": "head", "max_length": 12} | options
     encoding = Encoding(**options)
@@ -50,6 +50,36 @@ def test_rare_labels_are_reported(tmp_path, tokenizer, sizes, is_weighed, warns)
         "balanced, and judge by macro_f1"
     )
     assert notes == [expected] * warns
+
+
+def test_labels_that_may_be_one_or_none_are_reported(tmp_path, tokenizer):
+    names = ["1", "+1", "01", "Pos", "pos", "nan", "label", "neg"]
+    rows = [(f"w{n} w1", name) for n, name in enumerate(names)]
+
+    notes = describe(tmp_path, tokenizer, rows, ("text", "label"), OWN)
+
+    assert [note.removeprefix("warning: ").partition(";")[0] for note in notes] == [
+        *(
+            f"the label '{name}' of column 'label' may be no label, but a missing value or a line "
+            "of a header"
+            for name in ("label", "nan")
+        ),
+        "'+1', '01', '1' are different labels of column 'label'",
+        "'Pos', 'pos' are different labels of column 'label'",
+    ]
+    chosen = OWN | {"labels": sorted(names)}
+    assert describe(tmp_path, tokenizer, rows, ("text", "label"), chosen) == []
+
+
+def test_labels_of_each_output_are_compared(tmp_path, tokenizer):
+    keys = {"problem_type": "multi_output_classification", "text_columns": ["text"]}
+    keys["label_columns"] = ["size", "tone"]
+    rows = [(f"w{n} w1", "ab"[n % 2], ["Up", "up", "down"][n % 3]) for n in range(6)]
+
+    notes = describe(tmp_path, tokenizer, rows, ("text", "size", "tone"), keys)
+
+    assert len(notes) == 1
+    assert notes[0].startswith("warning: 'Up', 'up' are different labels of column 'tone'; if")
 
 
 @pytest.mark.parametrize("truncation", ["head", "head_tail"])

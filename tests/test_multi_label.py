@@ -74,6 +74,17 @@ def test_all_ways_to_write_labels_give_equal_rows(tmp_path):
         assert other.fingerprint == lists.fingerprint
 
 
+@pytest.mark.parametrize("labels", [["sport", "news"], None])
+def test_a_number_for_each_of_two_labels_is_no_name(tmp_path, labels):
+    rows = as_rows([[0, 1], [1, 0], [1, 0], [0, 1]])
+    with pytest.raises(ValueError, match=r"'own': 'y' has not names, but 0 or 1 for each label"):
+        load(tmp_path, "a.jsonl", rows, label_column="y", labels=labels)
+
+    (rows[0]["y"], rows[1]["y"]) = ([0], [1])  # numbers of labels
+    task = load(tmp_path, "a.jsonl", rows, label_column="y", labels=labels)
+    assert task.splits["train"]["label"][:2] == [[1, 0], [0, 1]]
+
+
 # Model
 
 

@@ -55,6 +55,7 @@ RUNS = {
         "processes": 2,
         "dataloader_num_workers": 1,
         "max_tokens_per_batch": 100,
+        "per_device_train_batch_size": None,
     },
     "drawn": {"with_text": True, "steps_per_epoch": 7, "task_sampling": "annealed"},
     "mixed": {

@@ -8,6 +8,7 @@ import pytest
 
 from datasets_scripts import TaskData, load_task
 from tests.small_run import write_jsonl
+from trainers import RunFacts
 
 WORDS = ["Élan", "naïve", "river", "GARDEN", "søster", "Café", "song", "window", "Ünder", "story"]
 KEYS = {
@@ -141,7 +142,36 @@ def test_formats_labels_and_white_space_are_not_compared(tmp_path, caplog):
     task = load("paraphrase", **files)
 
     assert "3 of 5 validation rows (60 %) are also training rows" in caplog.text
-    assert "test rows" not in caplog.text  # one of 21, as by chance
+    assert "1 of 21 test rows" not in caplog.text  # as by chance
     assert [task.facts[split].get("training_rows") for split in task.splits] == [None, 3, 1]
     drawn = load("paraphrase", **files, max_train_samples=1)
     assert drawn.facts["validation"]["training_rows"] <= 1  # rows that were not drawn do not count
+
+
+def test_test_rows_that_are_validation_rows_are_counted(tmp_path, caplog):
+    files = {
+        "train_file": write(tmp_path / "train.jsonl", "classification", make_rows(20)),
+        "validation_file": write(tmp_path / "dev.jsonl", "classification", make_rows(30)[20:]),
+        "test_file": write(tmp_path / "test.jsonl", "classification", make_rows(34)[24:]),
+    }
+
+    task = load("classification", **files)
+
+    assert task.facts["test"].items() >= {"training_rows": 0, "validation_rows": 6}.items()
+    assert "validation_rows" not in task.facts["validation"]
+    assert "'own': 6 of 10 test rows (60 %) are also validation rows (case" in caplog.text
+    notes = RunFacts("", "", None, {}, {}, splits={"own": task.facts}).list_notes()
+    assert notes == ["own: 6 of 10 test rows (60.0%) have the texts of a validation row."]
+
+
+def test_rows_without_labels_are_training_rows(tmp_path, caplog):
+    files = {
+        "train_file": write(tmp_path / "train.jsonl", "classification", make_rows(20)),
+        "validation_file": write(tmp_path / "dev.jsonl", "classification", make_rows(30)[20:]),
+        "unlabeled_file": write(tmp_path / "texts.jsonl", "classification", make_rows(34)[24:]),
+    }
+
+    task = load("classification", **files)
+
+    assert task.facts["validation"]["training_rows"] == 6
+    assert "6 of 10 validation rows (60 %) are also training or unlabeled rows" in caplog.text

@@ -10,8 +10,8 @@ from tests.small_run import load_rows, write_jsonl
 GOOD = [("good film", "up"), ("bad film", "down"), ("fine film", "up")]
 
 
-def delimited(rows=GOOD):
-    return "".join("\t".join(row) + "\n" for row in [("text", "label"), *rows])
+def delimited(rows=GOOD, header=("text", "label")):
+    return "".join("\t".join(row) + "\n" for row in [header, *rows])
 
 
 def load(folder, train=GOOD, dev=GOOD, test=None, **keys):
@@ -83,6 +83,9 @@ def test_a_folder_in_the_layout_of_the_hub(tmp_path):
         "label": [0, 1],
     }
     assert "label" not in task.splits["test"].column_names
+    data = TaskData.from_recipe("pairs", keys | {"validation_share": 0.4})
+    with pytest.raises(ValueError, match="has a split 'validation', so validation_share=0"):
+        load_task(data)
     (tmp_path / "validation.jsonl").unlink()
     data = TaskData.from_recipe("pairs", keys | {"validation_share": 0})
     with pytest.raises(ValueError, match="has no split 'validation'; its splits: "):
@@ -144,3 +147,23 @@ def test_a_task_of_long_rows_is_loaded_in_pieces(tmp_path):
     tracemalloc.stop()
     assert len(task.splits["train"]) == 12
     assert peak < 2 * size  # all of it at once takes three times as much
+
+
+def test_an_id_that_is_text_stays_as_it_is(tmp_path):
+    rows = [(text, label, f"{n}.0") for n, (text, label) in enumerate(GOOD)]
+    (tmp_path / "ids.tsv").write_text(delimited(rows, ("text", "label", "id")), encoding="utf-8")
+    numbers = [{"text": text, "label": label, "id": float(n)} for text, label, n in rows]
+
+    tables = [str(tmp_path / "ids.tsv"), write_jsonl(tmp_path / "ids.jsonl", numbers)]
+    texts, written = (load(tmp_path, dev=None, validation_file=path) for path in tables)
+
+    assert texts.splits["validation"]["id"][:] == ["0.0", "1.0", "2.0"]
+    assert written.splits["validation"]["id"][:] == ["0", "1", "2"]
+
+
+def test_labels_of_a_recipe_are_written_as_those_of_rows(tmp_path):
+    rows = [("good film", "1.0"), ("bad film", "2.0"), ("fine film", "0.5")]
+    task = load(tmp_path, rows, rows, labels=["2.0", "1.0", "0.5"])
+
+    assert task.labels == ("2", "1", "0.5")
+    assert task.splits["train"]["label"][:] == [1, 0, 2]

@@ -12,6 +12,7 @@ from minbert_cli import (
     read_settings,
 )
 from minbert_cli.arguments import BEST, PROVISIONAL
+from minbert_cli.recipe_tasks import parse_tasks
 from minbert_cli.run_folder import check_output_dir, start_run
 from modeling_minbert import bfloat16_is_fast
 from tests.small_run import parse_recipe
@@ -19,6 +20,7 @@ from trainers import AggregateEarlyStopping, FastTrainingArguments
 
 TASKS = {"sst": {"dataset": "sst"}}
 BEST_OF_EPOCHS = {"load_best_model_at_end": True, "eval_strategy": "epoch"}
+STEPS = ("steps", "steps")
 BEST_OF_EPOCHS |= {"save_strategy": "epoch", "metric_for_best_model": "mean"}
 
 
@@ -123,6 +125,12 @@ def plan_of(args):
         ({"save_strategy": "no"}, ("steps", "no", False, None)),
         ({"save_strategy": "best"}, ("steps", "best", False, "mean")),
         ({"eval_steps": 10, "save_steps": 20}, ("steps", "steps", False, None)),
+        ({"eval_steps": 10, "save_steps": 20, "greater_is_better": True}, (*STEPS, True, "mean")),
+        (
+            {"eval_steps": 5, "save_steps": 9, "load_best_model_at_end": False},
+            (*STEPS, False, None),
+        ),
+        ({"save_strategy": "no", "metric_for_best_model": "a"}, ("steps", "no", False, "a")),
         ({"load_best_model_at_end": False}, ("steps", "steps", False, None)),
         ({"metric_for_best_model": "a_loss"}, ("steps", "steps", True, "a_loss")),
         (BEST_OF_EPOCHS, ("epoch", "epoch", True, "mean")),
@@ -130,6 +138,19 @@ def plan_of(args):
 )
 def test_evaluation_and_saving_go_together(tmp_path, given, expected):
     assert plan_of(make(tmp_path, **given)) == expected
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"eval_steps": 20, "save_steps": 30, "metric_for_best_model": "mean"},
+        {"eval_steps": 20, "save_steps": 30, "greater_is_better": True},
+        {"eval_strategy": "steps", "save_strategy": "epoch", "metric_for_best_model": "mean"},
+    ],
+)
+def test_a_metric_of_the_best_weights_needs_an_evaluation_at_each_saving(tmp_path, given):
+    with pytest.raises(ValueError, match="load_best_model_at_end requires the sav"):
+        make(tmp_path, **given)
 
 
 @pytest.mark.parametrize(
@@ -145,6 +166,40 @@ def test_one_interval_is_that_of_both(tmp_path, given, steps):
 
     assert (args.eval_steps if steps[0] else None, args.save_steps) == steps
     assert not args.undecided & {"eval_steps", "save_steps"}
+
+
+@pytest.mark.parametrize(
+    ("key", "other"),
+    [("max_tokens_per_batch", "per_device_train_batch_size")[::step] for step in (1, -1)],
+)
+def test_a_flag_for_the_size_of_batches_replaces_the_one_of_the_recipe(tmp_path, key, other):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(
+        f"{{tasks: {{sst: {{dataset: sst}}}}, output_dir: run, use_cpu: true, {key}: 90}}"
+    )
+    kinds = [FinetuneArguments, ProgramTrainingArguments]
+
+    own, args = parse_recipe(kinds, [path, f"--{other}", "80"])
+
+    sizes = {**vars(own), **vars(args)}
+    assert sizes[other] == 80
+    assert sizes[key] == {"max_tokens_per_batch": None}.get(key, PROVISIONAL.get(key))
+
+
+def test_epochs_beside_steps_are_reported(tmp_path, caplog):
+    make(tmp_path, num_train_epochs=2)
+    assert caplog.text == ""
+    make(tmp_path, num_train_epochs=2, max_steps=9)
+    assert "num_train_epochs=2 has no effect with max_steps=9; remove one" in caplog.text
+
+
+def test_a_folder_that_no_dataset_needs_is_reported(caplog):
+    own = {"problem_type": "classification", "train_file": "a.tsv", "text_columns": "text"}
+    own |= {"label_column": "label"}
+    parse_tasks(FinetuneArguments(tasks=TASKS | {"own": own}, data_dir="data"))
+    assert caplog.text == ""
+    parse_tasks(FinetuneArguments(tasks={"own": own}, data_dir="data"))
+    assert "data_dir='data' has no effect" in caplog.text
 
 
 @pytest.mark.parametrize("name", sorted(PROVISIONAL))

@@ -15,6 +15,7 @@ from minbert_cli.defaults import (
     choose_head_rate,
     choose_kept_weights,
     choose_loss_as_best,
+    has_new_heads,
 )
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertModel, Pretrained
 from tests import small_run
@@ -188,7 +189,7 @@ def test_a_run_shows_what_it_chose_and_resumes(tmp_path, capsys):
         ({"lora": {"r": 4}}, None),
         ({"learning_rate": 2e-5}, None),
         ({"is_new": True}, None),
-        ({"has_head_weights": False}, None),
+        ({"has_new_heads": False}, None),
         ({"ACCELERATE_USE_FSDP": "true"}, None),
     ],
 )
@@ -207,6 +208,26 @@ def test_new_heads_have_a_hundred_times_the_rate_of_the_encoder(
 
     assert arguments.head_learning_rate == (rate and pytest.approx(rate))
     assert bool(chosen) is not bool(options or rate is None)
+
+
+def test_heads_of_a_checkpoint_are_not_new(tmp_path):
+    tasks = {"tone": {"problem_type": "classification", "labels": ["a", "b"]}}
+    near = {"problem_type": "similarity", "score_range": [0, 5], "pair_encoding": "separate"}
+    near |= {"head": "cosine", "loss": "mse"}
+    small_run.save_model(tmp_path, tasks, ["a"])
+    arguments = FinetuneArguments(tasks={"own": {}}, model_name_or_path=str(tmp_path))
+
+    found = {}
+    for name, others in {
+        "same": tasks,
+        "cosine": tasks | {"near": near},
+        "another": tasks | {"mood": tasks["tone"]},
+        "other head": {"tone": tasks["tone"] | {"head": "mlp"}},
+    }.items():
+        model = MinBertForMultiTask.from_pretrained(tmp_path, tasks=others)
+        found[name] = has_new_heads(model, arguments)
+
+    assert found == {"same": False, "cosine": False, "another": True, "other head": True}
 
 
 def keep(tmp_path, rows, tasks=None, patience=None, **given):

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from minbert_cli import __main__ as minbert
+from minbert_cli.new import find_splits
 
 TEXTS = [f"This is the text with number {n} of all" for n in range(40)]
 SIZES = """{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 32,
@@ -122,7 +123,7 @@ def test_a_guess_is_a_recipe_that_passes_the_check(capsys, name):
 
 
 @pytest.mark.usefixtures("folder")
-def test_flags_override_guesses_and_files_are_told_apart():
+def test_flags_override_guesses_and_files_are_told_apart(capsys):
     for name in ("train.csv", "my-dev.csv", "my-test.csv"):
         Path(name).write_text(CASES["reviews.csv"][0], "utf-8")
     new(
@@ -130,6 +131,7 @@ def test_flags_override_guesses_and_files_are_told_apart():
         *("--text_columns", "label", "--label_column", "id", "--problem_type", "classification"),
     )
 
+    assert "  validation_file: 'my-dev.csv', by its name\n" in capsys.readouterr().out
     written = yaml.safe_load(Path("tone.yaml").read_text("utf-8"))
     assert written == {
         "tasks": {
@@ -145,6 +147,26 @@ def test_flags_override_guesses_and_files_are_told_apart():
         "model_name_or_path": "sentence-transformers/all-MiniLM-L6-v2",
         "output_dir": "runs/tone",
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("devices_test.csv", "test_file"),
+        ("Test-2024.csv", "test_file"),
+        ("reviews.val.csv", "validation_file"),
+        ("dev1.csv", "validation_file"),
+        *((f"{name}.csv", None) for name in ("latest", "contest_rows", "developers", "dev_test")),
+    ],
+)
+def test_a_split_is_a_whole_word_of_a_name(name, split):
+    if split is not None:
+        assert find_splits(["train.csv", name]) == {"train_file": "train.csv", split: name}
+        return
+    with pytest.raises(ValueError, match=f"{name}: is it validation or test data"):
+        find_splits(["train.csv", name])
+    with pytest.raises(ValueError, match=r"my-test\.csv: is it validation or test data"):
+        find_splits(["train.csv", "test.csv", "my-test.csv"])
 
 
 @pytest.mark.usefixtures("folder")

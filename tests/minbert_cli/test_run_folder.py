@@ -4,6 +4,8 @@ import pytest
 from transformers import TrainingArguments
 
 from minbert_cli import describe_settings, run_folder
+from minbert_cli.finetune import QUICKSTART
+from minbert_cli.run import open_run
 from minbert_cli.run_folder import (
     check_data,
     check_output_dir,
@@ -12,6 +14,7 @@ from minbert_cli.run_folder import (
     sole_writer,
     start_run,
 )
+from tests import small_run
 
 SETTINGS = {"seed": 1, "tasks": {"sst": {"dataset": "sst"}}, "logging_steps": 5}
 
@@ -61,6 +64,18 @@ def test_weights_are_identified_by_file_contents(tmp_path):
     assert same == first
     assert fingerprint_start(str(tmp_path)) != first
     assert fingerprint_start("owner/name") == fingerprint_start(None) == {}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["tokenizer_config.json", "special_tokens_map.json", "modules.json", "1_Pooling/config.json"],
+)
+def test_what_makes_tokens_and_vectors_belongs_to_a_checkpoint(tmp_path, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("{}")
+    before = fingerprint_start(str(tmp_path))
+    (tmp_path / name).write_text('{"do_lower_case": false}')
+    assert fingerprint_start(str(tmp_path)) != before
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", "no JSON"])
@@ -120,3 +135,15 @@ def test_a_folder_has_one_writer(tmp_path):
 
     with sole_writer(tmp_path):
         assert (tmp_path / "_run.lock").is_file()
+
+
+def test_a_run_goes_on_from_the_commit_of_its_model(tmp_path):
+    recipe = small_run.make_recipe(tmp_path) | {"model_name_or_path": "owner/name"}
+    recipe["model_config"] = {}
+    with open_run("finetune", QUICKSTART, recipe) as run:
+        start_run(run.output_dir, run.settings, {}, {"model_name_or_path": "abc"}, resume=False)
+
+    recipe["resume_from_checkpoint"] = "true"
+    with open_run("finetune", QUICKSTART, recipe) as run:
+        assert run.arguments.revision == "abc"
+        assert run.settings["revision"] is None

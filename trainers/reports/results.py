@@ -138,16 +138,16 @@ class RunFacts:
         return "\n".join(f"{task}: {note}" for task, notes in self.notes.items() for note in notes)
 
     def list_notes(self) -> list[str]:
-        """List the notes on the data, and how many held-out rows are training rows."""
+        """List the notes on the data, and how many held-out rows were used before."""
         lines = self.describe_notes().splitlines()
         for task, splits in self.splits.items():
             for split, facts in splits.items():
-                seen, rows = facts.get("training_rows"), facts["rows"]
-                if seen:
-                    lines.append(
-                        f"{task}: {seen:,} of {rows:,} {split} rows ({seen / rows:.1%}) have the "
-                        "texts of a training row."
-                    )
+                for kind in ("training", "validation"):
+                    if seen := facts.get(f"{kind}_rows"):
+                        lines.append(
+                            f"{task}: {seen:,} of {facts['rows']:,} {split} rows "
+                            f"({seen / facts['rows']:.1%}) have the texts of a {kind} row."
+                        )
         return lines
 
 
