@@ -31,6 +31,7 @@ class Family:
         settings: Names of its settings, with those of minBERT.
         fixed: Values of settings of minBERT that all of its checkpoints have.
         counts_positions: Whether positions start after the padding id, and paddings have none.
+        head_act: The activation of its MLM head; None for that of the layers.
     """
 
     prefix: str
@@ -38,6 +39,7 @@ class Family:
     settings: Mapping[str, str] = field(default_factory=dict)
     fixed: Fields = field(default_factory=dict)
     counts_positions: bool = False
+    head_act: str | None = None
 
 
 # Of ModernBERT's own settings.
@@ -55,7 +57,7 @@ LM_HEAD = (
 )
 # Their classifier is BERT's pooler and BERT's classifier.
 CLASSIFIER = (("classifier.dense.", "bert.pooler.dense."), ("classifier.out_proj.", "classifier."))
-ROBERTA = Family("roberta", (*LM_HEAD, *CLASSIFIER), counts_positions=True)
+ROBERTA = Family("roberta", (*LM_HEAD, *CLASSIFIER), counts_positions=True, head_act="gelu")
 FAMILIES = {
     "bert": Family("bert"),
     "roberta": ROBERTA,
@@ -74,6 +76,7 @@ FAMILIES = {
         ),
         fixed={"type_vocab_size": 0},
         counts_positions=True,
+        head_act="gelu",
     ),
     "modernbert": Family(
         "model",

@@ -78,7 +78,13 @@ class MinBertPredictionTransform(nn.Module):
         # ModernBERT has no biases here
         bias = config.layer_bias
         self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=bias)
-        self.activation = ACT2FN[config.hidden_act]
+        activation = config.hidden_act
+        # CODEPATH: all but bert; roberta, xlm-roberta, camembert and mpnet always have gelu here
+        if config.encoder_type != "bert":
+            from .families import FAMILIES
+
+            activation = FAMILIES[config.encoder_type].head_act or activation
+        self.activation = ACT2FN[activation]
         self.LayerNorm = nn.LayerNorm(
             config.hidden_size, eps=config.layer_norm_eps, bias=config.norm_bias
         )

@@ -74,6 +74,23 @@ def test_in_out_and_in_changes_nothing(tmp_path, kind, name):
     assert_same_model(found, stock)
 
 
+@pytest.mark.parametrize("activation", ["relu", "gelu_new"])
+@every_type
+def test_the_head_of_masked_words_has_the_activation_of_its_type(tmp_path, kind, activation):
+    names = {"distilbert": ["activation"], "modernbert": ["hidden_activation"]}
+    names["modernbert"].append("classifier_activation")
+    changes = dict.fromkeys(names.get(kind, ["hidden_act"]), activation)
+    stock = make_stock(kind, "AutoModelForMaskedLM", **changes)
+    stock.save_pretrained(tmp_path / "in")
+    ours = MinBertForMaskedLM.from_pretrained(tmp_path / "in").eval()
+    ours.save_as_transformers(tmp_path / "out")
+    found = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out").eval()
+    ids = torch.randint(3, 60, (2, 9))
+
+    assert_close(ours(ids).logits, stock(ids).logits, atol=2e-6, rtol=1e-4)
+    assert_close(ours(ids).logits, found(ids).logits, atol=2e-6, rtol=1e-4)
+
+
 @every_type
 def test_a_multi_task_model_gives_the_encoder_of_its_type(tmp_path, kind):
     stock = make_stock(kind)
