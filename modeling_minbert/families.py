@@ -7,6 +7,7 @@ of its checkpoints have. All else, packing, attention, int8 and heads, is that o
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -264,42 +265,66 @@ FREE = (
 )
 
 # Heads of stock models, and the fields of a task of which they can be the head.
-POOLED = {"head": "linear", "pooling": "pooler"}
+LAST = {"pooling_layer": -1}
+POOLED = {"head": "linear", "pooling": "pooler", **LAST}
 STOCK_HEADS: dict[str, dict[str, object]] = {
     "ForSequenceClassification": {"problem_type": "classification", **POOLED},
     "ForMultipleChoice": {"problem_type": "multiple_choice", **POOLED},
-    "ForTokenClassification": {"problem_type": "token_classification"},
-    "ForQuestionAnswering": {"problem_type": "question_answering"},
+    "ForTokenClassification": {"problem_type": "token_classification", **LAST},
+    "ForQuestionAnswering": {"problem_type": "question_answering", **LAST},
 }
+
+
+def describe_stock_head(kind: str, stored: Fields) -> dict[str, object]:
+    """Return the fields of the tasks that a stock head fits, from the configuration beside it."""
+    fields = {**STOCK_HEADS[kind]}
+    if not kind.endswith("Classification"):
+        return fields
+    # files leave out the names that transformers makes up for two labels
+    names = dict(stored.get("id2label") or {0: "LABEL_0", 1: "LABEL_1"})
+    labels, problem = [names[key] for key in sorted(names, key=int)], stored.get("problem_type")
+    if kind == "ForSequenceClassification" and (problem == "regression" or len(labels) == 1):
+        fields |= {"targets": labels} if len(labels) > 1 else {}
+        plain = {"mean": [0.0] * len(labels), "std": [1.0] * len(labels)}
+        return fields | {"problem_type": "regression", **plain}
+    if problem == "multi_label_classification":
+        fields["problem_type"] = problem
+    return fields | {"labels": labels}
 
 
 def find_stock_head(
     config_class: Any, path: Any, tasks: Any, where: dict[str, Any]
 ) -> dict[str, str]:
-    """Find the task that the head of a stock model fits, and return how weights are renamed then.
+    """Find the task that the only head of a model fits, and return how weights are renamed then.
 
-    A warning names a head that fits no task.
+    A warning names a head that fits no task, and other tasks that it would fit.
     """
-    stored, specs = config_class.get_config_dict(path, **where)[0], parse_tasks(tasks)
+    specs = parse_tasks(tasks)
+    stored: dict[str, Any] = {}
+    with suppress(OSError, ValueError):  # weights without a configuration
+        stored = config_class.get_config_dict(path, **where)[0]
     saved = str((stored.get("architectures") or [""])[0])
     kind = next((kind for kind in STOCK_HEADS if saved.endswith(kind)), None)
-    if kind is None or saved.startswith("MinBert"):
+    if kind is None:
         return {}
-    fields = {**STOCK_HEADS[kind]}
-    if kind.endswith("Classification"):
-        names = dict(stored.get("id2label") or {})
-        fields["labels"] = [names[key] for key in sorted(names, key=int)]
-        if stored.get("problem_type") == "multi_label_classification":
-            fields["problem_type"] = "multi_label_classification"
+    fields = describe_stock_head(kind, stored)
     advice = f"it would be that of a task with the fields {fields}"
     if saved.startswith("ModernBert"):
         advice, specs = "it is behind a layer that minBERT does not have", {}
-    for name, spec in specs.items():
-        if all(getattr(spec, key, None) == value for key, value in fields.items()):
-            theirs = "qa_outputs" if kind == "ForQuestionAnswering" else "classifier"
-            return list_renames() | {f"^{theirs}\\.": f"heads.{name}.out."}
-    logger.warning("%s: the head of a %s is not loaded; %s", path, saved, advice)
-    return {}
+    fitting = [
+        name
+        for name, spec in specs.items()
+        if all(getattr(spec, key, None) == value for key, value in fields.items())
+    ]
+    if not fitting:
+        logger.warning("%s: the head of a %s is not loaded; %s", path, saved, advice)
+        return {}
+    name, *others = fitting
+    if others:
+        message = "%s: the head of a %s becomes that of task %r; it fits %s, too: they are new"
+        logger.warning(message, path, saved, name, ", ".join(others))
+    theirs = "qa_outputs" if kind == "ForQuestionAnswering" else "classifier"
+    return list_renames() | {f"^{theirs}\\.": f"heads.{name}.out."}
 
 
 def make_config(config: Any, num_layers: int | None) -> PreTrainedConfig:

@@ -472,7 +472,7 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         if stored.get("model_type") not in ("bert", MinBertConfig.model_type):
             from .families import list_renames
 
-            kwargs.setdefault("key_mapping", list_renames())
+            kwargs["key_mapping"] = {**(kwargs.get("key_mapping") or {}), **list_renames()}
         if path is None:
             return load(path, *args, **kwargs)
         loaded: Any = load(path, *args, **{**kwargs, "output_loading_info": True})
