@@ -378,8 +378,16 @@ def check_classifier(model: Any, missing: Container[str], path: Any) -> None:
         )
 
 
+def keep_places(old: list[str], new: list[str]) -> bool:
+    """Return whether no label of the old ones has another place among the new ones."""
+    return all(old.index(name) == place for place, name in enumerate(new) if name in old)
+
+
 def check_meanings(model: Any, info: Any, path: Any, described: dict[str, Any]) -> None:
-    """Refuse trained heads under tasks of other outputs; a regression keeps its mean and std."""
+    """Refuse trained heads under tasks of other outputs; a regression keeps its mean and std.
+
+    Labels may have new names, with a warning.
+    """
     new = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
     for name, head in model.heads.items():
         is_new = getattr(head, "out", None) is None or f"heads.{name}.out.weight" in new
@@ -388,7 +396,10 @@ def check_meanings(model: Any, info: Any, path: Any, described: dict[str, Any]) 
         before, task = parse_task(name, described[name]), head.task
         for key in MEANINGS:
             old, given = getattr(before, key, None), getattr(task, key, None)
-            if old != given:
+            if key == "labels" and old != given and keep_places(old, given):
+                message = "%s: the head of task %r, trained with labels=%s, has now labels=%s"
+                logger.warning(message, path, name, old, given)
+            elif old != given:
                 raise ValueError(
                     f"{str(path)!r}: the head of task {name!r} was trained with {key}={old!r}, but "
                     f"the task that is given has {key}={given!r}: give it {old!r}, or for a new "

@@ -74,7 +74,7 @@ TRAINED = {
 }  # fmt: skip
 CHANGED = {
     "order of labels": ("tone", {"labels": ["good", "bad"]}, "labels=['bad', 'good']"),
-    "other labels": ("tone", {"labels": ["no", "yes"]}, "labels=['bad', 'good']"),
+    "moved label": ("tone", {"labels": ["good", "great"]}, "labels=['bad', 'good']"),
     "type": ("tone", {"problem_type": "multi_label_classification"}, "='classification'"),
     "pooling": ("tone", {"pooling": "mean"}, "pooling='pooler'"),
     "layer": ("tone", {"pooling_layer": 1}, "pooling_layer=-1"),
@@ -102,6 +102,18 @@ def test_a_trained_head_is_not_that_of_a_task_with_another_meaning(
     assert trained in str(error.value)
     renamed = {"new": tasks[name]}
     MinBertForMultiTask.from_pretrained(tmp_path, tasks=renamed)
+
+
+def test_labels_may_have_new_names(build_multitask, tmp_path, caplog):
+    before = build_multitask(TRAINED)
+    before.save_pretrained(tmp_path)
+    caplog.set_level("WARNING")
+
+    for labels in (["no", "yes"], ["bad", "great"]):
+        tasks = {"tone": {**TRAINED["tone"], "labels": labels}}
+        model = MinBertForMultiTask.from_pretrained(tmp_path, tasks=tasks)
+        assert f"trained with labels=['bad', 'good'], has now labels={labels}" in caplog.text
+        assert_close(model.heads.tone.state_dict(), before.heads.tone.state_dict())
 
 
 def test_a_regression_keeps_the_scaling_of_its_head(build_multitask, tmp_path, tiny_batch, caplog):
