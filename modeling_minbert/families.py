@@ -186,6 +186,26 @@ def check_encoder(config: Any) -> None:
         )
 
 
+def check_keywords(config: Any, stored: Fields, given: Fields) -> None:
+    """Refuse keywords that change the type of weights, or are settings that minBERT has not."""
+    model_type = stored.get("encoder_type", "bert")
+    if config.encoder_type != model_type:
+        raise ValueError(
+            f"encoder_type={config.encoder_type!r}, but the weights are of type {model_type!r}: "
+            "leave it out"
+        )
+    known, of_bert = (
+        {entry.name for entry in fields(CONFIG_MAPPING[kind])} for kind in (model_type, "bert")
+    )
+    for name in sorted(given.keys() & (known - of_bert - {entry.name for entry in fields(config)})):
+        if given[name] != stored.get(name):
+            ours = FAMILIES[model_type].settings.get(name)
+            raise ValueError(
+                f"{name}={given[name]!r} of {model_type!r} has no effect in minBERT: "
+                + (f"use {ours}" if ours else "leave it out")
+            )
+
+
 def list_layer_types(count: int, every: int) -> list[str]:
     """List the attention of ModernBERT's layers, as its configuration does."""
     return ["sliding_attention" if n % every else "full_attention" for n in range(count)]
@@ -321,7 +341,7 @@ def find_stock_head(
         return {}
     name, *others = fitting
     if others:
-        message = "%s: the head of a %s becomes that of task %r; it fits %s, too: they are new"
+        message = "%s: the head of a %s becomes that of task %r; %s, which fit, too, get new ones"
         logger.warning(message, path, saved, name, ", ".join(others))
     theirs = "qa_outputs" if kind == "ForQuestionAnswering" else "classifier"
     return list_renames() | {f"^{theirs}\\.": f"heads.{name}.out."}
