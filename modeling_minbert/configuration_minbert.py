@@ -194,7 +194,7 @@ class MinBertConfig(PreTrainedConfig):
         self.default_task = self.default_task or best
         known = [name for name, task in parsed.items() if task.is_separate]
         chosen = self.embedding_task
-        if chosen not in parsed:  # nor is one of other tasks, which these have replaced
+        if chosen is None:
             preferred = sorted(known, key=lambda name: name != self.default_task)
             self.embedding_task = next(iter(preferred), None)
         elif chosen not in known:

@@ -213,6 +213,11 @@ def test_keywords_without_effect_are_refused(tmp_path, kind, keywords, advice):
         MinBertConfig.from_pretrained(tmp_path / "own", **keywords)
 
 
+def test_a_misspelled_embedding_task_is_refused(tiny_sizes, tasks):
+    with pytest.raises(ValueError, match=r"embedding_task='ner' has no .* use one of near, echo"):
+        MinBertConfig(**tiny_sizes, tasks=tasks, embedding_task="ner")
+
+
 def test_a_file_holds_every_default_of_its_tasks(tiny_sizes, tmp_path):
     MinBertConfig(**tiny_sizes, tasks={"same": SAME}).save_pretrained(tmp_path)
 
