@@ -68,6 +68,12 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Self:
         """Load a checkpoint; a stock classifier becomes the head of the task that it fits."""
+        for name, field in (("problem_type", "problem_type"), ("classifier_dropout", "dropout")):
+            if kwargs.get(name) is not None:
+                raise ValueError(
+                    f"{name}={kwargs[name]!r} has no effect, since every task has its own: leave "
+                    f"it out, or set it for a task, as in tasks={{name: {{..., {field!r}: ...}}}}"
+                )
         path = pretrained_model_name_or_path
         tasks = kwargs.get("tasks") or getattr(kwargs.get("config"), "tasks", None)
         if path is not None and tasks:

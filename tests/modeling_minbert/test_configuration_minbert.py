@@ -218,6 +218,12 @@ def test_a_misspelled_embedding_task_is_refused(tiny_sizes, tasks):
         MinBertConfig(**tiny_sizes, tasks=tasks, embedding_task="ner")
 
 
+@pytest.mark.parametrize("keywords", [{"problem_type": "regression"}, {"classifier_dropout": 0.7}])
+def test_settings_of_other_heads_are_refused(tmp_path, keywords):
+    with pytest.raises(ValueError, match="has no effect, since every task has its own: leave it"):
+        MinBertForMultiTask.from_pretrained(tmp_path, tasks={"same": SAME}, **keywords)
+
+
 def test_a_file_holds_every_default_of_its_tasks(tiny_sizes, tmp_path):
     MinBertConfig(**tiny_sizes, tasks={"same": SAME}).save_pretrained(tmp_path)
 
