@@ -395,15 +395,16 @@ def check_meanings(model: Any, info: Any, path: Any, described: dict[str, Any]) 
             continue
         before, task = parse_task(name, described[name]), head.task
         for key in MEANINGS:
-            old, given = getattr(before, key, None), getattr(task, key, None)
+            old: Any = getattr(before, key, None)
+            given: Any = getattr(task, key, None)
             if key == "labels" and old != given and keep_places(old, given):
                 message = "%s: the head of task %r, trained with labels=%s, has now labels=%s"
                 logger.warning(message, path, name, old, given)
             elif old != given:
                 raise ValueError(
                     f"{str(path)!r}: the head of task {name!r} was trained with {key}={old!r}, but "
-                    f"the task that is given has {key}={given!r}: give it {old!r}, or for a new "
-                    "head give the task another name"
+                    f"the task that is given has {key}={given!r}: set {key} to {old!r}, or for a "
+                    "new head give the task another name"
                 )
         scaling = {key: getattr(before, key) for key in ("mean", "std") if hasattr(before, key)}
         if scaling != {key: getattr(task, key) for key in scaling}:
@@ -489,7 +490,7 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         loaded: Any = load(path, *args, **{**kwargs, "output_loading_info": True})
         check_classifier(loaded[0], loaded[1]["missing_keys"], path)
         if hasattr(loaded[0], "heads"):
-            check_meanings(*loaded, path, stored.get("tasks") or {})
+            check_meanings(loaded[0], loaded[1], path, stored.get("tasks") or {})
         if kwargs.get("output_loading_info"):
             return loaded
         check_loaded(loaded[0], loaded[1], path, kwargs)
