@@ -1,5 +1,5 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Models of transformers of other types than BERT: what differs, as data; and their heads.
+"""Models of transformers of other types than BERT: what differs, as data; and trained heads.
 
 A type is a row of `FAMILIES`: the names of its weights and of its settings, and the values that all
 of its checkpoints have. All else, packing, attention, int8 and heads, is that of BERT.
@@ -8,7 +8,7 @@ of its checkpoints have. All else, packing, attention, int8 and heads, is that o
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import transformers
@@ -16,7 +16,7 @@ from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 from transformers.utils import logging
 
 from .names import unknown
-from .tasks import parse_tasks
+from .tasks import parse_task, parse_tasks
 from .texts import Fields
 
 logger = logging.get_logger(__name__)
@@ -345,6 +345,48 @@ def find_stock_head(
         logger.warning(message, path, saved, name, ", ".join(others))
     theirs = "qa_outputs" if kind == "ForQuestionAnswering" else "classifier"
     return list_renames() | {f"^{theirs}\\.": f"heads.{name}.out."}
+
+
+# Fields of tasks without which the weights of a head mean something else.
+MEANINGS = (
+    *("problem_type", "labels", "outputs", "classes", "targets", "score_range"),
+    *("pair_encoding", "pooling", "pooling_layer", "head"),
+)
+
+
+def keep_places(old: list[str], new: list[str]) -> bool:
+    """Return whether no label of the old ones has another place among the new ones."""
+    return all(old.index(name) == place for place, name in enumerate(new) if name in old)
+
+
+def check_meanings(model: Any, info: Any, path: Any, described: dict[str, Any]) -> None:
+    """Refuse trained heads under tasks of other outputs; a regression keeps its mean and std.
+
+    Labels may have new names, with a warning.
+    """
+    new = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
+    for name, head in model.heads.items():
+        is_new = getattr(head, "out", None) is None or f"heads.{name}.out.weight" in new
+        if is_new or name not in described:
+            continue
+        before, task = parse_task(name, described[name]), head.task
+        for key in MEANINGS:
+            old: Any = getattr(before, key, None)
+            given: Any = getattr(task, key, None)
+            if key == "labels" and old != given and keep_places(old, given):
+                message = "%s: the head of task %r, trained with labels=%s, has now labels=%s"
+                logger.warning(message, path, name, old, given)
+            elif old != given:
+                raise ValueError(
+                    f"{str(path)!r}: the head of task {name!r} was trained with {key}={old!r}, but "
+                    f"the task that is given has {key}={given!r}: set {key} to {old!r}, or for a "
+                    "new head give the task another name"
+                )
+        scaling = {key: getattr(before, key) for key in ("mean", "std") if hasattr(before, key)}
+        if scaling != {key: getattr(task, key) for key in scaling}:
+            logger.warning("%s: task %r keeps the scaling of its head, %s", path, name, scaling)
+            vars(task).update(scaling)
+            model.config.tasks = {**model.config.tasks, name: asdict(task)}
 
 
 def make_config(config: Any, num_layers: int | None) -> PreTrainedConfig:

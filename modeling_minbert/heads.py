@@ -61,11 +61,6 @@ RECIPE: dict[str, Any] = {"set_by": "recipe"}
 READING: dict[str, Any] = RECIPE | {"reads_texts": True}
 DATA: dict[str, SetBy] = {"set_by": "data"}
 TRAINING: dict[str, SetBy] = {"set_by": "training"}
-# Fields of tasks without which the weights of a head mean something else.
-MEANINGS = (
-    *("problem_type", "labels", "outputs", "classes", "targets", "score_range"),
-    *("pair_encoding", "pooling", "pooling_layer", "head"),
-)
 # The classes of problem types by their names, tasks and heads.
 Types = dict[str, tuple[type[Any], Any]]
 

@@ -41,7 +41,6 @@ import re
 import tempfile
 from collections.abc import Container
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self, Unpack
 
@@ -73,7 +72,6 @@ from .attention import can_attend, eager_attention_forward, find_distance_bucket
 from .configuration_minbert import MinBertConfig
 from .cpu import MinBertCalls, MinBertDropout
 from .embedding import MinBertEmbeddingMixin
-from .heads import MEANINGS
 from .inference import HUB_KEYS, MinBertPrecision
 from .packing import (
     MinBertForPreTrainingOutput,
@@ -83,7 +81,6 @@ from .packing import (
     Read,
     check_length,
 )
-from .tasks import parse_task
 
 logger = logging.get_logger(__name__)
 
@@ -378,41 +375,6 @@ def check_classifier(model: Any, missing: Container[str], path: Any) -> None:
         )
 
 
-def keep_places(old: list[str], new: list[str]) -> bool:
-    """Return whether no label of the old ones has another place among the new ones."""
-    return all(old.index(name) == place for place, name in enumerate(new) if name in old)
-
-
-def check_meanings(model: Any, info: Any, path: Any, described: dict[str, Any]) -> None:
-    """Refuse trained heads under tasks of other outputs; a regression keeps its mean and std.
-
-    Labels may have new names, with a warning.
-    """
-    new = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
-    for name, head in model.heads.items():
-        is_new = getattr(head, "out", None) is None or f"heads.{name}.out.weight" in new
-        if is_new or name not in described:
-            continue
-        before, task = parse_task(name, described[name]), head.task
-        for key in MEANINGS:
-            old: Any = getattr(before, key, None)
-            given: Any = getattr(task, key, None)
-            if key == "labels" and old != given and keep_places(old, given):
-                message = "%s: the head of task %r, trained with labels=%s, has now labels=%s"
-                logger.warning(message, path, name, old, given)
-            elif old != given:
-                raise ValueError(
-                    f"{str(path)!r}: the head of task {name!r} was trained with {key}={old!r}, but "
-                    f"the task that is given has {key}={given!r}: set {key} to {old!r}, or for a "
-                    "new head give the task another name"
-                )
-        scaling = {key: getattr(before, key) for key in ("mean", "std") if hasattr(before, key)}
-        if scaling != {key: getattr(task, key) for key in scaling}:
-            logger.warning("%s: task %r keeps the scaling of its head, %s", path, name, scaling)
-            vars(task).update(scaling)
-            model.config.tasks = {**model.config.tasks, name: asdict(task)}
-
-
 def check_heads(model: Any, missing: list[str], path: Any, options: dict[str, Any]) -> None:
     """Refuse random heads where the checkpoint describes trained ones; see `check_loaded`."""
     config = model.config
@@ -489,8 +451,11 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
             return load(path, *args, **kwargs)
         loaded: Any = load(path, *args, **{**kwargs, "output_loading_info": True})
         check_classifier(loaded[0], loaded[1]["missing_keys"], path)
-        if hasattr(loaded[0], "heads"):
-            check_meanings(loaded[0], loaded[1], path, stored.get("tasks") or {})
+        before = stored.get("tasks") or {}
+        if hasattr(loaded[0], "heads") and before not in ({}, loaded[0].config.tasks):
+            from .families import check_meanings
+
+            check_meanings(loaded[0], loaded[1], path, before)
         if kwargs.get("output_loading_info"):
             return loaded
         check_loaded(loaded[0], loaded[1], path, kwargs)
