@@ -32,7 +32,6 @@ class Family:
         settings: Names of its settings, with those of minBERT.
         fixed: Values of settings of minBERT that all of its checkpoints have.
         counts_positions: Whether positions start after the padding id, and paddings have none.
-        head_act: The activation of its MLM head; None for that of the layers.
     """
 
     prefix: str
@@ -40,7 +39,6 @@ class Family:
     settings: Mapping[str, str] = field(default_factory=dict)
     fixed: Fields = field(default_factory=dict)
     counts_positions: bool = False
-    head_act: str | None = None
 
 
 # Of ModernBERT's own settings.
@@ -58,7 +56,7 @@ LM_HEAD = (
 )
 # Their classifier is BERT's pooler and BERT's classifier.
 CLASSIFIER = (("classifier.dense.", "bert.pooler.dense."), ("classifier.out_proj.", "classifier."))
-ROBERTA = Family("roberta", (*LM_HEAD, *CLASSIFIER), counts_positions=True, head_act="gelu")
+ROBERTA = Family("roberta", (*LM_HEAD, *CLASSIFIER), counts_positions=True)
 FAMILIES = {
     "bert": Family("bert"),
     "roberta": ROBERTA,
@@ -77,7 +75,6 @@ FAMILIES = {
         ),
         fixed={"type_vocab_size": 0},
         counts_positions=True,
-        head_act="gelu",
     ),
     "modernbert": Family(
         "model",
