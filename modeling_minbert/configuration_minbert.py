@@ -194,7 +194,7 @@ class MinBertConfig(PreTrainedConfig):
         self.default_task = self.default_task or best
         known = [name for name, task in parsed.items() if task.is_separate]
         chosen = self.embedding_task
-        if chosen not in parsed:  # nor is one of other tasks, which these have replaced
+        if chosen is None:
             preferred = sorted(known, key=lambda name: name != self.default_task)
             self.embedding_task = next(iter(preferred), None)
         elif chosen not in known:
@@ -214,7 +214,7 @@ class MinBertConfig(PreTrainedConfig):
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """Build a configuration; the keyword `tasks` replaces the tasks of the dictionary."""
         if "tasks" in kwargs:
-            # Other keywords are set on the finished configuration, but these must be checked.
+            # other keywords are set on the finished configuration
             keys = ("tasks", "default_task", "embedding_task")
             new = {key: kwargs.pop(key, None) for key in keys}
             config_dict = {**config_dict, **new}
@@ -225,6 +225,14 @@ class MinBertConfig(PreTrainedConfig):
 
             register_int8()
         loaded: Any = super().from_dict(config_dict, **kwargs)
+        config = loaded[0] if isinstance(loaded, tuple) else loaded
+        # keywords have been set on the finished configuration
+        config.complete_tasks()
+        config.validate()
+        if {config.encoder_type, config_dict.get("encoder_type", "bert")} != {"bert"}:
+            from .families import check_keywords
+
+            check_keywords(config, config_dict, kwargs)
         return loaded
 
     def check_labels(self) -> None:

@@ -1,5 +1,5 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Models of transformers of other types than BERT: what differs, as data; and their heads.
+"""Models of transformers of other types than BERT: what differs, as data; and trained heads.
 
 A type is a row of `FAMILIES`: the names of its weights and of its settings, and the values that all
 of its checkpoints have. All else, packing, attention, int8 and heads, is that of BERT.
@@ -7,7 +7,8 @@ of its checkpoints have. All else, packing, attention, int8 and heads, is that o
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import transformers
@@ -15,7 +16,7 @@ from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 from transformers.utils import logging
 
 from .names import unknown
-from .tasks import parse_tasks
+from .tasks import parse_task, parse_tasks
 from .texts import Fields
 
 logger = logging.get_logger(__name__)
@@ -182,6 +183,26 @@ def check_encoder(config: Any) -> None:
         )
 
 
+def check_keywords(config: Any, stored: Fields, given: Fields) -> None:
+    """Refuse keywords that change the type of weights, or are settings that minBERT has not."""
+    model_type = stored.get("encoder_type", "bert")
+    if config.encoder_type != model_type:
+        raise ValueError(
+            f"encoder_type={config.encoder_type!r}, but the weights are of type {model_type!r}: "
+            "leave it out"
+        )
+    known, of_bert = (
+        {entry.name for entry in fields(CONFIG_MAPPING[kind])} for kind in (model_type, "bert")
+    )
+    for name in sorted(given.keys() & (known - of_bert - {entry.name for entry in fields(config)})):
+        if given[name] != stored.get(name):
+            ours = FAMILIES[model_type].settings.get(name)
+            raise ValueError(
+                f"{name}={given[name]!r} of {model_type!r} has no effect in minBERT: "
+                + (f"use {ours}" if ours else "leave it out")
+            )
+
+
 def list_layer_types(count: int, every: int) -> list[str]:
     """List the attention of ModernBERT's layers, as its configuration does."""
     return ["sliding_attention" if n % every else "full_attention" for n in range(count)]
@@ -261,42 +282,108 @@ FREE = (
 )
 
 # Heads of stock models, and the fields of a task of which they can be the head.
-POOLED = {"head": "linear", "pooling": "pooler"}
+LAST = {"pooling_layer": -1}
+POOLED = {"head": "linear", "pooling": "pooler", **LAST}
 STOCK_HEADS: dict[str, dict[str, object]] = {
     "ForSequenceClassification": {"problem_type": "classification", **POOLED},
     "ForMultipleChoice": {"problem_type": "multiple_choice", **POOLED},
-    "ForTokenClassification": {"problem_type": "token_classification"},
-    "ForQuestionAnswering": {"problem_type": "question_answering"},
+    "ForTokenClassification": {"problem_type": "token_classification", **LAST},
+    "ForQuestionAnswering": {"problem_type": "question_answering", **LAST},
 }
+
+
+def describe_stock_head(kind: str, stored: Fields) -> dict[str, object]:
+    """Return the fields of the tasks that a stock head fits, from the configuration beside it."""
+    fields = {**STOCK_HEADS[kind]}
+    if not kind.endswith("Classification"):
+        return fields
+    # files leave out the names that transformers makes up for two labels
+    names = dict(stored.get("id2label") or {0: "LABEL_0", 1: "LABEL_1"})
+    labels, problem = [names[key] for key in sorted(names, key=int)], stored.get("problem_type")
+    if kind == "ForSequenceClassification" and (problem == "regression" or len(labels) == 1):
+        fields |= {"targets": labels} if len(labels) > 1 else {}
+        plain = {"mean": [0.0] * len(labels), "std": [1.0] * len(labels)}
+        return fields | {"problem_type": "regression", **plain}
+    if problem == "multi_label_classification":
+        fields["problem_type"] = problem
+    return fields | {"labels": labels}
 
 
 def find_stock_head(
     config_class: Any, path: Any, tasks: Any, where: dict[str, Any]
 ) -> dict[str, str]:
-    """Find the task that the head of a stock model fits, and return how weights are renamed then.
+    """Find the task that the only head of a model fits, and return how weights are renamed then.
 
-    A warning names a head that fits no task.
+    A warning names a head that fits no task, and other tasks that it would fit.
     """
-    stored, specs = config_class.get_config_dict(path, **where)[0], parse_tasks(tasks)
+    specs = parse_tasks(tasks)
+    stored: dict[str, Any] = {}
+    with suppress(OSError, ValueError):  # weights without a configuration
+        stored = config_class.get_config_dict(path, **where)[0]
     saved = str((stored.get("architectures") or [""])[0])
     kind = next((kind for kind in STOCK_HEADS if saved.endswith(kind)), None)
-    if kind is None or saved.startswith("MinBert"):
+    if kind is None:
         return {}
-    fields = {**STOCK_HEADS[kind]}
-    if kind.endswith("Classification"):
-        names = dict(stored.get("id2label") or {})
-        fields["labels"] = [names[key] for key in sorted(names, key=int)]
-        if stored.get("problem_type") == "multi_label_classification":
-            fields["problem_type"] = "multi_label_classification"
+    fields = describe_stock_head(kind, stored)
     advice = f"it would be that of a task with the fields {fields}"
     if saved.startswith("ModernBert"):
         advice, specs = "it is behind a layer that minBERT does not have", {}
-    for name, spec in specs.items():
-        if all(getattr(spec, key, None) == value for key, value in fields.items()):
-            theirs = "qa_outputs" if kind == "ForQuestionAnswering" else "classifier"
-            return list_renames() | {f"^{theirs}\\.": f"heads.{name}.out."}
-    logger.warning("%s: the head of a %s is not loaded; %s", path, saved, advice)
-    return {}
+    fitting = [
+        name
+        for name, spec in specs.items()
+        if all(getattr(spec, key, None) == value for key, value in fields.items())
+    ]
+    if not fitting:
+        logger.warning("%s: the head of a %s is not loaded; %s", path, saved, advice)
+        return {}
+    name, *others = fitting
+    if others:
+        message = "%s: the head of a %s becomes that of task %r; %s, which fit, too, get new ones"
+        logger.warning(message, path, saved, name, ", ".join(others))
+    theirs = "qa_outputs" if kind == "ForQuestionAnswering" else "classifier"
+    return list_renames() | {f"^{theirs}\\.": f"heads.{name}.out."}
+
+
+# Fields of tasks without which the weights of a head mean something else.
+MEANINGS = (
+    *("problem_type", "labels", "outputs", "classes", "targets", "score_range"),
+    *("pair_encoding", "pooling", "pooling_layer", "head"),
+)
+
+
+def keep_places(old: list[str], new: list[str]) -> bool:
+    """Return whether no label of the old ones has another place among the new ones."""
+    return all(old.index(name) == place for place, name in enumerate(new) if name in old)
+
+
+def check_meanings(model: Any, info: Any, path: Any, described: dict[str, Any]) -> None:
+    """Refuse trained heads under tasks of other outputs; a regression keeps its mean and std.
+
+    Labels may have new names, with a warning.
+    """
+    new = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
+    for name, head in model.heads.items():
+        is_new = getattr(head, "out", None) is None or f"heads.{name}.out.weight" in new
+        if is_new or name not in described:
+            continue
+        before, task = parse_task(name, described[name]), head.task
+        for key in MEANINGS:
+            old: Any = getattr(before, key, None)
+            given: Any = getattr(task, key, None)
+            if key == "labels" and old != given and keep_places(old, given):
+                message = "%s: the head of task %r, trained with labels=%s, has now labels=%s"
+                logger.warning(message, path, name, old, given)
+            elif old != given:
+                raise ValueError(
+                    f"{str(path)!r}: the head of task {name!r} was trained with {key}={old!r}, but "
+                    f"the task that is given has {key}={given!r}: set {key} to {old!r}, or for a "
+                    "new head give the task another name"
+                )
+        scaling = {key: getattr(before, key) for key in ("mean", "std") if hasattr(before, key)}
+        if scaling != {key: getattr(task, key) for key in scaling}:
+            logger.warning("%s: task %r keeps the scaling of its head, %s", path, name, scaling)
+            vars(task).update(scaling)
+            model.config.tasks = {**model.config.tasks, name: asdict(task)}
 
 
 def make_config(config: Any, num_layers: int | None) -> PreTrainedConfig:

@@ -455,11 +455,16 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         if stored.get("model_type") not in ("bert", MinBertConfig.model_type):
             from .families import list_renames
 
-            kwargs.setdefault("key_mapping", list_renames())
+            kwargs["key_mapping"] = {**(kwargs.get("key_mapping") or {}), **list_renames()}
         if path is None:
             return load(path, *args, **kwargs)
         loaded: Any = load(path, *args, **{**kwargs, "output_loading_info": True})
         check_classifier(loaded[0], loaded[1]["missing_keys"], path)
+        before = stored.get("tasks") or {}
+        if hasattr(loaded[0], "heads") and before not in ({}, loaded[0].config.tasks):
+            from .families import check_meanings
+
+            check_meanings(loaded[0], loaded[1], path, before)
         if kwargs.get("output_loading_info"):
             return loaded
         check_loaded(loaded[0], loaded[1], path, kwargs)

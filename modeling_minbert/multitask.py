@@ -32,8 +32,8 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
     `from_pretrained(folder_of_a_bert, tasks={...})` puts new heads on a checkpoint;
     `from_pretrained(folder)` restores a saved model with its tasks, label names and score ranges,
     and `from_pretrained(folder, tasks={**tasks_of_the_folder, ...})` gives it more.
-    The head of a stock model, such as a sentiment model of the Hub, is that of a task with its
-    labels, if the task has a linear head on the pooler.
+    The head of a stock model, such as a sentiment model of the Hub, or of a minBERT model with one
+    head, is that of a task with its labels, if the task has a linear head on the pooler.
     Tasks of pre-training have BERT's heads under BERT's names: they load from a checkpoint of BERT,
     and `AutoModelForMaskedLM` loads them from a saved folder.
     """
@@ -68,13 +68,20 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Self:
         """Load a checkpoint; a stock classifier becomes the head of the task that it fits."""
+        for name, field in (("problem_type", "problem_type"), ("classifier_dropout", "dropout")):
+            if kwargs.get(name) is not None:
+                raise ValueError(
+                    f"{name}={kwargs[name]!r} has no effect, since every task has its own: leave "
+                    f"it out, or set it for a task, as in tasks={{name: {{..., {field!r}: ...}}}}"
+                )
         path = pretrained_model_name_or_path
-        if path is not None and kwargs.get("tasks"):
+        tasks = kwargs.get("tasks") or getattr(kwargs.get("config"), "tasks", None)
+        if path is not None and tasks:
             from .families import find_stock_head
 
             where = {name: kwargs[name] for name in HUB_KEYS if name in kwargs}
-            if renames := find_stock_head(cls.config_class, path, kwargs["tasks"], where):
-                kwargs.setdefault("key_mapping", renames)
+            if renames := find_stock_head(cls.config_class, path, tasks, where):
+                kwargs["key_mapping"] = {**(kwargs.get("key_mapping") or {}), **renames}
         return super().from_pretrained(path, *args, **kwargs)
 
     @property

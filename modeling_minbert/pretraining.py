@@ -70,6 +70,10 @@ def vocabulary_loss(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> Tenso
     return _VocabularyLoss.apply(hidden, decoder.weight, decoder.bias, labels)
 
 
+# Types whose MLM head has gelu, whatever their layers have.
+GELU_HEADS = ("roberta", "xlm-roberta", "camembert", "mpnet")
+
+
 class MinBertPredictionTransform(nn.Module):
     """Dense layer, activation and norm before the vocabulary, (..., D) -> (..., D)."""
 
@@ -78,7 +82,9 @@ class MinBertPredictionTransform(nn.Module):
         # ModernBERT has no biases here
         bias = config.layer_bias
         self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=bias)
-        self.activation = ACT2FN[config.hidden_act]
+        # CODEPATH: roberta, xlm-roberta, camembert, mpnet; all others as in their layers
+        activation = "gelu" if config.encoder_type in GELU_HEADS else config.hidden_act
+        self.activation = ACT2FN[activation]
         self.LayerNorm = nn.LayerNorm(
             config.hidden_size, eps=config.layer_norm_eps, bias=config.norm_bias
         )

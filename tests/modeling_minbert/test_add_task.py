@@ -1,8 +1,9 @@
-"""One more task for a model that has some, and the warning when tasks are replaced instead."""
+"""Tasks given while loading: one more, others, and the same with another meaning."""
 
 import logging
 
 import pytest
+import torch
 from torch.testing import assert_close
 
 from modeling_minbert import TASKS, MinBertForMultiTask
@@ -63,3 +64,68 @@ def test_replaced_tasks_are_named(build_multitask, tasks, tmp_path, warnings):
     (message,) = warnings()
     assert f"{tmp_path}: the heads of its tasks echo, same are not loaded" in message
     assert "tasks={**config.tasks, name: fields}" in message
+
+
+TRAINED = {
+    "tone": {"problem_type": "classification", "labels": ["bad", "good"]},
+    "price": {"problem_type": "regression", "targets": ["eur"], "mean": [500.0], "std": [100.0]},
+    "near": {"problem_type": "similarity", "score_range": [0, 5], "head": "concat",
+             "pair_encoding": "separate"},
+}  # fmt: skip
+CHANGED = {
+    "order of labels": ("tone", {"labels": ["good", "bad"]}, "labels=['bad', 'good']"),
+    "moved label": ("tone", {"labels": ["good", "great"]}, "labels=['bad', 'good']"),
+    "type": ("tone", {"problem_type": "multi_label_classification"}, "='classification'"),
+    "pooling": ("tone", {"pooling": "mean"}, "pooling='pooler'"),
+    "layer": ("tone", {"pooling_layer": 1}, "pooling_layer=-1"),
+    "head": ("tone", {"head": "mlp"}, "head='linear'"),
+    "pairs": ("tone", {"pair_encoding": "joint"}, "pair_encoding=None"),
+    "range": ("near", {"score_range": [0, 1]}, "score_range=[0, 5]"),
+    "target": ("price", {"targets": ["usd"]}, "targets=['eur']"),
+}
+
+
+@pytest.mark.parametrize("case", CHANGED)
+@pytest.mark.parametrize("with_info", [False, True])
+def test_a_trained_head_is_not_that_of_a_task_with_another_meaning(
+    build_multitask, tmp_path, case, with_info
+):
+    build_multitask(TRAINED).save_pretrained(tmp_path)
+    name, changes, trained = CHANGED[case]
+    tasks = {**TRAINED, name: {**TRAINED[name], **changes}}
+    (key,) = changes
+
+    with pytest.raises(ValueError, match="give the task another name") as error:
+        MinBertForMultiTask.from_pretrained(tmp_path, tasks=tasks, output_loading_info=with_info)
+
+    assert f"task '{name}' was trained with {key}=" in str(error.value)
+    assert trained in str(error.value)
+    renamed = {"new": tasks[name]}
+    MinBertForMultiTask.from_pretrained(tmp_path, tasks=renamed)
+
+
+def test_labels_may_have_new_names(build_multitask, tmp_path, caplog):
+    before = build_multitask(TRAINED)
+    before.save_pretrained(tmp_path)
+    caplog.set_level("WARNING")
+
+    for labels in (["no", "yes"], ["bad", "great"]):
+        tasks = {"tone": {**TRAINED["tone"], "labels": labels}}
+        model = MinBertForMultiTask.from_pretrained(tmp_path, tasks=tasks)
+        assert f"trained with labels=['bad', 'good'], has now labels={labels}" in caplog.text
+        assert_close(model.heads.tone.state_dict(), before.heads.tone.state_dict())
+
+
+def test_a_regression_keeps_the_scaling_of_its_head(build_multitask, tmp_path, tiny_batch, caplog):
+    before = build_multitask(TRAINED).eval()
+    before.save_pretrained(tmp_path)
+    of_new_rows = {**TRAINED["price"], "mean": [-3.0], "std": [2.0]}
+    caplog.set_level("WARNING")
+
+    model = MinBertForMultiTask.from_pretrained(tmp_path, tasks={"price": of_new_rows}).eval()
+
+    assert "task 'price' keeps the scaling of its head, {'mean': [500.0], 'std'" in caplog.text
+    assert model.config.tasks["price"] == before.config.tasks["price"]
+    with torch.no_grad():
+        found, expected = (each(**tiny_batch, task="price").logits for each in (model, before))
+    assert_close(found, expected)

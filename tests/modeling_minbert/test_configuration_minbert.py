@@ -5,6 +5,7 @@ from dataclasses import fields
 
 import pytest
 from huggingface_hub.errors import StrictDataclassError
+from transformers import CONFIG_MAPPING, BertConfig
 
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, parse_task
 
@@ -167,6 +168,60 @@ def test_a_task_name_that_no_module_can_have_is_refused(tiny_sizes, name):
 def test_an_encoder_that_cannot_be_is_refused(tiny_sizes, field):
     with pytest.raises(StrictDataclassError, match=next(iter(field))):
         MinBertConfig(**(tiny_sizes | field))
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {"is_decoder": True},
+        {"norm_bias": False},
+        {"local_attention": 4},
+        {"hidden_act": "nope"},
+        {"num_attention_heads": 7},
+        {"layer_norm_eps": -1.0},
+        {"encoder_type": "roberta"},
+        {"default_task": "typo"},
+        {"embedding_task": "typo"},
+    ],
+    ids=str,
+)
+def test_keywords_are_checked_as_a_file_is(tiny_sizes, tasks, tmp_path, keywords):
+    BertConfig(**tiny_sizes, is_decoder=False).save_pretrained(tmp_path / "stock")
+    MinBertConfig(**tiny_sizes, tasks=tasks, is_decoder=False).save_pretrained(tmp_path / "own")
+    (name,) = keywords
+    for folder in ("own",) if name.endswith("_task") else ("stock", "own"):
+        with pytest.raises((ValueError, StrictDataclassError), match=f"{name}|'typo'"):
+            MinBertConfig.from_pretrained(tmp_path / folder, **keywords)
+
+
+@pytest.mark.parametrize(
+    ("kind", "keywords", "advice"),
+    [
+        ("distilbert", {"seq_classif_dropout": 0.5}, "leave it out"),
+        ("distilbert", {"dropout": 0.5}, "use hidden_dropout_prob"),
+        ("modernbert", {"mlp_dropout": 0.5}, "leave it out"),
+        ("roberta", {"encoder_type": "bert"}, "leave it out"),
+    ],
+)
+def test_keywords_without_effect_are_refused(tmp_path, kind, keywords, advice):
+    CONFIG_MAPPING[kind]().save_pretrained(tmp_path)
+    (name,) = keywords
+    with pytest.raises(ValueError, match=f"{name}=.*{advice}"):
+        MinBertConfig.from_pretrained(tmp_path, **keywords)
+    MinBertConfig.from_pretrained(tmp_path).save_pretrained(tmp_path / "own")
+    with pytest.raises(ValueError, match=f"{name}=.*{advice}"):
+        MinBertConfig.from_pretrained(tmp_path / "own", **keywords)
+
+
+def test_a_misspelled_embedding_task_is_refused(tiny_sizes, tasks):
+    with pytest.raises(ValueError, match=r"embedding_task='ner' has no .* use one of near, echo"):
+        MinBertConfig(**tiny_sizes, tasks=tasks, embedding_task="ner")
+
+
+@pytest.mark.parametrize("keywords", [{"problem_type": "regression"}, {"classifier_dropout": 0.7}])
+def test_settings_of_other_heads_are_refused(tmp_path, keywords):
+    with pytest.raises(ValueError, match="has no effect, since every task has its own: leave it"):
+        MinBertForMultiTask.from_pretrained(tmp_path, tasks={"same": SAME}, **keywords)
 
 
 def test_a_file_holds_every_default_of_its_tasks(tiny_sizes, tmp_path):

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from ast import literal_eval
 
 import pytest
 import torch
@@ -72,6 +73,23 @@ def test_in_out_and_in_changes_nothing(tmp_path, kind, name):
     assert_close(ours(ids)[0], stock(ids)[0], atol=2e-6, rtol=1e-4)
     found = getattr(transformers, name).from_pretrained(tmp_path / "out")
     assert_same_model(found, stock)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu_new"])
+@every_type
+def test_the_head_of_masked_words_has_the_activation_of_its_type(tmp_path, kind, activation):
+    names = {"distilbert": ["activation"], "modernbert": ["hidden_activation"]}
+    names["modernbert"].append("classifier_activation")
+    changes = dict.fromkeys(names.get(kind, ["hidden_act"]), activation)
+    stock = make_stock(kind, "AutoModelForMaskedLM", **changes)
+    stock.save_pretrained(tmp_path / "in")
+    ours = MinBertForMaskedLM.from_pretrained(tmp_path / "in").eval()
+    ours.save_as_transformers(tmp_path / "out")
+    found = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out").eval()
+    ids = torch.randint(3, 60, (2, 9))
+
+    assert_close(ours(ids).logits, stock(ids).logits, atol=2e-6, rtol=1e-4)
+    assert_close(ours(ids).logits, found(ids).logits, atol=2e-6, rtol=1e-4)
 
 
 @every_type
@@ -188,6 +206,85 @@ def test_the_head_of_a_stock_model_becomes_that_of_a_task(tmp_path, caplog, kind
         assert key not in found or torch.allclose(found[key], expected[key], atol=1e-5)
     MinBertForMultiTask.from_pretrained(tmp_path, tasks={"other": other})
     assert f"a task with the fields {{'problem_type': '{problem}'" in caplog.text
+
+
+def make_classifier(folder, kind="bert", **changes):
+    """Save a classifier of texts of transformers; return it with the fields of its task."""
+    stock = make_stock(kind, "AutoModelForSequenceClassification", **changes)
+    stock.save_pretrained(folder)
+    labels = list(stock.config.id2label.values())
+    return stock, {"problem_type": "classification", "labels": labels}
+
+
+def assert_same_head(model, stock, task="mine"):
+    """Check that the head of a task is that of a model of transformers."""
+    ids = torch.randint(3, 60, (2, 9))
+    assert_close(model.eval()(ids, task=task).logits, stock(ids).logits, atol=2e-6, rtol=1e-4)
+
+
+def test_labels_without_names_are_those_of_transformers(tmp_path):
+    stock, fields = make_classifier(tmp_path)
+    assert "id2label" not in json.loads((tmp_path / "config.json").read_text())
+    model = MinBertForMultiTask.from_pretrained(tmp_path, tasks={"mine": fields})
+    assert_same_head(model, stock)
+
+
+@pytest.mark.parametrize("names", [["LABEL_0"], ["a", "b"]])
+def test_a_stock_regression_is_one(tmp_path, caplog, names):
+    changes = {"problem_type": "regression"} if len(names) > 1 else {}
+    stock, fields = make_classifier(tmp_path, id2label=dict(enumerate(names)), **changes)
+    other = {**fields, "labels": ["a", "b"]}
+    own = {"problem_type": "regression", "targets": names}
+    caplog.set_level("WARNING")
+
+    model = MinBertForMultiTask.from_pretrained(tmp_path, tasks={"other": other, "mine": own})
+
+    assert "not loaded" not in caplog.text
+    assert_same_head(model, stock)
+    for wrong in (other, {**own, "mean": [1.0] * len(names)}):
+        caplog.clear()
+        MinBertForMultiTask.from_pretrained(tmp_path, tasks={"other": wrong})
+        assert "not loaded; it would be that of a task with the fields" in caplog.text
+    advice = literal_eval(caplog.text[caplog.text.index("{") : caplog.text.index("}") + 1])
+    assert_same_head(MinBertForMultiTask.from_pretrained(tmp_path, tasks={"mine": advice}), stock)
+
+
+def test_a_head_is_found_however_tasks_are_given(tmp_path):
+    stock, fields = make_classifier(tmp_path)
+    config = MinBertConfig.from_pretrained(tmp_path, tasks={"mine": fields})
+    assert_same_head(MinBertForMultiTask.from_pretrained(tmp_path, config=config), stock)
+
+
+def test_the_head_of_a_model_of_minbert_is_found(tmp_path):
+    stock, fields = make_classifier(tmp_path / "in")
+    ours = modeling_minbert.MinBertForSequenceClassification.from_pretrained(tmp_path / "in")
+    ours.save_pretrained(tmp_path / "minbert")
+    model = MinBertForMultiTask.from_pretrained(tmp_path / "minbert", tasks={"mine": fields})
+    assert_same_head(model, stock)
+
+
+def test_of_two_tasks_that_a_head_fits_one_is_named(tmp_path, caplog):
+    stock, fields = make_classifier(tmp_path)
+    caplog.set_level("WARNING")
+    model = MinBertForMultiTask.from_pretrained(tmp_path, tasks={"mine": fields, "more": fields})
+    assert "becomes that of task 'mine'; more, which fit, too, get new ones" in caplog.text
+    assert_same_head(model, stock)
+
+
+@pytest.mark.parametrize("kind", ["bert", "distilbert"])
+def test_a_mapping_of_the_caller_is_added_to_those_of_the_type(tmp_path, kind):
+    stock, fields = make_classifier(tmp_path, kind)
+    model = MinBertForMultiTask.from_pretrained(
+        tmp_path, tasks={"mine": fields}, key_mapping={"^other": "bert"}
+    )
+    assert_same_head(model, stock)
+
+
+def test_a_head_on_the_last_layer_is_not_that_of_another_layer(tmp_path, caplog):
+    _, fields = make_classifier(tmp_path, id2label={0: "a", 1: "b"})
+    caplog.set_level("WARNING")
+    MinBertForMultiTask.from_pretrained(tmp_path, tasks={"mine": {**fields, "pooling_layer": 1}})
+    assert "not loaded; it would be that of a task with the fields" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["mpnet", "modernbert"])
