@@ -82,7 +82,7 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
 
         # the heads by the recipe, the checkpoint and the rows
         pretrained = describe_pretrained(arguments.model_name_or_path, arguments.revision, start)
-        tasks, choices = choose_heads(tasks, rows, pretrained)
+        tasks, choices = choose_heads(tasks, rows, pretrained, start)
         tasks, calibrated = keep_calibrated(tasks, start)
         length = choose_length(arguments, start)
         heads = {name: task.describe_head(rows[name], length) for name, task in tasks.items()}

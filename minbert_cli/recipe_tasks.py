@@ -13,7 +13,7 @@ from datasets_scripts.checking import check_keys, errors_of, key_types
 from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
 from minbert_cli.checkpoints import check_row_length, choose_length
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertTask, parse_task
-from modeling_minbert.heads import Pretrained
+from modeling_minbert.heads import Pretrained, Suggestion
 from modeling_minbert.losses import WEIGHTS
 from trainers import (
     PROBLEMS,
@@ -134,13 +134,21 @@ def learns_from_text(keys: Any) -> bool:
 
 
 def choose_heads(
-    tasks: Mapping[str, RecipeTask], loaded: Mapping[str, TaskRows], start: Pretrained
+    tasks: Mapping[str, RecipeTask],
+    loaded: Mapping[str, TaskRows],
+    pretrained: Pretrained,
+    start: MinBertConfig,
 ) -> tuple[dict[str, RecipeTask], list[Choice]]:
     """Choose the fields of heads that a recipe leaves out; return the completed tasks, too."""
     complete, choices = {}, []
     for name, task in tasks.items():
         rows: Any = loaded[name].facts["train"]["rows"]
-        suggested = TASKS[str(task.data.problem_type)].suggest(task.head, start, rows)
+        suggested = TASKS[str(task.data.problem_type)].suggest(task.head, pretrained, rows)
+        before = start.task(name) if name in (start.tasks or {}) else None
+        is_same = before is not None and before.problem_type == task.data.problem_type
+        pooling = getattr(before, "pooling", None) if is_same else None
+        if pooling is not None and "pooling" not in task.head:
+            suggested["pooling"] = Suggestion(pooling, "as the checkpoint's head of this task")
         choices += [Choice(f"tasks.{name}.{key}", *made) for key, made in suggested.items()]
         values = {key: made.value for key, made in suggested.items()}
         complete[name] = replace(task, head={**task.head, **values})
