@@ -2,15 +2,19 @@
 
 import json
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from minbert_cli import finetune
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 from tests.trainers.tiny import make_config, make_rows
 from trainers import PROBLEMS, Task, make_problems
+from trainers.training.callbacks import find_kept_step
 
 MODULE = """
 import datasets
@@ -84,6 +88,31 @@ def test_a_metric_of_a_user_chooses_the_best_model(make_trainer):
     trainer.train()
 
     assert trainer.state.best_metric == 0.9
+
+
+def test_the_best_evaluation_has_its_checkpoint_between_those_of_the_interval(make_trainer):
+    values = iter([0.1, 0.9, 0.5, 0.2])
+    own = {"compute_metrics": {"moods": lambda _: {"luck": next(values)}}}
+    trainer = make_trainer(
+        own=own,
+        max_steps=4,
+        eval_strategy="steps",
+        eval_steps=1,
+        save_strategy="steps",
+        save_steps=3,
+        save_total_limit=1,
+        load_best_model_at_end=True,
+        metric_for_best_model="moods_luck",
+    )
+
+    trainer.train()
+
+    best = Path(trainer.args.output_dir) / "checkpoint-2"
+    assert trainer.state.best_model_checkpoint == str(best)
+    assert find_kept_step(trainer.args, trainer.state) == 2
+    torch.testing.assert_close(trainer.model.state_dict(), load_file(best / "model.safetensors"))
+    trainer.state.best_model_checkpoint = None  # as when its folder was deleted before a restart
+    assert find_kept_step(trainer.args, trainer.state) is None
 
 
 @pytest.mark.parametrize(

@@ -557,6 +557,12 @@ class MultiTaskTrainer(Trainer):
 
     # Checkpoints
 
+    def _determine_best_metric(self, *args: Any, **kwargs: Any) -> bool:
+        is_best: bool = super()._determine_best_metric(*args, **kwargs)
+        # the best evaluation may lie between two checkpoints
+        self.control.should_save |= is_best and self.args.load_best_model_at_end
+        return is_best
+
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         self._divergence.check_weights(self.accelerator.unwrap_model(self.model))
         super().save_model(output_dir, _internal_call)
