@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from minbert_cli import finetune
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
-from tests.trainers.tiny import make_config, make_rows
+from tests.trainers.tiny import change_task, make_config, make_rows
 from trainers import PROBLEMS, Task, make_problems
 from trainers.training.callbacks import find_kept_step
 
@@ -113,6 +113,33 @@ def test_the_best_evaluation_has_its_checkpoint_between_those_of_the_interval(ma
     torch.testing.assert_close(trainer.model.state_dict(), load_file(best / "model.safetensors"))
     trainer.state.best_model_checkpoint = None  # as when its folder was deleted before a restart
     assert find_kept_step(trainer.args, trainer.state) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "greater"),
+    [
+        ("hamming_loss", None, False),
+        ("hamming_loss", False, False),
+        ("hamming_loss", True, True),
+        ("wer", None, False),
+        ("hit_rate", None, True),
+        ("misses", None, True),
+        ("misses", False, False),
+    ],
+)
+@pytest.mark.parametrize("kind", ["module", "function"])
+def test_what_is_best_by_a_metric_of_a_user(make_trainer, write_module, kind, name, given, greater):
+    if kind == "module":
+        own = {"tasks": change_task("moods", metrics=[f"evaluate/{write_module(name)}"])}
+    else:
+        own = {"compute_metrics": lambda _: {name: 1.0}}
+
+    trainer = make_trainer(own=own, metric_for_best_model=f"moods_{name}", greater_is_better=given)
+
+    assert trainer.args.greater_is_better is greater
+    if kind == "module":
+        means = [trainer.aggregate({f"moods_{name}": value})["mean"] for value in (1.0, 2.0)]
+        assert (means[1] > means[0]) is greater
 
 
 @pytest.mark.parametrize(

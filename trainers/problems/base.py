@@ -4,7 +4,7 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -110,6 +110,13 @@ class Problem(ABC, Generic[Outputs]):
                 what = f"{self.problem_type} metric"
                 raise ValueError(f"task {self.task!r}: {unknown(what, name, known)}")
         return found
+
+    def direct(self, module: str, lower_is_better: bool) -> None:
+        """Set the direction of the metric of a module, also in averages over tasks."""
+        self.reported = tuple(
+            replace(metric, lower_is_better=lower_is_better) if metric.module == module else metric
+            for metric in self.reported
+        )
 
     @property
     def kind(self) -> type[MinBertTask]:

@@ -21,7 +21,7 @@ from trainers.files import find_inner, takes_task
 from trainers.methods.base import Method
 from trainers.problems import PROBLEMS
 from trainers.problems.base import AnyProblem
-from trainers.problems.metrics import AGGREGATES, Metric
+from trainers.problems.metrics import AGGREGATES, Metric, is_error
 from trainers.task import MAX_ROWS, Task, find_rows
 
 from .terms import compares_rows
@@ -217,32 +217,36 @@ def check_arguments(
             f"none is: {given}; leave it out"
         )
     if args.metric_for_best_model is not None:
-        _direct_best(args, list_metrics(problems, glue_tasks), extended)
+        _direct_best(args, problems, list_metrics(problems, glue_tasks), extended)
 
 
 def _direct_best(
-    args: TrainingArguments, known: Mapping[str, Metric | None], extended: Collection[str]
+    args: TrainingArguments,
+    problems: Mapping[str, AnyProblem],
+    known: Mapping[str, Metric | None],
+    extended: Collection[str],
 ) -> None:
-    """Check the metric that chooses the best checkpoint, and set its direction if it is known."""
+    """Check the metric that chooses the best checkpoint, and set its direction."""
     name = str(args.metric_for_best_model).removeprefix("eval_")
-    if name in known:
-        metric = known[name]
-        is_lower = metric.lower_is_better if metric else name.endswith("_loss")
-        # what the Trainer sets if it is left out, and what must be told from a wrong value
-        default = not name.endswith("loss")
-        if args.greater_is_better is is_lower and args.greater_is_better is not default:
+    # it may be one of the user's, whose names are known after an evaluation
+    if name not in known and not name.startswith(tuple(f"{task}_" for task in extended)):
+        raise ValueError(
+            f"metric_for_best_model: {unknown('metric', args.metric_for_best_model, known)}"
+        )
+    metric = known.get(name)
+    is_lower = metric.lower_is_better if metric else is_error(name)
+    # what the Trainer sets if it is left out, and what must be told from the user's value
+    default = not name.endswith("loss")
+    if args.greater_is_better is is_lower and args.greater_is_better is not default:
+        if name in known and not (metric and metric.module):
             raise ValueError(
                 f"greater_is_better={is_lower}, but a {'lower' if is_lower else 'higher'} "
                 f"{name} is better; leave it out"
             )
-        args.greater_is_better = not is_lower
-    elif name.startswith(tuple(f"{task}_" for task in extended)):
-        # it may be one of the user's, whose names are known after an evaluation
-        is_lower = not args.greater_is_better
-    else:
-        raise ValueError(
-            f"metric_for_best_model: {unknown('metric', args.metric_for_best_model, known)}"
-        )
+        is_lower = not is_lower
+        for problem in problems.values() if metric else ():
+            problem.direct(metric.module, is_lower)
+    args.greater_is_better = not is_lower
     # the learning rate depends on evaluations; by default a plateau is one of what should fall
     if args.lr_scheduler_type in (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY):
         mode, given = "min" if is_lower else "max", args.lr_scheduler_kwargs
