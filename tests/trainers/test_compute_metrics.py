@@ -146,6 +146,8 @@ def test_what_is_best_by_a_metric_of_a_user(make_trainer, write_module, kind, na
     ("returned", "error", "message"),
     [
         ({"accuracy": 1.0}, ValueError, "'accuracy', which is a metric of the task already"),
+        ({"loss": 1.0}, ValueError, "'loss', which is a metric of the task already"),
+        ({"runtime": 1.0}, ValueError, "'runtime', which is a metric of the task already"),
         (0.5, TypeError, "returned a float; expected a mapping"),
     ],
 )
@@ -153,6 +155,23 @@ def test_what_a_function_returns_must_fit(make_trainer, returned, error, message
     trainer = make_trainer(own={"compute_metrics": {"moods": lambda _: returned}})
 
     with pytest.raises(error, match=message):
+        trainer.evaluate()
+
+
+@pytest.mark.parametrize("names", [("x", "x_y"), ("x_y", "x")])
+def test_a_metric_of_a_user_never_has_the_name_of_one_of_another_task(make_trainer, names):
+    rows, head = (
+        make_rows("moods", 6),
+        {"problem_type": "classification", "labels": ["a", "b", "c"]},
+    )
+    model = MinBertForMultiTask(make_config(dict.fromkeys(names, head), 0.0, 1))
+    own = {
+        "tasks": [Task(name, "classification", rows, rows) for name in names],
+        "compute_metrics": {"x": lambda _: {"y_accuracy": 9.0}},
+    }
+    trainer = make_trainer(model=model, own=own)
+
+    with pytest.raises(ValueError, match="two tasks the metric 'eval_x_y_accuracy'"):
         trainer.evaluate()
 
 

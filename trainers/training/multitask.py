@@ -48,6 +48,7 @@ from trainers.task import Task, find_rows
 
 from .callbacks import DivergenceCheck
 from .checks import (
+    TIMES,
     check_arguments,
     check_comparisons,
     check_compute_metrics,
@@ -403,7 +404,14 @@ class MultiTaskTrainer(Trainer):
                     method.before_evaluation(task)
                 ordered, order = longest_first(task, rows, self.args.length_column_name)
                 with self._measuring(task, rows, order):
-                    metrics |= super().evaluate(ordered, metric_key_prefix=f"{prefix}_{task}")
+                    found = super().evaluate(ordered, metric_key_prefix=f"{prefix}_{task}")
+                for name in metrics.keys() & found.keys():
+                    if name.startswith(f"{prefix}_{task}_"):  # not the epoch
+                        raise ValueError(
+                            f"compute_metrics gives two tasks the metric {name!r}, {task!r} and "
+                            "one before; rename it"
+                        )
+                metrics |= found
         # a mean of some tasks could be mistaken for that of all
         if len(rows_by_task) == len(self.tasks):
             summary = self.aggregate(metrics, f"{prefix}_")
@@ -506,11 +514,12 @@ class MultiTaskTrainer(Trainer):
                     f"compute_metrics of task {task!r} returned a {type(others).__name__}; "
                     "expected a mapping from names to numbers"
                 )
-            if both := sorted(metrics.keys() & others.keys()):
-                raise ValueError(
-                    f"compute_metrics of task {task!r} returned {both[0]!r}, which is a metric of "
-                    "the task already; rename it"
-                )
+            for name in others:
+                if name.removeprefix(f"eval_{task}_") in (*metrics, "loss", *TIMES):
+                    raise ValueError(
+                        f"compute_metrics of task {task!r} returned {name!r}, which is a metric of "
+                        "the task already; rename it"
+                    )
             return metrics | dict(others)
 
         self.compute_metrics = measure
