@@ -177,7 +177,15 @@ RESUMABLE = {
         ({"own": MIXED, "gradient_accumulation_steps": 3}, (2,)),
         ({"own": MIXED | {"methods": {"r_drop": 1.0}}}, (4,)),
         ({"own": PCGRAD, "gradient_accumulation_steps": 3}, (2,)),
-        ({"own": {"methods": {"head_learning_rate": 0.02, "freeze_layers": 1}}}, (4,)),
+        (
+            {
+                "own": {
+                    "methods": {"head_learning_rate": 0.02, "freeze_layers": 1},
+                    "steps_per_epoch": 4,  # the second epoch begins within a round
+                }
+            },
+            (4, 6),
+        ),
         (
             {
                 "own": {"sampling": TaskSampling("annealed"), "steps_per_epoch": 5},
