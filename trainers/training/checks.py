@@ -18,7 +18,7 @@ from modeling_minbert.tasks import parse_tasks
 from trainers.data.rows import IGNORED_LABEL, LABELS, FlatRows
 from trainers.data.sampling import TaskSampling
 from trainers.files import find_inner, takes_task
-from trainers.methods.base import Method
+from trainers.methods.base import Method, check_dropout
 from trainers.problems import PROBLEMS
 from trainers.problems.base import AnyProblem
 from trainers.problems.metrics import AGGREGATES, Metric, is_error
@@ -315,20 +315,8 @@ def check_comparisons(trainer: "MultiTaskTrainer") -> None:
                 f"{where} a batch with each other, and would be 0 in every evaluation; give "
                 "per_device_eval_batch_size 2 or more"
             )
-        # the two vectors of a text differ in training by dropout
-        others = tuple(f"heads.{task}." for task in model.heads if task != name)
-        has_dropout = any(
-            isinstance(module, nn.Dropout) and module.p
-            for path, module in model.named_modules()
-            if not path.startswith((*others, "cls."))
-        )
-        if getattr(spec, "num_sentences", None) == 1 and not has_dropout:
-            raise ValueError(
-                f"task {name!r}: SimCSE learns from two vectors of a text, which differ by "
-                "dropout, but the model has none (hidden_dropout_prob=0, "
-                "attention_probs_dropout_prob=0): give the task a dropout such as 0.1, or take a "
-                "model with dropout"
-            )
+        if getattr(spec, "num_sentences", None) == 1:
+            check_dropout(model, name, "SimCSE learns from two vectors of a text")
 
 
 def _check_labels(where: str, model: Any, task: str, rows: datasets.Dataset) -> None:
