@@ -60,6 +60,23 @@ def test_what_a_user_has_frozen_stays_frozen():
     assert not any(value.requires_grad for value in model.bert.pooler.parameters())
 
 
+@pytest.mark.parametrize(
+    ("methods", "has_optimizer", "message"),
+    [
+        ([HeadLearningRate(0.1)], True, "HeadLearningRate changes the .* optimizers has a SGD"),
+        ([HeadLearningRate(0.1), HeadLearningRate(0.2)], False, "HeadLearningRate is there twice"),
+    ],
+)
+def test_methods_that_would_have_no_effect_are_refused(
+    make_trainer, methods, has_optimizer, message
+):
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1) if has_optimizer else None
+
+    with pytest.raises(ValueError, match=message):
+        make_trainer(model=model, own={"methods": methods, "optimizers": (optimizer, None)})
+
+
 def test_rdrop_needs_dropout_that_makes_its_passes_differ(make_trainer):
     with pytest.raises(ValueError, match="task 'moods': r_drop compares two passes"):
         make_trainer(own={"methods": [RDrop()]})

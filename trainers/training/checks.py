@@ -292,6 +292,19 @@ def check_sampling(
         method.check_sampling(sampling)
 
 
+def check_methods(methods: Sequence[Method], optimizer: object) -> None:
+    """Refuse a method twice, and one for the optimizer of the trainer beside one of the user."""
+    kinds = [type(method) for method in methods]
+    for kind in kinds:
+        if kinds.count(kind) > 1:
+            raise ValueError(f"methods: {kind.__name__} is there twice; give one")
+        if optimizer is not None and kind.scale_optimizer is not Method.scale_optimizer:
+            raise ValueError(
+                f"methods: {kind.__name__} changes the optimizer that the trainer makes, but "
+                f"optimizers has a {type(optimizer).__name__}; leave one of them out"
+            )
+
+
 def needs_rows(problem: AnyProblem) -> bool:
     """Whether the loss of a task is about several rows, and there is none of a single one."""
     # a hard negative is in the row itself

@@ -52,6 +52,7 @@ from .checks import (
     check_arguments,
     check_comparisons,
     check_compute_metrics,
+    check_methods,
     check_sampling,
     check_tasks,
     keep_row_lengths,
@@ -134,6 +135,7 @@ class MultiTaskTrainer(Trainer):
         args = args or TrainingArguments()
         self._divergence = DivergenceCheck()
         # before the Trainer makes the output folder: all of this may be refused
+        check_methods(methods, optimizers[0])
         self.tasks, self.problems = check_tasks(tasks, model)
         self.methods: list[Method] = [*methods, self._divergence]
         if any(x.needs_threshold_fit or x.calibrates for x in self.problems.values()):
