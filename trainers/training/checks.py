@@ -175,10 +175,11 @@ def check_arguments(
     problems: Mapping[str, AnyProblem],
     glue_tasks: Collection[str] = (),
     extended: Collection[str] = (),
+    auxiliary: Collection[str] = (),
 ) -> None:
     """Refuse arguments that would be ignored or would go wrong, by a ValueError.
 
-    ``extended`` are the tasks with metrics of the user.
+    ``extended`` are the tasks with metrics of the user; ``auxiliary`` ones are in no average.
     """
     check_numbers(args)
     check_schedules(args)
@@ -217,7 +218,7 @@ def check_arguments(
             f"none is: {given}; leave it out"
         )
     if args.metric_for_best_model is not None:
-        _direct_best(args, problems, list_metrics(problems, glue_tasks), extended)
+        _direct_best(args, problems, list_metrics(problems, glue_tasks, auxiliary), extended)
 
 
 def _direct_best(
@@ -260,11 +261,12 @@ def _direct_best(
 
 
 def list_metrics(
-    problems: Mapping[str, AnyProblem], glue_tasks: Collection[str]
+    problems: Mapping[str, AnyProblem], glue_tasks: Collection[str], auxiliary: Collection[str] = ()
 ) -> dict[str, Metric | None]:
-    """List what an evaluation reports; None for losses and aggregates."""
+    """List what an evaluation reports; None for losses and aggregates, without auxiliary tasks."""
     known: dict[str, Metric | None] = {}
-    if any(problem.is_defined(problem.reported[0]) for problem in problems.values()):
+    averaged = [problem for task, problem in problems.items() if task not in auxiliary]
+    if any(problem.is_defined(problem.reported[0]) for problem in averaged):
         known = dict.fromkeys(name for name in AGGREGATES if name != "glue" or glue_tasks)
     for task, problem in problems.items():
         defined = [metric for metric in problem.reported if problem.is_defined(metric)]

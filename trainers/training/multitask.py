@@ -144,7 +144,8 @@ class MultiTaskTrainer(Trainer):
             self.methods.insert(-1, Fitting())
         self._user_metrics = check_compute_metrics(compute_metrics, self.problems)
         in_glue = [task.name for task in tasks if task.in_glue]
-        check_arguments(args, self.problems, in_glue, self._user_metrics)
+        auxiliary = [task.name for task in tasks if task.training.auxiliary]
+        check_arguments(args, self.problems, in_glue, self._user_metrics, auxiliary)
         sampling = sampling or TaskSampling()
         check_sampling(args, sampling, self.methods)
         self.takes_task = takes_task(model)
