@@ -189,6 +189,7 @@ def check_arguments(
     compiles = (
         ": every batch has another number of tokens, for each of which the model would be compiled"
     )
+    orders = ": the order of batches is a function of the seed, the same on every device"
     mixes = ": split_batches and dispatch_batches would mix tasks"
     refused = (
         ("use_liger_kernel", args.use_liger_kernel, ""),
@@ -196,6 +197,12 @@ def check_arguments(
         ("auto_find_batch_size", args.auto_find_batch_size, ""),
         ("batch_eval_metrics", args.batch_eval_metrics, ""),
         ("prediction_loss_only", args.prediction_loss_only, ""),
+        ("eval_do_concat_batches", not args.eval_do_concat_batches, ""),
+        ("include_for_metrics", args.include_for_metrics, ""),
+        ("label_names", args.label_names is not None, ""),
+        ("average_tokens_across_devices", not args.average_tokens_across_devices, ""),
+        ("dataloader_drop_last", args.dataloader_drop_last, ""),
+        ("dataloader_in_order", not args.dataloader_in_order, orders),
         # its noise depends on the padding of a batch, and packed batches have none
         ("neftune_noise_alpha", args.neftune_noise_alpha is not None, ""),
         ("train_sampling_strategy", args.train_sampling_strategy not in strategies, others),

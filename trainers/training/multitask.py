@@ -175,8 +175,7 @@ class MultiTaskTrainer(Trainer):
             )
         finally:
             args.label_smoothing_factor = factor
-        if self.args.label_names is None:
-            self.label_names = ["labels"]  # not those of all tasks of the model
+        self.label_names = ["labels"]  # not those of all tasks of the model
         self.model_accepts_loss_kwargs = False
         self._inner: Any = find_inner(model)
         keep_row_lengths(self._inner, self.tasks, processing_class)
@@ -215,6 +214,7 @@ class MultiTaskTrainer(Trainer):
             "pin_memory": args.dataloader_pin_memory and torch.accelerator.is_available(),
             "prefetch_factor": args.dataloader_prefetch_factor,
             "persistent_workers": args.dataloader_persistent_workers,
+            "multiprocessing_context": args.dataloader_multiprocessing_context,
         }
         return self.accelerator.prepare(DataLoader(rows, **(defaults | options)))
 
