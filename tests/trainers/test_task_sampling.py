@@ -247,6 +247,8 @@ def test_epochs_of_a_run_are_counted(make_trainer, arguments, epochs):
             {"task_sampling": "weighted", "sampling_weights": {"a": 1, "b": 0}},
             "sampling_weights: b=0; expected a number > 0",
         ),
+        ({"task_sampling": "propotional"}, "'propotional'; did you mean 'proportional'"),
+        ({"task_sampling": "temperature", "sampling_cap": "9"}, "sampling_cap='9'; expected a"),
     ],
 )
 def test_bad_settings_are_refused(arguments, message):

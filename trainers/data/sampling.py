@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-from datasets_scripts.checking import is_number, option
+from datasets_scripts.checking import check_value, is_number, key_types, option
 
 # Of an epoch, whose order is kept in memory.
 MAX_STEPS = 10_000_000
@@ -65,6 +65,8 @@ class TaskSampling:
     )
 
     def __post_init__(self) -> None:
+        for key, kind in key_types(TaskSampling).items():
+            check_value("", key, getattr(self, key), kind)
         for key, strategy in (
             ("sampling_temperature", "temperature"),
             ("sampling_cap", "temperature"),
