@@ -252,8 +252,9 @@ def _direct_best(
                 f"{name} is better; leave it out"
             )
         is_lower = not is_lower
-        for problem in problems.values() if metric else ():
-            problem.direct(metric.module, is_lower)
+        if metric:
+            for problem in problems.values():
+                problem.direct(metric.module, is_lower)
     args.greater_is_better = not is_lower
     # the learning rate depends on evaluations; by default a plateau is one of what should fall
     if args.lr_scheduler_type in (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY):
