@@ -22,6 +22,7 @@ from transformers import (
 
 from trainers.problems.base import AnyProblem
 from trainers.reports.texts import count, format_time
+from trainers.training.callbacks import find_kept_step
 from trainers.training.multitask import MultiTaskTrainer
 
 
@@ -181,8 +182,7 @@ class RunProgress(TrainerCallback):
         self.close()
         if state.is_world_process_zero and state.global_step > self._first_step:
             line = f"trained in {format_time(time.monotonic() - self._began)}"
-            best: Any = state.best_global_step
-            if args.load_best_model_at_end and best is not None:
+            if (best := find_kept_step(args, state)) is not None:
                 line += f", and kept the weights of step {best:,}"
             self._print(line)
 

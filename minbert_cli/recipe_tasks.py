@@ -231,8 +231,9 @@ def check_recipe(
     problems = make_problems(kinds, specs, {name: task.metrics for name, task in tasks.items()})
     _check_unlabeled(arguments, tasks, specs)
     glue = [name for name, task in tasks.items() if task.in_glue]
-    args.keep_last_without(list_metrics(problems, glue))
-    check_arguments(args, problems, glue)
+    auxiliary = [name for name, keys in arguments.tasks.items() if keys.get("auxiliary")]
+    args.keep_last_without(list_metrics(problems, glue, auxiliary))
+    check_arguments(args, problems, glue, auxiliary=auxiliary)
     arguments.make_callbacks(args)
     methods = arguments.make_methods()
     check_sampling(args, arguments, methods)

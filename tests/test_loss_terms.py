@@ -60,6 +60,7 @@ class SecondPass:
 
     def __init__(self, model):
         self.passes = 0
+        model.instead_of = torch.nn.Dropout()  # which r_drop asks for
         model.heads.get("it").out.register_forward_hook(self)
 
     def __call__(self, module, _inputs, output):
@@ -180,9 +181,9 @@ def test_weights_smoothing_a_teacher_and_r_drop_are_the_sum_written_out(tmp_path
     values[::5] = np.nan
     methods = [Distillation({"it": values}, alpha=alpha, temperature=warm), RDrop(2.0)]
     options = {"max_steps": 1, "label_smoothing_factor": smooth}
+    SecondPass(model)
     trainer = make_trainer(tmp_path, name, model=model, methods=methods, **ONE, **options)
     seen = []
-    SecondPass(model)
     model.heads.get("it").out.register_forward_hook(lambda *given: seen.append(given[2].detach()))
     batch = next(iter(trainer.get_train_dataloader()))
 

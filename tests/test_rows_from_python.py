@@ -1,15 +1,17 @@
 """Rows that a user tokenized: padding is refused, and every container holds the same rows."""
 
 import datasets
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import Dataset
 from transformers import TrainingArguments
 
 from modeling_minbert import MinBertForMultiTask
+from tests import loss_cases
 from tests.small_run import make_tokenizer
 from tests.trainers.tiny import make_config, make_trainer as make_tiny_trainer
-from trainers import Masking, MultiTaskTrainer, Task, TaskTraining
+from trainers import PROBLEMS, Masking, MultiTaskTrainer, Task, TaskTraining
 
 WORDS = ["good", "bad", "film", "a", "the", "not"]
 TEXTS = ["a good film", "a bad film", "the film not bad", "not good", "good", "bad the film"] * 4
@@ -24,6 +26,10 @@ HEADS = {
     "masked_lm": {},
 }
 LABELS = [0, 1, 0, 1, 0, 1] * 4
+WITH_CLASSES = (
+    *("classification", "ordinal", "paraphrase", "multiple_choice", "multi_label_classification"),
+    *("multi_output_classification", "token_classification"),
+)
 TIMES = ("runtime", "per_second")
 
 
@@ -164,6 +170,21 @@ def test_rows_that_cannot_be_measured_are_refused(trainer, tokenizer):
         trainer.evaluate({"own": [{"text": "good", "label": 1}]})
 
 
+@pytest.mark.parametrize("kind", WITH_CLASSES)
+@pytest.mark.parametrize("wrong", [0.4, -1.0, 9.0])
+def test_a_label_that_is_no_class_is_refused(kind, wrong):
+    head = loss_cases.HEADS[kind][0]
+    rows = loss_cases.make_rows(kind, head)
+    labels = [np.asarray(label, float).tolist() for label in rows["labels"]]
+    labels[5] = [wrong, *labels[5][1:]] if isinstance(labels[5], list) else wrong
+    rows = rows.remove_columns("labels").add_column("labels", labels)
+    spec = make_config({"it": {"problem_type": kind, **head}}).task("it")
+    problem = PROBLEMS[kind]("it", spec)
+
+    with pytest.raises(ValueError, match=f"rows, row 5: the label .*{wrong:g}"):
+        problem.check("rows", rows)
+
+
 @pytest.mark.parametrize(
     ("rows", "error", "message"),
     [
@@ -210,6 +231,8 @@ def test_what_a_task_lacks_is_named(tokenizer):
         Task("own", "masked_lm", rows)
     with pytest.raises(ValueError, match="did you mean 'accuracy'"):
         Task("own", "classification", rows, metrics=["acuracy"])
+    with pytest.raises(TypeError, match=r"task 'own': training={'batch_size': 2}; give a TaskTr"):
+        Task("own", "classification", rows, training={"batch_size": 2})
     message = "batch_size=8 and max_tokens_per_batch=512; give one"
     with pytest.raises(ValueError, match=message):
         TaskTraining(batch_size=8, max_tokens_per_batch=512)

@@ -83,7 +83,8 @@ def write_settings(folder, processes, name):
             teacher.parent.mkdir()
             assert finetune(write_recipe(folder, dropout=0.0), teacher) == 0, read_output(teacher)
         settings |= {"teacher": str(teacher), "seed": 8}
-    return write_recipe(folder, processes=processes, dropout=0.0, **settings)
+    dropout = 1e-9 if "r_drop" in settings else 0.0  # which drops nothing
+    return write_recipe(folder, processes=processes, dropout=dropout, **settings)
 
 
 def numbers(log, key):

@@ -97,7 +97,7 @@ class Task:
         in_glue: Whether the task counts in the GLUE score.
 
     Raises:
-        TypeError: If rows are of another kind.
+        TypeError: If rows or training are of another kind.
         ValueError: If the problem type or a metric is unknown, the masking or a column is missing,
             or a value is refused.
     """
@@ -112,6 +112,11 @@ class Task:
     in_glue: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.training, TaskTraining):
+            raise TypeError(
+                f"task {self.name!r}: training={self.training!r}; give a TaskTraining, such as "
+                "TaskTraining(batch_size=8)"
+            )
         self.make_problem()
         for split, title in (("train", "training"), ("evaluation", "validation")):
             rows = self.read_rows(title, getattr(self, split))

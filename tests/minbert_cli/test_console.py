@@ -50,6 +50,18 @@ def test_a_log_has_plain_lines_and_nothing_of_the_libraries(tmp_path, capfd):
     assert transformers.utils.logging.get_verbosity() == level
 
 
+def test_single_sentences_beside_an_auxiliary_task_keep_the_last_weights(tmp_path, capfd):
+    texts = tmp_path / "texts.csv"
+    texts.write_text("text\n" + "".join(f"the river {place} is cold\n" for place in range(60)))
+    near = {"problem_type": "contrastive", "text_columns": ["text"], "train_file": str(texts)}
+    moods = small_run.make_recipe(tmp_path)["tasks"]["moods"] | {"auxiliary": True}
+    tasks = {"near": near | {"validation_share": 0.5}, "moods": moods}
+
+    out, _ = run(tmp_path, capfd, tasks=tasks, max_steps=2)
+
+    assert re.search(r"^trained in \d+ s$", out, re.MULTILINE)
+
+
 class Terminal(io.StringIO):
     """A screen."""
 

@@ -2,15 +2,19 @@
 
 import json
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from minbert_cli import finetune
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
-from tests.trainers.tiny import make_config, make_rows
+from tests.trainers.tiny import change_task, make_config, make_rows
 from trainers import PROBLEMS, Task, make_problems
+from trainers.training.callbacks import find_kept_step
 
 MODULE = """
 import datasets
@@ -86,10 +90,64 @@ def test_a_metric_of_a_user_chooses_the_best_model(make_trainer):
     assert trainer.state.best_metric == 0.9
 
 
+def test_the_best_evaluation_has_its_checkpoint_between_those_of_the_interval(make_trainer):
+    values = iter([0.1, 0.9, 0.5, 0.2])
+    own = {"compute_metrics": {"moods": lambda _: {"luck": next(values)}}}
+    trainer = make_trainer(
+        own=own,
+        max_steps=4,
+        eval_strategy="steps",
+        eval_steps=1,
+        save_strategy="steps",
+        save_steps=3,
+        save_total_limit=1,
+        load_best_model_at_end=True,
+        metric_for_best_model="moods_luck",
+    )
+
+    trainer.train()
+
+    best = Path(trainer.args.output_dir) / "checkpoint-2"
+    assert trainer.state.best_model_checkpoint == str(best)
+    assert find_kept_step(trainer.args, trainer.state) == 2
+    torch.testing.assert_close(trainer.model.state_dict(), load_file(best / "model.safetensors"))
+    trainer.state.best_model_checkpoint = None  # as when its folder was deleted before a restart
+    assert find_kept_step(trainer.args, trainer.state) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "greater"),
+    [
+        ("hamming_loss", None, False),
+        ("hamming_loss", False, False),
+        ("hamming_loss", True, True),
+        ("wer", None, False),
+        ("hit_rate", None, True),
+        ("misses", None, True),
+        ("misses", False, False),
+    ],
+)
+@pytest.mark.parametrize("kind", ["module", "function"])
+def test_what_is_best_by_a_metric_of_a_user(make_trainer, write_module, kind, name, given, greater):
+    if kind == "module":
+        own = {"tasks": change_task("moods", metrics=[f"evaluate/{write_module(name)}"])}
+    else:
+        own = {"compute_metrics": lambda _: {name: 1.0}}
+
+    trainer = make_trainer(own=own, metric_for_best_model=f"moods_{name}", greater_is_better=given)
+
+    assert trainer.args.greater_is_better is greater
+    if kind == "module":
+        means = [trainer.aggregate({f"moods_{name}": value})["mean"] for value in (1.0, 2.0)]
+        assert (means[1] > means[0]) is greater
+
+
 @pytest.mark.parametrize(
     ("returned", "error", "message"),
     [
         ({"accuracy": 1.0}, ValueError, "'accuracy', which is a metric of the task already"),
+        ({"loss": 1.0}, ValueError, "'loss', which is a metric of the task already"),
+        ({"runtime": 1.0}, ValueError, "'runtime', which is a metric of the task already"),
         (0.5, TypeError, "returned a float; expected a mapping"),
     ],
 )
@@ -97,6 +155,23 @@ def test_what_a_function_returns_must_fit(make_trainer, returned, error, message
     trainer = make_trainer(own={"compute_metrics": {"moods": lambda _: returned}})
 
     with pytest.raises(error, match=message):
+        trainer.evaluate()
+
+
+@pytest.mark.parametrize("names", [("x", "x_y"), ("x_y", "x")])
+def test_a_metric_of_a_user_never_has_the_name_of_one_of_another_task(make_trainer, names):
+    rows, head = (
+        make_rows("moods", 6),
+        {"problem_type": "classification", "labels": ["a", "b", "c"]},
+    )
+    model = MinBertForMultiTask(make_config(dict.fromkeys(names, head), 0.0, 1))
+    own = {
+        "tasks": [Task(name, "classification", rows, rows) for name in names],
+        "compute_metrics": {"x": lambda _: {"y_accuracy": 9.0}},
+    }
+    trainer = make_trainer(model=model, own=own)
+
+    with pytest.raises(ValueError, match="two tasks the metric 'eval_x_y_accuracy'"):
         trainer.evaluate()
 
 

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers import tiny
-from trainers import Task, TaskCollator, TaskDataset, evaluate_run
+from trainers import Task, TaskCollator, TaskDataset, TaskTraining, evaluate_run
 
 METRICS = {"accuracy", "mrr", "alignment", "uniformity"}
 
@@ -140,3 +140,15 @@ def test_losses_that_compare_rows_see_all_processes(tmp_path):
 
     assert [head.gathers for head in trainer.model.heads.values()] == [True, True]
     assert not make_model(2).heads["near"].gathers  # who trains by himself asks for it
+
+
+def test_single_sentences_beside_an_auxiliary_task_have_no_mean(tmp_path):
+    trainer = make_trainer(tmp_path, 1)
+    rows = tiny.make_rows("moods", 12)
+    helper = Task("moods", "classification", rows, rows, TaskTraining(auxiliary=True))
+    own = {"tasks": [*trainer.tasks.values(), helper]}
+    model = make_model(1, dropout=0.1)
+
+    assert "eval_mean" not in tiny.make_trainer(tmp_path, model=model, own=own).evaluate()
+    with pytest.raises(ValueError, match="metric_for_best_model: unknown metric 'mean'"):
+        tiny.make_trainer(tmp_path, model=model, own=own, metric_for_best_model="mean")

@@ -122,9 +122,9 @@ def test_a_resumed_run_is_the_same_bit_for_bit(make_trainer, tmp_path, keys):
 
 
 def test_r_drop_averages_the_whole_loss_over_both_passes(make_trainer):
-    trainer = train(make_trainer, teach(alpha=1.0), RDrop(alpha=1.0), dropout=0.0, max_steps=1)
+    trainer = train(make_trainer, teach(alpha=1.0), RDrop(alpha=1.0), dropout=1e-9, max_steps=1)
 
-    logs = trainer.state.log_history[0]  # both passes are equal without dropout
+    logs = trainer.state.log_history[0]  # both passes are equal with so little dropout
     assert logs["loss"] == pytest.approx(logs["distillation_moods"], rel=1e-4)
     assert logs["rdrop_divergence_moods"] == pytest.approx(0, abs=1e-6)
 

@@ -51,6 +51,37 @@ def test_frozen_layers_stay_as_they_are(make_trainer):
         assert torch.equal(value, before[name]) == frozen, name
 
 
+def test_what_a_user_has_frozen_stays_frozen():
+    model = make_model()
+    model.bert.pooler.requires_grad_(False)
+
+    FreezeLayers(1).prepare(model, None)
+
+    assert not any(value.requires_grad for value in model.bert.pooler.parameters())
+
+
+@pytest.mark.parametrize(
+    ("methods", "has_optimizer", "message"),
+    [
+        ([HeadLearningRate(0.1)], True, "HeadLearningRate changes the .* optimizers has a SGD"),
+        ([HeadLearningRate(0.1), HeadLearningRate(0.2)], False, "HeadLearningRate is there twice"),
+    ],
+)
+def test_methods_that_would_have_no_effect_are_refused(
+    make_trainer, methods, has_optimizer, message
+):
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1) if has_optimizer else None
+
+    with pytest.raises(ValueError, match=message):
+        make_trainer(model=model, own={"methods": methods, "optimizers": (optimizer, None)})
+
+
+def test_rdrop_needs_dropout_that_makes_its_passes_differ(make_trainer):
+    with pytest.raises(ValueError, match="task 'moods': r_drop compares two passes"):
+        make_trainer(own={"methods": [RDrop()]})
+
+
 @pytest.mark.parametrize("task", PROBLEM_TYPES)
 def test_rdrop_is_the_mean_loss_and_half_of_the_divergence(make_trainer, task):
     model = make_model(dropout=0.1).train()

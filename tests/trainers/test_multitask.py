@@ -177,7 +177,15 @@ RESUMABLE = {
         ({"own": MIXED, "gradient_accumulation_steps": 3}, (2,)),
         ({"own": MIXED | {"methods": {"r_drop": 1.0}}}, (4,)),
         ({"own": PCGRAD, "gradient_accumulation_steps": 3}, (2,)),
-        ({"own": {"methods": {"head_learning_rate": 0.02, "freeze_layers": 1}}}, (4,)),
+        (
+            {
+                "own": {
+                    "methods": {"head_learning_rate": 0.02, "freeze_layers": 1},
+                    "steps_per_epoch": 4,  # the second epoch begins within a round
+                }
+            },
+            (4, 6),
+        ),
         (
             {
                 "own": {"sampling": TaskSampling("annealed"), "steps_per_epoch": 5},
@@ -268,12 +276,26 @@ def test_early_stopping_remembers_over_a_restart(make_trainer, tmp_path):
         ),
         (None, {"train_sampling_strategy": "sequential"}, "'sequential' is not supported"),
         (None, {"auto_find_batch_size": True}, "auto_find_batch_size=True"),
+        (None, {"eval_do_concat_batches": False}, "eval_do_concat_batches=False"),
+        (None, {"include_for_metrics": ["loss"]}, r"include_for_metrics=\['loss'\]"),
+        (None, {"label_names": ["gold"]}, r"label_names=\['gold'\]"),
+        (None, {"average_tokens_across_devices": False}, "average_tokens_across_devices=False"),
+        (None, {"dataloader_drop_last": True}, "dataloader_drop_last=True"),
+        (None, {"dataloader_in_order": False}, "dataloader_in_order=False .* the order of batches"),
         (None, {"accelerator_config": {"dispatch_batches": True}}, "would mix tasks"),
     ],
 )
 def test_tasks_and_arguments_must_fit(make_trainer, tasks, arguments, message):
     with pytest.raises(ValueError, match=message):
         make_trainer(own={} if tasks is None else {"tasks": tasks}, **arguments)
+
+
+def test_the_workers_of_a_loader_start_as_they_are_told_to(make_trainer):
+    options = {"dataloader_num_workers": 1, "dataloader_multiprocessing_context": "spawn"}
+
+    loader = make_trainer(**options).get_train_dataloader()
+
+    assert loader.multiprocessing_context.get_start_method() == "spawn"
 
 
 @pytest.mark.parametrize("interval", [3, 500, 0.4])

@@ -199,7 +199,7 @@ def test_the_step_whose_weights_were_kept_is_marked_if_it_is_not_the_last(
     write, found, monkeypatch
 ):
     assert "The vertical line" not in (write() / "report.html").read_text()
-    monkeypatch.setattr(found[0].state, "best_global_step", 1)
+    monkeypatch.setattr(found[0].state, "best_model_checkpoint", "out/checkpoint-1")
     monkeypatch.setattr(found[0].state, "epoch", 1.5)
     monkeypatch.setattr(found[0].args, "load_best_model_at_end", True)
 

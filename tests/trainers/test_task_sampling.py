@@ -91,9 +91,16 @@ def test_the_round_robin_is_the_one_it_has_always_been():
 
     assert [read(sampler, epoch) for epoch in range(3)] == [
         [[4, 2], [7, 6], [12], [1, 3], [9, 5]],
-        [[0, 3], [10, 11], [14], [1, 4], [8, 10]],
-        [[0, 2], [9, 8], [13], [2, 1], [5, 7]],
+        [[14], [0, 3], [10, 11], [13], [1, 4]],
+        [[8, 10], [13], [0, 2], [9, 8], [14]],
     ]
+
+
+def test_the_round_goes_on_from_epoch_to_epoch():
+    sampler = make("round_robin", steps_per_epoch=1)
+
+    assert [tasks_of(read(sampler, epoch)) for epoch in range(4)] == [["a"], ["b"], ["c"], ["a"]]
+    assert sampler.count_task_rows(4) == {"a": 8, "b": 4, "c": 4}
 
 
 def test_a_mixed_step_equals_a_round_of_round_robin():
@@ -240,6 +247,8 @@ def test_epochs_of_a_run_are_counted(make_trainer, arguments, epochs):
             {"task_sampling": "weighted", "sampling_weights": {"a": 1, "b": 0}},
             "sampling_weights: b=0; expected a number > 0",
         ),
+        ({"task_sampling": "propotional"}, "'propotional'; did you mean 'proportional'"),
+        ({"task_sampling": "temperature", "sampling_cap": "9"}, "sampling_cap='9'; expected a"),
     ],
 )
 def test_bad_settings_are_refused(arguments, message):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-from datasets_scripts.checking import is_number, option
+from datasets_scripts.checking import check_value, is_number, key_types, option
 
 # Of an epoch, whose order is kept in memory.
 MAX_STEPS = 10_000_000
@@ -65,6 +65,8 @@ class TaskSampling:
     )
 
     def __post_init__(self) -> None:
+        for key, kind in key_types(TaskSampling).items():
+            check_value("", key, getattr(self, key), kind)
         for key, strategy in (
             ("sampling_temperature", "temperature"),
             ("sampling_cap", "temperature"),
@@ -424,8 +426,8 @@ class TaskBatchSampler(Sampler[list[int]]):
         numbers = np.arange(len(self.sizes))
         if self.sampling.mixes_tasks:
             return np.tile(numbers, (self.steps, 1))
-        if not self.sampling.is_drawn:
-            return np.resize(numbers, self.steps)[:, None]
+        if not self.sampling.is_drawn:  # the round goes on from epoch to epoch
+            return ((epoch * self.steps + np.arange(self.steps)) % len(numbers))[:, None]
         counts, generator = self._draw(epoch)
         return generator.permutation(np.repeat(numbers, counts))[:, None]
 
@@ -433,14 +435,16 @@ class TaskBatchSampler(Sampler[list[int]]):
         """Count the batches of each task in an epoch, (T,)."""
         if self.sampling.is_drawn:
             return self._draw(epoch)[0]
-        return np.bincount(self.choose_tasks(0).ravel(), minlength=len(self.sizes))
+        return self._count_before(epoch + 1) - self._count_before(epoch)
 
     def _count_before(self, epoch: int) -> NDArray[np.int64]:
         """Count the batches of each task in all earlier epochs, (T,)."""
+        numbers, steps = np.arange(len(self.sizes)), epoch * self.steps
+        if self.sampling.mixes_tasks:
+            return np.full_like(numbers, steps)
         if not self.sampling.is_drawn:
-            return epoch * self._count(0)
-        none = np.zeros(len(self.sizes), dtype=np.int64)
-        return sum((self._count(earlier) for earlier in range(epoch)), none)
+            return (steps + len(numbers) - 1 - numbers) // len(numbers)
+        return sum((self._count(earlier) for earlier in range(epoch)), np.zeros_like(numbers))
 
     def _draw(self, epoch: int) -> tuple[NDArray[np.int64], np.random.Generator]:
         # the spawn key separates it from the orders of rows, which use the same seed

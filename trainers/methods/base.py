@@ -120,3 +120,17 @@ def refuse_sharding(trainer: "MultiTaskTrainer", name: str) -> None:
     """Raise ValueError if the trainer shards weights."""
     if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
         raise ValueError(f"{name} needs whole weights on every rank; train without sharding")
+
+
+def check_dropout(model: nn.Module, task: str, what: str) -> None:
+    """Raise ValueError if two passes over a row of a task, which something needs, are equal."""
+    others = tuple(f"heads.{name}." for name in getattr(model, "heads", ()) if name != task)
+    for path, module in model.named_modules():
+        is_used = not path.startswith((*others, "cls."))
+        if is_used and isinstance(module, nn.Dropout) and module.p:
+            return
+    raise ValueError(
+        f"task {task!r}: {what}, which differ by dropout, but the model has none "
+        "(hidden_dropout_prob=0, attention_probs_dropout_prob=0): give the task a dropout such as "
+        "0.1, or take a model with dropout"
+    )

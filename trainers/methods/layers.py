@@ -73,7 +73,8 @@ class FreezeLayers(Method):
                     "weights; give it head: concat or a projection, or leave the key out"
                 )
         for name, value in model.named_parameters():
-            value.requires_grad = not _is_below(name, self.layers)
+            if _is_below(name, self.layers):
+                value.requires_grad = False
 
 
 @dataclass

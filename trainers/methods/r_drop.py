@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from transformers import TrainingArguments
 
 from datasets_scripts.checking import Positive, check_value
+from trainers.files import find_inner
 from trainers.problems import PROBLEMS
 
-from .base import Batch, ComputeLoss, Method, StepLoss, refuse_sharding
+from .base import Batch, ComputeLoss, Method, StepLoss, check_dropout, refuse_sharding
 
 if TYPE_CHECKING:
     from trainers.training.multitask import MultiTaskTrainer
@@ -50,6 +51,8 @@ class RDrop(Method):
             for task, problem in trainer.problems.items()
             if problem.teaching == "logits" and trainer.tasks[task].training.regularize
         ]
+        for task in self.tasks:
+            check_dropout(find_inner(self.model), task, "r_drop compares two passes over a row")
         others = ", ".join(task for task in trainer.problems if task not in self.tasks)
         if not self.tasks:
             known = [name for name, kind in PROBLEMS.items() if kind.teaching == "logits"]

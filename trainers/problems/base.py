@@ -4,11 +4,13 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from datasets import Dataset
 from numpy.typing import NDArray
 from torch import Tensor
@@ -110,6 +112,13 @@ class Problem(ABC, Generic[Outputs]):
                 what = f"{self.problem_type} metric"
                 raise ValueError(f"task {self.task!r}: {unknown(what, name, known)}")
         return found
+
+    def direct(self, module: str, lower_is_better: bool) -> None:
+        """Set the direction of the metric of a module, also in averages over tasks."""
+        self.reported = tuple(
+            replace(metric, lower_is_better=lower_is_better) if metric.module == module else metric
+            for metric in self.reported
+        )
 
     @property
     def kind(self) -> type[MinBertTask]:
@@ -246,6 +255,26 @@ def find_output(outputs: ModelOutput, *names: str) -> Tensor:
     return next(outputs[name] for name in names if outputs.get(name) is not None)
 
 
+def check_labels(
+    where: str, rows: Dataset, low: float, high: float, *, are_whole: bool = True
+) -> None:
+    """Raise ValueError if a label of a row, or one of its list, is out of range or no number."""
+    column = rows.select_columns("labels").with_format("arrow")[:]["labels"]
+    numbers = np.arange(len(rows))
+    if pa.types.is_nested(column.type):
+        numbers = np.repeat(numbers, pc.list_value_length(column))
+        column = pc.list_flatten(column)
+    labels = column.to_numpy().astype(float)
+    fits = (labels >= low) & (labels <= high) & ((labels == np.floor(labels)) | (not are_whole))
+    wrong = ~(fits | (labels == IGNORED_LABEL))
+    if wrong.any():
+        kind = "whole numbers from " if are_whole else ""
+        raise ValueError(
+            f"{where}, row {numbers[wrong][0]}: the label {labels[wrong][0]:g} is out of range; "
+            f"allowed are {kind}{low:g} to {high:g}, and -100 for none"
+        )
+
+
 def quote(texts: Dataset | None, row: int) -> list[str]:
     """Return the texts of a row, cut to ``MAX_QUOTED_CHARACTERS``; none if they are private."""
     if texts is None:
@@ -309,17 +338,8 @@ class LabelledProblem(Problem[Predicted]):
                 from .modules import load_module
 
                 load_module(metric.module)
-        if self.label_range is None or not isinstance(rows, Dataset):
-            return
-        low, high = self.label_range
-        labels = np.asarray(rows.with_format(None)["labels"][:], dtype=float)
-        fits = (labels >= low) & (labels <= high) | (labels == IGNORED_LABEL)
-        if not fits.all():
-            place = tuple(np.argwhere(~fits)[0].tolist())
-            raise ValueError(
-                f"{where}, row {place[0]}: the label {labels[place]:g} is out of range; allowed "
-                f"are {low:g} to {high:g}, and -100 for none"
-            )
+        if self.label_range is not None and isinstance(rows, Dataset):
+            check_labels(where, rows, *self.label_range, are_whole=self.dtype is np.int64)
 
     def gather(self, inputs: Batch, outputs: ModelOutput) -> tuple[Tensor, Tensor | None]:
         return find_output(outputs, "logits").detach(), inputs.get("labels")

@@ -1,5 +1,6 @@
 """Tasks whose labels are classes, and what depends on probabilities: calibration, thresholds."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -179,7 +180,7 @@ class Classification(ClassProblem):
 
     @property
     def label_range(self) -> tuple[float, float] | None:
-        return (0, len(self.names) - 1) if self.names else None
+        return (0, len(self.names) - 1 if self.names else math.inf)
 
     def decide(self, logits: Array) -> Array:
         return logits.argmax(axis=-1)

@@ -246,8 +246,7 @@ class MultipleChoice(Classification):
 
     @property
     def label_range(self) -> tuple[float, float] | None:
-        count = getattr(self.spec, "num_choices", None)
-        return None if count is None else (0, count - 1)
+        return (0, (getattr(self.spec, "num_choices", None) or math.inf) - 1)
 
     def check(self, where: str, rows: Rows) -> None:
         super().check(where, rows)

@@ -200,6 +200,15 @@ SPEARMAN = Metric("spearman", spearman, is_rescaled=True)
 
 # What begins the name of a metric of the library evaluate in a recipe; see `modules`.
 EVALUATE = "evaluate/"
+# How names of others' metrics end that should be low; nothing else says it.
+ERRORS = "brier_score cer character error_rate mae mape mase mse perplexity rmse smape ter wer"
+
+
+def is_error(name: str) -> bool:
+    """Return whether the name of a metric of others says that a low value is good."""
+    ends = tuple(f"_{end}" for end in ERRORS.split())
+    return name.endswith(("loss", "error")) or f"_{name}".endswith(ends)
+
 
 AGGREGATES = ("mean", "leaderboard", "glue")
 

@@ -8,12 +8,7 @@ from typing import Any
 
 from trainers.data.rows import IGNORED_LABEL
 
-from .metrics import EVALUATE, Array, Metric
-
-# Of the modules that evaluate offers. The library does not say it, so others count as scores.
-ERROR_RATES = frozenset(
-    "brier_score cer character mae mape mase mse perplexity smape ter wer".split()  # noqa: SIM905
-)
+from .metrics import EVALUATE, Array, Metric, is_error
 
 
 def make_module_metric(name: str) -> Metric:
@@ -24,7 +19,7 @@ def make_module_metric(name: str) -> Metric:
         raise ValueError(f"metrics: {name!r} names no module; expected {EVALUATE}<folder or name>")
     return Metric(
         title,
-        lower_is_better=title in ERROR_RATES,
+        lower_is_better=is_error(title),
         module=module,
         score=partial(_compute_module, module, title),
     )

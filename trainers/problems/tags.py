@@ -5,6 +5,7 @@ unlike in seqeval's strict mode. Tags that do not mark spans, such as parts of s
 entities of one word each, all but ``O``, as with ``conlleval -r``.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ from trainers.data.collate import Batch
 from trainers.data.rows import IGNORED_LABEL, Rows, TextSource, has_token_labels
 from trainers.files import write_text
 
-from .base import Decode, Evaluated, Problem, find_output
+from .base import Decode, Evaluated, Problem, check_labels, find_output
 from .blocks import Block, Example, Examples
 from .classes import Calibrated
 from .metrics import Array, Described, Metric, f1_of_counts, score_counts
@@ -101,6 +102,8 @@ class TokenClassification(Calibrated, Problem[Tagged]):
                 f"{where} is of a token_classification: labels must be a list with a number for "
                 "every token, -100 for those without one"
             )
+        count = len(self.spec.labels or ()) if self.spec is not None else 0
+        check_labels(where, rows, 0, (count or math.inf) - 1)
 
     def has_loss(self, inputs: Batch) -> bool:
         return not bool((inputs["labels"] == UNKNOWN_LABEL).any())

@@ -31,6 +31,7 @@ from trainers.files import find_inner, write_text
 from trainers.problems.base import AnyProblem, Evaluated
 from trainers.problems.blocks import MOST_CLASSES, Block, Cell, Code, Figure, Points, Table
 from trainers.problems.metrics import AGGREGATES, Described
+from trainers.training.callbacks import find_kept_step
 from trainers.training.multitask import MultiTaskTrainer
 
 from .results import Results, RunFacts, RunOutputs, name_run
@@ -431,8 +432,8 @@ def _make_results(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> 
 
 def _find_kept(trainer: MultiTaskTrainer) -> int | None:
     """Return the step whose weights were kept; None for the last one."""
-    best = trainer.state.best_global_step if trainer.args.load_best_model_at_end else None
-    return None if not best or best == trainer.state.global_step else best
+    best = find_kept_step(trainer.args, trainer.state)
+    return None if best == trainer.state.global_step else best
 
 
 def _make_training(trainer: MultiTaskTrainer, facts: RunFacts) -> Section:

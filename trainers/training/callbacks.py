@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from .multitask import MultiTaskTrainer
 
 
+def find_kept_step(args: TrainingArguments, state: TrainerState) -> int | None:
+    """Return the step of the checkpoint that is loaded at the end; None for the last weights."""
+    if not (args.load_best_model_at_end and state.best_model_checkpoint):
+        return None
+    return int(state.best_model_checkpoint.rpartition("-")[2])
+
+
 class AggregateEarlyStopping(EarlyStoppingCallback):
     """Early stopping that counts anew in a new training, and stops a resumed one that was over."""
 

@@ -18,10 +18,10 @@ from modeling_minbert.tasks import parse_tasks
 from trainers.data.rows import IGNORED_LABEL, LABELS, FlatRows
 from trainers.data.sampling import TaskSampling
 from trainers.files import find_inner, takes_task
-from trainers.methods.base import Method
+from trainers.methods.base import Method, check_dropout
 from trainers.problems import PROBLEMS
 from trainers.problems.base import AnyProblem
-from trainers.problems.metrics import AGGREGATES, Metric
+from trainers.problems.metrics import AGGREGATES, Metric, is_error
 from trainers.task import MAX_ROWS, Task, find_rows
 
 from .terms import compares_rows
@@ -175,10 +175,11 @@ def check_arguments(
     problems: Mapping[str, AnyProblem],
     glue_tasks: Collection[str] = (),
     extended: Collection[str] = (),
+    auxiliary: Collection[str] = (),
 ) -> None:
     """Refuse arguments that would be ignored or would go wrong, by a ValueError.
 
-    ``extended`` are the tasks with metrics of the user.
+    ``extended`` are the tasks with metrics of the user; ``auxiliary`` ones are in no average.
     """
     check_numbers(args)
     check_schedules(args)
@@ -188,6 +189,7 @@ def check_arguments(
     compiles = (
         ": every batch has another number of tokens, for each of which the model would be compiled"
     )
+    orders = ": the order of batches is a function of the seed, the same on every device"
     mixes = ": split_batches and dispatch_batches would mix tasks"
     refused = (
         ("use_liger_kernel", args.use_liger_kernel, ""),
@@ -195,6 +197,12 @@ def check_arguments(
         ("auto_find_batch_size", args.auto_find_batch_size, ""),
         ("batch_eval_metrics", args.batch_eval_metrics, ""),
         ("prediction_loss_only", args.prediction_loss_only, ""),
+        ("eval_do_concat_batches", not args.eval_do_concat_batches, ""),
+        ("include_for_metrics", args.include_for_metrics, ""),
+        ("label_names", args.label_names is not None, ""),
+        ("average_tokens_across_devices", not args.average_tokens_across_devices, ""),
+        ("dataloader_drop_last", args.dataloader_drop_last, ""),
+        ("dataloader_in_order", not args.dataloader_in_order, orders),
         # its noise depends on the padding of a batch, and packed batches have none
         ("neftune_noise_alpha", args.neftune_noise_alpha is not None, ""),
         ("train_sampling_strategy", args.train_sampling_strategy not in strategies, others),
@@ -217,32 +225,37 @@ def check_arguments(
             f"none is: {given}; leave it out"
         )
     if args.metric_for_best_model is not None:
-        _direct_best(args, list_metrics(problems, glue_tasks), extended)
+        _direct_best(args, problems, list_metrics(problems, glue_tasks, auxiliary), extended)
 
 
 def _direct_best(
-    args: TrainingArguments, known: Mapping[str, Metric | None], extended: Collection[str]
+    args: TrainingArguments,
+    problems: Mapping[str, AnyProblem],
+    known: Mapping[str, Metric | None],
+    extended: Collection[str],
 ) -> None:
-    """Check the metric that chooses the best checkpoint, and set its direction if it is known."""
+    """Check the metric that chooses the best checkpoint, and set its direction."""
     name = str(args.metric_for_best_model).removeprefix("eval_")
-    if name in known:
-        metric = known[name]
-        is_lower = metric.lower_is_better if metric else name.endswith("_loss")
-        # what the Trainer sets if it is left out, and what must be told from a wrong value
-        default = not name.endswith("loss")
-        if args.greater_is_better is is_lower and args.greater_is_better is not default:
+    # it may be one of the user's, whose names are known after an evaluation
+    if name not in known and not name.startswith(tuple(f"{task}_" for task in extended)):
+        raise ValueError(
+            f"metric_for_best_model: {unknown('metric', args.metric_for_best_model, known)}"
+        )
+    metric = known.get(name)
+    is_lower = metric.lower_is_better if metric else is_error(name)
+    # what the Trainer sets if it is left out, and what must be told from the user's value
+    default = not name.endswith("loss")
+    if args.greater_is_better is is_lower and args.greater_is_better is not default:
+        if name in known and not (metric and metric.module):
             raise ValueError(
                 f"greater_is_better={is_lower}, but a {'lower' if is_lower else 'higher'} "
                 f"{name} is better; leave it out"
             )
-        args.greater_is_better = not is_lower
-    elif name.startswith(tuple(f"{task}_" for task in extended)):
-        # it may be one of the user's, whose names are known after an evaluation
-        is_lower = not args.greater_is_better
-    else:
-        raise ValueError(
-            f"metric_for_best_model: {unknown('metric', args.metric_for_best_model, known)}"
-        )
+        is_lower = not is_lower
+        if metric:
+            for problem in problems.values():
+                problem.direct(metric.module, is_lower)
+    args.greater_is_better = not is_lower
     # the learning rate depends on evaluations; by default a plateau is one of what should fall
     if args.lr_scheduler_type in (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY):
         mode, given = "min" if is_lower else "max", args.lr_scheduler_kwargs
@@ -256,11 +269,12 @@ def _direct_best(
 
 
 def list_metrics(
-    problems: Mapping[str, AnyProblem], glue_tasks: Collection[str]
+    problems: Mapping[str, AnyProblem], glue_tasks: Collection[str], auxiliary: Collection[str] = ()
 ) -> dict[str, Metric | None]:
-    """List what an evaluation reports; None for losses and aggregates."""
+    """List what an evaluation reports; None for losses and aggregates, without auxiliary tasks."""
     known: dict[str, Metric | None] = {}
-    if any(problem.is_defined(problem.reported[0]) for problem in problems.values()):
+    averaged = [problem for task, problem in problems.items() if task not in auxiliary]
+    if any(problem.is_defined(problem.reported[0]) for problem in averaged):
         known = dict.fromkeys(name for name in AGGREGATES if name != "glue" or glue_tasks)
     for task, problem in problems.items():
         defined = [metric for metric in problem.reported if problem.is_defined(metric)]
@@ -288,6 +302,19 @@ def check_sampling(
         method.check_sampling(sampling)
 
 
+def check_methods(methods: Sequence[Method], optimizer: object) -> None:
+    """Refuse a method twice, and one for the optimizer of the trainer beside one of the user."""
+    kinds = [type(method) for method in methods]
+    for kind in kinds:
+        if kinds.count(kind) > 1:
+            raise ValueError(f"methods: {kind.__name__} is there twice; give one")
+        if optimizer is not None and kind.scale_optimizer is not Method.scale_optimizer:
+            raise ValueError(
+                f"methods: {kind.__name__} changes the optimizer that the trainer makes, but "
+                f"optimizers has a {type(optimizer).__name__}; leave one of them out"
+            )
+
+
 def needs_rows(problem: AnyProblem) -> bool:
     """Whether the loss of a task is about several rows, and there is none of a single one."""
     # a hard negative is in the row itself
@@ -311,20 +338,8 @@ def check_comparisons(trainer: "MultiTaskTrainer") -> None:
                 f"{where} a batch with each other, and would be 0 in every evaluation; give "
                 "per_device_eval_batch_size 2 or more"
             )
-        # the two vectors of a text differ in training by dropout
-        others = tuple(f"heads.{task}." for task in model.heads if task != name)
-        has_dropout = any(
-            isinstance(module, nn.Dropout) and module.p
-            for path, module in model.named_modules()
-            if not path.startswith((*others, "cls."))
-        )
-        if getattr(spec, "num_sentences", None) == 1 and not has_dropout:
-            raise ValueError(
-                f"task {name!r}: SimCSE learns from two vectors of a text, which differ by "
-                "dropout, but the model has none (hidden_dropout_prob=0, "
-                "attention_probs_dropout_prob=0): give the task a dropout such as 0.1, or take a "
-                "model with dropout"
-            )
+        if getattr(spec, "num_sentences", None) == 1:
+            check_dropout(model, name, "SimCSE learns from two vectors of a text")
 
 
 def _check_labels(where: str, model: Any, task: str, rows: datasets.Dataset) -> None:

@@ -48,9 +48,11 @@ from trainers.task import Task, find_rows
 
 from .callbacks import DivergenceCheck
 from .checks import (
+    TIMES,
     check_arguments,
     check_comparisons,
     check_compute_metrics,
+    check_methods,
     check_sampling,
     check_tasks,
     keep_row_lengths,
@@ -133,6 +135,7 @@ class MultiTaskTrainer(Trainer):
         args = args or TrainingArguments()
         self._divergence = DivergenceCheck()
         # before the Trainer makes the output folder: all of this may be refused
+        check_methods(methods, optimizers[0])
         self.tasks, self.problems = check_tasks(tasks, model)
         self.methods: list[Method] = [*methods, self._divergence]
         if any(x.needs_threshold_fit or x.calibrates for x in self.problems.values()):
@@ -141,7 +144,8 @@ class MultiTaskTrainer(Trainer):
             self.methods.insert(-1, Fitting())
         self._user_metrics = check_compute_metrics(compute_metrics, self.problems)
         in_glue = [task.name for task in tasks if task.in_glue]
-        check_arguments(args, self.problems, in_glue, self._user_metrics)
+        auxiliary = [task.name for task in tasks if task.training.auxiliary]
+        check_arguments(args, self.problems, in_glue, self._user_metrics, auxiliary)
         sampling = sampling or TaskSampling()
         check_sampling(args, sampling, self.methods)
         self.takes_task = takes_task(model)
@@ -171,8 +175,7 @@ class MultiTaskTrainer(Trainer):
             )
         finally:
             args.label_smoothing_factor = factor
-        if self.args.label_names is None:
-            self.label_names = ["labels"]  # not those of all tasks of the model
+        self.label_names = ["labels"]  # not those of all tasks of the model
         self.model_accepts_loss_kwargs = False
         self._inner: Any = find_inner(model)
         keep_row_lengths(self._inner, self.tasks, processing_class)
@@ -211,6 +214,7 @@ class MultiTaskTrainer(Trainer):
             "pin_memory": args.dataloader_pin_memory and torch.accelerator.is_available(),
             "prefetch_factor": args.dataloader_prefetch_factor,
             "persistent_workers": args.dataloader_persistent_workers,
+            "multiprocessing_context": args.dataloader_multiprocessing_context,
         }
         return self.accelerator.prepare(DataLoader(rows, **(defaults | options)))
 
@@ -403,7 +407,14 @@ class MultiTaskTrainer(Trainer):
                     method.before_evaluation(task)
                 ordered, order = longest_first(task, rows, self.args.length_column_name)
                 with self._measuring(task, rows, order):
-                    metrics |= super().evaluate(ordered, metric_key_prefix=f"{prefix}_{task}")
+                    found = super().evaluate(ordered, metric_key_prefix=f"{prefix}_{task}")
+                for name in metrics.keys() & found.keys():
+                    if name.startswith(f"{prefix}_{task}_"):  # not the epoch
+                        raise ValueError(
+                            f"compute_metrics gives two tasks the metric {name!r}, {task!r} and "
+                            "one before; rename it"
+                        )
+                metrics |= found
         # a mean of some tasks could be mistaken for that of all
         if len(rows_by_task) == len(self.tasks):
             summary = self.aggregate(metrics, f"{prefix}_")
@@ -506,11 +517,12 @@ class MultiTaskTrainer(Trainer):
                     f"compute_metrics of task {task!r} returned a {type(others).__name__}; "
                     "expected a mapping from names to numbers"
                 )
-            if both := sorted(metrics.keys() & others.keys()):
-                raise ValueError(
-                    f"compute_metrics of task {task!r} returned {both[0]!r}, which is a metric of "
-                    "the task already; rename it"
-                )
+            for name in others:
+                if name.removeprefix(f"eval_{task}_") in (*metrics, "loss", *TIMES):
+                    raise ValueError(
+                        f"compute_metrics of task {task!r} returned {name!r}, which is a metric of "
+                        "the task already; rename it"
+                    )
             return metrics | dict(others)
 
         self.compute_metrics = measure
@@ -556,6 +568,12 @@ class MultiTaskTrainer(Trainer):
         return loss, values, labels
 
     # Checkpoints
+
+    def _determine_best_metric(self, *args: Any, **kwargs: Any) -> bool:
+        is_best: bool = super()._determine_best_metric(*args, **kwargs)
+        # the best evaluation may lie between two checkpoints
+        self.control.should_save |= is_best and self.args.load_best_model_at_end
+        return is_best
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         self._divergence.check_weights(self.accelerator.unwrap_model(self.model))
