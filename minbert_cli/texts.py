@@ -77,7 +77,8 @@ def read_table(
     if (suffix := find_suffix(path)) == CONLL:
         from datasets_scripts.tagging import read_conll
 
-        columns = named or ("0",)
+        if not named and not "".join(columns).lstrip("-").isdecimal():  # not trained on CoNLL
+            columns = ("0",)
         records = read_conll(path, columns)
     elif suffix == ".json" and kind == "question_answering":
         from datasets_scripts.questions import read_squad

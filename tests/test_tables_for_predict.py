@@ -202,6 +202,11 @@ KINDS = {
         "labels": ["x", "y"],
         "data_keys": {"text_columns": ["words"]},
     },
+    "second": {
+        "problem_type": "token_classification",
+        "labels": ["x", "y"],
+        "data_keys": {"text_columns": ["1"]},
+    },
     "grammar": {
         "problem_type": "classification",
         "labels": ["bad", "good"],
@@ -236,6 +241,7 @@ OTHER_KINDS = {
     "answers.csv": ("answers", "context,x,question\na cat sat,1,a dog\n", ("a dog", "a cat sat")),
     "names.jsonl": ("names", json.dumps({"words": ["cat", "sat."]}) + "\n", ["cat", "sat."]),
     "names.conll": ("names", "cat x\nsat. y\n\n", ["cat", "sat."]),
+    "second.conll": ("second", "1 cat x\n2 sat. y\n\n", ["cat", "sat."]),
     "names.csv": ("names", "words,y\na cat sat,1\n", "a cat sat"),
     "grammar.tsv": ("grammar", 'k1\t1\t*\t"a cat\n', '"a cat'),
     "headed.tsv": ("grammar", 'index\tsentence\n1\ta "cat\n', 'a "cat'),
