@@ -144,7 +144,10 @@ def choose_columns(
     delimiter, quoting = stored.get("delimiter"), stored.get("quoting")
     formats = [FileFormat(delimiter, quoting), FileFormat()]
     if header := stored.get("header"):
-        formats.insert(0, FileFormat(delimiter, quoting, tuple(header)))
+        headless = FileFormat(delimiter, quoting, tuple(header))
+        first = next(read_records(path, (), file_format=headless)).values.values()
+        if {str(cell).strip() for cell in first}.isdisjoint(columns):  # no names of columns
+            formats.insert(0, headless)
     # the format of training first, if the file has it
     for file_format in formats:
         present = list_columns(path, file_format)

@@ -245,6 +245,8 @@ OTHER_KINDS = {
     "names.csv": ("names", "words,y\na cat sat,1\n", "a cat sat"),
     "grammar.tsv": ("grammar", 'k1\t1\t*\t"a cat\n', '"a cat'),
     "headed.tsv": ("grammar", 'index\tsentence\n1\ta "cat\n', 'a "cat'),
+    "titled.tsv": ("grammar", 'source\tlabel\tmark\tsentence\nk1\t1\t*\t"a cat\n', '"a cat'),
+    "sorted.tsv": ("grammar", 'sentence\tx\ty\tz\n"a cat\t1\t1\tsat\n', '"a cat'),
     "own.csv": ("grammar", 'sentence,x\n"a, cat",1\n', "a, cat"),
 }
 
@@ -262,6 +264,7 @@ def test_rows_of_other_kinds_are_read_from_tables(kinds, tmp_path, name):
     )
 
     (found,) = map(json.loads, output.read_text().splitlines())
+    assert found.get("text", row) == row
     (expected,) = MinBertForMultiTask.from_pretrained(kinds).eval().predict(task, [row])
     for key in expected.keys() & {"label", "choice", "answer", "words", "tags"}:
         assert found[key] == expected[key]
