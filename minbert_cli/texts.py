@@ -50,7 +50,7 @@ def looks_like_table(lines: Sequence[str], columns: Sequence[str], *, has_pairs:
     for delimiter in DELIMITERS:
         rows = list(csv.reader(islice(lines, SEEN_LINES), delimiter=delimiter))
         header = [name.strip() for name in rows[0]]
-        if len(header) > 1 and columns and set(columns) <= set(header):
+        if columns and set(columns) <= set(header):
             return True
         has_names = len(header) > 1 and all(map(str.isidentifier, header))
         if has_names and not (has_pairs and delimiter == "\t"):

@@ -164,6 +164,7 @@ def test_a_table_without_the_texts_is_refused(fail, tmp_path, content, argv, mes
     [
         b"text,mood\na song,good\nthe river,bad\n",
         b"name\ttext\n1\ta song\n",
+        b"text\na song\nthe river\n",  # one column
         b"review,stars\na song,3\nthe river,1\n",  # names that the task does not know
         b'{"text": "a song"}\n{"text": "the river"}\n',
     ],
