@@ -8,6 +8,7 @@ from typing import IO, Any
 from datasets_scripts.readers import (
     DELIMITERS,
     FILE_SUFFIXES,
+    LONGEST_LINE,
     FileFormat,
     Record,
     find_suffix,
@@ -47,8 +48,12 @@ def looks_like_table(lines: Sequence[str], columns: Sequence[str], *, has_pairs:
     first = lines[0].strip()
     if first.startswith("{") and parse_json(1, first).values:
         return True
+    csv.field_size_limit(LONGEST_LINE)
     for delimiter in DELIMITERS:
-        rows = list(csv.reader(islice(lines, SEEN_LINES), delimiter=delimiter))
+        try:
+            rows = list(csv.reader(islice(lines, SEEN_LINES), delimiter=delimiter))
+        except csv.Error:  # a carriage return inside of a line, as no table has
+            return False
         header = [name.strip() for name in rows[0]]
         if columns and set(columns) <= set(header):
             return True

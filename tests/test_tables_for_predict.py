@@ -181,6 +181,19 @@ def test_a_table_in_lines_is_refused(fail, run, tmp_path, content):
     assert len(run("--task", "moods", "--lines", stdin=content)) == content.count(b"\n")
 
 
+def test_texts_that_no_table_can_hold_are_lines(run):
+    long = "a song " * 20_000
+    rows = run("--task", "moods", stdin=f"{long}\nthe\rriver\n".encode())
+
+    assert [row["text"] for row in rows] == [long, "the\rriver"]
+
+
+def test_a_long_text_does_not_hide_that_lines_are_a_table(fail):
+    message = fail("--task", "moods", stdin=b"review,stars\n" + b"a song " * 20_000 + b",3\n")
+
+    assert "looks like that of a table" in message
+
+
 def test_an_empty_line_is_refused_before_anything_is_computed(fail, tmp_path):
     path = tmp_path / "texts.txt"
     path.write_text("a song\n" * 20_000 + "\nthe story\n")
