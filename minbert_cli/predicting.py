@@ -182,7 +182,7 @@ def predict(model: Model, args: SimpleNamespace) -> Iterator[Row]:
         )
     source = Source.open(args)
     names = parse_names(args.task, model.config.tasks or {})
-    if not args.explain and choose_format(args) == "html":
+    if not args.explain and args.format == "html":
         raise ValueError(
             f"--output {args.output}: a page has explained predictions; give --explain"
         )
@@ -237,7 +237,7 @@ def predict_several(
         left_out = f"; not {', '.join(others)}, which {take} {kinds}" if others else ""
         print(f"predicting {', '.join(chosen)}{left_out}", file=sys.stderr)
     predictions = model.predict_all_stream(rows, chosen, show_progress=args.show_progress)
-    return join(predictions, map(name_texts, rows), nested=choose_format(args) == "jsonl")
+    return join(predictions, map(name_texts, rows), nested=args.format == "jsonl")
 
 
 def choose_reader(specs: Sequence[MinBertTask], source: Source) -> MinBertTask:
@@ -321,24 +321,17 @@ def check_vectors(model: Model, args: SimpleNamespace) -> None:
         )
 
 
-def choose_format(args: SimpleNamespace) -> str:
-    """Return the format of the results: as requested, or by the name of the output file."""
-    suffix = "" if args.output is None else args.output.suffix
-    known = {".jsonl": "jsonl", ".csv": "csv", ".html": "html"}
-    return args.format or known.get(suffix, "tsv")
-
-
 def write_results(rows: Iterable[Row], args: SimpleNamespace) -> None:
     """Write results to the standard output, or to a file, completely or not at all."""
     if args.output is None:
         if isinstance(sys.stdout, TextIOWrapper) and not sys.stdout.isatty():
             sys.stdout.reconfigure(encoding="utf-8")  # as a file, also where a console is not
         with named_writes("/dev/stdout"):
-            write_rows(rows, sys.stdout, choose_format(args))
+            write_rows(rows, sys.stdout, args.format)
             sys.stdout.flush()
         return
     with replaced_when_done(args.output) as path, path.open("w", encoding="utf-8") as file:
-        write_rows(rows, file, choose_format(args))
+        write_rows(rows, file, args.format)
 
 
 def write_rows(rows: Iterable[Row], file: IO[str], form: str) -> None:

@@ -196,6 +196,25 @@ def test_an_output_file_is_whole_or_not_there(run, capsys, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["found.jsonl"]
 
 
+def test_the_suffix_of_the_output_is_its_format(run, capsys, tmp_path):
+    for name in ("found.TXT", "found", "found.CSV", "found.html"):
+        flags = ["--explain"] if name.endswith("html") else []
+        run("--task", "tone", "a cat", "--output", tmp_path / name, *flags)
+    run("--task", "tone", "a cat", "--output", tmp_path / "found.json", "--format", "jsonl")
+
+    starts = {path.name: path.read_text()[:7] for path in tmp_path.iterdir()}
+    assert starts == {
+        "found.TXT": "label\ts",
+        "found": "label\ts",
+        "found.CSV": "label,s",
+        "found.html": "<!docty",
+        "found.json": '{"label',
+    }
+    for name in ("x.json", "x.csv.gz", "x.parquet"):
+        line = fail(run, capsys, "--task", "tone", "a cat", "--output", tmp_path / name)
+        assert f"--output {tmp_path / name}: no format has this suffix; name a file" in line
+
+
 @pytest.mark.parametrize(
     ("argv", "stdin", "message"),
     [
