@@ -124,6 +124,12 @@ def check_flags(args: SimpleNamespace) -> None:
         f"--truncation {args.truncation} is for embeddings; a task keeps what its recipe says": (
             args.truncation and not args.embed
         ),
+        f"--pooling {args.pooling} is for embeddings; give --embed, or leave it out": (
+            args.pooling and not args.embed
+        ),
+        "--embed writes vectors alone; leave out --output and --format": (
+            args.embed and (args.output or args.format)
+        ),
         f"the output would replace {args.file}, which is read": (
             args.file and args.file.exists() and any(map(args.file.samefile, written))
         ),

@@ -148,14 +148,20 @@ def test_predictions_are_explained_in_every_format(run, model, tmp_path):
     assert "a dog & a cat" in visible
 
 
-def test_explanations_are_of_one_task_and_of_predictions(run, capsys):
+def test_flags_of_predictions_and_those_of_vectors_exclude_each_other(run, capsys):
     several = fail(run, capsys, "--task", "tone,near", "--explain", "a cat")
     vectors = fail(run, capsys, "--embed", "x.npy", "--explain", "a cat")
     page = fail(run, capsys, "--task", "tone", "--output", "why.html", "a cat")
+    pooled = fail(run, capsys, "--task", "tone", "--pooling", "cls", "a cat")
+    written = fail(run, capsys, "--embed", "x.npy", "--output", "x.csv", "a cat")
+    formatted = fail(run, capsys, "--embed", "x.npy", "--format", "csv", "a cat")
 
     assert "one task at a time" in several
     assert "leave out --embed" in vectors
     assert "give --explain" in page
+    assert "--pooling cls is for embeddings; give --embed" in pooled
+    assert "leave out --output and --format" in written
+    assert formatted == written
 
 
 ODD = {

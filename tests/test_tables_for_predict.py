@@ -64,7 +64,8 @@ def run(trained, capsys, monkeypatch):
     def run(*argv, stdin=b""):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         capsys.readouterr()
-        flags = ["--device", "cpu", "--precision", "float32", "--format", "jsonl"]
+        flags = ["--device", "cpu", "--precision", "float32"]
+        flags += [] if "--embed" in argv else ["--format", "jsonl"]
         minbert.main(["predict", str(trained / "out"), *map(str, argv), *flags])
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
