@@ -344,17 +344,13 @@ def write_rows(rows: Iterable[Row], file: IO[str], form: str) -> None:
         file.writelines(write_page(rows))
         return
     columns: list[str] = []
-    table = csv.writer(file, lineterminator="\n")
+    table = csv.writer(file, delimiter="," if form == "csv" else "\t", lineterminator="\n")
     for row in split_tags(rows):
         cells = spread_scores(row)
-        lines = [] if columns else [[to_cell(name, form) for name in cells]]
-        columns = columns or list(cells)
-        lines.append([to_cell(cells.get(column), form) for column in columns])
-        for line in lines:
-            if form == "csv":
-                table.writerow(line)
-            else:
-                file.write("\t".join(line) + "\n")
+        if not columns:
+            columns = list(cells)
+            table.writerow(to_cell(name, form) for name in columns)
+        table.writerow(to_cell(cells.get(column), form) for column in columns)
 
 
 def write_page(rows: Iterable[Row]) -> Iterator[str]:
@@ -419,10 +415,10 @@ def split_tags(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def to_cell(value: object, form: str) -> str:
-    """Format a value as a cell; characters that would end it become spaces.
+    """Format a value as a cell; control characters become spaces, but for those that CSV keeps.
 
-    CSV encloses line breaks and tabs in quotes. Format characters, such as those that join letters
-    in Persian and Hindi, are part of a text.
+    CSV encloses line breaks and tabs in quotes; in TSV a line is a row. Format characters, such as
+    those that join letters in Persian and Hindi, are part of a text.
     """
     if value is None:
         return ""

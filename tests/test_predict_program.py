@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from datasets_scripts.readers import read_records
 from minbert_cli import __main__ as minbert
 from minbert_cli.predicting import flatten, join
 from modeling_minbert import MinBertForMultiTask
@@ -191,6 +192,25 @@ def test_what_is_printable_to_somebody_is_kept(run, tmp_path, suffix):
     else:
         texts = [line.split("\t")[2] for line in content.split("\n")[1:-1]]
     assert texts == [*ODD.values()]
+
+
+QUOTED = ['"a" cat', '"a dog', 'ran"', 'the "tree"', "\"a\ttab\"\nand\u2028a 'line'", "a, cat; |"]
+
+
+@pytest.mark.parametrize("suffix", ["tsv", "csv"])
+def test_tables_of_texts_with_quotes_are_read_back(run, tmp_path, suffix):
+    source = small_run.write_jsonl(tmp_path / "t.jsonl", [{"text": text} for text in QUOTED])
+    output = tmp_path / f"found.{suffix}"
+
+    run("--task", "tone", "--file", source, "--text_columns", "text", "--output", output)
+
+    expected = [text.replace("\u2028", " ") for text in QUOTED]
+    if suffix == "tsv":
+        expected = [re.sub(r"\s", " ", text) for text in QUOTED]
+    found = [record.values["text"] for record in read_records(str(output), ("text",))]
+    assert found == expected
+    table = pd.read_csv(output, sep="\t" if suffix == "tsv" else ",")
+    assert table["text"].tolist() == expected
 
 
 def test_an_output_file_is_whole_or_not_there(run, capsys, tmp_path):
