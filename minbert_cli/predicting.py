@@ -351,6 +351,8 @@ def write_rows(rows: Iterable[Row], file: IO[str], form: str) -> None:
             columns = list(cells)
             table.writerow(to_cell(name, form) for name in columns)
         table.writerow(to_cell(cells.get(column), form) for column in columns)
+    if not columns:  # no text has an entity
+        table.writerow(("line", "label", "text", "start", "end", "score"))
 
 
 def write_page(rows: Iterable[Row]) -> Iterator[str]:

@@ -290,6 +290,11 @@ def test_tags_have_a_line_for_each_entity_or_word(tmp_path, capsys, labels):
         ]
         assert [line[:3] for line in lines] == entities
         assert entities
+        with torch.no_grad():
+            model.heads["words"].out.bias[0] += 100
+        model.save_pretrained(tmp_path)
+        minbert.main(["predict", str(tmp_path), *TEXTS])
+        assert capsys.readouterr().out == "\t".join(header) + "\n"
     else:
         assert header == ["line", "word", "tag", "score"]
         words = [[w, t] for row in expected for w, t in zip(row["words"], row["tags"], strict=True)]
