@@ -384,12 +384,12 @@ def describe_decision(row: Row) -> str:
 def spread_scores(row: Row) -> Row:
     """Return a row whose scores or labels by name, if it has any, are columns."""
     scores = row.get("scores")
+    rest = {name: value for name, value in row.items() if name not in ("scores", "labels")}
     if isinstance(row.get("labels"), dict):
         scores = {name: found["label"] for name, found in row["labels"].items()}
-        scores |= {f"{name}_score": found["score"] for name, found in row["labels"].items()}
+        rest = {f"{name}_score": found["score"] for name, found in row["labels"].items()} | rest
     if not isinstance(scores, dict):
         return row
-    rest = {name: value for name, value in row.items() if name not in ("scores", "labels")}
     if shared := sorted(scores.keys() & rest.keys()):
         raise ValueError(
             f"the output {shared[0]!r} has the name of another column of the table; give --format "

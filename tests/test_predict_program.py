@@ -301,6 +301,18 @@ def test_tags_have_a_line_for_each_entity_or_word(tmp_path, capsys, labels):
         assert [line[1:3] for line in lines] == words
 
 
+def test_an_output_does_not_hide_the_score_of_another(run, tmp_path, capsys):
+    outputs = {"outputs": ["food", "food_score"], "classes": [["x", "y"], ["x", "y"]]}
+    task = {"problem_type": "multi_output_classification", **outputs}
+    small_run.save_model(tmp_path, {"own": task}, WORDS)
+
+    with pytest.raises(SystemExit):
+        run("a cat", folder=tmp_path)
+    assert "the output 'food_score' has the name of another column" in capsys.readouterr().err
+    (line,) = run("a cat", "--format", "jsonl", folder=tmp_path)
+    assert list(json.loads(line)["labels"]) == ["food", "food_score"]
+
+
 # Several tasks
 
 
