@@ -104,6 +104,14 @@ class Source:
                     ".tsv or .jsonl, so that it is read as a table; or --lines, if each line is a "
                     "text"
                 )
+            if is_single and task is not None and task.num_texts > 1:
+                for number, line in enumerate(self.lines, start=1):
+                    if "\t" in line:
+                        raise ValueError(
+                            f"{self.name}:{number}: the line has a tab, as between the texts of a "
+                            "row, but a vector is of one text: write each on a line of its own; "
+                            "or give --lines, if each line is a text"
+                        )
         if task is None or is_single or task.num_texts == 1:
             return self.lines
         return list(make_rows(self.lines, task, is_given=self.is_given))

@@ -104,6 +104,16 @@ def test_pairs_come_as_columns_or_one_after_the_other(run, model, task):
     assert [row["score"] for row in rows] == pytest.approx([row["score"] for row in expected])
 
 
+def test_the_line_of_a_pair_has_no_vector(run, capsys, tmp_path):
+    argv, stdin = ["--task", "near", "--embed", tmp_path / "v.npy"], b"the cat\na tree\tthe bird\n"
+
+    line = fail(run, capsys, *argv, stdin=stdin)
+    run(*argv, "--lines", stdin=stdin)
+
+    assert "standard input:2: the line has a tab, as between the texts of a row" in line
+    assert len(np.load(tmp_path / "v.npy")) == 2
+
+
 @pytest.mark.parametrize("precision", ["int8", None])
 def test_vectors_are_computed_in_a_precision(checkpoint, model, tmp_path, capsys, precision):
     file = tmp_path / "vectors.npy"
