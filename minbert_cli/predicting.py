@@ -264,7 +264,7 @@ def choose_reader(specs: Sequence[MinBertTask], source: Source) -> MinBertTask:
                 f"{source.name}: the tasks were trained on different columns, "
                 f"{' and '.join(map(str, map(list, sorted(trained))))}; give --text_columns"
             )
-    has_pairs = len(source.columns) > 1 if source.lines is None else "\t" in source.lines[0]
+    has_pairs = len(source.columns) > 1 if source.lines is None else "\t" in "".join(source.lines)
     plain = [spec for spec in specs if not spec.offers_choices] or specs
     singles = [spec for spec in plain if spec.num_texts == 1]
     others = [spec for spec in plain if spec.num_texts > 1]

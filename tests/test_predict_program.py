@@ -348,6 +348,12 @@ def test_all_tasks_of_pairs_are_predicted(run, model):
     assert [(row["text1"], row["text2"]) for row in rows] == PAIRS
 
 
+def test_a_single_text_among_pairs_is_refused(run, capsys):
+    for stdin, number in ((b"a tree\nthe cat\ta dog\n", 1), (b"the cat\ta dog\na tree\n", 2)):
+        line = fail(run, capsys, "--task", "all", stdin=stdin)
+        assert f"row {number} has 1 text(s), but the task takes a pair" in line
+
+
 def test_named_tasks_are_columns_of_one_table(run, model, sentences, tmp_path):
     output = tmp_path / "predictions.csv"
 
