@@ -165,8 +165,8 @@ def run(args: SimpleNamespace) -> None:
     if not args.embed:
         write_results(predict(model, args), args)
         return
-    if not args.task:
-        check_vectors(model, args)
+    if not args.task and not args.pooling:
+        check_vectors(model, args.checkpoint, ", or give --pooling")
     tasks = getattr(model.config, "tasks", None) or {}
     name = args.task or getattr(model.config, "default_task", None)
     task = model.config.task(str(name)) if name in tasks else None  # which knows its columns
@@ -310,10 +310,10 @@ def name_texts(row: TextRow) -> Row:
     }
 
 
-def check_vectors(model: Model, args: SimpleNamespace) -> None:
+def check_vectors(model: Any, checkpoint: str, other_way: str = "") -> None:
     """Refuse to choose among tasks whose vectors differ, if nobody has said which."""
     config = model.config
-    if args.pooling or config.sentence_embedding is not None:
+    if config.sentence_embedding is not None:
         return
     made: dict[str, list[object]] = {}
     for name in config.tasks or {}:
@@ -324,8 +324,8 @@ def check_vectors(model: Model, args: SimpleNamespace) -> None:
             made[name] += [name] if task.has_windows else []
     if any(how != next(iter(made.values())) for how in made.values()):
         raise ValueError(
-            f"checkpoint={args.checkpoint!r} has several tasks that make different vectors, "
-            f"{', '.join(made)}: name one with --task, or give --pooling"
+            f"checkpoint={checkpoint!r} has several tasks that make different vectors, "
+            f"{', '.join(made)}: name one with --task{other_way}"
         )
 
 

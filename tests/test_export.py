@@ -63,7 +63,21 @@ def test_sentence_transformers_get_the_vectors_of_a_task(checkpoint, tmp_path, c
     expected = model.encode(["the garden is warm"], task="near")
     torch.testing.assert_close(found, expected)
     assert (tmp_path / "st" / "modules.json").exists()
-    assert "opens it without trust_remote_code" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "vectors of task 'near', without the heads of tasks; sentence-transformers" in printed
+
+
+def test_sentence_transformers_get_no_vectors_that_nobody_chose(
+    tiny_sizes, checkpoint, tmp_path, capsys
+):
+    with pytest.raises(SystemExit):
+        export(checkpoint, "sentence-transformers", tmp_path / "st")
+    message = "make different vectors, near, triples: name one with --task\n"
+    assert message in capsys.readouterr().err
+    config = MinBertConfig(**tiny_sizes, tasks={"tone": TASKS["tone"]})
+    MinBertForMultiTask(config).save_pretrained(checkpoint)
+    export(checkpoint, "sentence-transformers", tmp_path / "st")
+    assert "vectors of mean pooling, without the heads of tasks;" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -122,7 +136,8 @@ def test_a_checkpoint_in_int8_is_small_and_has_its_heads(checkpoint, tmp_path, c
 @pytest.mark.parametrize("name", ["transformers", "sentence-transformers"])
 def test_a_checkpoint_in_int8_is_exported_in_float32(checkpoint, tmp_path, name):
     small = export(checkpoint, "minbert", tmp_path / "int8", "--precision", "int8")
-    out = export(small, name, tmp_path / "out")
+    flags = ["--task", "near"] if name == "sentence-transformers" else []
+    out = export(small, name, tmp_path / "out", *flags)
 
     bert, int8 = BertModel.from_pretrained(out), MinBertModel.from_pretrained(small)
     int8.dequantize()
