@@ -146,7 +146,7 @@ def quantize(path: Path) -> None:
 
 
 def load_model(checkpoint: str) -> Any:
-    """Load a checkpoint as the class that it was saved from."""
+    """Load a checkpoint as the class that it was saved from, in float32."""
     config = load_pretrained(MinBertConfig, checkpoint, flag="checkpoint")
     name = (config.architectures or ["BertModel"])[0]
     saved = re.sub(r"^.*?((?<!Head)Model|For[A-Z]\w*)$", r"\1", name)
@@ -163,7 +163,7 @@ def load_model(checkpoint: str) -> Any:
     model: Any = load_pretrained(kind, checkpoint, flag="checkpoint", **options)
     if getattr(model, "is_quantized", False):
         model.dequantize()
-    return model.eval()
+    return model.float().eval()
 
 
 def save_tokenizer(model: Any, checkpoint: str, folder: Path) -> Any:

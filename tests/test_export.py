@@ -1,12 +1,14 @@
 """``minbert export``: a checkpoint as a plain BERT, as ONNX."""
 
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer, BertModel, BertTokenizer
 
 import minbert as minbert_module
@@ -144,6 +146,33 @@ def test_a_checkpoint_in_int8_is_exported_in_float32(checkpoint, tmp_path, name)
     expected = int8.state_dict()
     for key, value in bert.state_dict().items():
         assert torch.equal(value, expected[key]), key
+
+
+@pytest.mark.parametrize("name", ["minbert", "transformers", "sentence-transformers"])
+@pytest.mark.parametrize("is_int8", [False, True])
+def test_a_checkpoint_in_bfloat16_is_exported_in_float32(checkpoint, tmp_path, name, is_int8):
+    model = MinBertForMultiTask.from_pretrained(checkpoint, dtype=torch.bfloat16)
+    if is_int8:
+        model.quantize()
+    model.save_pretrained(checkpoint)
+    flags = ["--task", "near"] if name == "sentence-transformers" else []
+
+    out = export(checkpoint, name, tmp_path / "out", *flags)
+
+    weights = load_file(out / "model.safetensors").values()
+    assert {weight.dtype for weight in weights} == {torch.float32}
+    assert json.loads((out / "config.json").read_text())["dtype"] == "float32"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_ONNX, reason="needs pip install -e '.[onnx]'")
+def test_a_checkpoint_in_bfloat16_becomes_an_onnx_file(checkpoint, tmp_path, capsys):
+    model = MinBertForMultiTask.from_pretrained(checkpoint, dtype=torch.bfloat16)
+    model.save_pretrained(checkpoint)
+
+    export(checkpoint, "onnx", tmp_path / "onnx", "--task", "tone")
+
+    assert "model.onnx: equals the model within" in capsys.readouterr().out
 
 
 def test_an_empty_folder_is_filled_and_stays(checkpoint, tmp_path):
