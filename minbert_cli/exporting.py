@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from minbert_cli.checkpoints import has_pooler, load_pretrained, load_tokenizer
+from minbert_cli.predicting import check_vectors
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel, export_onnx
 from modeling_minbert.inference import check_vocabulary, find_casing
 from modeling_minbert.modeling_minbert import AUTO_MODELS
@@ -145,7 +146,7 @@ def quantize(path: Path) -> None:
 
 
 def load_model(checkpoint: str) -> Any:
-    """Load a checkpoint as the class that it was saved from."""
+    """Load a checkpoint as the class that it was saved from, in float32."""
     config = load_pretrained(MinBertConfig, checkpoint, flag="checkpoint")
     name = (config.architectures or ["BertModel"])[0]
     saved = re.sub(r"^.*?((?<!Head)Model|For[A-Z]\w*)$", r"\1", name)
@@ -162,7 +163,7 @@ def load_model(checkpoint: str) -> Any:
     model: Any = load_pretrained(kind, checkpoint, flag="checkpoint", **options)
     if getattr(model, "is_quantized", False):
         model.dequantize()
-    return model.eval()
+    return model.float().eval()
 
 
 def save_tokenizer(model: Any, checkpoint: str, folder: Path) -> Any:
@@ -235,12 +236,18 @@ def write(
         return to_onnx(model, checkpoint, folder, task, precision)
     if to == "sentence-transformers":
         is_multi_task = isinstance(model, MinBertForMultiTask)
-        if task is not None and not is_multi_task:
+        if task is not None and not model.config.tasks:
             raise ValueError(f"--task {task}: the checkpoint has no tasks; leave it out")
+        if task is None:
+            check_vectors(model, checkpoint)
         encoder = model if is_multi_task else model.base_model
         encoder.tokenizer = load_tokenizer(checkpoint, "checkpoint")
         encoder.save_as_sentence_transformers(folder, task=task)
-        return "sentence-transformers opens it without trust_remote_code"
+        if task is None and model.config.sentence_embedding is None:
+            task = model.config.embedding_task
+        made = f"{model.config.embedding.pooling} pooling" if task is None else f"task {task!r}"
+        heads = ", without the heads of tasks" if is_multi_task else ""
+        return f"vectors of {made}{heads}; sentence-transformers opens it without trust_remote_code"
     if to == "transformers":  # of a multi-task model its encoder
         model.save_as_transformers(folder)
         summary = f"as a plain {model.config.encoder_type}"

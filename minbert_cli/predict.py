@@ -10,6 +10,9 @@ import typer
 
 from minbert_cli.command_line import Device, Precision, to_location, to_path
 
+# Formats of results by the suffix of --output.
+FORMS = {"": "tsv", ".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".html": "html"}
+
 
 def predict(
     checkpoint: Annotated[str, typer.Argument(parser=to_location, help="folder or Hub id")],
@@ -95,6 +98,7 @@ def predict(
     args = SimpleNamespace(**locals())
     args.text_columns = text_columns.split(",") if text_columns else None
     check_flags(args)
+    args.format = format or FORMS["" if output is None else output.suffix.lower()]
     # imported here, so that --help does not wait for torch
     from minbert_cli.predicting import run
     from trainers import WriteError, readable_errors
@@ -120,6 +124,12 @@ def check_flags(args: SimpleNamespace) -> None:
         f"--truncation {args.truncation} is for embeddings; a task keeps what its recipe says": (
             args.truncation and not args.embed
         ),
+        f"--pooling {args.pooling} is for embeddings; give --embed, or leave it out": (
+            args.pooling and not args.embed
+        ),
+        "--embed writes vectors alone; leave out --output and --format": (
+            args.embed and (args.output or args.format)
+        ),
         f"the output would replace {args.file}, which is read": (
             args.file and args.file.exists() and any(map(args.file.samefile, written))
         ),
@@ -130,6 +140,10 @@ def check_flags(args: SimpleNamespace) -> None:
             args.lines and args.text_columns
         ),
         "--explain is for predictions; leave out --embed": args.explain and args.embed,
+        f"--output {args.output}: no format has this suffix; name a file that ends in .tsv, .csv "
+        "or .jsonl, or .html with --explain; or give --format": (
+            args.output and not args.format and args.output.suffix.lower() not in FORMS
+        ),
     }
     for message, is_made in mistakes.items():
         if is_made:

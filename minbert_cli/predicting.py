@@ -104,6 +104,14 @@ class Source:
                     ".tsv or .jsonl, so that it is read as a table; or --lines, if each line is a "
                     "text"
                 )
+            if is_single and task is not None and task.num_texts > 1:
+                for number, line in enumerate(self.lines, start=1):
+                    if "\t" in line:
+                        raise ValueError(
+                            f"{self.name}:{number}: the line has a tab, as between the texts of a "
+                            "row, but a vector is of one text: write each on a line of its own; "
+                            "or give --lines, if each line is a text"
+                        )
         if task is None or is_single or task.num_texts == 1:
             return self.lines
         return list(make_rows(self.lines, task, is_given=self.is_given))
@@ -157,8 +165,8 @@ def run(args: SimpleNamespace) -> None:
     if not args.embed:
         write_results(predict(model, args), args)
         return
-    if not args.task:
-        check_vectors(model, args)
+    if not args.task and not args.pooling:
+        check_vectors(model, args.checkpoint, ", or give --pooling")
     tasks = getattr(model.config, "tasks", None) or {}
     name = args.task or getattr(model.config, "default_task", None)
     task = model.config.task(str(name)) if name in tasks else None  # which knows its columns
@@ -182,7 +190,7 @@ def predict(model: Model, args: SimpleNamespace) -> Iterator[Row]:
         )
     source = Source.open(args)
     names = parse_names(args.task, model.config.tasks or {})
-    if not args.explain and choose_format(args) == "html":
+    if not args.explain and args.format == "html":
         raise ValueError(
             f"--output {args.output}: a page has explained predictions; give --explain"
         )
@@ -237,7 +245,7 @@ def predict_several(
         left_out = f"; not {', '.join(others)}, which {take} {kinds}" if others else ""
         print(f"predicting {', '.join(chosen)}{left_out}", file=sys.stderr)
     predictions = model.predict_all_stream(rows, chosen, show_progress=args.show_progress)
-    return join(predictions, map(name_texts, rows), nested=choose_format(args) == "jsonl")
+    return join(predictions, map(name_texts, rows), nested=args.format == "jsonl")
 
 
 def choose_reader(specs: Sequence[MinBertTask], source: Source) -> MinBertTask:
@@ -256,7 +264,7 @@ def choose_reader(specs: Sequence[MinBertTask], source: Source) -> MinBertTask:
                 f"{source.name}: the tasks were trained on different columns, "
                 f"{' and '.join(map(str, map(list, sorted(trained))))}; give --text_columns"
             )
-    has_pairs = len(source.columns) > 1 if source.lines is None else "\t" in source.lines[0]
+    has_pairs = len(source.columns) > 1 if source.lines is None else "\t" in "".join(source.lines)
     plain = [spec for spec in specs if not spec.offers_choices] or specs
     singles = [spec for spec in plain if spec.num_texts == 1]
     others = [spec for spec in plain if spec.num_texts > 1]
@@ -302,10 +310,10 @@ def name_texts(row: TextRow) -> Row:
     }
 
 
-def check_vectors(model: Model, args: SimpleNamespace) -> None:
+def check_vectors(model: Any, checkpoint: str, other_way: str = "") -> None:
     """Refuse to choose among tasks whose vectors differ, if nobody has said which."""
     config = model.config
-    if args.pooling or config.sentence_embedding is not None:
+    if config.sentence_embedding is not None:
         return
     made: dict[str, list[object]] = {}
     for name in config.tasks or {}:
@@ -316,16 +324,9 @@ def check_vectors(model: Model, args: SimpleNamespace) -> None:
             made[name] += [name] if task.has_windows else []
     if any(how != next(iter(made.values())) for how in made.values()):
         raise ValueError(
-            f"checkpoint={args.checkpoint!r} has several tasks that make different vectors, "
-            f"{', '.join(made)}: name one with --task, or give --pooling"
+            f"checkpoint={checkpoint!r} has several tasks that make different vectors, "
+            f"{', '.join(made)}: name one with --task{other_way}"
         )
-
-
-def choose_format(args: SimpleNamespace) -> str:
-    """Return the format of the results: as requested, or by the name of the output file."""
-    suffix = "" if args.output is None else args.output.suffix
-    known = {".jsonl": "jsonl", ".csv": "csv", ".html": "html"}
-    return args.format or known.get(suffix, "tsv")
 
 
 def write_results(rows: Iterable[Row], args: SimpleNamespace) -> None:
@@ -334,11 +335,11 @@ def write_results(rows: Iterable[Row], args: SimpleNamespace) -> None:
         if isinstance(sys.stdout, TextIOWrapper) and not sys.stdout.isatty():
             sys.stdout.reconfigure(encoding="utf-8")  # as a file, also where a console is not
         with named_writes("/dev/stdout"):
-            write_rows(rows, sys.stdout, choose_format(args))
+            write_rows(rows, sys.stdout, args.format)
             sys.stdout.flush()
         return
     with replaced_when_done(args.output) as path, path.open("w", encoding="utf-8") as file:
-        write_rows(rows, file, choose_format(args))
+        write_rows(rows, file, args.format)
 
 
 def write_rows(rows: Iterable[Row], file: IO[str], form: str) -> None:
@@ -351,17 +352,15 @@ def write_rows(rows: Iterable[Row], file: IO[str], form: str) -> None:
         file.writelines(write_page(rows))
         return
     columns: list[str] = []
-    table = csv.writer(file, lineterminator="\n")
+    table = csv.writer(file, delimiter="," if form == "csv" else "\t", lineterminator="\n")
     for row in split_tags(rows):
         cells = spread_scores(row)
-        lines = [] if columns else [[to_cell(name, form) for name in cells]]
-        columns = columns or list(cells)
-        lines.append([to_cell(cells.get(column), form) for column in columns])
-        for line in lines:
-            if form == "csv":
-                table.writerow(line)
-            else:
-                file.write("\t".join(line) + "\n")
+        if not columns:
+            columns = list(cells)
+            table.writerow(to_cell(name, form) for name in columns)
+        table.writerow(to_cell(cells.get(column), form) for column in columns)
+    if not columns:  # no text has an entity
+        table.writerow(("line", "label", "text", "start", "end", "score"))
 
 
 def write_page(rows: Iterable[Row]) -> Iterator[str]:
@@ -393,12 +392,12 @@ def describe_decision(row: Row) -> str:
 def spread_scores(row: Row) -> Row:
     """Return a row whose scores or labels by name, if it has any, are columns."""
     scores = row.get("scores")
+    rest = {name: value for name, value in row.items() if name not in ("scores", "labels")}
     if isinstance(row.get("labels"), dict):
         scores = {name: found["label"] for name, found in row["labels"].items()}
-        scores |= {f"{name}_score": found["score"] for name, found in row["labels"].items()}
+        rest = {f"{name}_score": found["score"] for name, found in row["labels"].items()} | rest
     if not isinstance(scores, dict):
         return row
-    rest = {name: value for name, value in row.items() if name not in ("scores", "labels")}
     if shared := sorted(scores.keys() & rest.keys()):
         raise ValueError(
             f"the output {shared[0]!r} has the name of another column of the table; give --format "
@@ -426,10 +425,10 @@ def split_tags(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def to_cell(value: object, form: str) -> str:
-    """Format a value as a cell; characters that would end it become spaces.
+    """Format a value as a cell; control characters become spaces, but for those that CSV keeps.
 
-    CSV encloses line breaks and tabs in quotes. Format characters, such as those that join letters
-    in Persian and Hindi, are part of a text.
+    CSV encloses line breaks and tabs in quotes; in TSV a line is a row. Format characters, such as
+    those that join letters in Persian and Hindi, are part of a text.
     """
     if value is None:
         return ""

@@ -8,6 +8,7 @@ from typing import IO, Any
 from datasets_scripts.readers import (
     DELIMITERS,
     FILE_SUFFIXES,
+    LONGEST_LINE,
     FileFormat,
     Record,
     find_suffix,
@@ -47,10 +48,14 @@ def looks_like_table(lines: Sequence[str], columns: Sequence[str], *, has_pairs:
     first = lines[0].strip()
     if first.startswith("{") and parse_json(1, first).values:
         return True
+    csv.field_size_limit(LONGEST_LINE)
     for delimiter in DELIMITERS:
-        rows = list(csv.reader(islice(lines, SEEN_LINES), delimiter=delimiter))
+        try:
+            rows = list(csv.reader(islice(lines, SEEN_LINES), delimiter=delimiter))
+        except csv.Error:  # a carriage return inside of a line, as no table has
+            return False
         header = [name.strip() for name in rows[0]]
-        if len(header) > 1 and columns and set(columns) <= set(header):
+        if columns and set(columns) <= set(header):
             return True
         has_names = len(header) > 1 and all(map(str.isidentifier, header))
         if has_names and not (has_pairs and delimiter == "\t"):
@@ -77,7 +82,8 @@ def read_table(
     if (suffix := find_suffix(path)) == CONLL:
         from datasets_scripts.tagging import read_conll
 
-        columns = named or ("0",)
+        if not named and not "".join(columns).lstrip("-").isdecimal():  # not trained on CoNLL
+            columns = ("0",)
         records = read_conll(path, columns)
     elif suffix == ".json" and kind == "question_answering":
         from datasets_scripts.questions import read_squad
@@ -143,7 +149,10 @@ def choose_columns(
     delimiter, quoting = stored.get("delimiter"), stored.get("quoting")
     formats = [FileFormat(delimiter, quoting), FileFormat()]
     if header := stored.get("header"):
-        formats.insert(0, FileFormat(delimiter, quoting, tuple(header)))
+        headless = FileFormat(delimiter, quoting, tuple(header))
+        first = next(read_records(path, (), file_format=headless)).values.values()
+        if {str(cell).strip() for cell in first}.isdisjoint(columns):  # no names of columns
+            formats.insert(0, headless)
     # the format of training first, if the file has it
     for file_format in formats:
         present = list_columns(path, file_format)

@@ -1,12 +1,14 @@
 """``minbert export``: a checkpoint as a plain BERT, as ONNX."""
 
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer, BertModel, BertTokenizer
 
 import minbert as minbert_module
@@ -65,7 +67,21 @@ def test_sentence_transformers_get_the_vectors_of_a_task(checkpoint, tmp_path, c
     expected = model.encode(["the garden is warm"], task="near")
     torch.testing.assert_close(found, expected)
     assert (tmp_path / "st" / "modules.json").exists()
-    assert "opens it without trust_remote_code" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "vectors of task 'near', without the heads of tasks; sentence-transformers" in printed
+
+
+def test_sentence_transformers_get_no_vectors_that_nobody_chose(
+    tiny_sizes, checkpoint, tmp_path, capsys
+):
+    with pytest.raises(SystemExit):
+        export(checkpoint, "sentence-transformers", tmp_path / "st")
+    message = "make different vectors, near, triples: name one with --task\n"
+    assert message in capsys.readouterr().err
+    config = MinBertConfig(**tiny_sizes, tasks={"tone": TASKS["tone"]})
+    MinBertForMultiTask(config).save_pretrained(checkpoint)
+    export(checkpoint, "sentence-transformers", tmp_path / "st")
+    assert "vectors of mean pooling, without the heads of tasks;" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -124,13 +140,41 @@ def test_a_checkpoint_in_int8_is_small_and_has_its_heads(checkpoint, tmp_path, c
 @pytest.mark.parametrize("name", ["transformers", "sentence-transformers"])
 def test_a_checkpoint_in_int8_is_exported_in_float32(checkpoint, tmp_path, name):
     small = export(checkpoint, "minbert", tmp_path / "int8", "--precision", "int8")
-    out = export(small, name, tmp_path / "out")
+    flags = ["--task", "near"] if name == "sentence-transformers" else []
+    out = export(small, name, tmp_path / "out", *flags)
 
     bert, int8 = BertModel.from_pretrained(out), MinBertModel.from_pretrained(small)
     int8.dequantize()
     expected = int8.state_dict()
     for key, value in bert.state_dict().items():
         assert torch.equal(value, expected[key]), key
+
+
+@pytest.mark.parametrize("name", ["minbert", "transformers", "sentence-transformers"])
+@pytest.mark.parametrize("is_int8", [False, True])
+def test_a_checkpoint_in_bfloat16_is_exported_in_float32(checkpoint, tmp_path, name, is_int8):
+    model = MinBertForMultiTask.from_pretrained(checkpoint, dtype=torch.bfloat16)
+    if is_int8:
+        model.quantize()
+    model.save_pretrained(checkpoint)
+    flags = ["--task", "near"] if name == "sentence-transformers" else []
+
+    out = export(checkpoint, name, tmp_path / "out", *flags)
+
+    weights = load_file(out / "model.safetensors").values()
+    assert {weight.dtype for weight in weights} == {torch.float32}
+    assert json.loads((out / "config.json").read_text())["dtype"] == "float32"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_ONNX, reason="needs pip install -e '.[onnx]'")
+def test_a_checkpoint_in_bfloat16_becomes_an_onnx_file(checkpoint, tmp_path, capsys):
+    model = MinBertForMultiTask.from_pretrained(checkpoint, dtype=torch.bfloat16)
+    model.save_pretrained(checkpoint)
+
+    export(checkpoint, "onnx", tmp_path / "onnx", "--task", "tone")
+
+    assert "model.onnx: equals the model within" in capsys.readouterr().out
 
 
 def test_an_empty_folder_is_filled_and_stays(checkpoint, tmp_path):

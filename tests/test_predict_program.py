@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from datasets_scripts.readers import read_records
 from minbert_cli import __main__ as minbert
 from minbert_cli.predicting import flatten, join
 from modeling_minbert import MinBertForMultiTask
@@ -103,6 +104,16 @@ def test_pairs_come_as_columns_or_one_after_the_other(run, model, task):
     assert [row["score"] for row in rows] == pytest.approx([row["score"] for row in expected])
 
 
+def test_the_line_of_a_pair_has_no_vector(run, capsys, tmp_path):
+    argv, stdin = ["--task", "near", "--embed", tmp_path / "v.npy"], b"the cat\na tree\tthe bird\n"
+
+    line = fail(run, capsys, *argv, stdin=stdin)
+    run(*argv, "--lines", stdin=stdin)
+
+    assert "standard input:2: the line has a tab, as between the texts of a row" in line
+    assert len(np.load(tmp_path / "v.npy")) == 2
+
+
 @pytest.mark.parametrize("precision", ["int8", None])
 def test_vectors_are_computed_in_a_precision(checkpoint, model, tmp_path, capsys, precision):
     file = tmp_path / "vectors.npy"
@@ -148,14 +159,20 @@ def test_predictions_are_explained_in_every_format(run, model, tmp_path):
     assert "a dog & a cat" in visible
 
 
-def test_explanations_are_of_one_task_and_of_predictions(run, capsys):
+def test_flags_of_predictions_and_those_of_vectors_exclude_each_other(run, capsys):
     several = fail(run, capsys, "--task", "tone,near", "--explain", "a cat")
     vectors = fail(run, capsys, "--embed", "x.npy", "--explain", "a cat")
     page = fail(run, capsys, "--task", "tone", "--output", "why.html", "a cat")
+    pooled = fail(run, capsys, "--task", "tone", "--pooling", "cls", "a cat")
+    written = fail(run, capsys, "--embed", "x.npy", "--output", "x.csv", "a cat")
+    formatted = fail(run, capsys, "--embed", "x.npy", "--format", "csv", "a cat")
 
     assert "one task at a time" in several
     assert "leave out --embed" in vectors
     assert "give --explain" in page
+    assert "--pooling cls is for embeddings; give --embed" in pooled
+    assert "leave out --output and --format" in written
+    assert formatted == written
 
 
 ODD = {
@@ -187,6 +204,25 @@ def test_what_is_printable_to_somebody_is_kept(run, tmp_path, suffix):
     assert texts == [*ODD.values()]
 
 
+QUOTED = ['"a" cat', '"a dog', 'ran"', 'the "tree"', "\"a\ttab\"\nand\u2028a 'line'", "a, cat; |"]
+
+
+@pytest.mark.parametrize("suffix", ["tsv", "csv"])
+def test_tables_of_texts_with_quotes_are_read_back(run, tmp_path, suffix):
+    source = small_run.write_jsonl(tmp_path / "t.jsonl", [{"text": text} for text in QUOTED])
+    output = tmp_path / f"found.{suffix}"
+
+    run("--task", "tone", "--file", source, "--text_columns", "text", "--output", output)
+
+    expected = [text.replace("\u2028", " ") for text in QUOTED]
+    if suffix == "tsv":
+        expected = [re.sub(r"\s", " ", text) for text in QUOTED]
+    found = [record.values["text"] for record in read_records(str(output), ("text",))]
+    assert found == expected
+    table = pd.read_csv(output, sep="\t" if suffix == "tsv" else ",")
+    assert table["text"].tolist() == expected
+
+
 def test_an_output_file_is_whole_or_not_there(run, capsys, tmp_path):
     run("--task", "tone", *TEXTS, "--output", tmp_path / "found.jsonl")
     fail(run, capsys, "--output", tmp_path / "bad.tsv", stdin=b"a cat\n\n")
@@ -194,6 +230,25 @@ def test_an_output_file_is_whole_or_not_there(run, capsys, tmp_path):
     assert len((tmp_path / "found.jsonl").read_text().splitlines()) == 5
     assert json.loads((tmp_path / "found.jsonl").read_text().splitlines()[0])["text"] == TEXTS[0]
     assert [path.name for path in tmp_path.iterdir()] == ["found.jsonl"]
+
+
+def test_the_suffix_of_the_output_is_its_format(run, capsys, tmp_path):
+    for name in ("found.TXT", "found", "found.CSV", "found.html"):
+        flags = ["--explain"] if name.endswith("html") else []
+        run("--task", "tone", "a cat", "--output", tmp_path / name, *flags)
+    run("--task", "tone", "a cat", "--output", tmp_path / "found.json", "--format", "jsonl")
+
+    starts = {path.name: path.read_text()[:7] for path in tmp_path.iterdir()}
+    assert starts == {
+        "found.TXT": "label\ts",
+        "found": "label\ts",
+        "found.CSV": "label,s",
+        "found.html": "<!docty",
+        "found.json": '{"label',
+    }
+    for name in ("x.json", "x.csv.gz", "x.parquet"):
+        line = fail(run, capsys, "--task", "tone", "a cat", "--output", tmp_path / name)
+        assert f"--output {tmp_path / name}: no format has this suffix; name a file" in line
 
 
 @pytest.mark.parametrize(
@@ -245,10 +300,27 @@ def test_tags_have_a_line_for_each_entity_or_word(tmp_path, capsys, labels):
         ]
         assert [line[:3] for line in lines] == entities
         assert entities
+        with torch.no_grad():
+            model.heads["words"].out.bias[0] += 100
+        model.save_pretrained(tmp_path)
+        minbert.main(["predict", str(tmp_path), *TEXTS])
+        assert capsys.readouterr().out == "\t".join(header) + "\n"
     else:
         assert header == ["line", "word", "tag", "score"]
         words = [[w, t] for row in expected for w, t in zip(row["words"], row["tags"], strict=True)]
         assert [line[1:3] for line in lines] == words
+
+
+def test_an_output_does_not_hide_the_score_of_another(run, tmp_path, capsys):
+    outputs = {"outputs": ["food", "food_score"], "classes": [["x", "y"], ["x", "y"]]}
+    task = {"problem_type": "multi_output_classification", **outputs}
+    small_run.save_model(tmp_path, {"own": task}, WORDS)
+
+    with pytest.raises(SystemExit):
+        run("a cat", folder=tmp_path)
+    assert "the output 'food_score' has the name of another column" in capsys.readouterr().err
+    (line,) = run("a cat", "--format", "jsonl", folder=tmp_path)
+    assert list(json.loads(line)["labels"]) == ["food", "food_score"]
 
 
 # Several tasks
@@ -274,6 +346,12 @@ def test_all_tasks_of_pairs_are_predicted(run, model):
     assert [row["near"] for row in rows] == model.predict("near", PAIRS)
     assert [row["same"] for row in rows] == model.predict("same", PAIRS)
     assert [(row["text1"], row["text2"]) for row in rows] == PAIRS
+
+
+def test_a_single_text_among_pairs_is_refused(run, capsys):
+    for stdin, number in ((b"a tree\nthe cat\ta dog\n", 1), (b"the cat\ta dog\na tree\n", 2)):
+        line = fail(run, capsys, "--task", "all", stdin=stdin)
+        assert f"row {number} has 1 text(s), but the task takes a pair" in line
 
 
 def test_named_tasks_are_columns_of_one_table(run, model, sentences, tmp_path):

@@ -64,7 +64,8 @@ def run(trained, capsys, monkeypatch):
     def run(*argv, stdin=b""):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         capsys.readouterr()
-        flags = ["--device", "cpu", "--precision", "float32", "--format", "jsonl"]
+        flags = ["--device", "cpu", "--precision", "float32"]
+        flags += [] if "--embed" in argv else ["--format", "jsonl"]
         minbert.main(["predict", str(trained / "out"), *map(str, argv), *flags])
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
@@ -164,6 +165,7 @@ def test_a_table_without_the_texts_is_refused(fail, tmp_path, content, argv, mes
     [
         b"text,mood\na song,good\nthe river,bad\n",
         b"name\ttext\n1\ta song\n",
+        b"text\na song\nthe river\n",  # one column
         b"review,stars\na song,3\nthe river,1\n",  # names that the task does not know
         b'{"text": "a song"}\n{"text": "the river"}\n',
     ],
@@ -178,6 +180,19 @@ def test_a_table_in_lines_is_refused(fail, run, tmp_path, content):
     for message in (piped, named, embedded):
         assert "looks like that of a table, whose rows are no texts: give --file" in message
     assert len(run("--task", "moods", "--lines", stdin=content)) == content.count(b"\n")
+
+
+def test_texts_that_no_table_can_hold_are_lines(run):
+    long = "a song " * 20_000
+    rows = run("--task", "moods", stdin=f"{long}\nthe\rriver\n".encode())
+
+    assert [row["text"] for row in rows] == [long, "the\rriver"]
+
+
+def test_a_long_text_does_not_hide_that_lines_are_a_table(fail):
+    message = fail("--task", "moods", stdin=b"review,stars\n" + b"a song " * 20_000 + b",3\n")
+
+    assert "looks like that of a table" in message
 
 
 def test_an_empty_line_is_refused_before_anything_is_computed(fail, tmp_path):
@@ -201,6 +216,11 @@ KINDS = {
         "problem_type": "token_classification",
         "labels": ["x", "y"],
         "data_keys": {"text_columns": ["words"]},
+    },
+    "second": {
+        "problem_type": "token_classification",
+        "labels": ["x", "y"],
+        "data_keys": {"text_columns": ["1"]},
     },
     "grammar": {
         "problem_type": "classification",
@@ -236,9 +256,12 @@ OTHER_KINDS = {
     "answers.csv": ("answers", "context,x,question\na cat sat,1,a dog\n", ("a dog", "a cat sat")),
     "names.jsonl": ("names", json.dumps({"words": ["cat", "sat."]}) + "\n", ["cat", "sat."]),
     "names.conll": ("names", "cat x\nsat. y\n\n", ["cat", "sat."]),
+    "second.conll": ("second", "1 cat x\n2 sat. y\n\n", ["cat", "sat."]),
     "names.csv": ("names", "words,y\na cat sat,1\n", "a cat sat"),
     "grammar.tsv": ("grammar", 'k1\t1\t*\t"a cat\n', '"a cat'),
     "headed.tsv": ("grammar", 'index\tsentence\n1\ta "cat\n', 'a "cat'),
+    "titled.tsv": ("grammar", 'source\tlabel\tmark\tsentence\nk1\t1\t*\t"a cat\n', '"a cat'),
+    "sorted.tsv": ("grammar", 'sentence\tx\ty\tz\n"a cat\t1\t1\tsat\n', '"a cat'),
     "own.csv": ("grammar", 'sentence,x\n"a, cat",1\n', "a, cat"),
 }
 
@@ -256,6 +279,7 @@ def test_rows_of_other_kinds_are_read_from_tables(kinds, tmp_path, name):
     )
 
     (found,) = map(json.loads, output.read_text().splitlines())
+    assert found.get("text", row) == row
     (expected,) = MinBertForMultiTask.from_pretrained(kinds).eval().predict(task, [row])
     for key in expected.keys() & {"label", "choice", "answer", "words", "tags"}:
         assert found[key] == expected[key]
