@@ -119,8 +119,9 @@ class MinBertEmbeddingMixin(MinBertVectors[Tensor]):
         """
         from .joined import compute_jobs
 
-        with predicting(self, None):
-            compute_jobs(self, jobs, max_tokens or choose_tokens(self))
+        model: Any = self
+        with predicting(model, None):
+            compute_jobs(model, jobs, max_tokens or choose_tokens(model))
 
     def _embedder(self, plan: EmbeddingPlan) -> Embedder:
         return Embedder(self, plan)
