@@ -329,14 +329,15 @@ def has_pairs(facts: dict[str, Any]) -> bool:
     return facts["rows"] == "pairs" and (is_binary or facts["problem_type"] in SCORED)
 
 
-def find_positive(labels: Sequence[str]) -> str | None:
-    """Return the label that says yes, of two; None if that is not plain."""
+def find_positive(task: str, labels: Sequence[str]) -> str:
+    """Return the label of two that says yes, or refuse labels of which none plainly does."""
     for no, yes in (labels, labels[::-1]):
         pair = no.lower(), yes.lower()
         # as in not_entailment and irrelevant
         if pair in NO_AND_YES or pair[0].removesuffix(pair[1]).strip(" _-") in NEGATIONS:
             return yes
-    return None
+    named = f"task {task!r} has the labels {', '.join(labels)}: none of them plainly says yes"
+    raise RequestError(424, f"{named}; ask /tasks/{task}/predict", "Backend")
 
 
 async def rerank(server: Server, body: Rerank, task: str | None) -> object:
@@ -346,14 +347,10 @@ async def rerank(server: Server, body: Rerank, task: str | None) -> object:
     if body.top_n is not None and body.top_n < 1:
         raise RequestError(422, f"top_n={body.top_n} must be 1 or more")
     task = server.find_task(server.find_model(body.model) or task, has_pairs)
-    facts = server.tasks[task]
-    label = (facts["labels"] or [None])[-1]
-    if facts["problem_type"] == "classification":
-        label = find_positive(facts["labels"])
-        if label is None:
-            named = f"task {task!r} has the labels {', '.join(facts['labels'])}"
-            where = f"ask /tasks/{task}/predict"
-            raise RequestError(424, f"{named}: none of them plainly says yes; {where}", "Backend")
+    labels = server.tasks[task]["labels"] or [None]
+    label = labels[-1]
+    if server.tasks[task]["problem_type"] == "classification":
+        label = find_positive(task, labels)
     key = Key((task,), (("top_k", 1 if label is None else 2),))
     result = await server.compute(key, [(body.query, text) for text in texts])
     scores = [

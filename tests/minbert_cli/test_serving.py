@@ -223,11 +223,10 @@ def test_documents_are_ranked(ask, model):
         (["no", "yes"], "yes"),
         (["1", "0"], "1"),
         (["LABEL_0", "LABEL_1"], "LABEL_1"),
-        (["question", "answer"], None),
     ],
 )
 def test_documents_are_ranked_by_the_label_that_says_yes(labels, yes):
-    assert serving.find_positive(labels) == yes
+    assert serving.find_positive("own", labels) == yes
 
 
 def test_documents_are_ranked_by_a_classification_of_pairs():
