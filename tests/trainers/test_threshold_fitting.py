@@ -107,11 +107,15 @@ def test_choosing_it_leaves_the_weights_as_they_are(tmp_path):
 
 
 def test_to_evaluate_changes_no_step(tmp_path):
-    methods = {"r_drop": 1.0}
-    plain = make_trainer(tmp_path, methods=methods)
-    evaluated = make_trainer(tmp_path, methods=methods, eval_strategy="steps", eval_steps=1)
-    for trainer in (plain, evaluated):
+    def train(**settings):
+        torch.manual_seed(0)
+        config = tiny.make_config({"pairs": RANKED | {"dropout": 0.1}})
+        own = {"model": MinBertForMultiTask(config), "methods": {"r_drop": 1.0}}
+        trainer = make_trainer(tmp_path, **own, **settings)
         trainer.train()
+        return trainer
+
+    plain, evaluated = train(), train(eval_strategy="steps", eval_steps=1)
 
     expected = plain.model.state_dict()
     torch.testing.assert_close(evaluated.model.state_dict(), expected, rtol=0, atol=0)
