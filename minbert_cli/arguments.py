@@ -1,6 +1,5 @@
 """Flags and recipe keys of fine-tuning and pretraining, beside ``TrainingArguments``."""
 
-import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,8 +23,6 @@ from trainers.data.sampling import StepsPerEpoch, TaskBatchSampler, TaskSampling
 from trainers.methods.method_arguments import MethodArguments
 from trainers.task import MAX_TOKENS
 from trainers.training.callbacks import AggregateEarlyStopping
-
-logger = logging.getLogger(__name__)
 
 CARD = {"language": Columns, "license": Text, "datasets": Columns, "tags": Columns}
 
@@ -218,12 +215,6 @@ class ProgramTrainingArguments(FastTrainingArguments):
         without_effect = {name for name in strategies if strategies[name] != "steps"}
         if self.max_steps > 0:
             without_effect.add("num_train_epochs")
-            if self.num_train_epochs is not None:
-                logger.warning(
-                    "num_train_epochs=%g has no effect with max_steps=%d; remove one",
-                    self.num_train_epochs,
-                    self.max_steps,
-                )
         self.undecided = missing - without_effect
         self.decide({name: PROVISIONAL[name] for name in missing})
 

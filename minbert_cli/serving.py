@@ -340,6 +340,12 @@ def find_positive(task: str, labels: Sequence[str]) -> str:
     raise RequestError(424, f"{named}; ask /tasks/{task}/predict", "Backend")
 
 
+def choose_label(task: str, facts: dict[str, Any]) -> str | None:
+    """Return the label whose probability is the score of a pair; None if there are no labels."""
+    labels = facts["labels"] or [None]
+    return find_positive(task, labels) if facts["problem_type"] == "classification" else labels[-1]
+
+
 async def rerank(server: Server, body: Rerank, task: str | None) -> object:
     """Answer as Cohere and Jina, or as TEI if ``texts`` are given, best first."""
     refuse(body)
@@ -347,10 +353,7 @@ async def rerank(server: Server, body: Rerank, task: str | None) -> object:
     if body.top_n is not None and body.top_n < 1:
         raise RequestError(422, f"top_n={body.top_n} must be 1 or more")
     task = server.find_task(server.find_model(body.model) or task, has_pairs)
-    labels = server.tasks[task]["labels"] or [None]
-    label = labels[-1]
-    if server.tasks[task]["problem_type"] == "classification":
-        label = find_positive(task, labels)
+    label = choose_label(task, server.tasks[task])
     key = Key((task,), (("top_k", 1 if label is None else 2),))
     result = await server.compute(key, [(body.query, text) for text in texts])
     scores = [

@@ -186,13 +186,6 @@ def test_a_flag_for_the_size_of_batches_replaces_the_one_of_the_recipe(tmp_path,
     assert sizes[key] == {"max_tokens_per_batch": None}.get(key, PROVISIONAL.get(key))
 
 
-def test_epochs_beside_steps_are_reported(tmp_path, caplog):
-    make(tmp_path, num_train_epochs=2)
-    assert caplog.text == ""
-    make(tmp_path, num_train_epochs=2, max_steps=9)
-    assert "num_train_epochs=2 has no effect with max_steps=9; remove one" in caplog.text
-
-
 def test_a_folder_that_no_dataset_needs_is_reported(caplog):
     own = {"problem_type": "classification", "train_file": "a.tsv", "text_columns": "text"}
     own |= {"label_column": "label"}
