@@ -517,6 +517,12 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         """Save weights, configuration and code, so that every Auto class can load its model."""
         if hasattr(self, "heads"):
             self.config.check_labels()
+            for name, head in self.heads.items():
+                if self.config.task(name) != head.task:
+                    raise ValueError(
+                        f"config.tasks[{name!r}] was changed, but this model predicts by what it "
+                        f"was, {head.task}: load it with tasks={{...}} to change a task"
+                    )
         self.config.auto_map = {
             "AutoConfig": "configuration_minbert.MinBertConfig",
             **{model._auto_class: f"modeling_minbert.{model.__name__}" for model in AUTO_MODELS},

@@ -129,3 +129,14 @@ def test_a_regression_keeps_the_scaling_of_its_head(build_multitask, tmp_path, t
     with torch.no_grad():
         found, expected = (each(**tiny_batch, task="price").logits for each in (model, before))
     assert_close(found, expected)
+
+
+def test_a_task_that_was_changed_beside_its_head_is_not_saved(build_multitask, tmp_path):
+    tasks = {"tone": {"problem_type": "classification", "labels": ["bad", "good"]}}
+    model = build_multitask(tasks)
+    model.config.tasks = {"tone": model.config.tasks["tone"] | {"temperature": 2.0}}
+
+    # it predicts without a temperature, and the loaded one would with it
+    with pytest.raises(ValueError, match=r"config\.tasks\['tone'\] was changed"):
+        model.save_pretrained(tmp_path)
+    assert not list(tmp_path.iterdir())
