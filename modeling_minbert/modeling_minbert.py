@@ -515,14 +515,14 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any
     ) -> None:
         """Save weights, configuration and code, so that every Auto class can load its model."""
-        if hasattr(self, "heads"):
+        heads: Any = getattr(self, "heads", None)
+        if heads is not None:
             self.config.check_labels()
-            for name, head in self.heads.items():
+            for name, head in heads.items():
                 if self.config.task(name) != head.task:
-                    raise ValueError(
-                        f"config.tasks[{name!r}] was changed, but this model predicts by what it "
-                        f"was, {head.task}: load it with tasks={{...}} to change a task"
-                    )
+                    message = f"config.tasks[{name!r}] was changed, but the model predicts by "
+                    message += f"{head.task}: to change a task, load the model with tasks={{...}}"
+                    raise ValueError(message)
         self.config.auto_map = {
             "AutoConfig": "configuration_minbert.MinBertConfig",
             **{model._auto_class: f"modeling_minbert.{model.__name__}" for model in AUTO_MODELS},
