@@ -255,6 +255,18 @@ class MinBertConfig(PreTrainedConfig):
             "labels of the task, as in tasks={**config.tasks, name: {**fields, 'labels': [...]}}"
         )
 
+    def check_unchanged(self, tasks: dict[str, object]) -> None:
+        """Refuse tasks that were changed beside their heads, whose own ones are given.
+
+        A model that is saved would answer otherwise once it is loaded.
+        """
+        for name, task in tasks.items():
+            if self.task(name) != task:
+                raise ValueError(
+                    f"config.tasks[{name!r}] was changed, but the model predicts by {task}: to "
+                    "change a task, load the model with tasks={...}"
+                )
+
     def describe_default_task(self) -> None:
         """Set problem type and labels, which pipelines use, from the default task."""
         self.complete_tasks()

@@ -518,11 +518,7 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         heads: Any = getattr(self, "heads", None)
         if heads is not None:
             self.config.check_labels()
-            for name, head in heads.items():
-                if self.config.task(name) != head.task:
-                    message = f"config.tasks[{name!r}] was changed, but the model predicts by "
-                    message += f"{head.task}: to change a task, load the model with tasks={{...}}"
-                    raise ValueError(message)
+            self.config.check_unchanged({name: head.task for name, head in heads.items()})
         self.config.auto_map = {
             "AutoConfig": "configuration_minbert.MinBertConfig",
             **{model._auto_class: f"modeling_minbert.{model.__name__}" for model in AUTO_MODELS},
