@@ -14,7 +14,7 @@ from tests import small_run
 
 ROOT = Path(__file__).resolve().parents[1]
 # Modules and lines at most, of ours. Raise a number only for what its command cannot do without.
-LIMITS = {"finetune": (72, 19_850), "predict": (28, 9_350), "encode": (19, 7_550)}
+LIMITS = {"finetune": (72, 19_850), "predict": (28, 9_300), "encode": (19, 7_560)}
 LAB = (
     "minbert_cli.compare",
     "minbert_cli.experiment",
