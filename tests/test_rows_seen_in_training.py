@@ -148,14 +148,15 @@ def test_formats_labels_and_white_space_are_not_compared(tmp_path, caplog):
     assert drawn.facts["validation"]["training_rows"] <= 1  # rows that were not drawn do not count
 
 
-def test_test_rows_that_are_validation_rows_are_counted(tmp_path, caplog):
-    files = {
-        "train_file": write(tmp_path / "train.jsonl", "classification", make_rows(20)),
-        "validation_file": write(tmp_path / "dev.jsonl", "classification", make_rows(30)[20:]),
-        "test_file": write(tmp_path / "test.jsonl", "classification", make_rows(34)[24:]),
-    }
+def write_files(folder, other):
+    """Write 20 training and 10 validation rows, and others with the texts of six of the latter."""
+    rows = {"train_file": make_rows(20), "validation_file": make_rows(30)[20:]}
+    rows[other] = make_rows(34)[24:]
+    return {key: write(folder / f"{key}.jsonl", "classification", x) for key, x in rows.items()}
 
-    task = load("classification", **files)
+
+def test_test_rows_that_are_validation_rows_are_counted(tmp_path, caplog):
+    task = load("classification", **write_files(tmp_path, "test_file"))
 
     assert task.facts["test"].items() >= {"training_rows": 0, "validation_rows": 6}.items()
     assert "validation_rows" not in task.facts["validation"]
@@ -165,13 +166,7 @@ def test_test_rows_that_are_validation_rows_are_counted(tmp_path, caplog):
 
 
 def test_rows_without_labels_are_training_rows(tmp_path, caplog):
-    files = {
-        "train_file": write(tmp_path / "train.jsonl", "classification", make_rows(20)),
-        "validation_file": write(tmp_path / "dev.jsonl", "classification", make_rows(30)[20:]),
-        "unlabeled_file": write(tmp_path / "texts.jsonl", "classification", make_rows(34)[24:]),
-    }
-
-    task = load("classification", **files)
+    task = load("classification", **write_files(tmp_path, "unlabeled_file"))
 
     assert task.facts["validation"]["training_rows"] == 6
     assert "6 of 10 validation rows (60 %) are also training or unlabeled rows" in caplog.text
