@@ -171,6 +171,15 @@ class ProgramTrainingArguments(FastTrainingArguments):
         "per_device_train_batch_size": ("max_tokens_per_batch",),
     }
 
+    # What a program or the trainer decides alone is no key: it would have no effect.
+    do_train: bool = field(default=False, init=False)
+    do_eval: bool = field(default=False, init=False)
+    do_predict: bool = field(default=False, init=False)
+    logging_nan_inf_filter: bool = field(default=False, init=False)
+    remove_unused_columns: bool = field(default=True, init=False)
+    restore_callback_states_from_checkpoint: bool = field(default=True, init=False)
+    use_cache: bool = field(default=False, init=False)
+
     learning_rate: float | None = option(  # type: ignore[assignment]  # as for bf16
         None, "Peak learning rate; by default chosen by the width of the model."
     )

@@ -23,7 +23,6 @@ class FastTrainingArguments(TrainingArguments):
     - ``bf16`` is on if CUDA supports it, and in the programs also on processors that are fast in
       it: about twice as fast as float32, and weights and optimizer stay in float32. It is off with
       ``fp16``, and with ``accelerate launch --mixed_precision fp16`` or ``fp8``.
-    - ``logging_nan_inf_filter`` is off: a NaN loss should be visible.
     - ``logging_steps`` is 5 % of the steps, so that runs of any length have curves.
     - ``accelerator_config`` has ``non_blocking: true`` on CUDA: otherwise the copy of every batch
       waits for all queued work of the device.
@@ -34,9 +33,6 @@ class FastTrainingArguments(TrainingArguments):
     )
     logging_steps: float | None = option(  # type: ignore[assignment]  # as for bf16
         None, "Steps between two logs, or below 1 their share of all steps; by default 0.05."
-    )
-    logging_nan_inf_filter: bool = option(
-        False, "Leave NaN losses out of the logs; synchronizes at every step."
     )
 
     def __post_init__(self) -> None:

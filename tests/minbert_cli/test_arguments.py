@@ -61,7 +61,7 @@ def test_without_cuda_only_the_logs_differ_from_transformers(tmp_path):
     assert fast.bf16 is False
     assert fast.logging_steps == 0.05
     differing = {name for name in ours if ours[name] != theirs[name]}
-    assert differing == {"logging_nan_inf_filter", "logging_steps"}
+    assert differing == {"logging_steps"}
 
 
 @pytest.mark.usefixtures("default_precision")
@@ -225,3 +225,9 @@ def test_the_last_weights_stay_if_no_metric_says_which_are_best(tmp_path):
     assert plan_of(chosen) == ("steps", "steps", False, None)
     assert chosen.greater_is_better is None
     assert plan_of(given) == ("steps", "steps", True, "mean")
+
+
+@pytest.mark.parametrize("key", ["do_train", "do_eval", "do_predict", "logging_nan_inf_filter"])
+def test_what_would_have_no_effect_is_no_key(tmp_path, key):
+    with pytest.raises(ValueError, match=f"unknown key.* '?{key}"):
+        parse(tmp_path, f"{key}: false", kind=ProgramTrainingArguments)
