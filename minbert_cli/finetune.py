@@ -21,7 +21,6 @@ from transformers import PreTrainedTokenizerBase, set_seed
 from datasets_scripts import TaskRows, load_task, train_wordpiece
 from minbert_cli.arguments import FinetuneArguments
 from minbert_cli.checkpoints import (
-    at_revision,
     choose_length,
     describe_pretrained,
     fit_together,
@@ -36,7 +35,6 @@ from minbert_cli.recipe_tasks import (
     RecipeTask,
     check_recipe,
     choose_heads,
-    keep_calibrated,
     prepare_weights,
 )
 from minbert_cli.recipes import RECIPES
@@ -83,7 +81,6 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
         # the heads by the recipe, the checkpoint and the rows
         pretrained = describe_pretrained(arguments.model_name_or_path, arguments.revision, start)
         tasks, choices = choose_heads(tasks, rows, pretrained, start)
-        tasks, calibrated = keep_calibrated(tasks, start)
         length = choose_length(arguments, start)
         heads = {name: task.describe_head(rows[name], length) for name, task in tasks.items()}
         heads |= {name: {"problem_type": text.problem_type} for name, text in texts.items()}
@@ -95,10 +92,7 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
             encoded, trained, notes = encode_tasks(tasks, rows, model.config, tokenizer, length)
             corpora: dict[str, LoadedText] = {}
             for name, text in texts.items():
-                from minbert_cli.text_tasks import load_text
-
-                parts = (text.corpora, text.arguments, tokenizer, text.problem_type, args)
-                corpora[name] = load_text(*parts, max_length=length)
+                corpora[name] = text.load(tokenizer, args, length)
                 encoded[name] = trained[name] = corpora[name].splits
                 notes[name] = corpora[name].notes
 
@@ -138,7 +132,7 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
             quoted_errors = 0 if args.push_to_hub else 20
         facts = describe_sources(run, described, rows, corpora, teaching, quotes=quoted_errors > 0)
         facts.notes.update(notes)
-        facts.choices.extend(choices + calibrated + defaults)
+        facts.choices.extend(choices + defaults)
         run.start(trainer, encoded, facts)
         if not is_dry:
             run.train()
@@ -207,7 +201,7 @@ def load_model(
             replaceable=("heads.", "cls.") if keep_pooler else ("heads.", "cls.", "bert.pooler."),
             tasks=heads,
             dtype=torch.float32,
-            **at_revision(arguments.revision),
+            revision=arguments.revision,
         )
     fit_together(model, tokenizer, path)
     prepare_weights(arguments, model)

@@ -18,7 +18,6 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from datasets_scripts import CorpusData, TrainingTexts, train_wordpiece
 from minbert_cli.checkpoints import (
-    at_revision,
     check_row_length,
     choose_length,
     fit_together,
@@ -151,7 +150,7 @@ def load_model(arguments: PretrainArguments, tokenizer: PreTrainedTokenizerBase)
     else:
         # The checkpoint may lack these heads, or have heads of tasks.
         replaceable = ("cls.", "bert.pooler.")
-        changes |= {"tasks": None, "dtype": torch.float32, **at_revision(arguments.revision)}
+        changes |= {"tasks": None, "dtype": torch.float32, "revision": arguments.revision}
         model = load_pretrained(kind, path, replaceable=replaceable, **changes)
         keep_pooler(model, path, arguments.revision)
     fit_together(model, tokenizer, path)
@@ -165,11 +164,11 @@ def find_sizes(arguments: PretrainArguments) -> dict[str, Any]:
     return sizes | {"num_attention_heads": width // 64} | (arguments.model_config or {})
 
 
-def keep_pooler(model: Any, path: str, revision: str | None = None) -> None:
+def keep_pooler(model: Any, path: str, revision: str | None) -> None:
     """Keep the checkpoint's pooler, frozen, for fine-tuning if the objective does not use it."""
     if model.bert.pooler is not None:
         return
-    options: Any = {"tasks": None, "dtype": torch.float32, **at_revision(revision)}
+    options: Any = {"tasks": None, "dtype": torch.float32, "revision": revision}
     try:
         encoder = load_pretrained(MinBertModel, path, **options)
     except ValueError:

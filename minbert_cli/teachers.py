@@ -7,7 +7,6 @@ from functools import partial
 from itertools import accumulate, chain, groupby
 from operator import itemgetter
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
 
 import datasets
@@ -28,7 +27,7 @@ from modeling_minbert import MinBertConfig, MinBertTask, __version__, align_outp
 from modeling_minbert.inference import batches, choose_tokens, predicting, windows_of
 from modeling_minbert.pieces import find_layout
 from modeling_minbert.texts import Encoded
-from trainers import PROBLEMS, Distillation
+from trainers import PROBLEMS, Distillation, replaced_when_done
 from trainers.data.rows import IGNORED_LABEL
 
 TOKEN_COLUMNS = ("input_ids", "token_type_ids")
@@ -218,10 +217,8 @@ def predict_rows(
             if not file.is_file():
                 print(f"{name}: {lesson.path} predicts the {len(columns[0]):,} training rows")
                 values = compute_outputs(lesson, problem_type, seen, args)
-                folder.mkdir(parents=True, exist_ok=True)
-                with NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as part:
+                with replaced_when_done(file) as part:
                     np.save(part, values)
-                Path(part.name).replace(file)  # whole or not at all
             stored = torch.tensor(np.load(file))
             values = (lesson.align(stored) if lesson.align else stored).numpy()
             if lesson.by_word:  # the first token of a word has its label

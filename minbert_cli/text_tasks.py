@@ -8,7 +8,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from datasets_scripts import CorpusData, EncodedCorpus, TextRows, encode_corpus
-from datasets_scripts.checking import Count, check_fields, check_keys, errors_of, option
+from datasets_scripts.checking import Count, check_keys, errors_of, option
 from modeling_minbert import TASKS
 from modeling_minbert.heads import ProblemType
 from trainers import Masking, TaskTraining, TextSource, spread
@@ -47,7 +47,6 @@ class TextArguments:
     max_eval_samples: Count = option(4096, "Maximum rows of held-out text to evaluate.")
 
     def __post_init__(self) -> None:
-        check_fields(self)
         check_names("corpus", self.corpus, "{mine: {train_file: my.txt}}")
         check_shares(self.mlm_probability, self.mask_replace_prob, self.random_replace_prob)
 
@@ -167,6 +166,13 @@ class RecipeText:
     def hub_datasets(self) -> list[str | None]:
         """Hub names of the texts; None for local texts."""
         return [data.hub_dataset for data in self.corpora.values()]
+
+    def load(
+        self, tokenizer: PreTrainedTokenizerBase, args: TrainingArguments, max_length: int
+    ) -> "LoadedText":
+        """Tokenize the texts, and cut them into rows."""
+        parts = (self.corpora, self.arguments, tokenizer, self.problem_type, args)
+        return load_text(*parts, max_length=max_length)
 
 
 @dataclass(frozen=True)
