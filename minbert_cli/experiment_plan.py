@@ -24,9 +24,8 @@ from minbert_cli.recipe import (
     override,
     read_flag,
     read_recipe,
-    split_argv,
 )
-from minbert_cli.recipes import RECIPES, check_program, find_recipe
+from minbert_cli.recipes import RECIPES, check_program, find_recipe, split_argv
 from minbert_cli.run_folder import LOCK_FILE
 from minbert_cli.text_tasks import PretrainArguments
 from trainers.problems.metrics import AGGREGATES
