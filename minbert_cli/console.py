@@ -95,14 +95,16 @@ def show_progress(trainer: MultiTaskTrainer) -> "RunProgress":
         if type(callback).__name__ in shown:
             trainer.remove_callback(type(callback))
     progress = RunProgress(measure_training(trainer)[1], trainer.problems)
-    trainer.add_callback(progress)
+    if trainer.is_world_process_zero():
+        trainer.add_callback(progress)
     return progress
 
 
 class RunProgress(TrainerCallback):
     """Shows the progress of a training: a bar on a terminal, else lines.
 
-    It reads only what the Trainer logs, so it never waits for the device.
+    It reads only what the Trainer logs, so it never waits for the device. Of several processes the
+    first one has it.
     """
 
     def __init__(self, epochs: float, problems: Mapping[str, AnyProblem]) -> None:
@@ -122,7 +124,7 @@ class RunProgress(TrainerCallback):
     ) -> None:
         self._began = self._mark = time.monotonic()
         self._first_step = state.global_step
-        if state.is_world_process_zero and sys.stdout.isatty() and not args.disable_tqdm:
+        if sys.stdout.isatty() and not args.disable_tqdm:
             options: Any = {"leave": False, "dynamic_ncols": True, "file": sys.stdout}
             options |= {"total": state.max_steps, "initial": state.global_step}
             self._bar = tqdm(desc="training", **options)
@@ -138,7 +140,7 @@ class RunProgress(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: Any
     ) -> None:
         logs = kwargs.get("logs") or {}
-        if "loss" not in logs or not state.is_world_process_zero:
+        if "loss" not in logs:
             return
         names = [name for name in self._problems if logs.get(f"loss_{name}") is not None]
         losses = [f"{name} {float(logs[f'loss_{name}']):.3f}" for name in names]
@@ -155,8 +157,6 @@ class RunProgress(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: Any
     ) -> None:
         """Print the headline metric of each task, and what says which evaluation is best."""
-        if not state.is_world_process_zero:
-            return
         seconds, metrics = time.monotonic() - self._mark, kwargs["metrics"]
         best = str(args.metric_for_best_model or "").removeprefix("eval_")
         # with one task the metrics have their own names, else those of the tasks
@@ -180,7 +180,7 @@ class RunProgress(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: object
     ) -> None:
         self.close()
-        if state.is_world_process_zero and state.global_step > self._first_step:
+        if state.global_step > self._first_step:
             line = f"trained in {format_time(time.monotonic() - self._began)}"
             if (best := find_kept_step(args, state)) is not None:
                 line += f", and kept the weights of step {best:,}"

@@ -31,12 +31,7 @@ from minbert_cli.checkpoints import (
 )
 from minbert_cli.data_notes import describe_data
 from minbert_cli.defaults import choose_for_finetuning
-from minbert_cli.recipe_tasks import (
-    RecipeTask,
-    check_recipe,
-    choose_heads,
-    prepare_weights,
-)
+from minbert_cli.recipe_tasks import RecipeTask, check_recipe, choose_heads, prepare_weights
 from minbert_cli.recipes import RECIPES
 from minbert_cli.run import Given, Run, open_run, report, share
 from modeling_minbert import MinBertConfig, MinBertForMultiTask

@@ -338,9 +338,7 @@ def report(
 
 def advise(run: Run) -> str:
     """Return a command that uses the model."""
-    wrapped: Any = run.trainer.model
-    model: Any = find_inner(wrapped)
-    folder = run.output_dir
+    folder, model = run.output_dir, find_inner(run.trainer.model)
     for name, problem in run.trainer.problems.items():
         if problem.kind.is_pretraining:
             continue

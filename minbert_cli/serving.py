@@ -492,15 +492,6 @@ def refusal(request: Request, error: RequestError) -> Response:
     return Response(json.dumps(body), status, headers, "application/json")
 
 
-def gather(registry: prometheus_client.CollectorRegistry) -> prometheus_client.CollectorRegistry:
-    """Return the counters of all workers; with one worker its own."""
-    if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
-        return registry
-    whole = prometheus_client.CollectorRegistry()
-    multiprocess.MultiProcessCollector(whole)
-    return whole
-
-
 def describe_api(server: Server) -> dict[str, Any]:
     """Describe the routes, as OpenAPI 3.1."""
     bodies = list({each.body for each in ENDPOINTS})
@@ -543,7 +534,11 @@ async def get(server: Server, request: Request) -> Response:
     server.authorize(request)
     if path == "/metrics":
         server.count()
-        text = prometheus_client.generate_latest(gather(server.registry))
+        registry = server.registry
+        if "PROMETHEUS_MULTIPROC_DIR" in os.environ:  # the counters of all workers
+            registry = prometheus_client.CollectorRegistry()
+            multiprocess.MultiProcessCollector(registry)
+        text = prometheus_client.generate_latest(registry)
         return Response(text, media_type="text/plain; version=0.0.4")
     found: Any = {"/info": server.facts, "/tasks": server.tasks}.get(path)
     if path == "/openapi.json":

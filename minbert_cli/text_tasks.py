@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from datasets_scripts import CorpusData, EncodedCorpus, TextRows, encode_corpus
@@ -217,13 +216,12 @@ def load_text(
 
     # how well the vocabulary fits the training text, by some of its documents
     train = encoded.splits["train"]
-    counts = np.zeros(len(tokenizer), np.int64)
+    unknown = total = 0
     for number in range(0, len(train), -(-len(train) // MEASURED_DOCUMENTS)):
         tokens = train.tokens(number, 0, int(train.offsets(number)[-1]))
-        counts += np.bincount(tokens, minlength=len(counts))
-    token: Any = tokenizer.unk_token
-    unknown = 0 if token is None else int(counts[tokenizer.convert_tokens_to_ids(token)])
-    notes = describe_unknown(token, unknown, int(counts.sum()))
+        unknown += int((tokens == tokenizer.unk_token_id).sum())
+        total += len(tokens)
+    notes = describe_unknown(tokenizer.unk_token, unknown, total)
     facts = {split: split_rows.describe() for split, split_rows in rows.items()}
     validation = spread(rows["validation"], arguments.max_eval_samples)
     splits = {"train": rows["train"], "validation": validation}
