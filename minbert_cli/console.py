@@ -5,7 +5,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import datasets
@@ -73,18 +73,15 @@ def quiet_libraries(args: TrainingArguments, *, verbose: bool) -> Iterator[None]
         yield
         return
     logs, accelerate = transformers.utils.logging, logging.getLogger("accelerate")
-    level, had_bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
-    own_level = accelerate.level
-    logs.set_verbosity_error()
-    logs.disable_progress_bar()
-    accelerate.setLevel(logging.ERROR)
-    try:
+    with ExitStack() as restoring:
+        restoring.callback(accelerate.setLevel, accelerate.level)
+        restoring.callback(logs.set_verbosity, logs.get_verbosity())
+        if logs.is_progress_bar_enabled():
+            restoring.callback(logs.enable_progress_bar)
+        accelerate.setLevel(logging.ERROR)
+        logs.set_verbosity_error()
+        logs.disable_progress_bar()
         yield
-    finally:
-        accelerate.setLevel(own_level)
-        logs.set_verbosity(level)
-        if had_bars:
-            logs.enable_progress_bar()
 
 
 def show_progress(trainer: MultiTaskTrainer) -> "RunProgress":
