@@ -418,21 +418,20 @@ async def read_body(request: Request, limit: int) -> bytes:
 async def wait_for(answer: Awaitable[object], request: Request, seconds: float) -> object:
     """Wait for an answer, as long as its client does."""
     task = asyncio.ensure_future(answer)
-    watch: asyncio.Future[Any] | None = None
+    waiting: list[asyncio.Future[Any]] = [task]
     try:
-        done, _ = await asyncio.wait([task], timeout=min(PATIENCE, seconds))
-        if not done:
-            watch = asyncio.ensure_future(request.receive())  # nothing more, until it is gone
-            await asyncio.wait([task, watch], timeout=seconds, return_when="FIRST_COMPLETED")
-            if watch.done() and not task.done():
-                raise ClientDisconnect
+        await asyncio.wait(waiting, timeout=min(PATIENCE, seconds))
+        if not task.done():
+            waiting.append(asyncio.ensure_future(request.receive()))  # nothing, until it is gone
+            await asyncio.wait(waiting, timeout=seconds, return_when="FIRST_COMPLETED")
+        if not task.done() and waiting[-1].done():
+            raise ClientDisconnect
         if not task.done():
             raise RequestError(503, f"not computed within {seconds:g} seconds", "Overloaded")
         return task.result()
     finally:
-        for each in (task, watch):
-            if each is not None and not each.done():
-                each.cancel()
+        for each in waiting:
+            each.cancel()  # without effect where it is done
 
 
 async def post(server: Server, endpoint: Endpoint, request: Request) -> Response:
