@@ -85,11 +85,10 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
 
         with args.main_process_first(desc="encode the data"):
             encoded, trained, notes = encode_tasks(tasks, rows, model.config, tokenizer, length)
-            corpora: dict[str, LoadedText] = {}
-            for name, text in texts.items():
-                corpora[name] = text.load(tokenizer, args, length)
-                encoded[name] = trained[name] = corpora[name].splits
-                notes[name] = corpora[name].notes
+            corpora = {name: text.load(tokenizer, args, length) for name, text in texts.items()}
+            for name, corpus in corpora.items():
+                encoded[name] = trained[name] = corpus.splits
+                notes[name] = corpus.notes
 
         weights, defaults = choose_for_finetuning(arguments, args, model, trained)
         described: dict[str, RecipeTask | RecipeText] = {**tasks, **texts}

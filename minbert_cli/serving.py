@@ -173,8 +173,10 @@ class Server:
 
     # Calls of the model
 
-    async def compute(self, key: Key, rows: Sequence[Any]) -> Result:
-        """Compute the rows of a request."""
+    async def compute(
+        self, tasks: Sequence[str] | None, rows: Sequence[Any], **options: Any
+    ) -> Result:
+        """Compute the rows of a request: predictions of tasks, or vectors."""
         if not rows:
             raise RequestError(400, "there are no texts", "Empty")
         if len(rows) > self.settings.max_rows_per_request:
@@ -183,7 +185,8 @@ class Server:
         for number, row in enumerate(rows):
             if not all(map(str.strip, list_texts(row))):
                 raise RequestError(422, f"row {number} has an empty text")
-        return await self.batcher.run(key, rows)
+        given = tuple((name, value) for name, value in options.items() if value is not None)
+        return await self.batcher.run(Key(tasks and tuple(tasks), given), rows)
 
     def count(self) -> None:
         """Bring the counters up to date."""
@@ -203,8 +206,7 @@ class Server:
                 "send texts, not token ids, which are of another tokenizer (LangChain: "
                 "check_embedding_ctx_length=False)",
             )
-        wanted = tuple((name, value) for name, value in options.items() if value is not None)
-        return await self.compute(Key(None, wanted), texts)
+        return await self.compute(None, texts, **options)
 
     def authorize(self, request: Request) -> None:
         """Refuse a request without the key, if there is one."""
@@ -316,7 +318,7 @@ async def predict(server: Server, body: Predict, task: str | None) -> object:
     if parameters.function_to_apply not in (None, own):
         raise RequestError(422, f"function_to_apply: that of task {task!r} is {own}; leave it out")
     top_k = len(labels) if parameters.top_k is None else parameters.top_k
-    result = await server.compute(Key((task,), (("top_k", top_k),)), rows)
+    result = await server.compute([task], rows, top_k=top_k)
     scores = [
         [{"score": each["score"], "label": each.get("label", "score")} for each in row]
         for row in result.values[task]
@@ -353,8 +355,8 @@ async def rerank(server: Server, body: Rerank, task: str | None) -> object:
     label = (server.tasks[task]["labels"] or [None])[-1]
     if server.tasks[task]["problem_type"] == "classification":
         label = find_positive(task, server.tasks[task]["labels"])
-    key = Key((task,), (("top_k", 1 if label is None else 2),))
-    result = await server.compute(key, [(body.query, text) for text in texts])
+    pairs = [(body.query, text) for text in texts]
+    result = await server.compute([task], pairs, top_k=1 if label is None else 2)
     scores = [
         next(each["score"] for each in row if each.get("label") == label)
         for row in result.values[task]
@@ -379,7 +381,7 @@ async def predict_all(server: Server, body: PredictAll, task: str | None) -> obj
     if not server.tasks:
         raise RequestError(424, f"{server.name} has no tasks", "Backend")
     names = server.model.choose_tasks(body.rows, [task] if task else body.tasks)
-    result = await server.compute(Key(tuple(names), (("top_k", body.top_k),)), body.rows)
+    result = await server.compute(names, body.rows, top_k=body.top_k)
     return {"predictions": result.values}
 
 
