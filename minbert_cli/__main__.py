@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,9 +20,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-FUNCTIONS: dict[str, str] = {}  # modules of commands, which are imported when they are called
 # Flags that typer does not know go to the program: keys of recipes.
 FREE: dict[str, Any] = {"allow_extra_args": True, "ignore_unknown_options": True}
+add_program = partial(app.command, add_help_option=False, context_settings=FREE)
 
 
 @app.callback(invoke_without_command=True)
@@ -36,36 +37,27 @@ def show_version(
         raise typer.Exit
 
 
-def add_program(name: str, module: str, summary: str) -> None:
-    """Add a command that reads its command line itself, in ``main`` of a module."""
-
-    def run(context: typer.Context) -> None:
-        if not {"-h", "--help"}.isdisjoint(context.args):
-            importlib.import_module("minbert_cli.help").show_help(name, context.args)
-            return
-        importlib.import_module(module).main(context.args)
-
-    app.command(name, short_help=summary, add_help_option=False, context_settings=FREE)(run)
+def run_program(context: typer.Context) -> None:
+    """Run a command that reads its command line itself, in ``main`` of the module of its name."""
+    name = str(context.command.name)
+    if not {"-h", "--help"}.isdisjoint(context.args):
+        importlib.import_module("minbert_cli.help").show_help(name, context.args)
+        return
+    importlib.import_module(f"minbert_cli.{name}").main(context.args)
 
 
-def add_command(name: str, summary: str) -> None:
-    """Add a command whose flags are the parameters of the function of its name in its module."""
-
-    def load() -> None:
-        raise NotImplementedError(name)  # ``main`` replaces it by the function
-
-    app.command(name, short_help=summary)(load)
-    FUNCTIONS[name] = f"minbert_cli.{name}"
+def load() -> None:
+    """Stand for the function of the name of a command in its module, until ``main`` imports it."""
 
 
-add_program("finetune", "minbert_cli.finetune", "fine-tune one encoder on one or several tasks")
-add_program("pretrain", "minbert_cli.pretrain", "pre-train an encoder on text")
-add_command("predict", "predict and embed texts")
-add_command("serve", "serve all tasks and vectors over HTTP")
-add_command("export", "export a checkpoint: BERT, ONNX, int8 weights, ...")
-add_program("experiments", "minbert_cli.experiments", "run many recipes and tabulate them")
-add_command("new", "write a recipe for your own labeled rows")
-add_command("recipes", "list or print the packaged recipes")
+add_program("finetune", short_help="fine-tune one encoder on one or several tasks")(run_program)
+add_program("pretrain", short_help="pre-train an encoder on text")(run_program)
+app.command("predict", short_help="predict and embed texts")(load)
+app.command("serve", short_help="serve all tasks and vectors over HTTP")(load)
+app.command("export", short_help="export a checkpoint: BERT, ONNX, int8 weights, ...")(load)
+add_program("experiments", short_help="run many recipes and tabulate them")(run_program)
+app.command("new", short_help="write a recipe for your own labeled rows")(load)
+app.command("recipes", short_help="list or print the packaged recipes")(load)
 
 
 @app.command(
@@ -83,16 +75,16 @@ def check(context: typer.Context) -> None:
     """
     # imported here, so that --help does not wait for torch
     from minbert_cli.recipe import read_recipe
-    from minbert_cli.recipes import choose_program, with_recipe
+    from minbert_cli.recipes import choose_program, find_recipe
     from trainers import UsageError, readable_errors
 
     with readable_errors("minbert check"):
         if not context.args or context.args[0].startswith("-"):
             raise UsageError("give a recipe; see minbert check --help")
-        argv = with_recipe(context.args)
-        program = choose_program(read_recipe(Path(argv[0])), argv[0])
+        path = find_recipe(context.args[0])
+        program = choose_program(read_recipe(path), str(path))
         module = importlib.import_module(f"minbert_cli.{program}")
-        getattr(module, program)(argv, is_dry=True)
+        getattr(module, program)(context.args, is_dry=True)
     print("\nok")
 
 
@@ -102,9 +94,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     for command in app.registered_commands:
         # a shell completes the flags of any command
         is_needed = command.name == words[0] or "_MINBERT_COMPLETE" in os.environ
-        if is_needed and command.name in FUNCTIONS:
-            module = importlib.import_module(FUNCTIONS[command.name])
-            command.callback = getattr(module, command.name)
+        if is_needed and command.callback is load:
+            module = importlib.import_module(f"minbert_cli.{command.name}")
+            command.callback = getattr(module, str(command.name))
     try:
         app(words, prog_name="minbert", standalone_mode=False)
     except typer.Abort as abort:  # which typer makes of Ctrl-C, and of an EOFError in our code

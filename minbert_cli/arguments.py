@@ -230,9 +230,7 @@ class ProgramTrainingArguments(FastTrainingArguments):
         # which weights to keep: those of the best evaluation, if each of them is saved
         keeps_best = strategies["save_steps"] == "best"
         has_metric = (self.metric_for_best_model, self.greater_is_better) != (None, None)
-        self.chooses_best = not (
-            self.load_best_model_at_end is not None or has_metric or keeps_best
-        )
+        self.chooses_best = self.load_best_model_at_end is None and not (has_metric or keeps_best)
         if self.load_best_model_at_end is None:
             kinds = {*strategies.values()}
             is_equal = "steps" not in kinds or self.eval_steps == self.save_steps

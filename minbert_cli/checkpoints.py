@@ -12,8 +12,8 @@ import torch
 from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError, StrictDataclassError
 from huggingface_hub.utils._validators import validate_repo_id
-from safetensors import safe_open
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.modeling_utils import load_state_dict
 from transformers.utils import (
     CONFIG_NAME,
     SAFE_WEIGHTS_INDEX_NAME,
@@ -55,6 +55,7 @@ def load_pretrained(
     *,
     flag: str = "model_name_or_path",
     replaceable: Sequence[str] = (),
+    revision: str | None = None,
     **kwargs: Any,
 ) -> Any:
     """Load a model, configuration or tokenizer, with one-line errors.
@@ -65,6 +66,7 @@ def load_pretrained(
     Raises:
         ValueError: If the checkpoint cannot be read, or weights are missing or mismatched.
     """
+    kwargs["revision"] = revision or "main"
     where = f"{flag}={path!r}"
     is_hub_id = _is_hub_id(path)
     of_hub = " is not a folder and cannot be loaded from the Hub"
@@ -146,9 +148,8 @@ def load_tokenizer(
     path: str, flag: str = "model_name_or_path", revision: str | None = None
 ) -> PreTrainedTokenizerBase:
     """Load a fast tokenizer without padding and truncation; ``flag`` is for messages."""
-    where = at_revision(revision)
-    casing = find_casing(path, **where)
-    tokenizer = load_pretrained(AutoTokenizer, path, flag=flag, **where, **casing)
+    casing = find_casing(path, revision=revision)
+    tokenizer = load_pretrained(AutoTokenizer, path, flag=flag, revision=revision, **casing)
     # Without files, AutoTokenizer returns a tokenizer with special tokens only.
     if len(tokenizer) <= len(tokenizer.all_special_ids):
         raise ValueError(f"{flag}={path!r} has no tokenizer; add its tokenizer.json or vocab.txt")
@@ -167,11 +168,6 @@ def load_tokenizer(
     tokenizer.backend_tokenizer.no_padding()
     tokenizer.backend_tokenizer.no_truncation()
     return tokenizer
-
-
-def at_revision(revision: str | None) -> dict[str, Any]:
-    """Return the argument of `from_pretrained` for a branch, a tag or a commit."""
-    return {} if revision is None else {"revision": revision}
 
 
 def find_commit(path: str | None, revision: str | None) -> str | None:
@@ -243,7 +239,7 @@ def load_config(arguments: "RunArguments", sizes: Mapping[str, Any] | None) -> M
     path = arguments.model_name_or_path
     if path is None:
         return new_config(sizes)
-    config: MinBertConfig = load_pretrained(MinBertConfig, path, **at_revision(arguments.revision))
+    config: MinBertConfig = load_pretrained(MinBertConfig, path, revision=arguments.revision)
     if getattr(config, "quantization_config", None) is not None:
         raise ValueError(
             f"model_name_or_path={path!r} has quantized weights, which cannot be trained: give the "
@@ -285,10 +281,7 @@ def list_weights(path: str, revision: str | None = None) -> list[str]:
             continue
         if file in (SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_INDEX_NAME):
             return list(json.loads(Path(found).read_text(encoding="utf-8"))["weight_map"])
-        if file == SAFE_WEIGHTS_NAME:
-            with safe_open(found, framework="pt") as weights:
-                return list(weights.keys())
-        return list(torch.load(found, map_location="meta", weights_only=True))
+        return list(load_state_dict(found, map_location="meta"))
     return []
 
 

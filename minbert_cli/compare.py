@@ -57,18 +57,18 @@ class ScoredRows:
         return self.problem.score(self.values, self.labels)
 
 
-def compare(first: Path, second: Path, *, resamples: int = RESAMPLES) -> str:
+def compare(first: Path, second: Path) -> str:
     """Compare two runs of the same validation rows; return a text with a table."""
     if first.resolve() == second.resolve():
         raise ValueError(f"compare needs two runs, but both are {str(first)!r}")
-    differences = compare_runs(*map(read_scored_rows, (first, second)), resamples=resamples)
+    differences = compare_runs(*map(read_scored_rows, (first, second)))
     head = ["task", "metric", "rows", "first", "second", "difference", "95 % interval", "p"]
     return "\n\n".join(
         [
             f"first: {first}\nsecond: {second}",
             markdown_table([head, *(difference.list_cells() for difference in differences)]),
             "Difference of the second to the first on the same validation rows, with interval and "
-            f"p of a paired bootstrap ({resamples:,} resamples). It does not cover other seeds.",
+            f"p of a paired bootstrap ({RESAMPLES:,} resamples). It does not cover other seeds.",
         ]
     )
 
@@ -95,10 +95,7 @@ def read_scored_rows(folder: Path) -> dict[str, ScoredRows]:
 
 
 def compare_runs(
-    first: Mapping[str, ScoredRows],
-    second: Mapping[str, ScoredRows],
-    *,
-    resamples: int = RESAMPLES,
+    first: Mapping[str, ScoredRows], second: Mapping[str, ScoredRows], *, resamples: int = RESAMPLES
 ) -> list[PairedDifference]:
     """Compare two runs by a paired bootstrap: second minus first, by task, and the aggregates.
 

@@ -5,7 +5,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import datasets
@@ -73,18 +73,15 @@ def quiet_libraries(args: TrainingArguments, *, verbose: bool) -> Iterator[None]
         yield
         return
     logs, accelerate = transformers.utils.logging, logging.getLogger("accelerate")
-    level, had_bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
-    own_level = accelerate.level
-    logs.set_verbosity_error()
-    logs.disable_progress_bar()
-    accelerate.setLevel(logging.ERROR)
-    try:
+    with ExitStack() as restoring:
+        restoring.callback(accelerate.setLevel, accelerate.level)
+        restoring.callback(logs.set_verbosity, logs.get_verbosity())
+        if logs.is_progress_bar_enabled():
+            restoring.callback(logs.enable_progress_bar)
+        accelerate.setLevel(logging.ERROR)
+        logs.set_verbosity_error()
+        logs.disable_progress_bar()
         yield
-    finally:
-        accelerate.setLevel(own_level)
-        logs.set_verbosity(level)
-        if had_bars:
-            logs.enable_progress_bar()
 
 
 def show_progress(trainer: MultiTaskTrainer) -> "RunProgress":
@@ -95,14 +92,16 @@ def show_progress(trainer: MultiTaskTrainer) -> "RunProgress":
         if type(callback).__name__ in shown:
             trainer.remove_callback(type(callback))
     progress = RunProgress(measure_training(trainer)[1], trainer.problems)
-    trainer.add_callback(progress)
+    if trainer.is_world_process_zero():
+        trainer.add_callback(progress)
     return progress
 
 
 class RunProgress(TrainerCallback):
     """Shows the progress of a training: a bar on a terminal, else lines.
 
-    It reads only what the Trainer logs, so it never waits for the device.
+    It reads only what the Trainer logs, so it never waits for the device. Of several processes the
+    first one has it.
     """
 
     def __init__(self, epochs: float, problems: Mapping[str, AnyProblem]) -> None:
@@ -122,7 +121,7 @@ class RunProgress(TrainerCallback):
     ) -> None:
         self._began = self._mark = time.monotonic()
         self._first_step = state.global_step
-        if state.is_world_process_zero and sys.stdout.isatty() and not args.disable_tqdm:
+        if sys.stdout.isatty() and not args.disable_tqdm:
             options: Any = {"leave": False, "dynamic_ncols": True, "file": sys.stdout}
             options |= {"total": state.max_steps, "initial": state.global_step}
             self._bar = tqdm(desc="training", **options)
@@ -138,7 +137,7 @@ class RunProgress(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: Any
     ) -> None:
         logs = kwargs.get("logs") or {}
-        if "loss" not in logs or not state.is_world_process_zero:
+        if "loss" not in logs:
             return
         names = [name for name in self._problems if logs.get(f"loss_{name}") is not None]
         losses = [f"{name} {float(logs[f'loss_{name}']):.3f}" for name in names]
@@ -155,8 +154,6 @@ class RunProgress(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: Any
     ) -> None:
         """Print the headline metric of each task, and what says which evaluation is best."""
-        if not state.is_world_process_zero:
-            return
         seconds, metrics = time.monotonic() - self._mark, kwargs["metrics"]
         best = str(args.metric_for_best_model or "").removeprefix("eval_")
         # with one task the metrics have their own names, else those of the tasks
@@ -180,7 +177,7 @@ class RunProgress(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: object
     ) -> None:
         self.close()
-        if state.is_world_process_zero and state.global_step > self._first_step:
+        if state.global_step > self._first_step:
             line = f"trained in {format_time(time.monotonic() - self._began)}"
             if (best := find_kept_step(args, state)) is not None:
                 line += f", and kept the weights of step {best:,}"

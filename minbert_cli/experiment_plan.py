@@ -24,9 +24,8 @@ from minbert_cli.recipe import (
     override,
     read_flag,
     read_recipe,
-    split_argv,
 )
-from minbert_cli.recipes import RECIPES, check_program, find_recipe
+from minbert_cli.recipes import RECIPES, check_program, find_recipe, split_argv
 from minbert_cli.run_folder import LOCK_FILE
 from minbert_cli.text_tasks import PretrainArguments
 from trainers.problems.metrics import AGGREGATES
@@ -86,24 +85,18 @@ class ExperimentArguments:
         check_names("rows", self.rows, EXAMPLE)
 
 
-@dataclass(kw_only=True)
-class PretrainKeys:
-    """Keys of the pre-training of a row.
-
-    Rows and seeds with equal keys share one run, so only fine-tuning varies over the seeds.
-    """
-
-    base: str | None = None  # recipe
-    overrides: Keys | None = None  # by dotted paths as in ``tasks.sts.loss``
-
-
-@dataclass(kw_only=True)
-class RowKeys(PretrainKeys):
-    """Keys of a row."""
-
-    seeds: Seeds | None = None  # one run each
-    pretrain: Keys | None = None  # keys of ``PretrainKeys``
-    reference: Keys | None = None  # published numbers for tasks and aggregates
+# Keys of the pre-training of a row. Rows and seeds with equal keys share one run, so only
+# fine-tuning varies over the seeds.
+PRETRAIN_KEYS: dict[str, Any] = {
+    "base": str | None,  # recipe
+    "overrides": Keys | None,  # by dotted paths as in ``tasks.sts.loss``
+}
+ROW_KEYS: dict[str, Any] = {
+    **PRETRAIN_KEYS,
+    "seeds": Seeds | None,  # one run each
+    "pretrain": Keys | None,
+    "reference": Keys | None,  # published numbers for tasks and aggregates
+}
 
 
 @dataclass(frozen=True)
@@ -155,15 +148,15 @@ def read_file(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row]]:
 def plan_row(arguments: ExperimentArguments, flags: Keys, name: str, keys: Keys | None) -> Row:
     """Read and check the keys of a row."""
     where = f"row {name!r}"
-    row: RowKeys = _fill(where, RowKeys, keys)
-    general, changes = arguments.overrides or {}, row.overrides or {}
+    (row,) = check_keys(where, {} if keys is None else keys, ROW_KEYS)
+    general, changes = arguments.overrides or {}, row.get("overrides") or {}
     _check_keys(where, [*general, *flags, *changes])
     check_disjoint(where, flags, changes)
-    recipe = read_recipe(_find_base(where, row.base or arguments.base))
+    recipe = read_recipe(_find_base(where, row.get("base") or arguments.base))
     for part in (general, flags, changes):
         recipe = _change(where, recipe, part)
     after = None
-    if row.pretrain is not None:
+    if (pretraining := row.get("pretrain")) is not None:
         for key in changes:
             if str(key).split(".")[0] in FROM_PRETRAINING:
                 raise ValueError(
@@ -171,13 +164,13 @@ def plan_row(arguments: ExperimentArguments, flags: Keys, name: str, keys: Keys 
                     "pretrain"
                 )
         after = plan_pretraining(
-            f"{where}: pretrain", general | flags, row.pretrain, arguments.output_dir
+            f"{where}: pretrain", general | flags, pretraining, arguments.output_dir
         )
         recipe = _change(where, recipe, {"model_name_or_path": str(after.folder)})
     scores = dict.fromkeys([*(recipe.get("tasks") or ()), *AGGREGATES], Score)
-    (reference,) = check_keys(f"{where}: reference", row.reference or {}, scores)
+    (reference,) = check_keys(f"{where}: reference", row.get("reference") or {}, scores)
     runs = {}
-    for seed in row.seeds or arguments.seeds:
+    for seed in row.get("seeds") or arguments.seeds:
         folder = Path(arguments.output_dir, slug(name), f"seed-{seed}")
         of_seed = {**recipe, "seed": seed, "output_dir": str(folder)}
         title = f"{name}, seed {seed}"
@@ -187,10 +180,10 @@ def plan_row(arguments: ExperimentArguments, flags: Keys, name: str, keys: Keys 
 
 def plan_pretraining(where: str, general: Keys, keys: Keys, output_dir: str) -> PlannedRun:
     """Read and check the keys of the pre-training of a row; ``general`` changes all rows."""
-    step: PretrainKeys = _fill(where, PretrainKeys, keys)
-    changes = step.overrides or {}
+    (step,) = check_keys(where, keys, PRETRAIN_KEYS)
+    changes = step.get("overrides") or {}
     _check_keys(where, [key for key in changes if key != "seed"])
-    base = _find_base(where, step.base)
+    base = _find_base(where, step.get("base"))
     shared = {key: general[key] for key in SHARED if key in general}
     recipe = _change(where, _change(where, read_recipe(base), shared), changes)
     title = f"{slug(base.stem)}-{_digest(json.dumps(recipe, default=str))}"
@@ -220,12 +213,6 @@ def _change(where: str, recipe: Keys, changes: Keys) -> Keys:
             dropped = {*replaced} - changed
             recipe = {name: recipe[name] for name in recipe if name not in dropped}
     return recipe
-
-
-def _fill(where: str, kind: type, keys: Any) -> Any:
-    """Fill a dataclass from a YAML mapping; None has no keys."""
-    (values,) = check_keys(where, {} if keys is None else keys, kind)
-    return kind(**values)
 
 
 def _find_base(where: str, base: str | None) -> Path:

@@ -41,7 +41,7 @@ from minbert_cli.experiment_plan import (
     read_file,
 )
 from minbert_cli.recipe import Keys, fill_arguments, format_recipe
-from minbert_cli.recipes import HOME, IS_INSTALLED, load_kinds, with_recipe
+from minbert_cli.recipes import HOME, IS_INSTALLED, load_kinds
 from trainers import INPUT_ERRORS, UsageError, readable_errors, reason_of, write_text
 from trainers.problems import PROBLEMS, make_problems
 from trainers.problems.blocks import Figure, Table
@@ -62,7 +62,7 @@ NOTE = (
 
 def plan(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], States]:
     """Read a file and check all its runs, without writing anything."""
-    arguments, rows = read_file(with_recipe(argv))
+    arguments, rows = read_file(argv)
     folder = Path(arguments.output_dir)
     foreign = [name for name in TABLES if (folder / name).exists()]
     if foreign and not (folder / run_folder.LOCK_FILE).exists():  # which our programs leave

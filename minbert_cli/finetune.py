@@ -21,7 +21,6 @@ from transformers import PreTrainedTokenizerBase, set_seed
 from datasets_scripts import TaskRows, load_task, train_wordpiece
 from minbert_cli.arguments import FinetuneArguments
 from minbert_cli.checkpoints import (
-    at_revision,
     choose_length,
     describe_pretrained,
     fit_together,
@@ -32,13 +31,7 @@ from minbert_cli.checkpoints import (
 )
 from minbert_cli.data_notes import describe_data
 from minbert_cli.defaults import choose_for_finetuning
-from minbert_cli.recipe_tasks import (
-    RecipeTask,
-    check_recipe,
-    choose_heads,
-    keep_calibrated,
-    prepare_weights,
-)
+from minbert_cli.recipe_tasks import RecipeTask, check_recipe, choose_heads, prepare_weights
 from minbert_cli.recipes import RECIPES
 from minbert_cli.run import Given, Run, open_run, report, share
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
@@ -83,7 +76,6 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
         # the heads by the recipe, the checkpoint and the rows
         pretrained = describe_pretrained(arguments.model_name_or_path, arguments.revision, start)
         tasks, choices = choose_heads(tasks, rows, pretrained, start)
-        tasks, calibrated = keep_calibrated(tasks, start)
         length = choose_length(arguments, start)
         heads = {name: task.describe_head(rows[name], length) for name, task in tasks.items()}
         heads |= {name: {"problem_type": text.problem_type} for name, text in texts.items()}
@@ -93,14 +85,10 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
 
         with args.main_process_first(desc="encode the data"):
             encoded, trained, notes = encode_tasks(tasks, rows, model.config, tokenizer, length)
-            corpora: dict[str, LoadedText] = {}
-            for name, text in texts.items():
-                from minbert_cli.text_tasks import load_text
-
-                parts = (text.corpora, text.arguments, tokenizer, text.problem_type, args)
-                corpora[name] = load_text(*parts, max_length=length)
-                encoded[name] = trained[name] = corpora[name].splits
-                notes[name] = corpora[name].notes
+            corpora = {name: text.load(tokenizer, args, length) for name, text in texts.items()}
+            for name, corpus in corpora.items():
+                encoded[name] = trained[name] = corpus.splits
+                notes[name] = corpus.notes
 
         weights, defaults = choose_for_finetuning(arguments, args, model, trained)
         described: dict[str, RecipeTask | RecipeText] = {**tasks, **texts}
@@ -138,7 +126,7 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
             quoted_errors = 0 if args.push_to_hub else 20
         facts = describe_sources(run, described, rows, corpora, teaching, quotes=quoted_errors > 0)
         facts.notes.update(notes)
-        facts.choices.extend(choices + calibrated + defaults)
+        facts.choices.extend(choices + defaults)
         run.start(trainer, encoded, facts)
         if not is_dry:
             run.train()
@@ -207,7 +195,7 @@ def load_model(
             replaceable=("heads.", "cls.") if keep_pooler else ("heads.", "cls.", "bert.pooler."),
             tasks=heads,
             dtype=torch.float32,
-            **at_revision(arguments.revision),
+            revision=arguments.revision,
         )
     fit_together(model, tokenizer, path)
     prepare_weights(arguments, model)

@@ -116,12 +116,12 @@ def describe(entry: "Field[Any]") -> str:
         return text
     if isinstance(default, Enum):
         default = default.value
-    if isinstance(default, bool):
+    if isinstance(default, int | float):  # true and false, too
         shown = str(default).lower()
     elif isinstance(default, list):
         shown = ", ".join(map(str, default))
     else:
-        shown = str(default or "none") if not isinstance(default, int | float) else str(default)
+        shown = str(default or "none")
     return f"{text} (default: {shown or 'none'})"
 
 

@@ -22,6 +22,7 @@ SHARE = 16
 TRIM = 500
 # Seconds for which rows gather before they are tokenized while the model is busy.
 GATHER = 0.004
+VECTORS = ""  # among the names of tasks
 
 
 class Key(NamedTuple):
@@ -32,9 +33,9 @@ class Key(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a call gets: predictions by task, or vectors, (n, D)."""
+    """What a call gets for each of its rows, by task: predictions, or as `VECTORS` vectors."""
 
-    values: Any
+    values: dict[str, list[Any]]
     tokens: int  # those of its rows; of windows and choices none
 
 
@@ -50,7 +51,7 @@ class Call:
     rows: Sequence[Any]
     future: "asyncio.Future[Result]"
     taken: int = 0  # rows that are tokenized
-    results: dict[int, Result] = field(default_factory=dict)  # by their first row
+    results: list[Result] = field(default_factory=list)  # of its first rows
     done: int = 0  # rows with a result
 
 
@@ -232,21 +233,17 @@ class Batcher:
 
 def _share(bundle: Bundle) -> Iterator[tuple[Part, Result]]:
     """Yield the results of the rows of every call."""
-    described = [job.describe() for job in bundle.jobs]
-    values: Any = described[0]
-    if isinstance(values, dict):
-        values = {name: found for each in described for name, found in each.items()}
-    else:
-        values = np.asarray(values)
+    values: dict[str, list[Any]] = {}
+    for job in bundle.jobs:
+        found = job.describe()
+        values |= {VECTORS: list(np.asarray(found))} if job.has_vectors else found
     encoded = bundle.jobs[0].encoded
     is_by_row = len(encoded) == sum(part.size for part in bundle.parts)
     first = 0
     for part in bundle.parts:
         rows = slice(first, first + part.size)
-        is_predicted = isinstance(values, dict)
-        mine = {name: x[rows] for name, x in values.items()} if is_predicted else values[rows]
         tokens = sum(row.tokens for row in encoded[rows]) if is_by_row else 0
-        yield part, Result(mine, tokens)
+        yield part, Result({name: each[rows] for name, each in values.items()}, tokens)
         first += part.size
 
 
@@ -261,10 +258,10 @@ def _answer(answers: Answers) -> None:
             if isinstance(result, Exception):
                 call.future.set_exception(result)
                 continue
-            call.results[part.first] = result
+            call.results.append(result)  # in the order of the rows, as all threads keep it
             call.done += part.size
             if call.done == len(call.rows):
-                call.future.set_result(_join([call.results[at] for at in sorted(call.results)]))
+                call.future.set_result(_join(call.results))
 
     if answers:
         answers[0][0].call.future.get_loop().call_soon_threadsafe(answer)
@@ -272,11 +269,8 @@ def _answer(answers: Answers) -> None:
 
 def _join(results: Sequence[Result]) -> Result:
     """Join the results of the rows of a call."""
-    if len(results) == 1:
-        return results[0]
-    tokens = sum(result.tokens for result in results)
-    parts = [result.values for result in results]
-    if not isinstance(parts[0], dict):
-        return Result(np.concatenate(parts), tokens)
-    names = parts[0]
-    return Result({name: [row for part in parts for row in part[name]] for name in names}, tokens)
+    values = {
+        name: [row for result in results for row in result.values[name]]
+        for name in results[0].values
+    }
+    return Result(values, sum(result.tokens for result in results))

@@ -25,7 +25,7 @@ LABELS = (
     *("similarity", "score", "gold_label", "is_duplicate", "rating", "stars", "topic", "intent"),
     *("tag", "tags", "genre", "genres", "y"),
 )
-PAIRS = ("sentence1", "sentence2", "question1", "question2", "premise", "hypothesis")
+PAIRS = (("sentence1", "sentence2"), ("question1", "question2"), ("premise", "hypothesis"))
 TOKENS = ("tokens", "words", "0")  # the last one in CoNLL files, whose columns have no names
 ID = re.compile(r"^$|^(.*_)?(id|index|idx)$")
 # The splits of files by a word of their names.
@@ -240,10 +240,9 @@ class Guess:
         """Find the one or two columns of texts: by their names, else by their numbers of words."""
         rest = [name for name in self.columns if name != self.label]
         words = {name: count_words(self.columns[name]) for name in rest}
-        pairs = zip(PAIRS[::2], PAIRS[1::2], strict=True)
         lower = {name.lower(): name for name in rest}
-        named = next(([lower[a], lower[b]] for a, b in pairs if {a, b} <= {*lower}), [])
-        texts = named if len(named) == 2 else [name for name in rest if words[name] >= 2]
+        named = next(([lower[a], lower[b]] for a, b in PAIRS if {a, b} <= {*lower}), [])
+        texts = named or [name for name in rest if words[name] >= 2]
         texts = texts or [name for name in rest if words[name] > 0]
         if not texts:
             raise ValueError(

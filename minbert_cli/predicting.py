@@ -112,7 +112,7 @@ class Source:
                             "row, but a vector is of one text: write each on a line of its own; "
                             "or give --lines, if each line is a text"
                         )
-        if task is None or is_single or task.num_texts == 1:
+        if task is None or not has_pairs:
             return self.lines
         return list(make_rows(self.lines, task, is_given=self.is_given))
 
@@ -167,9 +167,9 @@ def run(args: SimpleNamespace) -> None:
         return
     if not args.task and not args.pooling:
         check_vectors(model, args.checkpoint, ", or give --pooling")
-    tasks = getattr(model.config, "tasks", None) or {}
-    name = args.task or getattr(model.config, "default_task", None)
-    task = model.config.task(str(name)) if name in tasks else None  # which knows its columns
+    name = args.task or model.config.default_task
+    is_known = name in (model.config.tasks or {})
+    task = model.config.task(str(name)) if is_known else None  # which knows its columns
     vectors = model.encode(
         Source.open(args).rows(task, is_single=True),
         task=args.task,

@@ -10,15 +10,14 @@ device; they override the recipe.
 
 import importlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
-from datasets_scripts import CorpusData, TrainingTexts, train_wordpiece
+from datasets_scripts import TrainingTexts, train_wordpiece
 from minbert_cli.checkpoints import (
-    at_revision,
     check_row_length,
     choose_length,
     fit_together,
@@ -30,7 +29,7 @@ from minbert_cli.checkpoints import (
 from minbert_cli.defaults import RunSize, choose_arguments, choose_loss_as_best
 from minbert_cli.recipes import RECIPES
 from minbert_cli.run import Given, Run, open_run, report, share
-from minbert_cli.text_tasks import PretrainArguments, load_text
+from minbert_cli.text_tasks import PretrainArguments, RecipeText
 from modeling_minbert import (
     MinBertConfig,
     MinBertForMaskedLM,
@@ -79,15 +78,14 @@ def pretrain(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
     """
     with open_run("pretrain", QUICKSTART, given, is_command=is_command, is_dry=is_dry) as run:
         arguments, args = run.arguments, run.args
-        problem_type = arguments.problem_type
-        corpora = check_recipe(arguments, args, load_config(arguments, find_sizes(arguments)))
+        recipe = check_recipe(arguments, args, load_config(arguments, find_sizes(arguments)))
 
         set_seed(args.seed)  # new weights are drawn before the Trainer sets the seed
-        tokenizer = share(args, lambda: find_tokenizer(arguments, corpora, run.checkpoint))
+        tokenizer = share(args, lambda: find_tokenizer(arguments, recipe, run.checkpoint))
         model = load_model(arguments, tokenizer)
         length = choose_length(arguments, model.config)
         with args.main_process_first(desc="tokenize the text"):
-            text = load_text(corpora, arguments, tokenizer, problem_type, args, max_length=length)
+            text = recipe.load(tokenizer, args, length)
         train, validation = text.splits["train"], text.splits["validation"]
 
         is_new, width = arguments.model_name_or_path is None, model.config.hidden_size
@@ -96,13 +94,13 @@ def pretrain(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
         if text.masking is not None:
             choices += choose_loss_as_best(args, f"{TASK}_mlm_loss")
 
-        task = Task(TASK, problem_type, train, validation, masking=text.masking)
+        task = Task(TASK, recipe.problem_type, train, validation, masking=text.masking)
         options = {"steps_per_epoch": "longest", "processing_class": tokenizer}
         trainer = run.make_trainer(model, [task], **options)
         facts = run.make_facts(
-            [data.hub_dataset for data in corpora.values()],
+            recipe.hub_datasets,
             text.source.commits,
-            data={TASK: " + ".join(corpora)},
+            data={TASK: recipe.source},
             bad_rows={TASK: text.source.problems},
             text=text.facts,
             notes={TASK: text.notes},
@@ -121,7 +119,7 @@ def pretrain(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
 
 
 def find_tokenizer(
-    arguments: PretrainArguments, corpora: Mapping[str, CorpusData], checkpoint: str | None
+    arguments: PretrainArguments, recipe: RecipeText, checkpoint: str | None
 ) -> PreTrainedTokenizerBase:
     """Load a tokenizer by the arguments, or train one on the training text."""
     for flag, path, revision in (
@@ -131,7 +129,7 @@ def find_tokenizer(
     ):
         if path is not None:
             return load_tokenizer(path, flag, revision)
-    texts = TrainingTexts(list(corpora.values()))
+    texts = TrainingTexts(list(recipe.corpora.values()))
     size = arguments.vocab_size or VOCABULARY
     new_config(find_sizes(arguments), vocab_size=size)  # refuses what memory cannot hold
     return train_wordpiece(texts, size, lowercase=not arguments.cased)
@@ -151,7 +149,7 @@ def load_model(arguments: PretrainArguments, tokenizer: PreTrainedTokenizerBase)
     else:
         # The checkpoint may lack these heads, or have heads of tasks.
         replaceable = ("cls.", "bert.pooler.")
-        changes |= {"tasks": None, "dtype": torch.float32, **at_revision(arguments.revision)}
+        changes |= {"tasks": None, "dtype": torch.float32, "revision": arguments.revision}
         model = load_pretrained(kind, path, replaceable=replaceable, **changes)
         keep_pooler(model, path, arguments.revision)
     fit_together(model, tokenizer, path)
@@ -165,11 +163,11 @@ def find_sizes(arguments: PretrainArguments) -> dict[str, Any]:
     return sizes | {"num_attention_heads": width // 64} | (arguments.model_config or {})
 
 
-def keep_pooler(model: Any, path: str, revision: str | None = None) -> None:
+def keep_pooler(model: Any, path: str, revision: str | None) -> None:
     """Keep the checkpoint's pooler, frozen, for fine-tuning if the objective does not use it."""
     if model.bert.pooler is not None:
         return
-    options: Any = {"tasks": None, "dtype": torch.float32, **at_revision(revision)}
+    options: Any = {"tasks": None, "dtype": torch.float32, "revision": revision}
     try:
         encoder = load_pretrained(MinBertModel, path, **options)
     except ValueError:
@@ -179,21 +177,18 @@ def keep_pooler(model: Any, path: str, revision: str | None = None) -> None:
 
 def check_recipe(
     arguments: PretrainArguments, args: TrainingArguments, start: MinBertConfig | None
-) -> dict[str, CorpusData]:
-    """Check all that does not depend on text or weights; return the texts.
+) -> RecipeText:
+    """Check all that does not depend on text or weights; return the only task.
 
     ``start`` is the configuration of the encoder; None if it is not known yet.
     """
-    corpora = {
-        name: CorpusData.from_recipe(name, keys, arguments.data_dir)
-        for name, keys in arguments.corpus.items()
-    }
+    corpora = arguments.read_corpora(arguments.data_dir)
     check_arguments(args, make_problems({TASK: arguments.problem_type}))
     arguments.make_callbacks(args)
     if start is not None:
         has_pairs = arguments.choose_packing(arguments.problem_type) == "segment_pairs"
         check_row_length(start, choose_length(arguments, start), has_pairs=has_pairs)
-    return corpora
+    return RecipeText(arguments.problem_type, corpora, arguments)
 
 
 def main(argv: Sequence[str]) -> None:

@@ -97,10 +97,6 @@ def read_value(text: str) -> Any:
 
 def read_recipe(path: Path) -> Keys:
     """Read a recipe; errors name the file and the line."""
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"recipe {str(path)!r} is not a file; expected [recipe.yaml] [--flag value ...]"
-        )
     try:
         recipe = read_value(path.read_text(encoding="utf-8"))
     except yaml.MarkedYAMLError as error:
@@ -305,10 +301,3 @@ def list_members(kind: Any) -> tuple[Any, ...]:
     is_union = get_origin(kind) in (Union, types.UnionType)
     members = get_args(kind) if is_union else (kind,)
     return tuple(get_args(each)[0] if get_origin(each) is Annotated else each for each in members)
-
-
-def split_argv(argv: Sequence[str], default_recipe: Path) -> tuple[Path, list[str]]:
-    """Split the recipe, which is the first argument or the default, from the flags."""
-    if argv and not argv[0].startswith("-"):
-        return Path(argv[0]), list(argv[1:])
-    return default_recipe, list(argv)

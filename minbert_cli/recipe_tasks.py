@@ -77,13 +77,13 @@ class RecipeTask:
         PROBLEMS[kind](name, metrics=task_data.metrics or ())  # checks them
         return cls(task_data, own, task_training, taught)
 
-    def with_calibration(self, name: str) -> "RecipeTask":
+    def with_calibration(self) -> "RecipeTask":
         """Return the task with `calibrate: true`, if it has probabilities and does not choose."""
         known = TASKS[str(self.data.problem_type)].fields_set_by("recipe")
         if "calibrate" not in known or "calibrate" in self.head:
             return self
-        described = parse_task(name, self.describe_placeholder() | {"calibrate": False})
-        if not described.is_likelihood:
+        placeholder = self.describe_placeholder() | {"calibrate": False}
+        if not parse_task(self.data.name, placeholder).is_likelihood:
             return self
         return replace(self, head={**self.head, "calibrate": True})
 
@@ -140,7 +140,7 @@ def choose_heads(
     start: MinBertConfig,
 ) -> tuple[dict[str, RecipeTask], list[Choice]]:
     """Choose the fields of heads that a recipe leaves out; return the completed tasks, too."""
-    complete, choices = {}, []
+    complete, choices, calibrated = {}, [], []
     for name, task in tasks.items():
         rows: Any = loaded[name].facts["train"]["rows"]
         suggested = TASKS[str(task.data.problem_type)].suggest(task.head, pretrained, rows)
@@ -151,24 +151,13 @@ def choose_heads(
             suggested["pooling"] = Suggestion(pooling, "as the checkpoint's head of this task")
         choices += [Choice(f"tasks.{name}.{key}", *made) for key, made in suggested.items()]
         values = {key: made.value for key, made in suggested.items()}
-        complete[name] = replace(task, head={**task.head, **values})
-    return complete, choices
-
-
-def keep_calibrated(
-    tasks: Mapping[str, RecipeTask], start: MinBertConfig
-) -> tuple[dict[str, RecipeTask], list[Choice]]:
-    """Calibrate tasks that the checkpoint has calibrated; return the tasks, and what was chosen."""
-    kept, choices = dict(tasks), []
-    for name, task in tasks.items():
-        before = start.task(name) if name in (start.tasks or {}) else None
-        if getattr(before, "temperature", None) is None:
-            continue
-        kept[name] = task.with_calibration(name)
-        if kept[name] is not task:
+        complete[name] = chosen = replace(task, head={**task.head, **values})
+        if getattr(before, "temperature", None) is not None:
+            complete[name] = chosen.with_calibration()
+        if complete[name] is not chosen:
             reason = "the checkpoint has a temperature for it"
-            choices.append(Choice(f"tasks.{name}.calibrate", value=True, reason=reason))
-    return kept, choices
+            calibrated.append(Choice(f"tasks.{name}.calibrate", value=True, reason=reason))
+    return complete, choices + calibrated
 
 
 def parse_tasks(
@@ -197,7 +186,7 @@ def parse_tasks(
             arguments.data_dir,
         )
     if arguments.calibrate:
-        tasks = {name: task.with_calibration(name) for name, task in tasks.items()}
+        tasks = {name: task.with_calibration() for name, task in tasks.items()}
         if not any(task.head.get("calibrate") for task in tasks.values()):
             raise ValueError(
                 "calibrate: no task predicts probabilities, as classification, "

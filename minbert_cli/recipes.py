@@ -81,15 +81,15 @@ def find_recipe(recipe: str) -> Path:
     )
 
 
-def with_recipe(argv: Sequence[str]) -> list[str]:
-    """Replace the name of a recipe at the start of a command line by its path."""
-    if not argv or argv[0].startswith("-"):
-        return list(argv)
-    return [str(find_recipe(argv[0])), *argv[1:]]
+def split_argv(argv: Sequence[str], default_recipe: Path) -> tuple[Path, list[str]]:
+    """Split the recipe, which is the first argument or the default, from the flags."""
+    if argv and not argv[0].startswith("-"):
+        return find_recipe(argv[0]), list(argv[1:])
+    return default_recipe, list(argv)
 
 
 def with_recipe_name(argv: Sequence[str]) -> list[str]:
-    """Undo `with_recipe`, since a name works on every machine."""
+    """Replace the path of a packaged recipe by its name, which works on every machine."""
     is_packaged = bool(argv) and Path(argv[0]).is_absolute() and RECIPES in Path(argv[0]).parents
     return [_name(Path(argv[0])), *argv[1:]] if is_packaged else list(argv)
 

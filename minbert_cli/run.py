@@ -19,8 +19,8 @@ from minbert_cli import run_folder
 from minbert_cli.arguments import ProgramTrainingArguments
 from minbert_cli.checkpoints import find_commit
 from minbert_cli.console import describe_size, quiet_libraries, show_progress
-from minbert_cli.recipe import as_recipe, fill_arguments, format_recipe, read_recipe, split_argv
-from minbert_cli.recipes import MODEL_CARD, check_program, load_kinds, with_recipe, with_recipe_name
+from minbert_cli.recipe import as_recipe, fill_arguments, format_recipe, read_recipe
+from minbert_cli.recipes import MODEL_CARD, check_program, load_kinds, split_argv, with_recipe_name
 from trainers import (
     GlueFile,
     LastStep,
@@ -209,7 +209,7 @@ def open_run(
             recipe, where = as_recipe(given), "recipe"
             command, published = f"import minbert; minbert.{program}(recipe)", format_recipe(given)
         else:
-            path, flags = split_argv(with_recipe(given), default_recipe)
+            path, flags = split_argv(given, default_recipe)
             recipe, where = read_recipe(path), str(path)
             check_program(recipe, path, program)
             words = ["accelerate", "launch", "-m", f"minbert_cli.{program}"]
@@ -338,20 +338,18 @@ def report(
 
 def advise(run: Run) -> str:
     """Return a command that uses the model."""
-    wrapped: Any = run.trainer.model
-    model: Any = find_inner(wrapped)
-    folder = run.output_dir
+    folder, model = run.output_dir, find_inner(run.trainer.model)
     for name, problem in run.trainer.problems.items():
-        if name not in (model.config.tasks or {}) or model.config.task(name).is_pretraining:
+        if problem.kind.is_pretraining:
             continue
-        if getattr(model.config.task(name), "words", None) == "given":
+        if problem.kind.is_unlabelled:
+            return f"minbert predict {folder} --embed vectors.npy --file TEXTS"
+        task = model.config.task(name)
+        if getattr(task, "words", None) == "given":
             return f"minbert predict {folder} --task {name} --file WORDS.conll"
-        if not problem.kind.is_unlabelled:
-            row = model.config.task(name).example_row
-            texts = [row] if isinstance(row, str) else list(row)
-            if isinstance(texts[-1], list):  # choices
-                texts[-1:] = texts[-1]
-            quoted = " ".join(f'"{text}"' for text in texts)
-            return f"minbert predict {folder} --task {name} {quoted}"
-        return f"minbert predict {folder} --embed vectors.npy --file TEXTS"
+        texts = [task.example_row] if isinstance(task.example_row, str) else list(task.example_row)
+        if isinstance(texts[-1], list):  # choices
+            texts[-1:] = texts[-1]
+        quoted = " ".join(f'"{text}"' for text in texts)
+        return f"minbert predict {folder} --task {name} {quoted}"
     return f"minbert finetune RECIPE --model_name_or_path {folder}"

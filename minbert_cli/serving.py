@@ -26,7 +26,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from minbert_cli.joining import Batcher, BusyError, Key, Result
+from minbert_cli.joining import VECTORS, Batcher, BusyError, Key, Result
 from modeling_minbert import __version__, unknown
 from modeling_minbert.rows import CPU_TOKENS, ONNX_SETTINGS
 
@@ -48,6 +48,7 @@ NEGATIONS = ("not", "non", "no", "un", "ir", "in", "dis")
 NO_AND_YES = (("0", "1"), ("false", "true"), ("negative", "positive"), ("label_0", "label_1"))
 # Token ids are accepted to be refused with a reason.
 Texts = str | list[str | int | list[int]]
+Answer = Callable[[Request], Awaitable[Response]]
 Side = Literal["left", "right", "Left", "Right"]
 
 
@@ -172,8 +173,10 @@ class Server:
 
     # Calls of the model
 
-    async def compute(self, key: Key, rows: Sequence[Any]) -> Result:
-        """Compute the rows of a request."""
+    async def compute(
+        self, tasks: Sequence[str] | None, rows: Sequence[Any], **options: Any
+    ) -> Result:
+        """Compute the rows of a request: predictions of tasks, or vectors."""
         if not rows:
             raise RequestError(400, "there are no texts", "Empty")
         if len(rows) > self.settings.max_rows_per_request:
@@ -182,7 +185,8 @@ class Server:
         for number, row in enumerate(rows):
             if not all(map(str.strip, list_texts(row))):
                 raise RequestError(422, f"row {number} has an empty text")
-        return await self.batcher.run(key, rows)
+        given = tuple((name, value) for name, value in options.items() if value is not None)
+        return await self.batcher.run(Key(tasks and tuple(tasks), given), rows)
 
     def count(self) -> None:
         """Bring the counters up to date."""
@@ -202,8 +206,7 @@ class Server:
                 "send texts, not token ids, which are of another tokenizer (LangChain: "
                 "check_embedding_ctx_length=False)",
             )
-        wanted = tuple((name, value) for name, value in options.items() if value is not None)
-        return await self.compute(Key(None, wanted), texts)
+        return await self.compute(None, texts, **options)
 
     def authorize(self, request: Request) -> None:
         """Refuse a request without the key, if there is one."""
@@ -261,9 +264,10 @@ async def embeddings(server: Server, body: Embeddings, task: str | None) -> obje
     is_cut = body.dimensions is not None or None
     options = {"task": task, "truncate_dim": body.dimensions, "normalize": is_cut}
     found = await server.encode(body.input, **options)
-    vectors: list[Any] = found.values.tolist()
+    rows = found.values[VECTORS]
+    vectors: list[Any] = [row.tolist() for row in rows]
     if body.encoding_format == "base64":
-        vectors = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in found.values]
+        vectors = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in rows]
     data = [
         {"object": "embedding", "index": index, "embedding": vector}
         for index, vector in enumerate(vectors)
@@ -297,7 +301,7 @@ async def embed(server: Server, body: Embed, task: str | None) -> object:
         prompt_name=body.prompt_name,
         truncate_dim=body.dimensions,
     )
-    return found.values.tolist()
+    return [row.tolist() for row in found.values[VECTORS]]
 
 
 async def predict(server: Server, body: Predict, task: str | None) -> object:
@@ -314,7 +318,7 @@ async def predict(server: Server, body: Predict, task: str | None) -> object:
     if parameters.function_to_apply not in (None, own):
         raise RequestError(422, f"function_to_apply: that of task {task!r} is {own}; leave it out")
     top_k = len(labels) if parameters.top_k is None else parameters.top_k
-    result = await server.compute(Key((task,), (("top_k", top_k),)), rows)
+    result = await server.compute([task], rows, top_k=top_k)
     scores = [
         [{"score": each["score"], "label": each.get("label", "score")} for each in row]
         for row in result.values[task]
@@ -340,12 +344,6 @@ def find_positive(task: str, labels: Sequence[str]) -> str:
     raise RequestError(424, f"{named}; ask /tasks/{task}/predict", "Backend")
 
 
-def choose_label(task: str, facts: dict[str, Any]) -> str | None:
-    """Return the label whose probability is the score of a pair; None if there are no labels."""
-    labels = facts["labels"] or [None]
-    return find_positive(task, labels) if facts["problem_type"] == "classification" else labels[-1]
-
-
 async def rerank(server: Server, body: Rerank, task: str | None) -> object:
     """Answer as Cohere and Jina, or as TEI if ``texts`` are given, best first."""
     refuse(body)
@@ -353,9 +351,12 @@ async def rerank(server: Server, body: Rerank, task: str | None) -> object:
     if body.top_n is not None and body.top_n < 1:
         raise RequestError(422, f"top_n={body.top_n} must be 1 or more")
     task = server.find_task(server.find_model(body.model) or task, has_pairs)
-    label = choose_label(task, server.tasks[task])
-    key = Key((task,), (("top_k", 1 if label is None else 2),))
-    result = await server.compute(key, [(body.query, text) for text in texts])
+    # whose probability is the score of a pair; None if there are no labels
+    label = (server.tasks[task]["labels"] or [None])[-1]
+    if server.tasks[task]["problem_type"] == "classification":
+        label = find_positive(task, server.tasks[task]["labels"])
+    pairs = [(body.query, text) for text in texts]
+    result = await server.compute([task], pairs, top_k=1 if label is None else 2)
     scores = [
         next(each["score"] for each in row if each.get("label") == label)
         for row in result.values[task]
@@ -380,7 +381,7 @@ async def predict_all(server: Server, body: PredictAll, task: str | None) -> obj
     if not server.tasks:
         raise RequestError(424, f"{server.name} has no tasks", "Backend")
     names = server.model.choose_tasks(body.rows, [task] if task else body.tasks)
-    result = await server.compute(Key(tuple(names), (("top_k", body.top_k),)), body.rows)
+    result = await server.compute(names, body.rows, top_k=body.top_k)
     return {"predictions": result.values}
 
 
@@ -419,52 +420,60 @@ async def read_body(request: Request, limit: int) -> bytes:
 async def wait_for(answer: Awaitable[object], request: Request, seconds: float) -> object:
     """Wait for an answer, as long as its client does."""
     task = asyncio.ensure_future(answer)
-    watch: asyncio.Future[Any] | None = None
+    waiting: list[asyncio.Future[Any]] = [task]
     try:
-        done, _ = await asyncio.wait([task], timeout=min(PATIENCE, seconds))
-        if not done:
-            watch = asyncio.ensure_future(request.receive())  # nothing more, until it is gone
-            await asyncio.wait([task, watch], timeout=seconds, return_when="FIRST_COMPLETED")
-            if watch.done() and not task.done():
-                raise ClientDisconnect
+        await asyncio.wait(waiting, timeout=min(PATIENCE, seconds))
+        if not task.done():
+            waiting.append(asyncio.ensure_future(request.receive()))  # nothing, until it is gone
+            await asyncio.wait(waiting, timeout=seconds, return_when="FIRST_COMPLETED")
+        if not task.done() and waiting[-1].done():
+            raise ClientDisconnect
         if not task.done():
             raise RequestError(503, f"not computed within {seconds:g} seconds", "Overloaded")
         return task.result()
     finally:
-        for each in (task, watch):
-            if each is not None and not each.done():
-                each.cancel()
+        for each in waiting:
+            each.cancel()  # without effect where it is done
 
 
-async def handle(server: Server, endpoint: Endpoint, request: Request) -> Response:
+async def post(server: Server, endpoint: Endpoint, request: Request) -> Response:
     """Answer a request with a body."""
     settings = server.settings
+    server.authorize(request)
+    async with asyncio.timeout(settings.timeout):
+        body = await read_body(request, settings.max_bytes)
+    asked = msgspec.json.decode(body, type=endpoint.body)
+    answer = endpoint.answer(server, asked, request.path_params.get("task"))
+    found = await wait_for(answer, request, settings.timeout)
+    return Response(msgspec.json.encode(found), media_type="application/json")
+
+
+async def handle(server: Server, path: str, answer: Answer, request: Request) -> Response:
+    """Answer a request to a route, or say what is wrong with it; and count it."""
+    started = time.perf_counter()
     try:
-        server.authorize(request)
-        async with asyncio.timeout(settings.timeout):
-            body = await read_body(request, settings.max_bytes)
-        asked = msgspec.json.decode(body, type=endpoint.body)
-        answer = endpoint.answer(server, asked, request.path_params.get("task"))
-        found = await wait_for(answer, request, settings.timeout)
-        return Response(msgspec.json.encode(found), media_type="application/json")
+        response = await answer(request)
     except RequestError as error:
-        return refusal(request, error)
+        response = refusal(request, error)
     except msgspec.ValidationError as error:
-        return refusal(request, RequestError(422, f"{error}"))
+        response = refusal(request, RequestError(422, f"{error}"))
     except msgspec.DecodeError as error:
-        return refusal(request, RequestError(400, f"the body is not JSON: {error}"))
+        response = refusal(request, RequestError(400, f"the body is not JSON: {error}"))
     except BusyError as error:
-        return refusal(request, RequestError(429, f"{error}: try again", "Overloaded"))
+        response = refusal(request, RequestError(429, f"{error}: try again", "Overloaded"))
     except TimeoutError:
-        return refusal(request, RequestError(408, "the body did not come in time"))
+        response = refusal(request, RequestError(408, "the body did not come in time"))
     except ClientDisconnect:
-        return Response(status_code=499)  # as nginx counts it; nobody reads it
+        response = Response(status_code=499)  # as nginx counts it; nobody reads it
     except ValueError as error:  # of the rows or the options
-        return refusal(request, RequestError(422, f"{error}"))
+        response = refusal(request, RequestError(422, f"{error}"))
     except Exception as error:  # a fault of ours, which must not end the connection without a word
-        logger.exception("%s could not be answered", endpoint.path)
+        logger.exception("%s could not be answered", path)
         reason = str(error) or type(error).__name__
-        return refusal(request, RequestError(500, reason, "Backend"))
+        response = refusal(request, RequestError(500, reason, "Backend"))
+    server.seconds.labels(path, response.status_code).observe(time.perf_counter() - started)
+    server.count()
+    return response
 
 
 def refusal(request: Request, error: RequestError) -> Response:
@@ -482,15 +491,6 @@ def refusal(request: Request, error: RequestError) -> Response:
     else:
         body = {"error": message, "error_type": error.kind}
     return Response(json.dumps(body), status, headers, "application/json")
-
-
-def gather(registry: prometheus_client.CollectorRegistry) -> prometheus_client.CollectorRegistry:
-    """Return the counters of all workers; with one worker its own."""
-    if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
-        return registry
-    whole = prometheus_client.CollectorRegistry()
-    multiprocess.MultiProcessCollector(whole)
-    return whole
 
 
 def describe_api(server: Server) -> dict[str, Any]:
@@ -532,54 +532,40 @@ async def get(server: Server, request: Request) -> Response:
     path = request.url.path
     if path == "/health":
         return Response()
-    try:
-        server.authorize(request)
-    except RequestError as error:
-        return refusal(request, error)
+    server.authorize(request)
     if path == "/metrics":
         server.count()
-        text = prometheus_client.generate_latest(gather(server.registry))
+        registry = server.registry
+        if "PROMETHEUS_MULTIPROC_DIR" in os.environ:  # the counters of all workers
+            registry = prometheus_client.CollectorRegistry()
+            multiprocess.MultiProcessCollector(registry)
+        text = prometheus_client.generate_latest(registry)
         return Response(text, media_type="text/plain; version=0.0.4")
     found: Any = {"/info": server.facts, "/tasks": server.tasks}.get(path)
     if path == "/openapi.json":
         found = describe_api(server)
     elif path.startswith("/v1/models"):
-        models = [
-            {"id": name, "object": "model", "created": 0, "owned_by": "minbert"}
+        models = {
+            name: {"id": name, "object": "model", "created": 0, "owned_by": "minbert"}
             for name in server.list_models()
-        ]
-        found = {"object": "list", "data": models}
+        }
+        found = {"object": "list", "data": list(models.values())}
         if wanted := request.path_params.get("model"):
-            named = [each for each in models if each["id"] == wanted]
-            if not named:
-                message = unknown("model", wanted, server.list_models())
-                return refusal(request, RequestError(404, message, "model_not_found"))
-            found = named[0]
+            if wanted not in models:
+                raise RequestError(404, unknown("model", wanted, models), "model_not_found")
+            found = models[wanted]
     return Response(msgspec.json.encode(found), media_type="application/json")
 
 
 def build_app(server: Server) -> Starlette:
     """Build the application of a server."""
-
-    def counted(path: str, answer: Callable[[Request], Awaitable[Response]]) -> Any:
-        async def run(request: Request) -> Response:
-            started = time.perf_counter()
-            response = await answer(request)
-            seconds = time.perf_counter() - started
-            server.seconds.labels(path, response.status_code).observe(seconds)
-            server.count()
-            return response
-
-        return run
-
     routes = [
-        Route(each.path, counted(each.path, partial(handle, server, each)), methods=["POST"])
-        for each in ENDPOINTS
-    ]
-    routes += [
-        Route(path, counted(path, partial(get, server)), methods=["GET"])
+        Route(path, partial(handle, server, path, partial(get, server)), methods=["GET"])
         for path in (*GETS, "/v1/models/{model:path}")
     ]
+    for each in ENDPOINTS:
+        answer = partial(handle, server, each.path, partial(post, server, each))
+        routes.append(Route(each.path, answer, methods=["POST"]))
     return Starlette(routes=routes)
 
 

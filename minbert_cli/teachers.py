@@ -7,7 +7,6 @@ from functools import partial
 from itertools import accumulate, chain, groupby
 from operator import itemgetter
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
 
 import datasets
@@ -28,7 +27,7 @@ from modeling_minbert import MinBertConfig, MinBertTask, __version__, align_outp
 from modeling_minbert.inference import batches, choose_tokens, predicting, windows_of
 from modeling_minbert.pieces import find_layout
 from modeling_minbert.texts import Encoded
-from trainers import PROBLEMS, Distillation
+from trainers import PROBLEMS, Distillation, replaced_when_done
 from trainers.data.rows import IGNORED_LABEL
 
 TOKEN_COLUMNS = ("input_ids", "token_type_ids")
@@ -104,8 +103,7 @@ class Teaching:
                             where = f"task {name!r} is about tokens: teacher={teacher.path!r}"
                             raise ValueError(f"{where} has {problem}")
                         values[place] = replace(values[place], by_word=bool(problem))
-                words = train if any(lesson.by_word for lesson in values) else None
-                taught[name] = partial(predict_rows, name, kind, values, columns, args, words)
+                taught[name] = partial(predict_rows, name, kind, values, columns, train, args)
             elif task.data.unlabeled_file is not None:
                 raise ValueError(
                     f"task {name!r}: unlabeled_file needs a teacher that has learned the task, to "
@@ -192,14 +190,14 @@ def predict_rows(
     problem_type: str,
     lessons: Sequence[Teacher],
     columns: Sequence[Sequence[Any]],
+    encoded: Any,
     args: TrainingArguments,
-    tagged: Any = None,
 ) -> list[Outputs]:
     """Compute the outputs of the teachers of a task in the first process, or read a cache.
 
     The columns are texts of the training rows, or ids and segment ids for what is taught of tokens.
-    Teachers that tag by word read the words of ``tagged``, the encoded training rows. Outputs are
-    by teacher (N, K) of rows, (T, K) of tokens, or vectors of length 1, (N, S, D).
+    Teachers that tag by word read the words of the encoded rows. Outputs are by teacher (N, K) of
+    rows, (T, K) of tokens, or vectors of length 1, (N, S, D).
     """
     teaching = str(PROBLEMS[problem_type].teaching)
     folder = Path(datasets.config.HF_DATASETS_CACHE) / "minbert_teachers"
@@ -208,7 +206,7 @@ def predict_rows(
     with args.main_process_first(desc="teachers"), torch.random.fork_rng(devices=[]):
         for lesson in lessons:
             # everything that the outputs depend on
-            seen = [join_words(tagged)] if lesson.by_word else columns
+            seen = [join_words(encoded)] if lesson.by_word else columns
             level = "words" if lesson.by_word else teaching
             facts = (level, lesson.task, fingerprint(lesson.path), __version__)
             digest = hashlib.blake2b(repr(facts).encode(), digest_size=16)
@@ -218,14 +216,12 @@ def predict_rows(
             if not file.is_file():
                 print(f"{name}: {lesson.path} predicts the {len(columns[0]):,} training rows")
                 values = compute_outputs(lesson, problem_type, seen, args)
-                folder.mkdir(parents=True, exist_ok=True)
-                with NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as part:
+                with replaced_when_done(file) as part:
                     np.save(part, values)
-                Path(part.name).replace(file)  # whole or not at all
             stored = torch.tensor(np.load(file))
             values = (lesson.align(stored) if lesson.align else stored).numpy()
             if lesson.by_word:  # the first token of a word has its label
-                is_first = np.concatenate(tagged["labels"][:]) != IGNORED_LABEL
+                is_first = np.concatenate(encoded["labels"][:]) != IGNORED_LABEL
                 words = iter(values)
                 missing = np.full_like(values[0], np.nan)
                 values = np.stack([next(words) if known else missing for known in is_first])

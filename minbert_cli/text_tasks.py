@@ -1,14 +1,12 @@
 """Tasks that learn from text without labels: keys of recipes, and text, tokenized and in rows."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from datasets_scripts import CorpusData, EncodedCorpus, TextRows, encode_corpus
-from datasets_scripts.checking import Count, check_fields, check_keys, errors_of, option
+from datasets_scripts.checking import Count, check_keys, errors_of, option
 from modeling_minbert import TASKS
 from modeling_minbert.heads import ProblemType
 from trainers import Masking, TaskTraining, TextSource, spread
@@ -47,9 +45,13 @@ class TextArguments:
     max_eval_samples: Count = option(4096, "Maximum rows of held-out text to evaluate.")
 
     def __post_init__(self) -> None:
-        check_fields(self)
         check_names("corpus", self.corpus, "{mine: {train_file: my.txt}}")
         check_shares(self.mlm_probability, self.mask_replace_prob, self.random_replace_prob)
+
+    def read_corpora(self, data_dir: str | None) -> dict[str, CorpusData]:
+        """Check the keys of the texts; ``data_dir`` is the folder of the built-in datasets."""
+        texts = self.corpus.items()
+        return {name: CorpusData.from_recipe(name, keys, data_dir) for name, keys in texts}
 
     def check_unused(self, problem_type: str) -> None:
         """Check that no key is set that has no effect for the problem type."""
@@ -132,13 +134,24 @@ class PretrainArguments(TextArguments, RunArguments):
 
 
 @dataclass(frozen=True)
+class LoadedText:
+    """The text of a task, tokenized and cut into rows."""
+
+    splits: dict[str, TextSource]
+    masking: Masking | None  # None for next sentences alone
+    facts: dict[str, dict[str, Any]]  # by split
+    notes: list[str]
+    source: EncodedCorpus
+
+
+@dataclass(frozen=True)
 class RecipeText:
     """A task of a recipe that learns from text without labels."""
 
-    problem_type: str
+    problem_type: ProblemType
     corpora: dict[str, CorpusData]
     arguments: TextArguments
-    training: TaskTraining
+    training: TaskTraining = field(default_factory=TaskTraining)
     metrics: ClassVar[tuple[str, ...]] = ()
     in_glue: ClassVar[bool] = False
 
@@ -152,11 +165,7 @@ class RecipeText:
             arguments = TextArguments(**{"corpus": {}, **text})
             arguments.check_unused(kind)
             task_training = TaskTraining(**training)
-        corpora = {
-            corpus: CorpusData.from_recipe(corpus, keys, data_dir)
-            for corpus, keys in arguments.corpus.items()
-        }
-        return cls(kind, corpora, arguments, task_training)
+        return cls(kind, arguments.read_corpora(data_dir), arguments, task_training)
 
     @property
     def source(self) -> str:
@@ -168,57 +177,38 @@ class RecipeText:
         """Hub names of the texts; None for local texts."""
         return [data.hub_dataset for data in self.corpora.values()]
 
+    def load(
+        self, tokenizer: PreTrainedTokenizerBase, args: TrainingArguments, max_length: int
+    ) -> LoadedText:
+        """Tokenize the texts, and cut them into rows."""
+        seed = args.seed if args.data_seed is None else args.data_seed
+        masking = None
+        if TASKS[self.problem_type].predicts_masked_tokens:
+            options = {name: getattr(self.arguments, name) for name in MASKING}
+            masking = Masking.from_tokenizer(tokenizer, seed=seed, **options)
+        encoded = encode_corpus(list(self.corpora.values()), tokenizer)
+        rows = {
+            split: TextRows(
+                documents,
+                tokenizer,
+                packing=self.arguments.choose_packing(self.problem_type),
+                max_length=max_length,
+                seed=seed,
+                balanced_pairs=self.arguments.balanced_pairs,
+                name=f"{self.source} ({split})",
+            )
+            for split, documents in encoded.splits.items()
+        }
 
-@dataclass(frozen=True)
-class LoadedText:
-    """The text of a task, tokenized and cut into rows."""
-
-    splits: dict[str, TextSource]
-    masking: Masking | None  # None for next sentences alone
-    facts: dict[str, dict[str, Any]]  # by split
-    notes: list[str]
-    source: EncodedCorpus
-
-
-def load_text(
-    corpora: Mapping[str, CorpusData],
-    arguments: TextArguments,
-    tokenizer: PreTrainedTokenizerBase,
-    problem_type: str,
-    args: TrainingArguments,
-    *,
-    max_length: int,
-) -> LoadedText:
-    """Tokenize texts, and cut them into rows."""
-    seed = args.seed if args.data_seed is None else args.data_seed
-    masking = None
-    if TASKS[problem_type].predicts_masked_tokens:
-        options = {name: getattr(arguments, name) for name in MASKING}
-        masking = Masking.from_tokenizer(tokenizer, seed=seed, **options)
-    encoded = encode_corpus(list(corpora.values()), tokenizer)
-    rows = {
-        split: TextRows(
-            documents,
-            tokenizer,
-            packing=arguments.choose_packing(problem_type),
-            max_length=max_length,
-            seed=seed,
-            balanced_pairs=arguments.balanced_pairs,
-            name=f"{' + '.join(corpora)} ({split})",
-        )
-        for split, documents in encoded.splits.items()
-    }
-
-    # how well the vocabulary fits the training text, by some of its documents
-    train = encoded.splits["train"]
-    counts = np.zeros(len(tokenizer), np.int64)
-    for number in range(0, len(train), -(-len(train) // MEASURED_DOCUMENTS)):
-        tokens = train.tokens(number, 0, int(train.offsets(number)[-1]))
-        counts += np.bincount(tokens, minlength=len(counts))
-    token: Any = tokenizer.unk_token
-    unknown = 0 if token is None else int(counts[tokenizer.convert_tokens_to_ids(token)])
-    notes = describe_unknown(token, unknown, int(counts.sum()))
-    facts = {split: split_rows.describe() for split, split_rows in rows.items()}
-    validation = spread(rows["validation"], arguments.max_eval_samples)
-    splits = {"train": rows["train"], "validation": validation}
-    return LoadedText(splits, masking, facts, notes, encoded)
+        # how well the vocabulary fits the training text, by some of its documents
+        train = encoded.splits["train"]
+        unknown = total = 0
+        for number in range(0, len(train), -(-len(train) // MEASURED_DOCUMENTS)):
+            tokens = train.tokens(number, 0, int(train.offsets(number)[-1]))
+            unknown += int((tokens == tokenizer.unk_token_id).sum())
+            total += len(tokens)
+        notes = describe_unknown(tokenizer.unk_token, unknown, total)
+        facts = {split: split_rows.describe() for split, split_rows in rows.items()}
+        validation = spread(rows["validation"], self.arguments.max_eval_samples)
+        splits = {"train": rows["train"], "validation": validation}
+        return LoadedText(splits, masking, facts, notes, encoded)

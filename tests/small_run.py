@@ -16,7 +16,7 @@ from transformers import BertTokenizer
 
 from datasets_scripts import TaskData, load_task
 from minbert_cli import fill_arguments, finetune, read_recipe
-from minbert_cli.recipe import split_argv
+from minbert_cli.recipes import split_argv
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
 
 GOOD, BAD = ("fine", "lovely", "warm"), ("dull", "bleak", "cold")
