@@ -17,8 +17,7 @@ from torch import Tensor
 from transformers.utils.generic import ModelOutput
 
 from modeling_minbert import TASKS, MinBertTask, unknown
-from trainers.data.collate import Batch
-from trainers.data.rows import IGNORED_LABEL, Rows, TextSource, spread
+from trainers.data.rows import IGNORED_LABEL, Batch, Rows, TextSource, spread
 from trainers.files import write_text
 
 from .blocks import Block, Example, Examples

@@ -24,8 +24,7 @@ from modeling_minbert.pieces import QuestionWindow
 from modeling_minbert.questions import QuestionAnsweringTask, keep_scores
 from modeling_minbert.spans import rank_answers
 from modeling_minbert.texts import Encoded
-from trainers.data.collate import Batch
-from trainers.data.rows import spread_numbers
+from trainers.data.rows import Batch, spread_numbers
 from trainers.files import write_text
 
 from .base import Decode, Evaluated, Problem, quote

@@ -20,8 +20,7 @@ from transformers.utils.generic import ModelOutput
 from datasets_scripts.encoding import UNKNOWN_LABEL
 from modeling_minbert.spans import are_spans, mark_entities
 from modeling_minbert.tokens import TokenClassificationTask
-from trainers.data.collate import Batch
-from trainers.data.rows import IGNORED_LABEL, Rows, TextSource, has_token_labels
+from trainers.data.rows import IGNORED_LABEL, Batch, Rows, TextSource, has_token_labels
 from trainers.files import write_text
 
 from .base import Decode, Evaluated, Problem, check_labels, find_output
