@@ -29,7 +29,6 @@ from trainers import (
     TrainingDivergedError,
     WriteError,
     last_complete_checkpoint,
-    merge_lora,
     named_errors,
     readable_errors,
 )
@@ -158,7 +157,8 @@ class Run:
         """Train, and save the model, completely or not at all."""
         trainer = self.trainer
         trainer.train(resume_from_checkpoint=self.checkpoint)
-        merge_lora(trainer.accelerator.unwrap_model(trainer.model))
+        if getattr(self.arguments, "lora", None) is not None:
+            trainers.merge_lora(trainer.accelerator.unwrap_model(trainer.model))
         with filled_when_done(self.output_dir, moves=trainer.is_world_process_zero()) as folder:
             trainer.save_model(str(folder), _internal_call=True)
             trainer.accelerator.wait_for_everyone()

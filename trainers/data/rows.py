@@ -4,7 +4,7 @@ B rows of S texts; the windows of a long text are sequences. There are N of them
 to L tokens. Batches give them to the model without padding, if it can take them so.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -281,14 +281,14 @@ class FlatRows:
         if self._bounds is None:
             return rows
         starts = self._bounds[rows]
-        return _spread(starts, self._bounds[rows + 1] - starts)
+        return list_places(starts, self._bounds[rows + 1] - starts)
 
     def join(self, task: str, rows: Ids, passes: Ids) -> Joined:
         """Concatenate some rows, (B,); their passes, (B,), are only recorded."""
         sequences = self._list_sequences(rows)
         lengths = self.lengths[sequences].astype(np.int64)
         columns = {
-            name: values[_spread(starts[sequences], lengths)].astype(np.int64, copy=False)
+            name: values[list_places(starts[sequences], lengths)].astype(np.int64, copy=False)
             for name, (values, starts) in self.columns.items()
         }
         return Joined(
@@ -305,32 +305,12 @@ class FlatRows:
         )
 
 
-class TeacherRows:
-    """Outputs of M teachers for the rows of a task, read by row; NaN where there is no teacher.
-
-    They are those of N rows, (N, M, ...), or with ``lengths``, (N,), of all their T tokens, (T, M,
-    K).
-    """
-
-    def __init__(self, values: NDArray[np.float32], lengths: Ids | None = None) -> None:
-        self._values, self._lengths = values, lengths
-        self._starts = None if lengths is None else np.cumsum(lengths) - lengths
-
-    def add_to(self, joined: Joined) -> Joined:
-        """Add the values of the rows of a batch, or of their tokens."""
-        _, rows = joined.places
-        if self._starts is None or self._lengths is None:
-            return joined._replace(teacher=np.asarray(self._values[rows], dtype=np.float32))
-        places = _spread(self._starts[rows], self._lengths[rows])
-        return joined._replace(token_teacher=np.asarray(self._values[places], dtype=np.float32))
-
-
 def has_token_labels(dataset: datasets.Dataset) -> bool:
     """Whether rows have a list of labels."""
     return LABELS in dataset.column_names and _is_list(dataset.data.column(LABELS).type)
 
 
-def _spread(starts: Ids, lengths: Ids) -> Ids:
+def list_places(starts: Ids, lengths: Ids) -> Ids:
     """List the places of ranges that begin at ``starts``, one after the other."""
     before = np.cumsum(lengths) - lengths
     return np.repeat(starts - before, lengths) + np.arange(lengths.sum())
@@ -428,7 +408,7 @@ class TaskDataset(Dataset[Joined]):
 
     Attributes:
         sizes: Rows of each task.
-        teachers: Outputs of teachers for the rows of some tasks; a batch has them, too.
+        teachers: Of some tasks, what adds the outputs of teachers to the rows of a batch.
     """
 
     def __init__(self, tasks: Mapping[str, Rows], sampler: TaskBatchSampler | None = None) -> None:
@@ -443,7 +423,7 @@ class TaskDataset(Dataset[Joined]):
             else:
                 self._rows.append(rows)
         self._sampler = sampler
-        self.teachers: dict[str, TeacherRows] = {}
+        self.teachers: dict[str, Callable[[Joined], Joined]] = {}
 
     def set_epoch(self, epoch: int) -> None:
         """Pass the epoch on to the sampler.
@@ -476,7 +456,7 @@ class TaskDataset(Dataset[Joined]):
             else:
                 joined = _join_texts(rows, task, chosen, passes[part])
             if task in self.teachers:
-                joined = self.teachers[task].add_to(joined)
+                joined = self.teachers[task](joined)
             parts.append(joined)
         return parts if len(parts) > 1 else parts[0]
 
