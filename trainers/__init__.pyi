@@ -24,9 +24,9 @@ from .files import (
 from .methods.base import Method as Method
 from .methods.distillation import Distillation as Distillation
 from .methods.gradient_surgery import GradientSurgery as GradientSurgery
-from .methods.head_rate import HeadLearningRate as HeadLearningRate
 from .methods.layers import (
     FreezeLayers as FreezeLayers,
+    HeadLearningRate as HeadLearningRate,
     add_lora as add_lora,
     merge_lora as merge_lora,
 )

@@ -54,7 +54,7 @@ class MethodArguments:
 
             methods.append(RDrop(self.r_drop))
         if self.head_learning_rate is not None:
-            from .head_rate import HeadLearningRate
+            from .layers import HeadLearningRate
 
             methods.append(HeadLearningRate(self.head_learning_rate))
         if self.freeze_layers is not None:

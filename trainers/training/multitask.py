@@ -51,7 +51,6 @@ from .callbacks import DivergenceCheck
 from .checks import (
     TIMES,
     check_arguments,
-    check_comparisons,
     check_compute_metrics,
     check_methods,
     check_sampling,
@@ -185,7 +184,10 @@ class MultiTaskTrainer(Trainer):
         self._smoother = smooth_labels(model, self.args, self.problems)
         for method in self.methods:
             method.attach(self)
-        check_comparisons(self)
+        if any(map(needs_rows, self.problems.values())):
+            from .comparisons import check_comparisons  # few losses compare rows
+
+            check_comparisons(self)
         self._losses = LossLog(self.problems)
         self._terms = TermCounter(model, self.problems, self.methods)
         self._evaluated = LossMean()
