@@ -57,12 +57,15 @@ def readable_errors(program: str) -> Iterator[None]:
 
     For code that reads and checks user input, not for training: an error there is a bug, and its
     traceback is needed. All processes see the same input; the first of each machine prints. From
-    here on the console shows any text.
+    here on the console shows characters that its encoding lacks as escapes.
 
     Args:
         program: Prefix of the line.
     """
-    show_any_text()
+    for stream in (sys.stdout, sys.stderr):
+        # in cp1252 or ASCII there are no Chinese letters, say, which would end the program
+        if isinstance(stream, TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(errors="backslashreplace")
     try:
         yield
     except INPUT_ERRORS as error:
@@ -70,16 +73,6 @@ def readable_errors(program: str) -> Iterator[None]:
             line = " ".join(reason_of(error).split())
             print(f"{program}: error: {line}", file=sys.stderr)  # noqa: T201  the message
         raise SystemExit(2 if isinstance(error, UsageError) else 1) from None
-
-
-def show_any_text() -> None:
-    """Let the console show characters that its encoding lacks as escapes, and not end the program.
-
-    A console in cp1252 or ASCII has no Chinese letters, say. Files are in UTF-8 on any machine.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
-            stream.reconfigure(errors="backslashreplace")
 
 
 @contextmanager

@@ -217,6 +217,7 @@ class FlatRows:
         columns: Of each column with a number for every token: the numbers, possibly with other
             parts of their file in between, and the start of each sequence, (N,).
         lengths: Tokens of each sequence, (N,).
+        is_separate: Whether a row is a list of sequences.
         windows: Sequences of each text of a row, (rows, S); None if texts are not split.
 
     Raises:
@@ -229,6 +230,7 @@ class FlatRows:
         first, *others = MODEL_COLUMNS if of_tokens else MODEL_COLUMNS[:2]
         values, starts, self.lengths, self._bounds = _read_tokens(dataset, first)
         self.columns = {first: (values, starts)}
+        self.is_separate = self._bounds is not None
         for name in others:
             values, starts, lengths, bounds = _read_tokens(dataset, name)
             is_aligned = np.array_equal(lengths, self.lengths)
@@ -259,11 +261,6 @@ class FlatRows:
     def __reduce__(self) -> tuple[Any, ...]:
         # a view of a mapped file would be copied to workers that are not forked
         return FlatRows, (self._dataset,)
-
-    @property
-    def is_separate(self) -> bool:
-        """Whether a row is a list of sequences."""
-        return self._bounds is not None
 
     def count_sequences(self) -> Ids:
         """Count the sequences of each row, (rows,)."""

@@ -165,7 +165,7 @@ def evaluate_run(
         problem = trainer.problems[task]
         for split in sorted(splits, key=_split_order):  # the same order in all processes
             gathered = trainer.predict_task(task, splits[split])
-            output = problem.collect(gathered, splits[split], decode=trainer.decoder(task))
+            output = problem.collect(gathered, splits[split], trainer.decoder(task))
             if not problem.kind.is_unlabelled:
                 outputs[task, split] = output
             if problem.kind.is_unlabelled or problem.is_labelled(splits[split]):

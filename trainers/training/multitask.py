@@ -514,16 +514,13 @@ class MultiTaskTrainer(Trainer):
         problem, places = self.problems[task], np.argsort(order)
 
         def measure(prediction: EvalPrediction) -> dict[str, float]:
-            labels: Any = prediction.label_ids  # None for rows without
-            values = np.asarray(prediction.predictions)
-            ordered = values[places]
-            gathered = ordered if problem.joins_rows else values
-            outputs = problem.collect(gathered, rows, labels, self.decoder(task))
-            metrics = problem.compute_metrics(outputs)
+            values = np.asarray(prediction.predictions)[places]
+            metrics = problem.compute_metrics(problem.collect(values, rows, self.decoder(task)))
             if task not in self._user_metrics:
                 return metrics
-            known: Any = None if labels is None else labels[places]
-            others = self._user_metrics[task](EvalPrediction(ordered, known))
+            labels: Any = prediction.label_ids  # None for rows without
+            known = None if labels is None else labels[places]
+            others = self._user_metrics[task](EvalPrediction(values, known))
             if not isinstance(others, Mapping):
                 raise TypeError(
                     f"compute_metrics of task {task!r} returned a {type(others).__name__}; "
