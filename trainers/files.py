@@ -142,8 +142,8 @@ _OPEN_FILES = ("/dev/fd/", "/dev/stdout", "/dev/stderr", "/proc/")
 def replaced_when_done(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path that replaces ``path`` if the block succeeds.
 
-    A symbolic link stays one: the file that it names is replaced. A device or a pipe is never
-    replaced; the block writes to it directly.
+    A symbolic link stays one: the file that it names is replaced. A device, a pipe, a socket or an
+    open file of this process is never replaced; the block writes to it directly.
 
     Args:
         path: The file to write; missing folders are created.
@@ -155,11 +155,13 @@ def replaced_when_done(path: str | os.PathLike[str]) -> Iterator[Path]:
         IsADirectoryError: If ``path`` is a folder.
         WriteError: If it cannot be written.
     """
-    if _is_special(Path(path)):
+    given = Path(path)
+    is_special = given.exists() and not given.is_file() and not given.is_dir()
+    if is_special or str(given.absolute()).startswith(_OPEN_FILES):
         with named_writes(path):
-            yield Path(path)
+            yield given
         return
-    target = Path(path).resolve()
+    target = given.resolve()
     if target.is_dir():
         raise IsADirectoryError(f"{str(path)!r} is a folder; name a file")
     with named_writes(path):
@@ -224,13 +226,6 @@ def remove_leftovers(folder: Path) -> None:
         if match and path.is_file() and int(match[1]) != os.getpid():
             with suppress(FileNotFoundError):
                 path.unlink()
-
-
-def _is_special(path: Path) -> bool:
-    """Whether a path is a device, a pipe or a socket, or names an open file of this process."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        return True
-    return str(path.absolute()).startswith(_OPEN_FILES)
 
 
 PLACEHOLDER = "<HUB_TOKEN>"

@@ -323,12 +323,6 @@ class TaskBatchSampler(Sampler[list[int]]):
         counts, generator = self._draw(epoch)
         return generator.permutation(np.repeat(numbers, counts))[:, None]
 
-    def _count(self, epoch: int) -> NDArray[np.int64]:
-        """Count the batches of each task in an epoch, (T,)."""
-        if self.sampling.is_drawn:
-            return self._draw(epoch)[0]
-        return self._count_before(epoch + 1) - self._count_before(epoch)
-
     def _count_before(self, epoch: int) -> NDArray[np.int64]:
         """Count the batches of each task in all earlier epochs, (T,)."""
         numbers, steps = np.arange(len(self.sizes)), epoch * self.steps
@@ -336,7 +330,7 @@ class TaskBatchSampler(Sampler[list[int]]):
             return np.full_like(numbers, steps)
         if not self.sampling.is_drawn:
             return (steps + len(numbers) - 1 - numbers) // len(numbers)
-        return sum((self._count(earlier) for earlier in range(epoch)), np.zeros_like(numbers))
+        return sum((self._draw(earlier)[0] for earlier in range(epoch)), np.zeros_like(numbers))
 
     def _draw(self, epoch: int) -> tuple[NDArray[np.int64], np.random.Generator]:
         # the spawn key separates it from the orders of rows, which use the same seed
@@ -369,13 +363,13 @@ class TaskBatchSampler(Sampler[list[int]]):
 
     def shares(self) -> dict[str, TaskShare]:
         """Compute the share of each task in the current epoch."""
-        counts = self._count(self.epoch).tolist()
-        before = self._count_before(self.epoch).tolist()
+        before = self._count_before(self.epoch)
+        counts = self._count_before(self.epoch + 1) - before
         shares = {}
-        for index, (task, stream) in enumerate(zip(self.sizes, self._streams, strict=True)):
-            steps = counts[index]
-            rows = stream.count_rows(before[index], steps)
-            shares[task] = TaskShare(steps, rows, rows / stream.size, steps / sum(counts))
+        columns = (self.sizes, self._streams, before.tolist(), counts.tolist())
+        for task, stream, first, steps in zip(*columns, strict=True):
+            rows = stream.count_rows(first, steps)
+            shares[task] = TaskShare(steps, rows, rows / stream.size, steps / int(counts.sum()))
         return shares
 
     def count_micro_steps(self, steps: int, accumulation: int) -> int:

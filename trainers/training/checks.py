@@ -262,7 +262,7 @@ def _direct_best(
 
 
 def list_metrics(
-    problems: Mapping[str, AnyProblem], glue_tasks: Collection[str], auxiliary: Collection[str] = ()
+    problems: Mapping[str, AnyProblem], glue_tasks: Collection[str], auxiliary: Collection[str]
 ) -> dict[str, Metric | None]:
     """List what an evaluation reports; None for losses and aggregates, without auxiliary tasks."""
     known: dict[str, Metric | None] = {}
