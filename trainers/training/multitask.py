@@ -519,7 +519,7 @@ class MultiTaskTrainer(Trainer):
             if task not in self._user_metrics:
                 return metrics
             labels: Any = prediction.label_ids  # None for rows without
-            known = None if labels is None else labels[places]
+            known: Any = None if labels is None else labels[places]
             others = self._user_metrics[task](EvalPrediction(values, known))
             if not isinstance(others, Mapping):
                 raise TypeError(
