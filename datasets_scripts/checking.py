@@ -254,14 +254,6 @@ def to_columns(value: object) -> tuple[str, ...]:
     return to_names((value,) if isinstance(value, str) else value)
 
 
-def to_patterns(value: object) -> tuple[str, ...]:
-    """Check a path or a pattern of paths, or a list of them."""
-    patterns = value if isinstance(value, list | tuple) else (value,)
-    if not patterns or not all(isinstance(item, str | Path) and str(item) for item in patterns):
-        raise ValueError("expected a path, a pattern or a list of them")
-    return tuple(map(str, patterns))
-
-
 def to_range(value: object) -> tuple[float, float]:
     """Check a list of two ascending numbers."""
     low, high = value if isinstance(value, list | tuple) and len(value) == 2 else (None, None)
@@ -283,7 +275,6 @@ def to_delimiter(value: object) -> str:
 Text = Annotated[str, to_text]
 Column = Annotated[str, to_column]
 Delimiter = Annotated[str, to_delimiter]
-Patterns = Annotated[tuple[str, ...], to_patterns]
 ScoreRange = Annotated[tuple[float, float], to_range]
 Names = Annotated[tuple[str, ...], to_names]
 Columns = Annotated[tuple[str, ...], to_columns]

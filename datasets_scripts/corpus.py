@@ -17,7 +17,7 @@ from importlib.metadata import version
 from itertools import count, islice
 from math import ceil, inf
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import datasets
 import numpy as np
@@ -37,7 +37,6 @@ from .checking import (
     INNER,
     Count,
     Fraction,
-    Patterns,
     Share,
     Text,
     check_keys,
@@ -75,6 +74,17 @@ SOURCE_KEYS = {
     "hub_id": ("dataset", "hub_id", "revision", "streaming", *TEXT_KEYS, *SHARED_KEYS),
     "train_file": (*FILE_KEYS, "data_dir", "documents", *TEXT_KEYS, *SHARED_KEYS),
 }
+
+
+def to_patterns(value: object) -> tuple[str, ...]:
+    """Check a path or a pattern of paths, or a list of them."""
+    patterns = value if isinstance(value, list | tuple) else (value,)
+    if not patterns or not all(isinstance(item, str | Path) and str(item) for item in patterns):
+        raise ValueError("expected a path, a pattern or a list of them")
+    return tuple(map(str, patterns))
+
+
+Patterns = Annotated[tuple[str, ...], to_patterns]
 
 
 @dataclass(frozen=True)

@@ -95,10 +95,8 @@ class RegressionFormat(SentenceFormat):
         """
         facts = super().head_facts(train) | {"targets": self.targets}
         if train is None:
-            return facts | {
-                "mean": [0.0] * len(self.targets),
-                "std": [1.0] * len(self.targets),
-            }
+            count = len(self.targets)
+            return facts | {"mean": [0.0] * count, "std": [1.0] * count}
         columns = [column.compressed() for column in self._read_labels(train).T]
         for name, column in zip(self.targets, columns, strict=True):
             if not len(column):

@@ -498,7 +498,7 @@ def count_repeated(
     where: str,
     row_format: RowFormat,
     splits: Mapping[str, Dataset],
-    unlabeled: Dataset | None = None,
+    unlabeled: Dataset | None,
 ) -> dict[str, dict[str, int]]:
     """Count the rows of each held-out split whose texts are those of a row that was used before.
 

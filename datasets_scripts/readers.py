@@ -1,4 +1,4 @@
-"""Read files row by row: compression, stray quotes, records, CoNLL columns and SQuAD."""
+"""Read files row by row: compression, characters, stray quotes, records, lists in texts."""
 
 import ast
 import bz2
@@ -313,7 +313,7 @@ def read_records(
         raise ValueError(f"{path}: the file has no rows, only a header")
 
 
-def list_columns(path: str, file_format: FileFormat = PLAIN_FORMAT) -> list[str]:
+def list_columns(path: str, file_format: FileFormat) -> list[str]:
     """List the columns of the first record that can be read; none if there is no such record."""
     records = read_records(path, (), file_format=file_format)
     return next((list(record.values) for record in records if record.values), [])

@@ -208,7 +208,13 @@ class TaskData:
                     f"{where}: {key}={keys[key]!r} has no effect with {what}; remove one of them"
                 )
         _check_type(data)
-        _check_files(data)
+        if data.files and data.train_file is None:
+            raise ValueError(f"{where}: train_file is missing")
+        if data.files and data.validation_file is None and data.validation_share == 0:
+            raise ValueError(
+                f"{where}: validation_file is missing, and validation_share=0 holds no training "
+                "rows out; give one of them"
+            )
         check_revision(where, data.revision, data.hub_id)
         return data
 
@@ -378,17 +384,4 @@ def _check_type(data: TaskData) -> None:
         raise ValueError(
             f"{where}: max_unlabeled_samples={data.max_unlabeled_samples} has no effect without "
             "unlabeled_file; remove it"
-        )
-
-
-def _check_files(data: TaskData) -> None:
-    """Check the files, which rows of the Hub and samples do not have."""
-    if not data.files:
-        return
-    if data.train_file is None:
-        raise ValueError(f"{data.where}: train_file is missing")
-    if data.validation_file is None and data.validation_share == 0:
-        raise ValueError(
-            f"{data.where}: validation_file is missing, and validation_share=0 holds no training "
-            "rows out; give one of them"
         )

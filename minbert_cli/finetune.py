@@ -18,6 +18,7 @@ import torch
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, set_seed
 
+import trainers
 from datasets_scripts import TaskRows, load_task, train_wordpiece
 from minbert_cli.arguments import FinetuneArguments
 from minbert_cli.checkpoints import (
@@ -35,7 +36,7 @@ from minbert_cli.recipe_tasks import RecipeTask, check_recipe, choose_heads, pre
 from minbert_cli.recipes import RECIPES
 from minbert_cli.run import Given, Run, open_run, report, share
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from trainers import GlueFile, RunFacts, Task
+from trainers import RunFacts, Task
 
 if TYPE_CHECKING:  # only recipes that need them load what reads a corpus or teaches
     from minbert_cli.teachers import Teaching
@@ -260,16 +261,16 @@ def describe_sources(
 
 def find_glue_files(
     tasks: Mapping[str, RecipeTask], loaded: Mapping[str, TaskRows]
-) -> dict[tuple[str, str], GlueFile]:
+) -> "dict[tuple[str, str], trainers.GlueFile]":
     """Return the prediction files that the GLUE server expects, by task and split."""
-    files: dict[tuple[str, str], GlueFile] = {}
+    files: dict[tuple[str, str], trainers.GlueFile] = {}
     for name, task in tasks.items():
         if wanted := task.data.built_in and task.data.built_in.submission:
             labels = task.data.labels if wanted.labels else None
             for split, file in wanted.files.items():
                 facts: Mapping[str, Any] = loaded[name].facts.get(split, {})
                 count = facts.get("usable_rows", 0) + facts.get("unusable_rows", 0)
-                files[name, split] = GlueFile(file, labels, count or None)
+                files[name, split] = trainers.GlueFile(file, labels, count or None)
     return files
 
 

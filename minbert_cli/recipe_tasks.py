@@ -19,7 +19,6 @@ from trainers import (
     PROBLEMS,
     Choice,
     TaskTraining,
-    add_lora,
     check_arguments,
     check_sampling,
     list_metrics,
@@ -278,6 +277,8 @@ def prepare_weights(arguments: FinetuneArguments, model: MinBertForMultiTask) ->
                     "no weights; use head: concat"
                 )
     if arguments.lora is not None:
+        from trainers import add_lora
+
         # peft computes some initial values from weights, which a model on `meta` does not have
         values = {"init_lora_weights": False} if model.device.type == "meta" else {}
         add_lora(model, arguments.lora | values, trained=("heads.", "cls.", "bert.pooler."))

@@ -22,7 +22,6 @@ from minbert_cli.console import describe_size, quiet_libraries, show_progress
 from minbert_cli.recipe import as_recipe, fill_arguments, format_recipe, read_recipe
 from minbert_cli.recipes import MODEL_CARD, check_program, load_kinds, split_argv, with_recipe_name
 from trainers import (
-    GlueFile,
     LastStep,
     MultiTaskTrainer,
     RunFacts,
@@ -30,7 +29,6 @@ from trainers import (
     TrainingDivergedError,
     WriteError,
     last_complete_checkpoint,
-    merge_lora,
     named_errors,
     readable_errors,
 )
@@ -159,7 +157,8 @@ class Run:
         """Train, and save the model, completely or not at all."""
         trainer = self.trainer
         trainer.train(resume_from_checkpoint=self.checkpoint)
-        merge_lora(trainer.accelerator.unwrap_model(trainer.model))
+        if getattr(self.arguments, "lora", None) is not None:
+            trainers.merge_lora(trainer.accelerator.unwrap_model(trainer.model))
         with filled_when_done(self.output_dir, moves=trainer.is_world_process_zero()) as folder:
             trainer.save_model(str(folder), _internal_call=True)
             trainer.accelerator.wait_for_everyone()
@@ -299,7 +298,7 @@ def report(
     *,
     texts: Mapping[str, Dataset] | None = None,
     tables: Mapping[tuple[str, str], Dataset] | None = None,
-    glue_files: Mapping[tuple[str, str], GlueFile] | None = None,
+    glue_files: "Mapping[tuple[str, str], trainers.GlueFile] | None" = None,
     quoted_errors: int = 0,
 ) -> None:
     """Evaluate the trained model; on the first process, write and print the results.
@@ -329,8 +328,8 @@ def report(
     if fits:
         print("", *fits, sep="\n")
     print(f"\nmodel: {folder}", *([f"report: {page}"] if page is not None else ()), sep="\n")
-    archive = trainers.write_submission(folder, glue_files or {}, encoded, outputs)
-    if archive is not None:
+    archive = glue_files and trainers.write_submission(folder, glue_files, encoded, outputs)
+    if archive:
         missing = ", ".join(trainers.missing_files(archive))
         print(f"GLUE server: {archive}" + (f"; it also needs {missing}" if missing else ""))
     print(f"next: {advise(run)}")

@@ -25,6 +25,10 @@ LAB = (
     "datasets_scripts.text_rows",
     "modeling_minbert.joined",
     "trainers.data.masking",
+    "trainers.data.token_streams",
+    "trainers.methods.distillation",
+    "trainers.reports.glue",
+    "trainers.training.comparisons",
 )
 # What a prediction needs besides: no library of training, data or pictures.
 LIBRARIES = ("datasets", "pyarrow", "sklearn", "matplotlib", "transformers.trainer")

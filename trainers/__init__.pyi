@@ -1,10 +1,11 @@
 from .arguments import FastTrainingArguments as FastTrainingArguments
-from .data.collate import TaskCollator as TaskCollator, list_batches as list_batches
 from .data.masking import Masking as Masking
 from .data.rows import (
     FlatRows as FlatRows,
+    TaskCollator as TaskCollator,
     TaskDataset as TaskDataset,
     TextSource as TextSource,
+    list_batches as list_batches,
     read_rows as read_rows,
     spread as spread,
 )
@@ -49,6 +50,11 @@ from .problems.metrics import Metric as Metric, aggregates as aggregates, glue_s
 from .problems.questions import Answer as Answer, Answered as Answered, find_answers as find_answers
 from .problems.tags import Tagged as Tagged
 from .reports.cards import write_card as write_card
+from .reports.glue import (
+    GlueFile as GlueFile,
+    missing_files as missing_files,
+    write_submission as write_submission,
+)
 from .reports.page import (
     Section as Section,
     draw_curves as draw_curves,
@@ -58,12 +64,9 @@ from .reports.page import (
 )
 from .reports.results import (
     Choice as Choice,
-    GlueFile as GlueFile,
     RunFacts as RunFacts,
     evaluate_run as evaluate_run,
-    missing_files as missing_files,
     write_results as write_results,
-    write_submission as write_submission,
     write_tables as write_tables,
 )
 from .task import Task as Task, TaskTraining as TaskTraining

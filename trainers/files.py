@@ -57,12 +57,15 @@ def readable_errors(program: str) -> Iterator[None]:
 
     For code that reads and checks user input, not for training: an error there is a bug, and its
     traceback is needed. All processes see the same input; the first of each machine prints. From
-    here on the console shows any text.
+    here on the console shows characters that its encoding lacks as escapes.
 
     Args:
         program: Prefix of the line.
     """
-    show_any_text()
+    for stream in (sys.stdout, sys.stderr):
+        # in cp1252 or ASCII there are no Chinese letters, say, which would end the program
+        if isinstance(stream, TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(errors="backslashreplace")
     try:
         yield
     except INPUT_ERRORS as error:
@@ -70,16 +73,6 @@ def readable_errors(program: str) -> Iterator[None]:
             line = " ".join(reason_of(error).split())
             print(f"{program}: error: {line}", file=sys.stderr)  # noqa: T201  the message
         raise SystemExit(2 if isinstance(error, UsageError) else 1) from None
-
-
-def show_any_text() -> None:
-    """Let the console show characters that its encoding lacks as escapes, and not end the program.
-
-    A console in cp1252 or ASCII has no Chinese letters, say. Files are in UTF-8 on any machine.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
-            stream.reconfigure(errors="backslashreplace")
 
 
 @contextmanager
@@ -149,8 +142,8 @@ _OPEN_FILES = ("/dev/fd/", "/dev/stdout", "/dev/stderr", "/proc/")
 def replaced_when_done(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path that replaces ``path`` if the block succeeds.
 
-    A symbolic link stays one: the file that it names is replaced. A device or a pipe is never
-    replaced; the block writes to it directly.
+    A symbolic link stays one: the file that it names is replaced. A device, a pipe, a socket or an
+    open file of this process is never replaced; the block writes to it directly.
 
     Args:
         path: The file to write; missing folders are created.
@@ -162,11 +155,13 @@ def replaced_when_done(path: str | os.PathLike[str]) -> Iterator[Path]:
         IsADirectoryError: If ``path`` is a folder.
         WriteError: If it cannot be written.
     """
-    if _is_special(Path(path)):
+    given = Path(path)
+    is_special = given.exists() and not given.is_file() and not given.is_dir()
+    if is_special or str(given.absolute()).startswith(_OPEN_FILES):
         with named_writes(path):
-            yield Path(path)
+            yield given
         return
-    target = Path(path).resolve()
+    target = given.resolve()
     if target.is_dir():
         raise IsADirectoryError(f"{str(path)!r} is a folder; name a file")
     with named_writes(path):
@@ -231,13 +226,6 @@ def remove_leftovers(folder: Path) -> None:
         if match and path.is_file() and int(match[1]) != os.getpid():
             with suppress(FileNotFoundError):
                 path.unlink()
-
-
-def _is_special(path: Path) -> bool:
-    """Whether a path is a device, a pipe or a socket, or names an open file of this process."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        return True
-    return str(path.absolute()).startswith(_OPEN_FILES)
 
 
 PLACEHOLDER = "<HUB_TOKEN>"

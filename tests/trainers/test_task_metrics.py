@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from datasets import Dataset
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import (
     accuracy_score,
@@ -26,7 +27,8 @@ METRICS = {
 
 def collect(kind, logits, labels, metrics=(), decode=None):
     problem = PROBLEMS[kind]("t", metrics=metrics)
-    return problem, problem.collect(np.asarray(logits), None, np.asarray(labels), decode)
+    rows = Dataset.from_dict({"labels": np.asarray(labels)})
+    return problem, problem.collect(np.asarray(logits), rows, decode)
 
 
 def measure(kind, logits, labels, metrics=(), decode=None):

@@ -1,20 +1,29 @@
-"""Rows of tasks: from what a user passes to flat arrays, and the rows of a batch."""
+"""Rows of tasks: from what a user passes to flat arrays, and the batches that are made of them.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+B rows of S texts; the windows of a long text are sequences. There are N of them in a batch, of up
+to L tokens. Batches give them to the model without padding, if it can take them so.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import accumulate
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
 from datasets_scripts.encoding import IGNORED_LABEL as IGNORED_LABEL
 
 from .sampling import Counts, TaskBatchSampler
+
+if TYPE_CHECKING:
+    from .masking import TextMasking
 
 LABELS = "labels"
 # Other names of that column, which the collators of transformers know, too.
@@ -29,6 +38,9 @@ ROW_TOKENS = 512  # the most that a row has without windows
 
 Ids: TypeAlias = NDArray[np.int64]
 Values: TypeAlias = NDArray[Any]  # labels of a type that depends on the task
+# What the model gets, and the name of its task.
+Batch: TypeAlias = dict[str, Any]
+BATCHES = "batches"  # key of a mixed batch: a list of the batches of its tasks
 
 
 class Joined(NamedTuple):
@@ -205,6 +217,7 @@ class FlatRows:
         columns: Of each column with a number for every token: the numbers, possibly with other
             parts of their file in between, and the start of each sequence, (N,).
         lengths: Tokens of each sequence, (N,).
+        is_separate: Whether a row is a list of sequences.
         windows: Sequences of each text of a row, (rows, S); None if texts are not split.
 
     Raises:
@@ -217,6 +230,7 @@ class FlatRows:
         first, *others = MODEL_COLUMNS if of_tokens else MODEL_COLUMNS[:2]
         values, starts, self.lengths, self._bounds = _read_tokens(dataset, first)
         self.columns = {first: (values, starts)}
+        self.is_separate = self._bounds is not None
         for name in others:
             values, starts, lengths, bounds = _read_tokens(dataset, name)
             is_aligned = np.array_equal(lengths, self.lengths)
@@ -248,11 +262,6 @@ class FlatRows:
         # a view of a mapped file would be copied to workers that are not forked
         return FlatRows, (self._dataset,)
 
-    @property
-    def is_separate(self) -> bool:
-        """Whether a row is a list of sequences."""
-        return self._bounds is not None
-
     def count_sequences(self) -> Ids:
         """Count the sequences of each row, (rows,)."""
         if self._bounds is None:
@@ -269,14 +278,14 @@ class FlatRows:
         if self._bounds is None:
             return rows
         starts = self._bounds[rows]
-        return _spread(starts, self._bounds[rows + 1] - starts)
+        return list_places(starts, self._bounds[rows + 1] - starts)
 
     def join(self, task: str, rows: Ids, passes: Ids) -> Joined:
         """Concatenate some rows, (B,); their passes, (B,), are only recorded."""
         sequences = self._list_sequences(rows)
         lengths = self.lengths[sequences].astype(np.int64)
         columns = {
-            name: values[_spread(starts[sequences], lengths)].astype(np.int64, copy=False)
+            name: values[list_places(starts[sequences], lengths)].astype(np.int64, copy=False)
             for name, (values, starts) in self.columns.items()
         }
         return Joined(
@@ -293,32 +302,12 @@ class FlatRows:
         )
 
 
-class TeacherRows:
-    """Outputs of M teachers for the rows of a task, read by row; NaN where there is no teacher.
-
-    They are those of N rows, (N, M, ...), or with ``lengths``, (N,), of all their T tokens, (T, M,
-    K).
-    """
-
-    def __init__(self, values: NDArray[np.float32], lengths: Ids | None = None) -> None:
-        self._values, self._lengths = values, lengths
-        self._starts = None if lengths is None else np.cumsum(lengths) - lengths
-
-    def add_to(self, joined: Joined) -> Joined:
-        """Add the values of the rows of a batch, or of their tokens."""
-        _, rows = joined.places
-        if self._starts is None or self._lengths is None:
-            return joined._replace(teacher=np.asarray(self._values[rows], dtype=np.float32))
-        places = _spread(self._starts[rows], self._lengths[rows])
-        return joined._replace(token_teacher=np.asarray(self._values[places], dtype=np.float32))
-
-
 def has_token_labels(dataset: datasets.Dataset) -> bool:
     """Whether rows have a list of labels."""
     return LABELS in dataset.column_names and _is_list(dataset.data.column(LABELS).type)
 
 
-def _spread(starts: Ids, lengths: Ids) -> Ids:
+def list_places(starts: Ids, lengths: Ids) -> Ids:
     """List the places of ranges that begin at ``starts``, one after the other."""
     before = np.cumsum(lengths) - lengths
     return np.repeat(starts - before, lengths) + np.arange(lengths.sum())
@@ -416,7 +405,7 @@ class TaskDataset(Dataset[Joined]):
 
     Attributes:
         sizes: Rows of each task.
-        teachers: Outputs of teachers for the rows of some tasks; a batch has them, too.
+        teachers: Of some tasks, what adds the outputs of teachers to the rows of a batch.
     """
 
     def __init__(self, tasks: Mapping[str, Rows], sampler: TaskBatchSampler | None = None) -> None:
@@ -431,7 +420,7 @@ class TaskDataset(Dataset[Joined]):
             else:
                 self._rows.append(rows)
         self._sampler = sampler
-        self.teachers: dict[str, TeacherRows] = {}
+        self.teachers: dict[str, Callable[[Joined], Joined]] = {}
 
     def set_epoch(self, epoch: int) -> None:
         """Pass the epoch on to the sampler.
@@ -464,7 +453,7 @@ class TaskDataset(Dataset[Joined]):
             else:
                 joined = _join_texts(rows, task, chosen, passes[part])
             if task in self.teachers:
-                joined = self.teachers[task].add_to(joined)
+                joined = self.teachers[task](joined)
             parts.append(joined)
         return parts if len(parts) > 1 else parts[0]
 
@@ -525,3 +514,130 @@ def longest_first(task: str, rows: Rows, length_column: str) -> tuple[TaskDatase
         return TaskDataset({task: rows}), np.arange(len(rows))
     order = np.argsort(-np.asarray(rows[length_column]), kind="stable")
     return TaskDataset({task: rows.select(order)}), order
+
+
+# Batches
+
+
+@dataclass(eq=False)
+class TaskCollator:
+    """Make the rows of one task a batch.
+
+    Padded, single sequences and joint pairs become tensors of (B, L), separate pairs of (B, 2, L)
+    and the S sentences of a contrastive task of (B, S, L), where L is the longest sequence:
+
+    - ``input_ids``, ``token_type_ids``, ``attention_mask``, int64.
+
+    Packed, all N sequences are concatenated into one row of T tokens, those of separate pairs in
+    the order a0, b0, a1, b1, and so on:
+
+    - ``input_ids``, ``token_type_ids``, ``position_ids``, (1, T), int64;
+    - ``cu_seq_lens_q``: start of each sequence, and T, (N + 1,), int32;
+    - ``max_length_q``: tokens of the longest sequence, an int.
+
+    The windows of long texts are sequences, too, padded (N, L); ``num_windows``, (B,) or (B, 2), is
+    the number of windows of each text.
+
+    Both begin with ``task`` and, if the rows have them, ``labels`` (B,), or for questions about
+    passages (B, 2), the positions of the first and last token of the answer: the Trainer takes the
+    batch size from the first tensor. ``labels`` of masked language modeling have the shape of
+    ``input_ids``; packed, ``label_positions`` (M,) lists where they are not -100, so that the GPU
+    need not be synchronized to find them. If next sentences are trained, too, there is
+    ``next_sentence_label`` (B,); if they are trained alone, these are the ``labels`` (B,).
+
+    If the rows have them, outputs of M teachers come last, as ``teacher_logits``: (B, M, ...), or
+    of tokens in the shape of ``input_ids``, (B, L, M, K) or (1, T, M, K); for questions (B, L, M,
+    2) also if packed. They are NaN at paddings.
+
+    Args:
+        pad_token_id: Padding of ``input_ids``.
+        packed: Whether to pack.
+        texts: The tasks that learn from unlabeled text.
+    """
+
+    pad_token_id: int
+    _: KW_ONLY
+    packed: bool = False
+    texts: Mapping[str, "TextMasking"] = field(default_factory=dict)
+
+    def __call__(self, joined: Joined | Sequence[Joined]) -> Batch:
+        """Make a batch of the rows of one task, or of each task, ``{"batches": [...]}``.
+
+        Raises:
+            ValueError: If the rows cannot be masked.
+        """
+        if not isinstance(joined, Joined):
+            return {BATCHES: list(map(self, joined))}
+        if joined.task in self.texts:
+            joined = self.texts[joined.task].prepare(joined)
+        of_rows = {
+            "next_sentence_label": joined.next_sentence_label,
+            LABELS: joined.labels,
+            TEACHER: joined.teacher,
+        }
+        batch: Batch = {"task": joined.task}
+        for name, values in of_rows.items():
+            if values is not None:
+                kind = np.float32 if values.dtype.kind == "f" else np.int64
+                batch[name] = torch.from_numpy(values.astype(kind))
+        if joined.num_windows is not None:
+            counts = torch.from_numpy(joined.num_windows)
+            batch[WINDOWS_COLUMN] = counts if counts.shape[1] > 1 else counts.squeeze(1)
+        return batch | (self._pack(joined) if self.packed else self._pad(joined))
+
+    def _list_columns(self, joined: Joined) -> dict[str, tuple[Ids, int]]:
+        """Return the columns with a value for each token, (T,), and their padding."""
+        columns = {
+            "input_ids": (joined.input_ids, self.pad_token_id),
+            "token_type_ids": (joined.token_type_ids, 0),
+        }
+        if joined.token_labels is None:
+            return columns
+        return {LABELS: (joined.token_labels, IGNORED_LABEL), **columns}
+
+    def _pad(self, joined: Joined) -> Batch:
+        mask = np.arange(joined.lengths.max()) < joined.lengths[:, None]
+        is_separate = joined.is_separate and joined.num_windows is None
+        shape = (joined.rows, -1, mask.shape[1]) if is_separate else mask.shape
+        padded = {}
+        for name, (values, filler) in self._list_columns(joined).items():
+            column = np.full(mask.shape, filler, dtype=np.int64)
+            column[mask] = values
+            padded[name] = torch.from_numpy(column.reshape(shape))
+        padded["attention_mask"] = torch.from_numpy(mask.astype(np.int64).reshape(shape))
+        if joined.token_teacher is not None:
+            padded[TEACHER] = _pad_tokens(joined.token_teacher, joined.lengths, mask.shape[1])
+        return padded
+
+    def _pack(self, joined: Joined) -> Batch:
+        lengths, size, longest = joined.lengths, len(joined.input_ids), int(joined.lengths.max())
+        columns = {name: values for name, (values, _) in self._list_columns(joined).items()}
+        more: Batch = {}
+        if LABELS in columns:
+            positions = np.flatnonzero(columns[LABELS] != IGNORED_LABEL)
+            more["label_positions"] = torch.from_numpy(positions)
+        if (values := joined.token_teacher) is not None:  # laid out as the logits of the model
+            if joined.token_labels is None:  # of questions, by row
+                more[TEACHER] = _pad_tokens(values, lengths, longest)
+            else:
+                more[TEACHER] = torch.from_numpy(values[None])
+        ends = np.cumsum(lengths)
+        columns["position_ids"] = np.arange(size) - np.repeat(ends - lengths, lengths)
+        return {
+            **{name: torch.from_numpy(values[None]) for name, values in columns.items()},
+            **more,
+            "cu_seq_lens_q": torch.from_numpy(np.append(0, ends).astype(np.int32)),
+            "max_length_q": longest,
+        }
+
+
+def _pad_tokens(values: Values, lengths: Ids, longest: int) -> Tensor:
+    """Lay the values of tokens, (T, ...), out by rows, (N, longest, ...); NaN elsewhere."""
+    padded = np.full((len(lengths), longest, *values.shape[1:]), np.nan, dtype=np.float32)
+    padded[np.arange(longest) < lengths[:, None]] = values
+    return torch.from_numpy(padded)
+
+
+def list_batches(inputs: Batch) -> list[Batch]:
+    """List the batches of a step, one for each task."""
+    return inputs.get(BATCHES, [inputs])

@@ -3,13 +3,16 @@
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
 from datasets_scripts.checking import check_value, is_number, key_types, option
+
+if TYPE_CHECKING:
+    from .token_streams import TokenStream
 
 # Of an epoch, whose order is kept in memory.
 MAX_STEPS = 10_000_000
@@ -185,118 +188,6 @@ class RowStream:
         return order + pass_index * self.size
 
 
-class TokenStream:
-    """Steps with a budget of tokens per rank, with the interface of `RowStream`.
-
-    A pass is divided into stripes of one row per rank: with equal numbers of rows the mean of the
-    ranks' losses is the mean over all rows. A stripe costs as much as its longest row. Rows are
-    sorted within groups of about a quarter of a step, with ``lengths`` of many steps. The last two
-    steps of a pass share their rows evenly. A pass that cannot be divided repeats a few rows.
-
-    Every step counts the same in gradient accumulation: rows of steps with fewer rows weigh more.
-    Passes may differ by a few steps; text, whose rows change, is planned anew for each pass.
-    """
-
-    def __init__(
-        self,
-        task: str,
-        tokens: Counts,
-        budget: int,
-        ranks: int,
-        seed: tuple[int, int],
-        lengths: Counts | None = None,
-    ) -> None:
-        self._task, self._tokens, self._budget = task, tokens, budget
-        self._ranks, self._seed = ranks, seed
-        counts = counts_of(tokens, 0)
-        self.size = len(counts)
-        self.batch = f"{ranks} x {budget:,} tokens"
-        self._shuffles_steps = lengths is not None
-        self._lengths = tokens if lengths is None else lengths
-        rows_of_rank = max(1, int(budget / counts.mean()))
-        sorted_rows = max(1, rows_of_rank // 4) if lengths is None else GROUP_BATCHES * rows_of_rank
-        self._group = ranks * sorted_rows
-        self._starts = [0]  # first step of each pass, filled on demand
-        self.pass_steps: float = self._start(1)
-
-    def read(self, first: int) -> Iterator[Step]:
-        pass_index = self._pass_of(first)
-        skipped = first - self._start(pass_index)
-        while True:
-            stripes, cuts, order = self._pass(pass_index)
-            for step in order[skipped:].tolist():
-                yield stripes[cuts[step] : cuts[step + 1]].T
-            pass_index, skipped = pass_index + 1, 0
-
-    def count_rows(self, first: int, steps: int) -> int:
-        rows, pass_index = 0, self._pass_of(first)
-        while steps:
-            _, cuts, order = self._pass(pass_index)
-            skipped = first - self._start(pass_index)
-            taken = np.diff(cuts)[order][skipped : skipped + steps]
-            rows += self._ranks * int(taken.sum())
-            first, steps, pass_index = first + len(taken), steps - len(taken), pass_index + 1
-        return rows
-
-    def count_step_rows(self) -> NDArray[np.int64]:
-        _, cuts, order = self._pass(0)
-        return self._ranks * np.diff(cuts)[order]
-
-    def _start(self, pass_index: int) -> int:
-        """Count the steps before a pass."""
-        while len(self._starts) <= pass_index:
-            _, cuts, _ = self._pass(len(self._starts) - 1)
-            self._starts.append(self._starts[-1] + len(cuts) - 1)
-        return self._starts[pass_index]
-
-    def _pass_of(self, step: int) -> int:
-        pass_index = 0
-        while self._start(pass_index + 1) <= step:
-            pass_index += 1
-        return pass_index
-
-    def _pass(self, pass_index: int) -> tuple[Step, NDArray[np.int64], NDArray[np.int64]]:
-        """Order the rows of a pass and cut them into steps.
-
-        Returns the stripes, (S, ranks), the boundaries of steps, (steps + 1,), and their order.
-        """
-        generator = np.random.default_rng((*self._seed, pass_index))
-        tokens, lengths = (counts_of(each, pass_index) for each in (self._tokens, self._lengths))
-        if (longest := int(tokens.max())) > self._budget:
-            raise ValueError(
-                f"task {self._task!r} has a row of {longest:,} tokens, but max_tokens_per_batch is "
-                f"{self._budget:,}; make it at least {longest:,}, or cut the rows with a smaller "
-                "max_length"
-            )
-        count = -(-self.size // self._ranks)
-        rows = np.resize(generator.permutation(self.size), count * self._ranks)
-        # groups by length, alternately down and up
-        groups, sizes = np.arange(len(rows)) // self._group, lengths[rows]
-        rows = rows[np.lexsort((np.where(groups % 2, sizes, -sizes), groups))]
-        stripes = rows.reshape(count, self._ranks)
-        cuts = cut_by_cost(tokens[stripes].max(axis=1), self._budget)
-        order = np.arange(len(cuts) - 1)
-        if self._shuffles_steps:
-            order = generator.permutation(order)
-        return stripes + pass_index * self.size, cuts, order
-
-
-def cut_by_cost(costs: NDArray[np.int64], budget: int) -> NDArray[np.int64]:
-    """Cut a sequence with costs (N,) into as few parts as possible within the budget.
-
-    The last two parts are balanced. Returns the boundaries of the parts, (parts + 1,).
-    """
-    sums = np.concatenate([[0], np.cumsum(costs)])
-    ends = (np.searchsorted(sums, sums + budget, side="right") - 1).tolist()
-    cuts = [0]
-    while cuts[-1] < len(costs):
-        cuts.append(ends[cuts[-1]])
-    if len(cuts) > 2:
-        middle = np.searchsorted(sums, (sums[cuts[-3]] + sums[-1]) / 2)
-        cuts[-2] = min(cuts[-2], int(middle))  # a later cut than before could exceed the budget
-    return np.asarray(cuts)
-
-
 class TaskShare(NamedTuple):
     """Share of a task in an epoch: steps per rank, rows over all ranks, passes, share in [0, 1]."""
 
@@ -376,12 +267,13 @@ class TaskBatchSampler(Sampler[list[int]]):
         for position, (task, size) in enumerate(sizes.items()):
             row_lengths = None if lengths is None else lengths[task]
             shared: Any = (num_replicas, (seed, position), row_lengths)
-            stream: RowStream | TokenStream
-            if task in self.token_budgets:
-                stream = TokenStream(task, tokens[task], self.token_budgets[task], *shared)
-            else:
-                stream = RowStream(size, batch_sizes[task], *shared)
-            self._streams.append(stream)
+            if task not in self.token_budgets:
+                self._streams.append(RowStream(size, batch_sizes[task], *shared))
+                continue
+            from . import token_streams  # few runs have budgets
+
+            budget = self.token_budgets[task]
+            self._streams.append(token_streams.TokenStream(task, tokens[task], budget, *shared))
         passes = np.asarray([stream.pass_steps for stream in self._streams], dtype=np.float64)
         self.sampling, self._seed = sampling or TaskSampling(), seed
         weights, cap = self.sampling.sampling_weights, self.sampling.sampling_cap
@@ -431,12 +323,6 @@ class TaskBatchSampler(Sampler[list[int]]):
         counts, generator = self._draw(epoch)
         return generator.permutation(np.repeat(numbers, counts))[:, None]
 
-    def _count(self, epoch: int) -> NDArray[np.int64]:
-        """Count the batches of each task in an epoch, (T,)."""
-        if self.sampling.is_drawn:
-            return self._draw(epoch)[0]
-        return self._count_before(epoch + 1) - self._count_before(epoch)
-
     def _count_before(self, epoch: int) -> NDArray[np.int64]:
         """Count the batches of each task in all earlier epochs, (T,)."""
         numbers, steps = np.arange(len(self.sizes)), epoch * self.steps
@@ -444,7 +330,7 @@ class TaskBatchSampler(Sampler[list[int]]):
             return np.full_like(numbers, steps)
         if not self.sampling.is_drawn:
             return (steps + len(numbers) - 1 - numbers) // len(numbers)
-        return sum((self._count(earlier) for earlier in range(epoch)), np.zeros_like(numbers))
+        return sum((self._draw(earlier)[0] for earlier in range(epoch)), np.zeros_like(numbers))
 
     def _draw(self, epoch: int) -> tuple[NDArray[np.int64], np.random.Generator]:
         # the spawn key separates it from the orders of rows, which use the same seed
@@ -477,13 +363,13 @@ class TaskBatchSampler(Sampler[list[int]]):
 
     def shares(self) -> dict[str, TaskShare]:
         """Compute the share of each task in the current epoch."""
-        counts = self._count(self.epoch).tolist()
-        before = self._count_before(self.epoch).tolist()
+        before = self._count_before(self.epoch)
+        counts = self._count_before(self.epoch + 1) - before
         shares = {}
-        for index, (task, stream) in enumerate(zip(self.sizes, self._streams, strict=True)):
-            steps = counts[index]
-            rows = stream.count_rows(before[index], steps)
-            shares[task] = TaskShare(steps, rows, rows / stream.size, steps / sum(counts))
+        columns = (self.sizes, self._streams, before.tolist(), counts.tolist())
+        for task, stream, first, steps in zip(*columns, strict=True):
+            rows = stream.count_rows(first, steps)
+            shares[task] = TaskShare(steps, rows, rows / stream.size, steps / int(counts.sum()))
         return shares
 
     def count_micro_steps(self, steps: int, accumulation: int) -> int:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from transformers import TrainerState, TrainingArguments
 
-from trainers.data.collate import Batch as Batch
+from trainers.data.rows import Batch as Batch
 from trainers.data.sampling import TaskSampling
 
 if TYPE_CHECKING:

@@ -14,10 +14,12 @@ from datasets_scripts.checking import Part, Positive, check_value
 from trainers.data.rows import (
     IGNORED_LABEL,
     TEACHER,
-    TeacherRows,
+    Ids,
+    Joined,
     TextSource,
     count_tokens,
     find_labeled,
+    list_places,
 )
 from trainers.problems import PROBLEMS
 
@@ -36,6 +38,26 @@ Teachers: TypeAlias = Values | Sequence[Values] | Callable[[], Sequence[Values]]
 ALPHAS = {"logits": 0.5, "tokens": 0.5, "vectors": 1.0}
 # Vectors that are multiplied at a time.
 CHUNK = 100_000
+
+
+class TeacherRows:
+    """Outputs of M teachers for the rows of a task, read by row; NaN where there is no teacher.
+
+    They are those of N rows, (N, M, ...), or with ``lengths``, (N,), of all their T tokens, (T, M,
+    K).
+    """
+
+    def __init__(self, values: NDArray[np.float32], lengths: Ids | None = None) -> None:
+        self._values, self._lengths = values, lengths
+        self._starts = None if lengths is None else np.cumsum(lengths) - lengths
+
+    def __call__(self, joined: Joined) -> Joined:
+        """Add the values of the rows of a batch, or of their tokens."""
+        _, rows = joined.places
+        if self._starts is None or self._lengths is None:
+            return joined._replace(teacher=np.asarray(self._values[rows], dtype=np.float32))
+        places = list_places(self._starts[rows], self._lengths[rows])
+        return joined._replace(token_teacher=np.asarray(self._values[places], dtype=np.float32))
 
 
 class Distillation(Method):

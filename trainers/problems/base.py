@@ -17,8 +17,7 @@ from torch import Tensor
 from transformers.utils.generic import ModelOutput
 
 from modeling_minbert import TASKS, MinBertTask, unknown
-from trainers.data.collate import Batch
-from trainers.data.rows import IGNORED_LABEL, Rows, TextSource, spread
+from trainers.data.rows import IGNORED_LABEL, Batch, Rows, TextSource, spread
 from trainers.files import write_text
 
 from .blocks import Block, Example, Examples
@@ -65,8 +64,6 @@ class Problem(ABC, Generic[Outputs]):
     optional_metrics: ClassVar[tuple[Metric, ...] | None] = None  # None: `metrics` are fixed
     # The loss is a mean over tokens instead of rows.
     predicts_tokens: ClassVar[bool] = False
-    # Several rows can belong to one sentence or question, so evaluation needs them in order.
-    joins_rows: ClassVar[bool] = False
     # What a student learns from a teacher: logits of a row, of every token, or vectors of texts.
     # R-Drop compares logits of rows, too.
     teaching: ClassVar[Literal["logits", "tokens", "vectors"] | None] = None
@@ -173,13 +170,11 @@ class Problem(ABC, Generic[Outputs]):
         """Return the logits, with their gradient, that are compared with those of a teacher."""
         return find_output(outputs, "logits")
 
-    def collect(
-        self, values: Array, rows: Dataset, labels: object = None, decode: Decode | None = None
-    ) -> Outputs:
+    def collect(self, values: Array, rows: Dataset, decode: Decode | None = None) -> Outputs:
         """Turn the values of a split that ``gather`` selected, (N, ...), into its outputs.
 
-        Without gathered labels these are those of the rows, which have the order of the values.
-        ``decode`` is that of the model; None for the plain decision of the problem type.
+        The rows have the order of the values. ``decode`` is that of the model; None for the plain
+        decision of the problem type.
         """
         outputs: Any = np.asarray(values)
         return outputs
@@ -348,13 +343,9 @@ class LabelledProblem(Problem[Predicted]):
     def decide(self, logits: Array) -> Array:
         """Turn logits (N, K) into predictions (N,) for a model that cannot decode them."""
 
-    def collect(
-        self, values: Array, rows: Dataset, labels: object = None, decode: Decode | None = None
-    ) -> Predicted:
-        if labels is None and self.is_labelled(rows):
-            labels = rows["labels"]
-        predictions = np.asarray((decode or self.decide)(values))
-        return Predicted(values, predictions, None if labels is None else np.asarray(labels))
+    def collect(self, values: Array, rows: Dataset, decode: Decode | None = None) -> Predicted:
+        labels = np.asarray(rows["labels"]) if self.is_labelled(rows) else None
+        return Predicted(values, np.asarray((decode or self.decide)(values)), labels)
 
     def keep_labelled(self, outputs: Predicted) -> tuple[Predicted, NDArray[np.int64] | None]:
         """Leave out the rows whose label is -100, or all of whose labels are."""

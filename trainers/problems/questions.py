@@ -24,8 +24,7 @@ from modeling_minbert.pieces import QuestionWindow
 from modeling_minbert.questions import QuestionAnsweringTask, keep_scores
 from modeling_minbert.spans import rank_answers
 from modeling_minbert.texts import Encoded
-from trainers.data.collate import Batch
-from trainers.data.rows import spread_numbers
+from trainers.data.rows import Batch, spread_numbers
 from trainers.files import write_text
 
 from .base import Decode, Evaluated, Problem, quote
@@ -151,7 +150,6 @@ class QuestionAnswering(Problem[Answered]):
         Metric("best_exact_match"),
         Metric("best_exact_match_threshold", is_plotted=False),
     )
-    joins_rows = True
     teaching = "tokens"
     hub_task = pipeline_tag = "question-answering"
 
@@ -177,9 +175,7 @@ class QuestionAnswering(Problem[Answered]):
     def logits_of(self, outputs: ModelOutput) -> Tensor:
         return torch.stack([outputs["start_logits"], outputs["end_logits"]], dim=-1)
 
-    def collect(
-        self, values: Array, rows: Dataset, labels: object = None, decode: Decode | None = None
-    ) -> Answered:
+    def collect(self, values: Array, rows: Dataset, decode: Decode | None = None) -> Answered:
         columns = {name: rows[name][:] for name in WINDOW_COLUMNS}
         answers = find_answers(columns, np.asarray(values), self.spec or QuestionAnsweringTask())
         if not self.is_labelled(rows):

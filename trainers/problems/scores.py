@@ -92,10 +92,8 @@ class Regression(LabelledProblem):
     def decide(self, logits: Array) -> Array:
         return logits[:, 0] if logits.shape[1:] == (1,) else logits
 
-    def collect(
-        self, values: Array, rows: Dataset, labels: object = None, decode: Decode | None = None
-    ) -> Predicted:
-        found = super().collect(values, rows, labels, decode)
+    def collect(self, values: Array, rows: Dataset, decode: Decode | None = None) -> Predicted:
+        found = super().collect(values, rows, decode)
         is_column = found.labels is not None and found.labels.shape[1:] == (1,)
         return found._replace(labels=found.labels[:, 0]) if is_column else found  # type: ignore[index]
 

@@ -20,8 +20,7 @@ from transformers.utils.generic import ModelOutput
 from datasets_scripts.encoding import UNKNOWN_LABEL
 from modeling_minbert.spans import are_spans, mark_entities
 from modeling_minbert.tokens import TokenClassificationTask
-from trainers.data.collate import Batch
-from trainers.data.rows import IGNORED_LABEL, Rows, TextSource, has_token_labels
+from trainers.data.rows import IGNORED_LABEL, Batch, Rows, TextSource, has_token_labels
 from trainers.files import write_text
 
 from .base import Decode, Evaluated, Problem, check_labels, find_output
@@ -74,7 +73,6 @@ class TokenClassification(Calibrated, Problem[Tagged]):
     spec: TokenClassificationTask | None
     metrics = (Metric("f1"), Metric("precision"), Metric("recall"), Metric("accuracy"))
     predicts_tokens = True
-    joins_rows = True
     hub_task = pipeline_tag = "token-classification"
     smooths_labels = True
     teaching = "tokens"
@@ -126,9 +124,7 @@ class TokenClassification(Calibrated, Problem[Tagged]):
         tags[places] = logits[tokens].argmax(dim=-1).to(torch.int32)
         return tags, right
 
-    def collect(
-        self, values: Array, rows: Dataset, labels: object = None, decode: Decode | None = None
-    ) -> Tagged:
+    def collect(self, values: Array, rows: Dataset, decode: Decode | None = None) -> Tagged:
         """Join the tags (R, words) of windows of sentences, filled with -100."""
         labels = [row[row != IGNORED_LABEL] for row in map(np.asarray, rows["labels"])]
         words = np.asarray([len(row) for row in labels])

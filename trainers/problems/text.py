@@ -12,8 +12,7 @@ from torch.nn import functional as F
 from transformers.utils.generic import ModelOutput
 
 from modeling_minbert.scores import ContrastiveTask
-from trainers.data.collate import Batch
-from trainers.data.rows import IGNORED_LABEL, FlatRows, Rows, TextSource
+from trainers.data.rows import IGNORED_LABEL, Batch, FlatRows, Rows, TextSource
 
 from .base import Problem, find_output
 from .metrics import Array, Metric, binomial_error

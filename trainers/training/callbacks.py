@@ -14,8 +14,7 @@ from transformers import (
 )
 from transformers.trainer_utils import get_last_checkpoint
 
-from trainers.data.collate import Batch
-from trainers.methods.base import ComputeLoss, Method, StepLoss
+from trainers.methods.base import Batch, ComputeLoss, Method, StepLoss
 
 if TYPE_CHECKING:
     from .multitask import MultiTaskTrainer

@@ -1,12 +1,10 @@
 """What is refused before a training starts, since it would fail late, or train nonsense."""
 
-import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import datasets
-import torch
 from torch import nn
 from transformers import TrainingArguments
 from transformers.trainer_utils import SchedulerType
@@ -15,21 +13,16 @@ from datasets_scripts.checking import NotNegative, Positive, check_value, number
 from datasets_scripts.encoding import ENCODED_WITH
 from modeling_minbert import unknown
 from modeling_minbert.tasks import parse_tasks
-from trainers.data.rows import IGNORED_LABEL, LABELS, FlatRows
+from trainers.data.rows import FlatRows
 from trainers.data.sampling import TaskSampling
 from trainers.files import find_inner, takes_task
-from trainers.methods.base import Method, check_dropout
+from trainers.methods.base import Method
 from trainers.problems import PROBLEMS
 from trainers.problems.base import AnyProblem
 from trainers.problems.metrics import AGGREGATES, Metric, is_error
 from trainers.task import MAX_ROWS, Task, find_rows
 
 from .terms import compares_rows
-
-if TYPE_CHECKING:
-    from trainers.training.multitask import MultiTaskTrainer
-
-logger = logging.getLogger(__name__)
 
 MAX_STEPS = 10**9  # of a run and between two evaluations
 MAX_WORKERS = 256  # of a data loader
@@ -269,7 +262,7 @@ def _direct_best(
 
 
 def list_metrics(
-    problems: Mapping[str, AnyProblem], glue_tasks: Collection[str], auxiliary: Collection[str] = ()
+    problems: Mapping[str, AnyProblem], glue_tasks: Collection[str], auxiliary: Collection[str]
 ) -> dict[str, Metric | None]:
     """List what an evaluation reports; None for losses and aggregates, without auxiliary tasks."""
     known: dict[str, Metric | None] = {}
@@ -319,69 +312,6 @@ def needs_rows(problem: AnyProblem) -> bool:
     """Whether the loss of a task is about several rows, and there is none of a single one."""
     # a hard negative is in the row itself
     return compares_rows(problem) and getattr(problem.spec, "num_sentences", None) != 3
-
-
-def check_comparisons(trainer: "MultiTaskTrainer") -> None:
-    """Refuse batches, rows and models that leave a loss nothing to compare; it would be 0."""
-    model = find_inner(trainer.model)
-    for name, task in trainer.tasks.items():
-        is_replaced = any(method.replaces_loss(name) for method in trainer.methods)
-        if is_replaced or not needs_rows(trainer.problems[name]):
-            continue
-        spec = model.config.task(name)
-        where = f"task {name!r}: its loss, {spec.loss}, compares the rows of"
-        if task.train is not None:
-            _check_labels(where, model, name, task.train)
-            _check_batches(f"{where} a batch with each other", trainer, name)
-        if task.evaluation is not None and trainer.args.per_device_eval_batch_size < 2:
-            raise ValueError(
-                f"{where} a batch with each other, and would be 0 in every evaluation; give "
-                "per_device_eval_batch_size 2 or more"
-            )
-        if getattr(spec, "num_sentences", None) == 1:
-            check_dropout(model, name, "SimCSE learns from two vectors of a text")
-
-
-def _check_labels(where: str, model: Any, task: str, rows: datasets.Dataset) -> None:
-    """Check that some training rows differ in what the loss compares."""
-    if len(rows) < 2:
-        raise ValueError(f"{where} a batch, but there is only one training row; give it more")
-    if LABELS not in rows.column_names:
-        return
-    labels = torch.as_tensor(rows.with_format(None)[LABELS][:])
-    labels = labels[labels != IGNORED_LABEL]
-    if model.config.task(task).loss != "cosent":
-        if not model.heads[task].is_positive(labels).any():
-            raise ValueError(
-                f"{where} positive pairs with others, but no training row is positive; give rows "
-                "that are, or another loss"
-            )
-    elif len(labels.unique()) < 2:
-        raise ValueError(
-            f"{where} different scores, but all training rows have the score {labels[0]:g}; give "
-            "rows with other scores, or another loss"
-        )
-
-
-def _check_batches(where: str, trainer: "MultiTaskTrainer", task: str) -> None:
-    """Check that the batches of a task have two rows, over all processes."""
-    sampler: Any = trainer.train_sampler
-    counts = sampler.count_batch_rows(task) // max(1, trainer.args.n_gpu)
-    single = int((counts < 2).sum())
-    remedy = "give a larger batch_size (per_device_train_batch_size for all tasks)"
-    if task in sampler.token_budgets:
-        remedy = "give a larger max_tokens_per_batch, or batch_size"
-    if single == len(counts):
-        raise ValueError(
-            f"{where}, but every batch has a single row, and the loss would be 0; {remedy}. "
-            "Gradient accumulation does not help: it adds batches up"
-        )
-    if single:
-        logger.warning(
-            "%s, but %d of the %d batches of a pass over the rows have a single one, whose loss is "
-            "0; %s",
-            *(where, single, len(counts), remedy),
-        )
 
 
 def keep_row_lengths(model: Any, tasks: Mapping[str, Task], tokenizer: Any) -> None:

@@ -28,20 +28,21 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from modeling_minbert import TASKS, unknown
 from modeling_minbert.inference import check_vocabulary
-from trainers.data.collate import TaskCollator, list_batches
 from trainers.data.rows import (
     IGNORED_LABEL,
     TEACHER,
     Ids,
     Rows,
+    TaskCollator,
     TaskDataset,
     count_tokens,
+    list_batches,
     longest_first,
     read_lengths,
 )
 from trainers.data.sampling import StepsPerEpoch, TaskBatchSampler, TaskSampling
 from trainers.files import HubToken, WriteError, find_inner, named_writes, takes_task
-from trainers.methods.base import Batch, ComputeLoss, Method
+from trainers.methods.base import Batch, ComputeLoss, Method, StepLoss
 from trainers.problems.base import AnyProblem, Decode
 from trainers.problems.metrics import aggregates, glue_score
 from trainers.task import Task, find_rows
@@ -50,7 +51,6 @@ from .callbacks import DivergenceCheck
 from .checks import (
     TIMES,
     check_arguments,
-    check_comparisons,
     check_compute_metrics,
     check_methods,
     check_sampling,
@@ -59,7 +59,7 @@ from .checks import (
     needs_rows,
 )
 from .resuming import write_checksums
-from .terms import TERMS, LossLog, LossMean, TermCounter, smooth_labels, split_loss, weigh_loss
+from .terms import TERMS, LossLog, LossMean, TermCounter, smooth_labels, split_loss
 
 if TYPE_CHECKING:
     from trainers.data.masking import TextMasking
@@ -184,7 +184,10 @@ class MultiTaskTrainer(Trainer):
         self._smoother = smooth_labels(model, self.args, self.problems)
         for method in self.methods:
             method.attach(self)
-        check_comparisons(self)
+        if any(map(needs_rows, self.problems.values())):
+            from .comparisons import check_comparisons  # few losses compare rows
+
+            check_comparisons(self)
         self._losses = LossLog(self.problems)
         self._terms = TermCounter(model, self.problems, self.methods)
         self._evaluated = LossMean()
@@ -323,10 +326,19 @@ class MultiTaskTrainer(Trainer):
         terms, teacher = inputs.pop(TERMS, {}), inputs.pop(TEACHER, None)
         self.label_smoother = self._smoother if model.training else None
         options: Any = {"return_outputs": True, "num_items_in_batch": num_items_in_batch}
-        compute: Any = partial(super().compute_loss, model, inputs, **options)
+        forward: Any = partial(super().compute_loss, model, inputs, **options)
         if not model.training:
-            return compute() if return_outputs else compute()[0]
-        nested: ComputeLoss = partial(weigh_loss, self.problems[task], compute, terms, teacher)
+            return forward() if return_outputs else forward()[0]
+
+        def compute() -> StepLoss:
+            loss, outputs = forward()
+            if terms:  # the step has other passes, whose terms count as much
+                parts = split_loss(self.problems[task], loss, outputs).items()
+                weighted = [value * terms[part].weight for part, value in parts]
+                loss = sum(weighted[1:], weighted[0])
+            return StepLoss(loss, loss, outputs, terms=terms, teacher=teacher)
+
+        nested: ComputeLoss = compute
         for method in self.methods:  # later ones wrap earlier ones
             nested = partial(method.loss, nested, task, inputs)
         step = nested()
@@ -502,16 +514,13 @@ class MultiTaskTrainer(Trainer):
         problem, places = self.problems[task], np.argsort(order)
 
         def measure(prediction: EvalPrediction) -> dict[str, float]:
-            labels: Any = prediction.label_ids  # None for rows without
-            values = np.asarray(prediction.predictions)
-            ordered = values[places]
-            gathered = ordered if problem.joins_rows else values
-            outputs = problem.collect(gathered, rows, labels, self.decoder(task))
-            metrics = problem.compute_metrics(outputs)
+            values = np.asarray(prediction.predictions)[places]
+            metrics = problem.compute_metrics(problem.collect(values, rows, self.decoder(task)))
             if task not in self._user_metrics:
                 return metrics
+            labels: Any = prediction.label_ids  # None for rows without
             known: Any = None if labels is None else labels[places]
-            others = self._user_metrics[task](EvalPrediction(ordered, known))
+            others = self._user_metrics[task](EvalPrediction(values, known))
             if not isinstance(others, Mapping):
                 raise TypeError(
                     f"compute_metrics of task {task!r} returned a {type(others).__name__}; "

@@ -10,8 +10,7 @@ from transformers import TrainingArguments
 from transformers.trainer_pt_utils import LabelSmoother
 from transformers.utils.generic import ModelOutput
 
-from trainers.data.collate import Batch, list_batches
-from trainers.data.rows import IGNORED_LABEL
+from trainers.data.rows import IGNORED_LABEL, Batch, list_batches
 from trainers.files import find_inner
 from trainers.methods.base import Method, StepLoss, Terms
 from trainers.problems.base import AnyProblem
@@ -132,21 +131,6 @@ def count_labels(_task: str, labels: Tensor) -> Tensor:
 def split_loss(problem: AnyProblem, loss: Tensor, outputs: ModelOutput) -> dict[str, Tensor]:
     """Return the parts of a loss, each a mean over its own terms, by name."""
     return {part: outputs[key] for part, (key, _) in problem.parts.items()} or {WHOLE: loss}
-
-
-def weigh_loss(
-    problem: AnyProblem,
-    compute: Callable[[], tuple[Tensor, ModelOutput]],
-    terms: Mapping[str, Terms],
-    teacher: Tensor | None,
-) -> StepLoss:
-    """Compute loss and outputs, and weigh the loss by its terms if its step has other passes."""
-    loss, outputs = compute()
-    if terms:
-        parts = split_loss(problem, loss, outputs).items()
-        weighted = [value * terms[part].weight for part, value in parts]
-        loss = sum(weighted[1:], weighted[0])
-    return StepLoss(loss, loss, outputs, terms=terms, teacher=teacher)
 
 
 class LossMean:
