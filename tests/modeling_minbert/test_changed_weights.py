@@ -14,6 +14,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from modeling_minbert import MinBertConfig, MinBertModel
+from tests.small_run import vary_weights
 
 TEXTS = ["a cat sat on the mat", "the bird sang", "not a dog", "the very far tree was in a mat"]
 
@@ -64,9 +65,7 @@ def build(tiny_sizes, tokenizer):
     def build():
         torch.manual_seed(0)
         own = MinBertModel(MinBertConfig(**tiny_sizes, initializer_range=0.2)).eval()
-        with torch.no_grad():
-            for parameter in own.parameters():
-                parameter.add_(0.1 * torch.randn_like(parameter))
+        vary_weights(own)
         own.tokenizer = tokenizer
         return own
 

@@ -238,18 +238,6 @@ def test_a_paraphrase_is_a_cosine_above_the_threshold(build_multitask, tiny_batc
     assert decoded.tolist() == (F.cosine_similarity(u, v) > 0.9).long().tolist()
 
 
-@pytest.mark.parametrize("name", ["tone", "same", "near", "echo"])
-def test_a_step_calls_the_encoder_once(build_multitask, tiny_batch, tasks, name):
-    model = build_multitask(tasks)
-    calls = []
-    model.bert.encoder.register_forward_hook(lambda *_: calls.append(1))
-    batch, _ = make_batch(tiny_batch, tasks[name])
-
-    model(**batch, task=name)
-
-    assert len(calls) == 1
-
-
 def test_inputs_of_a_wrong_shape_are_refused(build_multitask, tasks):
     model = build_multitask(tasks)
     one, three = torch.ones(4, 7, dtype=torch.long), torch.ones(4, 3, 7, dtype=torch.long)
