@@ -148,14 +148,6 @@ def test_the_worst_errors_are_quoted_with_the_texts_of_their_rows(write, found, 
     assert "<summary>2 more</summary>" in section
 
 
-def test_without_examples_no_text_leaves_the_data(write):
-    folder = write(examples=0)
-
-    for name in ("report.json", "report.html"):
-        assert "sentence1 of" not in (folder / name).read_text()
-    assert read(folder).faults == []
-
-
 @pytest.mark.parametrize("examples", [15, pytest.param(60, marks=pytest.mark.slow)])
 def test_any_text_is_text_and_nothing_else(tmp_path, examples):
     words = [{"word": "", "start": 0, "end": 99, "share": 0.5}]
