@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import f1_score
-from torch import nn
 
 from modeling_minbert import MinBertForMultiTask, choose_threshold
 from tests.small_run import load_rows
@@ -86,23 +85,6 @@ def test_a_number_for_each_of_two_labels_is_no_name(tmp_path, labels):
 
 
 # Model
-
-
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize(
-    "keys", [{}, {"head": "mlp"}, {"pair_encoding": "separate", "head": "concat"}]
-)
-def test_the_loss_is_torchs(keys, packed):
-    model, rows = make_model(**keys), make_rows(separate=len(keys) == 2)
-    batch = tiny.collate("tone", rows, packed=packed)
-
-    outputs = model(**batch)
-
-    expected = nn.BCEWithLogitsLoss()(outputs.logits, torch.tensor(rows["labels"][:]))
-    assert outputs.logits.shape == (12, 3)
-    torch.testing.assert_close(outputs.loss, expected)
-    padded = model(**tiny.collate("tone", rows))
-    torch.testing.assert_close(outputs.logits, padded.logits, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -80,15 +80,6 @@ def fail(run, capsys, *argv, stdin=b""):
     return line
 
 
-def test_texts_of_the_command_line_are_predicted(run, model):
-    lines = run("--task", "tone", *TEXTS)
-
-    assert lines[0] == "label\tscore\ttext"
-    expected = model.predict("tone", TEXTS)
-    assert [line.split("\t")[0] for line in lines[1:]] == [row["label"] for row in expected]
-    assert [line.split("\t")[2] for line in lines[1:]] == TEXTS
-
-
 @pytest.mark.parametrize("task", ["same", "near"])
 def test_pairs_come_as_columns_or_one_after_the_other(run, model, task):
     piped = run("--task", task, "--format", "jsonl", stdin=b"the cat\ta dog\r\na tree\tthe bird")

@@ -103,6 +103,10 @@ def test_impossible_settings_are_refused(model):
     size = model.config.hidden_size
     with pytest.raises(ValueError, match=f"truncate_dim={size + 1}, but vectors have {size}"):
         model.encode(SENTENCES, truncate_dim=size + 1)
+    with pytest.raises(ValueError, match="truncate_dim=0 must be 1 or more"):
+        model.encode(SENTENCES, truncate_dim=0)
+    with pytest.raises(ValueError, match="unknown prompt_name 'question'; known: query"):
+        model.encode(SENTENCES, prompt_name="question")
 
 
 def test_rows_of_an_array_are_pairs(model):

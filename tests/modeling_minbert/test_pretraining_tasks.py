@@ -96,12 +96,7 @@ def test_losses_and_gradients_equal_bert(
     expected.backward()
 
     assert_close(actual, expected, **EXACT)
-    gradients = {key: weight.grad for key, weight in bert.named_parameters()}
-    for key, weight in model.named_parameters():
-        other = gradients.get(key)
-        assert (weight.grad is None) == (other is None), key
-        if other is not None:
-            assert_close(weight.grad, other, **EXACT, msg=f"gradient of {key} differs")
+    test_packed.assert_equal_gradients(model, bert, **EXACT)
 
 
 @pytest.mark.parametrize("name", ["MinBertForMultiTask", "MinBertForPreTraining"])

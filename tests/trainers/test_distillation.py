@@ -12,11 +12,9 @@ from tests.trainers import tiny
 from tests.trainers.test_contrastive import make_trainer as make_contrastive
 from trainers import (
     Distillation,
-    MethodArguments,
     RDrop,
     TaskCollator,
     TaskDataset,
-    TaskSampling,
 )
 from trainers.methods.distillation import TEACHER, TeacherRows, reduce_width
 
@@ -66,24 +64,6 @@ def test_several_teachers_count_as_the_mean_of_their_probabilities(make_trainer)
         for given in ([first, second], one)
     ]
     assert_close(*(trainer.model.state_dict() for trainer in found))
-
-
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"r_drop": 0.5},
-        {"gradient_surgery": "pcgrad"},
-    ],
-)
-def test_a_resumed_run_is_the_same_bit_for_bit(make_trainer, tmp_path, keys):
-    def build():
-        own = {"methods": [teach(), *MethodArguments(**keys).make_methods()]}
-        if "gradient_surgery" in keys:
-            own["sampling"] = TaskSampling("mixed")
-        settings = {"max_steps": 6, "save_strategy": "steps", "save_steps": 4}
-        return make_trainer(own=own, dropout=0.1, **settings)
-
-    tiny.assert_resumes(build, tmp_path / "run" / "checkpoint-4")
 
 
 def test_it_comes_before_methods_of_several_passes(make_trainer):

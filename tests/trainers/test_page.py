@@ -44,18 +44,11 @@ def make_texts(task, count, text=""):
     return datasets.Dataset.from_dict({"id": [f"{task}-{row}" for row in range(count)], **columns})
 
 
-@pytest.fixture(scope="module")
-def evaluated(tmp_path_factory, encoded):
-    """Return a trainer and its results."""
-    trainer = tiny.make_trainer(tmp_path_factory.mktemp("evaluated"))
-    trainer.state.global_step = 2
-    return trainer, *evaluate_run(trainer, encoded)
-
-
 @pytest.fixture
 def found(evaluated, tmp_path):
     """Return them with a history and a folder of the test's own."""
     trainer = evaluated[0]
+    trainer.state.global_step = 2
     trainer.args.output_dir = str(tmp_path / "run")
     trainer.state.log_history = HISTORY
     return evaluated
