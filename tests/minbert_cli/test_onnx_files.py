@@ -17,7 +17,8 @@ TASKS = {
 @pytest.fixture
 def model():
     """Return a model with two heads whose weights are far from zero."""
-    return make_model(TASKS, ["the", "garden", "is", "warm", "."])
+    words = ["the", "garden", "is", "warm", "."]
+    return make_model(TASKS, words, hidden_size=33, num_attention_heads=3)
 
 
 @pytest.fixture
