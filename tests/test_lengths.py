@@ -104,22 +104,13 @@ def run(tmp_path_factory):
     return folder / "out"
 
 
-@pytest.fixture(scope="module")
-def model(run):
-    return MinBertForMultiTask.from_pretrained(run)
-
-
-@pytest.fixture(scope="module")
-def rows():
-    return list(make_rows("dev"))
-
-
 def read_table(run, task):
     with (run / "predictions" / f"{task}-dev.csv").open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
-def test_predictions_of_a_checkpoint_are_those_of_its_run(run, model, rows):
+def test_predictions_of_a_checkpoint_are_those_of_its_run(run):
+    model, rows = MinBertForMultiTask.from_pretrained(run), list(make_rows("dev"))
     texts, pairs = [row["a"] for row in rows], [(row["a"], row["b"]) for row in rows]
 
     found = {name: model.predict(name, texts) for name in ("good", "labels", "windows")}
@@ -202,11 +193,6 @@ def test_a_default_fits_a_model_of_few_positions(tmp_path):
     minbert.main(["check", small_run.write_recipe(tmp_path, again)])
 
 
-@pytest.fixture
-def tokenizer():
-    return train_wordpiece([row["a"] for row in make_rows("train")], 150)
-
-
 # Keys that change the tokens of a text, each with a task whose tokens it changes.
 READ = {
     "max_length": {},
@@ -238,10 +224,12 @@ def split_sequences(inputs):
 
 
 @pytest.mark.parametrize("key", sorted(read_keys()))
-def test_a_key_that_changes_tokens_reaches_every_door(tokenizer, key):
+def test_a_key_that_changes_tokens_reaches_every_door(key):
     """A key that is added without a line in `READ` fails here."""
     is_pair = key == "pair_encoding"
-    rows = list(make_rows("train"))[:6]
+    rows = list(make_rows("train"))
+    tokenizer = train_wordpiece([row["a"] for row in rows], 150)
+    rows = rows[:6]
     texts = [(row["a"], row["b"]) for row in rows] if is_pair else [row["a"] for row in rows]
     keys = {"max_length": LENGTH, **READ[key]}
     spec = {"problem_type": "paraphrase"} if is_pair else {"problem_type": "classification"}

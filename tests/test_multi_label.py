@@ -2,7 +2,6 @@
 
 import json
 
-import datasets
 import numpy as np
 import pytest
 import torch
@@ -23,13 +22,6 @@ def make_model(**keys):
     torch.manual_seed(0)
     task = {"problem_type": KIND, "labels": LABELS, "dropout": 0.0, **keys}
     return MinBertForMultiTask(tiny.make_config({"tone": task})).eval()
-
-
-def make_rows(separate=False):
-    rows = tiny.make_rows("scores" if separate else "moods", 12).remove_columns("labels")
-    labels = np.random.default_rng(0).integers(0, 2, (12, 3)).astype(float).tolist()
-    vector = datasets.List(datasets.Value("float32"), length=len(LABELS))
-    return rows.add_column("labels", labels).cast_column("labels", vector)
 
 
 # Data

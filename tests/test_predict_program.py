@@ -47,14 +47,6 @@ def model(checkpoint):
 
 
 @pytest.fixture
-def sentences(tmp_path):
-    """Return a file with the sentences."""
-    path = tmp_path / "sentences.txt"
-    path.write_text("".join(f"{text}\n" for text in TEXTS))
-    return path
-
-
-@pytest.fixture
 def run(checkpoint, capsys, monkeypatch):
     """Return a function that runs the program and returns its output lines, and its notes."""
 
@@ -345,8 +337,9 @@ def test_a_single_text_among_pairs_is_refused(run, capsys):
         assert f"row {number} has 1 text(s), but the task takes a pair" in line
 
 
-def test_named_tasks_are_columns_of_one_table(run, model, sentences, tmp_path):
-    output = tmp_path / "predictions.csv"
+def test_named_tasks_are_columns_of_one_table(run, model, tmp_path):
+    sentences, output = tmp_path / "sentences.txt", tmp_path / "predictions.csv"
+    sentences.write_text("".join(f"{text}\n" for text in TEXTS))
 
     run("--task", "tone,topics,tags,parts", "--file", sentences, "--output", output)
 

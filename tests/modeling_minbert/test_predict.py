@@ -12,14 +12,6 @@ from modeling_minbert import MinBertForMultiTask, MinBertModel
 SENTENCES = ["the cat sat", "a dog", "the bird sang in the tree", "", "a cat is not a dog"]
 
 
-@pytest.fixture
-def folder(model, tokenizer, tmp_path):
-    """Return a folder with the model and its tokenizer."""
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    return tmp_path
-
-
 def test_the_tokenizer_is_looked_for_where_the_weights_were(model, tokenizer, tmp_path):
     model.save_pretrained(tmp_path / "sub")
     tokenizer.save_pretrained(tmp_path / "sub")

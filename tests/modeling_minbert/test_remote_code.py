@@ -13,19 +13,11 @@ from transformers.dynamic_module_utils import HF_MODULES_CACHE
 
 import modeling_minbert
 from modeling_minbert import MinBertConfig
+from tests.modeling_minbert.test_packed import PAIRS
 from tests.processes import run_python
 
-# class -> does it take tasks; each is found through its own Auto class
-NAMES = [
-    "MinBertModel",
-    "MinBertForMaskedLM",
-    "MinBertForNSP",
-    "MinBertForPreTraining",
-    "MinBertForSequenceClassification",
-    "MinBertForTokenClassification",
-    "MinBertForQuestionAnswering",
-    "MinBertForMultiTask",
-]
+# Each is found through its own Auto class.
+NAMES = [*PAIRS, "MinBertForMultiTask"]
 
 # One process for all classes: importing transformers takes longer than all the rest.
 SCRIPT = """

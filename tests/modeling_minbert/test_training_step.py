@@ -18,23 +18,18 @@ NAMES = [
 ]
 
 
-@pytest.fixture
-def build(tiny_sizes, tasks):
-    """Return a function that makes a model without dropout, always with the same weights."""
-
-    def build(name):
-        torch.manual_seed(0)
-        task = {"tone": tasks["tone"] | {"dropout": 0.0}}
-        config = MinBertConfig(
-            **tiny_sizes,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-            initializer_range=0.2,
-            tasks=task if name == "MinBertForMultiTask" else None,
-        )
-        return getattr(modeling_minbert, name)(config)
-
-    return build
+def build(name, sizes):
+    """Make a model without dropout, always with the same weights."""
+    torch.manual_seed(0)
+    task = {"problem_type": "classification", "labels": ["down", "up"], "dropout": 0.0}
+    config = MinBertConfig(
+        **sizes,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        initializer_range=0.2,
+        tasks={"tone": task} if name == "MinBertForMultiTask" else None,
+    )
+    return getattr(modeling_minbert, name)(config)
 
 
 def make_rows(name, words):
@@ -48,10 +43,10 @@ def make_rows(name, words):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_four_micro_batches_give_the_gradient_of_the_big_batch(build, tiny_sizes, tmp_path, name):
+def test_four_micro_batches_give_the_gradient_of_the_big_batch(tiny_sizes, tmp_path, name):
     rows = make_rows(name, tiny_sizes["vocab_size"])
     batch = {key: torch.stack([row[key] for row in rows]) for key in rows[0]}
-    reference = build(name)
+    reference = build(name, tiny_sizes)
     loss = reference(**batch).loss
     loss.backward()
 
@@ -69,7 +64,7 @@ def test_four_micro_batches_give_the_gradient_of_the_big_batch(build, tiny_sizes
             disable_tqdm=True,
         )
         spy = Spy()
-        trainer = Trainer(build(name), arguments, train_dataset=rows, callbacks=[spy])
+        trainer = Trainer(build(name, tiny_sizes), arguments, train_dataset=rows, callbacks=[spy])
         trainer.train()
 
         assert trainer.state.log_history[0]["loss"] == pytest.approx(loss.item(), abs=1e-4)

@@ -8,22 +8,14 @@ from tests.trainers.tiny import make_model
 from trainers import TaskCollator
 
 
-@pytest.fixture
-def make_pair(make_trainer):
-    """Build a trainer with padded batches and one with packed ones; else they are the same."""
-
-    def make(own=None, **options):
-        return [
-            make_trainer(own={**(own or {}), "data_collator": collator}, **options)
-            for collator in (TaskCollator(0), TaskCollator(0, packed=True))
-        ]
-
-    return make
-
-
 @pytest.mark.parametrize("own", [{}, {"max_tokens_per_batch": 90}], ids=["rows", "tokens"])
-def test_training_equals_padded_batches(make_pair, own):
-    padded, other = make_pair(own | {"steps_per_epoch": 9}, num_train_epochs=1, learning_rate=1e-3)
+def test_training_equals_padded_batches(make_trainer, own):
+    own = own | {"steps_per_epoch": 9}
+    options = {"num_train_epochs": 1, "learning_rate": 1e-3}
+    padded, other = (
+        make_trainer(own=own | {"data_collator": collator}, **options)
+        for collator in (TaskCollator(0), TaskCollator(0, packed=True))
+    )
 
     for trainer in (padded, other):
         trainer.train()
