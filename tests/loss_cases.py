@@ -13,6 +13,7 @@ import torch
 from transformers import TrainingArguments
 
 from modeling_minbert import MinBertForMultiTask
+from tests.small_run import vary_weights
 from tests.trainers.texts import Pairs
 from tests.trainers.tiny import VOCABULARY, make_config
 from trainers import Masking, MultiTaskTrainer, Task, TaskTraining
@@ -66,9 +67,7 @@ def make_model(kind, head, tasks=None):
     more = {} if kind in TEXTS else {"dropout": 0.0}
     tasks = tasks or {"it": {"problem_type": kind, **more, **head}}
     model = MinBertForMultiTask(make_config(tasks, layers=1))
-    with torch.no_grad():  # losses and gradients of some size
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
+    vary_weights(model, 0.2)  # losses and gradients of some size
     return model
 
 

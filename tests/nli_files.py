@@ -1,6 +1,6 @@
 """Files of SNLI and MultiNLI with a few rows of our own, in the official names and formats."""
 
-import json
+from tests.small_run import write_jsonl
 
 LABELS = ("contradiction", "entailment", "neutral")
 ENDINGS = ("nobody walks", "somebody walks", "somebody walks home")
@@ -19,7 +19,7 @@ def write_rows(path, rows, extra=()):
         }
         for number, label in enumerate(gold)
     ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    write_jsonl(path, lines)
 
 
 def write_snli(folder, rows=12, undecided=0):

@@ -196,9 +196,16 @@ def make_tokenizer(words):
     return BertTokenizer(vocab={piece: place for place, piece in enumerate(pieces)})
 
 
+def vary_weights(model, size=0.1):
+    """Change the weights of a model in place, such that no two of them are alike."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(size * torch.randn_like(parameter))
+
+
 def make_model(tasks, words, **changes):
-    """Make a tiny model with a tokenizer of few words, for predictions."""
-    tokenizer = make_tokenizer(words)
+    """Make a tiny model with a tokenizer of few words, or a given one, for predictions."""
+    tokenizer = make_tokenizer(words) if isinstance(words, list) else words
     sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
     sizes |= {"intermediate_size": 30, "max_position_embeddings": 20, "initializer_range": 0.2}
     torch.manual_seed(0)

@@ -42,11 +42,10 @@ def make_rows(split):
 
 def make_recipe(folder, *names, **keys):
     """Write the files and return the recipe of some tasks; without names of four."""
-    for split in COUNTS:
-        text = "".join(json.dumps(row) + "\n" for row in make_rows(split))
-        (folder / f"{split}.jsonl").write_text(text, encoding="utf-8")
-    files = {"train_file": "train.jsonl", "validation_file": "dev.jsonl"}
-    files = {key: str(folder / name) for key, name in files.items()}
+    files = {
+        key: small_run.write_jsonl(folder / f"{split}.jsonl", make_rows(split))
+        for split, key in (("train", "train_file"), ("dev", "validation_file"))
+    }
     tested = files | {"test_file": files["validation_file"]}
     moods = {"problem_type": "classification", "text_columns": ["a"], "label_column": "mood"}
     moods["pooling"] = "mean"

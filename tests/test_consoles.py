@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import subprocess
 import sys
 
 import pytest
@@ -11,6 +10,7 @@ import yaml
 
 from minbert_cli import __main__ as minbert
 from tests import small_run
+from tests.processes import run_python
 
 LABELS = ("好的", "坏的", "一般")
 PREDICT = ["predict", "out", "--device", "cpu"]
@@ -121,15 +121,9 @@ def test_a_locale_in_ascii_changes_no_file(folder, tmp_path):
         ("predict", str(tmp_path / "out"), "--task", "moods", "--file", "texts.txt"),
         ("export", str(tmp_path / "out"), "--format", "onnx", "--output_dir", str(tmp_path / "s")),
     ):
-        process = subprocess.run(
-            [sys.executable, *flags, "-m", "minbert_cli", name, *argv],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            check=False,
-        )
-        error = process.stderr.decode("ascii")
-        assert process.returncode == 0, error
+        words = (*flags, "-m", "minbert_cli", name, *argv)
+        error = run_python(*words, folder=folder, environment=environment).stderr
+        assert error.isascii(), error
         # our code opens no file in the encoding of the locale
         places = [line for line in error.splitlines() if "EncodingWarning" in line]
         assert not [line for line in places if "site-packages" not in line and "/lib/" not in line]

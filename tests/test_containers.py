@@ -4,8 +4,6 @@ import datasets
 import numpy as np
 import pandas as pd
 import pytest
-import torch
-from torch.nn import functional as F
 from torch.testing import assert_close
 
 from tests import small_run
@@ -101,22 +99,3 @@ def test_one_sentence_has_one_vector(model):
         assert_close(model.encode(np.str_(sentence)), vector)
         assert_close(model.encode([[sentence]]), vector[None])  # as a row of one column
     assert model.encode([]).shape == (0, 24)
-
-
-def test_vectors_are_cut_and_then_normalized(model):
-    vectors = model.encode(TEXTS)
-
-    cut = model.encode(TEXTS, truncate_dim=7, normalize=True)
-    assert_close(cut, F.normalize(vectors[:, :7], dim=1))
-    assert torch.equal(model.encode(TEXTS, truncate_dim=7), vectors[:, :7])
-    with pytest.raises(ValueError, match="truncate_dim=0 must be 1 or more"):
-        model.encode(TEXTS, truncate_dim=0)
-
-
-def test_a_prompt_stands_before_every_sentence(model):
-    prompted = model.encode(TEXTS, prompt="the tree ")
-
-    assert_close(prompted, model.encode([f"the tree {each}" for each in TEXTS]))
-    assert_close(model.encode_query(TEXTS), model.encode(TEXTS))
-    with pytest.raises(ValueError, match="unknown prompt_name 'question'; known: query"):
-        model.encode(TEXTS, prompt_name="question")

@@ -6,7 +6,6 @@ import pytest
 
 from minbert import load
 from minbert_cli import __main__ as minbert
-from modeling_minbert import MinBertConfig, MinBertModel
 from tests import small_run
 from tests.damage import copy, damage
 
@@ -85,21 +84,9 @@ FILES = (
 CONTENTS = ("", "[]", "null", "{", "[" * 100_000, '[{"path": 3}]')
 
 
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory):
-    """A small encoder with its tokenizer and the files of sentence-transformers."""
-    folder = tmp_path_factory.mktemp("checkpoint") / "own"
-    tokenizer = small_run.make_tokenizer(["a", "sentence"])
-    sizes = {"hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 8}
-    config = MinBertConfig(vocab_size=len(tokenizer), num_hidden_layers=1, **sizes)
-    MinBertModel(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def load_with(encoder, folder, name, content):
-    """Load a copy of the encoder in which one file has this content; return its error."""
-    copy(encoder, folder)
+def load_with(model, folder, name, content):
+    """Load a copy of the model in which one file has this content; return its error."""
+    copy(model, folder)
     (folder / name).write_text(content)
     try:
         vectors = load(folder, "cpu").encode(["a sentence"], show_progress=False)
@@ -111,8 +98,8 @@ def load_with(encoder, folder, name, content):
 
 @pytest.mark.parametrize("content", CONTENTS, ids=lambda content: content[:12])
 @pytest.mark.parametrize("name", FILES)
-def test_the_file_is_named(encoder, tmp_path, name, content):
-    message = load_with(encoder, tmp_path / "copy", name, content)
+def test_the_file_is_named(model, tmp_path, name, content):
+    message = load_with(model, tmp_path / "copy", name, content)
 
     if message is None:  # an empty list of modules
         assert (name, content) == ("modules.json", "[]")
@@ -121,8 +108,8 @@ def test_the_file_is_named(encoder, tmp_path, name, content):
 
 
 @pytest.mark.parametrize("path", ["a/../../x", 3, None])
-def test_modules_stay_below_their_folder(encoder, tmp_path, path):
+def test_modules_stay_below_their_folder(model, tmp_path, path):
     module = {"type": "sentence_transformers.models.Pooling", "path": path}
-    message = load_with(encoder, tmp_path / "copy", "modules.json", json.dumps([module]))
+    message = load_with(model, tmp_path / "copy", "modules.json", json.dumps([module]))
 
     assert message is None if path is None else "whose path is a folder below it" in message

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModel, AutoTokenizer, BertModel, BertTokenizer
+from transformers import AutoModel, AutoTokenizer, BertModel
 
 import minbert as minbert_module
 from minbert_cli import __main__ as minbert, exporting
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
+from tests import small_run
 from tests.modeling_minbert.test_in_and_out import make_stock
 
 TASKS = {
@@ -26,14 +27,9 @@ HAS_ONNX = all(map(importlib.util.find_spec, ("onnx", "onnxscript", "onnxruntime
 
 
 @pytest.fixture
-def checkpoint(tiny_sizes, tmp_path):
+def checkpoint(tmp_path):
     """Return the folder of a multi-task model."""
-    torch.manual_seed(0)
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "garden", "is", "warm", "."]
-    MinBertForMultiTask(MinBertConfig(**tiny_sizes, tasks=TASKS)).save_pretrained(tmp_path / "own")
-    BertTokenizer(vocab={word: index for index, word in enumerate(words)}).save_pretrained(
-        tmp_path / "own"
-    )
+    small_run.save_model(tmp_path / "own", TASKS, ["the", "garden", "is", "warm", "."])
     return tmp_path / "own"
 
 
@@ -122,19 +118,6 @@ def test_an_int8_file_that_differs_too_much_is_not_written(
     assert stopped.value.code == 1
     assert "model.onnx in int8 differs from the model by" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-
-
-def test_a_checkpoint_in_int8_is_small_and_has_its_heads(checkpoint, tmp_path, capsys):
-    export(checkpoint, "minbert", tmp_path / "int8", "--precision", "int8")
-
-    printed = capsys.readouterr()
-    assert "MinBertForMultiTask with weights in int8, 0.0 MB" in printed.out
-    assert printed.err == ""
-    loaded = MinBertForMultiTask.from_pretrained(tmp_path / "int8")
-    plain = MinBertForMultiTask.from_pretrained(checkpoint)
-    assert loaded.bert.is_int8
-    assert torch.equal(loaded.heads.get("tone").out.weight, plain.heads.get("tone").out.weight)
-    assert AutoTokenizer.from_pretrained(tmp_path / "int8").vocab_size == 10
 
 
 @pytest.mark.parametrize("name", ["transformers", "sentence-transformers"])

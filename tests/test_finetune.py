@@ -10,7 +10,6 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 
 from minbert_cli import finetune
-from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 from tests.trainers.pages import read_blocks
 
@@ -103,31 +102,6 @@ def test_training_rows_and_texts_can_be_left_out(run, files, recipe):
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
 
 
-LONG = "the garden is fine and the river is cold and this song was dull"
-
-
-def prepare_long(folder, recipe, keys, **changes):
-    """Build the run of a recipe whose first task has a long text and a short one."""
-    rows = list(zip([LONG, "the window"] * 3, ("good", "bad") * 3, strict=True))
-    small_run.write_tsv(folder / "long.tsv", ("text", "mood"), rows)
-    moods = recipe["tasks"]["moods"] | {"train_file": str(folder / "long.tsv")} | keys
-    return prepare(folder, recipe | {"tasks": recipe["tasks"] | {"moods": moods}} | changes)
-
-
-def test_a_task_has_its_own_length_in_training_and_predictions(recipe, tmp_path):
-    run = prepare_long(tmp_path, recipe, {"max_length": 9})
-
-    longest = {task: max(rows["train"]["length"]) for task, rows in run.encoded.items()}
-    assert longest["moods"] == 9 < longest["pairs"]
-    run.trainer.save_model(str(tmp_path / "saved"))
-    model = MinBertForMultiTask.from_pretrained(tmp_path / "saved")
-    ids = run.trainer.processing_class(LONG)["input_ids"]
-    kept = torch.tensor([[*ids[:8], ids[-1]]])
-    expected = model(input_ids=kept, task="moods").logits.softmax(dim=-1).max().item()
-    (prediction,) = model.predict("moods", [LONG])
-    assert prediction["score"] == pytest.approx(expected, abs=1e-6)
-
-
 def test_frozen_trains_the_heads_only(run, files, recipe):
     folder = files / "frozen"
     # a cosine head has no weights
@@ -167,3 +141,56 @@ def test_flags_choose_the_sampling_of_tasks_and_the_end_of_an_epoch(files, recip
     sampler = prepare(files, recipe, "--steps_per_epoch", *flags.split(" ")).trainer.train_sampler
 
     assert (sampler.steps, sampler.epochs) == (steps, 2)
+
+
+# A training file alone
+
+NOTE = "validation: 10 % of the training rows, at most 10,000, chosen at random (2 of 20)"
+
+
+def test_the_run_says_what_was_held_out(tmp_path):
+    rows = [(f"the {n} is {'fine' if n % 2 else 'dull'}", n % 2) for n in range(20)]
+    small_run.write_tsv(tmp_path / "train.tsv", ("text", "mood"), rows)
+    recipe = small_run.make_recipe(tmp_path) | small_run.QUICK | {"max_steps": 2}
+    moods = recipe["tasks"]["moods"] | {"train_file": str(tmp_path / "train.tsv")}
+    for key in ("validation_file", "test_file"):
+        del moods[key]
+    recipe["tasks"] = {"moods": moods}
+
+    printed = train(tmp_path, recipe)
+
+    folder = tmp_path / "out"
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert f"moods: {NOTE}\n" in printed
+    assert metrics["notes"]["moods"][0] == NOTE
+    assert metrics["validation"]["rows"] == {"moods": 2}
+    assert metrics["splits"]["moods"]["validation"]["held_out_of"] == 20
+    assert f"moods: {NOTE}" in (folder / "report.html").read_text()
+    assert f"moods: {NOTE}" in (folder / "README.md").read_text()
+    assert "| 18 / 2 / none |" in (folder / "README.md").read_text()
+
+
+# Trackers
+
+METRICS = {"eval/moods_accuracy", "eval/pairs_f1", "eval/scores_pearson", "eval/mean"}
+LOSSES = {"train/loss_moods", "train/loss_pairs", "train/loss_scores"}
+
+
+def test_tensorboard_hears_of_every_task(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    small_run.write_files(tmp_path)
+    recipe = small_run.make_recipe(tmp_path) | {"report_to": "tensorboard", "report_examples": 0}
+    train(tmp_path, recipe)
+
+    results = json.loads((tmp_path / "out" / "metrics.json").read_text("utf-8"))
+    expected = results["validation"]["metrics"]["scores_pearson"]  # of the last weights
+    (folder,) = (tmp_path / "out" / "runs").iterdir()
+    events = EventAccumulator(str(folder)).Reload()
+
+    assert set(events.Tags()["scalars"]) >= METRICS | LOSSES
+    assert not [tag for tag in events.Tags()["scalars"] if tag.startswith("test/")]
+    values = events.Scalars("eval/scores_pearson")
+    assert [value.step for value in values] == [3, 6]
+    assert values[-1].value == pytest.approx(expected)

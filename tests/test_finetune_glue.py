@@ -41,13 +41,8 @@ def run(tmp_path_factory):
     return folder / "out", printed
 
 
-@pytest.fixture(scope="module")
-def metrics(run):
-    """Read metrics.json."""
-    return json.loads((run[0] / "metrics.json").read_text())
-
-
-def test_the_official_metrics_stand_for_the_tasks_and_both_sets_of_mnli_count(metrics):
+def test_the_official_metrics_stand_for_the_tasks_and_both_sets_of_mnli_count(run):
+    metrics = json.loads((run[0] / "metrics.json").read_text())
     found = metrics["validation"]["metrics"]
     first = ("cola_matthews_correlation", "mrpc_f1", "stsb_pearson", "mnli_accuracy")
 

@@ -36,29 +36,19 @@ def make_questions(split, *, impossible, count=None):
     return {"version": "x", "data": [{"title": "names", "paragraphs": paragraphs}]}
 
 
-def make_recipe(folder, *, impossible=False, **task):
-    files = {}
-    for split, key in {"train": "train_file", "dev": "validation_file"}.items():
-        path = folder / f"names-{split}.json"
-        path.write_text(json.dumps(make_questions(split, impossible=impossible)), encoding="utf-8")
-        files[key] = str(path)
-    small_run.write_files(folder)
-    recipe = small_run.make_recipe(folder)
-    sizes = {"max_length": 28, "max_question_length": 8, "doc_stride": 9, "max_answer_length": 3}
-    names = {"problem_type": "question_answering", **files, **sizes, **task}
-    recipe["tasks"] = {"names": names, "moods": recipe["tasks"]["moods"]}
-    return recipe | {
-        "evaluate_train": False,
-        "steps_per_epoch": 8,
-        "num_train_epochs": 1,
-        "metric_for_best_model": "names_f1",
-    }
-
-
 def test_a_run_from_files_to_answers_of_the_saved_model(tmp_path):
-    recipe = make_recipe(tmp_path, impossible=True)
-    keys = recipe["tasks"]["names"]
-    keys["auxiliary"] = True
+    keys = {"problem_type": "question_answering"}
+    for split, key in {"train": "train_file", "dev": "validation_file"}.items():
+        path = tmp_path / f"names-{split}.json"
+        path.write_text(json.dumps(make_questions(split, impossible=True)), encoding="utf-8")
+        keys[key] = str(path)
+    small_run.write_files(tmp_path)
+    recipe = small_run.make_recipe(tmp_path)
+    names = keys | {"auxiliary": True, "max_length": 28, "max_question_length": 8}
+    names |= {"doc_stride": 9, "max_answer_length": 3}
+    recipe["tasks"] = {"names": names, "moods": recipe["tasks"]["moods"]}
+    recipe |= {"evaluate_train": False, "steps_per_epoch": 8, "num_train_epochs": 1}
+    recipe["metric_for_best_model"] = "names_f1"
 
     finetune.main([small_run.write_recipe(tmp_path, recipe)])
 
@@ -75,8 +65,7 @@ def test_a_run_from_files_to_answers_of_the_saved_model(tmp_path):
     errors = blocks["Worst errors"]["rows"]
     assert {error["texts"][0] for error in errors} == {"what is the name?"}
 
-    data = {key: keys[key] for key in ("problem_type", "train_file", "validation_file")}
-    rows = load_task(TaskData.from_recipe("names", data)).splits["validation"]
+    rows = load_task(TaskData.from_recipe("names", keys)).splits["validation"]
     model = MinBertForMultiTask.from_pretrained(out)
     answers = model.predict("names", list(zip(rows["sentence1"], rows["sentence2"], strict=True)))
     predictions = json.loads((out / "predictions" / "names-dev-predictions.json").read_text())

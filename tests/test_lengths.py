@@ -1,7 +1,6 @@
 """Predictions read as many tokens of a text as training did, through every door."""
 
 import csv
-import json
 import random
 from dataclasses import fields
 from itertools import pairwise
@@ -11,7 +10,7 @@ from datasets import Dataset
 
 from datasets_scripts import Encoding, encode_rows, train_wordpiece
 from minbert_cli import __main__ as minbert, finetune
-from modeling_minbert import TASKS as TYPES, MinBertConfig, MinBertForMultiTask
+from modeling_minbert import TASKS as TYPES, MinBertForMultiTask
 from tests import small_run
 
 LENGTH = 12  # tokens that the run reads; its rows have about fifty
@@ -48,13 +47,10 @@ def make_rows(split):
 
 def write_rows(folder):
     """Write the rows; returns the keys of the files."""
-    files = {}
-    for split, key in SPLITS.items():
-        path = folder / f"rows-{split}.jsonl"
-        lines = [json.dumps(row) + "\n" for row in make_rows(split)]
-        path.write_text("".join(lines), encoding="utf-8")
-        files[key] = str(path)
-    return files
+    return {
+        key: small_run.write_jsonl(folder / f"rows-{split}.jsonl", make_rows(split))
+        for split, key in SPLITS.items()
+    }
 
 
 # one task of each kind of input
@@ -108,22 +104,13 @@ def run(tmp_path_factory):
     return folder / "out"
 
 
-@pytest.fixture(scope="module")
-def model(run):
-    return MinBertForMultiTask.from_pretrained(run)
-
-
-@pytest.fixture(scope="module")
-def rows():
-    return list(make_rows("dev"))
-
-
 def read_table(run, task):
     with (run / "predictions" / f"{task}-dev.csv").open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
-def test_predictions_of_a_checkpoint_are_those_of_its_run(run, model, rows):
+def test_predictions_of_a_checkpoint_are_those_of_its_run(run):
+    model, rows = MinBertForMultiTask.from_pretrained(run), list(make_rows("dev"))
     texts, pairs = [row["a"] for row in rows], [(row["a"], row["b"]) for row in rows]
 
     found = {name: model.predict(name, texts) for name in ("good", "labels", "windows")}
@@ -161,9 +148,8 @@ def write_questions(folder, words=150, places=range(0, 145, 3)):
         passage = " ".join(names)
         answers = {"text": [answer], "answer_start": [passage.index(answer)]}
         row = {"id": str(place), "question": f"what is w{place}", "context": passage}
-        rows.append(json.dumps(row | {"answers": answers}) + "\n")
-    (folder / "questions.jsonl").write_text("".join(rows), encoding="utf-8")
-    path = str(folder / "questions.jsonl")
+        rows.append(row | {"answers": answers})
+    path = small_run.write_jsonl(folder / "questions.jsonl", rows)
     files = {"train_file": path, "validation_file": path}
     return {"problem_type": "question_answering", **files}
 
@@ -207,11 +193,6 @@ def test_a_default_fits_a_model_of_few_positions(tmp_path):
     minbert.main(["check", small_run.write_recipe(tmp_path, again)])
 
 
-@pytest.fixture
-def tokenizer():
-    return train_wordpiece([row["a"] for row in make_rows("train")], 150)
-
-
 # Keys that change the tokens of a text, each with a task whose tokens it changes.
 READ = {
     "max_length": {},
@@ -243,25 +224,18 @@ def split_sequences(inputs):
 
 
 @pytest.mark.parametrize("key", sorted(read_keys()))
-def test_a_key_that_changes_tokens_reaches_every_door(tokenizer, key):
+def test_a_key_that_changes_tokens_reaches_every_door(key):
     """A key that is added without a line in `READ` fails here."""
     is_pair = key == "pair_encoding"
-    rows = list(make_rows("train"))[:6]
+    rows = list(make_rows("train"))
+    tokenizer = train_wordpiece([row["a"] for row in rows], 150)
+    rows = rows[:6]
     texts = [(row["a"], row["b"]) for row in rows] if is_pair else [row["a"] for row in rows]
     keys = {"max_length": LENGTH, **READ[key]}
     spec = {"problem_type": "paraphrase"} if is_pair else {"problem_type": "classification"}
     labels = {} if is_pair else {"labels": ["bad", "good"]}
-    config = MinBertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=24,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=24,
-        max_position_embeddings=128,
-        tasks={"own": {**spec, **labels, "pooling": "mean", **keys}},
-    )
-    model = MinBertForMultiTask(config).eval()
-    model.tokenizer = tokenizer
+    tasks = {"own": {**spec, **labels, "pooling": "mean", **keys}}
+    model = small_run.make_model(tasks, tokenizer, max_position_embeddings=128)
     columns = {"id": [row["id"] for row in rows], "label": [0] * len(rows)}
     sides = zip(*texts, strict=True) if is_pair else [texts]
     columns |= {f"sentence{number}": list(side) for number, side in enumerate(sides, start=1)}

@@ -8,7 +8,7 @@ from transformers import BertModel
 
 from datasets_scripts import Encoding, encode_rows
 from modeling_minbert import MinBertForMultiTask
-from tests.small_run import make_tokenizer
+from tests.small_run import make_tokenizer, vary_weights
 from tests.trainers import tiny
 
 WORDS = [f"w{number}" for number in range(12)]
@@ -34,9 +34,7 @@ def make(tokenizer):
         task = {**TASK, "truncation": "windows", **SIZES, **keys}
         task = {name: value for name, value in task.items() if value is not None}
         model = MinBertForMultiTask(tiny.make_config({"own": task})).eval()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(0.3 * torch.randn_like(parameter))
+        vary_weights(model, 0.3)
         model.tokenizer = tokenizer
         return model
 

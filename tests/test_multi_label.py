@@ -2,12 +2,10 @@
 
 import json
 
-import datasets
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import f1_score
-from torch import nn
 
 from modeling_minbert import MinBertForMultiTask, choose_threshold
 from tests.small_run import load_rows
@@ -24,13 +22,6 @@ def make_model(**keys):
     torch.manual_seed(0)
     task = {"problem_type": KIND, "labels": LABELS, "dropout": 0.0, **keys}
     return MinBertForMultiTask(tiny.make_config({"tone": task})).eval()
-
-
-def make_rows(separate=False):
-    rows = tiny.make_rows("scores" if separate else "moods", 12).remove_columns("labels")
-    labels = np.random.default_rng(0).integers(0, 2, (12, 3)).astype(float).tolist()
-    vector = datasets.List(datasets.Value("float32"), length=len(LABELS))
-    return rows.add_column("labels", labels).cast_column("labels", vector)
 
 
 # Data
@@ -86,23 +77,6 @@ def test_a_number_for_each_of_two_labels_is_no_name(tmp_path, labels):
 
 
 # Model
-
-
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize(
-    "keys", [{}, {"head": "mlp"}, {"pair_encoding": "separate", "head": "concat"}]
-)
-def test_the_loss_is_torchs(keys, packed):
-    model, rows = make_model(**keys), make_rows(separate=len(keys) == 2)
-    batch = tiny.collate("tone", rows, packed=packed)
-
-    outputs = model(**batch)
-
-    expected = nn.BCEWithLogitsLoss()(outputs.logits, torch.tensor(rows["labels"][:]))
-    assert outputs.logits.shape == (12, 3)
-    torch.testing.assert_close(outputs.loss, expected)
-    padded = model(**tiny.collate("tone", rows))
-    torch.testing.assert_close(outputs.logits, padded.logits, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -129,14 +129,11 @@ def test_an_answer_is_learnt_and_predicted_by_its_characters(make, text):
 
 @pytest.mark.parametrize("make", MAKERS)
 def test_entities_are_parts_of_the_text_and_every_word_has_tokens(make):
-    torch.manual_seed(0)
     tokenizer = make()
-    sizes = {"hidden_size": 12, "num_attention_heads": 2, "intermediate_size": 8}
-    sizes |= {"num_hidden_layers": 1, "initializer_range": 2.0, "pad_token_id": 1}
     task = {"problem_type": "token_classification", "labels": ["O", "B-X", "I-X", "B-Y"]}
-    config = MinBertConfig(**sizes, vocab_size=len(tokenizer), tasks={"own": task})
-    model = MinBertForMultiTask(config).eval()
-    model.tokenizer = tokenizer
+    settings = {"hidden_size": 12, "initializer_range": 2.0, "pad_token_id": 1}
+    settings["max_position_embeddings"] = 512
+    model = small_run.make_model({"own": task}, tokenizer, **settings)
 
     texts = list(TEXTS.values())
     predictions = model.predict("own", texts)

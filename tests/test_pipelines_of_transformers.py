@@ -5,18 +5,8 @@ import torch
 from transformers import pipeline
 
 from datasets_scripts import train_wordpiece
-from modeling_minbert import MinBertConfig, MinBertForMultiTask
 from tests import small_run
 
-SIZES = {
-    "vocab_size": 100,
-    "hidden_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 29,
-    "max_position_embeddings": 40,
-    "initializer_range": 0.5,
-}
 WORDS = [*small_run.THINGS, *small_run.GOOD, *small_run.BAD]
 PAIR = {"pair_encoding": "joint", "pooling": "mean", "max_length": 16}
 TEXT = {"pooling": "mean", "max_length": 16, "labels": ["low", "middle", "high"]}
@@ -51,9 +41,7 @@ def build(tokenizer):
 
     def build(name, fields):
         described = {"problem_type": name.split()[0]} | fields
-        torch.manual_seed(3)
-        model = MinBertForMultiTask(MinBertConfig(**SIZES, tasks={"own": described})).eval()
-        model.tokenizer = tokenizer
+        model = small_run.make_model({"own": described}, tokenizer, max_position_embeddings=40)
         with torch.no_grad():  # so that logits differ
             for head in model.heads.values():
                 for weight in head.parameters():

@@ -47,14 +47,6 @@ def model(checkpoint):
 
 
 @pytest.fixture
-def sentences(tmp_path):
-    """Return a file with the sentences."""
-    path = tmp_path / "sentences.txt"
-    path.write_text("".join(f"{text}\n" for text in TEXTS))
-    return path
-
-
-@pytest.fixture
 def run(checkpoint, capsys, monkeypatch):
     """Return a function that runs the program and returns its output lines, and its notes."""
 
@@ -78,15 +70,6 @@ def fail(run, capsys, *argv, stdin=b""):
     assert found.out == ""
     (line,) = found.err.strip().split("\n")
     return line
-
-
-def test_texts_of_the_command_line_are_predicted(run, model):
-    lines = run("--task", "tone", *TEXTS)
-
-    assert lines[0] == "label\tscore\ttext"
-    expected = model.predict("tone", TEXTS)
-    assert [line.split("\t")[0] for line in lines[1:]] == [row["label"] for row in expected]
-    assert [line.split("\t")[2] for line in lines[1:]] == TEXTS
 
 
 @pytest.mark.parametrize("task", ["same", "near"])
@@ -354,8 +337,9 @@ def test_a_single_text_among_pairs_is_refused(run, capsys):
         assert f"row {number} has 1 text(s), but the task takes a pair" in line
 
 
-def test_named_tasks_are_columns_of_one_table(run, model, sentences, tmp_path):
-    output = tmp_path / "predictions.csv"
+def test_named_tasks_are_columns_of_one_table(run, model, tmp_path):
+    sentences, output = tmp_path / "sentences.txt", tmp_path / "predictions.csv"
+    sentences.write_text("".join(f"{text}\n" for text in TEXTS))
 
     run("--task", "tone,topics,tags,parts", "--file", sentences, "--output", output)
 

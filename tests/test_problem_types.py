@@ -8,13 +8,13 @@ from typing import get_args
 
 import numpy as np
 import pytest
-import torch
 import yaml
+from huggingface_hub import ModelCard
 from sklearn.metrics import accuracy_score, f1_score
 
 from datasets_scripts import ROW_KINDS
-from minbert_cli import __main__ as minbert, finetune
-from modeling_minbert import TASKS, MinBertForMultiTask, choose_threshold, heads
+from minbert_cli import __main__ as minbert
+from modeling_minbert import TASKS, MinBertForMultiTask, heads
 from tests import small_run
 from tests.problem_examples import EXAMPLES
 from trainers import PROBLEMS, ProblemType
@@ -88,7 +88,8 @@ def run(request, tmp_path_factory):
         task["test_file"] = task["validation_file"]
     recipe["tasks"] = {"own": task, "moods": recipe["tasks"]["moods"] | {"calibrate": True}}
     recipe |= {"steps_per_epoch": HALF, "num_train_epochs": 2, "seed": 5, "r_drop": 1.0}
-    finetune.main([small_run.write_recipe(folder, recipe)])
+    printed = small_run.train(small_run.write_recipe(folder, recipe))
+    (folder / "printed.txt").write_text(printed)
     return request.param, folder
 
 
@@ -135,11 +136,18 @@ def test_a_type_that_predicts_nothing_of_whole_texts_says_so(run):
         model.predict("own", ["a text"])
 
 
-def test_its_page_has_its_metric(run):
+def test_its_page_and_its_card_have_its_metric(run):
     kind, folder = run
     page = (folder / "out" / "report.html").read_text()
-    metric = f"own_{PROBLEMS[kind].metrics[0].name}"
-    assert f"{read_metrics(folder)['metrics'][metric]:.4f}" in page
+    name = PROBLEMS[kind].metrics[0].name
+    value = read_metrics(folder)["metrics"][f"own_{name}"]
+    assert f"{value:.4f}" in page
+    card = ModelCard.load(folder / "out" / "README.md")
+    results = {(x.task_name, x.metric_type): x.metric_value for x in card.data.eval_results}
+    assert results["own", name] == value
+    if kind == "token_classification":  # that of every type of entity, too
+        assert "| own  | THING |" in (folder / "printed.txt").read_text()
+        assert "<bdi>Types</bdi>" in page
 
 
 def test_a_run_compared_with_a_copy_does_not_differ(run, tmp_path, capsys):
@@ -198,22 +206,6 @@ def test_predict_gives_the_predictions_of_the_files(run):
             assert prediction == {"scores": pytest.approx(scores, rel=1e-5)}
         else:
             assert str(prediction.get("label", prediction.get("index"))) == row["prediction"]
-
-
-@pytest.mark.parametrize("run", ["multi_label_classification"], indirect=True)
-def test_thresholds_are_fitted_to_the_validation_rows(run):
-    _, folder = run
-    model = MinBertForMultiTask.from_pretrained(folder / "out")
-    head = model.config.task("own")
-    rows = read_rows(folder)
-
-    predictions = model.predict("own", [row["a"] for row in rows], top_k=3)
-
-    for name, threshold in zip(head.labels, head.thresholds, strict=True):
-        scores = [next(x["score"] for x in row if x["label"] == name) for row in predictions]
-        labels = torch.tensor([name in row["topics"] for row in rows])
-        best = choose_threshold(torch.tensor(scores), labels, None) if labels.sum() >= 5 else 0.5
-        assert best == pytest.approx(threshold, abs=1e-5)
 
 
 @pytest.mark.parametrize("run", ["multiple_choice"], indirect=True)

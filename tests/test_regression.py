@@ -8,7 +8,6 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 from sklearn.preprocessing import StandardScaler
 from torch.nn import functional as F
-from transformers import BertForSequenceClassification
 
 from modeling_minbert import MinBertForMultiTask, parse_task
 from tests.small_run import load_rows
@@ -114,31 +113,6 @@ def test_the_loss_is_torchs_of_standardized_targets(keys, loss, packed):
     expected = compute(scale(outputs.logits)[given], scale(labels)[given])
     assert given.sum() == 34
     torch.testing.assert_close(outputs.loss.double(), expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_transformers_computes_the_same(count):
-    keys = {} if count == 3 else {"targets": None}
-    model, batch = make_model(**keys).double(), tiny.collate("size", make_rows(targets=count))
-    batch["labels"] = torch.randn(batch["labels"].shape, dtype=torch.float64)
-    peer = BertForSequenceClassification(model.config.to_transformers()).double().eval()
-    names = {name: name.replace("heads.size.out", "classifier") for name in model.state_dict()}
-    peer.load_state_dict({names[name]: x for name, x in model.state_dict().items()})
-
-    found = model(**batch)
-    expected = peer(**{name: x for name, x in batch.items() if name != "task"})
-    for outputs in (found, expected):
-        outputs.loss.backward()
-
-    assert peer.config.problem_type == KIND
-    assert peer.config.num_labels == count
-    torch.testing.assert_close(found.logits, expected.logits, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(found.loss.double(), expected.loss, rtol=1e-6, atol=0)
-    gradients = dict(peer.named_parameters())
-    for name, parameter in model.named_parameters():
-        torch.testing.assert_close(
-            parameter.grad, gradients[names[name]].grad, rtol=1e-5, atol=1e-8
-        )
 
 
 def test_a_model_in_bfloat16_keeps_the_digits_of_the_mean():

@@ -46,9 +46,6 @@ RUNS = {
         "save_steps": 4,
         "eval_strategy": "epoch",
     },
-    "methods": {
-        "r_drop": 0.5,
-    },
     "pre-training": {"program": "pretrain"},
     "pre-training, two processes": {
         "program": "pretrain",
@@ -212,7 +209,6 @@ def test_pre_training_goes_on_as_if_it_had_not_been_killed(whole_run, output):
         ("schedules", (6, 27)),
         ("early stopping", (5,)),
         ("pre-training, two processes", (3, 7)),
-        ("methods", (3, 9)),
         ("drawn", (6, 13)),
         ("mixed", (3, 8)),
         ("pcgrad, two processes", (3, 7)),

@@ -1,18 +1,14 @@
 """What the commands of a first user load: the road, which knows nothing of the lab."""
 
 import json
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import grimp
 import pytest
 
 from tests import small_run
+from tests.processes import ROOT, run_python
 
-ROOT = Path(__file__).resolve().parents[1]
 # Modules and lines at most, of ours. Raise a number only for what its command cannot do without.
 LIMITS = {"finetune": (72, 19_850), "predict": (28, 9_300), "encode": (19, 7_560)}
 LAB = (
@@ -56,13 +52,7 @@ def list_loaded(code, folder):
     """Return our modules with their lines, and those of `LIBRARIES`, that a process loads."""
     path = folder / "loaded.json"
     sources = [json.dumps(LIBRARIES), str(ROOT), str(path)]
-    subprocess.run(
-        [sys.executable, "-c", PROBE + code, *sources],
-        cwd=ROOT,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
+    run_python("-c", PROBE + code, *sources)
     ours, libraries = json.loads(path.read_text())
     return {name: ours[name] for name in ours if not name.startswith(("tests", "setup"))}, libraries
 

@@ -140,17 +140,11 @@ def test_every_container_is_evaluated_and_predicted_alike(trainer, tokenizer, co
     assert output.metrics["test_accuracy"] == expected["eval_own_accuracy"]
 
 
-@pytest.fixture
-def two(tmp_path, tokenizer):
-    """A trainer with two tasks, and their rows."""
+@pytest.mark.parametrize("given", ["dataset", "list"])
+def test_rows_of_no_task_are_refused(tmp_path, tokenizer, given):
     kinds = {"spam": "classification", "same": "paraphrase"}
     rows = {name: encode(tokenizer, kind) for name, kind in kinds.items()}
-    return make_trainer(tmp_path, kinds, rows), rows
-
-
-@pytest.mark.parametrize("given", ["dataset", "list"])
-def test_rows_of_no_task_are_refused(two, given):
-    trainer, rows = two
+    trainer = make_trainer(tmp_path, kinds, rows)
     some = contain(given, rows["spam"])
 
     with pytest.raises(ValueError, match=r"predict.* there are several .*predict_task"):

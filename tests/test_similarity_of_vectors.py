@@ -35,10 +35,11 @@ def make_model(tiny_sizes):
     return make
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", FORMULAS)
-def test_a_model_compares_vectors_in_half_precision_as_float32(make_model, name, dtype):
-    first, second = draw(6, 64).to(dtype), draw(5, 64, seed=1).to(dtype)
+def test_a_model_compares_vectors_in_float32_also_those_in_half_precision(make_model, name, dtype):
+    lengths = torch.arange(1, 6).unsqueeze(1)
+    first, second = draw(6, 64).to(dtype), (lengths * draw(5, 64, seed=1)).to(dtype)
     model, expected = make_model(name), compare_all(name, first, second)
 
     scores = model.similarity(first, second)
@@ -63,17 +64,6 @@ def test_a_cosine_head_in_bfloat16_compares_in_float32(tiny_sizes):
     assert cosines.dtype == torch.float32
     assert_close(cosines.double(), expected, atol=2e-3, rtol=0)  # the mean is in bfloat16
     assert len(cosines.unique()) == 64
-
-
-@pytest.mark.parametrize("name", FORMULAS)
-def test_a_search_ranks_by_the_similarity_of_the_model(make_model, name):
-    queries, corpus = draw(4, 9), draw(23, 9, seed=1) * torch.arange(1, 24).unsqueeze(1)
-
-    scores, places = make_model(name).similarity(queries, corpus).topk(7)
-
-    expected = compare_all(name, queries, corpus).sort(dim=1, descending=True)
-    assert_close(scores.double(), expected.values[:, :7], atol=1e-5, rtol=1e-5)
-    assert torch.equal(places, expected.indices[:, :7])
 
 
 def test_a_model_does_not_compare_bytes_as_numbers(make_model):

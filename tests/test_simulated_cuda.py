@@ -53,15 +53,6 @@ def values_of(state):
     return {name: getattr(value, "values", value) for name, value in state.items()}
 
 
-def rounded(value):
-    """Return predictions with their numbers rounded."""
-    if isinstance(value, dict):
-        return {name: rounded(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [rounded(each) for each in value]
-    return round(value, 4) if isinstance(value, float) else value
-
-
 def move(batch):
     return {
         name: value.to("cuda") if isinstance(value, torch.Tensor) else value

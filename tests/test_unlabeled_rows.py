@@ -14,12 +14,6 @@ KINDS = [name for name, kind in ROW_KINDS.items() if "unlabeled_file" in kind.ke
 OTHERS = sorted(ROW_KINDS.keys() - KINDS)
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    """Return a tokenizer of which "word" is a token."""
-    return train_wordpiece(["word"] * 9, 200)
-
-
 def write_texts(folder, columns):
     """Write the texts of the validation rows, in another order, without anything else."""
     rows = [row[1 : 1 + len(columns)] for row in small_run.make_rows("dev")]
@@ -68,7 +62,8 @@ def test_some_of_the_rows_are_drawn(tmp_path):
     assert set(three) <= set(five) <= set(whole)
 
 
-def test_tokens_cut_from_rows_without_labels_count(tmp_path, tokenizer):
+def test_tokens_cut_from_rows_without_labels_count(tmp_path):
+    tokenizer = train_wordpiece(["word"] * 9, 200)  # of which it is a token
     keys = describe(tmp_path)
     encoding = Encoding(16)
     short = load(keys).cut_share(tokenizer, encoding)

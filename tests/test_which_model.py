@@ -4,33 +4,17 @@ import pytest
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
-from modeling_minbert import (
-    MinBertForMaskedLM,
-    MinBertForMultiTask,
-    MinBertForNSP,
-    MinBertForPreTraining,
-    MinBertForQuestionAnswering,
-    MinBertForSequenceClassification,
-    MinBertForTokenClassification,
-    MinBertModel,
-)
+import modeling_minbert
+from modeling_minbert import MinBertForMultiTask, MinBertModel
 from tests import small_run
+from tests.modeling_minbert.test_remote_code import NAMES
 from tests.processes import run_python
 from trainers import add_lora
 
 TONE = {"problem_type": "classification", "labels": ["down", "up"]}
 NEAR = {"problem_type": "similarity", "score_range": [0, 5], "pair_encoding": "separate"}
 TAGS = {"problem_type": "token_classification", "labels": ["O", "B-X"]}
-ENCODERS = (
-    MinBertModel,
-    MinBertForMaskedLM,
-    MinBertForNSP,
-    MinBertForPreTraining,
-    MinBertForSequenceClassification,
-    MinBertForTokenClassification,
-    MinBertForQuestionAnswering,
-    MinBertForMultiTask,
-)
+ENCODERS = [getattr(modeling_minbert, name) for name in NAMES]
 
 
 @pytest.fixture

@@ -26,20 +26,9 @@ def write_task(folder, name, sentences):
 
 def write_recipe(folder, tasks, **changes):
     recipe = small_run.make_recipe(folder) | small_run.QUICK
-    recipe |= {"steps_per_epoch": 1, "num_train_epochs": 1}
-    return small_run.write_recipe(
-        folder, recipe | {"tasks": tasks, "model_config": SIZES} | changes
-    )
-
-
-SIZES = {
-    "vocab_size": 400,
-    "hidden_size": 12,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 3,
-    "intermediate_size": 24,
-    "max_position_embeddings": 32,
-}
+    recipe |= {"steps_per_epoch": 1, "num_train_epochs": 1, "tasks": tasks}
+    recipe["model_config"] |= {"vocab_size": 400}
+    return small_run.write_recipe(folder, recipe | changes)
 
 
 def train(folder, tasks, **changes):

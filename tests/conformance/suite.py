@@ -212,60 +212,13 @@ class MultiTask(ModelTesterMixin):
         return inputs
 
 
-class TestClassification(MultiTask, unittest.TestCase):
-    tasks = ("classification",)
-
-
-class TestLabels(MultiTask, unittest.TestCase):
-    tasks = ("labels",)
-
-
-class TestOrdinal(MultiTask, unittest.TestCase):
-    tasks = ("ordinal",)
-
-
-class TestMlp(MultiTask, unittest.TestCase):
-    tasks = ("mlp",)
-
-
-class TestJoint(MultiTask, unittest.TestCase):
-    tasks = ("joint",)
-
-
-class TestConcat(MultiTask, unittest.TestCase):
-    tasks = ("concat",)
-
-
-class TestCosine(MultiTask, unittest.TestCase):
-    tasks = ("cosine",)
-    test_all_params_have_gradient = False  # mean pooling leaves BERT's pooler alone
-
-
-class TestNumbers(MultiTask, unittest.TestCase):
-    tasks = ("numbers",)
-
-
-class TestSeveral(MultiTask, unittest.TestCase):
-    tasks = ("several",)
-
-
-class TestWindows(MultiTask, unittest.TestCase):
-    tasks = ("windows",)
-
-
-class TestChoices(MultiTask, unittest.TestCase):
-    tasks = ("choices",)
-
-
-class TestMaskedLm(MultiTask, unittest.TestCase):
-    tasks = ("masked_lm",)
-    test_all_params_have_gradient = False  # nor do masked words read the pooler
-
-
-class TestPreTraining(MultiTask, unittest.TestCase):
-    tasks = ("pretraining",)
-
-
 class TestSeveralTasks(MultiTask, unittest.TestCase):
     tasks = tuple(TASKS)
     test_all_params_have_gradient = False  # a step belongs to one task, the other heads rest
+
+
+# Mean pooling leaves BERT's pooler alone, and masked words do not read it.
+WITHOUT_POOLER = ("cosine", "masked_lm")
+for task in TASKS:
+    settings = {"tasks": (task,), "test_all_params_have_gradient": task not in WITHOUT_POOLER}
+    globals()[f"Test_{task}"] = type(f"Test_{task}", (MultiTask, unittest.TestCase), settings)

@@ -1,5 +1,6 @@
 """``minbert check``."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -50,18 +51,6 @@ def test_a_fine_tuning_is_described_and_nothing_is_written(folder, capsys):
     assert {path.name for path in folder.iterdir()} == {"rows.tsv", "text.txt", "recipe.yaml"}
 
 
-@pytest.mark.usefixtures("folder")
-def test_a_pre_training_is_checked_by_its_keys(capsys):
-    recipe = "corpus: {mine: {train_file: text.txt}}\ntrain_tokenizer: true\n" + TINY
-    Path("recipe.yaml").write_text(recipe.replace("vocab_size: 200, ", ""))
-    minbert.main(["check", "recipe.yaml"])
-
-    text = capsys.readouterr().out
-    assert "text: pretraining, mine, " in text
-    assert text.endswith("\nok\n")
-    assert not Path("runs").exists()
-
-
 @pytest.mark.parametrize(
     ("recipe", "flags", "message"),
     [
@@ -83,3 +72,22 @@ def test_a_mistake_is_one_line(capsys, recipe, flags, message):
     assert message in found.err
     assert found.err.count("\n") == 1
     assert "ok" not in found.out.split()
+
+
+@pytest.mark.parametrize("rows", [80, 100, 140, 250, 370])
+def test_evaluations_are_evenly_spread_to_the_end(tmp_path, capsys, rows):
+    recipe = small_run.make_recipe(tmp_path)
+    small_run.write_files(tmp_path)
+    for key in ("eval_strategy", "save_strategy", "steps_per_epoch", "num_train_epochs"):
+        del recipe[key]
+    recipe["tasks"] = {"moods": recipe["tasks"]["moods"]}
+    dev = [(number, "the garden is fine", "good") for number in range(rows * 10)]
+    small_run.write_tsv(tmp_path / "moods-dev.tsv", ("id", "text", "mood"), dev)
+
+    minbert.main(["check", small_run.write_recipe(tmp_path, recipe), "--max_steps", "30000"])
+
+    printed = capsys.readouterr().out
+    wanted = re.search(r"(\d+) evaluations of [\d,]+ rows", printed)
+    planned = re.findall(r"(\d+) evaluations? of", printed)
+    assert 2 <= int(wanted[1]) <= 10
+    assert set(planned) == {wanted[1]}

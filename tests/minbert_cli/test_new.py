@@ -43,10 +43,6 @@ CASES = {
         delimited(("text", "stars"), [(x, 1 + n % 5) for n, x in enumerate(TEXTS)]),
         {"problem_type": "classification", "label_column": "stars"},
     ),
-    "same.csv": (
-        delimited(("question1", "question2", "dup"), [(x, x, n % 2) for n, x in enumerate(TEXTS)]),
-        {"problem_type": "paraphrase", "text_columns": ["question1", "question2"]},
-    ),
     "sts.tsv": (
         delimited(("a", "b", "score"), [(x, x, n % 11 / 2) for n, x in enumerate(TEXTS)], "\t"),
         {"problem_type": "similarity", "text_columns": ["a", "b"], "score_range": [0, 5]},
@@ -54,7 +50,8 @@ CASES = {
     "source.csv": (
         delimited(("question1", "question2", "is_duplicate", "source"),
                   [(x, x, n % 2, "web" if n % 3 else "mail") for n, x in enumerate(TEXTS)]),
-        {"problem_type": "paraphrase", "label_column": "is_duplicate"},
+        {"problem_type": "paraphrase", "text_columns": ["question1", "question2"],
+         "label_column": "is_duplicate"},
     ),
     "premises.csv": (
         delimited(("sentence1", "sentence2", "premise", "y"),

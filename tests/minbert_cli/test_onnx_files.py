@@ -2,14 +2,12 @@
 
 import numpy as np
 import pytest
-import torch
-from transformers import BertTokenizer
 
 from minbert_cli import exporting as onnx_files
-from modeling_minbert import MinBertConfig, MinBertForMultiTask, export_onnx
+from modeling_minbert import export_onnx
 from tests.modeling_minbert.test_onnx import needs_onnx
+from tests.small_run import make_model
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "garden", "is", "warm", "."]
 TASKS = {
     "tone": {"problem_type": "classification", "labels": ["down", "up"]},
     "names": {"problem_type": "token_classification", "labels": ["O", "B-X"]},
@@ -17,18 +15,10 @@ TASKS = {
 
 
 @pytest.fixture
-def tokenizer():
-    return BertTokenizer(vocab={word: index for index, word in enumerate(WORDS)})
-
-
-@pytest.fixture
-def model(tiny_sizes, tokenizer):
+def model():
     """Return a model with two heads whose weights are far from zero."""
-    torch.manual_seed(0)
-    config = MinBertConfig(**tiny_sizes, initializer_range=0.2, tasks=TASKS)
-    model = MinBertForMultiTask(config).eval()
-    model.tokenizer = tokenizer
-    return model
+    words = ["the", "garden", "is", "warm", "."]
+    return make_model(TASKS, words, hidden_size=33, num_attention_heads=3)
 
 
 @pytest.fixture
@@ -50,12 +40,12 @@ def read_graph(path):
 
 @needs_onnx
 @pytest.mark.slow
-def test_the_encoder_is_int8_with_a_scale_for_each_output_and_heads_are_float32(path, tiny_sizes):
+def test_the_encoder_is_int8_with_a_scale_for_each_output_and_heads_are_float32(path, model):
     nodes, constants = read_graph(path)
 
     products = [node for node in nodes if node.op_type == "MatMulInteger"]
     # six of each layer, and the pooler
-    assert len(products) == 6 * tiny_sizes["num_hidden_layers"] + 1
+    assert len(products) == 6 * model.config.num_hidden_layers + 1
     for node in products:
         weights = constants[node.input[1]]
         scale = constants[node.input[1].removesuffix("_quantized") + "_scale"]
@@ -64,15 +54,15 @@ def test_the_encoder_is_int8_with_a_scale_for_each_output_and_heads_are_float32(
         assert 2 * 255 * np.abs(weights.astype(int)).max() < 2**15
         assert scale.shape == weights.shape[1:]
     shapes = [x.shape for x in constants.values() if x.dtype == np.float32 and x.ndim == 2]
-    assert len([shape for shape in shapes if sorted(shape) == [2, tiny_sizes["hidden_size"]]]) == 2
+    assert len([shape for shape in shapes if sorted(shape) == [2, model.config.hidden_size]]) == 2
     tables = [constants.get(node.input[0]) for node in nodes if node.op_type == "Gather"]
     assert [x.itemsize for x in tables if x is not None and x.ndim == 2] == [1, 1, 1]
 
 
 @needs_onnx
 @pytest.mark.slow
-def test_an_int8_file_is_near_its_model_but_not_equal(path, model, tokenizer):
-    rows = onnx_files.make_rows(tokenizer, model.config.vocab_size, (20, 12))
+def test_an_int8_file_is_near_its_model_but_not_equal(path, model):
+    rows = onnx_files.make_rows(model.tokenizer, model.config.vocab_size, (20, 12))
     outputs = onnx_files.compute_both(path, model, None, rows)
 
     assert {"vectors.mean.2", "vectors.pooler.2", "tone.probabilities", "names.scores"} <= {
@@ -84,15 +74,15 @@ def test_an_int8_file_is_near_its_model_but_not_equal(path, model, tokenizer):
         cosine /= np.linalg.norm(found, axis=-1) * np.linalg.norm(expected, axis=-1)
         assert 0.98 < cosine.min() < 0.99999
     assert "differs from the model by" in onnx_files.compare(
-        path, model, None, tokenizer, is_int8=True
+        path, model, None, model.tokenizer, is_int8=True
     )
     with pytest.raises(ValueError, match=r"model\.onnx differs from the model by .*: nothing is"):
-        onnx_files.compare(path, model, None, tokenizer)
+        onnx_files.compare(path, model, None, model.tokenizer)
 
 
 @needs_onnx
 @pytest.mark.slow
-def test_a_damaged_matrix_is_noticed(path, model, tokenizer):
+def test_a_damaged_matrix_is_noticed(path, model):
     import onnx
 
     nodes, constants = read_graph(path)
@@ -106,4 +96,4 @@ def test_a_damaged_matrix_is_noticed(path, model, tokenizer):
         onnx.save(whole, path)
 
         with pytest.raises(ValueError, match=r"int8 differs from the model by .*nothing is writt"):
-            onnx_files.compare(path, model, None, tokenizer, is_int8=True)
+            onnx_files.compare(path, model, None, model.tokenizer, is_int8=True)

@@ -22,9 +22,9 @@ import torch
 import uvicorn
 
 from minbert_cli import serving
-from modeling_minbert import MinBertConfig, MinBertForMultiTask, export_onnx
+from modeling_minbert import export_onnx
 from tests.minbert_onnx.examples import needs_onnx
-from tests.small_run import make_tokenizer
+from tests.small_run import make_model
 
 WORDS = ["a", "bird", "cat", "dog", "far", "in", "is", "mat", "not", "on", "ran", "sang", "sat"]
 LABELS = ["down", "level", "up"]
@@ -53,12 +53,7 @@ SETTINGS = {
 
 def build(tasks):
     """Build a small model."""
-    sizes = {"vocab_size": 31, "hidden_size": 33, "num_hidden_layers": 2}
-    sizes |= {"num_attention_heads": 3, "intermediate_size": 29, "max_position_embeddings": 17}
-    config = MinBertConfig(**sizes, tasks=tasks, initializer_range=0.2)
-    model = MinBertForMultiTask(config).eval()
-    model.tokenizer = make_tokenizer([*WORDS, "the"])
-    return model
+    return make_model(tasks, [*WORDS, "the"], max_position_embeddings=17)
 
 
 @pytest.fixture(scope="module")
@@ -373,7 +368,7 @@ def test_a_bad_request_does_not_spoil_the_batch_that_it_is_in(port, model):
         ("/embed", {"inputs": "a", "prompt_name": "ask"}, 422, "unknown prompt_name 'ask'"),
         ("/embed", {"inputs": ["a"] * 101}, 413, "101 rows"),
         ("/embed", {"inputs": "a" * 10_001}, 413, "more than 10000 bytes"),
-        ("/embed", {"inputs": "a", "dimensions": 34}, 422, "truncate_dim=34, but vectors have 33"),
+        ("/embed", {"inputs": "a", "dimensions": 25}, 422, "truncate_dim=25, but vectors have 24"),
         ("/embed", {"inputs": ["a", " "]}, 422, "row 1 has an empty text"),
         ("/v1/embeddings", {"input": ""}, 400, "row 0 has an empty text"),
         ("/predict_all", {"rows": [["a", ["b", ""]]]}, 422, "row 0 has an empty text"),

@@ -4,10 +4,8 @@ import importlib.util
 
 import numpy as np
 import pytest
-import torch
 
-from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from tests.small_run import make_tokenizer
+from tests.small_run import make_model, vary_weights
 
 HAS_ONNX = all(map(importlib.util.find_spec, ("onnx", "onnxscript", "onnxruntime")))
 needs_onnx = pytest.mark.skipif(not HAS_ONNX, reason="needs pip install -e '.[onnx]'")
@@ -55,16 +53,9 @@ PROMPTS = {"query": "is the ", "document": ""}
 
 def build(tasks=None, tokenizer=None, **settings):
     """Make a model whose weights are far from zero, with its tokenizer."""
-    torch.manual_seed(0)
-    tokenizer = tokenizer or make_tokenizer(WORDS)
-    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
-    sizes |= {"intermediate_size": 36, "max_position_embeddings": 40, "initializer_range": 0.2}
-    config = MinBertConfig(**sizes | settings, vocab_size=len(tokenizer), tasks=tasks or TASKS)
-    model = MinBertForMultiTask(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    model.tokenizer = tokenizer
+    settings = {"num_attention_heads": 3, "max_position_embeddings": 40} | settings
+    model = make_model(tasks or TASKS, tokenizer or WORDS, **settings)
+    vary_weights(model)
     return model
 
 

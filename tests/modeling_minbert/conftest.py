@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
-from tests.small_run import make_tokenizer
+from tests.small_run import make_tokenizer, vary_weights
 
 WORDS = ["a", "bird", "cat", "dog", "far", "in", "is", "mat", "not", "on", "ran", "sang", "sat"]
 WORDS += ["the", "tree", "very", "was", "well"]
@@ -35,9 +35,7 @@ def build_multitask(tiny_sizes):
         torch.manual_seed(0)
         config = MinBertConfig(**tiny_sizes, tasks=tasks, initializer_range=0.2, **settings)
         model = MinBertForMultiTask(config).eval()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(0.1 * torch.randn_like(parameter))
+        vary_weights(model)
         if tokenizer is not None:
             model.tokenizer = tokenizer
         return model

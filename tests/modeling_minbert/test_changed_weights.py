@@ -14,6 +14,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from modeling_minbert import MinBertConfig, MinBertModel
+from tests.small_run import vary_weights
 
 TEXTS = ["a cat sat on the mat", "the bird sang", "not a dog", "the very far tree was in a mat"]
 
@@ -58,24 +59,13 @@ CHANGES = {
 
 
 @pytest.fixture
-def build(tiny_sizes, tokenizer):
-    """Return a function that makes an encoder in evaluation mode, no two weights alike."""
-
-    def build():
-        torch.manual_seed(0)
-        own = MinBertModel(MinBertConfig(**tiny_sizes, initializer_range=0.2)).eval()
-        with torch.no_grad():
-            for parameter in own.parameters():
-                parameter.add_(0.1 * torch.randn_like(parameter))
-        own.tokenizer = tokenizer
-        return own
-
-    return build
-
-
-@pytest.fixture
-def model(build):
-    return build()
+def model(tiny_sizes, tokenizer):
+    """Return an encoder in evaluation mode, no two weights alike."""
+    torch.manual_seed(0)
+    own = MinBertModel(MinBertConfig(**tiny_sizes, initializer_range=0.2)).eval()
+    vary_weights(own)
+    own.tokenizer = tokenizer
+    return own
 
 
 def check(model, before, precision):
@@ -255,8 +245,8 @@ def print_nothing(*_):
 
 
 @pytest.mark.parametrize("tie", [leave, own_method, own_method_of_the_encoder, hook_with_the_model])
-def test_a_model_that_has_computed_is_freed(build, tie):
-    model = build()
+def test_a_model_that_has_computed_is_freed(model, tie):
+    model = copy.deepcopy(model)
     tie(model)
     model.encode(TEXTS, precision="bfloat16")
     layer = weakref.ref(model.encoder.layer[0])

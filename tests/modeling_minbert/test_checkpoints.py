@@ -11,6 +11,7 @@ from torch.testing import assert_close
 import modeling_minbert
 from modeling_minbert import MinBertConfig, MinBertForMaskedLM, MinBertForMultiTask, MinBertModel
 from tests.modeling_minbert.test_packed import PAIRS as CLASSES
+from tests.small_run import vary_weights
 
 # tiny checkpoints of every kind: name -> differences from ``tiny_sizes``
 KINDS = {
@@ -30,9 +31,7 @@ def build(name, sizes):
     torch.manual_seed(0)
     model_class = getattr(modeling_minbert, name, None) or getattr(transformers, name)
     model = model_class(model_class.config_class(**sizes, initializer_range=0.2)).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
+    vary_weights(model)
     return model
 
 

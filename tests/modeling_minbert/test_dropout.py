@@ -22,16 +22,6 @@ def test_fraction_and_scale_follow_the_rate(rate):
     assert_close(dropped[dropped != 0].unique(), torch.tensor([1 / (1 - rate)]))
 
 
-@pytest.mark.parametrize("rate", RATES)
-def test_the_way_back_has_the_mask_of_the_way_there(rate):
-    values = torch.ones(37, 53, requires_grad=True)
-
-    dropped = MinBertDropout(rate)(values)
-    dropped.sum().backward()
-
-    assert torch.equal(values.grad, dropped.detach())
-
-
 def test_a_seed_repeats_the_mask_and_a_second_call_does_not():
     drop = MinBertDropout(0.5)
 
@@ -44,8 +34,10 @@ def test_a_seed_repeats_the_mask_and_a_second_call_does_not():
     assert not torch.equal(first, second)
 
 
-def test_first_and_second_gradients_are_right():
-    drop = MinBertDropout(0.4)
+@pytest.mark.parametrize("rate", RATES)
+def test_first_and_second_gradients_are_right(rate):
+    """Those of the mask of the way there."""
+    drop = MinBertDropout(rate)
     values = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
 
     def compute(given):

@@ -83,17 +83,6 @@ def test_two_ordered_labels_have_decisions_of_their_own(model):
     assert fails["decision"] == pytest.approx(-passes["decision"])
 
 
-@pytest.fixture
-def stock(tiny_sizes, tokenizer, tmp_path):
-    """Return a classifier of transformers, and the folder it was saved to."""
-    torch.manual_seed(0)
-    config = BertConfig(**tiny_sizes, num_labels=3, initializer_range=0.3)
-    model = BertForSequenceClassification(config).eval()
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    return model, tmp_path
-
-
 def integrate(model, ids, mask_id, label, steps=2000):
     """Add gradients along the way, as the definition says, (T,)."""
     embeddings = model.get_input_embeddings()
@@ -111,11 +100,15 @@ def integrate(model, ids, mask_id, label, steps=2000):
 
 
 @pytest.mark.parametrize("label", [0, 2])
-def test_shares_are_those_of_the_definition(stock, tokenizer, label):
-    theirs, folder = stock
+def test_shares_are_those_of_the_definition(tiny_sizes, tokenizer, tmp_path, label):
+    torch.manual_seed(0)
+    config = BertConfig(**tiny_sizes, num_labels=3, initializer_range=0.3)
+    theirs = BertForSequenceClassification(config).eval()
+    theirs.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
     names = ["down", "level", "up"]
     ours = MinBertForMultiTask.from_pretrained(
-        folder,
+        tmp_path,
         tasks={"tone": {"problem_type": "classification", "labels": names, "pooling": "pooler"}},
     )
     head, classifier = ours.heads["tone"].out, theirs.classifier

@@ -19,6 +19,7 @@ from modeling_minbert import Encoding, MinBertConfig, MinBertModel, split_docume
 from modeling_minbert.families import list_renames
 from modeling_minbert.modeling_minbert import find_distance_buckets
 from tests.modeling_minbert.test_precision import SimulatedLinear, needs_int8
+from tests.small_run import vary_weights
 from trainers.training.multitask import make_collator
 
 SIZES = {
@@ -76,9 +77,7 @@ def load_both(folder, kind, head="", attention="sdpa", **settings):
     stock = getattr(transformers, f"AutoModel{head}").from_config(
         config, attn_implementation=theirs
     )
-    with torch.no_grad():
-        for parameter in stock.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
+    vary_weights(stock)
     stock.save_pretrained(folder)
     own = getattr(modeling_minbert, f"MinBert{NAMES.get(head, head)}")
     return stock.eval(), own.from_pretrained(folder, attn_implementation=attention).eval()

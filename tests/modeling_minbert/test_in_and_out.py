@@ -1,9 +1,6 @@
 """Checkpoints of other model types: loaded, saved as minBERT, saved as transformers' own."""
 
 import json
-import os
-import subprocess
-import sys
 from ast import literal_eval
 
 import pytest
@@ -27,7 +24,8 @@ from tests.modeling_minbert.test_families import (
     REFUSED as HEADS_REFUSED,
     SIZES,
 )
-from tests.modeling_minbert.test_remote_code import packages_without_this_project
+from tests.modeling_minbert.test_remote_code import run_without_this_project
+from tests.small_run import vary_weights
 from trainers import FreezeLayers
 
 REFUSED = {(kind, f"AutoModel{head}") for kind, head in HEADS_REFUSED}
@@ -41,9 +39,7 @@ def make_stock(kind, name="AutoModel", **changes):
     torch.manual_seed(0)
     config = CONFIG_MAPPING[kind](**{**TYPES[kind], **changes})
     stock = getattr(transformers, name).from_config(config).eval()
-    with torch.no_grad():
-        for parameter in stock.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
+    vary_weights(stock)
     return stock
 
 
@@ -304,9 +300,7 @@ def test_one_fresh_process_loads_several_types_as_remote_code(tmp_path):
         make_stock(kind).save_pretrained(tmp_path / "stock")
         models[kind] = MinBertModel.from_pretrained(tmp_path / "stock").eval()
         models[kind].save_pretrained(tmp_path / kind)
-    script = (
-        f"import sys; sys.path[:] = {packages_without_this_project()!r}\n"
-        + """
+    script = """
 import torch
 from transformers import AutoModel
 
@@ -315,12 +309,8 @@ assert all(type(model).__module__.startswith("transformers_modules.") for model 
 ids = torch.arange(3, 21).view(2, 9)
 torch.save([model(ids).last_hidden_state.detach() for model in models], sys.argv[1])
 """
-    )
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    environment["HF_MODULES_CACHE"] = str(tmp_path / "modules")
-    paths = [str(tmp_path / name) for name in ("results.pt", *models)]
-    command = [sys.executable, "-I", "-S", "-c", script, *paths]
-    subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=240)
+    paths = [tmp_path / name for name in ("results.pt", *models)]
+    run_without_this_project(script, *paths, folder=tmp_path)
 
     results = torch.load(tmp_path / "results.pt")
     ids = torch.arange(3, 21).view(2, 9)

@@ -76,23 +76,6 @@ def test_packed_and_padded_rows_give_the_same_logits(model, tokenizer, task):
     assert_close(actual, model(**padded, task=task).logits, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("separate", [True, False])
-def test_rows_are_tokenized_as_the_tokenizer_does_one_by_one(tokenizer, separate):
-    rows = list(zip(SENTENCES, SENTENCES[::-1], strict=True))
-
-    encoded = tokenize(tokenizer, rows, Encoding(6, "separate" if separate else "joint"))
-
-    for row, (first, second) in zip(encoded, rows, strict=True):
-        single = [tokenizer([first]), tokenizer([second])]
-        alone = single if separate else [tokenizer([first], [second])]
-        for ids, types, expected in zip(*row, alone, strict=True):
-            length = len(expected["input_ids"][0])
-            assert len(ids) == len(types) == min(6, length)
-            if length <= 6:
-                assert [ids] == expected["input_ids"]
-                assert [types] == expected["token_type_ids"]
-
-
 # Streams
 
 

@@ -9,6 +9,7 @@ from transformers import BertConfig, BertForMultipleChoice
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, align_outputs
 from tests.modeling_minbert.test_packed import pack
+from tests.small_run import vary_weights
 
 TASK = {"problem_type": "multiple_choice", "num_choices": 3, "dropout": 0.0, "pooling": "pooler"}
 EXACT = {"atol": 1e-10, "rtol": 1e-10}
@@ -47,9 +48,7 @@ def build(tiny_sizes):
         settings = {**tiny_sizes, "attn_implementation": attention, "initializer_range": 0.2}
         settings |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
         bert = BertForMultipleChoice(BertConfig(**settings)).double().eval()
-        with torch.no_grad():
-            for parameter in bert.parameters():
-                parameter.add_(0.1 * torch.randn_like(parameter))
+        vary_weights(bert)
         config = MinBertConfig(**settings, tasks={"swag": TASK | task})
         ours = MinBertForMultiTask(config).double().eval()
         state = {rename(key): value for key, value in bert.state_dict().items()}

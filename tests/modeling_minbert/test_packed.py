@@ -13,6 +13,7 @@ from transformers import BertConfig, DataCollatorWithFlattening
 
 import modeling_minbert
 from modeling_minbert import MinBertConfig, MinBertModel
+from tests.small_run import vary_weights
 
 LENGTHS = torch.tensor([7, 3, 6, 2, 5])  # of tiny_batch
 PAIRS = {
@@ -46,9 +47,7 @@ def build_pair(tiny_sizes):
             **settings,
         }
         bert = getattr(transformers, PAIRS[name])(BertConfig(**settings))
-        with torch.no_grad():
-            for parameter in bert.parameters():
-                parameter.add_(0.1 * torch.randn_like(parameter))
+        vary_weights(bert)
         ours = getattr(modeling_minbert, name)(MinBertConfig(**settings))
         ours.load_state_dict(bert.state_dict())
         return ours.double().eval(), bert.double().eval()
@@ -111,11 +110,13 @@ def real_answers(outputs, mask):
 
 
 def assert_equal_gradients(ours, bert, **tolerance):
-    expected = {key: weight.grad for key, weight in bert.named_parameters()}
+    """Compare all gradients; what BERT does not have may have none."""
+    gradients = {key: weight.grad for key, weight in bert.named_parameters()}
     for key, weight in ours.named_parameters():
-        assert (weight.grad is None) == (expected[key] is None), key
-        if weight.grad is not None:
-            assert_close(weight.grad, expected[key], **tolerance, msg=f"gradient of {key} differs")
+        expected = gradients.get(key)
+        assert (weight.grad is None) == (expected is None), key
+        if expected is not None:
+            assert_close(weight.grad, expected, **tolerance, msg=f"gradient of {key} differs")
 
 
 # Packed batches
@@ -184,57 +185,6 @@ def test_a_packed_batch_may_be_one_sequence_or_single_tokens(build_pair, attenti
     alone = ours(ids, **seven)
     assert_close(alone.last_hidden_state[0], bert(ids.T).last_hidden_state[:, 0], **EXACT)
     assert_close(alone.pooler_output, bert(ids.T).pooler_output, **EXACT)
-
-
-@pytest.mark.parametrize("how", ["keyword", "config"])
-def test_packed_states_of_every_layer_can_be_recorded(build_pair, tiny_batch, how):
-    ours, bert = build_pair("MinBertModel")
-    wanted = {"output_hidden_states": True}
-    if how == "config":
-        ours.config.output_hidden_states, wanted = True, {}
-
-    actual = ours(**pack(tiny_batch), **wanted)
-
-    expected = bert(**tiny_batch, output_hidden_states=True).hidden_states
-    mask = tiny_batch["attention_mask"] == 1
-    assert len(actual.hidden_states) == 3
-    for states, padded in zip(actual.hidden_states, expected, strict=True):
-        assert_close(states[0], padded[mask], **EXACT)
-
-
-# Packed batches with several tasks
-
-
-def pair_of(batch):
-    """Make separate pairs whose two sentences are padded differently."""
-    swap = torch.tensor([2, 4, 1, 0, 3])
-    return {key: torch.stack([value, value[swap]], dim=1) for key, value in batch.items()}
-
-
-@pytest.mark.parametrize("pooling", ["cls", "pooler", "mean", "max"])
-@pytest.mark.parametrize("pairs", ["joint", "separate"])
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_packed_tasks_equal_padded_eager_ones(
-    build_multitask, tiny_batch, pooling, pairs, attention
-):
-    task = {"problem_type": "paraphrase", "pair_encoding": pairs, "pooling": pooling, "dropout": 0}
-    settings = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    expected, actual = (
-        build_multitask({"mine": task}, **settings, attn_implementation=how).double().train()
-        for how in ("eager", attention)
-    )
-    batch = pair_of(tiny_batch) if pairs == "separate" else tiny_batch
-    labels = torch.tensor([0, 1, 1, 0, 1])
-
-    padded = expected(**batch, labels=labels)
-    packed = actual(**pack(batch), labels=labels)
-    padded.loss.backward()
-    packed.loss.backward()
-
-    assert_close(packed.logits, padded.logits, **EXACT)
-    assert_close(packed.loss, padded.loss, check_dtype=False)
-    # the loss is computed in float32
-    assert_equal_gradients(actual, expected, atol=1e-7, rtol=1e-6)
 
 
 # Padded batches that are unpadded inside
@@ -322,19 +272,22 @@ def test_given_embeddings_get_the_gradient_that_bert_gives(build_pair, tiny_batc
 
 
 @pytest.mark.parametrize("how", ["keyword", "config"])
-@pytest.mark.parametrize("what", ["output_hidden_states", "output_attentions"])
+@pytest.mark.parametrize("what", ["hidden_states", "attentions", "packed hidden_states"])
 def test_what_is_recorded_equals_bert(build_pair, tiny_batch, how, what):
-    ours, bert = build_pair("MinBertModel", "eager" if what == "output_attentions" else "sdpa")
-    key = what.removeprefix("output_")
-    keywords = {what: True} if how == "keyword" else {}
+    ours, bert = build_pair("MinBertModel", "eager" if what == "attentions" else "sdpa")
+    key = what.removeprefix("packed ")
+    keywords = {f"output_{key}": True} if how == "keyword" else {}
     if how == "config":
-        setattr(ours.config, what, True)
-        setattr(bert.config, what, True)
+        setattr(ours.config, f"output_{key}", True)
+        setattr(bert.config, f"output_{key}", True)
 
-    actual, expected = ours(**tiny_batch, **keywords), bert(**tiny_batch, **keywords)
+    batch = pack(tiny_batch) if what.startswith("packed") else tiny_batch
+    actual, expected = ours(**batch, **keywords)[key], bert(**tiny_batch, **keywords)[key]
 
-    assert_close(actual[key], expected[key], **EXACT)
-    assert len(actual[key]) == (3 if key == "hidden_states" else 2)
+    assert len(actual) == (3 if key == "hidden_states" else 2)
+    if what.startswith("packed"):
+        expected = [real_outputs({key: x}, tiny_batch["attention_mask"])[key] for x in expected]
+    assert_close(list(actual), list(expected), **EXACT)
 
 
 # What is read

@@ -74,15 +74,6 @@ def save_stock(tiny_sizes, tokenizer, tmp_path):
     return save
 
 
-@pytest.fixture
-def multitask(build_multitask, tasks, tokenizer, tmp_path):
-    """Return a saved model of several tasks, and its folder."""
-    model = build_multitask(tasks, tokenizer)
-    model.save_pretrained(tmp_path / "tasks")
-    tokenizer.save_pretrained(tmp_path / "tasks")
-    return model, str(tmp_path / "tasks")
-
-
 @pytest.mark.parametrize("batch_size", [1, 2])
 @pytest.mark.parametrize("case", STOCK)
 def test_pipelines_equal_stock_bert(save_stock, case, batch_size):
@@ -105,13 +96,15 @@ def test_pipelines_equal_stock_bert(save_stock, case, batch_size):
     assert_close(found, expected)
 
 
-def test_no_pipeline_calls_our_models_unsupported(save_stock, multitask, caplog):
+def test_no_pipeline_calls_our_models_unsupported(save_stock, model, tmp_path, caplog):
+    model.save_pretrained(tmp_path / "tasks")
+    model.tokenizer.save_pretrained(tmp_path / "tasks")
     logger = logging.getLogger("transformers")
     logger.addHandler(caplog.handler)
     try:
         for name, task in TASKS_OF.items():
             pipeline(task, model=save_stock(name)[1], device="cpu")
-        pipeline("text-classification", model=multitask[1], device="cpu")
+        pipeline("text-classification", model=str(tmp_path / "tasks"), device="cpu")
     finally:
         logger.removeHandler(caplog.handler)
 

@@ -12,14 +12,6 @@ from modeling_minbert import MinBertForMultiTask, MinBertModel
 SENTENCES = ["the cat sat", "a dog", "the bird sang in the tree", "", "a cat is not a dog"]
 
 
-@pytest.fixture
-def folder(model, tokenizer, tmp_path):
-    """Return a folder with the model and its tokenizer."""
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    return tmp_path
-
-
 def test_the_tokenizer_is_looked_for_where_the_weights_were(model, tokenizer, tmp_path):
     model.save_pretrained(tmp_path / "sub")
     tokenizer.save_pretrained(tmp_path / "sub")
@@ -103,6 +95,10 @@ def test_impossible_settings_are_refused(model):
     size = model.config.hidden_size
     with pytest.raises(ValueError, match=f"truncate_dim={size + 1}, but vectors have {size}"):
         model.encode(SENTENCES, truncate_dim=size + 1)
+    with pytest.raises(ValueError, match="truncate_dim=0 must be 1 or more"):
+        model.encode(SENTENCES, truncate_dim=0)
+    with pytest.raises(ValueError, match="unknown prompt_name 'question'; known: query"):
+        model.encode(SENTENCES, prompt_name="question")
 
 
 def test_rows_of_an_array_are_pairs(model):

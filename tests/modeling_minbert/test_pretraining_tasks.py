@@ -5,7 +5,7 @@ import torch
 import transformers
 from torch.nn import functional as F
 from torch.testing import assert_close
-from transformers import BertConfig, BertForPreTraining, pipeline
+from transformers import BertConfig, BertForPreTraining
 
 from modeling_minbert import (
     MinBertForMaskedLM,
@@ -96,12 +96,7 @@ def test_losses_and_gradients_equal_bert(
     expected.backward()
 
     assert_close(actual, expected, **EXACT)
-    gradients = {key: weight.grad for key, weight in bert.named_parameters()}
-    for key, weight in model.named_parameters():
-        other = gradients.get(key)
-        assert (weight.grad is None) == (other is None), key
-        if other is not None:
-            assert_close(weight.grad, other, **EXACT, msg=f"gradient of {key} differs")
+    test_packed.assert_equal_gradients(model, bert, **EXACT)
 
 
 @pytest.mark.parametrize("name", ["MinBertForMultiTask", "MinBertForPreTraining"])
@@ -200,21 +195,6 @@ def test_a_checkpoint_of_pre_training_keeps_its_heads(
     assert list(loaded.heads) == []
 
 
-def test_pipelines_take_a_folder_with_tasks_of_both_sorts(build, tokenizer, tmp_path):
-    model = build("masked_lm").float()
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-
-    filled = pipeline("fill-mask", str(tmp_path))("the [MASK] sat", top_k=2)
-    (named,) = pipeline("text-classification", str(tmp_path))(["the cat sat"])
-
-    model.tokenizer = tokenizer
-    assert named["label"] == model.predict("tone", ["the cat sat"])[0]["label"]
-    batch = tokenizer("the [MASK] sat", return_tensors="pt")
-    scores = model(**batch, task="masked_lm").prediction_logits[0, 2]
-    assert [row["token"] for row in filled] == scores.topk(2).indices.tolist()
-
-
 # What is refused
 
 
@@ -230,14 +210,6 @@ def test_predictions_of_sentences_are_refused_with_the_class_that_has_them(build
 
     with pytest.raises(ValueError, match=f"task '{kind}' is a {kind}.* with {auto_class}$"):
         getattr(model, call)(kind, torch.zeros(1, 2) if call == "decode" else ["a"])
-
-
-@pytest.mark.parametrize("task", ["tone", "masked_lm", "next_sentence"])
-def test_a_label_of_segments_is_for_pretraining_only(build, tiny_batch, task):
-    model = build(*KINDS)
-
-    with pytest.raises(ValueError, match=f"task '{task}' is a .*leave next_sentence_label out"):
-        model(**tiny_batch, task=task, next_sentence_label=NEXT)
 
 
 @pytest.mark.parametrize("kind", ["masked_lm", "pretraining"])

@@ -13,19 +13,11 @@ from transformers.dynamic_module_utils import HF_MODULES_CACHE
 
 import modeling_minbert
 from modeling_minbert import MinBertConfig
+from tests.modeling_minbert.test_packed import PAIRS
 from tests.processes import run_python
 
-# class -> does it take tasks; each is found through its own Auto class
-NAMES = [
-    "MinBertModel",
-    "MinBertForMaskedLM",
-    "MinBertForNSP",
-    "MinBertForPreTraining",
-    "MinBertForSequenceClassification",
-    "MinBertForTokenClassification",
-    "MinBertForQuestionAnswering",
-    "MinBertForMultiTask",
-]
+# Each is found through its own Auto class.
+NAMES = [*PAIRS, "MinBertForMultiTask"]
 
 # One process for all classes: importing transformers takes longer than all the rest.
 SCRIPT = """
@@ -75,19 +67,29 @@ def folders(tiny_sizes, tasks, tokenizer, tmp_path):
     return saved
 
 
+def run_without_this_project(script, *arguments, folder):
+    """Run a script where neither the checkout nor an installation of it can be imported.
+
+    Nor the folder to which transformers has copied the code of checkpoints, if an earlier test has
+    loaded any: the copies of the new process would be looked for there.
+    """
+    others = (Path(modeling_minbert.__file__).parents[1], Path(HF_MODULES_CACHE))
+    packages = [entry for entry in sys.path if entry and Path(entry).resolve() not in others]
+    script = f"import sys; sys.path[:] = {packages!r}\n{script}"
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment["HF_MODULES_CACHE"] = str(folder / "modules")
+    # -S: an editable installation would be found through its .pth file
+    run_python("-I", "-S", "-c", script, *arguments, folder=folder, environment=environment)
+
+
 def test_a_fresh_process_loads_every_class_without_the_package(folders, tokenizer, tasks, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     ids = torch.tensor([[2, 8, 9, 10, 3], [2, 7, 6, 5, 3]])
     places = {name: (model._auto_class, str(path)) for name, (model, path) in folders.items()}
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    environment["HF_MODULES_CACHE"] = str(tmp_path / "modules")
-    # -S: an editable installation would be found through its .pth file
-    script = f"import sys; sys.path[:] = {packages_without_this_project()!r}\n{SCRIPT}"
 
     arguments = [json.dumps(places), str(ids.tolist()), str(elsewhere)]
-    words = ("-I", "-S", "-c", script, *arguments)
-    run_python(*words, folder=elsewhere, environment=environment)
+    run_without_this_project(SCRIPT, *arguments, folder=elsewhere)
 
     results = torch.load(elsewhere / "results.pt")
     for name, (model, _) in folders.items():
@@ -102,16 +104,6 @@ def test_a_fresh_process_loads_every_class_without_the_package(folders, tokenize
     assert_close(*results["masked"])
     written_again = {path.name for path in (elsewhere / "MinBertForMultiTask").glob("*.py")}
     assert written_again == {path.name for path in folders["MinBertForMultiTask"][1].glob("*.py")}
-
-
-def packages_without_this_project():
-    """Return the import path of this interpreter without the checkout, wherever it is listed.
-
-    Also without the folder to which transformers has copied the code of checkpoints, if an earlier
-    test has loaded any: the copies of the new process would be looked for there.
-    """
-    others = (Path(modeling_minbert.__file__).parents[1], Path(HF_MODULES_CACHE))
-    return [entry for entry in sys.path if entry and Path(entry).resolve() not in others]
 
 
 def test_with_the_package_no_trust_is_asked(folders):

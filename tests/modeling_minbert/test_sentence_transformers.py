@@ -7,6 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from modeling_minbert import MinBertConfig, MinBertEmbedding, MinBertForMultiTask, MinBertModel
+from tests.small_run import save_model
 
 SENTENCES = ["the cat sat", "a dog", "", "a cat is not a dog", "\x07 \N{GRINNING FACE} tree"]
 LONG = "the bird sang in the tree a cat is not a dog the cat sat in a tree not a bird"
@@ -186,12 +187,7 @@ def test_sentence_transformers_opens_a_checkpoint_and_saves_it_with_another_pool
     library, model, tmp_path, pooling
 ):
     tasks = {"near": NEAR | {"pooling": pooling}}
-    sizes = {key: getattr(model.config, key) for key in ("vocab_size", "hidden_size")}
-    sizes |= {"num_attention_heads": 3, "intermediate_size": 8, "num_hidden_layers": 1}
-    own = MinBertForMultiTask(MinBertConfig(**sizes, tasks=tasks))
-    own.tokenizer = model.tokenizer
-    own.save_pretrained(tmp_path / "own")
-    model.tokenizer.save_pretrained(tmp_path / "own")
+    own = save_model(tmp_path / "own", tasks, model.tokenizer)
 
     opened = library.SentenceTransformer(
         str(tmp_path / "own"), trust_remote_code=True, device="cpu"

@@ -78,16 +78,6 @@ def test_a_task_equals_the_class_with_one_head(model, tiny_batch, task, layout, 
         assert_close(twin.grad, weight.grad, **EXACT, msg=f"gradient of {key} differs")
 
 
-def test_the_number_of_items_divides_the_loss_of_tags(model, tiny_batch):
-    tags = make_tags(tiny_batch["attention_mask"])
-    count = int((tags != -100).sum())
-
-    mean = model(**tiny_batch, labels=tags, task="tags").loss
-    other = model(**tiny_batch, labels=tags, task="tags", num_items_in_batch=torch.tensor(3.0)).loss
-
-    assert_close(other, mean * count / 3, **EXACT)
-
-
 def test_a_model_with_one_head_does_not_take_the_weights_of_tasks(build_multitask, tmp_path):
     build_multitask(TASKS).save_pretrained(tmp_path)
 

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import modeling_minbert
 from modeling_minbert import MinBertConfig
 from modeling_minbert.pretraining import vocabulary_loss
+from tests.modeling_minbert.test_packed import assert_equal_gradients, pack
 
 EXACT = {"atol": 1e-12, "rtol": 1e-12}  # float64
 VOCABULARY = 31  # of tiny_sizes
@@ -104,14 +105,6 @@ def make_batch(seed, shape=(5, 7)):
     return {"input_ids": ids, "attention_mask": mask, "labels": labels.where(mask == 1, -100)}
 
 
-def assert_equal_gradients(actual, expected):
-    others = dict(expected.named_parameters())
-    for key, weight in actual.named_parameters():
-        assert (weight.grad is None) == (others[key].grad is None), key
-        if weight.grad is not None:
-            assert_close(weight.grad, others[key].grad, atol=1e-6, rtol=1e-5, msg=f"{key} differs")
-
-
 # What is not computed
 
 
@@ -129,19 +122,8 @@ class Recorder(TorchDispatchMode):
         return result
 
 
-def packed(batch):
-    """Pack a batch of `make_batch`."""
-    real = batch["attention_mask"] == 1
-    return {
-        "input_ids": batch["input_ids"][real].unsqueeze(0),
-        "labels": batch["labels"][real].unsqueeze(0),
-        "cu_seq_lens_q": F.pad(real.sum(dim=1).cumsum(0), (1, 0)).int(),
-        "max_length_q": int(real.sum(dim=1).max()),
-    }
-
-
 @pytest.mark.parametrize("name", ["MinBertForMaskedLM", "MinBertForPreTraining"])
-@pytest.mark.parametrize("layout", [packed, dict])
+@pytest.mark.parametrize("layout", [pack, dict])
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_training_scores_the_vocabulary_at_labels_only(build, name, layout, attention):
     model, batch = build(name, attn_implementation=attention), make_batch(0)
@@ -157,7 +139,7 @@ def test_training_scores_the_vocabulary_at_labels_only(build, name, layout, atte
     assert not {shape for shape in seen.shapes if len(shape) == 3 and shape[-1] == VOCABULARY}
 
 
-@pytest.mark.parametrize("layout", [packed, dict])
+@pytest.mark.parametrize("layout", [pack, dict])
 def test_no_linear_layer_of_the_encoder_sees_padding(build, layout):
     model, batch = build(), make_batch(0)
     tokens = int(batch["attention_mask"].sum())
@@ -211,7 +193,7 @@ def test_pre_training_computes_labelled_and_first_tokens(build):
 
     assert rows_of_last_layer(build(), **batch) == [labels]
     assert rows_of_last_layer(build("MinBertForPreTraining"), **batch) == [labels + 5]
-    assert rows_of_last_layer(build().eval(), **packed(batch)) == [labels]
+    assert rows_of_last_layer(build().eval(), **pack(batch)) == [labels]
 
 
 class Adapter(nn.Module):
@@ -244,7 +226,7 @@ def test_gradients_equal_those_of_the_scores_of_all_tokens_a_second_time_too(bui
         loss.backward(retain_graph=True)
         loss.backward()
 
-    assert_equal_gradients(model, plain)
+    assert_equal_gradients(model, plain, atol=1e-6, rtol=1e-5)
 
 
 def test_a_wrapped_decoder_is_called(build):

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from tests.trainers import tiny
-from trainers import spread
+from trainers import evaluate_run, spread
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -38,3 +38,10 @@ def encoded():
 def make_trainer(tmp_path):
     """Build trainers that write into the same temporary folder."""
     return partial(tiny.make_trainer, tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory, encoded):
+    """Return a trainer of three tasks, the results of these rows, and their outputs."""
+    trainer = tiny.make_trainer(tmp_path_factory.mktemp("evaluated"))
+    return trainer, *evaluate_run(trainer, encoded)

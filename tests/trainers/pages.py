@@ -68,9 +68,3 @@ def read_sections(folder):
 def read_blocks(folder, title):
     """Return the blocks of a section of ``report.json``, by title."""
     return {block["title"]: block for block in read_sections(folder)[title]["blocks"]}
-
-
-def read_rows(table):
-    """Return the rows of a table, each by the names of its columns."""
-    names = [name for name, _ in table["columns"]]
-    return [dict(zip(names, row, strict=True)) for row in table["rows"]]

@@ -1,13 +1,14 @@
 """The same training with transformers' own Trainer and BERT."""
 
+from operator import itemgetter
+
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import (
-    BertConfig,
     BertForSequenceClassification,
     Trainer,
     TrainerCallback,
     TrainingArguments,
-    default_data_collator,
 )
 
 
@@ -18,40 +19,24 @@ class FixedSeeds(TrainerCallback):
         torch.manual_seed(state.global_step)
 
 
-def as_stock(model, task):
-    """Make a BERT with the weights of an encoder and a linear head on the pooler."""
-    names = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
-    names += ("intermediate_size", "max_position_embeddings")
-    sizes = {name: getattr(model.config, name) for name in names}
-    head = model.heads[task].out
-    config = BertConfig(
-        **sizes, num_labels=head.out_features, hidden_dropout_prob=0, attention_probs_dropout_prob=0
-    )
-    stock = BertForSequenceClassification(config)
-    missing = stock.bert.load_state_dict(model.bert.state_dict(), strict=False)
-    assert not missing.missing_keys
-    stock.classifier.load_state_dict(head.state_dict())
+def as_stock(model):
+    """Make a BERT with the weights of an encoder and of the head of the default task."""
+    stock = BertForSequenceClassification(model.config.to_transformers())
+    stock.bert.load_state_dict(model.bert.state_dict())
+    stock.classifier.load_state_dict(model.heads[model.config.default_task].out.state_dict())
     return stock
 
 
+def as_padded(batch):
+    """Return what BERT reads of a batch, packed or padded; no word has the id of the padding."""
+    ids = batch["input_ids"]
+    if "cu_seq_lens_q" in batch:
+        ids = pad_sequence(ids[0].split(batch["cu_seq_lens_q"].diff().tolist()), batch_first=True)
+    return {"input_ids": ids, "attention_mask": (ids > 0).long(), "labels": batch["labels"]}
+
+
 def train_stock(model, batches, folder, **options):
-    """Train on the rows of packed or padded batches, in their order."""
-    rows = [row for batch in batches for row in split_rows(batch)]
-    width = max(len(row["input_ids"]) for row in rows)
-
-    def collate(features):
-        padded = []
-        for row in features:
-            fill = width - len(row["input_ids"])
-            padded.append(
-                {
-                    "input_ids": row["input_ids"] + [0] * fill,
-                    "attention_mask": [1] * len(row["input_ids"]) + [0] * fill,
-                    "labels": row["labels"],
-                }
-            )
-        return default_data_collator(padded)
-
+    """Train on packed or padded batches, in their order."""
     args = TrainingArguments(
         str(folder / "stock"),
         use_cpu=True,
@@ -60,29 +45,14 @@ def train_stock(model, batches, folder, **options):
         logging_steps=1,
         learning_rate=0.01,
         max_steps=len(batches),
-        per_device_train_batch_size=len(batches[0]["labels"]),
+        per_device_train_batch_size=1,
         train_sampling_strategy="sequential",
         **options,
     )
-    callbacks = [FixedSeeds()]
-    trainer = Trainer(model, args, collate, train_dataset=rows, callbacks=callbacks)
+    rows = [as_padded(batch) for batch in batches]
+    trainer = Trainer(model, args, itemgetter(0), train_dataset=rows, callbacks=[FixedSeeds()])
     trainer.train()
     return trainer
-
-
-def split_rows(batch):
-    """List the rows of a batch of single sequences."""
-    labels = batch["labels"].tolist()
-    if "cu_seq_lens_q" in batch:
-        lengths = batch["cu_seq_lens_q"].diff().tolist()
-        sequences = batch["input_ids"][0].split(lengths)
-    else:
-        counts = batch["attention_mask"].sum(dim=1).tolist()
-        sequences = [ids[:count] for ids, count in zip(batch["input_ids"], counts, strict=True)]
-    return [
-        {"input_ids": ids.tolist(), "labels": label}
-        for ids, label in zip(sequences, labels, strict=True)
-    ]
 
 
 def losses(trainer):

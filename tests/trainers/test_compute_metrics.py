@@ -74,23 +74,6 @@ def test_a_function_gets_values_and_labels_in_the_order_of_the_rows(make_trainer
     np.testing.assert_allclose(seen[0].predictions, trainer.predict_task("moods", rows), atol=1e-6)
 
 
-def test_a_metric_of_a_user_chooses_the_best_model(make_trainer):
-    values = iter([0.1, 0.9, 0.5])
-    own = {"compute_metrics": {"moods": lambda _: {"luck": next(values)}}}
-    trainer = make_trainer(
-        own=own,
-        num_train_epochs=3,
-        eval_strategy="epoch",
-        save_strategy="epoch",
-        load_best_model_at_end=True,
-        metric_for_best_model="moods_luck",
-    )
-
-    trainer.train()
-
-    assert trainer.state.best_metric == 0.9
-
-
 def test_the_best_evaluation_has_its_checkpoint_between_those_of_the_interval(make_trainer):
     values = iter([0.1, 0.9, 0.5, 0.2])
     own = {"compute_metrics": {"moods": lambda _: {"luck": next(values)}}}

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers import tiny
-from trainers import Task, TaskCollator, TaskDataset, TaskTraining, evaluate_run
+from trainers import Task, TaskTraining, evaluate_run
 
 METRICS = {"accuracy", "mrr", "alignment", "uniformity"}
 
@@ -106,18 +106,6 @@ def test_beside_a_task_with_labels_it_does_not_count(tmp_path, sentences):
     assert ("near" in results["validation"].standard_errors) == (sentences > 1)
     table = results["validation"].table(trainer.problems)
     assert table.count("| near ") == (4 if sentences > 1 else 1)
-
-
-@pytest.mark.parametrize("sentences", [1, 3])
-def test_padded_and_packed_batches_cost_the_same(sentences):
-    model = make_model(sentences)
-    rows = TaskDataset({"near": make_rows(sentences)}).__getitems__(range(5))
-
-    padded = model(**TaskCollator(0)(rows)).loss
-    packed = model(**TaskCollator(0, packed=True)(rows)).loss
-
-    assert padded > 0
-    assert_close(packed, padded)
 
 
 def test_rows_that_it_cannot_learn_from_are_refused(tmp_path):

@@ -12,13 +12,9 @@ from tests.trainers import tiny
 from tests.trainers.test_contrastive import make_trainer as make_contrastive
 from trainers import (
     Distillation,
-    MethodArguments,
     RDrop,
-    Task,
     TaskCollator,
     TaskDataset,
-    TaskSampling,
-    TaskTraining,
 )
 from trainers.methods.distillation import TEACHER, TeacherRows, reduce_width
 
@@ -68,65 +64,6 @@ def test_several_teachers_count_as_the_mean_of_their_probabilities(make_trainer)
         for given in ([first, second], one)
     ]
     assert_close(*(trainer.model.state_dict() for trainer in found))
-
-
-@pytest.mark.parametrize("batch_size", [8, 32])
-def test_every_label_counts_equally_however_batches_are_cut(make_trainer, batch_size):
-    rows = tiny.make_rows("moods", 32)
-    labels = [label if place < 9 else -100 for place, label in enumerate(rows["labels"])]
-    rows = rows.remove_columns("labels").add_column("labels", labels)
-    teacher = draw("moods")[:32]
-    tasks = [
-        Task("moods", "classification", rows, training=TaskTraining(batch_size=batch_size)),
-    ]
-    model = tiny.make_model(seed=3)
-    trainer = train(
-        make_trainer,
-        Distillation({"moods": teacher}, alpha=0.3, temperature=2),
-        own={"tasks": tasks},
-        model=model,
-        max_steps=1,
-        dropout=0.0,
-        gradient_accumulation_steps=32 // batch_size,
-        max_grad_norm=0.0,
-        eval_strategy="no",
-    )
-    loss = trainer.state.log_history[0]["loss"]
-
-    fresh = tiny.make_model(seed=3)
-    encoded = [torch.tensor(row) for row in rows["input_ids"]]
-    with torch.no_grad():
-        logits = torch.cat([fresh(input_ids=ids[None], task="moods").logits for ids in encoded])
-    plain = torch.nn.functional.cross_entropy(logits[:9], torch.tensor(labels[:9]))
-    soft = fresh.distillation("moods", logits, torch.tensor(teacher)[:, None], 2.0)
-    assert loss == pytest.approx(float(0.7 * plain * 9 / 32 + 0.3 * soft), rel=1e-4)
-    assert trainer.state.log_history[0]["loss_moods"] == pytest.approx(float(plain), rel=1e-4)
-
-
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"r_drop": 0.5},
-        {"gradient_surgery": "pcgrad"},
-    ],
-)
-def test_a_resumed_run_is_the_same_bit_for_bit(make_trainer, tmp_path, keys):
-    def build():
-        own = {"methods": [teach(), *MethodArguments(**keys).make_methods()]}
-        if "gradient_surgery" in keys:
-            own["sampling"] = TaskSampling("mixed")
-        settings = {"max_steps": 6, "save_strategy": "steps", "save_steps": 4}
-        return make_trainer(own=own, dropout=0.1, **settings)
-
-    tiny.assert_resumes(build, tmp_path / "run" / "checkpoint-4")
-
-
-def test_r_drop_averages_the_whole_loss_over_both_passes(make_trainer):
-    trainer = train(make_trainer, teach(alpha=1.0), RDrop(alpha=1.0), dropout=1e-9, max_steps=1)
-
-    logs = trainer.state.log_history[0]  # both passes are equal with so little dropout
-    assert logs["loss"] == pytest.approx(logs["distillation_moods"], rel=1e-4)
-    assert logs["rdrop_divergence_moods"] == pytest.approx(0, abs=1e-6)
 
 
 def test_it_comes_before_methods_of_several_passes(make_trainer):

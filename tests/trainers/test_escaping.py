@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from markdown_it import MarkdownIt
 
 from tests.trainers import tiny
-from trainers import RunFacts, evaluate_run, write_card
+from trainers import RunFacts, write_card
 from trainers.reports.texts import code_block, code_span, plain, printable
 
 TEMPLATE = Path(__file__).parents[2] / "model_card.md"
@@ -44,17 +44,10 @@ def show_text(line):
     return "".join(child.content for child in inline.children)[1:-1]
 
 
-@pytest.fixture(scope="module")
-def evaluated(tmp_path_factory, encoded):
-    """Return a trainer and its results."""
-    trainer = tiny.make_trainer(tmp_path_factory.mktemp("evaluated"))
-    return trainer, evaluate_run(trainer, encoded)[0]
-
-
 @pytest.fixture
 def write(evaluated, encoded, tmp_path):
     """Write a card in which every text of others is this one; returns its file."""
-    trainer, results = evaluated
+    trainer, results, _ = evaluated
 
     def write(text, **card):
         trainer.args.output_dir = str(tmp_path / f"run {text.replace('/', ' ')}"[:200])

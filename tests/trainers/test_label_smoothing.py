@@ -19,10 +19,10 @@ def one_task(name="moods"):
 
 @pytest.mark.parametrize(("factor", "is_stock"), [(0.0, False), (FACTOR, False), (FACTOR, True)])
 def test_a_run_equals_that_of_transformers(make_trainer, tmp_path, factor, is_stock):
-    model = as_stock(make_trainer().model, "moods") if is_stock else None
+    model = as_stock(make_trainer().model) if is_stock else None
     options = {"max_steps": 8, "label_smoothing_factor": factor}
     trainer = make_trainer(model=model, own=one_task(), **options)
-    stock = as_stock(make_trainer().model, "moods")
+    stock = as_stock(make_trainer().model)
     batches = list(trainer.get_train_dataloader())
     trainer.train()
 

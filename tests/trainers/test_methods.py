@@ -6,7 +6,7 @@ from functools import partial
 import peft
 import pytest
 import torch
-from transformers import BertConfig, BertModel, TrainerCallback, get_scheduler
+from transformers import BertConfig, BertModel, get_scheduler
 
 from minbert_cli import FinetuneArguments
 from modeling_minbert import MinBertForMultiTask
@@ -22,16 +22,6 @@ from tests.trainers.tiny import (
     weights,
 )
 from trainers import FreezeLayers, HeadLearningRate, RDrop, add_lora
-
-
-class Recorder(TrainerCallback):
-    """Record the weights after every step, and the logs."""
-
-    def __init__(self):
-        self.weights = []
-
-    def on_step_end(self, *_, model, **__):
-        self.weights.append({name: value.clone() for name, value in model.state_dict().items()})
 
 
 def build(make_trainer, methods, **arguments):

@@ -8,35 +8,14 @@ from tests.trainers.tiny import make_model
 from trainers import TaskCollator
 
 
-@pytest.fixture
-def make_pair(make_trainer):
-    """Build a trainer with padded batches and one with packed ones; else they are the same."""
-
-    def make(own=None, **options):
-        return [
-            make_trainer(own={**(own or {}), "data_collator": collator}, **options)
-            for collator in (TaskCollator(0), TaskCollator(0, packed=True))
-        ]
-
-    return make
-
-
-@pytest.mark.parametrize("batch_size", [3, 4, 11])  # with a smaller batch at the end, and without
-def test_evaluation_equals_padded_batches(make_pair, batch_size):
-    padded, other = make_pair(per_device_eval_batch_size=batch_size)
-
-    expected, metrics = padded.evaluate(), other.evaluate()
-
-    names = [name for name in expected if not name.endswith(("time", "_per_second"))]
-    assert len(names) == 13
-    assert {name: metrics[name] for name in names} == {
-        name: pytest.approx(expected[name], abs=1e-5) for name in names
-    }
-
-
 @pytest.mark.parametrize("own", [{}, {"max_tokens_per_batch": 90}], ids=["rows", "tokens"])
-def test_training_equals_padded_batches(make_pair, own):
-    padded, other = make_pair(own | {"steps_per_epoch": 9}, num_train_epochs=1, learning_rate=1e-3)
+def test_training_equals_padded_batches(make_trainer, own):
+    own = own | {"steps_per_epoch": 9}
+    options = {"num_train_epochs": 1, "learning_rate": 1e-3}
+    padded, other = (
+        make_trainer(own=own | {"data_collator": collator}, **options)
+        for collator in (TaskCollator(0), TaskCollator(0, packed=True))
+    )
 
     for trainer in (padded, other):
         trainer.train()

@@ -44,18 +44,11 @@ def make_texts(task, count, text=""):
     return datasets.Dataset.from_dict({"id": [f"{task}-{row}" for row in range(count)], **columns})
 
 
-@pytest.fixture(scope="module")
-def evaluated(tmp_path_factory, encoded):
-    """Return a trainer and its results."""
-    trainer = tiny.make_trainer(tmp_path_factory.mktemp("evaluated"))
-    trainer.state.global_step = 2
-    return trainer, *evaluate_run(trainer, encoded)
-
-
 @pytest.fixture
 def found(evaluated, tmp_path):
     """Return them with a history and a folder of the test's own."""
     trainer = evaluated[0]
+    trainer.state.global_step = 2
     trainer.args.output_dir = str(tmp_path / "run")
     trainer.state.log_history = HISTORY
     return evaluated
@@ -146,14 +139,6 @@ def test_the_worst_errors_are_quoted_with_the_texts_of_their_rows(write, found, 
     assert folded.count('<td class="quoted">') == 2
     assert all(error["id"] in shown for error in errors[:5])
     assert "<summary>2 more</summary>" in section
-
-
-def test_without_examples_no_text_leaves_the_data(write):
-    folder = write(examples=0)
-
-    for name in ("report.json", "report.html"):
-        assert "sentence1 of" not in (folder / name).read_text()
-    assert read(folder).faults == []
 
 
 @pytest.mark.parametrize("examples", [15, pytest.param(60, marks=pytest.mark.slow)])

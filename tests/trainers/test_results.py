@@ -9,6 +9,13 @@ from tests.trainers import tiny
 from trainers import RunFacts, evaluate_run, write_card, write_results
 
 TEMPLATE = "---\n{{ card_data }}\n---\n{{ path }}\n{{ results }}\n{{ rows.pairs.test }}\n"
+FACTS = RunFacts(
+    command="accelerate launch finetune.py",
+    recipe="seed: 1",
+    model_name_or_path=None,
+    data=dict.fromkeys(tiny.SIZES, "own"),
+    bad_rows={"moods": ["a.tsv:3: no label"]},
+)
 
 
 @pytest.fixture
@@ -36,29 +43,17 @@ def trainer(make_trainer):
     return trainer
 
 
-@pytest.fixture
-def facts():
-    """Return the facts of a run."""
-    return RunFacts(
-        command="accelerate launch finetune.py",
-        recipe="seed: 1",
-        model_name_or_path=None,
-        data=dict.fromkeys(tiny.SIZES, "own"),
-        bad_rows={"moods": ["a.tsv:3: no label"]},
-    )
-
-
-def test_auxiliary_tasks_are_not_compared(make_trainer, encoded, facts, tmp_path):
+def test_auxiliary_tasks_are_not_compared(make_trainer, encoded, tmp_path):
     trainer = make_trainer(own={"tasks": tiny.make_tasks(moods={"auxiliary": True})})
     rows = select(encoded, "validation")
-    write_results(trainer, rows, *evaluate_run(trainer, rows), facts)
+    write_results(trainer, rows, *evaluate_run(trainer, rows), FACTS)
 
     samples = {path.name for path in (tmp_path / "run" / "predictions").glob("*.npz")}
     assert samples == {"pairs-dev.npz", "scores-dev.npz"}
 
 
-def test_results_are_written(trainer, encoded, facts, tmp_path):
-    write_results(trainer, encoded, *evaluate_run(trainer, select(encoded)), facts)
+def test_results_are_written(trainer, encoded, tmp_path):
+    write_results(trainer, encoded, *evaluate_run(trainer, select(encoded)), FACTS)
 
     folder = tmp_path / "run"
     metrics = json.loads((folder / "metrics.json").read_text())
@@ -73,13 +68,11 @@ def test_results_are_written(trainer, encoded, facts, tmp_path):
 @pytest.mark.parametrize(
     ("start", "base"), [(None, None), ("owner/bert", "owner/bert"), ("{folder}", None)]
 )
-def test_a_card_names_the_base_model_if_the_hub_has_it(
-    trainer, encoded, facts, tmp_path, start, base
-):
+def test_a_card_names_the_base_model_if_the_hub_has_it(trainer, encoded, tmp_path, start, base):
     template = tmp_path / "template.md"
     template.write_text(TEMPLATE)
     start = None if start is None else start.format(folder=tmp_path)
-    known = RunFacts(**{**vars(facts), "model_name_or_path": start})
+    known = RunFacts(**{**vars(FACTS), "model_name_or_path": start})
 
     write_card(template, trainer, encoded, evaluate_run(trainer, select(encoded))[0], known)
 

@@ -1,4 +1,4 @@
-"""Learning from text without labels: rows and masks of every pass, batches, scores, training."""
+"""Learning from text without labels: masks of every pass, words, batches and scores."""
 
 from itertools import pairwise
 
@@ -8,12 +8,7 @@ import torch
 from torch.nn import functional as F
 from transformers import BertTokenizer
 
-from modeling_minbert import (
-    MinBertForMaskedLM,
-    MinBertForNSP,
-    MinBertForPreTraining,
-    find_space,
-)
+from modeling_minbert import MinBertForPreTraining, find_space
 from tests.small_tokenizers import make_bpe, make_unigram
 from tests.trainers import tiny
 from tests.trainers.texts import CLS, FIRST, MASK, SEP, VOCABULARY, Pairs
@@ -21,11 +16,6 @@ from trainers import PROBLEMS, Masking, Task, TaskCollator, TaskDataset
 from trainers.data.masking import find_continuations
 from trainers.training.multitask import find_texts
 
-MODELS = {
-    "masked_lm": MinBertForMaskedLM,
-    "next_sentence": MinBertForNSP,
-    "pretraining": MinBertForPreTraining,
-}
 SPECIAL = (0, CLS, SEP, MASK)
 
 
@@ -35,26 +25,13 @@ def masking():
     return Masking(MASK, SPECIAL, (), range(FIRST, VOCABULARY), seed=7)
 
 
-def make_model(kind):
-    torch.manual_seed(0)
-    return MODELS[kind](tiny.make_config(None))
-
-
-def make_batch(masking, kind="pretraining", rows=(0, 1, 2, 3), number=0, **options):
+def make_batch(masking, rows=(0, 1, 2, 3), number=0, **options):
     """Collate some rows of a pass."""
     source = Pairs(10)
-    texts = find_texts({"text": Task("text", kind, masking=masking)})
+    texts = find_texts({"text": Task("text", "pretraining", masking=masking)})
     dataset = TaskDataset({"text": source})
     indices = [row + number * len(source) for row in rows]
     return TaskCollator(0, texts=texts, **options)(dataset.__getitems__(indices))
-
-
-def make_trainer(folder, masking, kind="pretraining", *, rows=50, model=None, **arguments):
-    own = {
-        "tasks": [Task("text", kind, Pairs(rows), Pairs(9, seed=1), masking=masking)],
-        "steps_per_epoch": "longest",
-    }
-    return tiny.make_trainer(folder, model=model or make_model(kind), own=own, **arguments)
 
 
 def test_masks_change_from_pass_to_pass_and_not_with_the_batch(masking):
@@ -70,21 +47,10 @@ def test_masks_change_from_pass_to_pass_and_not_with_the_batch(masking):
     )
 
 
-@pytest.mark.parametrize("kind", MODELS)
-def test_packed_and_padded_batches_have_the_same_loss(masking, kind):
-    model = make_model(kind)
-    losses = []
-    for packed in (False, True):
-        batch = make_batch(masking, kind, packed=packed)
-        assert batch.pop("task") == "text"
-        losses.append(model(**batch).loss)
-
-    torch.testing.assert_close(*losses)
-
-
 @pytest.mark.parametrize("packed", [False, True])
 def test_scores_match_the_logits(masking, packed):
-    model = make_model("pretraining").eval()
+    torch.manual_seed(0)
+    model = MinBertForPreTraining(tiny.make_config(None)).eval()
     batch = make_batch(masking, packed=packed)
     del batch["task"]
     padded = make_batch(masking)
@@ -102,22 +68,6 @@ def test_scores_match_the_logits(masking, packed):
     relation = model(**{**padded, "labels": None}).seq_relationship_logits
     follows = relation.argmax(dim=-1) == padded["next_sentence_label"]
     assert scores[:, 4].tolist() == follows.tolist()
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_resumed_run_sees_the_passes_that_it_would_have_seen(tmp_path, masking, workers):
-    options = {
-        "rows": 11, "num_train_epochs": 4, "save_strategy": "steps", "save_steps": 5,
-        "dataloader_num_workers": workers,
-    }  # fmt: skip
-    weights = []
-    for checkpoint in (None, str(tmp_path / "checkpoint-5")):
-        model = make_model("pretraining")
-        trainer = make_trainer(tmp_path, masking, model=model, **options)
-        trainer.train(resume_from_checkpoint=checkpoint)
-        weights.append(trainer.model.state_dict())
-
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
 def test_the_tokenizer_determines_maskable_and_replacement_tokens():

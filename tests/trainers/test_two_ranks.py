@@ -1,30 +1,19 @@
 """The communication of two processes at a step."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from torch.testing import assert_close
 
-from .two_ranks import PARTS, TASKS, compare
+from tests.processes import run_python
 
-ROOT = Path(__file__).parents[2]
+from .two_ranks import PARTS, TASKS, compare
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.trainers.two_ranks", str(folder)]
-    started = [
-        subprocess.Popen([*command, str(rank)], env=environment, stderr=subprocess.PIPE, text=True)
-        for rank in range(2)
-    ]
-    errors = [process.communicate()[1] for process in started]
-    assert not any(process.returncode for process in started), "\n".join(errors)[-3000:]
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    run_python(*launch, "-m", "tests.trainers.two_ranks", folder)
     return [torch.load(folder / f"rank-{rank}.pt") for rank in range(2)]
 
 

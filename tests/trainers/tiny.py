@@ -133,11 +133,10 @@ def collate(task, rows, indices=None, *, padding=0, **options):
 
 
 class Spy(TrainerCallback):
-    """Note the gradients of every optimizer step, and every report of an evaluation."""
+    """Note the gradients of every optimizer step."""
 
     def __init__(self):
         self.gradients = []
-        self.reports = []
 
     def on_pre_optimizer_step(self, *_, model, **__):
         self.gradients.append(
@@ -147,9 +146,6 @@ class Spy(TrainerCallback):
                 if parameter.grad is not None
             }
         )
-
-    def on_evaluate(self, *_, metrics, **__):
-        self.reports.append(metrics)
 
 
 def weights(trainer):
