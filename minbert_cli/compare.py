@@ -53,8 +53,8 @@ class ScoredRows:
 
     @property
     def metric(self) -> float:
-        """The headline metric."""
-        return self.problem.score(self.values, self.labels)
+        """The headline metric; one that is undefined counts as 0, as in the results."""
+        return float(np.nan_to_num(self.problem.score(self.values, self.labels)))
 
 
 def compare(first: Path, second: Path) -> str:
@@ -68,7 +68,8 @@ def compare(first: Path, second: Path) -> str:
             f"first: {first}\nsecond: {second}",
             markdown_table([head, *(difference.list_cells() for difference in differences)]),
             "Difference of the second to the first on the same validation rows, with interval and "
-            f"p of a paired bootstrap ({RESAMPLES:,} resamples). It does not cover other seeds.",
+            f"p of a paired bootstrap ({RESAMPLES:,} resamples; those for which "
+            "a metric is undefined do not count). It does not cover other seeds.",
         ]
     )
 
@@ -170,7 +171,9 @@ def _check_same_rows(task: str, left: ScoredRows, right: ScoredRows) -> None:
 def _judge(
     task: str, metric: str, rows: int, values: tuple[float, float], drawn: NDArray[np.float64]
 ) -> PairedDifference:
-    drawn = drawn.round(DIGITS)  # p counts ties on both sides
+    drawn = drawn[np.isfinite(drawn)].round(DIGITS)  # p counts ties on both sides
+    if not len(drawn):
+        raise ValueError(f"task {task!r}: {metric} is undefined for these rows")
     outside = (1 - LEVEL) / 2
     low, high = np.quantile(drawn, [outside, 1 - outside]).tolist()
     # the difference itself counts as a draw, so that p is never 0

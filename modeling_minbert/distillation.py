@@ -50,7 +50,7 @@ def align_outputs(task: Any, teacher: Any) -> Callable[[Tensor], Tensor]:
             f"it is {teacher.kind} with {teacher.num_texts} text(s) a row, but the task to learn "
             f"is {task.kind} with {task.num_texts}"
         )
-    for key in ("outputs", "classes"):
+    for key in ("outputs", "classes", "score_range"):
         own, other = (getattr(described, key, None) for described in (task, teacher))
         if own != other:
             raise ValueError(f"it has the {key} {other}, but the task to learn has {own}")

@@ -1,6 +1,7 @@
 """The paired bootstrap."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -78,3 +79,19 @@ def test_different_rows_are_refused(change, message):
 
     with pytest.raises(ValueError, match=f"task 'task': .*{message}"):
         compare_task(first, replace(first, **change))
+
+
+def test_draws_without_a_correlation_do_not_count():
+    """A draw of rows with one label has none; as a 0 it would hide any difference."""
+    labels = np.array([0.0] * 18 + [5.0] * 2)
+    noise = 0.1 * np.random.default_rng(0).standard_normal(20)
+    good = ScoredRows(
+        PROBLEMS["similarity"]("task"), list(map(str, labels)), labels + noise, labels
+    )
+
+    found = compare_task(replace(good, values=-good.values), good)
+    error = good.problem.standard_error(SimpleNamespace(predictions=good.values, labels=labels), {})
+
+    assert found.p_value < 0.001
+    assert found.low > 1.9
+    assert error < 0.05

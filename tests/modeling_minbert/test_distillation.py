@@ -199,6 +199,7 @@ def test_values_of_another_shape_are_refused(model):
         ("moods", {"labels": ["bad", "good", "new"]}, r"labels \['bad', 'good', 'new'\], but the "),
         ("moods", {"pair_encoding": "joint"}, "classification task with 2 text"),
         ("topics", {"problem_type": "classification"}, "is a classification task with 1 text"),
+        ("scores", {"score_range": [1, 5]}, r"score_range \[1, 5\], but the task to learn has "),
     ],
 )
 def test_another_task_is_refused(name, other, message):

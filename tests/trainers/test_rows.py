@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.trainers.tiny import PROBLEM_TYPES, make_rows
-from trainers import TaskDataset
+from trainers import TaskDataset, spread
 from trainers.data.rows import FlatRows, count_tokens, longest_first
 
 TASKS = list(PROBLEM_TYPES)
@@ -135,3 +135,9 @@ def test_longest_first_returns_the_original_places():
 
     assert order.tolist() == [2, 1, 3, 0]
     assert [rows[index].input_ids[0] for index in range(4)] == [3, 2, 4, 1]
+
+
+def test_a_sample_of_rows_does_not_take_one_label_alone():
+    labels = [0, 1] * 2000
+
+    assert 900 < sum(spread(datasets.Dataset.from_dict({"labels": labels}), 2000)["labels"]) < 1100

@@ -473,10 +473,12 @@ def spread_numbers(count: int, most: int) -> Ids:
 
 
 def spread(rows: Rows, most: int) -> Rows:
-    """Take at most ``most`` rows, evenly spread over the task; deterministic."""
+    """Take at most ``most`` rows, spread over the task; deterministic."""
     if len(rows) <= most:
         return rows
-    chosen = spread_numbers(len(rows), most)
+    # one of each part: equal distances could hit one label alone where labels alternate
+    ends = np.linspace(0, len(rows), most + 1).astype(np.int64)
+    chosen = np.random.default_rng(0).integers(ends[:-1], ends[1:])
     return SomeRows(rows, chosen) if isinstance(rows, TextSource) else rows.select(chosen)
 
 

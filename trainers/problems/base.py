@@ -191,7 +191,8 @@ class Problem(ABC, Generic[Outputs]):
         for _ in range(RESAMPLES):
             rows = generator.integers(len(values), size=len(values))
             scores.append(self.score(values[rows], labels[rows]))
-        return float(np.nanstd(scores))
+        known = np.array(scores)[np.isfinite(scores)]  # a draw may have one label only
+        return float(known.std()) if len(known) else None
 
     def count(self, outputs: Any) -> int:
         """Count the rows, sentences or questions."""
@@ -214,7 +215,7 @@ class Problem(ABC, Generic[Outputs]):
         raise NotImplementedError(f"{self.problem_type} has no predictions to resample")
 
     def score(self, values: Array, labels: Array) -> float:
-        """Compute the headline metric of a draw of a sample, (N, ...) -> ()."""
+        """Compute the headline metric of a draw of a sample, (N, ...) -> (); NaN if undefined."""
         raise NotImplementedError(f"{self.problem_type} has no predictions to resample")
 
     def write(self, folder: Path, stem: str, outputs: Outputs, rows: Dataset) -> None:
@@ -389,7 +390,8 @@ class LabelledProblem(Problem[Predicted]):
         return list(map(str, rows["id"][:]))
 
     def score(self, values: Array, labels: Array) -> float:
-        return _value_of(self.reported[0], values, labels) or 0.0
+        value = _value_of(self.reported[0], values, labels)
+        return math.nan if value is None else value
 
     @staticmethod
     def format_value(value: float) -> str:
