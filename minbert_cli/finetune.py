@@ -194,7 +194,7 @@ def load_model(
             MinBertForMultiTask,
             path,
             replaceable=("heads.", "cls.") if keep_pooler else ("heads.", "cls.", "bert.pooler."),
-            tasks=heads,
+            tasks=described.tasks,  # with the defaults, instead of what the checkpoint had
             dtype=torch.float32,
             revision=arguments.revision,
         )

@@ -213,7 +213,8 @@ def check_recipe(
     # heads and problems of tasks whose rows have not been read
     heads = {name: task.describe_placeholder(length) for name, task in tasks.items()}
     heads |= {name: {"problem_type": text.problem_type} for name, text in texts.items()}
-    config = MinBertConfig.from_dict((start or MinBertConfig()).to_dict(), tasks=heads)
+    completed = MinBertConfig(tasks=heads).tasks
+    config = MinBertConfig.from_dict((start or MinBertConfig()).to_dict(), tasks=completed)
     specs = {name: config.task(name) for name in arguments.tasks}
     kinds = {name: spec.problem_type for name, spec in specs.items()}
     problems = make_problems(kinds, specs, {name: task.metrics for name, task in tasks.items()})

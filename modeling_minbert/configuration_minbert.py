@@ -212,11 +212,18 @@ class MinBertConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """Build a configuration; the keyword `tasks` replaces the tasks of the dictionary."""
+        """Build a configuration; the keyword `tasks` replaces the tasks of the dictionary.
+
+        Of a task that is there already, what is left out and changes what the head means stays.
+        """
         if "tasks" in kwargs:
             # other keywords are set on the finished configuration
             keys = ("tasks", "default_task", "embedding_task")
             new = {key: kwargs.pop(key, None) for key in keys}
+            if new["tasks"] and config_dict.get("tasks"):
+                from .families import keep_meaning
+
+                new = keep_meaning(config_dict, new)
             config_dict = {**config_dict, **new}
             if new["tasks"]:  # the labels of the checkpoint are those of its own tasks
                 config_dict = {k: v for k, v in config_dict.items() if k not in LABEL_KEYS}

@@ -67,13 +67,22 @@ class ModuleTree:
         return len(parts) == len(self.parts) and all(map(is_, parts, self.parts))
 
 
+# Its hooks stay once states of layers were asked for, and do nothing in other calls.
+CAPTURING = "transformers.utils.output_capturing"
+
+
 def run_other_code(states: Iterable[Mapping[str, Any]]) -> bool:
     """Return whether calls of modules with these attributes run more or else than `forward`."""
     return bool(
         hooks_of_all._global_forward_hooks
         or hooks_of_all._global_forward_pre_hooks
         # accelerate replaces the method of single modules
-        or any(x["_forward_hooks"] or x["_forward_pre_hooks"] or "forward" in x for x in states)
+        or any(x["_forward_pre_hooks"] or "forward" in x for x in states)
+        or any(
+            getattr(hook, "__module__", None) != CAPTURING
+            for x in states
+            for hook in x["_forward_hooks"].values()
+        )
     )
 
 
@@ -239,10 +248,10 @@ def choose_precision(precision: str, device: torch.device) -> str:
     is_cuda = device.type == "cuda"
     if precision == "int8" and (device.type != "cpu" or not int8_is_exact()):
         instead = reduced if is_cuda else "float32"
-        _warn_once(f"int8 needs a CPU with VNNI or AMX: computed in {instead} instead")
+        warn_once(f"int8 needs a CPU with VNNI or AMX: computed in {instead} instead")
         return instead
     if precision == "bfloat16" and reduced == "float32":
-        _warn_once(
+        warn_once(
             f"this {device.type} is not fast in bfloat16: float32 is not slower, and more exact"
         )
         return reduced if is_cuda else precision
@@ -250,7 +259,8 @@ def choose_precision(precision: str, device: torch.device) -> str:
 
 
 @cache
-def _warn_once(message: str) -> None:
+def warn_once(message: str) -> None:
+    """Warn, but of equal messages of the first one only."""
     logger.warning(message)
 
 

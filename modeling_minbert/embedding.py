@@ -25,7 +25,9 @@ from .inference import (
     check_weights,
     choose_tokens,
     compute_rows,
+    find_file,
     is_called_by,
+    is_known,
     load_tokenizer,
     predicting,
 )
@@ -42,8 +44,12 @@ class MinBertEmbeddingMixin(MinBertVectors[Tensor]):
     name_or_path: str
     _tokenizer: PreTrainedTokenizerBase | None = None
     _fitting: object = None  # the tokenizer, its length and the vocabulary that were compared
-    # Keyword arguments that located the checkpoint: revision, subfolder, ...
+    # Where the tokenizer is, and keyword arguments that locate it: revision, subfolder, ...
+    _found_at: str | None = None
     _found_by: ClassVar[Where] = {}
+    # Size of the vocabulary when the model was loaded, and with it that of its tokenizer.
+    _loaded_vocabulary = 0
+    _loaded_sizes: tuple[int, int] | None = None
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Self:
@@ -59,11 +65,23 @@ class MinBertEmbeddingMixin(MinBertVectors[Tensor]):
         parent: Any = super()
         loaded: Any = parent.from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
-        check_weights(model, pretrained_model_name_or_path)
-        model._found_by = found_by
+        path = pretrained_model_name_or_path
+        check_weights(model, path)
+        model._found_by, model._found_at = found_by, model.name_or_path
+        model._loaded_vocabulary = model.config.vocab_size
+        if getattr(model, "_hf_peft_config_loaded", False):
+            # of a folder with an adapter, transformers has read the base that it names
+            from .folders import read_modules
+
+            if (modules := read_modules(path, found_by)) is not None:
+                model.config.sentence_embedding = modules
+            if find_file(path, "tokenizer_config.json", **found_by) is not None:
+                model._found_at = os.fspath(path)
+        if model.config.sentence_embedding is None and not Path(path or ".").exists():
+            model._guesses_pooling = not is_known(path, "modules.json", **found_by)
         if missing := model.config.embedding.missing:
             message = "%s: its vectors need %s, which minBERT does not have: encode will refuse"
-            logger.warning(message, pretrained_model_name_or_path, ", ".join(missing))
+            logger.warning(message, path, ", ".join(missing))
         if is_called_by("sentence_transformers"):
             # without a tokenizer, it would read unknown tokens only
             with suppress(OSError):  # of a private repository
@@ -76,30 +94,58 @@ class MinBertEmbeddingMixin(MinBertVectors[Tensor]):
         """Save weights, configuration and code, and the tokenizer if there is one."""
         parent: Any = super()
         parent.save_pretrained(save_directory, *args, **kwargs)
-        if kwargs.get("is_main_process", True):
-            with suppress(OSError, ValueError):  # a new model may have none
-                own_tokenizer(self.tokenizer).save_pretrained(save_directory)
+        if not kwargs.get("is_main_process", True) or not (self._tokenizer or self._found_at):
+            return  # a new model has none
+        try:
+            tokenizer = self.tokenizer
+            self.check_tokenizer(is_saved=True)
+        except (OSError, ValueError) as error:
+            logger.warning(
+                "%s: the tokenizer is not saved with the model: %s", save_directory, error
+            )
+            return
+        own_tokenizer(tokenizer).save_pretrained(save_directory)
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """The tokenizer of texts, from the checkpoint or assigned.
 
         Raises:
-            ValueError: If none was assigned and the checkpoint has none, or it has tokens for which
-                the model has no embedding.
+            ValueError: If none was assigned and the checkpoint has none.
         """
         if self._tokenizer is None:
-            self._tokenizer = load_tokenizer(self.name_or_path, self.config, self._found_by)
-        # tokens may be added to it, and to the model
-        fitting = (id(self._tokenizer), len(self._tokenizer), self.config.vocab_size)
-        if fitting != self._fitting:
-            check_vocabulary(self._tokenizer, self.config, self.name_or_path)
-            self._fitting = fitting
+            path = self._found_at or self.name_or_path
+            self._tokenizer = load_tokenizer(path, self.config, self._found_by)
+            self._loaded_sizes = self._loaded_vocabulary, len(self._tokenizer)
         return self._tokenizer
 
     @tokenizer.setter
     def tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self._tokenizer = tokenizer
+        self._tokenizer, self._loaded_sizes = tokenizer, None
+
+    def check_tokenizer(self, *, is_saved: bool = False) -> None:
+        """Check that the tokenizer fits the model; tokens may be added to both at any time.
+
+        Raises:
+            ValueError: If it has tokens for which the model has no embedding; before it is saved
+                also if others may have been added to another tokenizer.
+        """
+        tokenizer = self.tokenizer
+        sizes = self.config.vocab_size, len(tokenizer)
+        if (fitting := (id(tokenizer), *sizes)) == self._fitting and not is_saved:
+            return
+        check_vocabulary(tokenizer, self.config, self.name_or_path)
+        known = self._loaded_sizes
+        if known is not None and known[0] != sizes[0] and known[1] == sizes[1]:
+            message = (
+                f"vocab_size has changed from {known[0]} to {sizes[0]}, and no token was added to "
+                "the tokenizer of this model; if they were added to another one, assign it: "
+                "model.tokenizer = tokenizer"
+            )
+            if is_saved:
+                raise ValueError(message)
+            logger.warning(message)
+        self._fitting = fitting
 
     def __dir__(self) -> list[str]:
         # torch.jit.trace reads all attributes, and reading the tokenizer would load it
@@ -124,6 +170,7 @@ class MinBertEmbeddingMixin(MinBertVectors[Tensor]):
             compute_jobs(model, jobs, max_tokens or choose_tokens(model))
 
     def _embedder(self, plan: EmbeddingPlan) -> Embedder:
+        self.check_tokenizer()
         return Embedder(self, plan)
 
     def _join(self, vectors: Sequence[Tensor], size: int) -> Tensor:

@@ -351,6 +351,33 @@ MEANINGS = (
 )
 
 
+# Fields by which a trained head decides, and by which its loss is computed.
+KEPT = ("loss", "cosine_scale", "temperature", "thresholds", "threshold", "threshold_fitted")
+
+
+def keep_meaning(stored: Fields, new: dict[str, Any]) -> dict[str, Any]:
+    """Complete tasks that replace those of a configuration, and its defaults among them.
+
+    What a task of the same name and kind leaves out of `KEPT` is as before.
+    """
+    tasks = dict(new["tasks"])
+    for name, given in tasks.items():
+        before = stored["tasks"].get(name, {})
+        alike = [key for key in MEANINGS if key in before and key != "labels"]
+        counts = {len(each.get("labels") or before.get("labels") or ()) for each in (given, before)}
+        if len(counts) == 1 and all(given.get(key, before[key]) == before[key] for key in alike):
+            tasks[name] = {key: before[key] for key in KEPT if key in before} | given
+    parsed, completed = parse_tasks(tasks), {**new, "tasks": tasks}
+    for key, kind, wanted in (
+        ("default_task", "is_unlabelled", False),
+        ("embedding_task", "is_separate", True),
+    ):
+        name = stored.get(key)
+        if new[key] is None and name in parsed and getattr(parsed[name], kind) is wanted:
+            completed[key] = name
+    return completed
+
+
 def keep_places(old: list[str], new: list[str]) -> bool:
     """Return whether no label of the old ones has another place among the new ones."""
     return all(old.index(name) == place for place, name in enumerate(new) if name in old)

@@ -82,10 +82,12 @@ def _read_module(
         missing += _list_unusual(settings)
     elif kind == "Pooling":
         settings = read(f"{folder}config.json")
+        if not settings:
+            missing.append(f"the file {folder}config.json")
         old = POOLINGS | OTHER_POOLINGS
         modes = settings.get("pooling_mode") or [x for x in old if settings.get(old[x])]
         modes = [modes] if isinstance(modes, str) else modes or ["mean"]
-        fields["include_prompt"] = settings.get("include_prompt", True) is True
+        fields["pools_prompt"] = settings.get("include_prompt", True) is True
         if len(modes) == 1 and modes[0] in POOLINGS:
             fields["pooling"] = modes[0]
         else:
@@ -103,7 +105,6 @@ def _read_module(
 
 def _read_settings(settings: Fields, fields: Fields, missing: list[str]) -> None:
     """Add what concerns a folder as a whole."""
-    pools_prompt = fields.pop("include_prompt", True)
     name = settings.get("similarity_fn_name") or "cosine"
     if name in get_args(Similarity):
         fields["similarity"] = name
@@ -115,8 +116,6 @@ def _read_settings(settings: Fields, fields: Fields, missing: list[str]) -> None
         for key, text in _part_of(settings, "prompts", SETTINGS).items()
         if text or key not in ("query", "document")
     }
-    if prompts and not pools_prompt:
-        missing.append("prompts that are not pooled (include_prompt)")
     default = settings.get("default_prompt_name")
     if default is not None and default not in ("query", "document", *prompts):
         missing.append(f"the prompt {default!r}, which is not among its prompts")
@@ -165,7 +164,11 @@ def _list_unusual(settings: Fields) -> list[str]:
         "method_output_name": "last_hidden_state",
         "module_output_name": "token_embeddings",
     }
-    others = ("do_lower_case", "processing_kwargs", "query_length", "document_length")
+    others = (
+        *("do_lower_case", "processing_kwargs", "query_length", "document_length"),
+        *("tokenizer_args", "processor_kwargs", "config_args", "config_kwargs"),
+        "tokenizer_name_or_path",
+    )
     return [
         f"{key}={values[key]!r} of its Transformer"
         for key, value in usual.items()
@@ -251,7 +254,7 @@ def write_modules(folder: Path, embedding: MinBertEmbedding, hidden_size: int) -
         "1_Pooling/config.json": {
             "word_embedding_dimension": hidden_size,
             **{old: name == embedding.pooling for name, old in names.items()},
-            "include_prompt": True,
+            "include_prompt": embedding.pools_prompt,
         },
         SETTINGS: {
             "__version__": {"transformers": transformers.__version__, "pytorch": torch.__version__},

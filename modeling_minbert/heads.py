@@ -90,6 +90,8 @@ class MinBertEmbedding:
             the name `query`, `encode_document` that of `document`.
         default_prompt_name: Name of the prompt that `encode` uses; None for no prompt.
         truncate_dim: Number of components of a vector that are kept; None for all.
+        pools_prompt: Whether the tokens of a prompt are part of the vector; False is for vectors
+            without a prompt only.
         missing: Steps of sentence-transformers for this checkpoint that minBERT does not have.
     """
 
@@ -100,6 +102,7 @@ class MinBertEmbedding:
     prompts: dict[str, str] | None = None
     default_prompt_name: str | None = None
     truncate_dim: int | None = None
+    pools_prompt: bool = True
     missing: list[str] | None = None
 
     def validate_values(self) -> None:

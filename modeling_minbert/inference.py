@@ -106,12 +106,13 @@ class MinBertPrecision:
 # Tokenizers and weights
 
 
-def load_tokenizer(path: str, config: object, where: Where) -> PreTrainedTokenizerBase:
+def load_tokenizer(path: str, config: Any, where: Where) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a checkpoint; `where` are the keyword arguments that locate it."""
     if not path:
         raise ValueError("this model came from no checkpoint: set model.tokenizer first")
-    # Without the configuration it would be loaded again; None would ask for trust.
-    options = {**where, **find_casing(path, **where), "config": config, "trust_remote_code": False}
+    options = {**where, **find_casing(path, **where), "trust_remote_code": False}
+    if config.encoder_type == "bert":  # others tell the class of their tokenizer
+        options["config"] = config  # which would be loaded again
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, **options)
     except (OSError, ValueError):
@@ -144,6 +145,15 @@ def find_file(path: str | os.PathLike[str], name: str, **where: Any) -> Path | N
         _raise_exceptions_for_connection_errors=False,
     )
     return None if found is None else Path(found)
+
+
+def is_known(path: str, name: str, **where: Any) -> bool:
+    """Return whether the cache or the Hub tells if a repository has a file."""
+    try:
+        cached_file(path, name, **where, _raise_exceptions_for_missing_entries=False)
+    except OSError:
+        return False
+    return True
 
 
 def find_casing(path: str | os.PathLike[str], **where: Any) -> dict[str, Any]:

@@ -182,7 +182,8 @@ class MinBertInt8Quantizer(HfQuantizer):
             setattr(parent, name, layer)
 
     def _dequantize(self, model: Any, dtype: torch.dtype | None = None) -> Any:
-        dtype = dtype or model.dtype  # that of the other weights
+        del dtype  # of the configuration, where it may be a text
+        dtype = model.dtype  # that of the other weights
         for parent, name, module in _dense_layers(model):
             if is_int8(module):
                 setattr(parent, name, module.to_float(dtype))

@@ -227,6 +227,7 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
         return head
 
     def _predictor(self, task: str, top_k: int | None) -> Any:
+        self.check_tokenizer()
         return self._head(task).predictor(self, task, top_k)
 
     def explain(

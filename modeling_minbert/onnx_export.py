@@ -188,10 +188,7 @@ def export_onnx(
             "pip install onnx onnxscript"
         )
     folder = Path(save_directory)
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / ONNX_FILE
-    if wrapped.plans:
-        write_settings(wrapped, folder)
     before = model.config._attn_implementation
     # the only attention of plain operations, without a choice of kernels
     model.set_attn_implementation("eager")
@@ -200,8 +197,11 @@ def export_onnx(
             program = _trace(wrapped)
     finally:
         model.set_attn_implementation(before)
+    folder.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")  # so that no incomplete file has the final name
     program.save(str(partial))
+    if wrapped.plans:
+        write_settings(wrapped, folder)
     partial.replace(path)
     return path
 

@@ -27,6 +27,7 @@ from .cpu import (
     find_tree,
     is_followed,
     needs_few_shapes,
+    warn_once,
 )
 
 # Which states are read, as `MinBertModel.forward` explains.
@@ -477,6 +478,11 @@ class MinBertPackedMixin(nn.Module):
                 if call.prepared is not None:
                     states: Tensor = call.prepared(hidden, sequences, select, num_layers)
                     return states
+                if precision != "bfloat16":  # in which autocast computes
+                    warn_once(
+                        f"{precision} is not computed, but the precision of the weights: hooks or "
+                        "modules of others, such as adapters, are part of the encoder"
+                    )
         with self.autocast(hidden):
             states = self.encoder(
                 hidden, None, select=select, num_layers=num_layers, sequences=sequences

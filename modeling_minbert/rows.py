@@ -500,6 +500,8 @@ class MinBertVectors(Generic[Vectors]):
     name_or_path: str
     tokenizer: Any
     base_model: Any
+    # Whether a folder of sentence-transformers might say how, which could not be read.
+    _guesses_pooling = False
     _embedder: Any  # returns what makes vectors by a plan
     _compute_rows: Any  # as that of `MinBertPredicting`
     _join: Any  # joins vectors, which have a size if there are none
@@ -637,6 +639,17 @@ class MinBertVectors(Generic[Vectors]):
             vectors = vectors._replace(encoding=encoding)
         if prompt is None:
             prompt = find_prompt(own.prompts, default if prompt_name is None else prompt_name)
+        if prompt and not own.pools_prompt and task is None:
+            raise ValueError(
+                f"{self.name_or_path}: its vectors leave out the tokens of a prompt "
+                "(include_prompt), which minBERT does not do: use sentence-transformers, or pass "
+                'prompt=""'
+            )
+        if truncation == "head" and self.tokenizer.truncation_side == "left":
+            raise ValueError(
+                "truncation='head': the tokenizer keeps the end of a text "
+                "(truncation_side='left'); leave truncation out, or set its side to 'right'"
+            )
         normalize, rescale = normalize is None and is_unit, bool(normalize)
         return EmbeddingPlan(vectors, normalize, prompt, truncate_dim or kept, rescale)
 
@@ -660,6 +673,10 @@ class MinBertVectors(Generic[Vectors]):
         elif pooling not in (None, *get_args(Pooling)):
             raise ValueError(unknown("pooling", pooling, get_args(Pooling)))
         else:
+            if pooling is None and config.sentence_embedding is None and self._guesses_pooling:
+                message = f"{self.name_or_path}: its modules.json, which may say how vectors are "
+                message += "made, is not in the cache, and the Hub cannot be reached: encode takes "
+                _warn_once(f"{message}{own.pooling!r}; set pooling, or load the model online once")
             length = own.max_length or self.tokenizer.model_max_length
             encoding = Encoding(min(config.longest_sequence, length))
             vectors = VectorPlan(encoding, pooling or own.pooling, config.num_hidden_layers)
