@@ -205,7 +205,7 @@ def vary_weights(model, size=0.1):
 
 def make_model(tasks, words, **changes):
     """Make a tiny model with a tokenizer of few words, or a given one, for predictions."""
-    tokenizer = make_tokenizer(words) if isinstance(words, list) else words
+    tokenizer = make_tokenizer(words) if isinstance(words, list | tuple) else words
     sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
     sizes |= {"intermediate_size": 30, "max_position_embeddings": 20, "initializer_range": 0.2}
     torch.manual_seed(0)

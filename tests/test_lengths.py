@@ -117,6 +117,8 @@ def test_predictions_of_a_checkpoint_are_those_of_its_run(run):
     found |= {name: model.predict(name, pairs) for name in ("same", "near", "near_in_windows")}
     found["ends"] = model.predict("ends", [(row["a"], row["ends"]) for row in rows])
 
+    lengths = [model.config.task(name).max_length for name in ("good", "ends", "near_in_windows")]
+    assert lengths == [LENGTH, 10, 8]
     assert [row["label"] for row in found["good"]] == [row["is_good"] for row in rows]  # all right
     for name in ("good", "same", "windows"):
         table = read_table(run, name)

@@ -38,14 +38,15 @@ def make_tags(mask):
     return torch.where((mask == 1) & (torch.arange(length) % 2 == 1), tags, -100)
 
 
+NUMBER = {"num_items_in_batch": torch.tensor(3.0)}
 # Starts and ends of answers beyond the sequence are ignored.
 STARTS, ENDS = torch.tensor([1, 0, 5, 1, 90]), torch.tensor([6, 2, 5, -7, 90])
 
 
 @every_attention
 @every_layout
-@pytest.mark.parametrize("task", CLASSES)
-def test_a_task_equals_the_class_with_one_head(model, tiny_batch, task, layout, attention):
+@pytest.mark.parametrize(("task", "more"), [("tags", {}), ("tags", NUMBER), ("answers", {})])
+def test_a_task_equals_the_class_with_one_head(model, tiny_batch, task, more, layout, attention):
     """That class equals BERT."""
     config = copy.deepcopy(model.config)
     config.id2label = dict(enumerate(TAGS))
@@ -65,7 +66,7 @@ def test_a_task_equals_the_class_with_one_head(model, tiny_batch, task, layout, 
         labels = {"labels": torch.stack([STARTS, ENDS], dim=1)}
         same = {"start_positions": STARTS, "end_positions": ENDS}
 
-    actual, expected = model(**batch, **labels, task=task), one(**batch, **same)
+    actual, expected = model(**batch, **labels, **more, task=task), one(**batch, **same, **more)
     actual.loss.backward()
     expected.loss.backward()
 

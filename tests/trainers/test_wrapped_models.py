@@ -1,10 +1,10 @@
 """Models behind wrappers train and evaluate the heads of their tasks, like the model alone."""
 
-import peft
 import pytest
 import torch
-from transformers import BertConfig, BertForSequenceClassification
 
+from tests.trainers.stock import as_stock
+from tests.trainers.test_methods import wrapped
 from tests.trainers.tiny import SIZES
 
 
@@ -17,12 +17,6 @@ class Wrapper(torch.nn.Module):
 
     def forward(self, **kwargs):
         return self.inner(**kwargs)
-
-
-def adapted(model):
-    """Wrap a model as peft does, with all heads trained."""
-    config = peft.LoraConfig(target_modules=["query"], modules_to_save=list(SIZES))
-    return peft.get_peft_model(model, config)
 
 
 def test_a_wrapped_model_trains_as_the_model_alone(make_trainer):
@@ -48,7 +42,7 @@ def test_a_wrapped_model_trains_as_the_model_alone(make_trainer):
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 def test_every_head_of_a_peft_model_moves(make_trainer):
     trainer = make_trainer(num_train_epochs=1)
-    model = adapted(trainer.model)
+    model = wrapped(trainer.model)
     before = {name: value.clone() for name, value in model.named_parameters()}
 
     make_trainer(num_train_epochs=1, model=model).train()
@@ -63,9 +57,7 @@ def test_every_head_of_a_peft_model_moves(make_trainer):
 
 
 def test_several_tasks_need_a_model_that_takes_task(make_trainer):
-    sizes = {"hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 3}
-    stock = BertForSequenceClassification(BertConfig(vocab_size=50, intermediate_size=8, **sizes))
-
+    stock = as_stock(make_trainer().model)
     message = "BertForSequenceClassification.forward has no argument task, so all of moods, pairs"
     with pytest.raises(ValueError, match=message):
         make_trainer(model=stock)
