@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from huggingface_hub import try_to_load_from_cache
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
@@ -148,12 +149,10 @@ def find_file(path: str | os.PathLike[str], name: str, **where: Any) -> Path | N
 
 
 def is_known(path: str, name: str, **where: Any) -> bool:
-    """Return whether the cache or the Hub tells if a repository has a file."""
-    try:
-        cached_file(path, name, **where, _raise_exceptions_for_missing_entries=False)
-    except OSError:
-        return False
-    return True
+    """Return whether the cache tells if a repository has a file, as after asking the Hub for it."""
+    file = f"{where['subfolder']}/{name}" if where.get("subfolder") else name
+    options = {key: where.get(key) for key in ("cache_dir", "revision")}
+    return try_to_load_from_cache(path, file, **options) is not None
 
 
 def find_casing(path: str | os.PathLike[str], **where: Any) -> dict[str, Any]:

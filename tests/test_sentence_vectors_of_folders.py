@@ -5,6 +5,7 @@ removed, and what sentence-transformers cannot make it refuses to open.
 """
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -181,7 +182,12 @@ def test_vectors_of_a_task_have_no_prompt_since_its_training_had_none(write_fold
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
-        ("1_Pooling/config.json", {"include_prompt": False}, "prompts that are not pooled"),
+        ("1_Pooling/config.json", {}, "its vectors need the file 1_Pooling/config.json"),
+        (
+            "sentence_bert_config.json",
+            {"tokenizer_args": {"model_max_length": 8}},
+            "its vectors need tokenizer_args",
+        ),
         (
             "sentence_bert_config.json",
             {"modality_config": {"text": {"method_output_name": "pooler_output"}}},
@@ -218,6 +224,35 @@ def test_what_minbert_does_not_have_is_said_at_loading(write_folder, caplog, nam
         model.encode(TEXTS)
     expected = embed(bert, model.tokenizer, TEXTS)
     assert_close(model.encode(TEXTS, pooling="mean"), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_prompts_that_are_not_pooled_are_refused(write_folder, tmp_path):
+    folder, bert = write_folder(prompts=PROMPTS)
+    write(folder, "1_Pooling/config.json", {"include_prompt": False, "pooling_mode": "mean"})
+    model = MinBertModel.from_pretrained(folder)
+
+    expected = embed(bert, model.tokenizer, TEXTS)
+    assert_close(model.encode(TEXTS), expected, atol=1e-5, rtol=1e-5)
+    for options in ({"prompt": "query : "}, {"prompt_name": "query"}):
+        with pytest.raises(ValueError, match="leave out the tokens of a prompt"):
+            model.encode(TEXTS, **options)
+    model.save_as_sentence_transformers(tmp_path / "out")
+    assert read(tmp_path / "out", "1_Pooling/config.json")["include_prompt"] is False
+
+
+def test_a_cache_that_may_lack_modules_is_said(write_folder, tmp_path, caplog):
+    folder, _ = write_folder()
+    commit = tmp_path / "models--org--cls" / "snapshots" / ("a" * 40)
+    shutil.copytree(folder, commit)
+    (commit.parents[1] / "refs").mkdir()
+    (commit.parents[1] / "refs" / "main").write_text("a" * 40)
+    where = {"cache_dir": tmp_path, "local_files_only": True}
+
+    MinBertModel.from_pretrained("org/cls", **where).encode(TEXTS)
+    assert "modules.json" not in caplog.text
+    (commit / "modules.json").unlink()
+    MinBertModel.from_pretrained("org/cls", **where).encode(TEXTS)
+    assert "org/cls: its modules.json, which may say how vectors are made, is not" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["roberta", "distilbert", "xlm-roberta", "xlnet"])

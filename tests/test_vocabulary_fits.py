@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from torch.testing import assert_close
 from transformers import AutoTokenizer
 
 from datasets_scripts import train_wordpiece
@@ -125,3 +126,30 @@ def test_a_few_accents_go_with_the_case(text):
     tokenizer = train_wordpiece([text + " and so on without any accents, as in most texts"] * 9, 99)
 
     assert tokenizer.tokenize("Café") == tokenizer.tokenize("cafe")
+
+
+def test_tokens_of_another_tokenizer_are_not_overwritten(save, tmp_path, caplog):
+    start = save(ENGLISH)
+    model, other = MinBertModel.from_pretrained(start), AutoTokenizer.from_pretrained(start)
+    other.add_tokens(["covid19"])
+    model.resize_token_embeddings(len(other))
+    other.save_pretrained(tmp_path / "out")
+    model.save_pretrained(tmp_path / "out")
+
+    assert "if they were added to another one, assign it" in caplog.text
+    assert AutoTokenizer.from_pretrained(tmp_path / "out").tokenize("covid19") == ["covid19"]
+    own = MinBertModel.from_pretrained(start)
+    own.tokenizer.add_tokens(["covid19"])
+    with pytest.raises(ValueError, match="after adding tokens call model"):
+        own.encode("covid19")
+    own.resize_token_embeddings(len(own.tokenizer))
+    own.save_pretrained(tmp_path / "own")
+    assert_close(MinBertModel.from_pretrained(tmp_path / "own").encode("x"), own.eval().encode("x"))
+
+
+def test_a_tokenizer_that_cannot_be_saved_is_said(save, tmp_path, caplog):
+    model = MinBertModel.from_pretrained(save(ENGLISH))
+    (tmp_path / "start" / "vocab.txt").unlink()
+    model.save_pretrained(tmp_path / "out")
+
+    assert "the tokenizer is not saved with the model" in caplog.text

@@ -131,6 +131,19 @@ def test_a_regression_keeps_the_scaling_of_its_head(build_multitask, tmp_path, t
     assert_close(found, expected)
 
 
+def test_what_a_task_leaves_out_of_its_head_is_as_before(build_multitask, tmp_path):
+    near = {**NEW["similarity"], "pair_encoding": "separate", "head": "cosine"}
+    tasks = {"kind": {**NEW["classification"], "temperature": 2.0}, "zeta": near | {"loss": "bce"}}
+    before = build_multitask(tasks, default_task="zeta")
+    before.save_pretrained(tmp_path)
+    given = {"alpha": NEW["contrastive"], "kind": NEW["classification"], "zeta": near}
+
+    config = MinBertForMultiTask.from_pretrained(tmp_path, tasks=given).config
+
+    assert {name: config.tasks[name] for name in tasks} == before.config.tasks
+    assert (config.default_task, config.embedding_task) == ("zeta", "zeta")
+
+
 def test_a_task_that_was_changed_beside_its_head_is_not_saved(build_multitask, tmp_path):
     tasks = {"tone": {"problem_type": "classification", "labels": ["bad", "good"]}}
     model = build_multitask(tasks)

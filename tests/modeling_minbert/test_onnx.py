@@ -109,8 +109,8 @@ def test_vectors_of_encoders_of_all_types_are_the_same(tmp_path, kind, tokenizer
 
 
 @needs_onnx
-def test_what_cannot_be_exported_is_named(build_multitask, tasks, tiny_sizes, tmp_path):
-    model = build_multitask(tasks | {"text": {"problem_type": "pretraining"}})
+def test_what_cannot_be_exported_is_named(build_multitask, tasks, tiny_sizes, tmp_path, tokenizer):
+    model = build_multitask(tasks | {"text": {"problem_type": "pretraining"}}, tokenizer)
     encoder = modeling_minbert.MinBertModel(MinBertConfig(**tiny_sizes))
 
     with pytest.raises(ValueError, match="unknown task 'moods'; known: "):
@@ -119,6 +119,8 @@ def test_what_cannot_be_exported_is_named(build_multitask, tasks, tiny_sizes, tm
         export_onnx(encoder, tmp_path / "out", task="tone")
     with pytest.raises(ValueError, match="which predicts nothing about whole texts"):
         export_onnx(model, tmp_path / "out", task="text")
+    with pytest.raises(RuntimeError):
+        export_onnx(model.to(torch.bfloat16), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

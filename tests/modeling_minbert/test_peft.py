@@ -78,7 +78,9 @@ def test_heads_train_in_full_beside_adapters(build_multitask, tiny_batch, tasks,
     assert list(merged.state_dict()) == names
 
 
-def test_wrapped_layers_are_not_quantized_and_predict_in_any_precision(tiny_sizes, tokenizer):
+def test_wrapped_layers_are_not_quantized_and_predict_in_any_precision(
+    tiny_sizes, tokenizer, caplog
+):
     torch.manual_seed(0)
     model = MinBertModel(MinBertConfig(**tiny_sizes, initializer_range=0.2)).eval()
     model.tokenizer = tokenizer
@@ -92,9 +94,27 @@ def test_wrapped_layers_are_not_quantized_and_predict_in_any_precision(tiny_size
     with_adapter = model.encode(["a cat sat"], precision="bfloat16")
     assert_close(with_adapter, model.encode(["a cat sat"]), atol=0.05, rtol=0.05)
     assert not torch.allclose(with_adapter, before, atol=0.05)
+    model.encode(["a cat sat"], precision="int8")
+    assert "int8 is not computed, but the precision of the weights" in caplog.text
     merged = wrapped.merge_and_unload()  # changes weights in place
     again = merged.encode(["a cat sat"], precision="bfloat16")
     assert_close(again, with_adapter, atol=0.05, rtol=0.05)
+
+
+def test_a_folder_with_an_adapter_has_its_own_pooling_and_tokens(tiny_sizes, tokenizer, tmp_path):
+    model = MinBertModel(MinBertConfig(**tiny_sizes, initializer_range=0.2)).eval()
+    model.tokenizer = tokenizer
+    model.save_pretrained(tmp_path / "base")
+    model = MinBertModel.from_pretrained(tmp_path / "base")
+    model.config.sentence_embedding = {"pooling": "cls", "normalize": True}
+    model.add_adapter(peft.LoraConfig(r=2, init_lora_weights=False, target_modules=["query"]))
+    model.eval().save_pretrained(tmp_path / "adapter")
+    (tmp_path / "base" / "tokenizer.json").unlink()
+
+    again = MinBertModel.from_pretrained(tmp_path / "adapter")
+
+    assert_close(again.encode(["a cat sat"]), model.encode(["a cat sat"]))
+    assert again._found_at == str(tmp_path / "adapter")
 
 
 @pytest.mark.parametrize("with_mask", [False, True])

@@ -34,7 +34,7 @@ needs_int8 = pytest.mark.skipif(not int8_is_exact(), reason="needs a CPU with VN
 @pytest.fixture(autouse=True)
 def forget_warnings():
     """Let every test warn anew."""
-    cpu._warn_once.cache_clear()
+    cpu.warn_once.cache_clear()
 
 
 @pytest.fixture
@@ -186,10 +186,19 @@ def test_loaded_int8_weights_do_not_train(model, tmp_path):
 
 
 @needs_int8
-def test_int8_becomes_float32_again(model):
+def test_a_look_at_the_states_of_layers_leaves_the_precision(model):
+    before = model.encode(TEXTS, precision="int8")
+    model(**model.tokenizer(TEXTS[:1], return_tensors="pt"), output_hidden_states=True)
+
+    assert_close(model.encode(TEXTS, precision="int8"), before, atol=0, rtol=0)
+
+
+@needs_int8
+def test_int8_becomes_float32_again(model, tmp_path):
     plain, names = model.encode(TEXTS), set(model.state_dict())
     model.quantize()
     stored = model.encode(TEXTS, precision="float32")
+    model.save_pretrained(tmp_path)
     model.dequantize()
 
     assert set(model.state_dict()) == names
