@@ -51,8 +51,8 @@ class Run:
 
     arguments: Any  # the keys of the recipe that are of the program
     args: ProgramTrainingArguments
-    # from `start` on
     trainer: MultiTaskTrainer
+    # from `start` on
     encoded: dict[str, dict[str, Any]]
     facts: RunFacts
     has_started = False
@@ -124,13 +124,13 @@ class Run:
             **facts,
         )
 
-    def make_trainer(self, model: Any, tasks: Sequence[Task], **options: Any) -> MultiTaskTrainer:
+    def make_trainer(self, model: Any, tasks: Sequence[Task], **options: Any) -> None:
         """Create the trainer; explain errors of the Hub while it creates the repository."""
         callbacks = [*self.arguments.make_callbacks(self.args), LastStep()]
         options["max_tokens_per_batch"] = self.arguments.max_tokens_per_batch
         advice = "check the network, log in with `hf auth login`, or train without it"
         with named_errors("push_to_hub", advice) if self.args.push_to_hub else nullcontext():
-            return MultiTaskTrainer(model, self.args, tasks, callbacks=callbacks, **options)
+            self.trainer = MultiTaskTrainer(model, self.args, tasks, callbacks=callbacks, **options)
 
     def rows_to_evaluate(self) -> dict[str, dict[str, Any]]:
         """Select the held-out rows and, to show overfitting, the same number of training rows."""
@@ -142,16 +142,14 @@ class Run:
                 selected[task]["train"] = problem.choose_rows(splits["train"], most)
         return selected
 
-    def start(
-        self, trainer: MultiTaskTrainer, encoded: dict[str, dict[str, Any]], facts: RunFacts
-    ) -> None:
+    def start(self, encoded: dict[str, dict[str, Any]], facts: RunFacts) -> None:
         """Take the folder of the run, and print what the run starts from, has chosen and will do.
 
         Raises:
             ValueError: If the data of an earlier run have changed, or another process writes to
                 the folder.
         """
-        self.trainer, self.encoded, self.facts = trainer, encoded, facts
+        trainer, self.encoded, self.facts = self.trainer, encoded, facts
         data = facts.fingerprints | run_folder.fingerprint_start(self.arguments.model_name_or_path)
         output_dir, overwrite = self.output_dir, self.arguments.overwrite_output_dir
         run_folder.check_data(output_dir, data, resume=self.resume, overwrite=overwrite)
