@@ -51,10 +51,9 @@ class ScoredRows:
     values: NDArray[Any]  # the values to resample, (N, ...); see ``Problem.sample``
     labels: NDArray[Any]  # (N, ...)
 
-    @property
-    def metric(self) -> float:
-        """The headline metric; one that is undefined counts as 0, as in the results."""
-        return float(np.nan_to_num(self.problem.score(self.values, self.labels)))
+    def score(self, rows: Any = slice(None)) -> float:
+        """Compute the headline metric of some of the rows, or of all."""
+        return self.problem.score(self.values[rows], self.labels[rows])
 
 
 def compare(first: Path, second: Path) -> str:
@@ -123,11 +122,9 @@ def compare_runs(
         generator, drawn = np.random.default_rng([SEED, number]), np.empty(resamples)
         for place in range(resamples):
             rows = generator.integers(count, size=count)
-            before, after = (
-                run.problem.score(run.values[rows], run.labels[rows]) for run in (left, right)
-            )
-            drawn[place] = after - before
-        values = left.metric, right.metric
+            drawn[place] = right.score(rows) - left.score(rows)
+        # as in the results, what is undefined counts as 0
+        values = float(np.nan_to_num(left.score())), float(np.nan_to_num(right.score()))
         differences.append(_judge(task, left.problem.headline[0], count, values, drawn))
         changes.append(-drawn if metric.lower_is_better else drawn)
         # (r + 1) / 2 halves a difference of correlations
@@ -136,7 +133,12 @@ def compare_runs(
         # the rows of each task were drawn independently
         count = sum(len(scored.ids) for scored in first.values())
         old, new = (
-            aggregates({task: (scored.problem, scored.metric) for task, scored in run.items()})
+            aggregates(
+                {
+                    task: (scored.problem, float(np.nan_to_num(scored.score())))
+                    for task, scored in run.items()
+                }
+            )
             for run in (first, second)
         )
         for name, tasks in (("mean", changes), ("leaderboard", rescaled)):

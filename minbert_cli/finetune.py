@@ -113,7 +113,7 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
         if teaching:
             method = teaching.make_method(model.config, rows, trained, tokenizer, args)
             methods.insert(0, method)
-        trainer = run.make_trainer(
+        run.make_trainer(
             model,
             trainer_tasks,
             methods=methods,
@@ -128,7 +128,7 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
         facts = describe_sources(run, described, rows, corpora, teaching, quotes=quoted_errors > 0)
         facts.notes.update(notes)
         facts.choices.extend(choices + defaults)
-        run.start(trainer, encoded, facts)
+        run.start(encoded, facts)
         if not is_dry:
             run.train()
             report(

@@ -6,7 +6,6 @@ import json
 import sys
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from io import TextIOWrapper
 from itertools import islice
 from types import SimpleNamespace
@@ -46,21 +45,18 @@ pointer, add up to the difference from the decision about the same text with eve
 """
 
 
-@dataclass(frozen=True)
 class Source:
-    """Where texts come from."""
+    """Where texts come from: a file, the command line, or the standard input."""
 
-    name: str  # of the file, or of the input, for messages
-    lines: list[str] | None  # None for a table
-    columns: tuple[str, ...] = ()  # of a table, that a flag names
-    is_checked: bool = False  # whether each line is a text, whatever it looks like
-    is_given: bool = False  # whether the lines are words of the command line
-
-    @classmethod
-    def open(cls, args: SimpleNamespace) -> "Source":
-        """Read the texts of a file, of the command line, or of the standard input."""
+    def __init__(self, args: SimpleNamespace) -> None:
+        self.columns = tuple(args.text_columns or ())  # of a table, that a flag names
+        self.is_given = bool(args.texts)  # whether the lines are words of the command line
+        # whether each line is a text, whatever it looks like
+        self.is_checked = self.is_given or args.lines
+        self.lines: list[str] | None = None  # None for a table
         if args.texts:
-            return cls("command line", check_texts(args.texts), is_checked=True, is_given=True)
+            self.name, self.lines = "command line", check_texts(args.texts)
+            return
         from datasets_scripts.readers import find_suffix, open_bytes
         from minbert_cli.texts import SUFFIXES, decode_lines
 
@@ -69,22 +65,21 @@ class Source:
                 raise ValueError(
                     "no sentences: give texts or --file, or pipe lines to the standard input"
                 )
-            name = "standard input"
-            lines = decode_lines(sys.stdin.buffer, name)
+            self.name = "standard input"
+            self.lines = decode_lines(sys.stdin.buffer, self.name)
         else:
-            name, columns = str(args.file), tuple(args.text_columns or ())
-            if not args.lines and find_suffix(name) in SUFFIXES:
-                return cls(name, None, columns)
-            if columns:
+            self.name = str(args.file)
+            if not args.lines and find_suffix(self.name) in SUFFIXES:
+                return
+            if self.columns:
                 raise ValueError(
-                    f"--text_columns {' '.join(columns)}: {name} is no table; tables end in "
-                    f"{', '.join(SUFFIXES)}, or these and the suffix of a compressed file"
+                    f"--text_columns {' '.join(self.columns)}: {self.name} is no table; tables end "
+                    f"in {', '.join(SUFFIXES)}, or these and the suffix of a compressed file"
                 )
-            with open_bytes(name) as file:
-                lines = decode_lines(file, name)
-        if not lines:
-            raise ValueError(f"no sentences: {name} is empty")
-        return cls(name, lines, is_checked=args.lines)
+            with open_bytes(self.name) as file:
+                self.lines = decode_lines(file, self.name)
+        if not self.lines:
+            raise ValueError(f"no sentences: {self.name} is empty")
 
     def rows(self, task: MinBertTask | None, *, is_single: bool = False) -> list[TextRow]:
         """Return the rows of a task, or single texts, of which it may know the column."""
@@ -171,7 +166,7 @@ def run(args: SimpleNamespace) -> None:
     is_known = name in (model.config.tasks or {})
     task = model.config.task(str(name)) if is_known else None  # which knows its columns
     vectors = model.encode(
-        Source.open(args).rows(task, is_single=True),
+        Source(args).rows(task, is_single=True),
         task=args.task,
         pooling=args.pooling,
         truncation=args.truncation,
@@ -188,7 +183,7 @@ def predict(model: Model, args: SimpleNamespace) -> Iterator[Row]:
         raise ValueError(  # noqa: TRY004  the value of a user is wrong, not a type in the code
             f"{where} has no tasks to predict; it has vectors: give --embed"
         )
-    source = Source.open(args)
+    source = Source(args)
     names = parse_names(args.task, model.config.tasks or {})
     if not args.explain and args.format == "html":
         raise ValueError(

@@ -11,6 +11,7 @@ device; they override the recipe.
 import importlib
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -96,7 +97,7 @@ def pretrain(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
 
         task = Task(TASK, recipe.problem_type, train, validation, masking=text.masking)
         options = {"steps_per_epoch": "longest", "processing_class": tokenizer}
-        trainer = run.make_trainer(model, [task], **options)
+        run.make_trainer(model, [task], **options)
         facts = run.make_facts(
             recipe.hub_datasets,
             text.source.commits,
@@ -110,7 +111,7 @@ def pretrain(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
         rows = {"validation": validation}
         if arguments.evaluate_train:
             rows = {"train": spread(train, len(validation)), **rows}
-        run.start(trainer, {TASK: rows}, facts)
+        run.start({TASK: rows}, facts)
         if not is_dry:
             run.train()
             report(run)
@@ -139,7 +140,7 @@ def load_model(arguments: PretrainArguments, tokenizer: PreTrainedTokenizerBase)
     """Load a checkpoint with its pre-training heads, or create a new model."""
     kind = MODELS[arguments.problem_type]
     path, dropout = arguments.model_name_or_path, arguments.dropout
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = {}  # of the configuration
     if dropout is not None:
         changes = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout)
     if path is None:
@@ -149,9 +150,12 @@ def load_model(arguments: PretrainArguments, tokenizer: PreTrainedTokenizerBase)
     else:
         # The checkpoint may lack these heads, or have heads of tasks.
         replaceable = ("cls.", "bert.pooler.")
-        changes |= {"tasks": None, "dtype": torch.float32, "revision": arguments.revision}
-        model = load_pretrained(kind, path, replaceable=replaceable, **changes)
-        keep_pooler(model, path, arguments.revision)
+        options: Any = {"tasks": None, "dtype": torch.float32, "revision": arguments.revision}
+        model = load_pretrained(kind, path, replaceable=replaceable, **changes, **options)
+        if model.bert.pooler is None:  # kept frozen for a fine-tuning, as the objective needs none
+            with suppress(ValueError):  # the checkpoint has no pooler
+                encoder = load_pretrained(MinBertModel, path, **options)
+                model.bert.pooler = encoder.pooler.requires_grad_(requires_grad=False)
     fit_together(model, tokenizer, path)
     return model
 
@@ -161,18 +165,6 @@ def find_sizes(arguments: PretrainArguments) -> dict[str, Any]:
     layers, width = SIZES[arguments.model_size or "base"]
     sizes = {"num_hidden_layers": layers, "hidden_size": width, "intermediate_size": 4 * width}
     return sizes | {"num_attention_heads": width // 64} | (arguments.model_config or {})
-
-
-def keep_pooler(model: Any, path: str, revision: str | None) -> None:
-    """Keep the checkpoint's pooler, frozen, for fine-tuning if the objective does not use it."""
-    if model.bert.pooler is not None:
-        return
-    options: Any = {"tasks": None, "dtype": torch.float32, "revision": revision}
-    try:
-        encoder = load_pretrained(MinBertModel, path, **options)
-    except ValueError:
-        return  # the checkpoint has no pooler
-    model.bert.pooler = encoder.pooler.requires_grad_(requires_grad=False)
 
 
 def check_recipe(

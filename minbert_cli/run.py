@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias, TypeVar
@@ -40,7 +40,6 @@ Given: TypeAlias = Sequence[str] | Mapping[str, Any]
 Made = TypeVar("Made")
 
 
-@dataclass
 class Run:
     """A run of a program, as `open_run` begins it.
 
@@ -48,24 +47,64 @@ class Run:
     `report` and `finish`. Until `start` has ended, nothing is written.
     """
 
-    program: str
-    is_command: bool
-    is_dry: bool  # whether it ends with `start`, and writes nothing
-    command: str  # that repeats it
-    recipe: str  # as a text to publish
     arguments: Any  # the keys of the recipe that are of the program
     args: ProgramTrainingArguments
-    output_dir: str  # that of ``args`` is a temporary one in a dry run
-    resume: bool  # whether it continues an earlier run in the folder
-    checkpoint: str | None  # that it continues from
-    settings: dict[str, Any]  # all arguments as JSON values
-    reading: ExitStack  # reports errors of the user
-    cleanup: ExitStack  # is closed at the end
+    trainer: MultiTaskTrainer
     # from `start` on
-    trainer: MultiTaskTrainer = field(init=False)
-    encoded: dict[str, dict[str, Any]] = field(init=False)
-    facts: RunFacts = field(init=False)
-    has_started: bool = False
+    encoded: dict[str, dict[str, Any]]
+    facts: RunFacts
+    has_started = False
+
+    def __init__(self, program: str, *, is_command: bool, is_dry: bool, cleanup: ExitStack) -> None:
+        self.program, self.is_command = program, is_command
+        self.is_dry = is_dry  # whether it ends with `start`, and writes nothing
+        self.cleanup = cleanup  # is closed at the end
+        self.reading = cleanup.enter_context(ExitStack())  # reports errors of the user
+        if is_command:
+            self.reading.enter_context(readable_errors(f"minbert {program}"))
+
+    def read(self, given: Given, default_recipe: Path) -> None:
+        """Read and check the arguments of the run, and its folder."""
+        flags: list[str] = []
+        if isinstance(given, Mapping):
+            recipe, where = as_recipe(given), "recipe"
+            command = f"import minbert; minbert.{self.program}(recipe)"
+            published = format_recipe(given)
+        else:
+            path, flags = split_argv(given, default_recipe)
+            recipe, where = read_recipe(path), str(path)
+            check_program(recipe, path, self.program)
+            words = ["accelerate", "launch", "-m", f"minbert_cli.{self.program}"]
+            command = shlex.join([*words, *with_recipe_name(given)])
+            published = path.read_text(encoding="utf-8")
+        arguments, args = fill_arguments(load_kinds(self.program), recipe, flags, where=where)
+        self.arguments, self.args = arguments, args
+        self.command = hide_token(command, args.hub_token)  # that repeats it
+        self.recipe = describe_recipe(recipe, published, args.hub_token)  # as a text to publish
+        tokens, count = arguments.max_tokens_per_batch, args.per_device_train_batch_size
+        if tokens is not None and "per_device_train_batch_size" not in args.undecided:
+            raise ValueError(
+                f"per_device_train_batch_size={count} has no effect with max_tokens_per_batch="
+                f"{tokens}; remove one of them"
+            )
+        self.cleanup.enter_context(quiet_libraries(args, verbose=arguments.verbose))
+        # that of the arguments is a temporary one in a dry run
+        self.output_dir, overwrite = str(args.output_dir), arguments.overwrite_output_dir
+        asked = args.resume_from_checkpoint
+        self.resume = resume = run_folder.asks_to_resume(asked)  # an earlier run in the folder
+        self.settings = run_folder.describe_settings(args, asdict(arguments))
+        run_folder.check_output_dir(
+            self.output_dir, self.settings, resume=resume, overwrite=overwrite
+        )
+        begun = run_folder.read_run(self.output_dir) if resume and not overwrite else None
+        if begun is not None:  # the branch of a model on the Hub may have moved on since
+            commit = begun.commits.get("model_name_or_path")
+            arguments.revision = commit or arguments.revision
+        # that it continues from
+        self.checkpoint = run_folder.find_checkpoint(self.output_dir, asked, args.world_size)
+        if self.is_dry:  # the Trainer makes its folder, and would create the repository on the Hub
+            args.output_dir = self.cleanup.enter_context(TemporaryDirectory(prefix="minbert-"))
+            args.push_to_hub = False
 
     def make_facts(
         self, hub_datasets: Sequence[str | None], commits: Mapping[str, str | None], **facts: Any
@@ -83,13 +122,13 @@ class Run:
             **facts,
         )
 
-    def make_trainer(self, model: Any, tasks: Sequence[Task], **options: Any) -> MultiTaskTrainer:
+    def make_trainer(self, model: Any, tasks: Sequence[Task], **options: Any) -> None:
         """Create the trainer; explain errors of the Hub while it creates the repository."""
         callbacks = [*self.arguments.make_callbacks(self.args), LastStep()]
         options["max_tokens_per_batch"] = self.arguments.max_tokens_per_batch
         advice = "check the network, log in with `hf auth login`, or train without it"
         with named_errors("push_to_hub", advice) if self.args.push_to_hub else nullcontext():
-            return MultiTaskTrainer(model, self.args, tasks, callbacks=callbacks, **options)
+            self.trainer = MultiTaskTrainer(model, self.args, tasks, callbacks=callbacks, **options)
 
     def rows_to_evaluate(self) -> dict[str, dict[str, Any]]:
         """Select the held-out rows and, to show overfitting, the same number of training rows."""
@@ -101,16 +140,14 @@ class Run:
                 selected[task]["train"] = problem.choose_rows(splits["train"], most)
         return selected
 
-    def start(
-        self, trainer: MultiTaskTrainer, encoded: dict[str, dict[str, Any]], facts: RunFacts
-    ) -> None:
+    def start(self, encoded: dict[str, dict[str, Any]], facts: RunFacts) -> None:
         """Take the folder of the run, and print what the run starts from, has chosen and will do.
 
         Raises:
             ValueError: If the data of an earlier run have changed, or another process writes to
                 the folder.
         """
-        self.trainer, self.encoded, self.facts = trainer, encoded, facts
+        trainer, self.encoded, self.facts = self.trainer, encoded, facts
         data = facts.fingerprints | run_folder.fingerprint_start(self.arguments.model_name_or_path)
         output_dir, overwrite = self.output_dir, self.arguments.overwrite_output_dir
         run_folder.check_data(output_dir, data, resume=self.resume, overwrite=overwrite)
@@ -200,62 +237,14 @@ def open_run(
     with ExitStack() as cleanup:
         if is_command:
             cleanup.enter_context(_exit_status(f"minbert {program}"))
-        reading = cleanup.enter_context(ExitStack())
-        if is_command:
-            reading.enter_context(readable_errors(f"minbert {program}"))
-        flags: list[str] = []
-        if isinstance(given, Mapping):
-            recipe, where = as_recipe(given), "recipe"
-            command, published = f"import minbert; minbert.{program}(recipe)", format_recipe(given)
-        else:
-            path, flags = split_argv(given, default_recipe)
-            recipe, where = read_recipe(path), str(path)
-            check_program(recipe, path, program)
-            words = ["accelerate", "launch", "-m", f"minbert_cli.{program}"]
-            command = shlex.join([*words, *with_recipe_name(given)])
-            published = path.read_text(encoding="utf-8")
-        arguments, args = fill_arguments(load_kinds(program), recipe, flags, where=where)
-        tokens, count = arguments.max_tokens_per_batch, args.per_device_train_batch_size
-        if tokens is not None and "per_device_train_batch_size" not in args.undecided:
-            raise ValueError(
-                f"per_device_train_batch_size={count} has no effect with max_tokens_per_batch="
-                f"{tokens}; remove one of them"
-            )
-        cleanup.enter_context(quiet_libraries(args, verbose=arguments.verbose))
-        output_dir, overwrite = str(args.output_dir), arguments.overwrite_output_dir
-        asked = args.resume_from_checkpoint
-        resume = run_folder.asks_to_resume(asked)
-        settings = run_folder.describe_settings(args, asdict(arguments))
-        run_folder.check_output_dir(output_dir, settings, resume=resume, overwrite=overwrite)
-        begun = run_folder.read_run(output_dir) if resume and not overwrite else None
-        if begun is not None:  # the branch of a model on the Hub may have moved on since
-            commit = begun.commits.get("model_name_or_path")
-            arguments.revision = commit or arguments.revision
-        checkpoint = run_folder.find_checkpoint(output_dir, asked, args.world_size)
-        if is_dry:  # the Trainer makes its folder, and would create the repository on the Hub
-            args.output_dir = cleanup.enter_context(TemporaryDirectory(prefix="minbert-"))
-            args.push_to_hub = False
-        run = Run(
-            program=program,
-            is_command=is_command,
-            is_dry=is_dry,
-            command=hide_token(command, args.hub_token),
-            recipe=describe_recipe(recipe, published, args.hub_token),
-            arguments=arguments,
-            args=args,
-            output_dir=output_dir,
-            resume=resume,
-            checkpoint=checkpoint,
-            settings=settings,
-            reading=reading,
-            cleanup=cleanup,
-        )
+        run = Run(program, is_command=is_command, is_dry=is_dry, cleanup=cleanup)
+        run.read(given, default_recipe)
         try:
             yield run
         except WriteError as error:
             if not run.has_started:
                 raise
-            last = last_complete_checkpoint(str(args.output_dir), args.world_size)
+            last = last_complete_checkpoint(str(run.args.output_dir), run.args.world_size)
             kept = "there is no checkpoint before. Free some space and repeat the command"
             if last is not None:
                 kept = (

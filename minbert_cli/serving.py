@@ -186,7 +186,8 @@ class Server:
             if not all(map(str.strip, list_texts(row))):
                 raise RequestError(422, f"row {number} has an empty text")
         given = tuple((name, value) for name, value in options.items() if value is not None)
-        return await self.batcher.run(Key(tasks and tuple(tasks), given), rows)
+        key = Key(None if tasks is None else tuple(tasks), given)
+        return await self.batcher.run(key, rows)
 
     def count(self) -> None:
         """Bring the counters up to date."""

@@ -259,8 +259,7 @@ def compute_outputs(
         options: Any = {"task": lesson.task, "normalize": True, "precision": "float32"}
         return np.stack([model.encode(texts, **options).numpy() for texts in columns], axis=1)
     texts = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-    outputs: Outputs = model.teach(str(lesson.task), texts).numpy()
-    return outputs
+    return model.teach(str(lesson.task), texts).numpy()
 
 
 def score_tokens(model: Any, task: str, problem_type: str, rows: Sequence[Encoded]) -> Outputs:

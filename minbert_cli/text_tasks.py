@@ -1,7 +1,7 @@
 """Tasks that learn from text without labels: keys of recipes, and text, tokenized and in rows."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
@@ -133,8 +133,7 @@ class PretrainArguments(TextArguments, RunArguments):
         return PROBLEM_TYPES[self.objective]
 
 
-@dataclass(frozen=True)
-class LoadedText:
+class LoadedText(NamedTuple):
     """The text of a task, tokenized and cut into rows."""
 
     splits: dict[str, TextSource]
