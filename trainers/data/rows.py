@@ -20,7 +20,8 @@ from torch.utils.data import Dataset, IterableDataset
 
 from datasets_scripts.encoding import IGNORED_LABEL as IGNORED_LABEL
 
-from .sampling import Counts, TaskBatchSampler
+from .sampling import TaskBatchSampler
+from .streams import Counts
 
 if TYPE_CHECKING:
     from .masking import TextMasking

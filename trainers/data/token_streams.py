@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from .sampling import GROUP_BATCHES, Counts, Step, counts_of
+from .streams import GROUP_BATCHES, Counts, Step, counts_of
 
 
 class TokenStream:

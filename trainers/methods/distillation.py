@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from transformers import TrainingArguments
+from torch import Tensor
 
 from datasets_scripts.checking import Part, Positive, check_value
 from trainers.data.rows import (
@@ -47,7 +46,7 @@ class TeacherRows:
     K).
     """
 
-    def __init__(self, values: NDArray[np.float32], lengths: Ids | None = None) -> None:
+    def __init__(self, values: NDArray[np.float32], lengths: Ids | None) -> None:
         self._values, self._lengths = values, lengths
         self._starts = None if lengths is None else np.cumsum(lengths) - lengths
 
@@ -102,11 +101,9 @@ class Distillation(Method):
 
     # Before training
 
-    def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
-        self.model: Any = model
-
     def attach(self, trainer: "MultiTaskTrainer") -> None:
         self.trainer = trainer
+        self.model: Any = trainer.model
         for method in trainer.methods[: trainer.methods.index(self)]:
             if type(method).loss is not Method.loss:
                 raise ValueError(

@@ -1,7 +1,7 @@
 """Problem types: everything about a task on the training side that depends on its type."""
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 from modeling_minbert import MinBertTask, unknown
@@ -12,30 +12,22 @@ from .base import AnyProblem
 
 # The module and the class of each type, in the order of `TASKS`.
 PLACES = {
-    "classification": ("classes", "Classification"),
-    "multi_label_classification": ("labels", "MultiLabelClassification"),
-    "multi_output_classification": ("labels", "MultiOutputClassification"),
-    "ordinal": ("classes", "Ordinal"),
-    "paraphrase": ("classes", "Paraphrase"),
-    "similarity": ("scores", "Similarity"),
-    "regression": ("scores", "Regression"),
-    "multiple_choice": ("labels", "MultipleChoice"),
-    "contrastive": ("text", "Contrastive"),
-    "token_classification": ("tags", "TokenClassification"),
-    "question_answering": ("questions", "QuestionAnswering"),
-    "masked_lm": ("text", "MaskedLM"),
-    "next_sentence": ("text", "NextSentence"),
-    "pretraining": ("text", "Pretraining"),
+    "classification": "classes:Classification",
+    "multi_label_classification": "labels:MultiLabelClassification",
+    "multi_output_classification": "labels:MultiOutputClassification",
+    "ordinal": "classes:Ordinal",
+    "paraphrase": "classes:Paraphrase",
+    "similarity": "scores:Similarity",
+    "regression": "scores:Regression",
+    "multiple_choice": "labels:MultipleChoice",
+    "contrastive": "text:Contrastive",
+    "token_classification": "tags:TokenClassification",
+    "question_answering": "questions:QuestionAnswering",
+    "masked_lm": "text:MaskedLM",
+    "next_sentence": "text:NextSentence",
+    "pretraining": "text:Pretraining",
 }
-
-
-def _load_problem(name: str) -> type[AnyProblem]:
-    module, kind = PLACES[name]
-    found: type[AnyProblem] = getattr(import_module(f"{__name__}.{module}"), kind)
-    return found
-
-
-PROBLEMS = LazyTypes[AnyProblem](PLACES, _load_problem)
+PROBLEMS = LazyTypes[AnyProblem](PLACES, lambda name: resolve_name(f"{__name__}.{PLACES[name]}"))
 
 
 def read_problems(results: Mapping[str, Any]) -> dict[str, AnyProblem]:

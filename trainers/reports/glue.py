@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import datasets
 
@@ -15,7 +16,8 @@ from trainers.files import replaced_when_done, write_text
 from trainers.problems.metrics import glue_score
 from trainers.training.multitask import MultiTaskTrainer
 
-from .results import Results, RunOutputs
+if TYPE_CHECKING:
+    from .results import Results, RunOutputs
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +29,7 @@ ZIP_FILE = "submission.zip"
 NO_DATE = (1980, 1, 1, 0, 0, 0)
 
 
-def score_glue(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> None:
+def score_glue(trainer: MultiTaskTrainer, results: Mapping[str, "Results"]) -> None:
     """Add the GLUE score to the splits, such as validation, in which all its tasks have labels."""
     tasks = [name for name, task in trainer.tasks.items() if task.in_glue]
     for split in {"train", "validation", "test"} & results.keys():
@@ -85,7 +87,7 @@ def write_submission(
     output_dir: str | os.PathLike[str],
     files: Mapping[tuple[str, str], GlueFile],
     encoded: Mapping[str, Mapping[str, Rows]],
-    outputs: RunOutputs,
+    outputs: "RunOutputs",
 ) -> Path | None:
     """Write the predictions of a run as ``glue/CoLA.tsv`` etc., and one archive of them.
 
