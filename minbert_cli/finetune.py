@@ -86,8 +86,9 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
 
         with args.main_process_first(desc="encode the data"):
             encoded, trained, notes = encode_tasks(tasks, rows, model.config, tokenizer, length)
-            corpora = {name: text.load(tokenizer, args, length) for name, text in texts.items()}
-            for name, corpus in corpora.items():
+            corpora: dict[str, Any] = {}
+            for name, text in texts.items():
+                corpora[name] = corpus = text.load(tokenizer, args, length)
                 encoded[name] = trained[name] = corpus.splits
                 notes[name] = corpus.notes
 

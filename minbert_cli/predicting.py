@@ -428,7 +428,7 @@ def to_cell(value: object, form: str) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
-        return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.0f}"
+        return f"{value:.6g}" if abs(value) < 1 else f"{value:.6f}".rstrip("0").rstrip(".")
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     kept = "\n\t" if form == "csv" else ""
     return "".join(

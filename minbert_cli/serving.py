@@ -40,6 +40,8 @@ PATIENCE = 0.25
 # Types whose predictions are a label of a text or a pair, or a number.
 SCORED = ("paraphrase", "similarity", "contrastive")
 LABELED = ("classification", "ordinal", "multi_label_classification", "paraphrase", "similarity")
+# Those whose decision need not be the most probable label; clients take the first one.
+DECIDED = ("ordinal", "paraphrase")
 # How their scores are made of logits; a similarity is in the units of its range.
 FUNCTIONS = dict.fromkeys(("classification", "ordinal"), "softmax")
 FUNCTIONS |= dict.fromkeys(("multi_label_classification", "paraphrase"), "sigmoid")
@@ -318,12 +320,18 @@ async def predict(server: Server, body: Predict, task: str | None) -> object:
     own = FUNCTIONS.get(server.tasks[task]["problem_type"])
     if parameters.function_to_apply not in (None, own):
         raise RequestError(422, f"function_to_apply: that of task {task!r} is {own}; leave it out")
-    top_k = len(labels) if parameters.top_k is None else parameters.top_k
-    result = await server.compute([task], rows, top_k=top_k)
+    if parameters.top_k is not None and parameters.top_k < 1:
+        raise RequestError(422, f"top_k={parameters.top_k} must be 1 or more")
+    result = await server.compute([task], rows, top_k=len(labels))
     scores = [
         [{"score": each["score"], "label": each.get("label", "score")} for each in row]
         for row in result.values[task]
     ]
+    if server.tasks[task]["problem_type"] in DECIDED:
+        decided = (await server.compute([task], rows)).values[task]
+        for row, made in zip(scores, decided, strict=True):
+            row.sort(key=lambda each, label=made["label"]: each["label"] != label)
+    scores = [row[: parameters.top_k] for row in scores]
     # clients of Hugging Face take the first row
     return scores[0] if is_one and body.parameters is None else scores
 
@@ -345,6 +353,12 @@ def find_positive(task: str, labels: Sequence[str]) -> str:
     raise RequestError(424, f"{named}; ask /tasks/{task}/predict", "Backend")
 
 
+def choose_label(task: str, facts: dict[str, Any]) -> str | None:
+    """Return the label whose probability is the score of a pair; None if there are no labels."""
+    labels = facts["labels"] or [None]
+    return find_positive(task, labels) if facts["problem_type"] == "classification" else labels[-1]
+
+
 async def rerank(server: Server, body: Rerank, task: str | None) -> object:
     """Answer as Cohere and Jina, or as TEI if ``texts`` are given, best first."""
     refuse(body)
@@ -352,10 +366,7 @@ async def rerank(server: Server, body: Rerank, task: str | None) -> object:
     if body.top_n is not None and body.top_n < 1:
         raise RequestError(422, f"top_n={body.top_n} must be 1 or more")
     task = server.find_task(server.find_model(body.model) or task, has_pairs)
-    # whose probability is the score of a pair; None if there are no labels
-    label = (server.tasks[task]["labels"] or [None])[-1]
-    if server.tasks[task]["problem_type"] == "classification":
-        label = find_positive(task, server.tasks[task]["labels"])
+    label = choose_label(task, server.tasks[task])
     pairs = [(body.query, text) for text in texts]
     result = await server.compute([task], pairs, top_k=1 if label is None else 2)
     scores = [
@@ -596,13 +607,19 @@ def load(settings: SimpleNamespace) -> tuple[Any, dict[str, Any]]:
         set_precision(model, settings.precision)
         precision = model.base_model.precision or str(model.dtype).removeprefix("torch.")
         default = choose_tokens(model)
-    model.encode("The first call prepares the weights.")
+    serves_vectors = not (model.config.embedding.missing and model.list_tasks())
+    if serves_vectors:
+        model.encode("The first call prepares the weights.")
     settings.max_tokens = settings.max_tokens or default
     facts = {
         "model_id": path.resolve().name,
         "model_dtype": precision,
         "model_type": {"embedding": {"pooling": model.config.embedding.pooling}},
-        "max_input_length": model._plan().vectors.encoding.max_length,
+        "max_input_length": (
+            model._plan().vectors.encoding.max_length
+            if serves_vectors
+            else model.config.longest_sequence
+        ),
         "max_batch_tokens": settings.max_tokens,
         "max_concurrent_requests": settings.max_rows,
         "max_client_batch_size": settings.max_rows_per_request,

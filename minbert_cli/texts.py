@@ -77,18 +77,7 @@ def read_table(
     from datasets_scripts import TaskData, load_format
 
     stored = getattr(task, "data_keys", None) or {}
-    columns: tuple[str, ...] = named or tuple(stored.get("text_columns", ()))
-    choices: tuple[str, ...] = ()
-    kind: str | None = "contrastive"  # any texts
-    count = 1 if task is None or is_single else task.num_texts  # columns of texts
-    if task is not None and not is_single:
-        if task.answers_questions:
-            kind, columns, count = task.problem_type, columns or ("question", "context"), 2
-        elif task.offers_choices:
-            kind, choices = task.problem_type, tuple(stored.get("choice_columns", ()))
-            count = 1 + getattr(task, "has_question", 0)
-        elif task.is_token_level:
-            kind, columns, count = None, columns or ("tokens",), 1  # lists of words
+    kind, columns, choices, count = find_columns(named, stored, None if is_single else task)
     records: Iterable[Record]
     if (suffix := find_suffix(path)) == CONLL:
         from datasets_scripts.tagging import read_conll
@@ -129,6 +118,28 @@ def read_row(record: Record, row_format: Any, column: str) -> tuple[Any, str]:
     words = row if isinstance(row, list) else [row]
     is_text = all(isinstance(word, str) for word in words) and not all(map(is_blank, words))
     return row, record.problem or ("" if is_text else f"no text and no words in {column!r}")
+
+
+def find_columns(
+    named: tuple[str, ...], stored: Mapping[str, Any], task: MinBertTask | None
+) -> tuple[str | None, tuple[str, ...], tuple[str, ...], int]:
+    """Find the columns of the rows of a task, or of single texts without one.
+
+    Returns:
+        The type of the rows, None for lists of words; the columns of texts and those of choices;
+        and how many columns of texts there must be.
+    """
+    columns, any_texts = named or tuple(stored.get("text_columns", ())), "contrastive"
+    if task is None:
+        return any_texts, columns, (), 1
+    if task.answers_questions:
+        return task.problem_type, columns or ("question", "context"), (), 2
+    if task.offers_choices:
+        choices = tuple(stored.get("choice_columns", ()))
+        return task.problem_type, columns, choices, 1 + getattr(task, "has_question", 0)
+    if task.is_token_level:
+        return None, columns or ("tokens",), (), 1
+    return any_texts, columns, (), task.num_texts
 
 
 def choose_columns(

@@ -618,14 +618,7 @@ class MinBertVectors(Generic[Vectors]):
                 f"task {task!r} determines how its vectors are pooled, and what remains of long "
                 "texts: leave pooling and truncation out"
             )
-        check_count("encode: truncate_dim", truncate_dim)
-        if truncate_dim is not None and truncate_dim > config.hidden_size:
-            size = config.hidden_size
-            raise ValueError(
-                f"encode: truncate_dim={truncate_dim}, but vectors have {size} numbers"
-            )
-        if truncation not in (None, *HEAD_SHARES, WINDOWS):
-            raise ValueError(unknown("truncation", truncation, (*HEAD_SHARES, WINDOWS)))
+        self._check_sizes(truncation, truncate_dim)
         default, kept = own.default_prompt_name, own.truncate_dim
         if task is not None:  # trained without these
             default = kept = None
@@ -645,13 +638,24 @@ class MinBertVectors(Generic[Vectors]):
                 "(include_prompt), which minBERT does not do: use sentence-transformers, or pass "
                 'prompt=""'
             )
+        normalize, rescale = normalize is None and is_unit, bool(normalize)
+        return EmbeddingPlan(vectors, normalize, prompt, truncate_dim or kept, rescale)
+
+    def _check_sizes(self, truncation: str | None, truncate_dim: int | None) -> None:
+        """Refuse what a text or a vector cannot be cut to."""
+        check_count("encode: truncate_dim", truncate_dim)
+        size = self.config.hidden_size
+        if truncate_dim is not None and truncate_dim > size:
+            raise ValueError(
+                f"encode: truncate_dim={truncate_dim}, but vectors have {size} numbers"
+            )
+        if truncation not in (None, *HEAD_SHARES, WINDOWS):
+            raise ValueError(unknown("truncation", truncation, (*HEAD_SHARES, WINDOWS)))
         if truncation == "head" and self.tokenizer.truncation_side == "left":
             raise ValueError(
                 "truncation='head': the tokenizer keeps the end of a text "
                 "(truncation_side='left'); leave truncation out, or set its side to 'right'"
             )
-        normalize, rescale = normalize is None and is_unit, bool(normalize)
-        return EmbeddingPlan(vectors, normalize, prompt, truncate_dim or kept, rescale)
 
     def _find_vectors(
         self, task: str | None, pooling: str | None, own: Any

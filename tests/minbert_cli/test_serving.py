@@ -189,6 +189,36 @@ def test_labels_as_text_embeddings_inference(ask, model):
     assert found == rounded(model.predict("same", [PAIRS[0]], top_k=2)[0])
 
 
+def test_the_first_label_is_the_one_that_is_decided():
+    labels = ["low", "mid", "high", "top"]
+    model = build({"grade": {"problem_type": "ordinal", "labels": labels}})
+    decided = [row["label"] for row in model.predict("grade", TEXTS)]
+    with running(model) as (port, _):
+        _, _, found = Client(port).ask("/predict", {"inputs": [[text] for text in TEXTS]})
+
+    assert [row[0]["label"] for row in found] == decided
+    assert [max(row, key=lambda each: each["score"])["label"] for row in found] != decided
+
+
+def test_tasks_are_served_where_vectors_are_not(tmp_path):
+    model = build({"tone": TASKS["tone"]})
+    model.save_pretrained(tmp_path)
+    modules = [
+        {"path": path, "type": f"sentence_transformers.models.{kind}"}
+        for path, kind in (("", "Transformer"), ("1_Dense", "Dense"))
+    ]
+    (tmp_path / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    settings = SimpleNamespace(checkpoint=tmp_path, device=None, precision="float32", **SETTINGS)
+    loaded, facts = serving.load(settings)
+
+    with running(loaded) as (port, _):
+        status, _, found = Client(port).ask("/predict", {"inputs": TEXTS[0]})
+        refused, _, reason = Client(port).ask("/embed", {"inputs": TEXTS[0]})
+    assert (status, refused, facts["max_input_length"]) == (200, 422, 17)
+    assert {each["label"] for each in found} == set(TASKS["tone"]["labels"])
+    assert "its vectors need the module Dense" in reason["error"]
+
+
 def test_documents_are_ranked(ask, model):
     pairs = [(TEXTS[0], text) for text in TEXTS]
     scores = [x["score"] for row in model.predict("same", pairs, top_k=2) for x in row

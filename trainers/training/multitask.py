@@ -151,10 +151,11 @@ class MultiTaskTrainer(Trainer):
         self.takes_task = takes_task(model)
         self._set_defaults(args)
         rows, held_out = find_rows(tasks), find_rows(tasks, "evaluation")
-        self.train_sampler = None
+        self.train_sampler, dataset = None, None
         if rows:
             ends = (steps_per_epoch, max_tokens_per_batch)
             self.train_sampler = make_sampler(self.tasks, args, sampling, *ends)
+            dataset = TaskDataset(rows, self.train_sampler)
         if data_collator is None:
             data_collator = make_collator(model, args, processing_class, self.tasks)
         for method in self.methods:
@@ -162,7 +163,6 @@ class MultiTaskTrainer(Trainer):
         # Trainer would smooth the labels of all tasks, and expects a config
         factor, args.label_smoothing_factor = args.label_smoothing_factor, 0.0
         try:
-            dataset: Any = TaskDataset(rows, self.train_sampler) if rows else None
             super().__init__(
                 model,
                 args,
