@@ -330,7 +330,8 @@ async def predict(server: Server, body: Predict, task: str | None) -> object:
     if server.tasks[task]["problem_type"] in DECIDED:
         decided = (await server.compute([task], rows)).values[task]
         for row, made in zip(scores, decided, strict=True):
-            row.sort(key=lambda each, label=made["label"]: each["label"] != label)
+            place = [each["label"] for each in row].index(made["label"])
+            row.insert(0, row.pop(place))
     scores = [row[: parameters.top_k] for row in scores]
     # clients of Hugging Face take the first row
     return scores[0] if is_one and body.parameters is None else scores

@@ -3,11 +3,17 @@
 import pytest
 import torch
 
-from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from modeling_minbert import MinBertConfig, MinBertForMultiTask, cpu
 from tests.small_run import make_tokenizer, vary_weights
 
 WORDS = ["a", "bird", "cat", "dog", "far", "in", "is", "mat", "not", "on", "ran", "sang", "sat"]
 WORDS += ["the", "tree", "very", "was", "well"]
+
+
+@pytest.fixture(autouse=True)
+def forget_warnings():
+    """Let every test warn anew."""
+    cpu.warn_once.cache_clear()
 
 
 @pytest.fixture

@@ -31,12 +31,6 @@ every_reduced = pytest.mark.parametrize("precision", REDUCED)
 needs_int8 = pytest.mark.skipif(not int8_is_exact(), reason="needs a CPU with VNNI or AMX")
 
 
-@pytest.fixture(autouse=True)
-def forget_warnings():
-    """Let every test warn anew."""
-    cpu.warn_once.cache_clear()
-
-
 @pytest.fixture
 def model(tiny_sizes, tokenizer):
     """Return an encoder with a tokenizer, in evaluation mode."""
