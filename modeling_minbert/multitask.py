@@ -341,7 +341,7 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
                 "threshold_for has one"
             )
         value = head.fit_threshold(torch.as_tensor(logits), torch.as_tensor(labels))
-        self.config.tasks = {**(self.config.tasks or {}), task: asdict(spec)}
+        self._store(task, spec)
         return value
 
     def fit_temperature(self, task: str, logits: Tensor, labels: Tensor) -> float | None:
@@ -380,8 +380,15 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
         from .calibration import fit_temperature
 
         value = fit_temperature(head, torch.as_tensor(logits), torch.as_tensor(labels))
-        self.config.tasks = {**(self.config.tasks or {}), task: asdict(spec)}
+        self._store(task, spec)
         return value
+
+    def _store(self, task: str, spec: Any) -> None:
+        """Make what was fitted part of the configuration, and say where it is not saved."""
+        self.config.tasks = {**(self.config.tasks or {}), task: asdict(spec)}
+        if hasattr(self, "peft_config"):
+            message = "task %r: an adapter is saved without what was fitted; save the merged model"
+            logger.warning(message, task)
 
     def count_terms(self, task: str, labels: Tensor) -> Tensor:
         """Count the terms that the loss of a batch is a mean of, for means over several batches.

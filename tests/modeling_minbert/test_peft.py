@@ -117,6 +117,13 @@ def test_a_folder_with_an_adapter_has_its_own_pooling_and_tokens(tiny_sizes, tok
     assert again._found_at == str(tmp_path / "adapter")
 
 
+def test_an_adapter_is_saved_without_a_temperature(build_multitask, tasks, caplog):
+    model = peft.get_peft_model(build_multitask(tasks), peft.LoraConfig(r=2))
+    model.fit_temperature("tone", 3 * torch.eye(3)[[0, 1, 2, 0]], torch.tensor([0, 1, 2, 1]))
+
+    assert "task 'tone': an adapter is saved without what was fitted" in caplog.text
+
+
 @pytest.mark.parametrize("with_mask", [False, True])
 def test_prefix_tuning_is_refused(tiny_sizes, with_mask):
     config = peft.PrefixTuningConfig(task_type="FEATURE_EXTRACTION", num_virtual_tokens=3)
