@@ -192,7 +192,7 @@ class MultiLabelFormat(ClassificationFormat):
             return numbers
         if len(set(written)) < len(written) and {"0", "1"}.issuperset(written):
             raise ValueError(f"labels {written} are {NOT_NAMES}")
-        present = {find_class(name, self.labels or ()) for name in written}
+        present = set(map(self.find_class, written))
         return [float(number in present) for number, _ in enumerate(self.labels or ())]
 
     def strata(self, rows: Dataset) -> NDArray[np.int64]:
