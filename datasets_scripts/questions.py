@@ -27,7 +27,7 @@ from .readers import (
     read_records,
     shorten,
 )
-from .row_format import RowFormat, list_written
+from .row_format import RowFormat, list_written, without_labels
 from .task_data import ROW_KINDS
 
 # SQuAD
@@ -158,9 +158,7 @@ class QuestionFormat(RowFormat):
                 f"{where}: none of its {len(rows)} questions has an answer; only a test_file may "
                 "lack them"
             )
-        unknown: Any = [None] * len(rows)
-        feature = rows.features["label"]
-        return rows.remove_columns("label").add_column("label", unknown, feature=feature)
+        return without_labels(rows)
 
     def unit_columns(self, rows: Dataset) -> tuple[str, ...]:
         return ("sentence2",)  # questions of one passage are learned together

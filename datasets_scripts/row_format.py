@@ -304,6 +304,13 @@ def list_written(rows: Dataset, column: str) -> list[Any]:
     return [label for label, problem in pairs if label is not None and not problem]
 
 
+def without_labels(rows: Dataset) -> Dataset:
+    """Make the labels of all rows unknown."""
+    unknown: Any = [None] * len(rows)
+    feature = rows.features["label"]
+    return rows.remove_columns("label").add_column("label", unknown, feature=feature)
+
+
 # Sentences
 
 
