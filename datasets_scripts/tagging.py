@@ -27,6 +27,7 @@ from .readers import (
     describe_twin,
     find_suffix,
     is_blank,
+    is_numeral,
     is_test,
     open_text,
     read_lines,
@@ -202,7 +203,7 @@ class TagFormat(RowFormat):
         for record in read_conll(path, (word, tag) if has_tags else (word,)):
             values = record.values
             if not record.problem:
-                tags = values[tag] if has_tags else None
+                tags = self._name_tags(values[tag]) if has_tags else None
                 values = {"words": values[word], "tags": tags, "document": values["document"]}
             yield replace(record, values=values)
 
@@ -319,11 +320,14 @@ class TagFormat(RowFormat):
             )
         if problem:
             return replace(record, values={}, problem=problem)
-        names = self.labels or ()
-        if {*map(type, tags or ())} == {int} and min(tags) >= 0 and max(tags) < len(names):
-            tags = [names[number] for number in tags]  # numbers of declared labels
-        tags = None if tags is None else list(map(str, tags))
+        tags = None if tags is None else self._name_tags(list(map(str, tags)))
         return replace(record, values={"words": words, "tags": tags, "document": record.line})
+
+    def _name_tags(self, tags: list[str]) -> list[str]:
+        """Name tags that are numbers of declared labels."""
+        names = {str(number): name for number, name in enumerate(self.labels or ())}
+        has_numbers = names.keys() >= {*tags} and not any(map(is_numeral, names.values()))
+        return [names[tag] for tag in tags] if has_numbers else tags
 
 
 # Tagged words

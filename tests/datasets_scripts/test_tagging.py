@@ -162,6 +162,7 @@ def test_contractions_of_conllu_are_no_words(tmp_path):
     assert (task.labels, names(task)) == (("ADP", "DET", "NOUN"), ["ADP DET NOUN"])
     plain = load(tmp_path, "a 0\nb 2\n", scheme="plain")
     assert plain.labels == ("0", "2")
+    assert names(load(tmp_path, "a 0\nb 2\n", labels=["O", "B-X", "I-X"])) == ["O B-X"]
 
 
 def test_a_tag_with_white_space_is_an_error(tmp_path):
