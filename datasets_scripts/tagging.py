@@ -216,7 +216,8 @@ class TagFormat(RowFormat):
 
     def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
         tags = set(chain.from_iterable(list_written(splits["train"], "tags")))
-        if tags and self.labels is self.data.scheme is None and all(map(str.isdecimal, tags)):
+        is_unnamed = (self.labels, self.data.scheme) == (None, None)
+        if tags and is_unnamed and all(map(str.isdecimal, tags)):
             raise ValueError(
                 f"{self._train_name}: the tags are the numbers {list_names(sort_labels(tags))}; "
                 "give labels, the names of the tags in the order of their numbers from 0, or "
