@@ -40,6 +40,7 @@ from .row_format import (
     number_strata,
     parse_number,
     sort_labels,
+    without_labels,
 )
 
 logger = logging.getLogger(__name__)
@@ -192,8 +193,18 @@ class MultiLabelFormat(ClassificationFormat):
             return numbers
         if len(set(written)) < len(written) and {"0", "1"}.issuperset(written):
             raise ValueError(f"labels {written} are {NOT_NAMES}")
-        present = {find_class(name, self.labels or ()) for name in written}
+        present = set(map(self.find_class, written))
         return [float(number in present) for number, _ in enumerate(self.labels or ())]
+
+    def check_split(self, rows: Dataset, problems: list[str], where: str, split: str) -> Dataset:
+        # an empty column is no answer, but zeros of label_columns are
+        if self.data.label_column is None or any(map(any, filter(None, rows["label"][:]))):
+            return rows
+        if is_test(split) or all(problems):
+            return without_labels(rows)
+        raise ValueError(
+            f"{where}: none of its {len(rows)} rows has a label; only a test_file may lack them"
+        )
 
     def strata(self, rows: Dataset) -> NDArray[np.int64]:
         labels = np.asarray(rows["label"], np.bool_)

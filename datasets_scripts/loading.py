@@ -168,7 +168,7 @@ class TaskRows:
         Returns:
             ``labels`` and ``score_range`` (or None), ``num_texts`` of a row, ``class_counts``
             (training rows by class or label, words by tag, or None without classes), ``num_rows``
-            of training, and ``has_unanswerable``, whether some training questions have no answer.
+            of training, and ``has_unanswerable``, whether some questions have no answer.
         """
         return self.row_format.head_facts(self.splits.get("train"))
 

@@ -3,9 +3,9 @@
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import datasets
 from datasets import Dataset
@@ -27,7 +27,7 @@ from .readers import (
     read_records,
     shorten,
 )
-from .row_format import RowFormat
+from .row_format import RowFormat, list_written, without_labels
 from .task_data import ROW_KINDS
 
 # SQuAD
@@ -94,6 +94,8 @@ class QuestionFormat(RowFormat):
     ``{"text": ..., "answer_start": ...}``; an unanswerable question has empty lists.
     """
 
+    has_unanswerable: bool = False  # in any split; set by `resolve`
+
     text_names = ("sentence1", "sentence2")
     columns: ClassVar[Types] = {
         "sentence1": "string",
@@ -105,6 +107,11 @@ class QuestionFormat(RowFormat):
 
     def read(self, path: str, split: str) -> Iterator[Record]:
         return read_squad(path, self.required_columns(split))
+
+    def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
+        # a split without any answer is unlabeled, or refused
+        labels = (set(list_written(rows, "label")) for rows in splits.values())
+        return replace(self, has_unanswerable={0, 1} in labels)
 
     def parse(self, record: Record, texts: list[str], split: str) -> Row:
         passage = texts[1]
@@ -151,9 +158,7 @@ class QuestionFormat(RowFormat):
                 f"{where}: none of its {len(rows)} questions has an answer; only a test_file may "
                 "lack them"
             )
-        unknown: Any = [None] * len(rows)
-        feature = rows.features["label"]
-        return rows.remove_columns("label").add_column("label", unknown, feature=feature)
+        return without_labels(rows)
 
     def unit_columns(self, rows: Dataset) -> tuple[str, ...]:
         return ("sentence2",)  # questions of one passage are learned together
@@ -162,8 +167,7 @@ class QuestionFormat(RowFormat):
         return encode_questions(rows, tokenizer, encoding)
 
     def head_facts(self, train: Dataset | None) -> Row:
-        is_partial = train is not None and 0 in train.unique("label")
-        return super().head_facts(train) | {"has_unanswerable": is_partial}
+        return super().head_facts(train) | {"has_unanswerable": self.has_unanswerable}
 
 
 def _list_answers(value: Any) -> list[tuple[str, int]] | None:

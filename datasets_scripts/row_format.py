@@ -304,6 +304,13 @@ def list_written(rows: Dataset, column: str) -> list[Any]:
     return [label for label, problem in pairs if label is not None and not problem]
 
 
+def without_labels(rows: Dataset) -> Dataset:
+    """Make the labels of all rows unknown."""
+    unknown: Any = [None] * len(rows)
+    feature = rows.features["label"]
+    return rows.remove_columns("label").add_column("label", unknown, feature=feature)
+
+
 # Sentences
 
 
@@ -399,21 +406,29 @@ class ClassificationFormat(SentenceFormat):
         return replace(self, labels=labels)
 
     def to_label(self, written: Any) -> Any:
-        return find_class(written, self.labels or ())
+        return self.find_class(written)
+
+    def find_class(self, text: str) -> int:
+        """Return the number of a class, whose order recipe or dataset may say."""
+        is_ordered = (self.data.labels or self.declared) is not None
+        return find_class(text, self.labels or (), is_ordered=is_ordered)
 
 
-def find_class(text: str, labels: Sequence[str]) -> int:
+def find_class(text: str, labels: Sequence[str], *, is_ordered: bool = False) -> int:
     """Return the number of a class; the message of a ValueError is the problem of the row."""
     if text in labels:
         return labels.index(text)
-    # numbers stand for names only if no name could be confused with one
-    has_numbers = not any(is_numeral(label) for label in labels)
-    if has_numbers and text in map(str, range(len(labels))):
+    # numbers stand for names in a given order, if no name could be confused with one
+    has_names = not any(map(is_numeral, labels))
+    if is_ordered and has_names and text in map(str, range(len(labels))):
         return int(text)
     if twin := describe_twin(text, labels):
         raise ValueError(f"the labels {twin}")
     known = list_names(labels)
-    known += f" or their numbers 0 to {len(labels) - 1}" if has_numbers else ""
+    if is_ordered and has_names:
+        known += f" or their numbers 0 to {len(labels) - 1}"
+    elif has_names and text.isdecimal():
+        known += "; a number stands for a name only if the recipe lists labels in that order"
     raise ValueError(f"label {shorten(text)!r} is not among the labels {known}")
 
 

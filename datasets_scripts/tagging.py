@@ -27,13 +27,14 @@ from .readers import (
     describe_twin,
     find_suffix,
     is_blank,
+    is_numeral,
     is_test,
     open_text,
     read_lines,
     read_records,
     shorten,
 )
-from .row_format import RowFormat, check_classes, list_names, list_written
+from .row_format import RowFormat, check_classes, list_names, list_written, sort_labels
 
 # CoNLL columns: a line is a token with its columns, separated by spaces or tabs; an empty line ends
 # a sentence, and a line that starts with ``-DOCSTART-`` or ``# newdoc`` starts a document. Other
@@ -43,12 +44,17 @@ from .row_format import RowFormat, check_classes, list_names, list_written
 DOCUMENT_START = "-DOCSTART-"
 # A line of metadata. As a token, # is followed by a part of speech or a tag.
 METADATA = re.compile(r"# +(?:[\w.:-]+ *=|(?:\w+_)?id\b|newdoc\b|newpar\b)", re.IGNORECASE)
+SEPARATORS = ",;|/_"  # that other files use
+# CoNLL-U numbers the words of a sentence in the first column; 1-2 is a contraction of two words,
+# and 1.1 a word that is left out. Both have no tag.
+CONLLU_COLUMNS = 10
+FIRST_NUMBER, NO_WORD = re.compile(r"1|1-\d+|0\.1"), re.compile(r"\d+[-.]\d+")
 
 
 def read_conll(path: str, columns: Sequence[str]) -> Iterator[Record]:
     """Read sentences: lists by column, numbered from 0 or back from -1, and ``document``."""
-    count = count_columns(path)
-    places = {}
+    first = _read_first(path)
+    count, places = len(first), dict[str, int]()
     for column in columns:
         try:
             number = int(column)
@@ -60,6 +66,14 @@ def read_conll(path: str, columns: Sequence[str]) -> Iterator[Record]:
         if not -count <= number < count:
             raise ValueError(f"{path}: no column {column}; the first line has {count} columns")
         places[column] = number % count
+    if len({*places.values()}) < len(columns):
+        cell = first[next(iter(places.values()))]
+        marks = [mark for mark in SEPARATORS if mark in cell]
+        raise ValueError(
+            f"{path}: words and tags are the same of {count} columns, with {shorten(cell)!r}; "
+            f"separate them by a tab or a space{f', not by {marks[0]!r}' if marks else ''}"
+        )
+    is_numbered = count == CONLLU_COLUMNS and FIRST_NUMBER.fullmatch(first[0])
     document = 0
     for start, lines in _group_lines(path):
         wrong = next((number for number, parts in enumerate(lines) if len(parts) != count), None)
@@ -73,15 +87,16 @@ def read_conll(path: str, columns: Sequence[str]) -> Iterator[Record]:
                 "with all its columns, and an empty line ends a sentence",
             )
         else:
-            values = {name: [parts[place] for parts in lines] for name, place in places.items()}
+            words = [parts for parts in lines if not (is_numbered and NO_WORD.fullmatch(parts[0]))]
+            values = {name: [parts[place] for parts in words] for name, place in places.items()}
             yield Record(start, {**values, "document": document})
 
 
-def count_columns(path: str) -> int:
-    """Count the columns of the first token."""
+def _read_first(path: str) -> list[str]:
+    """Read the columns of the first token."""
     if (first := next((lines for _, lines in _group_lines(path) if lines), None)) is None:
         raise ValueError(f"{path}: the file has no tokens")
-    return len(first[0])
+    return first[0]
 
 
 def _group_lines(path: str) -> Iterator[tuple[int, list[list[str]]]]:
@@ -175,15 +190,20 @@ class TagFormat(RowFormat):
                 yield self._check_lists(record)
             return
         word, tag = self._columns("0", "-1")
-        train = str(self.data.train_file)
+        train, count = str(self.data.train_file), len(_read_first(path))
+        is_chosen = None not in (self.data.text_columns, self.data.label_column)
+        if not is_chosen and (count == CONLLU_COLUMNS or find_suffix(path) == ".conllu"):
+            raise ValueError(
+                f"{path}: CoNLL-U has several columns of words and tags; give both keys, as in "
+                'text_columns: ["1"] and label_column: 3 for words and parts of speech'
+            )
         has_tags = not is_test(split) or (
-            find_suffix(train) not in RECORD_SUFFIXES
-            and count_columns(path) >= count_columns(train)
+            find_suffix(train) not in RECORD_SUFFIXES and count >= len(_read_first(train))
         )
         for record in read_conll(path, (word, tag) if has_tags else (word,)):
             values = record.values
             if not record.problem:
-                tags = values[tag] if has_tags else None
+                tags = self._name_tags(values[tag]) if has_tags else None
                 values = {"words": values[word], "tags": tags, "document": values["document"]}
             yield replace(record, values=values)
 
@@ -196,6 +216,13 @@ class TagFormat(RowFormat):
 
     def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
         tags = set(chain.from_iterable(list_written(splits["train"], "tags")))
+        is_unnamed = (self.labels, self.data.scheme) == (None, None)
+        if tags and is_unnamed and all(map(str.isdecimal, tags)):
+            raise ValueError(
+                f"{self._train_name}: the tags are the numbers {list_names(sort_labels(tags))}; "
+                "give labels, the names of the tags in the order of their numbers from 0, or "
+                "scheme: plain if the numbers are names"
+            )
         scheme = self._find_scheme(splits["train"], tags)
         names = self.labels or list_tags(tags, scheme)
         spans = [name for name in names if name != OUTSIDE]
@@ -294,11 +321,14 @@ class TagFormat(RowFormat):
             )
         if problem:
             return replace(record, values={}, problem=problem)
-        names = self.labels or ()
-        if {*map(type, tags or ())} == {int} and min(tags) >= 0 and max(tags) < len(names):
-            tags = [names[number] for number in tags]  # numbers of declared labels
-        tags = None if tags is None else list(map(str, tags))
+        tags = None if tags is None else self._name_tags(list(map(str, tags)))
         return replace(record, values={"words": words, "tags": tags, "document": record.line})
+
+    def _name_tags(self, tags: list[str]) -> list[str]:
+        """Name tags that are numbers of declared labels."""
+        names = {str(number): name for number, name in enumerate(self.labels or ())}
+        has_numbers = names.keys() >= {*tags} and not any(map(is_numeral, names.values()))
+        return [names[tag] for tag in tags] if has_numbers else tags
 
 
 # Tagged words

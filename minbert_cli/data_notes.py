@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -11,6 +11,7 @@ from datasets import Dataset
 from tokenizers.models import WordPiece
 
 from datasets_scripts import MOST_HELD_OUT, TaskRows
+from datasets_scripts.loading import LARGEST_SHARE, digest_alike
 from datasets_scripts.readers import is_numeral
 from modeling_minbert import MinBertTask
 from modeling_minbert.inference import find_upper
@@ -18,6 +19,7 @@ from modeling_minbert.texts import SPACELESS, Encoding
 
 LARGEST_CUT = 0.001  # of the tokens, without a note
 NO_LABELS = ("nan", "null", "none", "n/a", "na")  # what programs write for a missing value
+INTEGER = re.compile(r"-?\d+")
 LARGEST_RATIO = 10  # of the numbers of rows of two labels, without a warning
 MOST_FOUND = 0.98  # of the training words, without a warning
 MOST_UNKNOWN = 0.01  # of the tokens, without a warning
@@ -35,13 +37,11 @@ def describe_data(
     encoded: Mapping[str, Dataset],
     tokenizer: Any,
     encoding: Encoding,
-    *,
-    is_weighed: bool,
+    weights: Mapping[str, Any],
 ) -> list[str]:
     """List what a reader should know of the rows of a task, a sentence each.
 
-    ``encoding`` says how the rows were encoded, and ``is_weighed`` whether rare labels have larger
-    weights, or their rows are repeated.
+    ``encoding`` says how the rows were encoded, and ``weights`` are those of labels in the recipe.
     """
     notes = []
     facts: Any = rows.facts["validation"]
@@ -52,17 +52,27 @@ def describe_data(
             f"random ({facts['usable_rows']:,} of {facts['held_out_of']:,})"
         )
 
-    classes: Any = rows.facts["train"].get("classes") or {}
-    counts = {label: count for label, count in classes.items() if count}
-    if missing := [label for label in classes if label not in counts]:
-        notes.append(f"warning: no training row has the label {', '.join(map(repr, missing))}")
-    if counts and not is_weighed:
-        most, least = max(counts, key=counts.__getitem__), min(counts, key=counts.__getitem__)
-        if (ratio := counts[most] / counts[least]) > LARGEST_RATIO:
+    notes += _describe_shared(rows, task)
+    for key, given in weights.items():
+        if isinstance(given, list):
+            names = getattr(task, "labels", None) or ()
+            pairs = [f"{weight:g} for {name!r}" for weight, name in zip(given, names, strict=True)]
+            notes.append(f"{key}: {', '.join(pairs)}")
+
+    for where, sizes, remedy in _count_labels(rows, task):
+        counts = {label: count for label, count in sizes.items() if count}
+        if missing := [label for label in sizes if label not in counts]:
             notes.append(
-                f"warning: {ratio:.0f} training rows have the label {most!r} for every one with "
-                f"{least!r}; give class_weights: balanced, and judge by macro_f1"
+                f"warning: no training row has the label {', '.join(map(repr, missing))}{where}, "
+                "which cannot be learned"
             )
+        if counts and not weights:
+            most, least = max(counts, key=counts.__getitem__), min(counts, key=counts.__getitem__)
+            if (ratio := counts[most] / counts[least]) > LARGEST_RATIO:
+                notes.append(
+                    f"warning: {ratio:.0f} training rows have the label {most!r} for every one "
+                    f"with {least!r}{where}; {remedy}judge by macro_f1"
+                )
 
     notes += _describe_labels(rows)
     if (cut := rows.cut_share(tokenizer, encoding) or 0) >= LARGEST_CUT:
@@ -77,8 +87,48 @@ def describe_data(
         notes += _describe_words(rows, rule)
 
     if task.answers_questions:
+        notes += _describe_questions(rows.measured_texts()[::2], tokenizer, encoding)
         notes += _describe_answers(encoded["train"], task)
     return notes
+
+
+def _describe_shared(rows: TaskRows, task: MinBertTask) -> list[str]:
+    """Tell of validation pairs with a text, or questions with a passage, of a training row."""
+    names = rows.row_format.text_names
+    if len(names) != 2 or "choices" in names:
+        return []
+    names, what = (names[1:], "their passage") if task.answers_questions else (names, "a text")
+    train, validation = rows.splits["train"], rows.splits["validation"]
+    known = {key for name in names for key in digest_alike(train, [name])}
+    keys = zip(*(digest_alike(validation, [name]) for name in names), strict=True)
+    shared = sum(not known.isdisjoint(row) for row in keys)
+    if shared <= LARGEST_SHARE * len(validation):
+        return []
+    return [
+        f"{shared:,} of {len(validation):,} validation rows have {what} in common with a training "
+        "row; metrics on new texts may be lower"
+    ]
+
+
+def _count_labels(rows: TaskRows, task: MinBertTask) -> Iterator[tuple[str, dict[str, int], str]]:
+    """Yield where labels are, the numbers of their training rows, and a remedy if these differ."""
+    row_format, train = rows.row_format, rows.splits["train"]
+    key = "pos_weight" if hasattr(task, "pos_weight") else "class_weights"
+    if row_format.class_names or key == "pos_weight":
+        names = row_format.class_names or row_format.label_names or ()
+        sizes = dict(zip(names, row_format.count_labels(train) or (), strict=True))
+        if rows.problem_type == "ordinal" and all(map(INTEGER.fullmatch, names)):
+            steps = range(*sorted((int(names[0]), int(names[-1]))))
+            gaps = steps if len(steps) < 2 * len(names) else ()  # else grades are no steps of one
+            sizes |= {str(step): 0 for step in gaps if str(step) not in names}
+        yield "", sizes, f"give {key}: balanced, and " if hasattr(task, key) else ""
+    columns = row_format.data.label_columns or ()
+    for place, (column, names) in enumerate(
+        zip(columns, getattr(row_format, "classes", ()), strict=False)
+    ):
+        found = Counter(label[place] for label in train["label"])
+        sizes = {name: found[number] for number, name in enumerate(names)}
+        yield f" in column {column!r}", sizes, ""
 
 
 def _describe_labels(rows: TaskRows) -> list[str]:
@@ -92,7 +142,8 @@ def _describe_labels(rows: TaskRows) -> list[str]:
         alike: dict[str | float, list[str]] = {}
         for name in names:
             alike.setdefault(float(name) if is_numeral(name) else name.casefold(), []).append(name)
-            if name == column or name.casefold() in NO_LABELS:
+            is_negative = name == "-1" and "0" in names  # as copies on the Hub have it
+            if name == column or name.casefold() in NO_LABELS or is_negative:
                 notes.append(
                     f"warning: the label {name!r} of column {column!r} may be no label, but a "
                     "missing value or a line of a header; if so, delete it or its rows"
@@ -179,6 +230,19 @@ def _describe_words(rows: TaskRows, rule: str) -> list[str]:
         "texts, but others are cut otherwise, such as "
         f"{', '.join(repr(word) for word, _ in found.cut)}: predict lists of words where this "
         "matters, or give words"
+    ]
+
+
+def _describe_questions(questions: list[str], tokenizer: Any, encoding: Encoding) -> list[str]:
+    """Warn of training questions that are cut."""
+    most = encoding.max_question_length or 0
+    ids = tokenizer(questions, add_special_tokens=False, truncation=False, verbose=False)
+    cut = np.fromiter((len(question) > most for question in ids["input_ids"]), np.bool_)
+    if not cut.any():
+        return []
+    return [
+        f"warning: max_question_length={most} cuts {100 * cut.mean():.3g} % of the training "
+        "questions; raise it"
     ]
 
 

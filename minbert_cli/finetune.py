@@ -36,6 +36,7 @@ from minbert_cli.recipe_tasks import RecipeTask, check_recipe, choose_heads, pre
 from minbert_cli.recipes import RECIPES
 from minbert_cli.run import Given, Run, open_run, report, share
 from modeling_minbert import MinBertConfig, MinBertForMultiTask
+from modeling_minbert.losses import WEIGHTS
 from trainers import RunFacts, Task
 
 if TYPE_CHECKING:  # only recipes that need them load what reads a corpus or teaches
@@ -223,7 +224,8 @@ def encode_tasks(
         train = task_rows.add_unlabeled(encoded[name]["train"], tokenizer, encoding)
         trained[name] = {**encoded[name], "train": train}
         parts = (task_rows, spec, encoded[name], tokenizer, encoding)
-        notes[name] = describe_data(*parts, is_weighed="class_weights" in task.head)
+        weights = {key: task.head[key] for key in WEIGHTS if task.head.get(key) is not None}
+        notes[name] = describe_data(*parts, weights)
     return encoded, trained, notes
 
 

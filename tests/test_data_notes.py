@@ -5,7 +5,7 @@ import pytest
 
 from datasets_scripts import Encoding, TaskData, load_task, train_wordpiece
 from minbert_cli.data_notes import describe_data
-from modeling_minbert import MinBertConfig
+from modeling_minbert import TASKS, MinBertConfig
 from tests import small_run
 
 OWN = {"problem_type": "classification", "text_columns": ["text"], "label_column": "label"}
@@ -18,38 +18,94 @@ def tokenizer():
     return train_wordpiece([" ".join(WORDS)] * 9, 200)
 
 
-def describe(folder, tokenizer, rows, header, keys, is_weighed=False, **options):
+def describe(folder, tokenizer, rows, header, keys, weights=None, **options):
     small_run.write_tsv(folder / "train.tsv", header, rows)
     files = dict.fromkeys(("train_file", "validation_file"), str(folder / "train.tsv"))
-    data = TaskData.from_recipe("own", keys | files)
-    task = load_task(data)
-    head = {"problem_type": "classification", "labels": ["a", "b"]}
-    described = MinBertConfig(tasks={"own": head}).task("own")
+    return describe_task(
+        load_task(TaskData.from_recipe("own", files | keys)), tokenizer, weights, **options
+    )
+
+
+def describe_task(task, tokenizer, weights=None, **options):
+    weights = weights or {}
     options = {"pair_encoding": None, "truncation": "head", "max_length": 12} | options
+    facts = {"data_keys": None, "max_length": options["max_length"]}
+    head = TASKS[task.problem_type].complete(weights, task.head_facts() | facts)
+    described = MinBertConfig(tasks={"own": head}).task("own")
     encoding = Encoding(**options)
     encoded = task.encode(tokenizer, encoding)
-    parts = (task, described, encoded, tokenizer, encoding)
-    return describe_data(*parts, is_weighed=is_weighed)
+    return describe_data(task, described, encoded, tokenizer, encoding, weights)
+
+
+LABELS = {"problem_type": "multi_label_classification"}
+OUTPUTS = {"problem_type": "multi_output_classification", "label_column": None}
+OUTPUTS["label_columns"] = ["label"]
+RARE = "22 training rows have the label 'a' for every one with 'c'"
 
 
 @pytest.mark.parametrize(
-    ("sizes", "is_weighed", "warns"),
+    ("keys", "counts", "weights", "expected"),
     [
-        ({"a": 22, "b": 2, "c": 1}, False, True),
-        ({"a": 22, "b": 2, "c": 1}, True, False),
-        ({"a": 20, "b": 3, "c": 2}, False, False),
+        ({}, (22, 2, 1), {}, f"warning: {RARE}; give class_weights: balanced, and judge by"),
+        ({}, (22, 2, 1), {"class_weights": [1, 5, 2.5]}, "class_weights: 1 for 'a', 5 for 'b', 2."),
+        ({}, (20, 3, 2), {}, None),
+        (LABELS, (22, 2, 1), {}, f"warning: {RARE}; give pos_weight: balanced, and judge by macr"),
+        (LABELS, (20, 3, 2), {}, None),
+        (OUTPUTS, (22, 2, 1), {}, f"warning: {RARE} in column 'label'; judge by macro_f1"),
+        ({"labels": [*"abc"]}, (3, 3, 0), {}, "warning: no training row has the label 'c', which"),
     ],
 )
-def test_rare_labels_are_reported(tmp_path, tokenizer, sizes, is_weighed, warns):
+def test_rare_labels_and_weights_are_reported(tmp_path, tokenizer, keys, counts, weights, expected):
+    sizes = dict(zip("abc", counts, strict=True))
     rows = [(f"w{n} w1", label) for label, size in sizes.items() for n in range(size)]
 
-    notes = describe(tmp_path, tokenizer, rows, ("text", "label"), OWN, is_weighed)
+    notes = describe(tmp_path, tokenizer, rows, ("text", "label"), OWN | keys, weights)
 
-    expected = (
-        "warning: 22 training rows have the label 'a' for every one with 'c'; give class_weights: "
-        "balanced, and judge by macro_f1"
-    )
-    assert notes == [expected] * warns
+    assert len(notes) == (expected is not None)
+    assert all(note.startswith(expected) for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("problem_type", "grades", "expected"),
+    [
+        ("ordinal", (1, 2, 4, 5), "no training row has the label '3', which cannot be learned"),
+        ("ordinal", (10, 20, 30), None),
+        ("classification", (1, 2, 4, 5), None),
+        ("classification", (-1, 0, 1, 2), "the label '-1' of column 'label' may be no label, but"),
+        ("classification", (-1, 1), None),
+    ],
+)
+def test_grades_that_are_missing_and_negative_labels(
+    tmp_path, tokenizer, problem_type, grades, expected
+):
+    rows = [(f"w{n} w1", grade) for n, grade in enumerate(grades)]
+    keys = OWN | {"problem_type": problem_type}
+
+    notes = describe(tmp_path, tokenizer, rows, ("text", "label"), keys)
+
+    assert len(notes) == (expected is not None)
+    assert all(note.startswith(f"warning: {expected}") for note in notes)
+
+
+def test_texts_in_common_and_cut_questions_are_reported(tmp_path, tokenizer):
+    header, keys = ("a", "b", "label"), {"problem_type": "paraphrase", "label_column": "label"}
+    small_run.write_tsv(tmp_path / "dev.tsv", header, [("w3", "w9", 0), ("w8", "W1", 1)])
+    keys |= {"text_columns": ["a", "b"], "validation_file": str(tmp_path / "dev.tsv")}
+    pairs = [("w1", "w2", 0), ("w4", "w5", 1)]
+
+    notes = describe(tmp_path, tokenizer, pairs, header, keys, pair_encoding="joint")
+
+    end = "in common with a training row; metrics on new texts may be lower"
+    assert notes == [f"1 of 2 validation rows have a text {end}"]
+    passage = {"context": "w1 w2", "answers": [{"text": "w2", "answer_start": 3}]}
+    rows = [{**passage, "question": "w3 " * count, "id": str(count)} for count in (1, 4, 5, 6)]
+    task = small_run.load_rows(tmp_path, "q.jsonl", rows, problem_type="question_answering")
+    options = {"max_question_length": 4, "doc_stride": 1}
+    notes = describe_task(task, tokenizer, **options)
+    assert notes == [
+        f"4 of 4 validation rows have their passage {end}",
+        "warning: max_question_length=4 cuts 50 % of the training questions; raise it",
+    ]
 
 
 def test_labels_that_may_be_one_or_none_are_reported(tmp_path, tokenizer):

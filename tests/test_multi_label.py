@@ -8,7 +8,7 @@ import torch
 from sklearn.metrics import f1_score
 
 from modeling_minbert import MinBertForMultiTask, choose_threshold
-from tests.small_run import load_rows
+from tests.small_run import load_rows, write_jsonl
 from tests.trainers import tiny
 
 KIND = "multi_label_classification"
@@ -63,6 +63,18 @@ def test_all_ways_to_write_labels_give_equal_rows(tmp_path):
     for other in (commas, bars, columns, named, *cells):
         assert other.labels == lists.labels
         assert other.fingerprint == lists.fingerprint
+
+
+def test_rows_of_which_none_has_a_label_are_not_labeled(tmp_path):
+    write_jsonl(tmp_path / "none.jsonl", as_rows(["", "", [], None]))
+    rows, keys = as_rows(GIVEN), {"label_column": "y", "max_invalid_fraction": 0.3}
+
+    task = load(tmp_path, "a.jsonl", rows, **keys, test_file=str(tmp_path / "none.jsonl"))
+
+    assert len(task.splits["test"]) == 4
+    assert "label" not in task.splits["test"].column_names
+    with pytest.raises(ValueError, match=r"none.jsonl: none of its 4 rows has a label; only"):
+        load(tmp_path, "a.jsonl", rows, **keys, validation_file=str(tmp_path / "none.jsonl"))
 
 
 @pytest.mark.parametrize("labels", [["sport", "news"], None])

@@ -196,6 +196,18 @@ def test_a_row_that_shows_nothing_is_invalid_in_every_type(tmp_path, problem_typ
     assert all(row.reason.startswith("empty text") for row in task.bad_rows)
 
 
+@pytest.mark.parametrize("problem_type", ["classification", "multi_label_classification"])
+def test_a_number_is_no_name_without_a_given_order(tmp_path, problem_type):
+    keys = {"problem_type": problem_type, **TASKS[problem_type][0], "max_invalid_fraction": 0.5}
+    rows = [{"a": "one", "y": "warm"}, {"a": "two", "y": "cool"}]
+    dev = write_jsonl(tmp_path / "dev.jsonl", [*rows, {"a": "three", "y": "1"}])
+
+    task = load_rows(tmp_path, "rows.jsonl", rows, **keys, validation_file=dev)
+
+    (row,) = task.bad_rows
+    assert row.reason.startswith("label '1' is not among the labels 'cool', 'warm'; a number")
+
+
 def answers(text, *start):
     return {"answers": [dict(zip(("text", "answer_start"), (text, *start), strict=False))]}
 

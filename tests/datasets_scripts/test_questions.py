@@ -86,6 +86,16 @@ def test_a_file_without_answers_is_refused(tmp_path, answers):
         load(tmp_path, nest(bare))
 
 
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_questions_without_an_answer_count_in_any_split(tmp_path, count):
+    some = [q | {"answers": []} if place < count else q for place, q in enumerate(QUESTIONS)]
+
+    task = load(tmp_path, nest(QUESTIONS), test=nest(some))
+
+    assert task.head_facts()["has_unanswerable"] == (count == 1)
+    assert ("label" in task.splits["test"].column_names) == (count < 2)  # else not labeled
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

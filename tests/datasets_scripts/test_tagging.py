@@ -22,6 +22,10 @@ Rome NNP I-NP I-LOC
 
 EU NNP I-NP I-ORG
 of IN I-PP I-LOC"""
+UNIVERSAL = "".join(
+    f"{line}{f'{chr(9)}_' * 6}\n"
+    for line in ("1-2\tdu\t_\t_", "1\tde\tde\tADP", "2\tle\tle\tDET", "3\tchat\tchat\tNOUN")
+)
 LABELS = ("O", "B-LOC", "I-LOC", "B-ORG", "I-ORG", "B-PER", "I-PER")
 # Ann Lee met Bob in New York City; spans of two words, of one, and of three, and two in a row
 WORDS = ["Ann", "Lee", "Bob", "went", "to", "New", "York", "City", "."]
@@ -137,6 +141,10 @@ def test_metadata_is_no_word_and_may_begin_a_document(metadata, documents, tmp_p
         ("a O\n", "a O\n", {}, r"the training rows have the tags \['O'\], at least two"),
         (IOB1, IOB1, {"label_column": 7}, r"no column 7; the first line has 4 columns"),
         (IOB1, IOB1, {"label_column": "ner"}, "have no names: give a number from 0"),
+        ("Ann,B-PER\n", "a,O\n", {}, "same of 1 columns, with 'Ann,B-PER'; .* a space, not by ','"),
+        ("a O\nb B-X\n", "a\n", {}, r"validation.conll: words and tags .*a tab or a space$"),
+        ("a 0\nb 2\n", "a 0\n", {}, "train.conll: the tags are the numbers '0', '2'; give labels"),
+        (UNIVERSAL, UNIVERSAL, {"label_column": 3}, "CoNLL-U .*; give both keys"),
         (IOB1, IOB1, {"scheme": "bio"}, "scheme='bio'; .*known: spans, plain"),
     ],
 )
@@ -145,6 +153,16 @@ def test_bad_files_are_refused_by_line(tmp_path, train, validation, keys, messag
         load(tmp_path, train, validation, **keys)
 
     assert "\n" not in str(caught.value)
+
+
+def test_contractions_of_conllu_are_no_words(tmp_path):
+    task = load(tmp_path, UNIVERSAL, text_columns="1", label_column=3)
+
+    assert task.splits["train"]["words"][:] == [["de", "le", "chat"]]
+    assert (task.labels, names(task)) == (("ADP", "DET", "NOUN"), ["ADP DET NOUN"])
+    plain = load(tmp_path, "a 0\nb 2\n", scheme="plain")
+    assert plain.labels == ("0", "2")
+    assert names(load(tmp_path, "a 0\nb 2\n", labels=["O", "B-X", "I-X"])) == ["O B-X"]
 
 
 def test_a_tag_with_white_space_is_an_error(tmp_path):
