@@ -15,7 +15,7 @@ from datasets_scripts.loading import LARGEST_SHARE, digest_alike
 from datasets_scripts.readers import is_numeral
 from modeling_minbert import MinBertTask
 from modeling_minbert.inference import find_upper
-from modeling_minbert.texts import SPACELESS, Encoding
+from modeling_minbert.texts import SPACELESS, Encoding, tokenize_whole
 
 LARGEST_CUT = 0.001  # of the tokens, without a note
 NO_LABELS = ("nan", "null", "none", "n/a", "na")  # what programs write for a missing value
@@ -236,8 +236,8 @@ def _describe_words(rows: TaskRows, rule: str) -> list[str]:
 def _describe_questions(questions: list[str], tokenizer: Any, encoding: Encoding) -> list[str]:
     """Warn of training questions that are cut."""
     most = encoding.max_question_length or 0
-    ids = tokenizer(questions, add_special_tokens=False, truncation=False, verbose=False)
-    cut = np.fromiter((len(question) > most for question in ids["input_ids"]), np.bool_)
+    found = tokenize_whole(tokenizer, questions)["input_ids"]
+    cut = np.fromiter((len(question) > most for question in found), np.bool_)
     if not cut.any():
         return []
     return [
