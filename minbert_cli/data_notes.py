@@ -53,27 +53,7 @@ def describe_data(
         )
 
     notes += _describe_shared(rows, task)
-    for key, given in weights.items():
-        if isinstance(given, list):
-            names = getattr(task, "labels", None) or ()
-            pairs = [f"{weight:g} for {name!r}" for weight, name in zip(given, names, strict=True)]
-            notes.append(f"{key}: {', '.join(pairs)}")
-
-    for where, sizes, remedy in _count_labels(rows, task):
-        counts = {label: count for label, count in sizes.items() if count}
-        if missing := [label for label in sizes if label not in counts]:
-            notes.append(
-                f"warning: no training row has the label {', '.join(map(repr, missing))}{where}, "
-                "which cannot be learned"
-            )
-        if counts and not weights:
-            most, least = max(counts, key=counts.__getitem__), min(counts, key=counts.__getitem__)
-            if (ratio := counts[most] / counts[least]) > LARGEST_RATIO:
-                notes.append(
-                    f"warning: {ratio:.0f} training rows have the label {most!r} for every one "
-                    f"with {least!r}{where}; {remedy}judge by macro_f1"
-                )
-
+    notes += _describe_counts(rows, task, weights)
     notes += _describe_labels(rows)
     if (cut := rows.cut_share(tokenizer, encoding) or 0) >= LARGEST_CUT:
         key, remedy = "max_length", "raise max_length, or choose truncation"
@@ -108,6 +88,31 @@ def _describe_shared(rows: TaskRows, task: MinBertTask) -> list[str]:
         f"{shared:,} of {len(validation):,} validation rows have {what} in common with a training "
         "row; metrics on new texts may be lower"
     ]
+
+
+def _describe_counts(
+    rows: TaskRows, task: MinBertTask, weights: Mapping[str, Any]
+) -> Iterator[str]:
+    """Tell which weight is whose, and warn of labels that no or few training rows have."""
+    for key, given in weights.items():
+        if isinstance(given, list):
+            names = getattr(task, "labels", None) or ()
+            pairs = [f"{weight:g} for {name!r}" for weight, name in zip(given, names, strict=True)]
+            yield f"{key}: {', '.join(pairs)}"
+    for where, sizes, remedy in _count_labels(rows, task):
+        counts = {label: count for label, count in sizes.items() if count}
+        if missing := [label for label in sizes if label not in counts]:
+            yield (
+                f"warning: no training row has the label {', '.join(map(repr, missing))}{where}, "
+                "which cannot be learned"
+            )
+        if counts and not weights:
+            most, least = max(counts, key=counts.__getitem__), min(counts, key=counts.__getitem__)
+            if (ratio := counts[most] / counts[least]) > LARGEST_RATIO:
+                yield (
+                    f"warning: {ratio:.0f} training rows have the label {most!r} for every one "
+                    f"with {least!r}{where}; {remedy}judge by macro_f1"
+                )
 
 
 def _count_labels(rows: TaskRows, task: MinBertTask) -> Iterator[tuple[str, dict[str, int], str]]:

@@ -28,7 +28,7 @@ from starlette.routing import Route
 
 from minbert_cli.joining import VECTORS, Batcher, BusyError, Key, Result
 from modeling_minbert import __version__, unknown
-from modeling_minbert.rows import CPU_TOKENS, ONNX_SETTINGS
+from modeling_minbert.rows import CPU_TOKENS, ONNX_SETTINGS, check_count
 
 logger = logging.getLogger(__name__)
 
@@ -320,21 +320,24 @@ async def predict(server: Server, body: Predict, task: str | None) -> object:
     own = FUNCTIONS.get(server.tasks[task]["problem_type"])
     if parameters.function_to_apply not in (None, own):
         raise RequestError(422, f"function_to_apply: that of task {task!r} is {own}; leave it out")
-    if parameters.top_k is not None and parameters.top_k < 1:
-        raise RequestError(422, f"top_k={parameters.top_k} must be 1 or more")
+    check_count("top_k", parameters.top_k)
     result = await server.compute([task], rows, top_k=len(labels))
     scores = [
         [{"score": each["score"], "label": each.get("label", "score")} for each in row]
         for row in result.values[task]
     ]
     if server.tasks[task]["problem_type"] in DECIDED:
-        decided = (await server.compute([task], rows)).values[task]
-        for row, made in zip(scores, decided, strict=True):
-            place = [each["label"] for each in row].index(made["label"])
-            row.insert(0, row.pop(place))
+        put_first(scores, (await server.compute([task], rows)).values[task])
     scores = [row[: parameters.top_k] for row in scores]
     # clients of Hugging Face take the first row
     return scores[0] if is_one and body.parameters is None else scores
+
+
+def put_first(scores: list[list[dict[str, Any]]], decided: Sequence[dict[str, Any]]) -> None:
+    """Put the label that is decided before the others of its row."""
+    for row, made in zip(scores, decided, strict=True):
+        place = [each["label"] for each in row].index(made["label"])
+        row.insert(0, row.pop(place))
 
 
 def has_pairs(facts: dict[str, Any]) -> bool:
