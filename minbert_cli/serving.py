@@ -10,6 +10,7 @@ import hmac
 import json
 import logging
 import os
+import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -315,13 +316,12 @@ async def predict(server: Server, body: Predict, task: str | None) -> object:
     is_one = isinstance(given, str) or all(isinstance(text, str) for text in given)
     rows: list[Any] = [[given] if isinstance(given, str) else given] if is_one else list(given)
     rows = [row[0] if len(row) == 1 and not isinstance(row, str) else row for row in rows]
-    labels = server.tasks[task]["labels"] or ["score"]
     parameters = body.parameters or Parameters()
     own = FUNCTIONS.get(server.tasks[task]["problem_type"])
     if parameters.function_to_apply not in (None, own):
         raise RequestError(422, f"function_to_apply: that of task {task!r} is {own}; leave it out")
     check_count("top_k", parameters.top_k)
-    result = await server.compute([task], rows, top_k=len(labels))
+    result = await server.compute([task], rows, top_k=sys.maxsize)  # all labels
     scores = [
         [{"score": each["score"], "label": each.get("label", "score")} for each in row]
         for row in result.values[task]
