@@ -1,5 +1,6 @@
 """A run of `minbert finetune` or `pretrain`: all that surrounds the making of its trainer."""
 
+import logging
 import shlex
 import signal
 import sys
@@ -8,7 +9,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from accelerate.utils import broadcast_object_list
 from datasets import Dataset
@@ -33,6 +34,8 @@ from trainers import (
     readable_errors,
 )
 from trainers.files import filled_when_done, find_inner, hide_token
+
+logger = logging.getLogger(__name__)
 
 INTERRUPTED = "interrupted; --resume_from_checkpoint true continues from the last checkpoint"
 # A command line, [recipe.yaml] [--flag value ...], or the recipe itself.
@@ -114,9 +117,15 @@ class Run:
         data = facts.fingerprints | run_folder.fingerprint_start(self.arguments.model_name_or_path)
         output_dir, overwrite = self.output_dir, self.arguments.overwrite_output_dir
         run_folder.check_data(output_dir, data, resume=self.resume, overwrite=overwrite)
+        before = run_folder.read_run(output_dir)
+        continues = self.resume and not run_folder.find_changed_data(before, data)
+        if self.checkpoint is not None:
+            run_folder.check_checkpoint(self.checkpoint, self.settings, data)
+        elif continues and not self.is_dry and run_folder.is_finished(output_dir):
+            self.leave_finished()
         if trainer.is_world_process_zero() and not self.is_dry:
             self.cleanup.enter_context(run_folder.sole_writer(output_dir))
-            run_folder.start_run(output_dir, self.settings, data, facts.commits, resume=self.resume)
+            run_folder.start_run(output_dir, self.settings, data, facts.commits, resume=continues)
         if trainer.is_world_process_zero():
             model: Any = trainer.model
             millions = sum(weight.numel() for weight in model.parameters()) / 1e6
@@ -138,6 +147,18 @@ class Run:
             run_folder.check_shared(output_dir, self.args)
         self.reading.close()
         self.has_started = True
+
+    def leave_finished(self) -> NoReturn:
+        """End a command that is to resume a finished run without checkpoints."""
+        message = (
+            f"output_dir={self.output_dir!r} has this run, finished, and no checkpoint to resume: "
+            "it is left as it is. Without --resume_from_checkpoint it is trained again"
+        )
+        if not self.is_command:
+            raise ValueError(message)
+        if self.args.process_index == 0:
+            print(message)
+        raise SystemExit(0)
 
     def describe_rows(self) -> None:
         """Print of each task its data and the numbers of its rows."""
@@ -226,12 +247,24 @@ def open_run(
         asked = args.resume_from_checkpoint
         resume = run_folder.asks_to_resume(asked)
         settings = run_folder.describe_settings(args, asdict(arguments))
+        if resume and overwrite:
+            changed = run_folder.find_changed(run_folder.read_run(output_dir), settings)
+            resume = not changed
+            if changed and str(asked).lower() == "true":
+                asked, shown = None, ", ".join(changed[: run_folder.SHOWN])
+                logger.warning(
+                    "output_dir=%r has a run with another %s: this one replaces it, and begins "
+                    "from the start",
+                    *(output_dir, shown),
+                )
         run_folder.check_output_dir(output_dir, settings, resume=resume, overwrite=overwrite)
-        begun = run_folder.read_run(output_dir) if resume and not overwrite else None
+        checkpoint = run_folder.find_checkpoint(output_dir, asked, args.world_size)
+        begun = run_folder.read_run(output_dir) if resume else None
+        if checkpoint is not None:
+            begun = run_folder.check_checkpoint(checkpoint, settings)
         if begun is not None:  # the branch of a model on the Hub may have moved on since
             commit = begun.commits.get("model_name_or_path")
             arguments.revision = commit or arguments.revision
-        checkpoint = run_folder.find_checkpoint(output_dir, asked, args.world_size)
         if is_dry:  # the Trainer makes its folder, and would create the repository on the Hub
             args.output_dir = cleanup.enter_context(TemporaryDirectory(prefix="minbert-"))
             args.push_to_hub = False
@@ -312,7 +345,7 @@ def report(
     results, outputs = trainers.evaluate_run(trainer, run.rows_to_evaluate())
     if not trainer.is_world_process_zero():
         return
-    trainers.write_results(trainer, encoded, results, outputs, run.facts)
+    trainers.write_results(trainer, encoded, results, outputs, run.facts, texts)
     quotes, folder = quoted_errors > 0, run.output_dir
     trainers.write_tables(folder, trainer.problems, tables or {}, outputs, quotes=quotes)
     trainers.write_card(MODEL_CARD, trainer, encoded, results, run.facts)
