@@ -253,10 +253,12 @@ class ProgramTrainingArguments(FastTrainingArguments):
         given = (self.eval_strategy, self.save_strategy)
         evaluating, saving = (getattr(strategy, "value", strategy) for strategy in given)
         if evaluating is None:
-            self.eval_strategy = evaluating = saving if saving in ("steps", "epoch") else "steps"
+            follows = saving == "epoch" and self.eval_steps is None
+            self.eval_strategy = evaluating = "epoch" if follows else "steps"
             saving = saving or "steps"
         elif saving is None:
-            saving = "steps" if evaluating == "no" else evaluating
+            follows = evaluating == "epoch" and self.save_steps is None
+            saving = "epoch" if follows else "steps"
         self.save_strategy = saving
         if evaluating == saving == "steps":
             if self.save_steps is None:

@@ -42,6 +42,7 @@ class RunSize(NamedTuple):
     evaluation_rows: int  # of all tasks
     max_length: int  # of a row, in tokens
     has_new_heads: bool = True  # whether weights of a head are new
+    is_frozen: bool = False  # whether the encoder is not trained
 
 
 def choose_for_finetuning(
@@ -70,6 +71,7 @@ def choose_for_finetuning(
         evaluation_rows=sum(len(splits["validation"]) for splits in encoded.values()),
         max_length=max(lengths),
         has_new_heads=has_new_heads(model, arguments),
+        is_frozen=arguments.freeze_encoder,
     )
     choices = choose_arguments(args, size) + choose_head_rate(arguments, args, size)
     weights = {}
@@ -87,7 +89,10 @@ def choose_for_finetuning(
 def choose_arguments(args: ProgramTrainingArguments, size: RunSize) -> list[Choice]:
     """Choose and set the training arguments that the recipe leaves out."""
     kind, product = ("new", NEW_RATE) if size.is_new else ("pretrained", PRETRAINED_RATE)
-    rate = float(f"{product / size.width:.1e}")
+    rate, why = float(f"{product / size.width:.1e}"), f"{kind} weights of width {size.width}"
+    if size.is_frozen and size.has_new_heads and not size.is_new:
+        rate *= HEAD_RATE_FACTOR
+        why = f"{HEAD_RATE_FACTOR} times that of an encoder, for new heads alone"
     count = next(count for most, count in BATCH_SIZES if size.rows <= most)
     reason = rows = f"{size.rows:,} training rows"
     most = max(1, LONG_BATCH_SIZE * WINDOW // max(size.max_length, WINDOW))
@@ -95,7 +100,7 @@ def choose_arguments(args: ProgramTrainingArguments, size: RunSize) -> list[Choi
         count, reason = most, f"rows of up to {size.max_length:,} tokens"
     epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(ROWS_TO_SEE / size.rows)))
     choices = [
-        Choice("learning_rate", rate, f"{kind} weights of width {size.width}"),
+        Choice("learning_rate", rate, why),
         Choice("per_device_train_batch_size", count, reason),
         Choice("num_train_epochs", float(epochs), rows),
     ]
@@ -123,8 +128,8 @@ def choose_head_rate(
 ) -> list[Choice]:
     """Choose and set the learning rate of new heads on a pretrained encoder.
 
-    A recipe with a learning rate means it for all weights. Sharded training, a frozen encoder and
-    adapters have one rate, too.
+    A recipe with a learning rate means it for all weights. Sharded training and adapters have one
+    rate, too, and so have heads on a frozen encoder, which `choose_arguments` knows.
     """
     flags = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED")
     is_sharded = bool(args.fsdp) or args.deepspeed is not None

@@ -18,6 +18,7 @@ from datasets_scripts.checking import Text, check_keys, number, option
 from minbert_cli.arguments import check_names
 from minbert_cli.recipe import (
     Keys,
+    by_depth,
     expand_paths,
     fill_arguments,
     group_flags,
@@ -73,7 +74,8 @@ class ExperimentArguments:
     base: str | None = option(None, "Default recipe of the rows.")
     overrides: Keys | None = option(None, "Changes to all recipes, by dotted paths.")
     seeds: Seeds = field(
-        default_factory=lambda: [42], metadata={"help": "Seeds of rows without seeds."}
+        default_factory=lambda: [42],
+        metadata={"help": "Seeds of rows without seeds; as a flag, of all rows."},
     )
     keep_checkpoints: bool = option(True, "Whether finished runs keep their checkpoints.")
     overwrite_output_dir: bool = option(
@@ -141,12 +143,14 @@ def read_file(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row]]:
             raise ValueError(
                 f"row {name!r}: its folder {folder!r} is reserved or that of another row; rename it"
             )
-        rows[folder] = plan_row(arguments, flags, name, keys)
+        rows[folder] = plan_row(arguments, flags, name, keys, all_seeds="--seeds" in ours)
     return arguments, list(rows.values())
 
 
-def plan_row(arguments: ExperimentArguments, flags: Keys, name: str, keys: Keys | None) -> Row:
-    """Read and check the keys of a row."""
+def plan_row(
+    arguments: ExperimentArguments, flags: Keys, name: str, keys: Keys | None, *, all_seeds: bool
+) -> Row:
+    """Read and check the keys of a row; ``all_seeds`` says that its own seeds do not count."""
     where = f"row {name!r}"
     (row,) = check_keys(where, {} if keys is None else keys, ROW_KEYS)
     general, changes = arguments.overrides or {}, row.get("overrides") or {}
@@ -170,7 +174,8 @@ def plan_row(arguments: ExperimentArguments, flags: Keys, name: str, keys: Keys 
     scores = dict.fromkeys([*(recipe.get("tasks") or ()), *AGGREGATES], Score)
     (reference,) = check_keys(f"{where}: reference", row.get("reference") or {}, scores)
     runs = {}
-    for seed in row.get("seeds") or arguments.seeds:
+    own = None if all_seeds else row.get("seeds")
+    for seed in own or arguments.seeds:
         folder = Path(arguments.output_dir, slug(name), f"seed-{seed}")
         of_seed = {**recipe, "seed": seed, "output_dir": str(folder)}
         title = f"{name}, seed {seed}"
@@ -203,8 +208,8 @@ def _digest(text: str) -> str:
 
 
 def _change(where: str, recipe: Keys, changes: Keys) -> Keys:
-    """Return a recipe with changes, in their order; null removes what has a dotted path."""
-    for key, value in changes.items():
+    """Return a recipe with changes; null removes what has a dotted path."""
+    for key, value in by_depth(changes):
         is_path = "." in str(key)
         recipe = override(where, recipe, {key: value}) if is_path else {**recipe, key: value}
     changed = {str(key).split(".")[0] for key in changes}

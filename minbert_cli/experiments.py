@@ -18,7 +18,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict
 from itertools import chain, zip_longest
 from multiprocessing import get_context
@@ -42,6 +41,7 @@ from minbert_cli.experiment_plan import (
 )
 from minbert_cli.recipe import Keys, fill_arguments, format_recipe
 from minbert_cli.recipes import HOME, IS_INSTALLED, load_kinds
+from minbert_cli.teachers import fingerprint
 from trainers import INPUT_ERRORS, UsageError, readable_errors, reason_of, write_text
 from trainers.problems import PROBLEMS, make_problems
 from trainers.problems.blocks import Figure, Table
@@ -103,6 +103,9 @@ def find_states(runs: Sequence[PlannedRun], *, overwrite: bool) -> States:
                     if (rows := repr(task.data)) not in hashes:
                         hashes[rows] = load_task(task.data).fingerprint
                     now[name] = hashes[rows]
+                for name in record.data:
+                    if name.startswith("teacher "):
+                        now[name] = fingerprint(name.removeprefix("teacher "))
                 if run.after is None:  # pre-training again need not give bit-identical weights
                     now |= run_folder.fingerprint_start(settings["model_name_or_path"])
                 run_folder.check_data(folder, {**record.data, **now}, resume=True, overwrite=False)
@@ -112,9 +115,8 @@ def find_states(runs: Sequence[PlannedRun], *, overwrite: bool) -> States:
             states[folder] = "changed"
             continue
         states[folder] = "new" if run_folder.is_free(folder) else "unfinished"
-        with suppress(ValueError):
-            read_metrics(folder)
-            states[folder] = "done" if run_folder.is_finished(folder) else "unfinished"
+        if run_folder.is_finished(folder):
+            states[folder] = "done"
     return states
 
 

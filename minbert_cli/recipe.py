@@ -206,9 +206,9 @@ def read_flag(flag: str, words: Sequence[str], kind: Any = Any) -> Any:
 
 
 def override(where: str, recipe: Mapping[str, Any], overrides: Mapping[str, Any]) -> Keys:
-    """Return a recipe with fields replaced by dotted paths, in order; null removes a key."""
+    """Return a recipe with fields replaced by dotted paths; null removes a key."""
     changed = copy.deepcopy(dict(recipe))
-    for path, value in overrides.items():
+    for path, value in by_depth(overrides):
         if not all(str(path).split(".")):
             raise ValueError(f"{where}: {path!r} is not a path; expected one like tasks.sts.loss")
         *parents, last = str(path).split(".")
@@ -233,6 +233,11 @@ def override(where: str, recipe: Mapping[str, Any], overrides: Mapping[str, Any]
     return changed
 
 
+def by_depth(changes: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Sort changes such that none replaces a mapping that an earlier one has changed."""
+    return sorted(changes.items(), key=lambda change: str(change[0]).count("."))
+
+
 def fill_arguments(
     argument_classes: Sequence[type],
     recipe: Mapping[str, Any],
@@ -247,7 +252,7 @@ def fill_arguments(
         recipe: The keys.
         flags: ``[--flag value ...]``. A flag for a mapping takes YAML, or names of its keys in the
             recipe, such as ``--tasks sst,sts``, which drops the others. A flag with a dotted name
-            changes one key of a mapping, as in ``--tasks.sts.loss mse``; null removes it.
+            then changes one key of a mapping, as in ``--tasks.sts.loss mse``; null removes it.
         where: Prefix of errors about the recipe.
 
     Raises:
@@ -259,7 +264,8 @@ def fill_arguments(
         known |= key_types(kind)
     groups = group_flags(flags)
     dotted = {flag[2:]: read_flag(flag, groups.pop(flag)) for flag in [*groups] if "." in flag}
-    recipe = override("command line", recipe, expand_paths(dotted))
+    dotted = expand_paths(dotted)
+    recipe = override("command line", recipe, dotted)
     given: Keys = {}
     for flag, words in groups.items():
         name = flag[2:]
@@ -277,6 +283,12 @@ def fill_arguments(
         for flag, keys in getattr(kind, "replaced_keys", {}).items():
             replaced |= set(keys) if given.get(flag) not in (None, "null") else set()
     kept = {name: value for name, value in recipe.items() if name not in replaced}
+    # again, in what a flag gives or chooses as a whole
+    changed = override("command line", kept | given, dotted)
+    for path in dotted:
+        name = path.partition(".")[0]
+        given.pop(name, None)
+        kept[name] = changed[name]
     filled = []
     parts = check_keys(str(where), kept, *argument_classes)
     for kind, part in zip(argument_classes, parts, strict=True):

@@ -1,5 +1,6 @@
 """A run of `minbert finetune` or `pretrain`: all that surrounds the making of its trainer."""
 
+import logging
 import shlex
 import signal
 import sys
@@ -8,7 +9,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from accelerate.utils import broadcast_object_list
 from datasets import Dataset
@@ -33,6 +34,8 @@ from trainers import (
     readable_errors,
 )
 from trainers.files import filled_when_done, find_inner, hide_token
+
+logger = logging.getLogger(__name__)
 
 INTERRUPTED = "interrupted; --resume_from_checkpoint true continues from the last checkpoint"
 # A command line, [recipe.yaml] [--flag value ...], or the recipe itself.
@@ -91,17 +94,30 @@ class Run:
         # that of the arguments is a temporary one in a dry run
         self.output_dir, overwrite = str(args.output_dir), arguments.overwrite_output_dir
         asked = args.resume_from_checkpoint
-        self.resume = resume = run_folder.asks_to_resume(asked)  # an earlier run in the folder
+        self.resume = run_folder.asks_to_resume(asked)  # an earlier run in the folder
         self.settings = run_folder.describe_settings(args, asdict(arguments))
+        begun = run_folder.read_run(self.output_dir)
+        if self.resume and overwrite and (changed := run_folder.find_changed(begun, self.settings)):
+            self.resume, shown = False, ", ".join(changed[: run_folder.SHOWN])
+            if str(asked).lower() == "true":
+                asked = None
+                logger.warning(
+                    "output_dir=%r has a run with another %s: this one replaces it, and begins "
+                    "from the start",
+                    *(self.output_dir, shown),
+                )
         run_folder.check_output_dir(
-            self.output_dir, self.settings, resume=resume, overwrite=overwrite
+            self.output_dir, self.settings, resume=self.resume, overwrite=overwrite
         )
-        begun = run_folder.read_run(self.output_dir) if resume and not overwrite else None
+        # that it continues from
+        self.checkpoint = run_folder.find_checkpoint(self.output_dir, asked, args.world_size)
+        if self.checkpoint is not None:
+            begun = run_folder.check_checkpoint(self.checkpoint, self.settings)
+        elif not self.resume:
+            begun = None
         if begun is not None:  # the branch of a model on the Hub may have moved on since
             commit = begun.commits.get("model_name_or_path")
             arguments.revision = commit or arguments.revision
-        # that it continues from
-        self.checkpoint = run_folder.find_checkpoint(self.output_dir, asked, args.world_size)
         if self.is_dry:  # the Trainer makes its folder, and would create the repository on the Hub
             args.output_dir = self.cleanup.enter_context(TemporaryDirectory(prefix="minbert-"))
             args.push_to_hub = False
@@ -151,9 +167,15 @@ class Run:
         data = facts.fingerprints | run_folder.fingerprint_start(self.arguments.model_name_or_path)
         output_dir, overwrite = self.output_dir, self.arguments.overwrite_output_dir
         run_folder.check_data(output_dir, data, resume=self.resume, overwrite=overwrite)
+        before = run_folder.read_run(output_dir)
+        continues = self.resume and not run_folder.find_changed_data(before, data)
+        if self.checkpoint is not None:
+            run_folder.check_checkpoint(self.checkpoint, self.settings, data)
+        elif continues and not self.is_dry and run_folder.is_finished(output_dir):
+            self.leave_finished()
         if trainer.is_world_process_zero() and not self.is_dry:
             self.cleanup.enter_context(run_folder.sole_writer(output_dir))
-            run_folder.start_run(output_dir, self.settings, data, facts.commits, resume=self.resume)
+            run_folder.start_run(output_dir, self.settings, data, facts.commits, resume=continues)
         if trainer.is_world_process_zero():
             model: Any = trainer.model
             millions = sum(weight.numel() for weight in model.parameters()) / 1e6
@@ -175,6 +197,18 @@ class Run:
             run_folder.check_shared(output_dir, self.args)
         self.reading.close()
         self.has_started = True
+
+    def leave_finished(self) -> NoReturn:
+        """End a command that is to resume a finished run without checkpoints."""
+        message = (
+            f"output_dir={self.output_dir!r} has this run, finished, and no checkpoint to resume: "
+            "it is left as it is. Without --resume_from_checkpoint it is trained again"
+        )
+        if not self.is_command:
+            raise ValueError(message)
+        if self.args.process_index == 0:
+            print(message)
+        raise SystemExit(0)
 
     def describe_rows(self) -> None:
         """Print of each task its data and the numbers of its rows."""
@@ -301,7 +335,7 @@ def report(
     results, outputs = trainers.evaluate_run(trainer, run.rows_to_evaluate())
     if not trainer.is_world_process_zero():
         return
-    trainers.write_results(trainer, encoded, results, outputs, run.facts)
+    trainers.write_results(trainer, encoded, results, outputs, run.facts, texts)
     quotes, folder = quoted_errors > 0, run.output_dir
     trainers.write_tables(folder, trainer.problems, tables or {}, outputs, quotes=quotes)
     trainers.write_card(MODEL_CARD, trainer, encoded, results, run.facts)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
@@ -23,6 +24,8 @@ from trainers.files import named_errors, read_object, remove_leftovers, write_te
 from trainers.training.resuming import checkpoint_problem, find_damaged, last_complete_checkpoint
 
 from .arguments import FinetuneArguments
+
+logger = logging.getLogger(__name__)
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 
@@ -176,9 +179,7 @@ def check_same_run(
         raise ValueError(f"{where} has files that are not of a run: {advice}")
     if not run.settings:
         raise ValueError(f"{where} has the rest of a run that was being replaced: {advice}")
-    keys = (run.settings.keys() | settings.keys()) - FREE_SETTINGS
-    changed = sorted(key for key in keys if run.settings.get(key) != settings.get(key))
-    if changed:
+    if changed := find_changed(run, settings):
         verb = "resumes with" if resume else "holds a run with"
         if run.finished and {"num_train_epochs", "max_steps"} & {*changed}:
             deletes = (
@@ -192,6 +193,48 @@ def check_same_run(
             f"{where} has this run, unfinished: add --resume_from_checkpoint true to continue, "
             f"{deletes}"
         )
+
+
+def find_changed(run: RunRecord | None, settings: Mapping[str, Any]) -> list[str]:
+    """List the settings that affect results and are not those of a run, if there is one."""
+    if run is None:
+        return []
+    keys = (run.settings.keys() | settings.keys()) - FREE_SETTINGS
+    return sorted(key for key in keys if run.settings.get(key) != settings.get(key))
+
+
+def check_checkpoint(
+    checkpoint: str, settings: Mapping[str, Any], fingerprints: Mapping[str, str] | None = None
+) -> RunRecord | None:
+    """Check that a checkpoint is of a run with these settings or, if they are given, data.
+
+    Returns:
+        The record of this run, if there is one.
+    """
+    run = read_run(Path(checkpoint).absolute().parent)
+    if run is None or not run.settings:
+        if fingerprints is None:
+            logger.warning(
+                "resume_from_checkpoint=%r has no %s beside it, so that neither the settings nor "
+                "the data of its run can be compared with those of this one",
+                *(checkpoint, RUN_FILE),
+            )
+        return None
+    changed, kind = find_changed(run, settings), "another"
+    if fingerprints is not None:
+        changed, kind = find_changed_data(run, fingerprints), "other data of"
+    if changed:
+        raise ValueError(
+            f"resume_from_checkpoint={checkpoint!r} is of a run with {kind} {', '.join(changed)}: "
+            "restore what it had, or leave --resume_from_checkpoint out to begin from the start"
+        )
+    return run
+
+
+def find_changed_data(run: RunRecord | None, fingerprints: Mapping[str, str]) -> list[str]:
+    """List the data that are not those of a run, if there is one."""
+    before = {} if run is None else run.data
+    return sorted(name for name in before if before[name] != fingerprints.get(name))
 
 
 def _check_writable(output_dir: AnyPath) -> None:
@@ -223,8 +266,7 @@ def check_data(
 ) -> None:
     """Check that the data of the run in the folder have not changed; hashes by task."""
     run = None if overwrite else read_run(output_dir)
-    before = {} if run is None else run.data
-    if changed := sorted(name for name in before if before[name] != fingerprints.get(name)):
+    if changed := find_changed_data(run, fingerprints):
         verb = "resumes with" if resume else "holds a run with"
         raise ValueError(
             f"output_dir={str(output_dir)!r} {verb} other data of {', '.join(changed)}: their "
@@ -234,7 +276,11 @@ def check_data(
 
 
 def is_finished(output_dir: AnyPath) -> bool:
-    """Whether the folder has a finished run."""
+    """Whether the folder has a finished run, with results that can be read."""
+    try:
+        read_object(Path(output_dir, "metrics.json"))
+    except (FileNotFoundError, ValueError):
+        return False
     run = read_run(output_dir)
     return run is not None and run.finished
 

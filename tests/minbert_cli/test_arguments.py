@@ -122,6 +122,8 @@ def plan_of(args):
         ({"eval_strategy": "epoch"}, ("epoch", "epoch", True, "mean")),
         ({"save_strategy": "epoch"}, ("epoch", "epoch", True, "mean")),
         ({"eval_strategy": "no"}, ("no", "steps", False, None)),
+        ({"save_strategy": "epoch", "eval_steps": 2}, ("steps", "epoch", False, None)),
+        ({"eval_strategy": "epoch", "save_steps": 2}, ("epoch", "steps", False, None)),
         ({"save_strategy": "no"}, ("steps", "no", False, None)),
         ({"save_strategy": "best"}, ("steps", "best", False, "mean")),
         ({"eval_steps": 10, "save_steps": 20}, ("steps", "steps", False, None)),

@@ -72,10 +72,11 @@ def test_aggregates_are_compared_with_halved_correlations():
     [
         ({"ids": [str(number) for number in range(1, ROWS + 1)]}, "on different rows \\(400 and"),
         ({"labels": np.zeros(ROWS)}, "the labels of the runs differ"),
+        ({"texts": "other"}, "the texts of the runs differ"),
     ],
 )
 def test_different_rows_are_refused(change, message):
-    first = make_classes(0.7, 1)
+    first = replace(make_classes(0.7, 1), texts="same")
 
     with pytest.raises(ValueError, match=f"task 'task': .*{message}"):
         compare_task(first, replace(first, **change))

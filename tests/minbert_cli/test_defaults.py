@@ -54,6 +54,8 @@ def test_defaults_of_bert_base(tmp_path):
     [
         ({"width": 384}, {"learning_rate": 1e-4}),
         ({"width": 128, "is_new": True}, {"learning_rate": 1.2e-3}),
+        ({"is_frozen": True}, {"learning_rate": 5e-3}),
+        ({"is_frozen": True, "has_new_heads": False}, {"learning_rate": 5e-5}),
         ({"rows": 100}, {"num_train_epochs": 10.0, "per_device_train_batch_size": 8}),
         ({"rows": 3_000}, {"num_train_epochs": 10.0, "per_device_train_batch_size": 16}),
         ({"rows": 10**6}, {"num_train_epochs": 3.0, "eval_steps": 0.1}),

@@ -87,6 +87,7 @@ def test_rows_and_seeds_can_be_chosen_on_the_command_line(plan):
 
     assert [row.name for row in rows] == ["c", "a"]
     assert [list(row.runs) for row in rows] == [[1, 2]] * 2
+    assert list(plan({"a": {"seeds": [5]}}, "--seeds", "1")[0].runs) == [1]
     assert [row.name for row in plan({"a": {}}, "--rows", "{b: {}}")] == ["b"]
 
 

@@ -7,6 +7,7 @@ from minbert_cli import describe_settings, run_folder
 from minbert_cli.finetune import QUICKSTART
 from minbert_cli.run import open_run
 from minbert_cli.run_folder import (
+    check_checkpoint,
     check_data,
     check_output_dir,
     fingerprint_start,
@@ -118,6 +119,19 @@ def test_data_that_changed_are_named(folder, resume, message, finished):
     check_data(folder, {"text": "c", "sst": "a"}, resume=resume, overwrite=True)
     with pytest.raises(ValueError, match=rf"{message} data of text: .* restore them"):
         check_data(folder, {"text": "c", "sst": "a"}, resume=resume, overwrite=False)
+
+
+def test_a_checkpoint_is_of_a_run_with_the_same_settings_and_data(folder, caplog):
+    checkpoint = str(folder / "checkpoint-4")
+    check_checkpoint(checkpoint, SETTINGS)
+    assert "has no run.json beside it" in caplog.text
+    start_run(folder, SETTINGS, {"sst": "a"}, resume=False)
+
+    check_checkpoint(checkpoint, SETTINGS, {"sst": "a"})
+    with pytest.raises(ValueError, match="is of a run with another seed: restore"):
+        check_checkpoint(checkpoint, SETTINGS | {"seed": 2})
+    with pytest.raises(ValueError, match="is of a run with other data of sst: restore"):
+        check_checkpoint(checkpoint, SETTINGS, {"sst": "b"})
 
 
 def test_another_order_of_tasks_is_another_run(tmp_path):

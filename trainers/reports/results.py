@@ -1,6 +1,7 @@
 """Results of a finished run: metrics and predictions, computed once and written."""
 
 import csv
+import hashlib
 import io
 import json
 import os
@@ -24,6 +25,8 @@ from .texts import markdown_table
 # By task and split, what was predicted: the outputs of the problem of the task.
 RunOutputs: TypeAlias = dict[tuple[str, str], Any]
 
+# Columns of the texts of a row, or of its words.
+TEXTS = ("sentence1", "sentence2", "choices", "words")
 # Libraries whose versions can change the numbers.
 LIBRARIES = ("torch", "transformers", "accelerate", "datasets")
 
@@ -200,10 +203,12 @@ def write_results(
     results: Mapping[str, Results],
     outputs: RunOutputs,
     facts: RunFacts,
+    texts: Mapping[str, datasets.Dataset] | None = None,
 ) -> None:
     """Write ``metrics.json`` and the predictions for held-out rows.
 
-    Results and outputs are those of ``evaluate_run``, the encoded rows have their ids.
+    Results and outputs are those of ``evaluate_run``, the encoded rows have their ids, and
+    ``texts``, by task, are the validation rows before they were encoded.
     """
     folder = Path(str(trainer.args.output_dir))
     for (task, split), found in outputs.items():
@@ -214,21 +219,35 @@ def write_results(
         problem.write(folder / "predictions", stem, found, rows)
         is_counted = not trainer.tasks[task].training.auxiliary
         if split == "validation" and is_counted and problem.is_labelled(rows):
-            write_sample(folder / "predictions" / f"{stem}.npz", problem, found, rows)
+            path = folder / "predictions" / f"{stem}.npz"
+            write_sample(path, problem, found, rows, (texts or {}).get(task))
     content = {split: asdict(result) for split, result in results.items()}
     content |= asdict(facts) | describe_training(trainer)
     write_text(folder / "metrics.json", json.dumps(content, indent=2) + "\n")
 
 
-def write_sample(path: Path, problem: AnyProblem, outputs: Any, rows: datasets.Dataset) -> None:
-    """Write what ``minbert experiments compare`` resamples: ids, values and labels of rows."""
+def write_sample(
+    path: Path,
+    problem: AnyProblem,
+    outputs: Any,
+    rows: datasets.Dataset,
+    texts: datasets.Dataset | None,
+) -> None:
+    """Write what ``minbert experiments compare`` resamples: ids, values and labels of rows.
+
+    With ``texts``, the rows before they were encoded, there is also a hash of their texts.
+    """
     outputs, labelled = problem.keep_labelled(outputs)
     if labelled is not None:
-        rows = rows.select(labelled)
+        rows, texts = rows.select(labelled), texts and texts.select(labelled)
     values, labels = problem.sample(outputs)
-    ids = np.asarray(problem.identify(outputs, rows))
+    content = {"ids": np.asarray(problem.identify(outputs, rows)), "values": values}
+    if texts is not None:
+        columns = [texts[name][:] for name in TEXTS if name in texts.column_names]
+        digest = hashlib.sha256(repr(columns).encode()).hexdigest()
+        content["texts"] = np.asarray(digest)
     with replaced_when_done(path) as temporary, Path(temporary).open("wb") as file:
-        np.savez_compressed(file, ids=ids, values=values, labels=labels)
+        np.savez_compressed(file, labels=labels, **content)
 
 
 def read_metrics(folder: str | os.PathLike[str]) -> dict[str, Any]:
