@@ -26,7 +26,7 @@ from .texts import markdown_table
 RunOutputs: TypeAlias = dict[tuple[str, str], Any]
 
 # Columns of the texts of a row, or of its words.
-TEXTS = ("sentence1", "sentence2", "choices", "words")
+TEXT_COLUMNS = ("sentence1", "sentence2", "choices", "words")
 # Libraries whose versions can change the numbers.
 LIBRARIES = ("torch", "transformers", "accelerate", "datasets")
 
@@ -241,9 +241,9 @@ def write_sample(
     if labelled is not None:
         rows, texts = rows.select(labelled), texts and texts.select(labelled)
     values, labels = problem.sample(outputs)
-    content = {"ids": np.asarray(problem.identify(outputs, rows)), "values": values}
+    content: dict[str, Any] = {"ids": np.asarray(problem.identify(outputs, rows)), "values": values}
     if texts is not None:
-        columns = [texts[name][:] for name in TEXTS if name in texts.column_names]
+        columns = [texts[name][:] for name in TEXT_COLUMNS if name in texts.column_names]
         digest = hashlib.sha256(repr(columns).encode()).hexdigest()
         content["texts"] = np.asarray(digest)
     with replaced_when_done(path) as temporary, Path(temporary).open("wb") as file:
