@@ -283,12 +283,7 @@ def fill_arguments(
         for flag, keys in getattr(kind, "replaced_keys", {}).items():
             replaced |= set(keys) if given.get(flag) not in (None, "null") else set()
     kept = {name: value for name, value in recipe.items() if name not in replaced}
-    # again, in what a flag gives or chooses as a whole
-    changed = override("command line", kept | given, dotted)
-    for path in dotted:
-        name = path.partition(".")[0]
-        given.pop(name, None)
-        kept[name] = changed[name]
+    _change_given(kept, given, dotted)
     filled = []
     parts = check_keys(str(where), kept, *argument_classes)
     for kind, part in zip(argument_classes, parts, strict=True):
@@ -297,6 +292,15 @@ def fill_arguments(
             raise UsageError(f"{name} is missing; give it in a recipe, or as --{name}")
         filled.append(kind(**values))
     return tuple(filled)
+
+
+def _change_given(kept: Keys, given: Keys, dotted: Keys) -> None:
+    """Change single keys also in mappings that a flag gives or chooses as a whole."""
+    changed = override("command line", kept | given, dotted)
+    for path in dotted:
+        name = path.partition(".")[0]
+        given.pop(name, None)
+        kept[name] = changed[name]
 
 
 def select(flag: str, mapping: Keys, text: str) -> Keys:

@@ -96,11 +96,12 @@ class Run:
         asked = args.resume_from_checkpoint
         self.resume = run_folder.asks_to_resume(asked)  # an earlier run in the folder
         self.settings = run_folder.describe_settings(args, asdict(arguments))
-        begun = run_folder.read_run(self.output_dir)
-        if self.resume and overwrite and (changed := run_folder.find_changed(begun, self.settings)):
-            self.resume, shown = False, ", ".join(changed[: run_folder.SHOWN])
-            if str(asked).lower() == "true":
-                asked = None
+        if self.resume and overwrite:
+            begun = run_folder.read_run(self.output_dir)
+            changed = run_folder.find_changed(begun, self.settings)
+            self.resume = not changed
+            if changed and str(asked).lower() == "true":
+                asked, shown = None, ", ".join(changed[: run_folder.SHOWN])
                 logger.warning(
                     "output_dir=%r has a run with another %s: this one replaces it, and begins "
                     "from the start",
@@ -111,10 +112,9 @@ class Run:
         )
         # that it continues from
         self.checkpoint = run_folder.find_checkpoint(self.output_dir, asked, args.world_size)
+        begun = run_folder.read_run(self.output_dir) if self.resume else None
         if self.checkpoint is not None:
             begun = run_folder.check_checkpoint(self.checkpoint, self.settings)
-        elif not self.resume:
-            begun = None
         if begun is not None:  # the branch of a model on the Hub may have moved on since
             commit = begun.commits.get("model_name_or_path")
             arguments.revision = commit or arguments.revision
