@@ -294,6 +294,7 @@ def save_vectors(
     if encoding.truncation != "head":
         message = "the task keeps the %s of a long text; sentence-transformers keeps its head"
         logger.warning(message, encoding.truncation)
+    model.check_tokenizer()
     tokenizer = own_tokenizer(model.tokenizer)
     length = min(max_length or encoding.max_length, model.config.longest_sequence)
     kept = asdict(model.config.embedding) if is_own else {}

@@ -135,6 +135,7 @@ def describe_task(task: Any, config: PreTrainedConfig) -> dict[str, Any]:
 def write_settings(wrapped: OnnxModel, folder: Path) -> None:
     """Write what the runtime needs beside the graph: the tokenizer, and how tasks are read."""
     model, config = wrapped.model, wrapped.model.config
+    model.check_tokenizer()
     tokenizer = own_tokenizer(model.tokenizer)
     if not tokenizer.is_fast:
         raise ValueError(
