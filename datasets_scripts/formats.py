@@ -203,7 +203,7 @@ class MultiLabelFormat(ClassificationFormat):
         if is_test(split) or all(problems):
             return without_labels(rows)
         raise ValueError(
-            f"{where}: none of its {len(rows)} rows has a label; only a test_file may lack them"
+            f"{where}: none of its {len(rows)} rows has a label; only test rows may lack them"
         )
 
     def strata(self, rows: Dataset) -> NDArray[np.int64]:

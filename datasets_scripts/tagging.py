@@ -67,13 +67,17 @@ def read_conll(path: str, columns: Sequence[str]) -> Iterator[Record]:
             raise ValueError(f"{path}: no column {column}; the first line has {count} columns")
         places[column] = number % count
     if len({*places.values()}) < len(columns):
-        cell = first[next(iter(places.values()))]
-        marks = [mark for mark in SEPARATORS if mark in cell]
+        if count > 1:
+            raise ValueError(
+                f"{path}: text_columns and label_column are the same of {count} columns; choose two"
+            )
+        marks = [mark for mark in SEPARATORS if mark in first[0]]
         raise ValueError(
-            f"{path}: words and tags are the same of {count} columns, with {shorten(cell)!r}; "
-            f"separate them by a tab or a space{f', not by {marks[0]!r}' if marks else ''}"
+            f"{path}: words and tags are the same column, with {shorten(first[0])!r}; separate "
+            f"them by a tab or a space{f', not by {marks[0]!r}' if marks else ''}"
         )
-    is_numbered = count == CONLLU_COLUMNS and FIRST_NUMBER.fullmatch(first[0])
+    # a first column of words may have numbers, too
+    is_numbered = 0 not in places.values() and _is_numbered(first)
     document = 0
     for start, lines in _group_lines(path):
         wrong = next((number for number, parts in enumerate(lines) if len(parts) != count), None)
@@ -90,6 +94,11 @@ def read_conll(path: str, columns: Sequence[str]) -> Iterator[Record]:
             words = [parts for parts in lines if not (is_numbered and NO_WORD.fullmatch(parts[0]))]
             values = {name: [parts[place] for parts in words] for name, place in places.items()}
             yield Record(start, {**values, "document": document})
+
+
+def _is_numbered(first: Sequence[str]) -> bool:
+    """Return whether the columns of a first token are those of CoNLL-U."""
+    return len(first) == CONLLU_COLUMNS and FIRST_NUMBER.fullmatch(first[0]) is not None
 
 
 def _read_first(path: str) -> list[str]:
@@ -190,15 +199,15 @@ class TagFormat(RowFormat):
                 yield self._check_lists(record)
             return
         word, tag = self._columns("0", "-1")
-        train, count = str(self.data.train_file), len(_read_first(path))
+        train, first = str(self.data.train_file), _read_first(path)
         is_chosen = None not in (self.data.text_columns, self.data.label_column)
-        if not is_chosen and (count == CONLLU_COLUMNS or find_suffix(path) == ".conllu"):
+        if not is_chosen and (_is_numbered(first) or find_suffix(path) == ".conllu"):
             raise ValueError(
                 f"{path}: CoNLL-U has several columns of words and tags; give both keys, as in "
                 'text_columns: ["1"] and label_column: 3 for words and parts of speech'
             )
         has_tags = not is_test(split) or (
-            find_suffix(train) not in RECORD_SUFFIXES and count >= len(_read_first(train))
+            find_suffix(train) not in RECORD_SUFFIXES and len(first) >= len(_read_first(train))
         )
         for record in read_conll(path, (word, tag) if has_tags else (word,)):
             values = record.values

@@ -321,13 +321,16 @@ async def predict(server: Server, body: Predict, task: str | None) -> object:
     if parameters.function_to_apply not in (None, own):
         raise RequestError(422, f"function_to_apply: that of task {task!r} is {own}; leave it out")
     check_count("top_k", parameters.top_k)
-    result = await server.compute([task], rows, top_k=sys.maxsize)  # all labels
+    calls = [server.compute([task], rows, top_k=sys.maxsize)]  # all labels
+    if server.tasks[task]["problem_type"] in DECIDED:
+        calls.append(server.compute([task], rows))
+    result, *decided = await asyncio.gather(*calls)
     scores = [
         [{"score": each["score"], "label": each.get("label", "score")} for each in row]
         for row in result.values[task]
     ]
-    if server.tasks[task]["problem_type"] in DECIDED:
-        put_first(scores, (await server.compute([task], rows)).values[task])
+    for found in decided:
+        put_first(scores, found.values[task])
     scores = [row[: parameters.top_k] for row in scores]
     # clients of Hugging Face take the first row
     return scores[0] if is_one and body.parameters is None else scores
@@ -611,7 +614,9 @@ def load(settings: SimpleNamespace) -> tuple[Any, dict[str, Any]]:
         set_precision(model, settings.precision)
         precision = model.base_model.precision or str(model.dtype).removeprefix("torch.")
         default = choose_tokens(model)
-    serves_vectors = not (model.config.embedding.missing and model.list_tasks())
+    own = model.config.embedding
+    refuses = own.missing or (own.default_prompt_name and not own.pools_prompt)
+    serves_vectors = not (refuses and model.list_tasks())
     if serves_vectors:
         model.encode("The first call prepares the weights.")
     settings.max_tokens = settings.max_tokens or default

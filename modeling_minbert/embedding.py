@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from .cpu import warn_once
 from .inference import (
     HUB_KEYS,
     Embedder,
@@ -67,8 +68,9 @@ class MinBertEmbeddingMixin(MinBertVectors[Tensor]):
         model = loaded[0] if isinstance(loaded, tuple) else loaded
         path = pretrained_model_name_or_path
         check_weights(model, path)
-        model._found_by, model._found_at = found_by, model.name_or_path
-        model._loaded_vocabulary = model.config.vocab_size
+        for part in {model, model.base_model}:  # an encoder may be used without its heads
+            part._found_by, part._found_at = found_by, model.name_or_path
+            part._loaded_vocabulary = model.config.vocab_size
         if getattr(model, "_hf_peft_config_loaded", False):
             # of a folder with an adapter, transformers has read the base that it names
             from .folders import read_modules
@@ -94,15 +96,16 @@ class MinBertEmbeddingMixin(MinBertVectors[Tensor]):
         """Save weights, configuration and code, and the tokenizer if there is one."""
         parent: Any = super()
         parent.save_pretrained(save_directory, *args, **kwargs)
-        if not kwargs.get("is_main_process", True) or not (self._tokenizer or self._found_at):
+        known = self._tokenizer or self._found_at or self.name_or_path
+        if not kwargs.get("is_main_process", True) or not known:
             return  # a new model has none
         try:
             tokenizer = self.tokenizer
-            self.check_tokenizer(is_saved=True)
+            # one that is there may have the tokens that this one lacks
+            has_other = Path(save_directory, "tokenizer_config.json").is_file()
+            self.check_tokenizer(replaces_other=has_other)
         except (OSError, ValueError) as error:
-            logger.warning(
-                "%s: the tokenizer is not saved with the model: %s", save_directory, error
-            )
+            warn_once(f"the tokenizer is not saved with the model: {error}")
             return
         own_tokenizer(tokenizer).save_pretrained(save_directory)
 
@@ -116,23 +119,24 @@ class MinBertEmbeddingMixin(MinBertVectors[Tensor]):
         if self._tokenizer is None:
             path = self._found_at or self.name_or_path
             self._tokenizer = load_tokenizer(path, self.config, self._found_by)
-            self._loaded_sizes = self._loaded_vocabulary, len(self._tokenizer)
+            vocabulary = self._loaded_vocabulary or self.config.vocab_size
+            self._loaded_sizes = vocabulary, len(self._tokenizer)
         return self._tokenizer
 
     @tokenizer.setter
     def tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer, self._loaded_sizes = tokenizer, None
 
-    def check_tokenizer(self, *, is_saved: bool = False) -> None:
+    def check_tokenizer(self, *, replaces_other: bool = False) -> None:
         """Check that the tokenizer fits the model; tokens may be added to both at any time.
 
         Raises:
-            ValueError: If it has tokens for which the model has no embedding; before it is saved
-                also if others may have been added to another tokenizer.
+            ValueError: If it has tokens for which the model has no embedding; if it
+                replaces another one, also if others may have been added to that.
         """
         tokenizer = self.tokenizer
         sizes = self.config.vocab_size, len(tokenizer)
-        if (fitting := (id(tokenizer), *sizes)) == self._fitting and not is_saved:
+        if (fitting := (id(tokenizer), *sizes)) == self._fitting and not replaces_other:
             return
         check_vocabulary(tokenizer, self.config, self.name_or_path)
         known = self._loaded_sizes
@@ -142,7 +146,7 @@ class MinBertEmbeddingMixin(MinBertVectors[Tensor]):
                 "the tokenizer of this model; if they were added to another one, assign it: "
                 "model.tokenizer = tokenizer"
             )
-            if is_saved:
+            if replaces_other:
                 raise ValueError(message)
             logger.warning(message)
         self._fitting = fitting

@@ -352,7 +352,12 @@ MEANINGS = (
 
 
 # Fields by which a trained head decides, and by which its loss is computed.
-KEPT = ("loss", "cosine_scale", "temperature", "thresholds", "threshold", "threshold_fitted")
+KEPT = (
+    *("loss", "cosine_scale", "temperature", "threshold_for", "thresholds", "threshold"),
+    "threshold_fitted",
+)
+# What follows from a key, and does not stay if that has another value.
+FOLLOWS = {"loss": "cosine_scale", "threshold_for": "thresholds"}
 
 
 def keep_meaning(stored: Fields, new: dict[str, Any]) -> dict[str, Any]:
@@ -366,7 +371,9 @@ def keep_meaning(stored: Fields, new: dict[str, Any]) -> dict[str, Any]:
         alike = [key for key in MEANINGS if key in before and key != "labels"]
         counts = {len(each.get("labels") or before.get("labels") or ()) for each in (given, before)}
         if len(counts) == 1 and all(given.get(key, before[key]) == before[key] for key in alike):
-            tasks[name] = {key: before[key] for key in KEPT if key in before} | given
+            changed = {key for key in FOLLOWS if given.get(key, before.get(key)) != before.get(key)}
+            kept = [key for key in KEPT if key not in {FOLLOWS[key] for key in changed}]
+            tasks[name] = {key: before[key] for key in kept if key in before} | given
     parsed, completed = parse_tasks(tasks), {**new, "tasks": tasks}
     for key, kind, wanted in (
         ("default_task", "is_unlabelled", False),
@@ -390,6 +397,12 @@ def check_meanings(model: Any, info: Any, path: Any, described: dict[str, Any]) 
     """
     new = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
     for name, head in model.heads.items():
+        if f"heads.{name}.out.weight" in new:  # what was fitted is of the head before
+            for key in ("temperature", "thresholds"):
+                fitted = described.get(name, {}).get(key)
+                if fitted is not None and fitted == getattr(head.task, key, None):
+                    setattr(head.task, key, None)
+            model.config.tasks = {**model.config.tasks, name: asdict(head.task)}
         is_new = getattr(head, "out", None) is None or f"heads.{name}.out.weight" in new
         if is_new or name not in described:
             continue

@@ -15,6 +15,7 @@ from transformers.utils import logging
 from transformers.utils.generic import ModelOutput, TransformersKwargs, can_return_tuple
 
 from .configuration_minbert import MinBertConfig
+from .cpu import warn_once
 from .embedding import MinBertEmbeddingMixin
 from .heads import Inputs, MinBertHead, MinBertHeads, TaskBatch, check_inputs, check_labels, ids_of
 from .inference import HUB_KEYS, PooledPredictor
@@ -387,8 +388,10 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
         """Make what was fitted part of the configuration, and say where it is not saved."""
         self.config.tasks = {**(self.config.tasks or {}), task: asdict(spec)}
         if hasattr(self, "peft_config"):
-            message = "task %r: an adapter is saved without what was fitted; save the merged model"
-            logger.warning(message, task)
+            warn_once(
+                f"task {task!r}: an adapter alone is saved without what was fitted; save the "
+                "merged model, as minbert finetune does"
+            )
 
     def count_terms(self, task: str, labels: Tensor) -> Tensor:
         """Count the terms that the loss of a batch is a mean of, for means over several batches.

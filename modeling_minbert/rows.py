@@ -678,9 +678,11 @@ class MinBertVectors(Generic[Vectors]):
             raise ValueError(unknown("pooling", pooling, get_args(Pooling)))
         else:
             if pooling is None and config.sentence_embedding is None and self._guesses_pooling:
-                message = f"{self.name_or_path}: its modules.json, which may say how vectors are "
-                message += "made, is not in the cache, and the Hub cannot be reached: encode takes "
-                _warn_once(f"{message}{own.pooling!r}; set pooling, or load the model online once")
+                _warn_once(
+                    f"{self.name_or_path}: its modules.json, which may say how vectors are made, "
+                    f"is not in the cache: encode takes {own.pooling!r}; set pooling, or load the "
+                    "model online once"
+                )
             length = own.max_length or self.tokenizer.model_max_length
             encoding = Encoding(min(config.longest_sequence, length))
             vectors = VectorPlan(encoding, pooling or own.pooling, config.num_hidden_layers)

@@ -8,7 +8,7 @@ from transformers import AutoTokenizer
 
 from datasets_scripts import train_wordpiece
 from minbert_cli import __main__ as minbert, finetune
-from modeling_minbert import MinBertConfig, MinBertModel
+from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel, cpu
 from tests import small_run
 
 CYRILLIC = map(chr, range(0x430, 0x450))
@@ -129,6 +129,7 @@ def test_a_few_accents_go_with_the_case(text):
 
 
 def test_tokens_of_another_tokenizer_are_not_overwritten(save, tmp_path, caplog):
+    cpu.warn_once.cache_clear()
     start = save(ENGLISH)
     model, other = MinBertModel.from_pretrained(start), AutoTokenizer.from_pretrained(start)
     other.add_tokens(["covid19"])
@@ -147,7 +148,23 @@ def test_tokens_of_another_tokenizer_are_not_overwritten(save, tmp_path, caplog)
     assert_close(MinBertModel.from_pretrained(tmp_path / "own").encode("x"), own.eval().encode("x"))
 
 
+def test_an_encoder_and_a_padded_vocabulary_keep_their_tokenizer(save, tmp_path, caplog):
+    start = save(ENGLISH)
+    encoder = MinBertForMultiTask.from_pretrained(
+        start, tasks={"text": {"problem_type": "masked_lm"}}
+    )
+    encoder.base_model.save_pretrained(tmp_path / "encoder")
+    padded = MinBertModel.from_pretrained(start)
+    padded.resize_token_embeddings(pad_to_multiple_of=64)
+    padded.save_pretrained(tmp_path / "padded")
+
+    for name in ("encoder", "padded"):
+        assert AutoTokenizer.from_pretrained(tmp_path / name).tokenize("film") == ["film"]
+    assert "not saved" not in caplog.text
+
+
 def test_a_tokenizer_that_cannot_be_saved_is_said(save, tmp_path, caplog):
+    cpu.warn_once.cache_clear()
     model = MinBertModel.from_pretrained(save(ENGLISH))
     (tmp_path / "start" / "vocab.txt").unlink()
     model.save_pretrained(tmp_path / "out")

@@ -141,7 +141,7 @@ def test_metadata_is_no_word_and_may_begin_a_document(metadata, documents, tmp_p
         ("a O\n", "a O\n", {}, r"the training rows have the tags \['O'\], at least two"),
         (IOB1, IOB1, {"label_column": 7}, r"no column 7; the first line has 4 columns"),
         (IOB1, IOB1, {"label_column": "ner"}, "have no names: give a number from 0"),
-        ("Ann,B-PER\n", "a,O\n", {}, "same of 1 columns, with 'Ann,B-PER'; .* a space, not by ','"),
+        ("Ann,B-PER\n", "a,O\n", {}, "same column, with 'Ann,B-PER'; .* a space, not by ','"),
         ("a O\nb B-X\n", "a\n", {}, r"validation.conll: words and tags .*a tab or a space$"),
         ("a 0\nb 2\n", "a 0\n", {}, "train.conll: the tags are the numbers '0', '2'; give labels"),
         (UNIVERSAL, UNIVERSAL, {"label_column": 3}, "CoNLL-U .*; give both keys"),

@@ -142,6 +142,12 @@ def test_what_a_task_leaves_out_of_its_head_is_as_before(build_multitask, tmp_pa
 
     assert {name: config.tasks[name] for name in tasks} == before.config.tasks
     assert (config.default_task, config.embedding_task) == ("zeta", "zeta")
+    other = {**given, "zeta": near | {"loss": "mse"}}  # with a scale of its own
+    config = MinBertForMultiTask.from_pretrained(tmp_path, tasks=other).config
+    assert config.tasks["zeta"]["cosine_scale"] == 10
+    before.base_model.save_pretrained(tmp_path / "encoder")
+    new = MinBertForMultiTask.from_pretrained(tmp_path / "encoder", tasks=given)
+    assert new.config.tasks["kind"]["temperature"] is None
 
 
 def test_a_task_that_was_changed_beside_its_head_is_not_saved(build_multitask, tmp_path):
