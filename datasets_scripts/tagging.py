@@ -67,15 +67,7 @@ def read_conll(path: str, columns: Sequence[str]) -> Iterator[Record]:
             raise ValueError(f"{path}: no column {column}; the first line has {count} columns")
         places[column] = number % count
     if len({*places.values()}) < len(columns):
-        if count > 1:
-            raise ValueError(
-                f"{path}: text_columns and label_column are the same of {count} columns; choose two"
-            )
-        marks = [mark for mark in SEPARATORS if mark in first[0]]
-        raise ValueError(
-            f"{path}: words and tags are the same column, with {shorten(first[0])!r}; separate "
-            f"them by a tab or a space{f', not by {marks[0]!r}' if marks else ''}"
-        )
+        raise ValueError(f"{path}: {_describe_same(first)}")
     # a first column of words may have numbers, too
     is_numbered = 0 not in places.values() and _is_numbered(first)
     document = 0
@@ -94,6 +86,17 @@ def read_conll(path: str, columns: Sequence[str]) -> Iterator[Record]:
             words = [parts for parts in lines if not (is_numbered and NO_WORD.fullmatch(parts[0]))]
             values = {name: [parts[place] for parts in words] for name, place in places.items()}
             yield Record(start, {**values, "document": document})
+
+
+def _describe_same(first: Sequence[str]) -> str:
+    """Say why words and tags are the same column."""
+    if len(first) > 1:
+        return f"text_columns and label_column are the same of {len(first)} columns; choose two"
+    marks = [mark for mark in SEPARATORS if mark in first[0]]
+    return (
+        f"words and tags are the same column, with {shorten(first[0])!r}; separate them by a tab "
+        f"or a space{f', not by {marks[0]!r}' if marks else ''}"
+    )
 
 
 def _is_numbered(first: Sequence[str]) -> bool:

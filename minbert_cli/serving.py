@@ -308,14 +308,18 @@ async def embed(server: Server, body: Embed, task: str | None) -> object:
     return [row.tolist() for row in found.values[VECTORS]]
 
 
+def list_rows(given: str | list[Any]) -> tuple[list[Any], bool]:
+    """Return the rows of a body of ``predict``, and whether it is one row that is no list."""
+    is_one = isinstance(given, str) or all(isinstance(text, str) for text in given)
+    rows: list[Any] = [[given] if isinstance(given, str) else given] if is_one else list(given)
+    return [row[0] if len(row) == 1 and not isinstance(row, str) else row for row in rows], is_one
+
+
 async def predict(server: Server, body: Predict, task: str | None) -> object:
     """Answer as TEI: for each row its labels with their probabilities, best first."""
     refuse(body)
     task = server.find_task(task, lambda facts: facts["problem_type"] in LABELED)
-    given = body.inputs
-    is_one = isinstance(given, str) or all(isinstance(text, str) for text in given)
-    rows: list[Any] = [[given] if isinstance(given, str) else given] if is_one else list(given)
-    rows = [row[0] if len(row) == 1 and not isinstance(row, str) else row for row in rows]
+    rows, is_one = list_rows(body.inputs)
     parameters = body.parameters or Parameters()
     own = FUNCTIONS.get(server.tasks[task]["problem_type"])
     if parameters.function_to_apply not in (None, own):

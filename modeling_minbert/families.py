@@ -390,6 +390,15 @@ def keep_places(old: list[str], new: list[str]) -> bool:
     return all(old.index(name) == place for place, name in enumerate(new) if name in old)
 
 
+def forget_fits(model: Any, name: str, before: Fields) -> None:
+    """Remove what was fitted to the head that a new one replaces."""
+    task = model.heads.get(name).task
+    for key in ("temperature", "thresholds"):
+        if before.get(key) is not None and before[key] == getattr(task, key, None):
+            setattr(task, key, None)
+    model.config.tasks = {**model.config.tasks, name: asdict(task)}
+
+
 def check_meanings(model: Any, info: Any, path: Any, described: dict[str, Any]) -> None:
     """Refuse trained heads under tasks of other outputs; a regression keeps its mean and std.
 
@@ -397,14 +406,10 @@ def check_meanings(model: Any, info: Any, path: Any, described: dict[str, Any]) 
     """
     new = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
     for name, head in model.heads.items():
-        if f"heads.{name}.out.weight" in new:  # what was fitted is of the head before
-            for key in ("temperature", "thresholds"):
-                fitted = described.get(name, {}).get(key)
-                if fitted is not None and fitted == getattr(head.task, key, None):
-                    setattr(head.task, key, None)
-            model.config.tasks = {**model.config.tasks, name: asdict(head.task)}
-        is_new = getattr(head, "out", None) is None or f"heads.{name}.out.weight" in new
-        if is_new or name not in described:
+        has_new_weights = f"heads.{name}.out.weight" in new
+        if has_new_weights and name in described:
+            forget_fits(model, name, described[name])
+        if has_new_weights or getattr(head, "out", None) is None or name not in described:
             continue
         before, task = parse_task(name, described[name]), head.task
         for key in MEANINGS:
