@@ -165,6 +165,16 @@ def test_contractions_of_conllu_are_no_words(tmp_path):
     assert names(load(tmp_path, "a 0\nb 2\n", labels=["O", "B-X", "I-X"])) == ["O B-X"]
 
 
+def test_ten_columns_are_conllu_only_if_they_begin_with_numbers(tmp_path):
+    rows = [[word, *"........", tag] for word, tag in (("1", "O"), ("2-3", "B-X"), ("win", "O"))]
+    text = "".join(" ".join(row) + "\n" for row in rows)
+
+    numbered = load(tmp_path, text, text_columns="0", label_column=9)
+    assert numbered.splits["train"]["words"][:] == [["1", "2-3", "win"]]
+    plain = load(tmp_path, text.replace("1 ", "a ", 1))
+    assert plain.splits["train"]["words"][:] == [["a", "2-3", "win"]]
+
+
 def test_a_tag_with_white_space_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="the tag 'B-a name' has white space, which separates"):
         load(tmp_path, '{"tokens": ["a", "b"], "tags": ["O", "B-a name"]}\n', suffix="jsonl")
