@@ -53,8 +53,8 @@ BEYOND_BERT = {
     "rope_theta": 0,
     "local_rope_theta": 0,
 }
-# Keys of a file that name the labels of the default task.
-LABEL_KEYS = ("id2label", "label2id", "num_labels")
+# Keys of a file that describe the outputs of the default task.
+LABEL_KEYS = ("id2label", "label2id", "num_labels", "problem_type")
 # Layers of BERT that adapters change, and those of ModernBERT.
 MODERN_NAMES = {"query": "Wqkv", "key": "Wqkv", "value": "Wqkv", "output.dense": "Wo"}
 
@@ -243,19 +243,25 @@ class MinBertConfig(PreTrainedConfig):
         return loaded
 
     def check_labels(self) -> None:
-        """Refuse other names in `id2label` than those of the tasks, which are the ones predicted.
+        """Refuse a problem type and names in `id2label` that are not those of the tasks.
 
         Raises:
             ValueError: If a caller or a file has given others; it tells where to change them.
         """
+        outputs = {name: self.task(name).describe_outputs() for name in self.tasks or {}}
+        if self.problem_type not in (None, *(kind for kind, _ in outputs.values())):
+            raise ValueError(
+                f"problem_type={self.problem_type!r} has no effect, since every task has its own: "
+                "leave it out, or set it for a task, as in tasks={name: {..., 'problem_type': ...}}"
+            )
         names = [label for _, label in sorted((self.id2label or {}).items())]
-        described = {name: self.task(name).describe_outputs()[1] for name in self.tasks or {}}
+        described = {name: labels for name, (_, labels) in outputs.items()}
         # names that transformers makes up, two by default, are no choice of anyone
         made_up = [f"LABEL_{number}" for number in range(len(names))]
         counts = {2, *map(len, described.values())}
         if names in described.values() or (names == made_up and len(names) in counts):
             return
-        labels = "; ".join(f"{name}: {', '.join(outputs)}" for name, outputs in described.items())
+        labels = "; ".join(f"{name}: {', '.join(labels)}" for name, labels in described.items())
         raise ValueError(
             f"id2label names the labels {', '.join(names)}, but the outputs of the tasks are "
             f"{labels}. Leave id2label and num_labels out; to change names, give others in the "

@@ -68,6 +68,12 @@ def test_a_file_with_other_names_in_both_places_is_refused(folder, model_class):
     assert model_class.from_pretrained(folder).config.id2label == NAMES
 
 
+@pytest.mark.parametrize("model_class", CLASSES)
+def test_a_problem_type_of_no_task_is_refused(folder, model_class):
+    with pytest.raises(ValueError, match="problem_type='multi_label_classification' has no effect"):
+        model_class.from_pretrained(folder, problem_type="multi_label_classification")
+
+
 def test_labels_of_other_tasks_are_no_choice(folder, tmp_path, tiny_sizes):
     """A changed default task or list of tasks takes the labels of its own."""
     model = MinBertForMultiTask.from_pretrained(folder, default_task="tags")
