@@ -4,13 +4,19 @@ import math
 
 import numpy as np
 import pytest
+from datasets import Dataset
 from sklearn.metrics import label_ranking_average_precision_score
 
 from trainers import PROBLEMS
 
 
-def embedding_metrics(vectors):
-    return PROBLEMS["contrastive"]("near").compute_metrics(vectors)
+def embedding_metrics(vectors, texts=None):
+    """Compute the metrics of vectors, whose texts have these names, by default all different."""
+    if texts is None:
+        texts = np.arange(vectors.shape[0] * vectors.shape[1]).reshape(vectors.shape[:2])
+    rows = Dataset.from_dict({"input_ids": [[[name] for name in row] for row in np.asarray(texts)]})
+    problem = PROBLEMS["contrastive"]("near")
+    return problem.compute_metrics(problem.collect(vectors, rows))
 
 
 def make_vectors(rows, sentences, noise=1.0):
@@ -33,6 +39,20 @@ def test_ranks_equal_scikit_learn(monkeypatch, block):
     assert found["mrr"] == pytest.approx(label_ranking_average_precision_score(np.eye(23), scores))
     assert found["accuracy"] == pytest.approx((scores.argmax(axis=1) == np.arange(23)).mean())
     assert 0 < found["accuracy"] < 1
+
+
+def test_other_positives_of_an_anchor_and_its_own_text_are_not_wrong():
+    """The anchor 0 has two positives, and the last row has its texts in the other order."""
+    vectors = {0: [1, 0], 1: [1, 0.1], 2: [1, -0.2], 3: [0, 1], 4: [0.1, 1]}
+    texts = [[0, 1], [0, 2], [3, 4], [1, 0]]
+    values = np.asarray([[vectors[name] for name in row] for row in texts], dtype=np.float32)
+    values /= np.linalg.norm(values, axis=-1, keepdims=True)
+
+    assert embedding_metrics(values)["accuracy"] == 0.25
+    assert embedding_metrics(values, texts)["accuracy"] == 1
+    assert embedding_metrics(values, texts)["mrr"] == 1
+    texts[3] = [1, 6]  # another text with the vector of the anchor 0
+    assert embedding_metrics(values, texts)["accuracy"] == 0.5
 
 
 @pytest.mark.parametrize("block", [5, 1024])

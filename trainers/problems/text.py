@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from datasets import Dataset
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
@@ -14,7 +15,7 @@ from transformers.utils.generic import ModelOutput
 from modeling_minbert.scores import ContrastiveTask
 from trainers.data.rows import IGNORED_LABEL, Batch, FlatRows, Rows, TextSource
 
-from .base import Problem, find_output
+from .base import Decode, Problem, find_output
 from .metrics import Array, Metric, binomial_error
 
 # What is summed up for every row.
@@ -149,12 +150,21 @@ BLOCK = 1024  # rows whose similarities to all others are in memory at a time
 ROUNDING = 1e-5
 
 
-def embedding_metrics(vectors: NDArray[np.float32]) -> dict[str, float]:
-    """Compute metrics of vectors of length 1, (N, S, D): anchor, positive, an ignored negative.
+class Vectors(NamedTuple):
+    """Vectors for the S sentences of each row: anchor, positive, and a negative that is ignored."""
 
-    - ``accuracy``: share of anchors to which no other positive is nearer, in [0, 1]. Ties count
-      only if they are the majority: collapsed vectors must not score well.
-    - ``mrr``: mean reciprocal rank of an anchor's own positive, in (0, 1].
+    values: NDArray[np.float32]  # of length 1, (N, S, D)
+    texts: NDArray[np.int64]  # (N, S), equal for equal texts only
+
+
+def embedding_metrics(vectors: Vectors) -> dict[str, float]:
+    """Compute the metrics of vectors.
+
+    - ``accuracy``: share of anchors to which no wrong positive is nearer than their own, in [0, 1].
+      Right ones are also those of rows with the same anchor, and texts equal to the anchor, which
+      the losses leave out, too. Ties count only if they are the majority: collapsed vectors must
+      not score well.
+    - ``mrr``: mean reciprocal rank of an anchor's own positive among wrong ones, in (0, 1].
     - ``alignment``: mean squared distance of anchor and positive, in [0, 4]; lower is better.
     - ``uniformity``: logarithm of the mean of exp(-2 d^2) over the distances d of all pairs of
       first sentences, in [-8, 0], 0 for a single one; lower is better. It is the only one for
@@ -162,21 +172,26 @@ def embedding_metrics(vectors: NDArray[np.float32]) -> dict[str, float]:
 
     Source: Wang and Isola 2020, sections 4.1.1 and 4.1.2.
     """
-    first, count = vectors[:, 0].astype(np.float32), len(vectors)
+    first, count = vectors.values[:, 0].astype(np.float32), len(vectors.values)
     blocks = [slice(start, start + BLOCK) for start in range(0, count, BLOCK)]
     metrics = {}
-    if vectors.shape[1] > 1:
-        second = vectors[:, 1].astype(np.float32)
+    if vectors.values.shape[1] > 1:
+        second = vectors.values[:, 1].astype(np.float32)
         cosines = (first * second).sum(axis=1, keepdims=True)
+        right = _find_right_rows(vectors.texts)
+        anchors = vectors.texts[:, 0]
         parts = []
         for block in blocks:
             gaps = first[block] @ second.T - cosines[block]
+            is_broken = np.isnan(gaps).any(axis=1)
+            for anchor in np.unique(anchors[block]).tolist():
+                gaps[np.ix_(anchors[block] == anchor, right[anchor])] = -np.inf
             nearer = (gaps > ROUNDING).sum(axis=1)
             # the first of ties, or if these are more than half of the others, in their middle
-            equal = np.maximum((np.abs(gaps) <= ROUNDING).sum(axis=1) - 1, 0)
+            equal = (np.abs(gaps) <= ROUNDING).sum(axis=1)
             equal[2 * equal <= count - 1] = 0
             ranks = 1 + nearer + equal // 2 + equal % 2
-            parts.append(np.where(np.isfinite(gaps).all(axis=1), ranks, count))
+            parts.append(np.where(is_broken, count, ranks))
         reciprocal = 1 / np.concatenate(parts)
         metrics = {
             "accuracy": float((reciprocal == 1).mean()),
@@ -191,8 +206,21 @@ def embedding_metrics(vectors: NDArray[np.float32]) -> dict[str, float]:
     return metrics | {"uniformity": float(np.log((total - count) / pairs)) if pairs else 0.0}
 
 
-class Contrastive(Problem[Array]):
-    """Vectors of length 1 for the S sentences of each row, (N, S, D)."""
+def _find_right_rows(texts: NDArray[np.int64]) -> dict[int, list[int]]:
+    """Return for the text of each anchor the rows whose positives are right for it."""
+    rows: dict[int, list[int]] = {}  # by the text of their positive
+    right: dict[int, set[int]] = {}
+    for row, (anchor, positive) in enumerate(texts[:, :2].tolist()):
+        rows.setdefault(positive, []).append(row)
+        right.setdefault(anchor, {anchor}).add(positive)
+    return {
+        anchor: [row for text in found for row in rows.get(text, ())]
+        for anchor, found in right.items()
+    }
+
+
+class Contrastive(Problem[Vectors]):
+    """Vectors for the S sentences of each row."""
 
     problem_type = "contrastive"
     metrics = (
@@ -220,9 +248,20 @@ class Contrastive(Problem[Array]):
         vectors = find_output(outputs, "logits").detach()
         return vectors, torch.zeros(len(vectors), device=vectors.device)
 
-    def compute_metrics(self, outputs: Array) -> dict[str, float]:
+    def collect(self, values: Array, rows: Dataset, decode: Decode | None = None) -> Vectors:
+        numbers: dict[str, int] = {}
+        texts = [
+            [numbers.setdefault(str(ids), len(numbers)) for ids in row]
+            for row in rows.with_format(None)["input_ids"]
+        ]
+        return Vectors(np.asarray(values), np.asarray(texts))
+
+    def compute_metrics(self, outputs: Vectors) -> dict[str, float]:
         return embedding_metrics(outputs)
 
-    def standard_error(self, outputs: Array, metrics: Mapping[str, float]) -> float | None:
+    def standard_error(self, outputs: Vectors, metrics: Mapping[str, float]) -> float | None:
         name = self.headline[0]
-        return binomial_error(metrics[name], len(outputs)) if name in metrics else None
+        return binomial_error(metrics[name], self.count(outputs)) if name in metrics else None
+
+    def count(self, outputs: Vectors) -> int:
+        return len(outputs.values)
