@@ -44,7 +44,7 @@ from .checking import (
     option,
 )
 from .encoding import digest_text, hash_sources, make_features, show_progress
-from .hub import HUB_NAMES, find_commit, open_hub, readable_hub
+from .hub import HUB_NAMES, check_share, find_commit, open_hub, readable_hub, warn_of_unread
 from .loading import InvalidRow, check_invalid_fraction, load_task, log_invalid_rows
 from .readers import (
     FileFormat,
@@ -64,6 +64,7 @@ logger = logging.getLogger(__name__)
 
 
 SAMPLE_TEXT = "sample_text"
+HELD_OUT_SHARE = 0.05
 BUILT_IN = (SAMPLE_TEXT, *DATASETS)
 FILE_KEYS = ("train_file", "validation_file")
 # Keys of every source, of every source of running text, and of each source.
@@ -101,7 +102,7 @@ class CorpusData:
     revision: Text | None = option(None)
     train_file: Patterns | None = option(None)
     validation_file: Patterns | None = option(None)
-    validation_share: Share = option(0.05)
+    validation_share: Share | None = option(None)
     text_column: Text = option("text")
     documents: Literal["blank_line", "file", "line"] = option("blank_line")
     sentences: Literal["split", "line"] = option("split")
@@ -147,7 +148,7 @@ class CorpusData:
                 f"{where}: {', '.join(useless)} has no effect for {data.source!r}; remove it "
                 f"(keys of such a source: {', '.join(allowed)})"
             )
-        if data.validation_file is not None and "validation_share" in given:
+        if data.validation_file is not None and data.validation_share is not None:
             raise ValueError(
                 f"{where}: validation_share={data.validation_share:g} has no effect with "
                 "validation_file; remove one of them"
@@ -190,6 +191,11 @@ class CorpusData:
     def where(self) -> str:
         """Owner of the keys, for messages."""
         return f"corpus {self.name!r}"
+
+    @property
+    def held_out_share(self) -> float:
+        """Share of the documents that is held out, without a held-out text."""
+        return HELD_OUT_SHARE if self.validation_share is None else self.validation_share
 
     @property
     def source(self) -> str:
@@ -396,7 +402,11 @@ def _find_hub_sources(data: CorpusData) -> dict[str, Source]:
         if hub_split is None:
             if split == "train":
                 raise ValueError(f"{where} has no split 'train'; its splits: {', '.join(splits)}")
+            if data.held_out_share:
+                warn_of_unread(where, splits)
             continue
+        if split == "validation":
+            check_share(where, hub_split, data.validation_share)
         rows = splits[hub_split]
         # the columns of a stream may be unknown, but its first row has them
         columns = rows.column_names or [name for row in rows.take(1) for name in row]
@@ -446,7 +456,7 @@ class TrainingTexts:
         yield from self.others
         for sources in self.sources:
             train = sources["train"]
-            skipped = held_out(0 if "validation" in sources else train.data.validation_share)
+            skipped = held_out(0 if "validation" in sources else train.data.held_out_share)
             skip = next(skipped, -1)
             for number, document in enumerate(train.read()):
                 if number == skip:
@@ -585,7 +595,7 @@ def encode_corpus(
         sources = find_sources(data)
         if (commit := sources["train"].commit) is not None:
             commits[data.name] = commit
-        share = 0.0 if "validation" in sources else data.validation_share
+        share = 0.0 if "validation" in sources else data.held_out_share
         for split, source in sources.items():
             documents = _tokenize_source(source, copy, space)
             bad_rows += _list_invalid(source, documents)
