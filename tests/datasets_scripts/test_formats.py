@@ -196,6 +196,19 @@ def test_a_row_that_shows_nothing_is_invalid_in_every_type(tmp_path, problem_typ
     assert all(row.reason.startswith("empty text") for row in task.bad_rows)
 
 
+@pytest.mark.parametrize(("written", "is_secret"), [([-1, -1], True), ([-1, 0.5], False)])
+@pytest.mark.parametrize("columns", [["y"], ["y", "z"]])
+def test_numbers_of_test_rows_may_be_secret(tmp_path, columns, written, is_secret):
+    rows = [{**PAIR, **dict.fromkeys(columns, number)} for number in written]
+    path = write_jsonl(tmp_path / "test.jsonl", rows)
+
+    task = load(
+        tmp_path, "regression", label_columns=columns, test_file=path, max_invalid_fraction=0.5
+    )
+
+    assert ("label" not in task.splits["test"].column_names) is is_secret
+
+
 @pytest.mark.parametrize("problem_type", ["classification", "multi_label_classification"])
 def test_a_number_is_no_name_without_a_given_order(tmp_path, problem_type):
     keys = {"problem_type": problem_type, **TASKS[problem_type][0], "max_invalid_fraction": 0.5}
