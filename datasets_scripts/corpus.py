@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
-from itertools import count, islice
+from itertools import chain, count, islice
 from math import ceil, inf
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -43,7 +43,7 @@ from .checking import (
     check_revision,
     option,
 )
-from .encoding import digest_text, hash_sources, make_features, show_progress
+from .encoding import hash_sources, make_features, show_progress
 from .hub import HUB_NAMES, check_share, find_commit, open_hub, readable_hub, warn_of_unread
 from .loading import InvalidRow, check_invalid_fraction, load_task, log_invalid_rows
 from .readers import (
@@ -269,7 +269,8 @@ class Source:
             text, problem = record.values.get(column), record.problem
             if not problem and column not in record.values:
                 problem = f"no column {column!r}"
-            elif not problem and not isinstance(text, str):
+            # in a table, the text NaN is a missing value
+            elif not problem and (not isinstance(text, str) or text.strip().lower() == "nan"):
                 problem = f"column {column!r} holds {shorten(repr(text))}, not text"
             yield Document(file, record.line, "" if problem else str(text), problem)
 
@@ -531,7 +532,7 @@ class TokenizedDocuments:
         return sentences, tokens, long_sentences
 
     def fingerprint(self) -> str:
-        """Hash texts and lengths of sentences; with the tokenizer, they determine the tokens."""
+        """Hash the tokens of documents and the lengths of sentences."""
         digests = self.dataset.data.column("digest").to_numpy()[self.rows]
         hashes = [hashlib.blake2b(part, digest_size=16) for part in (digests.tobytes(), b"", b"")]
         for sizes, lengths in self._measure():
@@ -674,8 +675,8 @@ def _tokenize(source: Source, tokenizer: Tokenizer, space: str) -> Iterator[dict
     """Yield the documents of a source as columns of tables.
 
     The sentences of a document after the first are tokenized with ``space`` before them.
-    ``sentences`` has their tokens, without sentences that have none. ``digest`` ignores white
-    space. ``file``, ``line`` and ``problem`` are those of invalid documents.
+    ``sentences`` has their tokens, without sentences that have none. ``digest`` is that of the
+    tokens. ``file``, ``line`` and ``problem`` are those of invalid documents.
     """
     is_prose = source.data.sentences == "split"
     is_empty = True
@@ -688,9 +689,12 @@ def _tokenize(source: Source, tokenizer: Tokenizer, space: str) -> Iterator[dict
         # in parallel: reading and splitting take little time beside it
         encodings = iter(tokenizer.encode_batch_fast(sentences, add_special_tokens=False))
         tokens = [[next(encodings).ids for _ in text] for text in texts]
+        # what the tokenizer cannot tell apart, such as case, is equal
+        flat = [np.fromiter(chain.from_iterable(sentences), np.int32) for sentences in tokens]
+        digests = [hashlib.blake2b(ids, digest_size=8).digest() for ids in flat]
         yield {
             "sentences": [list(filter(None, sentences)) for sentences in tokens],
-            "digest": np.array([digest_text("".join(text)) for text in texts], np.uint64),
+            "digest": np.frombuffer(b"".join(digests), np.uint64),
             "file": [document.file if document.problem else None for document in batch],
             "line": [document.line if document.problem else None for document in batch],
             "problem": [document.problem or None for document in batch],
