@@ -520,6 +520,22 @@ def _read_parquet(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
         yield Record(line, values)
 
 
+def read_names(path: str, column: str) -> tuple[str, ...] | None:
+    """Return the names that a Parquet file declares for the numbers in a column; None without."""
+    if find_suffix(path) != ".parquet":
+        return None
+    import datasets
+    import pyarrow.parquet as pq
+
+    try:
+        features = datasets.Features.from_arrow_schema(pq.read_schema(path))
+    except (ValueError, OSError):  # reading its rows says why
+        return None
+    feature = features.get(column)
+    names = getattr(getattr(feature, "feature", feature), "names", None)
+    return None if names is None else tuple(map(normalize_value, names))
+
+
 def shorten(text: str) -> str:
     """Shorten a value for a message."""
     return f"{text[:MAX_SHOWN]}..." if len(text) > MAX_SHOWN else text

@@ -166,6 +166,42 @@ def test_names_that_a_dataset_declares_replace_its_numbers(
     assert loaded.splits["train"]["label"][:] == labels
 
 
+WORDS = datasets.ClassLabel(names=["other", "same"])
+STARS = datasets.ClassLabel(names=["5", "1"])
+
+
+@pytest.mark.parametrize(
+    ("problem_type", "feature", "labels", "expected", "backward"),
+    [
+        ("classification", NAMES, None, [0, 1], [2, 1]),
+        ("classification", NAMES, ["far", "cool", "warm"], [2, 1], [0, 1]),
+        ("ordinal", NAMES, None, [0, 1], [2, 1]),
+        # words are no numbers, and stay unread
+        ("paraphrase", WORDS, None, [0, 1], [0, 1]),
+        ("regression", WORDS, None, [0, 1], [0, 1]),
+        ("regression", STARS, None, [5, 1], [1, 5]),
+    ],
+)
+def test_names_of_a_parquet_file_replace_its_numbers(
+    tmp_path, caplog, problem_type, feature, labels, expected, backward
+):
+    text = datasets.Value("string")
+    columns = {"a": ["one", "two"], "b": ["x", "y"], "y": [0, 1]}
+    keys = {"problem_type": problem_type, "label_column": "y", "labels": labels}
+    keys["text_columns"] = ["a", "b"] if problem_type == "paraphrase" else "a"
+    for split, step in {"train": 1, "validation": -1}.items():
+        names = datasets.ClassLabel(names=feature.names[::step])
+        keys[f"{split}_file"] = str(tmp_path / f"{split}.parquet")
+        features = datasets.Features({"a": text, "b": text, "y": names})
+        datasets.Dataset.from_dict(columns, features).to_parquet(keys[f"{split}_file"])
+
+    splits = load_task(TaskData.from_recipe("own", keys)).splits
+
+    assert splits["train"]["label"][:] == expected
+    assert splits["validation"]["label"][:] == backward
+    assert ("'other', 'same' of column 'y' are no numbers" in caplog.text) is (feature is WORDS)
+
+
 @pytest.mark.parametrize(
     ("labels", "expected"), [(["hot", "cold", "away"], [0, 2]), (["cool", "far"], [1])]
 )
