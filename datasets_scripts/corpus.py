@@ -691,7 +691,7 @@ def _tokenize(source: Source, tokenizer: Tokenizer, space: str) -> Iterator[dict
         tokens = [[next(encodings).ids for _ in text] for text in texts]
         # what the tokenizer cannot tell apart, such as case, is equal
         flat = [np.fromiter(chain.from_iterable(sentences), np.int32) for sentences in tokens]
-        digests = [hashlib.blake2b(ids, digest_size=8).digest() for ids in flat]
+        digests = [hashlib.blake2b(ids.tobytes(), digest_size=8).digest() for ids in flat]
         yield {
             "sentences": [list(filter(None, sentences)) for sentences in tokens],
             "digest": np.frombuffer(b"".join(digests), np.uint64),
