@@ -51,14 +51,26 @@ def fetch_splits(row_format: RowFormat) -> tuple[dict[str, Dataset], str | None]
                 continue
             if split == "validation":
                 check_share(where, name, data.validation_share)
-            rows = splits[split] = fetched[name]
+            rows = fetched[name]
             required = row_format.required_columns(split)
             check_header(f"{where}: split {name!r}", rows.column_names, required)
+            is_named = data.problem_type == "multi_output_classification"
+            splits[split] = name_outputs(rows, data.label_columns or ()) if is_named else rows
         if source == hub_id:
             commit = find_commit(hub_id, builder)
             if "validation" not in splits:
                 warn_of_unread(where, fetched)
     return splits, commit
+
+
+def name_outputs(rows: Dataset, columns: Iterable[str]) -> Dataset:
+    """Write the names that a dataset declares for the numbers in columns; -1 is no label."""
+    for column in columns:
+        feature = rows.features.get(column)
+        if isinstance(feature, datasets.ClassLabel):
+            names = [*map(dict(enumerate(feature.names)).get, rows[column][:])]
+            rows = rows.remove_columns(column).add_column(column, names)
+    return rows
 
 
 def check_share(where: str, split: str, share: float | None) -> None:

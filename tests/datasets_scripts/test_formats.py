@@ -150,6 +150,7 @@ def load_hub(folder, columns, features, **keys):
             ("warm", "cool", "far"),
         ),
         ("multiple_choice", datasets.ClassLabel(names=["A", "B"]), [1, 0], [1, 0], None),
+        ("multi_output_classification", NAMES, [0, 2], [[1], [0]], None),
     ],
 )
 def test_names_that_a_dataset_declares_replace_its_numbers(
@@ -158,7 +159,10 @@ def test_names_that_a_dataset_declares_replace_its_numbers(
     text = datasets.Value("string")
     features = datasets.Features({"a": text, "c": datasets.List(text), "y": feature})
     columns = {"a": ["one", "two"], "c": [["up", "down"]] * 2, "y": values}
-    keys = {"choice_columns": "c"} if problem_type == "multiple_choice" else {}
+    keys = {
+        "multiple_choice": {"choice_columns": "c"},
+        "multi_output_classification": {"label_column": None, "label_columns": ["y"]},
+    }.get(problem_type, {})
 
     loaded = load_hub(tmp_path, columns, features, problem_type=problem_type, **keys)
 
@@ -180,6 +184,7 @@ STARS = datasets.ClassLabel(names=["5", "1"])
         ("paraphrase", WORDS, None, [0, 1], [0, 1]),
         ("regression", WORDS, None, [0, 1], [0, 1]),
         ("regression", STARS, None, [5, 1], [1, 5]),
+        ("multi_output_classification", WORDS, None, [[0], [1]], [[1], [0]]),
     ],
 )
 def test_names_of_a_parquet_file_replace_its_numbers(
@@ -187,7 +192,8 @@ def test_names_of_a_parquet_file_replace_its_numbers(
 ):
     text = datasets.Value("string")
     columns = {"a": ["one", "two"], "b": ["x", "y"], "y": [0, 1]}
-    keys = {"problem_type": problem_type, "label_column": "y", "labels": labels}
+    keys = {"problem_type": problem_type, "labels": labels}
+    keys |= {"label_columns": "y"} if "output" in problem_type else {"label_column": "y"}
     keys["text_columns"] = ["a", "b"] if problem_type == "paraphrase" else "a"
     for split, step in {"train": 1, "validation": -1}.items():
         names = datasets.ClassLabel(names=feature.names[::step])
@@ -199,7 +205,7 @@ def test_names_of_a_parquet_file_replace_its_numbers(
 
     assert splits["train"]["label"][:] == expected
     assert splits["validation"]["label"][:] == backward
-    assert ("'other', 'same' of column 'y' are no numbers" in caplog.text) is (feature is WORDS)
+    assert ("'other', 'same' of column 'y' are no numbers" in caplog.text) is (expected == backward)
 
 
 @pytest.mark.parametrize(
