@@ -160,5 +160,5 @@ def _change(recipe: Recipe, changes: Mapping[str, Any]) -> list[str] | dict[str,
     for key, value in as_recipe(changes).items():
         # as YAML, in which a text may need quotes
         is_plain = isinstance(value, str) and "." not in key
-        words += [f"--{key}", value if is_plain else json.dumps(value)]
+        words += [f"--{key}", value if is_plain else json.dumps(value, ensure_ascii=False)]
     return words

@@ -14,6 +14,7 @@ from .loading import (
     choose_places as choose_places,
     hold_out as hold_out,
     load_task as load_task,
+    load_tasks as load_tasks,
 )
 from .questions import encode_questions as encode_questions
 from .row_format import RowFormat as RowFormat, load_format as load_format

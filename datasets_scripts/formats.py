@@ -290,6 +290,9 @@ def number_rarest(present: NDArray[np.bool_]) -> NDArray[np.int64]:
 class ContrastiveFormat(SentenceFormat):
     """Rows without a label; each text is a sequence."""
 
+    def unit_columns(self, rows: Dataset) -> tuple[str, ...]:
+        return self.text_names[:2]  # pairs may have several negatives, a row for each
+
     def encode(self, rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Dataset:
         return encode_rows(rows, tokenizer, encoding, is_contrastive=True)
 
@@ -320,6 +323,10 @@ class ChoiceFormat(SentenceFormat):
     @property
     def text_names(self) -> tuple[str, ...]:
         return (*super().text_names, "choices")
+
+    def unit_columns(self, rows: Dataset) -> tuple[str, ...]:
+        # questions of one passage are learned together
+        return ("sentence1",) if "sentence2" in self.text_names else self.text_names
 
     @property
     def choice_columns(self) -> tuple[str, ...]:

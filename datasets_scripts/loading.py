@@ -6,12 +6,12 @@ import math
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import datasets
 import numpy as np
@@ -108,6 +108,8 @@ def log_invalid_rows(owner: str, invalid: list[InvalidRow]) -> None:
 MEASURED_ROWS = 1_000  # evenly spread, whose tokens are counted
 
 Facts = dict[str, int | dict[str, int]]
+# Digests of the texts that were held out, by source and draw.
+Drawn: TypeAlias = dict[Hashable, NDArray[np.uint64]]
 
 
 @dataclass(frozen=True)
@@ -123,8 +125,9 @@ class TaskRows:
         facts: By split the number of its rows, of its valid rows before some were drawn, of the
             rows of each class, and, where there are any, of rows that were skipped because they are
             invalid or because the annotators did not agree; of held-out splits also the number of
-            rows whose texts are those of a training row, with or without a label, and of test
-            splits those of a validation row; of training the number of further rows without a
+            rows whose texts are those of a training row, with or without a label, of test splits
+            those of a validation row, and ``rows_of_others`` the different texts that only other
+            tasks train on; of training the number of further rows without a
             label, ``unlabeled_rows``; and of validation rows that were training rows the number of
             rows they were drawn from.
         fingerprint: Hash of the rows.
@@ -375,11 +378,49 @@ def _number_labels(
     return datasets.concatenate_datasets([rows.remove_columns(name), column], axis=1)
 
 
-def load_task(data: TaskData) -> TaskRows:
+def load_tasks(tasks: Iterable[TaskData]) -> dict[str, TaskRows]:
+    """Load the rows of the tasks of a model, by name; see `load_task`.
+
+    Tasks that hold out rows of the same file or dataset hold out the same texts, since a model must
+    not learn from one task what it is measured by in another. Of other tasks, validation and test
+    rows that are training rows elsewhere are counted, and many of them are warned of.
+    """
+    drawn: Drawn = {}
+    loaded = {data.name: load_task(data, drawn) for data in tasks}
+    if len(loaded) > 1:
+        _count_rows_of_others(loaded)
+    return loaded
+
+
+def _count_rows_of_others(loaded: Mapping[str, TaskRows]) -> None:
+    """Count the held-out rows whose texts only other tasks train on, and warn of many."""
+    trained = {
+        name: {*digest_alike(task.splits["train"], task.row_format.text_names)}
+        for name, task in loaded.items()
+    }
+    for name, task in loaded.items():
+        for split in task.splits.keys() - {"train"}:
+            keys = {*digest_alike(task.splits[split], task.row_format.text_names)} - trained[name]
+            shared = {other: keys & trained[other] for other in loaded if other != name}
+            rows, count = len(task.splits[split]), len(set().union(*shared.values()))
+            if count:
+                task.facts[split]["rows_of_others"] = count
+            if count > LARGEST_SHARE * rows:
+                other = max(shared, key=lambda other: len(shared[other]))
+                logger.warning(
+                    "%s: %d of %d %s rows (%.0f %%) have the texts of training rows of task %r, so "
+                    "their metrics do not measure how the model does on new texts; give both tasks "
+                    "a validation_file with the same texts",
+                    *(task.row_format.data.where, count, rows, split, 100 * count / rows, other),
+                )
+
+
+def load_task(data: TaskData, drawn: Drawn | None = None) -> TaskRows:
     """Load the rows of a task from its files, the Hub, or the built-in sample.
 
     Args:
         data: Description of the rows, from ``TaskData.from_recipe``.
+        drawn: The texts that tasks loaded before have held out, to which its own are added.
 
     Raises:
         ValueError: If a file or a dataset cannot be read, lacks a column, or has too many invalid
@@ -391,8 +432,8 @@ def load_task(data: TaskData) -> TaskRows:
     held_out_of = None
     if "validation" not in splits:
         train = splits.pop("train")
-        share, seed, held_out_of = data.held_out_share, data.sample_seed, len(train)
-        is_held = hold_out(data.where, train, row_format, share, seed)
+        held_out_of = len(train)
+        is_held = hold_out(data.where, train, row_format, drawn)
         splits = {
             "train": train.select(np.flatnonzero(~is_held)),
             "validation": train.select(np.flatnonzero(is_held)),
@@ -570,21 +611,26 @@ MOST_HELD_OUT = 10_000  # more make evaluations slow and metrics hardly more pre
 
 
 def hold_out(
-    where: str, rows: Dataset, row_format: RowFormat, share: float, seed: int
+    where: str, rows: Dataset, row_format: RowFormat, drawn: Drawn | None = None
 ) -> NDArray[np.bool_]:
     """Choose the training rows that become validation rows.
 
     Rows are drawn by label, and those with equal texts, or about one passage, stay together; texts
     are equal if many models cannot tell them apart, see `digest_alike`. The draw depends on the
-    rows and ``seed`` alone, so that runs with other seeds are comparable.
+    rows and ``sample_seed`` alone, so that runs with other seeds are comparable; or on ``drawn``,
+    if that has texts of the same source.
 
     Returns:
-        Whether a row is held out, (N,): about ``share`` of the rows, at most `MOST_HELD_OUT`.
+        Whether a row is held out, (N,): about ``validation_share`` of them, at most
+        `MOST_HELD_OUT`.
 
     Raises:
         ValueError: If no row can be held out.
     """
-    wanted = min(MOST_HELD_OUT, math.ceil(share * len(rows)))
+    data, drawn = row_format.data, {} if drawn is None else drawn
+    source = (data.train_file, data.dataset, data.hub_id, data.revision, data.text_columns)
+    key = (*source, data.held_out_share, data.sample_seed)
+    wanted = min(MOST_HELD_OUT, math.ceil(data.held_out_share * len(rows)))
     # A unit is numbered by its first row, so that the draw of rows that all differ does not depend
     # on what else is considered equal.
     columns = row_format.unit_columns(rows)
@@ -592,10 +638,14 @@ def hold_out(
     _, first, inverse = np.unique(alike, return_index=True, return_inverse=True)
     whole = (digest_text("\0".join(map(_join, values))) for values in _read(rows, columns))
     units = np.fromiter(whole, np.uint64, len(rows))[first[inverse]]
-    held = choose_units(units, row_format.strata(rows), wanted, f"{seed} held out")
+    held = np.isin(alike, drawn.get(key, ()))
+    if not held.any() or held.all():
+        seed = f"{data.sample_seed} held out"
+        held = choose_units(units, row_format.strata(rows), wanted, seed)
     # a sentence of a held-out document may also be in others
     texts = np.fromiter(digest_alike(rows, row_format.text_names), np.uint64, len(rows))
     held &= ~np.isin(texts, texts[~held])
+    drawn.setdefault(key, alike[held])
     if not held.any():
         raise ValueError(
             f"{where}: there are no validation rows, and none of its {len(rows)} training rows can "

@@ -15,6 +15,7 @@ from datasets_scripts.checking import (
     check_fields,
     check_keys,
     option,
+    to_text,
     whole_number,
 )
 from modeling_minbert.cpu import bfloat16_is_fast
@@ -153,6 +154,11 @@ BEST = ("load_best_model_at_end", "metric_for_best_model", "greater_is_better")
 BEST_METRIC = "mean"  # of the headline metrics of all tasks
 
 
+def to_checkpoint(value: object) -> str:
+    """Check the folder of a checkpoint, or true or false for the last one."""
+    return str(value).lower() if isinstance(value, bool) else to_text(value)
+
+
 @dataclass
 class ProgramTrainingArguments(FastTrainingArguments):
     """``FastTrainingArguments`` for runs of any length, of any model; explicit values win.
@@ -180,6 +186,9 @@ class ProgramTrainingArguments(FastTrainingArguments):
     restore_callback_states_from_checkpoint: bool = field(default=True, init=False)
     use_cache: bool = field(default=False, init=False)
 
+    resume_from_checkpoint: Annotated[str, to_checkpoint] | None = option(
+        None, "Continue an interrupted run: true for its last checkpoint."
+    )
     learning_rate: float | None = option(  # type: ignore[assignment]  # as for bf16
         None, "Peak learning rate; by default chosen by the width of the model."
     )

@@ -73,12 +73,13 @@ def describe_data(
 
 
 def _describe_shared(rows: TaskRows, task: MinBertTask) -> list[str]:
-    """Tell of validation pairs with a text, or questions with a passage, of a training row."""
-    names = rows.row_format.text_names
-    if len(names) != 2 or "choices" in names:
-        return []
-    names, what = (names[1:], "their passage") if task.answers_questions else (names, "a text")
+    """Tell of validation rows with a text, or questions with a passage, of a training row."""
     train, validation = rows.splits["train"], rows.splits["validation"]
+    texts = rows.row_format.text_names
+    names = [name for name in rows.row_format.unit_columns(train) if name in texts[:2]]
+    if len(texts) < 2 or not names or "choices" in names:  # equal rows are counted elsewhere
+        return []
+    what = "their passage" if task.answers_questions else "a text"
     known = {key for name in names for key in digest_alike(train, [name])}
     keys = zip(*(digest_alike(validation, [name]) for name in names), strict=True)
     shared = sum(not known.isdisjoint(row) for row in keys)

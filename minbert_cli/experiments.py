@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from datasets_scripts import load_task
+from datasets_scripts import load_tasks
 from minbert_cli import pretrain, recipe_tasks, run_folder
 from minbert_cli.checkpoints import load_config
 from minbert_cli.command_line import expand_path
@@ -91,18 +91,18 @@ def find_states(runs: Sequence[PlannedRun], *, overwrite: bool) -> States:
             reason = reason_of(error).removeprefix(f"{run.name}: ")
             raise ValueError(f"{run.name}: {reason}") from None
     states: States = {}
-    hashes: dict[str, str] = {}  # of the rows of tasks, which many runs share
+    hashes: dict[str, dict[str, str]] = {}  # of the rows of tasks, which many runs share
     for run, (settings, tasks) in zip(runs, checked, strict=True):
         folder = run.folder
         try:
             run_folder.check_same_run(folder, settings)
             record = run_folder.read_run(folder)
             if record is not None and record.data:
-                now = {}
-                for name, task in tasks.items():
-                    if (rows := repr(task.data)) not in hashes:
-                        hashes[rows] = load_task(task.data).fingerprint
-                    now[name] = hashes[rows]
+                data = [task.data for task in tasks.values()]
+                if (key := repr(data)) not in hashes:
+                    loaded = load_tasks(data)
+                    hashes[key] = {name: rows.fingerprint for name, rows in loaded.items()}
+                now = {**hashes[key]}
                 for name in record.data:
                     if name.startswith("teacher "):
                         now[name] = fingerprint(name.removeprefix("teacher "))
@@ -184,19 +184,16 @@ class ExperimentTable:
             }
             for row in rows
         ]
-        types: dict[str, str] = {}
-        metrics: dict[str, list[str]] = {}
         measured: set[str] = set()
-        for content in chain(*(results.values() for results in self.results)):
-            kinds = {task: head["problem_type"] for task, head in content["tasks"].items()}
-            types |= {task: kind for task, kind in kinds.items() if kind in PROBLEMS}
-            metrics |= content.get("metrics", {})
-            measured.update(content["validation"]["metrics"])
         # name of the task or aggregate, and key of the metric, by column
         self.columns: dict[str, tuple[str, str]] = {}
-        for task, problem in make_problems(types, metrics=metrics).items():
-            headline = problem.headline[0]
-            self.columns[f"{task} {headline}"] = (task, f"{task}_{headline}")
+        for content in chain(*(results.values() for results in self.results)):
+            kinds = {task: head["problem_type"] for task, head in content["tasks"].items()}
+            known = {task: kind for task, kind in kinds.items() if kind in PROBLEMS}
+            for task, problem in make_problems(known, metrics=content.get("metrics", {})).items():
+                headline = problem.headline[0]
+                self.columns[f"{task} {headline}"] = (task, f"{task}_{headline}")
+            measured.update(content["validation"]["metrics"])
         self.columns |= {name: (name, name) for name in AGGREGATES if name in measured}
 
     def read_values(self, place: int, key: str) -> list[float]:
@@ -226,22 +223,25 @@ class ExperimentTable:
     def markdown(self) -> str:
         """Format the table, with notes below it."""
         parts = [markdown_table(self.list_cells(), text_columns=1), NOTE]
-        tasks: dict[str, set[tuple[str, str]]] = {}  # that count, with their metrics
+        # that count, with what their metrics depend on
+        tasks: dict[str, set[tuple[str, str]]] = {}
         for row, results in zip(self.rows, self.results, strict=True):
             for folder, content in results.items():
-                keys = run_folder.read_settings(folder).get("tasks") or {}
-                tasks[row.name] = {
-                    (task, str((keys.get(task) or {}).get("metrics")))
-                    for task in content["tasks"]
-                    if not (keys.get(task) or {}).get("auxiliary")
-                }
+                settings = run_folder.read_settings(folder).get("tasks") or {}
+                counted = tasks[row.name] = set()
+                for task, head in content["tasks"].items():
+                    keys = settings.get(task) or {}
+                    measured = content["validation"]["rows"].get(task)
+                    if measured and not keys.get("auxiliary"):
+                        kind = f"{keys.get('metrics')} {head['problem_type']} {measured}"
+                        counted.add((task, kind))
         first = next(iter(tasks.values()), set())
         others = [name for name, counted in tasks.items() if counted != first]
         aggregates = " and ".join(name for name in AGGREGATES if name in self.columns)
         if others and aggregates:
             parts.append(
-                f"Only rows with equal tasks and metrics can be compared by {aggregates}; "
-                f"these rows differ from the first, which has "
+                f"Only rows with equal tasks, metrics and validation rows can be compared by "
+                f"{aggregates}; these rows differ from the first, which has "
                 f"{', '.join(sorted(task for task, _ in first))}: {'; '.join(others)}."
             )
         if self.failures:

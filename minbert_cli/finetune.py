@@ -19,7 +19,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, set_seed
 
 import trainers
-from datasets_scripts import TaskRows, load_task, train_wordpiece
+from datasets_scripts import TaskRows, load_tasks, train_wordpiece
 from minbert_cli.arguments import FinetuneArguments
 from minbert_cli.checkpoints import (
     choose_length,
@@ -73,7 +73,7 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
 
         set_seed(args.seed)  # new weights are drawn before the Trainer sets the seed
         with args.main_process_first(desc="load the data"):
-            rows = {name: load_task(task.data) for name, task in tasks.items()}
+            rows = load_tasks(task.data for task in tasks.values())
 
         # the heads by the recipe, the checkpoint and the rows
         pretrained = describe_pretrained(arguments.model_name_or_path, arguments.revision, start)

@@ -38,7 +38,6 @@ TEXTS = {
     "seed": "Random seed.",
     "use_cpu": "Train on the CPU even if there is a GPU.",
     "output_dir": "Folder of the run.",
-    "resume_from_checkpoint": "Continue an interrupted run: true for its last checkpoint.",
     "push_to_hub": "Upload the model to the Hub.",
     "hub_model_id": "Repository on the Hub; by default named as output_dir.",
     "gradient_accumulation_steps": "Batches of an optimizer step.",

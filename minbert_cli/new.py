@@ -238,7 +238,7 @@ class Guess:
 
     def find_texts(self) -> list[str]:
         """Find the one or two columns of texts: by their names, else by their numbers of words."""
-        rest = [name for name in self.columns if name != self.label]
+        rest = [name for name in self.columns if name != self.label and not self.names_labels(name)]
         words = {name: count_words(self.columns[name]) for name in rest}
         lower = {name.lower(): name for name in rest}
         named = next(([lower[a], lower[b]] for a, b in PAIRS if {a, b} <= {*lower}), [])
@@ -259,6 +259,16 @@ class Guess:
         if others := ", ".join(repr(name) for name in texts if name != longest):
             self.notes.append(f"please check: other columns with texts: {others}")
         return [longest]
+
+    def names_labels(self, column: str) -> bool:
+        """Tell whether a column has another name for every label, as ``label_text`` may."""
+        labels, names = (
+            [*map(str, self.columns.get(str(name), ()))] for name in (self.label, column)
+        )
+        if len(labels) != len(names):
+            return False
+        pairs = {*zip(labels, names, strict=True)}
+        return len(pairs) == len({*labels}) == len({*names}) < len(labels)
 
     def find_type(self, values: Sequence[Any]) -> str:
         """Find the problem type that fits the labels, by the first rule that holds."""

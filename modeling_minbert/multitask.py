@@ -389,8 +389,8 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
         self.config.tasks = {**(self.config.tasks or {}), task: asdict(spec)}
         if hasattr(self, "peft_config"):
             warn_once(
-                f"task {task!r}: an adapter alone is saved without what was fitted; save the "
-                "merged model, as minbert finetune does"
+                f"task {task!r}: an adapter that is saved alone lacks what was fitted; save the "
+                "merged model, as minbert finetune does by itself"
             )
 
     def count_terms(self, task: str, labels: Tensor) -> Tensor:

@@ -245,9 +245,15 @@ class QuestionWindow(NamedTuple):
 
 
 def _trim_spans(text: str, spans: Iterable[Span]) -> list[Span]:
-    """Take white space from the ends of tokens, of which some tokenizers write it into the next."""
-    trimmed = []
-    for start, end in spans:
+    """Take white space from the ends of tokens, of which some tokenizers write it into the next.
+
+    Combining marks that a tokenizer strips, as uncased ones do, belong to the token before them.
+    """
+    spans, trimmed = list(spans), []
+    following = [start for start, _ in spans[1:]] + [len(text)]
+    for (start, end), limit in zip(spans, following, strict=False):
+        while start < end < limit and unicodedata.category(text[end])[0] == "M":
+            end += 1  # noqa: PLW2901
         token = text[start:end].lstrip()
         first = end - len(token)
         trimmed.append((first, first + len(token.rstrip())))

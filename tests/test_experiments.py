@@ -103,7 +103,7 @@ if recipe.get("hang"):
     signal.pause()
 if recipe.get("forget"):
     sys.exit(0)
-content = {"validation": {"metrics": {"sst_accuracy": 0.5}}, "steps": 1}
+content = {"validation": {"metrics": {"sst_accuracy": 0.5}, "rows": {"sst": 9}}, "steps": 1}
 content["tasks"] = {"sst": {"problem_type": "classification"}}
 (folder / "metrics.json").write_text(json.dumps(content))
 note(True)
@@ -135,7 +135,7 @@ def use_stub(replace=setattr):
     settings = {"model_name_or_path": None}
     replace(experiments, "program_command", lambda _: [sys.executable, "stub.py"])
     replace(experiments, "check_run", lambda run: (settings | run.recipe, {"sst": Data}))
-    replace(experiments, "load_task", lambda _: Data)
+    replace(experiments, "load_tasks", lambda _: {"sst": Data})
 
 
 class Stubs:

@@ -6,20 +6,17 @@ import unicodedata
 
 import pytest
 
-from datasets_scripts import TaskData, load_task
+from datasets_scripts import TaskData, load_task, load_tasks
 from tests.small_run import write_jsonl
 from trainers import RunFacts
 
 WORDS = ["Élan", "naïve", "river", "GARDEN", "søster", "Café", "song", "window", "Ünder", "story"]
+CHOICES = {"choice_columns": "choices", "label_column": "label"}
 KEYS = {
     "classification": {"text_columns": ["a"], "label_column": "label"},
     "token_classification": {"text_columns": ["words"], "label_column": "tags"},
     "paraphrase": {"text_columns": ["a", "b"], "label_column": "label"},
-    "multiple_choice": {
-        "text_columns": ["a"],
-        "choice_columns": "choices",
-        "label_column": "label",
-    },
+    "multiple_choice": {"text_columns": ["a"], **CHOICES},
     "question_answering": {},
 }
 PAIRS = ("paraphrase",)
@@ -112,6 +109,51 @@ def test_rows_that_a_model_cannot_tell_apart_are_on_one_side(tmp_path, kind, cha
     assert sorted(held) == sorted(2 * sorted(set(held)))  # a row and its twin
     assert len(held) > 20
     assert task.facts["validation"]["training_rows"] == 0
+
+
+def test_tasks_of_one_file_hold_out_the_same_texts(tmp_path, caplog):
+    rows = make_rows()
+    path = write_jsonl(tmp_path / "rows.jsonl", rows)
+    other = write_jsonl(tmp_path / "copy.jsonl", [{**row, "label": 1} for row in rows[:50]])
+    keys = {"text_columns": ["a"], "validation_share": 0.3}
+    files = {"kind": path, "size": path, "copy": other}
+    tasks = {
+        "kind": {"problem_type": "classification", "label_column": "label"},
+        "size": {"problem_type": "regression", "label_column": "label"},
+        "copy": {"problem_type": "regression", "label_column": "label"},
+    }
+    given = [
+        TaskData.from_recipe(name, {**keys, **own, "train_file": files[name]})
+        for name, own in tasks.items()
+    ]
+
+    loaded = load_tasks(given)
+
+    held = {name: {*task.splits["validation"]["sentence1"]} for name, task in loaded.items()}
+    assert held["kind"] == held["size"] != {*load_task(given[1]).splits["validation"]["sentence1"]}
+    trained = {*loaded["copy"].splits["train"]["sentence1"]}
+    count = len(held["kind"] & trained)
+    assert loaded["kind"].facts["validation"]["rows_of_others"] == count > 5
+    assert "have the texts of training rows of task 'copy'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        ("contrastive", {"text_columns": ["a", "b", "context"]}),
+        ("multiple_choice", {"text_columns": ["a", "question"], **CHOICES}),
+    ],
+)
+def test_rows_of_one_pair_or_passage_are_held_out_together(tmp_path, kind, keys):
+    rows = make_rows(40)
+    more = [{**row, "context": f"{n}", "question": f"why {n}"} for n, row in enumerate(rows)]
+    path = write_jsonl(tmp_path / "rows.jsonl", [*rows, *more])
+
+    keys = {"problem_type": kind, "train_file": path, **keys}
+    task = load_task(TaskData.from_recipe("own", keys))
+
+    held = [int(row) % len(rows) for row in task.splits["validation"]["id"]]
+    assert sorted(held) == sorted(2 * sorted(set(held)))
 
 
 @pytest.mark.parametrize(("kind", "change"), CASES)

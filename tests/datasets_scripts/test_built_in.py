@@ -87,6 +87,20 @@ def test_without_a_folder_the_rows_come_from_the_hub(tmp_path, monkeypatch):
     assert "label" not in task.splits["test_ax"].column_names
 
 
+def test_duplicates_of_the_hub_are_numbers_by_whatever_name(tmp_path, monkeypatch):
+    names = datasets.ClassLabel(names=["not_duplicate", "duplicate"])
+    pairs = {"question1": TEXT, "question2": TEXT, "label": names, "idx": datasets.Value("int32")}
+    rows = {"question1": ["a", "b", "c"], "question2": ["d", "e", "f"], "label": [1, 0, 1]}
+    rows["idx"] = [0, 1, 2]
+    features = datasets.Features(pairs)
+    hub_id = write_hub(tmp_path / "qqp", features, train=rows, validation=rows)
+    monkeypatch.setitem(DATASETS, "qqp", replace(DATASETS["qqp"], hub_id=hub_id))
+
+    task = load_task(TaskData.from_recipe("qqp", {"dataset": "qqp"}))
+
+    assert task.splits["train"]["label"][:] == [1, 0, 1]
+
+
 def test_no_network_is_one_clear_error():
     with pytest.raises(OSError, match=r"'nyu-mll/glue:qqp' cannot be fetched.*data_dir"):
         load_task(TaskData.from_recipe("quora", {"dataset": "quora"}))

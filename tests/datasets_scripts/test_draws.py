@@ -166,13 +166,8 @@ def test_large_tasks_hold_out_a_limited_number():
     texts = list(map(str, range(110_000)))
     rows = datasets.Dataset.from_dict({"sentence1": texts, "label": [0, 1] * 55_000})
 
-    is_held = hold_out(
-        "own",
-        rows,
-        load_format(TaskData.from_recipe("own", {**OWN, "train_file": "a.csv"})),
-        0.1,
-        seed=0,
-    )
+    row_format = load_format(TaskData.from_recipe("own", {**OWN, "train_file": "a.csv"}))
+    is_held = hold_out("own", rows, row_format)
 
     assert (len(is_held), is_held.sum()) == (110_000, 10_000)
     assert is_held[1::2].sum() == 5_000

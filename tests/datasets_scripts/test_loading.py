@@ -1,10 +1,12 @@
 """`load_task`: invalid rows, test rows, more held-out sets, folders of the Hub, and the cache."""
 
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
 from datasets_scripts import Encoding, InvalidRow, TaskData, load_task, train_wordpiece
+from datasets_scripts.encoding import hash_sources
 from tests.small_run import load_rows, write_hub, write_jsonl
 
 GOOD = [("good film", "up"), ("bad film", "down"), ("fine film", "up")]
@@ -131,6 +133,13 @@ def test_only_encoded_rows_are_cached_and_known_by_their_rows(tmp_path):
 
     assert bad == bad_again
     assert first == again != changed
+
+
+def test_all_code_that_makes_tokens_is_known_to_the_cache(monkeypatch):
+    names = []
+    monkeypatch.setattr(Path, "read_bytes", lambda path: names.append(path.stem) or b"")
+    hash_sources()
+    assert {"corpus", "encoding", "pieces", "questions", "readers", "texts"} <= {*names}
 
 
 def test_the_fingerprint_depends_on_the_rows(tmp_path):

@@ -4,6 +4,7 @@ import json
 
 import datasets
 import pytest
+from tokenizers.normalizers import BertNormalizer
 
 from datasets_scripts import Encoding, TaskData, encode_questions, load_task, train_wordpiece
 from modeling_minbert import split_questions
@@ -142,6 +143,17 @@ def test_the_label_is_the_narrowest_span_that_covers_the_answer(tokenizer, answe
 
     assert found
     assert set(found) == {answer.strip()}
+
+
+@pytest.mark.parametrize("answer", ["दिल्ली में", "cafe\u0301", "ते"])
+def test_marks_that_a_tokenizer_strips_belong_to_their_letters(answer):
+    passage = f"राम {answer} रहते हैं"
+    tokenizer = train_wordpiece([passage], 80)
+    tokenizer.backend_tokenizer.normalizer = BertNormalizer(strip_accents=True)
+
+    found = [read_labels(row) for row in encode(tokenizer, passage, answer) if any(row["labels"])]
+
+    assert set(found) == {answer}
 
 
 def test_emoji_accents_and_control_characters_keep_their_places(tokenizer):

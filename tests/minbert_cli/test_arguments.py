@@ -170,6 +170,16 @@ def test_one_interval_is_that_of_both(tmp_path, given, steps):
     assert not args.undecided & {"eval_steps", "save_steps"}
 
 
+@pytest.mark.parametrize("value", ["true", "false", "runs/mine"])
+def test_a_recipe_may_say_that_a_run_goes_on(tmp_path, value):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"{{output_dir: run, use_cpu: true, resume_from_checkpoint: {value}}}")
+
+    (args,) = parse_recipe([ProgramTrainingArguments], [path])
+
+    assert args.resume_from_checkpoint == value
+
+
 @pytest.mark.parametrize(
     ("key", "other"),
     [("max_tokens_per_batch", "per_device_train_batch_size")[::step] for step in (1, -1)],

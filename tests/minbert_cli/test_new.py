@@ -43,6 +43,11 @@ CASES = {
         delimited(("text", "stars"), [(x, 1 + n % 5) for n, x in enumerate(TEXTS)]),
         {"problem_type": "classification", "label_column": "stars"},
     ),
+    "named.csv": (
+        delimited(("text", "label", "label_text"),
+                  [(x, n % 2, ("very bad", "very good")[n % 2]) for n, x in enumerate(TEXTS)]),
+        {"problem_type": "classification", "text_columns": ["text"], "label_column": "label"},
+    ),
     "sts.tsv": (
         delimited(("a", "b", "score"), [(x, x, n % 11 / 2) for n, x in enumerate(TEXTS)], "\t"),
         {"problem_type": "similarity", "text_columns": ["a", "b"], "score_range": [0, 5]},

@@ -23,7 +23,7 @@ def write_run(folder, sst, sts, tasks=KINDS):
     metrics = {"sst_accuracy": sst, "sst_macro_f1": 0.1, "sts_pearson": sts, "sts_spearman": 0.2}
     metrics |= {"mean": (sst + sts) / 2, "leaderboard": (sst + (sts + 1) / 2) / 2}
     content = {
-        "validation": {"metrics": metrics},
+        "validation": {"metrics": metrics, "rows": dict.fromkeys(tasks, 100)},
         "tasks": {task: {"problem_type": kind} for task, kind in tasks.items()},
         "steps": 12,
     }
@@ -93,6 +93,25 @@ def test_aggregates_of_different_tasks_are_reported(make):
 
     note = "these rows differ from the first, which has sst, sts: better."
     assert note in table.markdown()
+
+
+@pytest.mark.parametrize("change", ["rows", "problem type"])
+def test_means_over_other_rows_or_types_are_reported(make, change):
+    folder = make().rows[1].runs[1].folder
+    path = folder / "metrics.json"
+    content = json.loads(path.read_text())
+    if change == "rows":
+        content["validation"]["rows"]["sst"] = 50
+    else:
+        content["tasks"]["sts"]["problem_type"] = "regression"
+    path.write_text(json.dumps(content))
+    rows = experiments.read_file(["rows.yaml"])[1]
+    states = {run.folder: "done" for seed, run in rows[0].runs.items()} | {folder: "done"}
+
+    table = experiments.ExperimentTable(rows, states)
+
+    assert "these rows differ from the first, which has sst, sts: better." in table.markdown()
+    assert ("sts r2" in table.columns) == (change == "problem type")
 
 
 @pytest.mark.parametrize("name", ["plain", "$x_{ <script>alert(1)</script> $"])

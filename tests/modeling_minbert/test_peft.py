@@ -121,7 +121,7 @@ def test_an_adapter_is_saved_without_a_temperature(build_multitask, tasks, caplo
     model = peft.get_peft_model(build_multitask(tasks), peft.LoraConfig(r=2))
     model.fit_temperature("tone", 3 * torch.eye(3)[[0, 1, 2, 0]], torch.tensor([0, 1, 2, 1]))
 
-    assert "task 'tone': an adapter alone is saved without what was fitted" in caplog.text
+    assert "task 'tone': an adapter that is saved alone lacks what was fitted" in caplog.text
 
 
 @pytest.mark.parametrize("with_mask", [False, True])

@@ -21,7 +21,7 @@ from tests.trainers.tiny import (
     make_trainer as make_tiny_trainer,
     weights,
 )
-from trainers import FreezeLayers, HeadLearningRate, RDrop, add_lora
+from trainers import FreezeLayers, HeadLearningRate, MultiTaskTrainer, RDrop, add_lora
 
 
 def build(make_trainer, methods, **arguments):
@@ -136,6 +136,17 @@ def test_layers_are_frozen_under_a_task_of_tokens_whatever_its_name():
     trained = [name for name, value in model.named_parameters() if value.requires_grad]
     assert not any("encoder" in name for name in trained)
     assert any("heads.embeddings" in name for name in trained)
+
+
+def test_weights_decay_whatever_the_name_of_the_task():
+    task = {"problem_type": "classification", "labels": ["a", "b"], "head": "mlp"}
+    names = ("bias", "norm", "a_norm", "tone")
+    model = MinBertForMultiTask(make_config(dict.fromkeys(names, task)))
+
+    decayed = MultiTaskTrainer.__new__(MultiTaskTrainer).get_decay_parameter_names(model)
+
+    found = {name for name in decayed if name.startswith("heads.")}
+    assert found == {f"heads.{name}.{part}.weight" for name in names for part in ("dense", "out")}
 
 
 @pytest.mark.parametrize(

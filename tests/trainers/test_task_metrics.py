@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from datasets import Dataset
+from scipy.special import softmax
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import (
     accuracy_score,
@@ -15,7 +16,7 @@ from sklearn.metrics import (
     mean_absolute_error,
 )
 
-from trainers import PROBLEMS, glue_score, make_problems
+from trainers import PROBLEMS, aggregates, glue_score, make_problems
 
 RANDOM = np.random.default_rng(3)
 METRICS = {
@@ -39,6 +40,20 @@ def measure(kind, logits, labels, metrics=(), decode=None):
 def standard_error(kind, logits, labels):
     problem, outputs = collect(kind, logits, labels)
     return problem.standard_error(outputs, problem.compute_metrics(outputs))
+
+
+def test_a_mean_counts_vectors_but_not_pre_training_beside_other_tasks():
+    values = {"classification": 0.4, "contrastive": 0.8, "masked_lm": 0.1}
+    found = {kind: (PROBLEMS[kind](kind), value) for kind, value in values.items()}
+    assert aggregates(found)["mean"] == pytest.approx(0.6)
+    assert aggregates({"masked_lm": found["masked_lm"]})["mean"] == 0.1
+
+
+def test_a_stock_classifier_of_pairs_says_yes_by_its_second_class():
+    logits = [[2.0, 1.0], [-3.0, -1.0], [1.0, 4.0], [3.0, 2.0]]
+    assert measure("paraphrase", logits, [0, 1, 1, 0])["accuracy"] == 1
+    probabilities = PROBLEMS["paraphrase"]("t").probabilities(np.asarray(logits))
+    assert probabilities == pytest.approx(softmax(logits, axis=1))
 
 
 @pytest.mark.parametrize("logits", [np.ones((7, 1)), np.full((7, 1), np.nan), np.ones((1, 1))])

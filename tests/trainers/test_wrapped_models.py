@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from transformers import BertConfig, BertForSequenceClassification
 
 from tests.trainers.stock import as_stock
 from tests.trainers.test_methods import wrapped
 from tests.trainers.tiny import SIZES
+from trainers import Task
 
 
 class Wrapper(torch.nn.Module):
@@ -54,6 +56,15 @@ def test_every_head_of_a_peft_model_moves(make_trainer):
     }
     assert heads
     assert all(heads.values())
+
+
+def test_numbers_that_are_missing_are_not_learned_by_a_model_of_transformers(make_trainer):
+    rows = [{"input_ids": [1, 2], "labels": label} for label in (0.5, -100.0)]
+    config = BertConfig(num_labels=1, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
+    own = {"tasks": [Task("sizes", "regression", rows[:1], rows)]}
+    message = "the evaluation set of task 'sizes' has labels that are -100"
+    with pytest.raises(ValueError, match=message):
+        make_trainer(model=BertForSequenceClassification(config), own=own)
 
 
 def test_several_tasks_need_a_model_that_takes_task(make_trainer):

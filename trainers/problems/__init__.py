@@ -34,7 +34,11 @@ def read_problems(results: Mapping[str, Any]) -> dict[str, AnyProblem]:
     """Create the problems of a run from its ``metrics.json``."""
     specs = {task: parse_fields(task, fields) for task, fields in (results["tasks"] or {}).items()}
     types = {task: spec.problem_type for task, spec in specs.items()}
-    return make_problems(types, specs, results.get("metrics"))
+    problems = make_problems(types, specs, results.get("metrics"))
+    for task, directions in results.get("lower_is_better", {}).items():
+        for module, is_lower in directions.items():
+            problems[task].direct(module, is_lower)
+    return problems
 
 
 def make_problems(

@@ -225,11 +225,16 @@ class Paraphrase(ThresholdProblem, ClassProblem):
         return [self.name_of(1)], getattr(self.spec, "thresholds", None) or [0.5]
 
     def decide(self, logits: Array) -> Array:
-        return (logits[:, 0] > 0).astype(np.int64)
+        return (_join_classes(logits)[:, 0] > 0).astype(np.int64)
 
     def probabilities(self, logits: Array) -> NDArray[np.float64]:
         """Compute the sigmoid of the logits, and its complement, (N, 2)."""
         from scipy.special import expit
 
-        values = self.scale(logits)[:, :1]
+        values = self.scale(_join_classes(logits))
         return np.concatenate([expit(-values), expit(values)], axis=1)
+
+
+def _join_classes(logits: Array) -> Array:
+    """Return the logits of yes, (N, 1), also for a classifier of transformers with two classes."""
+    return logits if logits.shape[1] == 1 else logits[:, 1:2] - logits[:, :1]

@@ -220,12 +220,12 @@ def aggregates(headlines: Mapping[str, tuple[Any, float | None]]) -> dict[str, f
 
     ``leaderboard`` is the mean after a correlation r became (r + 1) / 2, as in Stanford CS 224N's
     default project. Metrics that should be low count negatively, so that a higher mean is better.
-    Tasks without labels count only if there are no others.
+    Pre-training tasks count only if there are no others.
     """
     if not headlines:
         raise ValueError("no tasks to aggregate; expected at least one")
     known = [(problem, value) for problem, value in headlines.values() if value is not None]
-    counted = [pair for pair in known if not pair[0].kind.is_unlabelled] or known
+    counted = [pair for pair in known if not pair[0].kind.is_pretraining] or known
     if not counted:
         return {}
     values, scaled = [], []

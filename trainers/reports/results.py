@@ -138,13 +138,18 @@ class RunFacts:
     def list_notes(self) -> list[str]:
         """List the notes on the data, and how many held-out rows were used before."""
         lines = self.describe_notes().splitlines()
+        kinds = {
+            "training_rows": "a training row",
+            "validation_rows": "a validation row",
+            "rows_of_others": "a training row of another task",
+        }
         for task, splits in self.splits.items():
             for split, facts in splits.items():
-                for kind in ("training", "validation"):
-                    if seen := facts.get(f"{kind}_rows"):
+                for kind, what in kinds.items():
+                    if seen := facts.get(kind):
                         lines.append(
                             f"{task}: {seen:,} of {facts['rows']:,} {split} rows "
-                            f"({seen / facts['rows']:.1%}) have the texts of a {kind} row."
+                            f"({seen / facts['rows']:.1%}) have the texts of {what}."
                         )
         return lines
 
@@ -272,12 +277,17 @@ def name_run(folder: str | os.PathLike[str]) -> str:
 
 def describe_training(trainer: MultiTaskTrainer) -> dict[str, Any]:
     """Describe the length, the tasks and the metrics of a run."""
+    directions = {  # of metrics of others, which a run may set
+        task: {m.module: m.lower_is_better for m in problem.reported if m.module}
+        for task, problem in trainer.problems.items()
+    }
     return {
         "seed": trainer.args.seed,
         "steps": trainer.state.global_step,
         "epochs": trainer.state.epoch,
         "tasks": trainer.accelerator.unwrap_model(trainer.model).config.tasks or {},
         "metrics": {name: task.metrics for name, task in trainer.tasks.items() if task.metrics},
+        "lower_is_better": {task: modules for task, modules in directions.items() if modules},
     }
 
 

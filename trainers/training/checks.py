@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any
 
 import datasets
+import numpy as np
 from torch import nn
 from transformers import TrainingArguments
 from transformers.trainer_utils import SchedulerType
@@ -13,7 +14,7 @@ from datasets_scripts.checking import NotNegative, Positive, check_value, number
 from datasets_scripts.encoding import ENCODED_WITH
 from modeling_minbert import unknown
 from modeling_minbert.tasks import parse_tasks
-from trainers.data.rows import FlatRows
+from trainers.data.rows import IGNORED_LABEL, FlatRows
 from trainers.data.sampling import TaskSampling
 from trainers.files import find_inner, takes_task
 from trainers.methods.base import Method
@@ -87,6 +88,8 @@ def check_schedules(args: TrainingArguments) -> None:
             check_value("", f"{name}_steps", getattr(args, f"{name}_steps"), Interval)
 
 
+# What transformers calls the problem types whose labels are numbers, one or several of a row.
+NUMBERS = ("regression", "multi_label_classification")
 # What Trainer adds to the metrics of an evaluation.
 TIMES = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
 
@@ -107,7 +110,7 @@ def check_tasks(
     specs = parse_tasks(getattr(getattr(find_inner(model), "config", None), "tasks", None))
     problems = {name: task.make_problem(specs.get(name)) for name, task in by_name.items()}
     _check_names(problems)
-    _check_rows(by_name, problems)
+    _check_rows(by_name, problems, counts_missing=not hasattr(find_inner(model), "heads"))
     if all(task.training.auxiliary for task in tasks):
         raise ValueError(f"auxiliary: all tasks are ({names}); leave it out of those that count")
     return by_name, problems
@@ -128,8 +131,13 @@ def _check_names(problems: Mapping[str, AnyProblem]) -> None:
             owners[name] = task
 
 
-def _check_rows(tasks: Mapping[str, Task], problems: Mapping[str, AnyProblem]) -> None:
-    """Check that all tasks have usable rows of a kind, or none has any."""
+def _check_rows(
+    tasks: Mapping[str, Task], problems: Mapping[str, AnyProblem], *, counts_missing: bool
+) -> None:
+    """Check that all tasks have usable rows of a kind, or none has any.
+
+    ``counts_missing`` says that the losses of the model count a number that is missing, -100.
+    """
     for split, title in (("train", "training"), ("evaluation", "evaluation")):
         rows_by_task = find_rows(tasks.values(), split)
         if rows_by_task and (lacking := tasks.keys() - rows_by_task.keys()):
@@ -142,6 +150,14 @@ def _check_rows(tasks: Mapping[str, Task], problems: Mapping[str, AnyProblem]) -
             if not len(rows):
                 raise ValueError(f"{where} is empty; give it rows")
             problems[task].check(where, rows)
+            columns: Any = rows
+            has_numbers = problems[task].kind.hub_type in NUMBERS
+            if counts_missing and has_numbers and IGNORED_LABEL in np.asarray(columns["labels"]):
+                raise ValueError(
+                    f"{where} has labels that are -100, for missing ones, which a model of "
+                    "transformers would learn as numbers; leave these rows out, or use "
+                    "MinBertForMultiTask"
+                )
             if problems[task].calibrates and tasks[task].evaluation is None:
                 raise ValueError(
                     f"task {task!r}: its temperature must be fitted to validation rows, and there "

@@ -267,6 +267,15 @@ class MultiTaskTrainer(Trainer):
             method.begin()
         return prepared
 
+    def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
+        """Return the parameters that decay, also of a task with a name such as ``norm``."""
+        heads = [
+            name
+            for name, value in model.named_parameters()
+            if ".heads." in f".{name}" and value.ndim > 1
+        ]
+        return [*dict.fromkeys([*super().get_decay_parameter_names(model), *heads])]
+
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         is_new = self.optimizer is None
         optimizer: torch.optim.Optimizer = super().create_optimizer(model)
