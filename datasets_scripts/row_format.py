@@ -123,6 +123,10 @@ class RowFormat(ABC):
             message = "%s: the names %s of column %r are no numbers, so they are not read"
             logger.warning(message, path, list_names(names), self.data.label_column)
             names = None
+        old, new = self.declared or (), self.labels or ()
+        if names and len(old) == len(new) and set(old) != set(new):  # renamed, as in from_hub
+            renamed = dict(zip(old, new, strict=True))
+            names = tuple(renamed.get(name, name) for name in names)
         return replace(self, declared=names)
 
     @property

@@ -179,6 +179,7 @@ STARS = datasets.ClassLabel(names=["5", "1"])
     [
         ("classification", NAMES, None, [0, 1], [2, 1]),
         ("classification", NAMES, ["far", "cool", "warm"], [2, 1], [0, 1]),
+        ("classification", NAMES, ["hot", "cold", "away"], [0, 1], [2, 1]),
         ("ordinal", NAMES, None, [0, 1], [2, 1]),
         # words are no numbers, and stay unread
         ("paraphrase", WORDS, None, [0, 1], [0, 1]),
