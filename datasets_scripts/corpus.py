@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
-from itertools import count, islice
+from itertools import chain, count, islice
 from math import ceil, inf
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -43,8 +43,8 @@ from .checking import (
     check_revision,
     option,
 )
-from .encoding import digest_text, hash_sources, make_features, show_progress
-from .hub import HUB_NAMES, find_commit, open_hub, readable_hub
+from .encoding import hash_sources, make_features, show_progress
+from .hub import HUB_NAMES, check_share, find_commit, open_hub, readable_hub, warn_of_unread
 from .loading import InvalidRow, check_invalid_fraction, load_task, log_invalid_rows
 from .readers import (
     FileFormat,
@@ -64,6 +64,7 @@ logger = logging.getLogger(__name__)
 
 
 SAMPLE_TEXT = "sample_text"
+HELD_OUT_SHARE = 0.05
 BUILT_IN = (SAMPLE_TEXT, *DATASETS)
 FILE_KEYS = ("train_file", "validation_file")
 # Keys of every source, of every source of running text, and of each source.
@@ -101,7 +102,7 @@ class CorpusData:
     revision: Text | None = option(None)
     train_file: Patterns | None = option(None)
     validation_file: Patterns | None = option(None)
-    validation_share: Share = option(0.05)
+    validation_share: Share | None = option(None)
     text_column: Text = option("text")
     documents: Literal["blank_line", "file", "line"] = option("blank_line")
     sentences: Literal["split", "line"] = option("split")
@@ -147,7 +148,7 @@ class CorpusData:
                 f"{where}: {', '.join(useless)} has no effect for {data.source!r}; remove it "
                 f"(keys of such a source: {', '.join(allowed)})"
             )
-        if data.validation_file is not None and "validation_share" in given:
+        if data.validation_file is not None and data.validation_share is not None:
             raise ValueError(
                 f"{where}: validation_share={data.validation_share:g} has no effect with "
                 "validation_file; remove one of them"
@@ -190,6 +191,11 @@ class CorpusData:
     def where(self) -> str:
         """Owner of the keys, for messages."""
         return f"corpus {self.name!r}"
+
+    @property
+    def held_out_share(self) -> float:
+        """Share of the documents that is held out, without a held-out text."""
+        return HELD_OUT_SHARE if self.validation_share is None else self.validation_share
 
     @property
     def source(self) -> str:
@@ -263,7 +269,8 @@ class Source:
             text, problem = record.values.get(column), record.problem
             if not problem and column not in record.values:
                 problem = f"no column {column!r}"
-            elif not problem and not isinstance(text, str):
+            # in a table, the text NaN is a missing value
+            elif not problem and (not isinstance(text, str) or text.strip().lower() == "nan"):
                 problem = f"column {column!r} holds {shorten(repr(text))}, not text"
             yield Document(file, record.line, "" if problem else str(text), problem)
 
@@ -396,7 +403,11 @@ def _find_hub_sources(data: CorpusData) -> dict[str, Source]:
         if hub_split is None:
             if split == "train":
                 raise ValueError(f"{where} has no split 'train'; its splits: {', '.join(splits)}")
+            if data.held_out_share:
+                warn_of_unread(where, splits)
             continue
+        if split == "validation":
+            check_share(where, hub_split, data.validation_share)
         rows = splits[hub_split]
         # the columns of a stream may be unknown, but its first row has them
         columns = rows.column_names or [name for row in rows.take(1) for name in row]
@@ -446,7 +457,7 @@ class TrainingTexts:
         yield from self.others
         for sources in self.sources:
             train = sources["train"]
-            skipped = held_out(0 if "validation" in sources else train.data.validation_share)
+            skipped = held_out(0 if "validation" in sources else train.data.held_out_share)
             skip = next(skipped, -1)
             for number, document in enumerate(train.read()):
                 if number == skip:
@@ -521,7 +532,7 @@ class TokenizedDocuments:
         return sentences, tokens, long_sentences
 
     def fingerprint(self) -> str:
-        """Hash texts and lengths of sentences; with the tokenizer, they determine the tokens."""
+        """Hash the tokens of documents and the lengths of sentences."""
         digests = self.dataset.data.column("digest").to_numpy()[self.rows]
         hashes = [hashlib.blake2b(part, digest_size=16) for part in (digests.tobytes(), b"", b"")]
         for sizes, lengths in self._measure():
@@ -585,7 +596,7 @@ def encode_corpus(
         sources = find_sources(data)
         if (commit := sources["train"].commit) is not None:
             commits[data.name] = commit
-        share = 0.0 if "validation" in sources else data.validation_share
+        share = 0.0 if "validation" in sources else data.held_out_share
         for split, source in sources.items():
             documents = _tokenize_source(source, copy, space)
             bad_rows += _list_invalid(source, documents)
@@ -664,8 +675,8 @@ def _tokenize(source: Source, tokenizer: Tokenizer, space: str) -> Iterator[dict
     """Yield the documents of a source as columns of tables.
 
     The sentences of a document after the first are tokenized with ``space`` before them.
-    ``sentences`` has their tokens, without sentences that have none. ``digest`` ignores white
-    space. ``file``, ``line`` and ``problem`` are those of invalid documents.
+    ``sentences`` has their tokens, without sentences that have none. ``digest`` is that of the
+    tokens. ``file``, ``line`` and ``problem`` are those of invalid documents.
     """
     is_prose = source.data.sentences == "split"
     is_empty = True
@@ -678,9 +689,12 @@ def _tokenize(source: Source, tokenizer: Tokenizer, space: str) -> Iterator[dict
         # in parallel: reading and splitting take little time beside it
         encodings = iter(tokenizer.encode_batch_fast(sentences, add_special_tokens=False))
         tokens = [[next(encodings).ids for _ in text] for text in texts]
+        # what the tokenizer cannot tell apart, such as case, is equal
+        flat = [np.fromiter(chain.from_iterable(sentences), np.int32) for sentences in tokens]
+        digests = [hashlib.blake2b(ids.tobytes(), digest_size=8).digest() for ids in flat]
         yield {
             "sentences": [list(filter(None, sentences)) for sentences in tokens],
-            "digest": np.array([digest_text("".join(text)) for text in texts], np.uint64),
+            "digest": np.frombuffer(b"".join(digests), np.uint64),
             "file": [document.file if document.problem else None for document in batch],
             "line": [document.line if document.problem else None for document in batch],
             "problem": [document.problem or None for document in batch],

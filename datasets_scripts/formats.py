@@ -1,7 +1,7 @@
 """The formats of rows with several labels, numbers, choices, or no label."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from string import ascii_uppercase
@@ -28,7 +28,7 @@ from .encoding import (
     list_texts,
     map_rows,
 )
-from .readers import Record, is_test, normalize_value, read_list, shorten
+from .readers import Record, is_test, normalize_value, read_list, read_names, shorten
 from .row_format import (
     ClassificationFormat,
     SentenceFormat,
@@ -81,6 +81,13 @@ class RegressionFormat(SentenceFormat):
                     )
             numbers.append(NEAR_MISSING if text and number == MISSING else number)
         return numbers if len(numbers) > 1 else numbers[0]
+
+    def check_split(self, rows: Dataset, problems: list[str], where: str, split: str) -> Dataset:
+        labels = [label for label in rows["label"][:] if label is not None]
+        # GLUE writes -1 for a secret label
+        if is_test(split) and {-1.0} == {*np.ravel(labels)} - {MISSING}:
+            return without_labels(rows)
+        return rows
 
     def strata(self, rows: Dataset) -> NDArray[np.int64]:
         # rows are spread by the mean of their targets, each standardized
@@ -224,6 +231,16 @@ class MultiOutputFormat(SentenceFormat):
     """
 
     classes: tuple[tuple[str, ...], ...] = ()  # of each column
+
+    def read(self, path: str, split: str) -> Iterator[Record]:
+        names = {column: read_names(path, column) or () for column in self.targets}
+        for record in super().read(path, split):
+            named = {
+                column: declared[number]
+                for column, declared in names.items()
+                if declared and isinstance(number := record.values.get(column), int) and number >= 0
+            }
+            yield replace(record, values={**record.values, **named})
 
     @property
     def label_type(self) -> Feature:

@@ -1,7 +1,9 @@
 """Rows of datasets on the Hub, or in a local folder with the layout of one."""
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,13 @@ from datasets.exceptions import DatasetsError
 from .readers import check_header
 from .row_format import RowFormat
 
+logger = logging.getLogger(__name__)
+
 # Names that datasets on the Hub use for our splits; the first one present wins.
 HUB_NAMES = {
     "train": ("train",),
-    "validation": ("validation", "dev", "valid", "validation_matched"),
-    "test": ("test", "test_matched"),
+    "validation": ("validation", "dev", "valid", "val", "evaluation", "eval", "validation_matched"),
+    "test": ("test", "testing", "test_matched"),
     "validation_mismatched": ("validation_mismatched",),
     "test_mismatched": ("test_mismatched",),
 }
@@ -45,17 +49,44 @@ def fetch_splits(row_format: RowFormat) -> tuple[dict[str, Dataset], str | None]
                         f"{where} has no split {split!r}; its splits: {', '.join(fetched)}"
                     )
                 continue
-            if split == "validation" and data.validation_share:
-                raise ValueError(
-                    f"{where} has a split {name!r}, so validation_share={data.validation_share:g} "
-                    "has no effect; remove it"
-                )
-            rows = splits[split] = fetched[name]
+            if split == "validation":
+                check_share(where, name, data.validation_share)
+            rows = fetched[name]
             required = row_format.required_columns(split)
             check_header(f"{where}: split {name!r}", rows.column_names, required)
+            is_named = data.problem_type == "multi_output_classification"
+            splits[split] = name_outputs(rows, data.label_columns or ()) if is_named else rows
         if source == hub_id:
             commit = find_commit(hub_id, builder)
+            if "validation" not in splits:
+                warn_of_unread(where, fetched)
     return splits, commit
+
+
+def name_outputs(rows: Dataset, columns: Iterable[str]) -> Dataset:
+    """Write the names that a dataset declares for the numbers in columns; -1 is no label."""
+    for column in columns:
+        feature = rows.features.get(column)
+        if isinstance(feature, datasets.ClassLabel):
+            names = [*map(dict(enumerate(feature.names)).get, rows[column][:])]
+            rows = rows.remove_columns(column).add_column(column, names)
+    return rows
+
+
+def check_share(where: str, split: str, share: float | None) -> None:
+    """Reject a share of the training rows to hold out, since there are validation rows."""
+    if share:
+        raise ValueError(
+            f"{where} has a split {split!r}, so validation_share={share:g} has no effect; remove it"
+        )
+
+
+def warn_of_unread(where: str, splits: Iterable[str]) -> None:
+    """Warn of splits with unknown names, since one of them may have the validation rows."""
+    known = chain.from_iterable(HUB_NAMES.values())
+    if unread := sorted({*splits} - {*known}):
+        message = "%s: training rows are held out, and these splits are not read: %s"
+        logger.warning(message, where, ", ".join(unread))
 
 
 def open_hub(

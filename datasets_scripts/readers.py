@@ -268,6 +268,8 @@ FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 MAX_SHOWN = 40  # characters of a value in a message
 # Half of a character, which JSON allows, or of a pair that is one.
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+# A field that csv does not take for a quoted one, because of the space.
+SPACED_QUOTES = re.compile(r' +"(?:[^"]|"")*" *')
 DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 
 
@@ -350,7 +352,9 @@ def _read_delimited(
             check_header(path, header, columns)
         elif values:  # an empty line is not a record
             if file_format.quoting is None:
-                stray = stray or StrayQuotes(path, delimiter, len(header))
+                if stray is None:
+                    _check_first(path, line, values)
+                    stray = StrayQuotes(path, delimiter, len(header))
                 stray.add(line, values)
             problem = ""
             if len(values) != len(header):
@@ -359,6 +363,15 @@ def _read_delimited(
             yield Record(line, {} if problem else dict(zip(header, values, strict=True)), problem)
     if stray is not None:
         stray.check()
+
+
+def _check_first(path: str, line: int, values: Sequence[str]) -> None:
+    """Reject a file whose quotes would become a part of its values."""
+    if spaced := [value.strip() for value in values if SPACED_QUOTES.fullmatch(value)]:
+        raise ValueError(
+            f"{path}:{line}: {shorten(spaced[0])} has a space before its quotes; remove such "
+            "spaces, or add quoting: false to the task, if quotes are plain text"
+        )
 
 
 def _find_delimiter(path: str, columns: Sequence[str]) -> str:
@@ -505,6 +518,22 @@ def _read_parquet(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
     check_header(path, header, columns)
     for line, values in enumerate(rows, start=1):
         yield Record(line, values)
+
+
+def read_names(path: str, column: str) -> tuple[str, ...] | None:
+    """Return the names that a Parquet file declares for the numbers in a column; None without."""
+    if find_suffix(path) != ".parquet":
+        return None
+    import datasets
+    import pyarrow.parquet as pq
+
+    try:
+        features = datasets.Features.from_arrow_schema(pq.read_schema(path))
+    except (ValueError, OSError):  # reading its rows says why
+        return None
+    feature = features.get(column)
+    names = getattr(getattr(feature, "feature", feature), "names", None)
+    return None if names is None else tuple(map(normalize_value, names))
 
 
 def shorten(text: str) -> str:

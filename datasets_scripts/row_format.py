@@ -42,6 +42,7 @@ from .readers import (
     is_numeral,
     is_test,
     normalize_value,
+    read_names,
     read_records,
     shorten,
 )
@@ -68,7 +69,8 @@ class RowFormat(ABC):
     Args:
         data: The data keys of the task.
         labels: Names of the classes or tags; None until they are known.
-        declared: Names that a dataset of the Hub declares for the numbers in its label column.
+        declared: Names that a dataset of the Hub or a Parquet file declares for the numbers in its
+            label column.
     """
 
     data: TaskData
@@ -111,7 +113,21 @@ class RowFormat(ABC):
         file_format = self.data.file_format
         if is_test(split):
             file_format = replace(file_format, header=None)
-        return read_records(path, self.required_columns(split), file_format=file_format)
+        records = read_records(path, self.required_columns(split), file_format=file_format)
+        return map(self.declare(path).from_hub, records)
+
+    def declare(self, path: str) -> Self:
+        """Return the format of a file, with the names that it declares for its numbers."""
+        names = read_names(path, str(self.data.label_column))
+        if names and "labels" not in self.data.kind.keys and not all(map(is_numeral, names)):
+            message = "%s: the names %s of column %r are no numbers, so they are not read"
+            logger.warning(message, path, list_names(names), self.data.label_column)
+            names = None
+        old, new = self.declared or (), self.labels or ()
+        if names and len(old) == len(new) and set(old) != set(new):  # renamed, as in from_hub
+            renamed = dict(zip(old, new, strict=True))
+            names = tuple(renamed.get(name, name) for name in names)
+        return replace(self, declared=names)
 
     @property
     def written_features(self) -> datasets.Features:
@@ -158,7 +174,7 @@ class RowFormat(ABC):
         return () if self.data.built_in is None else self.data.built_in.undecided
 
     def from_hub(self, record: Record) -> Record:
-        """Name the label, or the labels, of a row of the Hub, which are numbers there."""
+        """Name the label, or the labels, of a row of the Hub, which may be numbers there."""
         names = self.declared or ()
         # as many other labels of a recipe are new names of the declared ones
         is_renamed = self.labels and len(self.labels) == len(names)
@@ -262,7 +278,8 @@ class RowFormat(ABC):
 def load_format(data: TaskData) -> RowFormat:
     """Make the format of the rows of a task, whose class is imported by its name."""
     kind = pkgutil.resolve_name(f"{__package__}.{data.kind.row_format}")
-    row_format: RowFormat = kind(data, data.labels)
+    declared = read_names(data.train_file or "", str(data.label_column))
+    row_format: RowFormat = kind(data, data.labels, declared)
     return row_format
 
 

@@ -31,7 +31,6 @@ from .readers import (
     is_test,
     open_text,
     read_lines,
-    read_records,
     shorten,
 )
 from .row_format import RowFormat, check_classes, list_names, list_written, sort_labels
@@ -198,8 +197,7 @@ class TagFormat(RowFormat):
 
     def read(self, path: str, split: str) -> Iterator[Record]:
         if find_suffix(path) in RECORD_SUFFIXES:
-            for record in read_records(path, self.required_columns(split)):
-                yield self._check_lists(record)
+            yield from super().read(path, split)
             return
         word, tag = self._columns("0", "-1")
         train, first = str(self.data.train_file), _read_first(path)

@@ -277,7 +277,7 @@ def versions(hub, tmp_path_factory):
 def test_revisions_of_model_and_data_are_read_and_recorded(hub, versions, tmp_path, pin, commit):
     recipe = small_run.make_recipe(tmp_path)
     task = {"hub_id": "user/rows", "problem_type": "classification", "text_columns": ["text"]}
-    text = {"hub_id": "user/rows", "text_column": "text", "validation_share": 0.3}
+    text = {"hub_id": "user/rows", "text_column": "text"}
     pinned = {} if pin is None else {"revision": pin}
     recipe |= {"model_name_or_path": "user/encoder", "model_config": {}, **pinned}
     recipe["tasks"] = {

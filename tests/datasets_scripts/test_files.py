@@ -77,6 +77,7 @@ def test_every_format_has_the_same_rows(tmp_path, suffix):
         ("a.jsonl", '{"words": "x"}', r"a\.jsonl: no column .*; its columns are \['words'"),
         ("a.tsv", b"text\tlabel\ncaf\xe9\tup\n", r"a\.tsv: the file is not UTF-8"),
         ("a.tsv", 'text\tlabel\nx\tup\n"y\tup\nz\tup\n', r"a\.tsv:3: the record that starts here"),
+        ("a.csv", 'text,label\nx, "up"\ny, "low"\n', r'a\.csv:2: "up" has a space before'),
         ("a.xls", "x", r"a\.xls: unknown suffix '.xls'; known: .csv, .tsv, .jsonl"),
         ("a.parquet", "x", r"a\.parquet: cannot be read as Parquet"),
         ("a.tsv", "text\tlabel\ttext \nx\tup\ty\n", r"duplicate column \['text'\]; its columns"),

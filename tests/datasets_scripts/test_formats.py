@@ -150,6 +150,7 @@ def load_hub(folder, columns, features, **keys):
             ("warm", "cool", "far"),
         ),
         ("multiple_choice", datasets.ClassLabel(names=["A", "B"]), [1, 0], [1, 0], None),
+        ("multi_output_classification", NAMES, [0, 2], [[1], [0]], None),
     ],
 )
 def test_names_that_a_dataset_declares_replace_its_numbers(
@@ -158,12 +159,54 @@ def test_names_that_a_dataset_declares_replace_its_numbers(
     text = datasets.Value("string")
     features = datasets.Features({"a": text, "c": datasets.List(text), "y": feature})
     columns = {"a": ["one", "two"], "c": [["up", "down"]] * 2, "y": values}
-    keys = {"choice_columns": "c"} if problem_type == "multiple_choice" else {}
+    keys = {
+        "multiple_choice": {"choice_columns": "c"},
+        "multi_output_classification": {"label_column": None, "label_columns": ["y"]},
+    }.get(problem_type, {})
 
     loaded = load_hub(tmp_path, columns, features, problem_type=problem_type, **keys)
 
     assert loaded.labels == names
     assert loaded.splits["train"]["label"][:] == labels
+
+
+WORDS = datasets.ClassLabel(names=["other", "same"])
+STARS = datasets.ClassLabel(names=["5", "1"])
+
+
+@pytest.mark.parametrize(
+    ("problem_type", "feature", "labels", "expected", "backward"),
+    [
+        ("classification", NAMES, None, [0, 1], [2, 1]),
+        ("classification", NAMES, ["far", "cool", "warm"], [2, 1], [0, 1]),
+        ("classification", NAMES, ["hot", "cold", "away"], [0, 1], [2, 1]),
+        ("ordinal", NAMES, None, [0, 1], [2, 1]),
+        # words are no numbers, and stay unread
+        ("paraphrase", WORDS, None, [0, 1], [0, 1]),
+        ("regression", WORDS, None, [0, 1], [0, 1]),
+        ("regression", STARS, None, [5, 1], [1, 5]),
+        ("multi_output_classification", WORDS, None, [[0], [1]], [[1], [0]]),
+    ],
+)
+def test_names_of_a_parquet_file_replace_its_numbers(
+    tmp_path, caplog, problem_type, feature, labels, expected, backward
+):
+    text = datasets.Value("string")
+    columns = {"a": ["one", "two"], "b": ["x", "y"], "y": [0, 1]}
+    keys = {"problem_type": problem_type, "labels": labels}
+    keys |= {"label_columns": "y"} if "output" in problem_type else {"label_column": "y"}
+    keys["text_columns"] = ["a", "b"] if problem_type == "paraphrase" else "a"
+    for split, step in {"train": 1, "validation": -1}.items():
+        names = datasets.ClassLabel(names=feature.names[::step])
+        keys[f"{split}_file"] = str(tmp_path / f"{split}.parquet")
+        features = datasets.Features({"a": text, "b": text, "y": names})
+        datasets.Dataset.from_dict(columns, features).to_parquet(keys[f"{split}_file"])
+
+    splits = load_task(TaskData.from_recipe("own", keys)).splits
+
+    assert splits["train"]["label"][:] == expected
+    assert splits["validation"]["label"][:] == backward
+    assert ("'other', 'same' of column 'y' are no numbers" in caplog.text) is (expected == backward)
 
 
 @pytest.mark.parametrize(
@@ -194,6 +237,19 @@ def test_a_row_that_shows_nothing_is_invalid_in_every_type(tmp_path, problem_typ
 
     assert [row.line for row in task.bad_rows] == [len(lines)] * 2
     assert all(row.reason.startswith("empty text") for row in task.bad_rows)
+
+
+@pytest.mark.parametrize(("written", "is_secret"), [([-1, -1], True), ([-1, 0.5], False)])
+@pytest.mark.parametrize("columns", [["y"], ["y", "z"]])
+def test_numbers_of_test_rows_may_be_secret(tmp_path, columns, written, is_secret):
+    rows = [{**PAIR, **dict.fromkeys(columns, number)} for number in written]
+    path = write_jsonl(tmp_path / "test.jsonl", rows)
+
+    task = load(
+        tmp_path, "regression", label_columns=columns, test_file=path, max_invalid_fraction=0.5
+    )
+
+    assert ("label" not in task.splits["test"].column_names) is is_secret
 
 
 @pytest.mark.parametrize("problem_type", ["classification", "multi_label_classification"])

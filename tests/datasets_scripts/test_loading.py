@@ -7,7 +7,7 @@ import pytest
 
 from datasets_scripts import Encoding, InvalidRow, TaskData, load_task, train_wordpiece
 from datasets_scripts.encoding import hash_sources
-from tests.small_run import load_rows, write_jsonl
+from tests.small_run import load_rows, write_hub, write_jsonl
 
 GOOD = [("good film", "up"), ("bad film", "down"), ("fine film", "up")]
 
@@ -92,6 +92,19 @@ def test_a_folder_in_the_layout_of_the_hub(tmp_path):
     data = TaskData.from_recipe("pairs", keys | {"validation_share": 0})
     with pytest.raises(ValueError, match="has no split 'validation'; its splits: "):
         load_task(data)
+
+
+@pytest.mark.parametrize("name", ["val", "eval", "evaluation", "held"])
+def test_splits_of_the_hub_are_known_by_usual_names(tmp_path, caplog, name):
+    splits = {split: {"a": list("qrst"), "y": [0, 1, 0, 1]} for split in ("train", name, "testing")}
+    keys = {"problem_type": "classification", "text_columns": ["a"], "label_column": "y"}
+    keys["hub_id"] = write_hub(tmp_path, **splits)
+
+    rows = load_task(TaskData.from_recipe("own", keys)).splits
+
+    is_known = name != "held"
+    assert (len(rows["train"]) == 4, len(rows["test"])) == (is_known, 4)
+    assert ("these splits are not read: held" in caplog.text) is not is_known
 
 
 @pytest.mark.parametrize("columns", [["a"], ["c", "a", "b"]])

@@ -57,14 +57,15 @@ def test_lines_that_cannot_be_used_are_named(tmp_path, line, problem):
 
 @pytest.mark.parametrize(("suffix", "delimiter"), [("csv", ","), ("tsv", "\t")])
 def test_rows_of_a_table_are_documents(tmp_path, suffix, delimiter):
-    rows = ["id,body", '1,"one ""1""', 'more"', "2", "", f"3,{200_000 * 'x'}"]
+    rows = ["id,body", '1,"one ""1""', 'more"', "2", "", f"3,{200_000 * 'x'}", "4,NaN"]
     write(tmp_path, **{f"a_{suffix}": "\n".join(rows).replace(",", delimiter)})
 
-    first, second, third = read(tmp_path / f"a.{suffix}", text_column="body")
+    first, second, third, fourth = read(tmp_path / f"a.{suffix}", text_column="body")
 
     assert (first.text, first.line) == ('one "1"\nmore', 2)
     assert (second.problem, second.line) == ("too few columns (1, the header has 2)", 4)
     assert third.text == 200_000 * "x"
+    assert fourth.problem == "column 'body' holds 'NaN', not text"
 
 
 def test_text_of_another_encoding_is_named(tmp_path):

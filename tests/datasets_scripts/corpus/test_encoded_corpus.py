@@ -204,7 +204,8 @@ def test_a_text_without_documents_is_refused(tmp_path, tokenizer, text, message)
 
 
 def test_documents_that_are_held_out_elsewhere_are_not_learnt(tmp_path, tokenizer, caplog):
-    again = ["\t".join(document) for document in DOCUMENTS[3:9]]  # other white space
+    # other white space, and other case, which the tokens do not have
+    again = ["\t".join(document).upper() for document in DOCUMENTS[3:9]]
     write(tmp_path, a_txt=TEXT, b_txt="\n\n\n".join([*again, "a new ship"]))
     write(tmp_path, dev_txt="\n\n".join(map("\n".join, DOCUMENTS[20:22])))
 
@@ -251,6 +252,8 @@ def test_rows_of_the_hub_are_documents(tmp_path, tokenizer, streaming):
     assert encoded.problems == [f"{hub}:train:3: column 'body' holds None, not text"]
     stored = {path.name for path in (tmp_path / "cache").rglob("*.arrow")}
     assert any("hub" in name for name in stored) is not streaming
+    with pytest.raises(ValueError, match=r"has a split 'dev', so validation_share=0\.3 has no e"):
+        encode(tmp_path, tokenizer, streaming=streaming, validation_share=0.3, **keys)
     # another dataset of the same name
     write_texts(hub, train=["port", "crane"], dev=["ship"])
     train, _ = encode_both(tmp_path, tokenizer, streaming=streaming, **keys)
@@ -258,9 +261,11 @@ def test_rows_of_the_hub_are_documents(tmp_path, tokenizer, streaming):
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_what_is_missing_on_the_hub_is_named(tmp_path, tokenizer, streaming):
+def test_what_is_missing_on_the_hub_is_named(tmp_path, tokenizer, streaming, caplog):
     keys = {"hub_id": str(tmp_path / "hub"), "streaming": streaming}
-    write_texts(tmp_path / "hub", train=["sea"])
+    write_texts(tmp_path / "hub", train=["sea", "port"], held=["ship"])
+    encode(tmp_path, tokenizer, text_column="body", **keys)
+    assert "held out, and these splits are not read: held" in caplog.text
     with pytest.raises(ValueError, match=r"has no column 'text'; its columns: \['id', 'body'\]"):
         encode(tmp_path, tokenizer, **keys)
 
