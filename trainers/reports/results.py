@@ -277,18 +277,18 @@ def name_run(folder: str | os.PathLike[str]) -> str:
 
 def describe_training(trainer: MultiTaskTrainer) -> dict[str, Any]:
     """Describe the length, the tasks and the metrics of a run."""
-    directions = {  # of metrics of others, which a run may set
-        task: {m.module: m.lower_is_better for m in problem.reported if m.module}
-        for task, problem in trainer.problems.items()
-    }
-    return {
+    content: dict[str, Any] = {
         "seed": trainer.args.seed,
         "steps": trainer.state.global_step,
         "epochs": trainer.state.epoch,
         "tasks": trainer.accelerator.unwrap_model(trainer.model).config.tasks or {},
         "metrics": {name: task.metrics for name, task in trainer.tasks.items() if task.metrics},
-        "lower_is_better": {task: modules for task, modules in directions.items() if modules},
     }
+    for task, problem in trainer.problems.items():  # a run may set those of metrics of others
+        modules = {m.module: m.lower_is_better for m in problem.reported if m.module}
+        if modules:
+            content.setdefault("lower_is_better", {})[task] = modules
+    return content
 
 
 TEXTS = ("sentence1", "sentence2", "choices")
