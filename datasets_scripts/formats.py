@@ -235,12 +235,13 @@ class MultiOutputFormat(SentenceFormat):
     def read(self, path: str, split: str) -> Iterator[Record]:
         names = {column: read_names(path, column) or () for column in self.targets}
         for record in super().read(path, split):
-            named = {
-                column: declared[number]
-                for column, declared in names.items()
-                if declared and isinstance(number := record.values.get(column), int) and number >= 0
-            }
-            yield replace(record, values={**record.values, **named})
+            values = dict(record.values)
+            for column, declared in names.items():
+                number = values.get(column)
+                if declared and isinstance(number, int):  # -1 is none
+                    by_number = {-1: None, **dict(enumerate(declared))}
+                    values[column] = by_number.get(number, number)
+            yield replace(record, values=values)
 
     @property
     def label_type(self) -> Feature:

@@ -6,12 +6,12 @@ import math
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import datasets
 import numpy as np
@@ -108,8 +108,6 @@ def log_invalid_rows(owner: str, invalid: list[InvalidRow]) -> None:
 MEASURED_ROWS = 1_000  # evenly spread, whose tokens are counted
 
 Facts = dict[str, int | dict[str, int]]
-# Digests of the texts that were held out, by source and draw.
-Drawn: TypeAlias = dict[Hashable, NDArray[np.uint64]]
 
 
 @dataclass(frozen=True)
@@ -126,8 +124,8 @@ class TaskRows:
             rows of each class, and, where there are any, of rows that were skipped because they are
             invalid or because the annotators did not agree; of held-out splits also the number of
             rows whose texts are those of a training row, with or without a label, of test splits
-            those of a validation row, and ``rows_of_others`` the different texts that only other
-            tasks train on; of training the number of further rows without a
+            those of a validation row, and ``rows_of_others`` those whose texts only other tasks
+            train on; of training the number of further rows without a
             label, ``unlabeled_rows``; and of validation rows that were training rows the number of
             rows they were drawn from.
         fingerprint: Hash of the rows.
@@ -381,12 +379,10 @@ def _number_labels(
 def load_tasks(tasks: Iterable[TaskData]) -> dict[str, TaskRows]:
     """Load the rows of the tasks of a model, by name; see `load_task`.
 
-    Tasks that hold out rows of the same file or dataset hold out the same texts, since a model must
-    not learn from one task what it is measured by in another. Of other tasks, validation and test
-    rows that are training rows elsewhere are counted, and many of them are warned of.
+    Validation and test rows whose texts another task trains on are counted, and many of them are
+    warned of, since the model may have learned from one task what it is measured by in another.
     """
-    drawn: Drawn = {}
-    loaded = {data.name: load_task(data, drawn) for data in tasks}
+    loaded = {data.name: load_task(data) for data in tasks}
     if len(loaded) > 1:
         _count_rows_of_others(loaded)
     return loaded
@@ -400,9 +396,11 @@ def _count_rows_of_others(loaded: Mapping[str, TaskRows]) -> None:
     }
     for name, task in loaded.items():
         for split in task.splits.keys() - {"train"}:
-            keys = {*digest_alike(task.splits[split], task.row_format.text_names)} - trained[name]
-            shared = {other: keys & trained[other] for other in loaded if other != name}
-            rows, count = len(task.splits[split]), len(set().union(*shared.values()))
+            keys = [*digest_alike(task.splits[split], task.row_format.text_names)]
+            new = {*keys} - trained[name]
+            shared = {other: new & trained[other] for other in loaded if other != name}
+            known = set().union(*shared.values())
+            rows, count = len(keys), sum(key in known for key in keys)
             if count:
                 task.facts[split]["rows_of_others"] = count
             if count > LARGEST_SHARE * rows:
@@ -415,12 +413,11 @@ def _count_rows_of_others(loaded: Mapping[str, TaskRows]) -> None:
                 )
 
 
-def load_task(data: TaskData, drawn: Drawn | None = None) -> TaskRows:
+def load_task(data: TaskData) -> TaskRows:
     """Load the rows of a task from its files, the Hub, or the built-in sample.
 
     Args:
         data: Description of the rows, from ``TaskData.from_recipe``.
-        drawn: The texts that tasks loaded before have held out, to which its own are added.
 
     Raises:
         ValueError: If a file or a dataset cannot be read, lacks a column, or has too many invalid
@@ -433,7 +430,7 @@ def load_task(data: TaskData, drawn: Drawn | None = None) -> TaskRows:
     if "validation" not in splits:
         train = splits.pop("train")
         held_out_of = len(train)
-        is_held = hold_out(data.where, train, row_format, drawn)
+        is_held = hold_out(data.where, train, row_format)
         splits = {
             "train": train.select(np.flatnonzero(~is_held)),
             "validation": train.select(np.flatnonzero(is_held)),
@@ -610,15 +607,12 @@ def _simplify(text: str) -> str:
 MOST_HELD_OUT = 10_000  # more make evaluations slow and metrics hardly more precise
 
 
-def hold_out(
-    where: str, rows: Dataset, row_format: RowFormat, drawn: Drawn | None = None
-) -> NDArray[np.bool_]:
+def hold_out(where: str, rows: Dataset, row_format: RowFormat) -> NDArray[np.bool_]:
     """Choose the training rows that become validation rows.
 
     Rows are drawn by label, and those with equal texts, or about one passage, stay together; texts
     are equal if many models cannot tell them apart, see `digest_alike`. The draw depends on the
-    rows and ``sample_seed`` alone, so that runs with other seeds are comparable; or on ``drawn``,
-    if that has texts of the same source.
+    rows and ``sample_seed`` alone, so that runs with other seeds are comparable.
 
     Returns:
         Whether a row is held out, (N,): about ``validation_share`` of them, at most
@@ -627,9 +621,7 @@ def hold_out(
     Raises:
         ValueError: If no row can be held out.
     """
-    data, drawn = row_format.data, {} if drawn is None else drawn
-    source = (data.train_file, data.dataset, data.hub_id, data.revision, data.text_columns)
-    key = (*source, data.held_out_share, data.sample_seed)
+    data = row_format.data
     wanted = min(MOST_HELD_OUT, math.ceil(data.held_out_share * len(rows)))
     # A unit is numbered by its first row, so that the draw of rows that all differ does not depend
     # on what else is considered equal.
@@ -638,14 +630,10 @@ def hold_out(
     _, first, inverse = np.unique(alike, return_index=True, return_inverse=True)
     whole = (digest_text("\0".join(map(_join, values))) for values in _read(rows, columns))
     units = np.fromiter(whole, np.uint64, len(rows))[first[inverse]]
-    held = np.isin(alike, drawn.get(key, ()))
-    if not held.any() or held.all():
-        seed = f"{data.sample_seed} held out"
-        held = choose_units(units, row_format.strata(rows), wanted, seed)
+    held = choose_units(units, row_format.strata(rows), wanted, f"{data.sample_seed} held out")
     # a sentence of a held-out document may also be in others
     texts = np.fromiter(digest_alike(rows, row_format.text_names), np.uint64, len(rows))
     held &= ~np.isin(texts, texts[~held])
-    drawn.setdefault(key, alike[held])
     if not held.any():
         raise ValueError(
             f"{where}: there are no validation rows, and none of its {len(rows)} training rows can "

@@ -529,7 +529,7 @@ def read_names(path: str, column: str) -> tuple[str, ...] | None:
 
     try:
         features = datasets.Features.from_arrow_schema(pq.read_schema(path))
-    except (ValueError, OSError):  # reading its rows says why
+    except (ValueError, TypeError, OSError):  # reading its rows says why
         return None
     feature = features.get(column)
     names = getattr(getattr(feature, "feature", feature), "names", None)

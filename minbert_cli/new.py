@@ -268,7 +268,7 @@ class Guess:
         if len(labels) != len(names):
             return False
         pairs = {*zip(labels, names, strict=True)}
-        return len(pairs) == len({*labels}) == len({*names}) < len(labels)
+        return len(pairs) == len({*labels}) == len({*names}) <= len(labels) / 2
 
     def find_type(self, values: Sequence[Any]) -> str:
         """Find the problem type that fits the labels, by the first rule that holds."""

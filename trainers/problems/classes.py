@@ -237,4 +237,6 @@ class Paraphrase(ThresholdProblem, ClassProblem):
 
 def _join_classes(logits: Array) -> Array:
     """Return the logits of yes, (N, 1), also for a classifier of transformers with two classes."""
+    if logits.shape[1] > 2:
+        raise ValueError(f"a paraphrase task has one logit or two, not {logits.shape[1]}")
     return logits if logits.shape[1] == 1 else logits[:, 1:2] - logits[:, :1]
