@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from trainers.problems import read_problems
 from trainers.problems.base import AnyProblem
 from trainers.problems.metrics import aggregates
+from trainers.problems.text import Contrastive
 from trainers.reports.results import read_metrics
 from trainers.reports.texts import markdown_table
 
@@ -65,10 +66,18 @@ def compare(first: Path, second: Path) -> str:
     if first.resolve() == second.resolve():
         raise ValueError(f"compare needs two runs, but both are {str(first)!r}")
     differences = compare_runs(*map(read_scored_rows, (first, second)))
-    problems = read_problems(read_metrics(first)).values()
-    if any(x.kind.is_unlabelled and not x.kind.is_pretraining for x in problems):
-        # the means of the runs also count tasks without labels, whose rows are not compared
+    # a mean of a run also counts such tasks, whose predictions it does not write
+    vectors = {
+        task
+        for results in map(read_metrics, (first, second))
+        for task, problem in read_problems(results).items()
+        if isinstance(problem, Contrastive)
+        and f"{task}_{problem.headline[0]}" in results["validation"]["metrics"]
+    }
+    note = ""
+    if vectors:
         differences = [difference for difference in differences if difference.task != ALL]
+        note = f" Vectors are not compared, and so no means: {', '.join(sorted(vectors))}."
     head = ["task", "metric", "rows", "first", "second", "difference", "95 % interval", "p"]
     return "\n\n".join(
         [
@@ -76,7 +85,7 @@ def compare(first: Path, second: Path) -> str:
             markdown_table([head, *(difference.list_cells() for difference in differences)]),
             "Difference of the second to the first on the same validation rows, with interval and "
             f"p of a paired bootstrap ({RESAMPLES:,} resamples; those for which "
-            "a metric is undefined do not count). It does not cover other seeds.",
+            f"a metric is undefined do not count). It does not cover other seeds.{note}",
         ]
     )
 
