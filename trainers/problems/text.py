@@ -178,14 +178,17 @@ def embedding_metrics(vectors: Vectors) -> dict[str, float]:
     if vectors.values.shape[1] > 1:
         second = vectors.values[:, 1].astype(np.float32)
         cosines = (first * second).sum(axis=1, keepdims=True)
-        right = _find_right_rows(vectors.texts)
-        anchors = vectors.texts[:, 0]
+        anchors, positives = vectors.texts[:, :2].T
+        right: dict[int, set[int]] = {}  # the texts that are right for each anchor
+        for anchor, positive in vectors.texts[:, :2].tolist():
+            right.setdefault(anchor, {anchor}).add(positive)
         parts = []
         for block in blocks:
             gaps = first[block] @ second.T - cosines[block]
             is_broken = np.isnan(gaps).any(axis=1)
             for anchor in np.unique(anchors[block]).tolist():
-                gaps[np.ix_(anchors[block] == anchor, right[anchor])] = -np.inf
+                is_right = np.isin(positives, [*right[anchor]])
+                gaps[np.ix_(anchors[block] == anchor, is_right)] = -np.inf
             nearer = (gaps > ROUNDING).sum(axis=1)
             # the first of ties, or if these are more than half of the others, in their middle
             equal = (np.abs(gaps) <= ROUNDING).sum(axis=1)
@@ -204,19 +207,6 @@ def embedding_metrics(vectors: Vectors) -> dict[str, float]:
     # without the pairs of a vector with itself, whose distance is 0
     pairs = count * (count - 1)
     return metrics | {"uniformity": float(np.log((total - count) / pairs)) if pairs else 0.0}
-
-
-def _find_right_rows(texts: NDArray[np.int64]) -> dict[int, list[int]]:
-    """Return for the text of each anchor the rows whose positives are right for it."""
-    rows: dict[int, list[int]] = {}  # by the text of their positive
-    right: dict[int, set[int]] = {}
-    for row, (anchor, positive) in enumerate(texts[:, :2].tolist()):
-        rows.setdefault(positive, []).append(row)
-        right.setdefault(anchor, {anchor}).add(positive)
-    return {
-        anchor: [row for text in found for row in rows.get(text, ())]
-        for anchor, found in right.items()
-    }
 
 
 class Contrastive(Problem[Vectors]):
