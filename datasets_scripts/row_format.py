@@ -127,7 +127,9 @@ class RowFormat(ABC):
         if names and len(old) == len(new) and set(old) != set(new):  # renamed, as in from_hub
             renamed = dict(zip(old, new, strict=True))
             names = tuple(renamed.get(name, name) for name in names)
-        return replace(self, declared=names)
+        # only the training file may have other names than the recipe
+        labels = None if names and path != self.data.train_file else self.labels
+        return replace(self, declared=names, labels=labels)
 
     @property
     def written_features(self) -> datasets.Features:

@@ -209,6 +209,38 @@ def test_names_of_a_parquet_file_replace_its_numbers(
     assert ("'other', 'same' of column 'y' are no numbers" in caplog.text) is (expected == backward)
 
 
+def write_parquet(path, names, labels):
+    features = {"a": datasets.Value("string"), "y": datasets.ClassLabel(names=names)}
+    columns = {"a": [f"text {n}" for n in range(len(labels))], "y": labels}
+    datasets.Dataset.from_dict(columns, datasets.Features(features)).to_parquet(path)
+    return str(path)
+
+
+def test_names_of_another_parquet_file_are_not_read_by_position(tmp_path):
+    keys = {"problem_type": "classification", "text_columns": "a", "label_column": "y"}
+    keys |= {
+        "labels": ["neg", "pos"],
+        "train_file": write_parquet(tmp_path / "a.parquet", ["neg", "pos"], [0, 1]),
+    }
+    keys["validation_file"] = write_parquet(
+        tmp_path / "b.parquet", ["positive", "negative"], [0, 1]
+    )
+
+    with pytest.raises(ValueError, match=r"b.parquet: 2 of 2 rows are invalid.*'positive'"):
+        load_task(TaskData.from_recipe("own", keys))
+
+
+def test_an_output_of_a_parquet_file_may_have_no_label(tmp_path):
+    path = write_parquet(tmp_path / "a.parquet", ["bad", "good"], [0, 1, -1])
+    keys = {"problem_type": "multi_output_classification", "text_columns": "a"}
+    keys |= {"label_columns": ["y"], "train_file": path, "validation_file": path}
+
+    loaded = load_task(TaskData.from_recipe("own", keys | {"max_invalid_fraction": 0.5}))
+
+    assert loaded.head_facts()["classes"] == [["bad", "good"]]
+    assert loaded.splits["train"]["label"][:] == [[0], [1]]
+
+
 @pytest.mark.parametrize(
     ("labels", "expected"), [(["hot", "cold", "away"], [0, 2]), (["cool", "far"], [1])]
 )
