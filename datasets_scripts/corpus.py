@@ -689,18 +689,21 @@ def _tokenize(source: Source, tokenizer: Tokenizer, space: str) -> Iterator[dict
         # in parallel: reading and splitting take little time beside it
         encodings = iter(tokenizer.encode_batch_fast(sentences, add_special_tokens=False))
         tokens = [[next(encodings).ids for _ in text] for text in texts]
-        # what the tokenizer cannot tell apart, such as case, is equal
-        flat = [np.fromiter(chain.from_iterable(sentences), np.int32) for sentences in tokens]
-        digests = [hashlib.blake2b(ids.tobytes(), digest_size=8).digest() for ids in flat]
         yield {
             "sentences": [list(filter(None, sentences)) for sentences in tokens],
-            "digest": np.frombuffer(b"".join(digests), np.uint64),
+            "digest": np.frombuffer(b"".join(map(_digest, tokens)), np.uint64),
             "file": [document.file if document.problem else None for document in batch],
             "line": [document.line if document.problem else None for document in batch],
             "problem": [document.problem or None for document in batch],
         }
     if is_empty:
         raise ValueError(f"{source.name}: there are no documents; add some")
+
+
+def _digest(sentences: Iterable[Iterable[int]]) -> bytes:
+    """Hash the tokens of a document: what a tokenizer cannot tell apart, such as case, is equal."""
+    ids = np.fromiter(chain.from_iterable(sentences), np.int32)
+    return hashlib.blake2b(ids.tobytes(), digest_size=8).digest()
 
 
 def _batch(documents: Iterable[Document]) -> Iterator[list[Document]]:

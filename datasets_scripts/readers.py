@@ -268,6 +268,7 @@ FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 MAX_SHOWN = 40  # characters of a value in a message
 # Half of a character, which JSON allows, or of a pair that is one.
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+MOST_FIRST = 1_000_000  # characters of the first rows
 # A field that csv does not take for a quoted one, because of the space.
 SPACED_QUOTES = re.compile(r' +"(?:[^"]|"")*" *')
 DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
@@ -353,7 +354,7 @@ def _read_delimited(
         elif values:  # an empty line is not a record
             if file_format.quoting is None:
                 if stray is None:
-                    _check_first(path, line, values)
+                    _check_first(path, line, values, delimiter)
                     stray = StrayQuotes(path, delimiter, len(header))
                 stray.add(line, values)
             problem = ""
@@ -365,12 +366,18 @@ def _read_delimited(
         stray.check()
 
 
-def _check_first(path: str, line: int, values: Sequence[str]) -> None:
+def _check_first(path: str, line: int, values: Sequence[str], delimiter: str) -> None:
     """Reject a file whose quotes would become a part of its values."""
-    if spaced := [value.strip() for value in values if SPACED_QUOTES.fullmatch(value)]:
+    spaced = [value for value in values if SPACED_QUOTES.fullmatch(value)]
+    if not spaced:
+        return
+    with open_text(path) as file:
+        start = file.read(MOST_FIRST)
+    # a text with quotes of its own that is quoted as a whole has them twice there
+    if delimiter + spaced[0] in start:
         raise ValueError(
-            f"{path}:{line}: {shorten(spaced[0])} has a space before its quotes; remove such "
-            "spaces, or add quoting: false to the task, if quotes are plain text"
+            f"{path}:{line}: {shorten(spaced[0].strip())} has a space before its quotes; remove "
+            "such spaces, or add quoting: false to the task, if quotes are plain text"
         )
 
 

@@ -187,13 +187,17 @@ class ExperimentTable:
         measured: set[str] = set()
         # name of the task or aggregate, and key of the metric, by column
         self.columns: dict[str, tuple[str, str]] = {}
-        for content in chain(*(results.values() for results in self.results)):
-            kinds = {task: head["problem_type"] for task, head in content["tasks"].items()}
-            known = {task: kind for task, kind in kinds.items() if kind in PROBLEMS}
-            for task, problem in make_problems(known, metrics=content.get("metrics", {})).items():
-                headline = problem.headline[0]
-                self.columns[f"{task} {headline}"] = (task, f"{task}_{headline}")
-            measured.update(content["validation"]["metrics"])
+        self.headlines: list[set[str]] = [set() for _ in rows]  # columns of each row
+        for headlines, results in zip(self.headlines, self.results, strict=True):
+            for content in results.values():
+                kinds = {task: head["problem_type"] for task, head in content["tasks"].items()}
+                known = {task: kind for task, kind in kinds.items() if kind in PROBLEMS}
+                problems = make_problems(known, metrics=content.get("metrics", {}))
+                for task, problem in problems.items():
+                    column = f"{task} {problem.headline[0]}"
+                    self.columns[column] = (task, f"{task}_{problem.headline[0]}")
+                    headlines.add(column)
+                measured.update(content["validation"]["metrics"])
         self.columns |= {name: (name, name) for name in AGGREGATES if name in measured}
 
     def read_values(self, place: int, key: str) -> list[float]:
@@ -211,12 +215,15 @@ class ExperimentTable:
         for place, row in enumerate(self.rows):
             done = len(self.results[place])
             line = [row.name, str(done) if done == len(row.runs) else f"{done} of {len(row.runs)}"]
-            for name, key in self.columns.values():
+            for column, (name, key) in self.columns.items():
                 values = self.read_values(place, key)
                 spread = f" ± {stdev(values):.4f}" if len(values) > 1 else ""
                 line.append(f"{mean(values):.4f}{spread}" if values else "")
                 if name in referenced:
-                    line.append(f"{row.reference[name]:.4f}" if name in row.reference else "")
+                    # of the metric that the row has as its headline
+                    is_own = column in (name, *self.headlines[place]) or not self.headlines[place]
+                    is_known = name in row.reference and is_own
+                    line.append(f"{row.reference[name]:.4f}" if is_known else "")
             lines.append(line)
         return lines
 

@@ -44,6 +44,11 @@ def test_quoted_fields_hold_tabs_quotes_and_newlines(tmp_path):
     assert [row.line for row in task.bad_rows] == [6, 6]
 
 
+def test_a_quoted_field_may_begin_with_a_space_and_quotes(tmp_path):
+    content = 'text,label\n" ""Yes, it is"" ",up\nno,down\n'
+    assert texts_of(load(tmp_path, "a.csv", content)) == ['"Yes, it is"', "no"]
+
+
 @pytest.mark.parametrize("suffix", ["tsv.gz", "jsonl.gz", "csv", "parquet"])
 def test_every_format_has_the_same_rows(tmp_path, suffix):
     rows = [{"text": "good film", "label": "up"}, {"text": "bad film", "label": "down"}]

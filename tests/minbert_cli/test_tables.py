@@ -114,6 +114,22 @@ def test_means_over_other_rows_or_types_are_reported(make, change):
     assert ("sts r2" in table.columns) == (change == "problem type")
 
 
+def test_a_reference_stands_beside_the_metric_that_a_row_has_as_its_headline(make):
+    table = make({"sst": 0.4})
+    runs = [[*row.runs.values()] for row in table.rows]
+    path = runs[1][0].folder / "metrics.json"
+    content = json.loads(path.read_text()) | {"metrics": {"sst": ["macro_f1"]}}
+    path.write_text(json.dumps(content))
+    states = {run.folder: "done" for run in (*runs[0], runs[1][0])}
+
+    table = experiments.ExperimentTable(table.rows, states)
+
+    head, plain, _ = table.list_cells()
+    shown = dict(zip(head, plain[1:], strict=False))  # what follows a column
+    assert head.count("reference") == 2
+    assert (shown["sst accuracy"], shown["sst macro_f1"]) == ("0.4000", "")
+
+
 @pytest.mark.parametrize("name", ["plain", "$x_{ <script>alert(1)</script> $"])
 def test_the_page_has_the_table_and_the_seeds(make, tmp_path, name):
     table = make({"sst": 0.4})

@@ -110,7 +110,8 @@ def check_tasks(
     specs = parse_tasks(getattr(getattr(find_inner(model), "config", None), "tasks", None))
     problems = {name: task.make_problem(specs.get(name)) for name, task in by_name.items()}
     _check_names(problems)
-    _check_rows(by_name, problems, counts_missing=not hasattr(find_inner(model), "heads"))
+    is_stock = type(find_inner(model)).__module__.startswith("transformers.")
+    _check_rows(by_name, problems, counts_missing=is_stock)
     if all(task.training.auxiliary for task in tasks):
         raise ValueError(f"auxiliary: all tasks are ({names}); leave it out of those that count")
     return by_name, problems
