@@ -612,7 +612,8 @@ def hold_out(where: str, rows: Dataset, row_format: RowFormat) -> NDArray[np.boo
 
     Rows are drawn by label, and those with equal texts, or about one passage, stay together; texts
     are equal if many models cannot tell them apart, see `digest_alike`. The draw depends on the
-    rows and ``sample_seed`` alone, so that runs with other seeds are comparable.
+    rows and ``sample_seed`` alone, so that runs with other seeds are comparable, and goes by a
+    hash of the texts: tasks with other labels for the same texts mostly hold out the same ones.
 
     Returns:
         Whether a row is held out, (N,): about ``validation_share`` of them, at most
@@ -623,13 +624,8 @@ def hold_out(where: str, rows: Dataset, row_format: RowFormat) -> NDArray[np.boo
     """
     data = row_format.data
     wanted = min(MOST_HELD_OUT, math.ceil(data.held_out_share * len(rows)))
-    # A unit is numbered by its first row, so that the draw of rows that all differ does not depend
-    # on what else is considered equal.
-    columns = row_format.unit_columns(rows)
-    alike = np.fromiter(digest_alike(rows, columns), np.uint64, len(rows))
-    _, first, inverse = np.unique(alike, return_index=True, return_inverse=True)
-    whole = (digest_text("\0".join(map(_join, values))) for values in _read(rows, columns))
-    units = np.fromiter(whole, np.uint64, len(rows))[first[inverse]]
+    digests = digest_alike(rows, row_format.unit_columns(rows))
+    units = np.fromiter(digests, np.uint64, len(rows))
     held = choose_units(units, row_format.strata(rows), wanted, f"{data.sample_seed} held out")
     # a sentence of a held-out document may also be in others
     texts = np.fromiter(digest_alike(rows, row_format.text_names), np.uint64, len(rows))
@@ -646,7 +642,7 @@ def hold_out(where: str, rows: Dataset, row_format: RowFormat) -> NDArray[np.boo
 def choose_units(
     units: NDArray[np.uint64], strata: NDArray[np.int64], wanted: int, seed: str
 ) -> NDArray[np.bool_]:
-    """Choose about ``wanted`` rows at random, in whole units and evenly from all strata.
+    """Choose about ``wanted`` rows by a hash of their units, whole and evenly from all strata.
 
     ``units`` and ``strata`` number the unit and the stratum of each row, (N,); the stratum of its
     first row counts for a unit. If every unit has more rows than wanted, the smallest is chosen.
@@ -655,7 +651,7 @@ def choose_units(
         Whether a row is chosen, (N,). Of every stratum one unit is left.
     """
     rng = np.random.default_rng(random.Random(f"{seed} rows").getrandbits(64))
-    _, first, unit_of_row, sizes = np.unique(
+    numbers, first, unit_of_row, sizes = np.unique(
         units, return_index=True, return_inverse=True, return_counts=True
     )
     stratum = strata[first]
@@ -666,7 +662,7 @@ def choose_units(
     room = exact.astype(np.int64)
     by_remainder = np.lexsort((rng.random(len(room)), room - exact))
     room[by_remainder[: wanted - room.sum()]] += 1
-    order = rng.permutation(len(sizes))
+    order = np.argsort([digest_text(f"{seed} {number}") for number in numbers.tolist()])
     chosen = np.zeros(len(sizes), np.bool_)
     for unit in order:
         kind = stratum[unit]

@@ -179,3 +179,17 @@ def test_rows_that_cannot_be_split_are_refused(tmp_path, labels):
 
     with pytest.raises(ValueError, match="'own': there are no validation rows, and none of its"):
         load(tmp_path, rows, **OWN, validation_share=0.1)
+
+
+def test_tasks_of_one_file_hold_out_mostly_the_same_texts(tmp_path):
+    rows = [
+        {"text": f"text {n}", "label": "ab"[n % 2], "kind": "xyz"[n % 3] if n % 7 else None}
+        for n in range(420)
+    ]
+    both = OWN | {"validation_share": 0.2, "max_invalid_fraction": 0.2}
+    tasks = [load(tmp_path, rows, **both | {"label_column": name}) for name in ("label", "kind")]
+
+    held = [texts(task, "validation") for task in tasks]
+    assert [len(task.splits["validation"]) for task in tasks] == [84, 72]
+    # two independent draws would share 14
+    assert len(held[0] & held[1]) >= 60
