@@ -18,7 +18,7 @@ from modeling_minbert.inference import find_upper
 from modeling_minbert.texts import SPACELESS, Encoding, tokenize_whole
 
 LARGEST_CUT = 0.001  # of the tokens, without a note
-NO_LABELS = ("nan", "null", "none", "n/a", "na")  # what programs write for a missing value
+MISSING = ("nan", "null", "none", "n/a", "na")  # what programs write for a missing value
 INTEGER = re.compile(r"-?\d+")
 LARGEST_RATIO = 10  # of the numbers of rows of two labels, without a warning
 MOST_FOUND = 0.98  # of the training words, without a warning
@@ -62,12 +62,18 @@ def describe_data(
         cause = f"cut by {key}={getattr(encoding, key)}: {100 * cut:.1f} %; {remedy}"
         notes.append(f"tokens of the training rows {cause}")
 
-    notes += describe_vocabulary(rows.measured_texts(), tokenizer)
+    texts = rows.measured_texts()
+    if missing := Counter(text for text in texts if text.strip().casefold() in MISSING):
+        notes.append(
+            f"warning: {100 * missing.total() / len(texts):.3g} % of the training texts are "
+            f"{', '.join(map(repr, missing))}, which may be missing values; if so, delete their rows"
+        )
+    notes += describe_vocabulary(texts, tokenizer)
     if (rule := getattr(task, "words", None)) is not None:
         notes += _describe_words(rows, rule)
 
     if task.answers_questions:
-        notes += _describe_questions(rows.measured_texts()[::2], tokenizer, encoding)
+        notes += _describe_questions(texts[::2], tokenizer, encoding)
         notes += _describe_answers(encoded["train"], task)
     return notes
 
@@ -149,7 +155,7 @@ def _describe_labels(rows: TaskRows) -> list[str]:
         for name in names:
             alike.setdefault(float(name) if is_numeral(name) else name.casefold(), []).append(name)
             is_negative = name == "-1" and "0" in names  # as copies on the Hub have it
-            if name == column or name.casefold() in NO_LABELS or is_negative:
+            if name == column or name.casefold() in MISSING or is_negative:
                 notes.append(
                     f"warning: the label {name!r} of column {column!r} may be no label, but a "
                     "missing value or a line of a header; if so, delete it or its rows"

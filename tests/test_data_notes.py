@@ -127,6 +127,15 @@ def test_labels_that_may_be_one_or_none_are_reported(tmp_path, tokenizer):
     assert describe(tmp_path, tokenizer, rows, ("text", "label"), chosen) == []
 
 
+def test_texts_that_may_be_missing_are_reported(tmp_path, tokenizer):
+    rows = [(text, n % 2) for n, text in enumerate(["w1", "NaN", "w2 nan", "null", "NaN", "w3"])]
+
+    notes = describe(tmp_path, tokenizer, rows, ("text", "label"), OWN)
+
+    warning = "warning: 50 % of the training texts are 'NaN', 'null', which may be missing values"
+    assert warning + "; if so, delete their rows" in notes
+
+
 def test_labels_of_each_output_are_compared(tmp_path, tokenizer):
     keys = {"problem_type": "multi_output_classification", "text_columns": ["text"]}
     keys["label_columns"] = ["size", "tone"]
