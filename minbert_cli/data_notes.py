@@ -66,7 +66,7 @@ def describe_data(
     if missing := Counter(text for text in texts if text.strip().casefold() in MISSING):
         notes.append(
             f"warning: {100 * missing.total() / len(texts):.3g} % of the training texts are "
-            f"{', '.join(map(repr, missing))}, which may be missing values; if so, delete their rows"
+            f"{', '.join(map(repr, missing))}, which may be missing values; if so, delete the rows"
         )
     notes += describe_vocabulary(texts, tokenizer)
     if (rule := getattr(task, "words", None)) is not None:

@@ -133,7 +133,7 @@ def test_texts_that_may_be_missing_are_reported(tmp_path, tokenizer):
     notes = describe(tmp_path, tokenizer, rows, ("text", "label"), OWN)
 
     warning = "warning: 50 % of the training texts are 'NaN', 'null', which may be missing values"
-    assert warning + "; if so, delete their rows" in notes
+    assert warning + "; if so, delete the rows" in notes
 
 
 def test_labels_of_each_output_are_compared(tmp_path, tokenizer):
