@@ -308,8 +308,6 @@ def name_texts(row: TextRow) -> Row:
 def check_vectors(model: Any, checkpoint: str, other_way: str = "") -> None:
     """Refuse to choose among tasks whose vectors differ, if nobody has said which."""
     config = model.config
-    if config.sentence_embedding is not None:
-        return
     made: dict[str, list[object]] = {}
     for name in config.tasks or {}:
         task: Any = config.task(name)

@@ -109,8 +109,9 @@ class MinBertConfig(PreTrainedConfig):
         embedding_task: Name of the task whose vectors `encode` makes by default; None for the first
             of separate texts, the default task before others.
         sentence_embedding: How `encode` makes the vector of a sentence by default, the fields of
-            `MinBertEmbedding`; read from a folder of sentence-transformers. None for the vectors of
-            `embedding_task`, or if there is none for the mean.
+            `MinBertEmbedding`; read from a folder of sentence-transformers, unless new tasks train
+            other vectors. None for the vectors of `embedding_task`, or if there is none for the
+            mean.
     """
 
     model_type = "minbert"
@@ -214,9 +215,11 @@ class MinBertConfig(PreTrainedConfig):
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """Build a configuration; the keyword `tasks` replaces the tasks of the dictionary.
 
-        Of a task that is there already, what is left out and changes what the head means stays.
+        Of a task that is there already, what is left out and changes what the head means stays. Of
+        `sentence_embedding`, what the tasks train otherwise is replaced.
         """
-        if "tasks" in kwargs:
+        has_new_tasks = "tasks" in kwargs
+        if has_new_tasks:
             # other keywords are set on the finished configuration
             keys = ("tasks", "default_task", "embedding_task")
             new = {key: kwargs.pop(key, None) for key in keys}
@@ -235,12 +238,32 @@ class MinBertConfig(PreTrainedConfig):
         config = loaded[0] if isinstance(loaded, tuple) else loaded
         # keywords have been set on the finished configuration
         config.complete_tasks()
+        if has_new_tasks and "sentence_embedding" not in kwargs:
+            config.follow_task()
         config.validate()
         if {config.encoder_type, config_dict.get("encoder_type", "bert")} != {"bert"}:
             from .families import check_keywords
 
             check_keywords(config, config_dict, kwargs)
         return loaded
+
+    def follow_task(self) -> None:
+        """Let `encode` make the vectors that `embedding_task` trains, not those of the start.
+
+        Prompts are still written if they are named.
+        """
+        if self.sentence_embedding is None or self.embedding_task is None:
+            return
+        start, task = self.embedding, self.task(self.embedding_task)
+        vectors, fields = task.describe_embedding(), asdict(task)
+        self.sentence_embedding = None
+        if vectors is None or fields["truncation"] != "head":
+            return  # what sentence-transformers does not have
+        vectors.normalize |= start.normalize
+        vectors.prompts, vectors.pools_prompt = start.prompts, start.pools_prompt
+        if fields["head"] != "cosine":
+            vectors.similarity = start.similarity
+        self.sentence_embedding = asdict(vectors)
 
     def check_labels(self) -> None:
         """Refuse a problem type and names in `id2label` that are not those of the tasks.

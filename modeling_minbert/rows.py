@@ -521,10 +521,10 @@ class MinBertVectors(Generic[Vectors]):
     ) -> Vectors:
         """Embed sentences.
 
-        Without `task` and `pooling`, the vectors are those of the folder of sentence-transformers
-        that the checkpoint was or started from (`config.sentence_embedding`), else of the first
-        task of separate texts (`config.embedding_task`), else the mean. The default prompt and the
-        size of such a folder apply, except with `task`, which was trained without them.
+        Without `task` and `pooling`, the vectors are those of the first task of separate texts
+        (`config.embedding_task`); without such a task those of the folder of sentence-transformers
+        that the checkpoint started from, with its default prompt and size; else the mean. What
+        sentence-transformers wrote later wins (`config.sentence_embedding`).
 
         Args:
             sentences: The sentences, or one: a list, an array, a column of a frame or a dataset, or

@@ -148,7 +148,8 @@ def test_prompts_stay_with_a_checkpoint_and_its_export(write_folder, tmp_path):
 
     model.save_pretrained(tmp_path / "saved")
     model.save_as_sentence_transformers(tmp_path / "exported")
-    tuned = MinBertForMultiTask.from_pretrained(folder, tasks={"near": NEAR})
+    joint = NEAR | {"pair_encoding": "joint"}
+    tuned = MinBertForMultiTask.from_pretrained(folder, tasks={"joint": joint})
     tuned.save_pretrained(tmp_path / "tuned")
 
     for name in ("saved", "exported", "tuned"):
@@ -174,6 +175,37 @@ def test_vectors_of_a_task_have_no_prompt_since_its_training_had_none(write_fold
     written = read(tmp_path / "near", "config_sentence_transformers.json")
     assert (written["prompts"], written["default_prompt_name"]) == ({}, None)
     assert written["truncate_dim"] is None
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"pooling": "cls"},
+        {"pooling": "max", "max_length": 8},
+        {"pooling_layer": -2},
+        {"truncation": "tail", "max_length": 8},
+        {"truncation": "windows", "max_length": 8},
+        {"problem_type": "contrastive", "num_sentences": 2, "score_range": None},
+    ],
+    ids=str,
+)
+def test_a_model_makes_the_vectors_that_its_tasks_train(write_folder, tmp_path, task):
+    settings = {"prompts": PROMPTS, "default_prompt_name": "query", "truncate_dim": 5}
+    folder, _ = write_folder(similarity_fn_name="dot", **settings)
+    task = {key: value for key, value in (NEAR | task).items() if value is not None}
+    model = MinBertForMultiTask.from_pretrained(folder, tasks={"near": task}).eval()
+    texts = [*TEXTS, LONG]
+
+    vectors = model.encode(texts)
+
+    assert_close(vectors, model.encode(texts, task="near"), rtol=0, atol=0)
+    model.save_pretrained(tmp_path / "saved")
+    again = MinBertForMultiTask.from_pretrained(tmp_path / "saved")
+    assert_close(again.encode(texts), vectors, atol=1e-6, rtol=1e-5)
+    assert again.similarity_fn_name == "cosine"
+    if again.config.sentence_embedding:
+        expected = model.encode(["query : a dog"])
+        assert_close(again.encode_query(["a dog"]), expected, atol=1e-6, rtol=1e-5)
 
 
 # What a folder asks for and minBERT does not have

@@ -63,16 +63,6 @@ def test_an_error_of_peft_is_reported(model, keys, message):
         add_lora(model, keys, trained=())
 
 
-def test_tasks_may_have_the_names_of_layers():
-    tasks = {name: {"problem_type": "regression"} for name in ("query", "value", "dense")}
-    model = MinBertForMultiTask(tiny.make_config(tasks))
-
-    add_lora(model, {"r": 2, "target_modules": ["query", "dense"]}, trained=("heads.",))
-
-    assert not any("lora_" in name for name, _ in model.heads.named_parameters())
-    assert all(value.requires_grad for value in model.heads.parameters())
-
-
 def make_trainer(folder, **arguments):
     model = tiny.make_model(dropout=0.1)
     add_lora(model, {"r": 2, "lora_dropout": 0.1}, trained=("heads.",))

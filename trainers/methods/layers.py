@@ -1,7 +1,6 @@
 """Which parameters train, and how fast: layers of the encoder, heads, and LoRA."""
 
 import re
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -94,7 +93,8 @@ class HeadLearningRate(Method):
     rate: float
 
     def __post_init__(self) -> None:
-        check_value("", "head_learning_rate", self.rate, Positive)
+        # null, in a recipe, is the default of a run
+        check_value("", "head_learning_rate", self.rate, Positive | None)
 
     def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
         if not _find_heads(model):
@@ -143,8 +143,7 @@ def add_lora(model: nn.Module, keys: Mapping[str, Any], *, trained: tuple[str, .
             ``target_modules`` are by default those of peft for BERT, the query and value of every
             layer, as in Hu et al. 2021, section 4.2; ModernBERT has one matrix for these and the
             key.
-        trained: Name prefixes of other trainable parameters: the heads. These get no LoRA, unless
-            ``keys`` say what gets none.
+        trained: Name prefixes of other trainable parameters: the heads.
 
     Raises:
         ValueError: If peft is not installed, refuses a key, or would wrap whole modules.
@@ -163,15 +162,10 @@ def add_lora(model: nn.Module, keys: Mapping[str, Any], *, trained: tuple[str, .
     rank, most = keys.get("r"), getattr(getattr(model, "config", None), "hidden_size", None)
     if isinstance(rank, int) and most is not None and rank > most:
         raise ValueError(f"lora: r={rank} is more than the hidden size, {most}")
-    # a task may have the name of a layer, such as "query"
-    others = "|".join(re.escape(prefix) + ".*" for prefix in trained) or None
-    unused = re.escape(f"You have passed exclude_modules={others} but no modules were excluded")
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", unused)  # mostly, none has
-        try:
-            inject_adapter_in_model(LoraConfig(**{"exclude_modules": others, **keys}), model)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"lora: {error}") from None
+    try:
+        inject_adapter_in_model(LoraConfig(**keys), model)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"lora: {error}") from None
     for name, value in model.named_parameters():
         if name.startswith(trained):
             value.requires_grad = True
