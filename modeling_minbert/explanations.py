@@ -199,7 +199,9 @@ Token = tuple[int, int, tuple[int, int]] | None
 
 def _find_tokens(tokenizer: Any, encoding: Encoding, row: Any, encoded: Encoded) -> list[Token]:
     """Find the words and characters of all tokens of a row."""
-    texts = [row] if isinstance(row, str) else list(row)
+    given = [row] if isinstance(row, str) else list(row)
+    texts = [text.strip() for text in given]
+    before = [len(text) - len(text.lstrip()) for text in given]
     parts = [[text] for text in texts] if encoding.pair_encoding == "separate" else [texts]
     tokens: list[Token] = []
     for number, (part, ids) in enumerate(zip(parts, encoded.input_ids, strict=True)):
@@ -212,10 +214,12 @@ def _find_tokens(tokenizer: Any, encoding: Encoding, row: Any, encoded: Encoded)
         if found["input_ids"][0] != ids:
             raise ValueError(f"{type(tokenizer).__name__} reads {part!r} in two ways")
         columns = (found.sequence_ids(0), found.word_ids(0), found["offset_mapping"][0])
-        tokens += [
-            None if side is None or word is None else (number + side, word, span)
-            for side, word, span in zip(*columns, strict=True)
-        ]
+        for side, word, (start, end) in zip(*columns, strict=True):
+            if side is None or word is None:
+                tokens.append(None)
+            else:
+                shift = before[number + side]
+                tokens.append((number + side, word, (start + shift, end + shift)))
     return tokens
 
 

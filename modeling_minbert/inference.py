@@ -507,6 +507,8 @@ class PooledPredictor(VectorPredictor):
 class Embedder(VectorPredictor):
     """Makes the vectors of `encode`."""
 
+    strips = False  # as sentence-transformers
+
     def __init__(self, model: Any, plan: EmbeddingPlan) -> None:
         super().__init__(model, "encode", plan.vectors, prompt=plan.prompt)
         self.finish = plan.finish

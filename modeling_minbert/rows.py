@@ -186,6 +186,9 @@ class Job:
 class TextReader:
     """Tokenizes rows of `num_texts` texts for a task; `prompt` is written before each."""
 
+    # training rows have no spaces at the ends of their texts
+    strips: bool = True
+
     def __init__(
         self, model: Any, name: str, encoding: Encoding, num_texts: int = 1, prompt: str = ""
     ) -> None:
@@ -198,6 +201,8 @@ class TextReader:
     def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
         """Tokenize rows, of which the first one has the number `first`: one each, or by window."""
         checked = list(check_rows(rows, self.name, self.num_texts, first))
+        if self.strips:
+            checked = [tuple(map(str.strip, row)) for row in checked]
         if self.prompt:
             checked = [tuple(self.prompt + text for text in row) for row in checked]
         if not self.has_windows:

@@ -156,7 +156,9 @@ class Question(NamedTuple):
 
     def pairs(self) -> list[Row]:
         """Return the two texts of the sequence of each choice."""
-        return pair_choices(self.texts, self.choices)
+        # as in training, without spaces at the ends
+        texts, choices = (list(map(str.strip, part)) for part in (self.texts, self.choices))
+        return pair_choices(texts, choices)
 
 
 def check_questions(
@@ -320,7 +322,8 @@ class QuestionReader:
     def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
         """Tokenize rows, of which the first one has the number `first`, to windows."""
         self.rows = list(check_rows(rows, self.name, 2, first))
-        self.windows = split_questions(self.encoding, self.model.tokenizer, self.rows)
+        asked = [(question.strip(), text) for question, text in self.rows]
+        self.windows = split_questions(self.encoding, self.model.tokenizer, asked)
         return [window.encoded for window in self.windows]
 
     def describe_answers(self, scores: Sequence[Sequence[float]], top_k: int | None) -> list[Any]:

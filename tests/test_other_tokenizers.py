@@ -155,6 +155,36 @@ def test_entities_are_parts_of_the_text_and_every_word_has_tokens(make):
     assert [token for word in pieces for token in word] == whole
 
 
+def test_spaces_around_texts_are_not_read_as_they_are_not_in_training():
+    pair = {"problem_type": "paraphrase"}
+    tasks = {
+        "own": {"problem_type": "classification", "labels": ["a", "b"], "pooling": "mean"},
+        "apart": {**pair, "pair_encoding": "separate", "truncation": "windows", "max_length": 8},
+        "joint": pair,
+        "choice": {"problem_type": "multiple_choice", "num_choices": 2, "has_question": True},
+        "answer": {"problem_type": "question_answering", "max_length": 24},
+    }
+    settings = {"hidden_size": 12, "initializer_range": 2.0, "pad_token_id": 1}
+    model = small_run.make_model(tasks, make_bpe(), **settings)
+    rows = {
+        "own": ["so good", " so good\n"],
+        "apart": [("so good", "is it"), ("\tso good ", " is it")],
+        "joint": [("so good", "is it"), ("so good\n", "is it\u00a0")],
+        "choice": [("so", "it is", ["bad", "good"]), (" so ", " it is", [" bad", "good\n"])],
+        "answer": [("is it", " so good "), (" is it\n", " so good ")],
+    }
+
+    for task, (plain, spaced) in rows.items():
+        first, second = model.predict(task, [plain, spaced], top_k=2)
+        assert [row["score"] for row in first] == pytest.approx([row["score"] for row in second])
+
+    plain, spaced = (model.explain("own", [text])[0]["words"] for text in rows["own"])
+    assert [(x["word"], x["start"] + 1, x["end"] + 1) for x in plain] == [
+        (x["word"], x["start"], x["end"]) for x in spaced
+    ]
+    assert not torch.equal(*model.encode(rows["own"]))  # as sentence-transformers
+
+
 @pytest.mark.parametrize("make", MAKERS)
 def test_long_texts_are_cut_with_the_special_tokens_of_the_tokenizer(make):
     tokenizer = make()
