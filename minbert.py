@@ -88,8 +88,7 @@ def pretrain(recipe: Recipe, **changes: Any) -> "MultiTaskTrainer":
     """Pre-train as the command `minbert pretrain`; arguments and errors are those of `finetune`.
 
     Returns:
-        The trainer after the pre-training. The model of a fine-tuning afterwards, the key
-        ``finetune`` of the recipe, is in the folder ``finetuned`` inside that of the run.
+        The trainer after the pre-training.
     """
     from minbert_cli.pretrain import pretrain as run_recipe
 

@@ -175,6 +175,7 @@ class ProgramTrainingArguments(FastTrainingArguments):
     replaced_keys: ClassVar[dict[str, tuple[str, ...]]] = {
         "max_tokens_per_batch": ("per_device_train_batch_size",),
         "per_device_train_batch_size": ("max_tokens_per_batch",),
+        "num_train_epochs": ("max_steps",),
     }
 
     # What a program or the trainer decides alone is no key: it would have no effect.

@@ -162,7 +162,8 @@ def run(args: SimpleNamespace) -> None:
         return
     if not args.task and not args.pooling:
         check_vectors(model, args.checkpoint, ", or give --pooling")
-    name = args.task or model.config.default_task
+    # the columns of the task whose vectors these are
+    name = args.task or model.config.embedding_task or model.config.default_task
     is_known = name in (model.config.tasks or {})
     task = model.config.task(str(name)) if is_known else None  # which knows its columns
     vectors = model.encode(

@@ -275,7 +275,7 @@ def fill_arguments(
         present, is_text = recipe.get(name), str in list_members(known[name])
         is_value = is_text or not words or words[0] == "null" or words[0].startswith("{")
         if isinstance(present, dict) and not is_value:
-            given[name] = select(flag, present, words[0])
+            given[name] = select(flag, present, ",".join(words))
         else:
             given |= expand_paths({name: read_flag(flag, words, known[name])})
     replaced: set[str] = set()

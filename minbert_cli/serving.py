@@ -48,7 +48,13 @@ FUNCTIONS = dict.fromkeys(("classification", "ordinal"), "softmax")
 FUNCTIONS |= dict.fromkeys(("multi_label_classification", "paraphrase"), "sigmoid")
 # What is written before a label, or instead of it, to say no; and other labels that do.
 NEGATIONS = ("not", "non", "no", "un", "ir", "in", "dis")
-NO_AND_YES = (("0", "1"), ("false", "true"), ("negative", "positive"), ("label_0", "label_1"))
+NO_AND_YES = (
+    ("no", "yes"),
+    ("0", "1"),
+    ("false", "true"),
+    ("negative", "positive"),
+    ("label_0", "label_1"),
+)
 # Token ids are accepted to be refused with a reason.
 Texts = str | list[str | int | list[int]]
 Answer = Callable[[Request], Awaitable[Response]]
@@ -235,14 +241,16 @@ class Server:
             raise RequestError(424, f"{task} is a {kind} task, not one for this route", "Backend")
         return task
 
-    def find_model(self, model: str | None) -> str | None:
-        """Return the task that the name of a model means; None for that of the checkpoint."""
+    def find_model(self, model: str | None, task: str | None) -> str | None:
+        """Return the task that the name of a model means; if there is none, that of the address."""
         if model is None or model == self.name:
-            return None
-        task = model.removeprefix(f"{self.name}/")
-        if task not in self.tasks:
+            return task
+        named = model.removeprefix(f"{self.name}/")
+        if named not in self.tasks:
             raise RequestError(404, unknown("model", model, self.list_models()), "model_not_found")
-        return task
+        if task not in (None, named):
+            raise RequestError(422, f"model={model!r}, but the address has task {task!r}")
+        return named
 
     def list_models(self) -> list[str]:
         """Return the names of models: the checkpoint, and each of its tasks."""
@@ -264,7 +272,7 @@ def refuse(body: Struct) -> None:
 
 async def embeddings(server: Server, body: Embeddings, task: str | None) -> object:
     """Answer as OpenAI; vectors that are cut have length 1 again."""
-    task = server.find_model(body.model) or task
+    task = server.find_model(body.model, task)
     is_cut = body.dimensions is not None or None
     options = {"task": task, "truncate_dim": body.dimensions, "normalize": is_cut}
     found = await server.encode(body.input, **options)
@@ -357,8 +365,9 @@ def find_positive(task: str, labels: Sequence[str]) -> str:
     """Return the label of two that says yes, or refuse labels of which none plainly does."""
     for no, yes in (labels, labels[::-1]):
         pair = no.lower(), yes.lower()
-        # as in not_entailment and irrelevant
-        if pair in NO_AND_YES or pair[0].removesuffix(pair[1]).strip(" _-") in NEGATIONS:
+        is_negated = pair[0].endswith(pair[1])  # as in not_entailment and irrelevant
+        before = pair[0].removesuffix(pair[1]).strip(" _-")
+        if pair in NO_AND_YES or (is_negated and before in NEGATIONS):
             return yes
     named = f"task {task!r} has the labels {', '.join(labels)}: none of them plainly says yes"
     raise RequestError(424, f"{named}; ask /tasks/{task}/predict", "Backend")
@@ -376,7 +385,7 @@ async def rerank(server: Server, body: Rerank, task: str | None) -> object:
     texts = body.list_texts()
     if body.top_n is not None and body.top_n < 1:
         raise RequestError(422, f"top_n={body.top_n} must be 1 or more")
-    task = server.find_task(server.find_model(body.model) or task, has_pairs)
+    task = server.find_task(server.find_model(body.model, task), has_pairs)
     label = choose_label(task, server.tasks[task])
     pairs = [(body.query, text) for text in texts]
     result = await server.compute([task], pairs, top_k=1 if label is None else 2)

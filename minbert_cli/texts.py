@@ -24,6 +24,7 @@ CONLL = ".conll"
 SUFFIXES = (*FILE_SUFFIXES, CONLL)
 SEEN_LINES = 20  # that tell whether lines are a table
 MOST_NAMED = 3  # rows in a message
+SENTENCE = 3  # words of a name of a column that may be a sentence
 
 
 def decode_lines(source: IO[bytes], name: str) -> list[str]:
@@ -158,7 +159,7 @@ def choose_columns(
         present = list_columns(path, file_format)
         if set(columns) <= set(present):
             break
-    if not columns and len(present) == 1 and count == 1:
+    if not columns and len(present) == 1 and count == 1 and len(present[0].split()) < SENTENCE:
         columns = tuple(present)
     named = f"its columns are {', '.join(map(repr, present))}"
     wanted = "the column of the texts" if count == 1 else "the two columns of the texts"

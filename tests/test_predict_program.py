@@ -260,6 +260,10 @@ def test_an_encoder_without_tasks_names_its_modes(model, capsys, tmp_path):
     flags = ["--embed", str(tmp_path / "v.npy"), "--precision", "float32"]
     minbert.main(["predict", str(tmp_path), "a cat", *flags])
     assert_close(torch.tensor(np.load(tmp_path / "v.npy")), model.encode(["a cat"]))
+    (tmp_path / "sentences.csv").write_text("so good a song\na cat\n")
+    with pytest.raises(SystemExit):
+        minbert.main(["predict", str(tmp_path), "--file", str(tmp_path / "sentences.csv"), *flags])
+    assert "its columns are 'so good a song': give --text_columns" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("labels", [["O", "B-PER", "I-PER"], ["noun", "verb", "other"]])

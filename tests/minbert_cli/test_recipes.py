@@ -127,6 +127,10 @@ def test_a_flag_selects_tasks_and_changes_one_of_them(parse):
 
     assert parse(format_recipe(RECIPE), *flags)[0].tasks == {"sts": {"dataset": "sts"}}
     assert parse(format_recipe(RECIPE), "--tasks", "null")[0].tasks is None
+    both = parse(format_recipe(RECIPE), "--tasks", "sts", "sst")[0].tasks
+    assert list(both) == ["sts", "sst"]
+    with pytest.raises(ValueError, match=r"the recipe has no 'my\.yaml'"):
+        parse(format_recipe(RECIPE), "--tasks", "sst", "my.yaml")
     whole = ["--tasks.sst.loss", "mse", "--tasks", "{sst: {dataset: x}}"]
     assert parse(format_recipe(RECIPE), *whole)[0].tasks == {"sst": {"dataset": "x", "loss": "mse"}}
 

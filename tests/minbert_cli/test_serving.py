@@ -254,6 +254,12 @@ def test_documents_are_ranked_by_the_label_that_says_yes(labels, yes):
     assert serving.find_positive("own", labels) == yes
 
 
+@pytest.mark.parametrize("labels", [("in", "out"), ("no", "maybe"), ("un", "deux")])
+def test_a_label_that_may_be_no_negation_ranks_nothing(labels):
+    with pytest.raises(serving.RequestError, match="none of them plainly says yes"):
+        serving.find_positive("own", labels)
+
+
 def test_documents_are_ranked_by_a_classification_of_pairs():
     torch.manual_seed(0)
     kind = {"problem_type": "classification", "pair_encoding": "joint"}
@@ -426,6 +432,10 @@ def test_a_bad_request_does_not_spoil_the_batch_that_it_is_in(port, model):
         ("/tasks/same/predict", {"inputs": "a"}, 422, "same takes pairs"),
         ("/v1/rerank", {"query": "a", "documents": ["b"]}, 400, "several tasks fit"),
         ("/tasks/same/rerank", {"query": "a"}, 422, "give documents, or texts"),
+        (
+            *("/tasks/same/rerank", {"query": "a", "texts": ["b"], "model": "small/near"}),
+            *(422, "model='small/near', but the address has task 'same'"),
+        ),
         ("/tasks/same/rerank", {"query": "a", "texts": ["b"], "top_n": 0}, 422, "top_n=0"),
         ("/predict_all", {"rows": ["a"], "tasks": ["same"]}, 422, "same takes pairs"),
         ("/predict_all", {"rows": [["a"]]}, 422, "row 0 must be"),
