@@ -214,7 +214,7 @@ class MinBertConfig(PreTrainedConfig):
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """Build a configuration; the keyword `tasks` replaces the tasks of the dictionary.
 
-        Of a task that is there already, what is left out and changes what the head means stays.
+        Of a task that is there already, what is left out stays as it is.
         """
         if "tasks" in kwargs:
             # other keywords are set on the finished configuration
