@@ -97,7 +97,8 @@ class MinBertPrecision:
         other. A model in int8 cannot be trained; `dequantize` makes it float32 again.
 
         Raises:
-            ValueError: If it already is in int8, or an adapter wraps its layers.
+            ValueError: If it already is in int8, an adapter wraps its layers, or a weight is not
+                finite.
         """
         from .int8 import quantize
 
