@@ -261,10 +261,15 @@ def make_batch(model: Any, rows: Sequence[Encoded]) -> Batch:
 
 
 def put_in_order(results: Sequence[tuple[list[int], Tensor]]) -> Tensor:
-    """Join the values of batches, (B, ...), in the order of their indices."""
+    """Join the values of batches, (B, ...), in the order of their indices; the last of each counts.
+
+    A job that is computed again has an index twice.
+    """
     values = torch.cat([values for _, values in results])
-    order = torch.tensor([index for indices, _ in results for index in indices])
-    return torch.empty_like(values).index_copy_(0, order.to(values.device), values)
+    indices = chain.from_iterable(indices for indices, _ in results)
+    places = {index: place for place, index in enumerate(indices)}
+    order = torch.tensor([places[index] for index in range(len(places))])
+    return values.index_select(0, order.to(values.device))
 
 
 def choose_tokens(model: Any) -> int:
