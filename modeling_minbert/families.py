@@ -451,7 +451,11 @@ def make_config(config: Any, num_layers: int | None) -> PreTrainedConfig:
         bias = config.layer_bias
         found |= {"attention_bias": bias, "mlp_bias": bias, "classifier_bias": bias}
         found["classifier_activation"] = config.hidden_act
+        if config.classifier_dropout is None:
+            found["classifier_dropout"] = config.hidden_dropout_prob
         layers = values["num_hidden_layers"]
+        # what all greater ones are to these layers
+        values["global_attention_every"] = min(config.global_attention_every, layers)
         found["layer_types"] = list_layer_types(layers, config.global_attention_every)
         found["rope_parameters"] = {
             "full_attention": {"rope_type": "default", "rope_theta": config.rope_theta},
