@@ -86,7 +86,7 @@ def load_pretrained(
             return _load_tokenizer(path, **kwargs)
         if not issubclass(loader, PreTrainedModel):
             return loader.from_pretrained(path, **kwargs)
-        options = {"output_loading_info": True, "ignore_mismatched_sizes": True}
+        options: Any = {"output_loading_info": True, "ignore_mismatched_sizes": True}
         # whatever its configuration says
         loaded: Any = loader.from_pretrained(path, return_dict=True, **options, **kwargs)
     model, info = loaded

@@ -97,11 +97,11 @@ class MinBertPrecision:
         other. A model in int8 cannot be trained; `dequantize` makes it float32 again.
 
         Raises:
-            ValueError: If it already is in int8, an adapter wraps its layers, or a weight is not
-                finite.
+            ValueError: If it is in int8, an adapter wraps its layers, or a weight is not finite.
         """
         from .int8 import quantize
 
+        check_weights(self, type(self).__name__)
         quantize(self)
 
 
@@ -261,10 +261,7 @@ def make_batch(model: Any, rows: Sequence[Encoded]) -> Batch:
 
 
 def put_in_order(results: Sequence[tuple[list[int], Tensor]]) -> Tensor:
-    """Join the values of batches, (B, ...), in the order of their indices; the last of each counts.
-
-    A job that is computed again has an index twice.
-    """
+    """Join the values of batches, (B, ...), by their indices: of one that comes twice the last."""
     values = torch.cat([values for _, values in results])
     indices = chain.from_iterable(indices for indices, _ in results)
     places = {index: place for place, index in enumerate(indices)}

@@ -16,7 +16,6 @@ from transformers.quantizers.auto import (
 from transformers.quantizers.base import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from .inference import check_weights
 from .prepared import dequantize_weight, is_int8, quantize_weight, weights_of
 
 METHOD = "minbert_int8"
@@ -201,7 +200,6 @@ def quantize(model: Any) -> None:
     per_layer = 4 if hasattr(model.base_model.encoder, "final_norm") else 6
     if len(_dense_layers(model)) < per_layer * len(model.base_model.encoder.layer):
         raise ValueError("an adapter wraps layers of the encoder; merge or unload it first")
-    check_weights(model, type(model).__name__)
     quantizer = MinBertInt8Quantizer(MinBertInt8Config(), pre_quantized=False)
     quantizer.preprocess_model(model)
     quantizer.postprocess_model(model)

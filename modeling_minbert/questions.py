@@ -74,8 +74,8 @@ class QuestionAnsweringTask(HeadTask):
     def reading(self, config: PreTrainedConfig) -> Encoding:
         positions = config.longest_sequence
         if (self.max_length or 0) > positions:  # and the other sizes are of longer windows
-            sizes = {"max_question_length": None, "doc_stride": None}
-            return replace(self, max_length=positions, **sizes).reading(config)
+            own = replace(self, max_length=positions, max_question_length=None, doc_stride=None)
+            return own.encoding(positions)
         return self.encoding(min(positions, LONGEST_WINDOW))
 
     def window_sizes(self, max_length: int) -> dict[str, Any]:
