@@ -86,9 +86,9 @@ def load_pretrained(
             return _load_tokenizer(path, **kwargs)
         if not issubclass(loader, PreTrainedModel):
             return loader.from_pretrained(path, **kwargs)
-        loaded: Any = loader.from_pretrained(
-            path, output_loading_info=True, ignore_mismatched_sizes=True, **kwargs
-        )
+        options: Any = {"output_loading_info": True, "ignore_mismatched_sizes": True}
+        # whatever its configuration says
+        loaded: Any = loader.from_pretrained(path, return_dict=True, **options, **kwargs)
     model, info = loaded
     _check_weights(where, info, tuple(replaceable))
     if new := sorted(key for key in info["missing_keys"] if key.startswith("cls.")):

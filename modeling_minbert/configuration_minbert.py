@@ -215,8 +215,8 @@ class MinBertConfig(PreTrainedConfig):
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """Build a configuration; the keyword `tasks` replaces the tasks of the dictionary.
 
-        Of a task that is there already, what is left out and changes what the head means stays. Of
-        `sentence_embedding`, what the tasks train otherwise is replaced.
+        Of a task that is there already, what is left out stays as it is. Of `sentence_embedding`,
+        what the tasks train otherwise is replaced.
         """
         has_new_tasks = "tasks" in kwargs
         if has_new_tasks:

@@ -351,19 +351,22 @@ MEANINGS = (
 )
 
 
-# Fields by which a trained head decides, and by which its loss is computed.
-KEPT = (
-    *("loss", "cosine_scale", "temperature", "threshold_for", "thresholds", "threshold"),
-    "threshold_fitted",
-)
 # What follows from a key, and does not stay if that has another value.
-FOLLOWS = {"loss": "cosine_scale", "threshold_for": "thresholds"}
+FOLLOWS = {
+    "loss": ("cosine_scale", "class_weights", "calibrate"),
+    "threshold_for": ("thresholds",),
+    "truncation": ("window_overlap", "max_windows"),
+    "max_length": ("window_overlap", "max_question_length", "doc_stride"),
+    "max_question_length": ("doc_stride",),
+    "max_answer_length": ("doc_stride",),
+}
 
 
 def keep_meaning(stored: Fields, new: dict[str, Any]) -> dict[str, Any]:
     """Complete tasks that replace those of a configuration, and its defaults among them.
 
-    What a task of the same name and kind leaves out of `KEPT` is as before.
+    What a task of the same name and kind leaves out is as before: how it reads texts, decides and
+    learns.
     """
     tasks = dict(new["tasks"])
     for name, given in tasks.items():
@@ -371,9 +374,9 @@ def keep_meaning(stored: Fields, new: dict[str, Any]) -> dict[str, Any]:
         alike = [key for key in MEANINGS if key in before and key != "labels"]
         counts = {len(each.get("labels") or before.get("labels") or ()) for each in (given, before)}
         if len(counts) == 1 and all(given.get(key, before[key]) == before[key] for key in alike):
-            changed = {key for key in FOLLOWS if given.get(key, before.get(key)) != before.get(key)}
-            kept = [key for key in KEPT if key not in {FOLLOWS[key] for key in changed}]
-            tasks[name] = {key: before[key] for key in kept if key in before} | given
+            changed = [key for key in FOLLOWS if given.get(key, before.get(key)) != before.get(key)]
+            lost = {each for key in changed for each in FOLLOWS[key]}
+            tasks[name] = {key: before[key] for key in before.keys() - lost} | given
     parsed, completed = parse_tasks(tasks), {**new, "tasks": tasks}
     for key, kind, wanted in (
         ("default_task", "is_unlabelled", False),
@@ -448,7 +451,11 @@ def make_config(config: Any, num_layers: int | None) -> PreTrainedConfig:
         bias = config.layer_bias
         found |= {"attention_bias": bias, "mlp_bias": bias, "classifier_bias": bias}
         found["classifier_activation"] = config.hidden_act
+        if config.classifier_dropout is None:
+            found["classifier_dropout"] = config.hidden_dropout_prob
         layers = values["num_hidden_layers"]
+        # what all greater ones are to these layers
+        values["global_attention_every"] = min(config.global_attention_every, layers)
         found["layer_types"] = list_layer_types(layers, config.global_attention_every)
         found["rope_parameters"] = {
             "full_attention": {"rope_type": "default", "rope_theta": config.rope_theta},

@@ -97,10 +97,11 @@ class MinBertPrecision:
         other. A model in int8 cannot be trained; `dequantize` makes it float32 again.
 
         Raises:
-            ValueError: If it already is in int8, or an adapter wraps its layers.
+            ValueError: If it is in int8, an adapter wraps its layers, or a weight is not finite.
         """
         from .int8 import quantize
 
+        check_weights(self, type(self).__name__)
         quantize(self)
 
 
@@ -212,7 +213,7 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, config: Any, where: str
         )
 
 
-def check_weights(model: nn.Module, where: object) -> None:
+def check_weights(model: Any, where: object) -> None:
     """Refuse a model with weights that are not finite, as a diverged training leaves them."""
     for name, value in model.named_parameters():
         if not value.is_meta and not value.isfinite().all():
@@ -260,10 +261,12 @@ def make_batch(model: Any, rows: Sequence[Encoded]) -> Batch:
 
 
 def put_in_order(results: Sequence[tuple[list[int], Tensor]]) -> Tensor:
-    """Join the values of batches, (B, ...), in the order of their indices."""
+    """Join the values of batches, (B, ...), by their indices: of one that comes twice the last."""
     values = torch.cat([values for _, values in results])
-    order = torch.tensor([index for indices, _ in results for index in indices])
-    return torch.empty_like(values).index_copy_(0, order.to(values.device), values)
+    indices = chain.from_iterable(indices for indices, _ in results)
+    places = {index: place for place, index in enumerate(indices)}
+    order = torch.tensor([places[index] for index in range(len(places))])
+    return values.index_select(0, order.to(values.device))
 
 
 def choose_tokens(model: Any) -> int:
@@ -367,7 +370,7 @@ class Predictor:
     def run(self, inputs: Batch, names: list[str], known: Any = None) -> Any:
         """Compute a batch: the outputs of tasks by name; `known` is the encoder's for a pack."""
         if known is None:
-            return self.model(**inputs, task=names)
+            return self.model(**inputs, return_dict=True, task=names)
         columns = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
         options = {name: inputs[name] for name in ("cu_seq_lens_q", "max_length_q")}
         given = tuple(map(inputs.get, columns))

@@ -517,7 +517,7 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         """Save weights, configuration and code, so that every Auto class can load its model."""
         heads: Any = getattr(self, "heads", None)
         if heads is not None:
-            self.config.check_labels()
+            self.config.describe_default_task()
             self.config.check_unchanged({name: head.task for name, head in heads.items()})
         self.config.auto_map = {
             "AutoConfig": "configuration_minbert.MinBertConfig",

@@ -45,6 +45,7 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
     def __init__(self, config: MinBertConfig) -> None:
         super().__init__(config)
         config.describe_default_task()
+        self._described = config.default_task
         self.bert = MinBertModel(config)
         # Sorted, as in the file of the configuration; see `MinBertHeads`.
         self._tasks = {name: config.task(name) for name in sorted(config.tasks or {})}
@@ -154,6 +155,9 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
             if any(given is not None for given in (labels, *targets.values())):
                 raise ValueError(f"labels are of one task, but task={task!r} names several")
             return self.compute_several(task, inputs, options, {})
+        if task is None and self.config.default_task != self._described:
+            self.config.describe_default_task()  # whose labels pipelines read
+            self._described = self.config.default_task
         name = task or str(self.config.default_task)
         spec = self._tasks.get(name) or self.config.task(name)  # refuses unknown tasks
         is_in_pipeline = use_cache is not None and task is None

@@ -5,6 +5,7 @@ Needs onnx and onnxscript, minBERT's optional part `onnx`.
 Shapes: N sequences of L tokens, M texts, K labels, D hidden size.
 """
 
+import copy
 import json
 import logging
 import os
@@ -170,7 +171,7 @@ def export_onnx(
     models there is only the file, with the outputs that the model has.
 
     Args:
-        model: Any minBERT; its mode and attention implementation do not change.
+        model: Any minBERT; it does not change. The file is in float32, whatever the weights are in.
         save_directory: The folder, created if necessary.
         task: Name of the only task to save; None for all that predict texts.
 
@@ -182,6 +183,8 @@ def export_onnx(
             named tasks, or no fast tokenizer.
         ImportError: If onnx or onnxscript is not installed.
     """
+    if model.dtype != torch.float32:
+        model = copy.deepcopy(model).float()
     wrapped = OnnxModel(model, task)
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ImportError(

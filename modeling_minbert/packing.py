@@ -274,7 +274,8 @@ def pool(hidden: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
         return hidden.mean(dim=1) if pooling == "mean" else hidden.amax(dim=1)
     real = mask.unsqueeze(-1).bool()
     if pooling == "max":
-        return hidden.masked_fill(~real, torch.finfo(hidden.dtype).min).amax(dim=1)
+        most = hidden.masked_fill(~real, torch.finfo(hidden.dtype).min).amax(dim=1)
+        return most.masked_fill(~real.any(dim=1), 0)  # of padding alone, as the mean
     total = hidden.masked_fill(~real, 0).sum(dim=1)
     return total / real.sum(dim=1).clamp(min=1).to(hidden.dtype)
 

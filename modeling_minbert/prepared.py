@@ -34,10 +34,20 @@ class Weights(NamedTuple):
     bias: Tensor  # (N,)
 
 
+def check_finite(total: Tensor) -> None:
+    """Refuse values by their sum: bytes, among which there is no NaN, would hide it."""
+    if not total.isfinite():
+        raise ValueError(
+            "int8 would hide that values of the encoder are not finite: its training diverged, or "
+            "its weights are damaged, as predictions in precision='float32' show"
+        )
+
+
 def quantize_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Quantize rows to int8, (N, K), each with a scale, (N,)."""
     weight = weight.float()
     scale = weight.abs().amax(dim=1).clamp(min=torch.finfo(torch.float32).tiny) / LARGEST_WEIGHT
+    check_finite(scale.sum())
     return torch.round(weight / scale.unsqueeze(1)).to(torch.int8), scale
 
 
@@ -226,6 +236,7 @@ class PreparedEncoder:
     def __init__(self, encoder: Any, precision: str) -> None:
         torch.empty(KEPT_BYTES, dtype=torch.uint8)
         self.dtype: torch.dtype = PRODUCTS[precision].dtype
+        self.precision = precision
         # CODEPATH: modernbert; all others have the layers of bert
         kind = getattr(encoder, "prepared_layer", PreparedLayer)
         self.layers = [kind(layer, precision) for layer in encoder.layer]
@@ -240,6 +251,8 @@ class PreparedEncoder:
     ) -> Tensor:
         """(T, D) -> (T, D), or (M, D) of the selected tokens, in the same precision."""
         states = round_up(hidden.to(self.dtype))
+        if self.precision == "int8":
+            check_finite(states.sum())
         layers = self.layers[:num_layers]
         for layer in layers[:-1]:
             states = layer(states, sequences, None)

@@ -3,7 +3,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -72,7 +72,11 @@ class QuestionAnsweringTask(HeadTask):
         return Encoding(length, **self.window_sizes(length))
 
     def reading(self, config: PreTrainedConfig) -> Encoding:
-        return self.encoding(min(config.longest_sequence, LONGEST_WINDOW))
+        positions = config.longest_sequence
+        if (self.max_length or 0) > positions:  # and the other sizes are of longer windows
+            own = replace(self, max_length=positions, max_question_length=None, doc_stride=None)
+            return own.encoding(positions)
+        return self.encoding(min(positions, LONGEST_WINDOW))
 
     def window_sizes(self, max_length: int) -> dict[str, Any]:
         """Return `max_question_length` and `doc_stride` for windows of `max_length` tokens."""

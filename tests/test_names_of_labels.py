@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from transformers import (
     AutoModelForSequenceClassification,
     BertConfig,
@@ -77,6 +78,12 @@ def test_a_problem_type_of_no_task_is_refused(folder, model_class):
 def test_labels_of_other_tasks_are_no_choice(folder, tmp_path, tiny_sizes):
     """A changed default task or list of tasks takes the labels of its own."""
     model = MinBertForMultiTask.from_pretrained(folder, default_task="tags")
+    assert model.config.id2label == {0: "O", 1: "B-X"}
+    model.config.default_task = "tone"
+    model(torch.tensor([[2, 3]]))
+    assert model.config.id2label == {0: "down", 1: "up"}
+    model.config.default_task = "tags"
+    model.save_pretrained(tmp_path)
     assert model.config.id2label == {0: "O", 1: "B-X"}
     new = {"spam": {"problem_type": "classification", "labels": ["ham", "spam"]}}
     assert MinBertForMultiTask.from_pretrained(folder, tasks=new).config.id2label[0] == "ham"

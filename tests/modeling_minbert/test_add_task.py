@@ -134,17 +134,28 @@ def test_a_regression_keeps_the_scaling_of_its_head(build_multitask, tmp_path, t
 def test_what_a_task_leaves_out_of_its_head_is_as_before(build_multitask, tmp_path):
     near = {**NEW["similarity"], "pair_encoding": "separate", "head": "cosine"}
     tasks = {"kind": {**NEW["classification"], "temperature": 2.0}, "zeta": near | {"loss": "bce"}}
+    tasks["pages"] = {**NEW["classification"], "max_length": 16, "truncation": "windows"}
+    tasks["tags"] = {**NEW["token_classification"], "words": "whitespace"}
+    tasks["found"] = {**NEW["question_answering"], "max_length": 40, "max_answer_length": 3,
+                      "null_score_diff_threshold": -3.0}  # fmt: skip
     before = build_multitask(tasks, default_task="zeta")
     before.save_pretrained(tmp_path)
-    given = {"alpha": NEW["contrastive"], "kind": NEW["classification"], "zeta": near}
+    given = {name: NEW[task["problem_type"]] for name, task in tasks.items()}
+    given |= {"alpha": NEW["contrastive"], "zeta": near}
 
     config = MinBertForMultiTask.from_pretrained(tmp_path, tasks=given).config
 
     assert {name: config.tasks[name] for name in tasks} == before.config.tasks
     assert (config.default_task, config.embedding_task) == ("zeta", "zeta")
-    other = {**given, "zeta": near | {"loss": "mse"}}  # with a scale of its own
-    config = MinBertForMultiTask.from_pretrained(tmp_path, tasks=other).config
+    others = {  # with a scale, an overlap and a stride of their own
+        "zeta": near | {"loss": "mse"},
+        "pages": NEW["classification"] | {"max_length": 8},
+        "found": NEW["question_answering"] | {"max_length": 24},
+    }
+    config = MinBertForMultiTask.from_pretrained(tmp_path, tasks=given | others).config
     assert config.tasks["zeta"]["cosine_scale"] == 10
+    assert config.tasks["pages"]["window_overlap"] == 2
+    assert config.tasks["found"]["doc_stride"] == 6
     before.base_model.save_pretrained(tmp_path / "encoder")
     new = MinBertForMultiTask.from_pretrained(tmp_path / "encoder", tasks=given)
     assert new.config.tasks["kind"]["temperature"] is None

@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from modeling_minbert import cut_windows, share_tokens
+from modeling_minbert import TASKS as KINDS, cut_windows, share_tokens
 from tests.small_run import make_model
 
 WORDS = [f"w{number}" for number in range(40)]
@@ -85,6 +85,12 @@ def test_a_long_text_is_read_in_windows(model):
     assert (both[0]["answer"] == "") == (null > best)
     scores = [answer["score"] for answer in both]
     assert scores == sorted(scores, reverse=True)
+
+
+def test_windows_are_not_longer_than_the_model(model):
+    wide, narrow = (KINDS["question_answering"](max_length=size) for size in (99, 24))
+
+    assert wide.reading(model.config) == narrow.reading(model.config)
 
 
 def test_many_questions_are_answered_as_each_alone(model):

@@ -261,6 +261,21 @@ def test_dropout_before_the_head_is_on_in_training_only(build_multitask, tiny_ba
     assert not torch.allclose(model.train()(**tiny_batch).logits, expected)
 
 
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_a_row_of_padding_alone_has_a_finite_gradient(build_multitask, tiny_batch, pooling):
+    model = build_multitask({"mine": {"problem_type": "paraphrase", "pooling": pooling}}).train()
+    mask = tiny_batch["attention_mask"].clone()
+    mask[1] = 0
+    labels = torch.ones(len(mask)).index_fill(0, torch.tensor(1), -100)
+
+    outputs = model(**tiny_batch | {"attention_mask": mask}, labels=labels)
+
+    outputs.loss.backward()
+    assert outputs.logits.isfinite().all()
+    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
 @pytest.mark.parametrize("every", [1, 2])
 def test_activation_checkpointing_changes_no_gradient(build_multitask, tiny_batch, tasks, every):
     plain = build_multitask(tasks).train()

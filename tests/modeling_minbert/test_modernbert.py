@@ -213,6 +213,10 @@ def test_a_configuration_from_scratch_has_the_defaults_of_transformers():
     assert config.rope_theta == stock.rope_parameters["full_attention"]["rope_theta"]
     assert config.local_rope_theta == stock.rope_parameters["sliding_attention"]["rope_theta"]
     assert (config.norm_bias, config.layer_bias, config.type_vocab_size) == (False, False, 0)
+    for config.num_hidden_layers in (1, 2, 12):
+        made = config.to_transformers()
+        assert made.layer_types == stock.layer_types[: config.num_hidden_layers]
+        assert made.classifier_dropout == config.hidden_dropout_prob
     bert = MinBertConfig()
     assert (bert.norm_bias, bert.layer_bias, bert.local_attention) == (True, True, 0)
 

@@ -120,6 +120,19 @@ def test_unknown_precisions_are_refused(model, precision):
             use(precision)
 
 
+@needs_int8
+@pytest.mark.parametrize("name", ["embeddings.word_embeddings", "encoder.layer.1.output.dense"])
+def test_int8_does_not_hide_weights_that_are_not_finite(model, name):
+    with torch.no_grad():
+        model.get_submodule(name).weight[:, 0] = torch.nan
+
+    with pytest.raises(ValueError, match=r"hide that .* not finite"):
+        model.encode(TEXTS, pooling="cls", precision="int8")
+    with pytest.raises(ValueError, match=f"{name}.weight has values that are not finite"):
+        model.quantize()
+    assert not model.is_int8
+
+
 def test_what_the_cpu_cannot_do_is_float32_with_a_warning(model, monkeypatch, caplog):
     plain = model.encode(TEXTS)
     monkeypatch.setattr(cpu, "int8_is_exact", lambda: False)

@@ -36,6 +36,8 @@ def test_a_prediction_names_the_label_and_its_probability(model, tokenizer, task
     labels = model.config.task(task).labels
     assert prediction["label"] == labels[probabilities.argmax()]
     assert prediction["score"] == pytest.approx(probabilities.max().item(), abs=1e-5)
+    model.config.return_dict = False  # of calls of the model
+    assert model.predict(task, [row]) == [prediction]
 
 
 @pytest.mark.parametrize("broken", [False, True])
