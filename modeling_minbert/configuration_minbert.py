@@ -238,32 +238,16 @@ class MinBertConfig(PreTrainedConfig):
         config = loaded[0] if isinstance(loaded, tuple) else loaded
         # keywords have been set on the finished configuration
         config.complete_tasks()
-        if has_new_tasks and "sentence_embedding" not in kwargs:
-            config.follow_task()
+        if has_new_tasks and config.sentence_embedding and "sentence_embedding" not in kwargs:
+            from .families import follow_task
+
+            follow_task(config)
         config.validate()
         if {config.encoder_type, config_dict.get("encoder_type", "bert")} != {"bert"}:
             from .families import check_keywords
 
             check_keywords(config, config_dict, kwargs)
         return loaded
-
-    def follow_task(self) -> None:
-        """Let `encode` make the vectors that `embedding_task` trains, not those of the start.
-
-        Prompts are still written if they are named.
-        """
-        if self.sentence_embedding is None or self.embedding_task is None:
-            return
-        start, task = self.embedding, self.task(self.embedding_task)
-        vectors, fields = task.describe_embedding(), asdict(task)
-        self.sentence_embedding = None
-        if vectors is None or fields["truncation"] != "head":
-            return  # what sentence-transformers does not have
-        vectors.normalize |= start.normalize
-        vectors.prompts, vectors.pools_prompt = start.prompts, start.pools_prompt
-        if fields["head"] != "cosine":
-            vectors.similarity = start.similarity
-        self.sentence_embedding = asdict(vectors)
 
     def check_labels(self) -> None:
         """Refuse a problem type and names in `id2label` that are not those of the tasks.

@@ -362,6 +362,24 @@ FOLLOWS = {
 }
 
 
+def follow_task(config: Any) -> None:
+    """Let `encode` make the vectors that `embedding_task` trains, not those of the start.
+
+    Prompts are still written if they are named.
+    """
+    if config.embedding_task is None:
+        return
+    start, task = config.embedding, config.task(config.embedding_task)
+    vectors, config.sentence_embedding = task.describe_embedding(), None
+    if vectors is None or task.truncation != "head":
+        return  # what sentence-transformers does not have
+    vectors.normalize |= start.normalize
+    vectors.prompts, vectors.pools_prompt = start.prompts, start.pools_prompt
+    if task.head != "cosine":
+        vectors.similarity = start.similarity
+    config.sentence_embedding = asdict(vectors)
+
+
 def keep_meaning(stored: Fields, new: dict[str, Any]) -> dict[str, Any]:
     """Complete tasks that replace those of a configuration, and its defaults among them.
 
