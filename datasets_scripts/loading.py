@@ -576,23 +576,18 @@ def digest_alike(rows: Dataset, columns: Sequence[str]) -> Iterator[int]:
     That is so if they differ in case, accents, white space and invisible characters alone, which
     uncased vocabularies remove, or in the order of their texts, which symmetric heads do not know.
     """
-    for values in _read(rows, columns):
-        texts = (
-            "\0".join(sorted(map(_simplify, value)))
-            if isinstance(value, list) and len(values) > 1  # choices; words alone have an order
-            else _simplify(_join(value))
-            for value in values
-        )
-        yield digest_text("\0\0".join(sorted(texts)))
-
-
-def _read(rows: Dataset, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     for batch in rows.select_columns(list(columns)).iter(count_batch(rows)):
-        yield from zip(*batch.values(), strict=True)
-
-
-def _join(value: object) -> str:
-    return " ".join(value) if isinstance(value, list) else str(value)
+        for values in zip(*batch.values(), strict=True):
+            texts = []
+            for value in values:
+                if (
+                    isinstance(value, list) and len(values) > 1
+                ):  # choices; words alone have an order
+                    texts.append("\0".join(sorted(map(_simplify, value))))
+                else:
+                    joined = " ".join(value) if isinstance(value, list) else str(value)
+                    texts.append(_simplify(joined))
+            yield digest_text("\0\0".join(sorted(texts)))
 
 
 def _simplify(text: str) -> str:
