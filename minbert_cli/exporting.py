@@ -243,8 +243,8 @@ def write(
         encoder = model if is_multi_task else model.base_model
         encoder.tokenizer = load_tokenizer(checkpoint, "checkpoint")
         encoder.save_as_sentence_transformers(folder, task=task)
-        if task is None and model.config.sentence_embedding is None:
-            task = model.config.embedding_task
+        if task is None:
+            task = model.config.vectors_task
         made = f"{model.config.embedding.pooling} pooling" if task is None else f"task {task!r}"
         heads = ", without the heads of tasks" if is_multi_task else ""
         return f"vectors of {made}{heads}; sentence-transformers opens it without trust_remote_code"

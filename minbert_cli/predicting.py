@@ -162,10 +162,12 @@ def run(args: SimpleNamespace) -> None:
         return
     if not args.task and not args.pooling:
         check_vectors(model, args.checkpoint, ", or give --pooling")
-    # the columns of the task whose vectors these are
-    name = args.task or model.config.embedding_task or model.config.default_task
-    is_known = name in (model.config.tasks or {})
-    task = model.config.task(str(name)) if is_known else None  # which knows its columns
+    # the column of the task whose vectors these are; a pair has two
+    config = model.config
+    name = args.task or config.vectors_task
+    task = None if name is None else config.task(name)
+    if args.task is None and len(stored_columns(task)) != 1 and config.default_task is not None:
+        task = config.task(config.default_task)
     vectors = model.encode(
         Source(args).rows(task, is_single=True),
         task=args.task,
@@ -309,6 +311,8 @@ def name_texts(row: TextRow) -> Row:
 def check_vectors(model: Any, checkpoint: str, other_way: str = "") -> None:
     """Refuse to choose among tasks whose vectors differ, if nobody has said which."""
     config = model.config
+    if config.vectors_task is None:
+        return
     made: dict[str, list[object]] = {}
     for name in config.tasks or {}:
         task: Any = config.task(name)

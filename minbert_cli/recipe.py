@@ -305,7 +305,7 @@ def _change_given(kept: Keys, given: Keys, dotted: Keys) -> None:
 
 def select(flag: str, mapping: Keys, text: str) -> Keys:
     """Return the part of a mapping of a recipe that a flag names, as in ``--tasks sst,sts``."""
-    names = [name.strip() for name in text.split(",")]
+    names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in mapping:
             raise UsageError(f"{flag}: the recipe has no {name!r}{suggest(name, mapping)}")

@@ -73,7 +73,7 @@ class Predictor:
         if plan is not None:
             self.outputs = [plan.vectors.output]
             self.reader = rows.TextReader(model, name, plan.vectors.encoding, prompt=plan.prompt)
-            self.reader.strips = False
+            self.reader.strips = plan.strips
         else:
             self.task = model._head(name).task
             self.outputs = model.outputs[name]

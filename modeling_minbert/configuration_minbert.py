@@ -109,9 +109,8 @@ class MinBertConfig(PreTrainedConfig):
         embedding_task: Name of the task whose vectors `encode` makes by default; None for the first
             of separate texts, the default task before others.
         sentence_embedding: How `encode` makes the vector of a sentence by default, the fields of
-            `MinBertEmbedding`; read from a folder of sentence-transformers, unless new tasks train
-            other vectors. None for the vectors of `embedding_task`, or if there is none for the
-            mean.
+            `MinBertEmbedding`; read from a folder of sentence-transformers. None for the vectors of
+            `embedding_task`, or if there is none for the mean.
     """
 
     model_type = "minbert"
@@ -215,10 +214,10 @@ class MinBertConfig(PreTrainedConfig):
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """Build a configuration; the keyword `tasks` replaces the tasks of the dictionary.
 
-        Of a task that is there already, what is left out stays as it is. Of `sentence_embedding`,
-        what the tasks train otherwise is replaced.
+        Of a task that is there already, what is left out and changes how it reads or decides stays.
+        If they train other vectors than before, `encode` makes those by default.
         """
-        has_new_tasks = "tasks" in kwargs
+        stored, has_new_tasks = config_dict, "tasks" in kwargs
         if has_new_tasks:
             # other keywords are set on the finished configuration
             keys = ("tasks", "default_task", "embedding_task")
@@ -241,7 +240,7 @@ class MinBertConfig(PreTrainedConfig):
         if has_new_tasks and config.sentence_embedding and "sentence_embedding" not in kwargs:
             from .families import follow_task
 
-            follow_task(config)
+            follow_task(config, stored)
         config.validate()
         if {config.encoder_type, config_dict.get("encoder_type", "bert")} != {"bert"}:
             from .families import check_keywords
@@ -393,6 +392,12 @@ class MinBertConfig(PreTrainedConfig):
         """How `encode` and sentence-transformers make vectors by default."""
         return _choose_embedding(vars(self))
 
+    @property
+    def vectors_task(self) -> str | None:
+        """Name of the task whose vectors `encode` makes by default; None if none makes them."""
+        has_own = (self.sentence_embedding or {"pooling": None}).get("pooling", "mean") is not None
+        return None if has_own else self.embedding_task
+
     def validate_heads(self) -> None:
         """Check that sizes are positive, and that the attention heads divide the width."""
         for name in SIZES:
@@ -447,14 +452,20 @@ class MinBertConfig(PreTrainedConfig):
 
 def _choose_embedding(values: Fields) -> MinBertEmbedding:
     """Choose the default vectors of a configuration; see `sentence_embedding`."""
-    if values.get("sentence_embedding") is not None:
-        return parse_embedding(values["sentence_embedding"])
+    stored = values.get("sentence_embedding")
+    chosen = parse_embedding(stored)
+    if stored is not None and chosen.pooling is not None:
+        return chosen
     tasks = parse_tasks(values.get("tasks"))
     wanted, default = values.get("embedding_task"), values.get("default_task")
     # files from before this field existed have none
     for name in sorted(tasks, key=lambda name: (name != wanted, name != default)):
         if tasks[name].is_separate:
-            return tasks[name].describe_embedding() or MinBertEmbedding()
+            made = tasks[name].describe_embedding() or MinBertEmbedding()
+            made.normalize |= chosen.normalize
+            made.similarity, made.prompts = chosen.similarity, chosen.prompts
+            made.pools_prompt = chosen.pools_prompt
+            return made
     return MinBertEmbedding()
 
 

@@ -351,9 +351,16 @@ MEANINGS = (
 )
 
 
+# Fields by which a trained head reads texts, decides, and has its loss computed.
+KEPT = (
+    *("max_length", "truncation", "window_overlap", "max_windows", "words"),
+    *("max_question_length", "doc_stride", "max_answer_length", "null_score_diff_threshold"),
+    *("loss", "cosine_scale", "temperature", "threshold_for", "thresholds", "threshold"),
+    "threshold_fitted",
+)
 # What follows from a key, and does not stay if that has another value.
 FOLLOWS = {
-    "loss": ("cosine_scale", "class_weights", "calibrate"),
+    "loss": ("cosine_scale", "threshold_for", "thresholds", "threshold", "threshold_fitted"),
     "threshold_for": ("thresholds",),
     "truncation": ("window_overlap", "max_windows"),
     "max_length": ("window_overlap", "max_question_length", "doc_stride"),
@@ -362,29 +369,30 @@ FOLLOWS = {
 }
 
 
-def follow_task(config: Any) -> None:
-    """Let `encode` make the vectors that `embedding_task` trains, not those of the start.
+def follow_task(config: Any, before: Fields) -> None:
+    """Let `encode` make the vectors of `embedding_task` instead of those of `sentence_embedding`.
 
-    Prompts are still written if they are named.
+    Training makes them other ones. What the task does not say stays: prompts, which are written if
+    they are named, and whether vectors have length 1. If the configuration `before` had such a task
+    with equal vectors, `sentence_embedding` has been chosen since, and stays.
     """
     if config.embedding_task is None:
         return
-    start, task = config.embedding, config.task(config.embedding_task)
-    vectors, config.sentence_embedding = task.describe_embedding(), None
-    if vectors is None or task.truncation != "head":
-        return  # what sentence-transformers does not have
-    vectors.normalize |= start.normalize
-    vectors.prompts, vectors.pools_prompt = start.prompts, start.pools_prompt
-    if task.head != "cosine":
-        vectors.similarity = start.similarity
-    config.sentence_embedding = asdict(vectors)
+    task = asdict(config.task(config.embedding_task))
+    known = (before.get("tasks") or {}).get(before.get("embedding_task"))
+    keys = ("problem_type", "head", "pooling", "pooling_layer", "truncation", "max_length")
+    if known is not None and all(known.get(key) == task[key] for key in keys):
+        return
+    changes = dict.fromkeys(("pooling", "max_length", "default_prompt_name", "truncate_dim"))
+    if task["head"] == "cosine":
+        changes["similarity"] = "cosine"
+    config.sentence_embedding = {**config.sentence_embedding, **changes, "missing": None}
 
 
 def keep_meaning(stored: Fields, new: dict[str, Any]) -> dict[str, Any]:
     """Complete tasks that replace those of a configuration, and its defaults among them.
 
-    What a task of the same name and kind leaves out is as before: how it reads texts, decides and
-    learns.
+    What a task of the same name and kind leaves out of `KEPT` is as before.
     """
     tasks = dict(new["tasks"])
     for name, given in tasks.items():
@@ -394,7 +402,8 @@ def keep_meaning(stored: Fields, new: dict[str, Any]) -> dict[str, Any]:
         if len(counts) == 1 and all(given.get(key, before[key]) == before[key] for key in alike):
             changed = [key for key in FOLLOWS if given.get(key, before.get(key)) != before.get(key)]
             lost = {each for key in changed for each in FOLLOWS[key]}
-            tasks[name] = {key: before[key] for key in before.keys() - lost} | given
+            kept = [key for key in KEPT if key in before and key not in lost]
+            tasks[name] = {key: before[key] for key in kept} | given
     parsed, completed = parse_tasks(tasks), {**new, "tasks": tasks}
     for key, kind, wanted in (
         ("default_task", "is_unlabelled", False),

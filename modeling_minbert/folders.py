@@ -216,8 +216,8 @@ def save_modules(folder: Path, model: Any) -> None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     is_possible = embedding.pooling in POOLINGS and not embedding.missing
-    if config.embedding_task and not config.sentence_embedding:
-        task = config.task(config.embedding_task)
+    if config.vectors_task is not None:
+        task = config.task(config.vectors_task)
         is_possible = task.describe_embedding() is not None and task.truncation == "head"
     if is_possible:
         write_modules(folder, embedding, config.hidden_size)

@@ -80,7 +80,8 @@ class MinBertEmbedding:
     """How `encode` makes one vector of a sentence.
 
     Args:
-        pooling: `cls`, `pooler`, `mean` or `max`.
+        pooling: `cls`, `pooler`, `mean` or `max`; None for the vectors of `embedding_task`, with
+            its length, layer and truncation.
         normalize: Whether vectors are scaled to length 1.
         max_length: Maximum tokens of a sentence, special ones included; None for the limit of the
             encoder and its tokenizer.
@@ -95,7 +96,7 @@ class MinBertEmbedding:
         missing: Steps of sentence-transformers for this checkpoint that minBERT does not have.
     """
 
-    pooling: Pooling = "mean"
+    pooling: Pooling | None = "mean"
     normalize: bool = False
     max_length: int | None = None
     similarity: Similarity = "cosine"

@@ -510,11 +510,9 @@ class PooledPredictor(VectorPredictor):
 class Embedder(VectorPredictor):
     """Makes the vectors of `encode`."""
 
-    strips = False  # as sentence-transformers
-
     def __init__(self, model: Any, plan: EmbeddingPlan) -> None:
         super().__init__(model, "encode", plan.vectors, prompt=plan.prompt)
-        self.finish = plan.finish
+        self.finish, self.strips = plan.finish, plan.strips
 
     def describe(self) -> Tensor:
         """Return the vectors of the window, (n, D) in float32 on the CPU, and forget it."""

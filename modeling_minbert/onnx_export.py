@@ -116,7 +116,7 @@ FIELDS = (
     *("labels", "targets", "outputs", "classes", "words", "temperature", "truncation"),
     *("max_answer_length", "null_score_diff_threshold", "has_question"),
 )
-OF_CONFIG = ("longest_sequence", "num_hidden_layers", "hidden_size", "embedding_task")
+OF_CONFIG = ("longest_sequence", "num_hidden_layers", "hidden_size", "vectors_task")
 OF_TOKENIZER = ("unk_token_id", "truncation_side", "model_max_length", "split_special_tokens")
 
 

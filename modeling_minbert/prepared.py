@@ -124,6 +124,7 @@ class Int8Product(Product):
 
     def prepare(self, weights: Weights) -> Tensor:
         weight, scale = weights.weight, weights.scale
+        check_finite(weights.bias.sum())
         if scale is None:
             weight, scale = quantize_weight(weight)
         self.size = weight.shape[1]

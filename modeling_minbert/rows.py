@@ -18,7 +18,7 @@ WINDOW, DOCUMENTS = 16_384, 512
 # Default tokens of a batch: what fits the caches of a CPU.
 CPU_TOKENS = 1_024
 # The files of an export to ONNX, beside its tokenizer.json, and their version.
-ONNX_FILE, ONNX_SETTINGS, ONNX_VERSION = "model.onnx", "minbert.json", 1
+ONNX_FILE, ONNX_SETTINGS, ONNX_VERSION = "model.onnx", "minbert.json", 2
 Pooling = Literal["cls", "pooler", "mean", "max"]
 # What rows of `predict` are.
 RowKind = Literal["single texts", "pairs", "contexts with choices"]
@@ -490,6 +490,7 @@ class EmbeddingPlan(NamedTuple):
     prompt: str  # written before every sentence
     truncate_dim: int | None  # components that are kept; None for all
     rescale: bool  # whether what is kept is scaled to length 1
+    strips: bool  # whether spaces at the ends of texts are left out, as in training
 
     def finish(self, values: Any, scale: Callable[[Any], Any]) -> Any:
         """Normalize and cut vectors, (N, D); `scale` gives them length 1."""
@@ -529,7 +530,7 @@ class MinBertVectors(Generic[Vectors]):
         Without `task` and `pooling`, the vectors are those of the first task of separate texts
         (`config.embedding_task`); without such a task those of the folder of sentence-transformers
         that the checkpoint started from, with its default prompt and size; else the mean. What
-        sentence-transformers wrote later wins (`config.sentence_embedding`).
+        `config.sentence_embedding` or sentence-transformers says later wins.
 
         Args:
             sentences: The sentences, or one: a list, an array, a column of a frame or a dataset, or
@@ -627,8 +628,8 @@ class MinBertVectors(Generic[Vectors]):
         default, kept = own.default_prompt_name, own.truncate_dim
         if task is not None:  # trained without these
             default = kept = None
-        elif pooling is None and config.sentence_embedding is None:
-            task = config.embedding_task
+        elif pooling is None:
+            task = config.vectors_task
         vectors, is_unit = self._find_vectors(task, pooling, own)
         if truncation not in (None, vectors.encoding.truncation):
             length = vectors.encoding.max_length
@@ -644,7 +645,8 @@ class MinBertVectors(Generic[Vectors]):
                 'prompt=""'
             )
         normalize, rescale = normalize is None and is_unit, bool(normalize)
-        return EmbeddingPlan(vectors, normalize, prompt, truncate_dim or kept, rescale)
+        size, strips = truncate_dim or kept, task is not None
+        return EmbeddingPlan(vectors, normalize, prompt, size, rescale, strips)
 
     def _check_sizes(self, truncation: str | None, truncate_dim: int | None) -> None:
         """Refuse what a text or a vector cannot be cut to."""

@@ -6,6 +6,7 @@ removed, and what sentence-transformers cannot make it refuses to open.
 
 import json
 import shutil
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -183,6 +184,7 @@ def test_vectors_of_a_task_have_no_prompt_since_its_training_had_none(write_fold
         {"pooling": "cls"},
         {"pooling": "max", "max_length": 8},
         {"pooling_layer": -2},
+        {"pooling": "pooler"},
         {"truncation": "tail", "max_length": 8},
         {"truncation": "windows", "max_length": 8},
         {"problem_type": "contrastive", "num_sentences": 2, "score_range": None},
@@ -191,7 +193,7 @@ def test_vectors_of_a_task_have_no_prompt_since_its_training_had_none(write_fold
 )
 def test_a_model_makes_the_vectors_that_its_tasks_train(write_folder, tmp_path, task):
     settings = {"prompts": PROMPTS, "default_prompt_name": "query", "truncate_dim": 5}
-    folder, _ = write_folder(similarity_fn_name="dot", **settings)
+    folder, _ = write_folder(similarity_fn_name="dot", normalize=True, **settings)
     task = {key: value for key, value in (NEAR | task).items() if value is not None}
     model = MinBertForMultiTask.from_pretrained(folder, tasks={"near": task}).eval()
     texts = [*TEXTS, LONG]
@@ -203,9 +205,26 @@ def test_a_model_makes_the_vectors_that_its_tasks_train(write_folder, tmp_path, 
     again = MinBertForMultiTask.from_pretrained(tmp_path / "saved")
     assert_close(again.encode(texts), vectors, atol=1e-6, rtol=1e-5)
     assert again.similarity_fn_name == "cosine"
-    if again.config.sentence_embedding:
-        expected = model.encode(["query : a dog"])
-        assert_close(again.encode_query(["a dog"]), expected, atol=1e-6, rtol=1e-5)
+    assert_close(again.encode(["a dog"]).norm(), torch.tensor(1.0))
+    expected = model.encode(["query : a dog"])
+    assert_close(again.encode_query(["a dog"]), expected, atol=1e-6, rtol=1e-5)
+
+
+def test_vectors_that_are_chosen_after_training_stay(write_folder, tmp_path):
+    folder, _ = write_folder()
+    tasks = {"near": NEAR | {"pooling": "max"}, "far": NEAR | {"pooling": "cls"}}
+    model = MinBertForMultiTask.from_pretrained(folder, tasks=tasks).eval()
+    model.save_pretrained(tmp_path / "saved")
+    other = MinBertForMultiTask.from_pretrained(tmp_path / "saved", embedding_task="far")
+    assert_close(other.encode(TEXTS), model.encode(TEXTS, task="far"))
+    model.config.sentence_embedding = {**asdict(model.config.embedding), "truncate_dim": 5}
+    model.save_pretrained(tmp_path / "saved")
+
+    more = {**model.config.tasks, "mine": {"problem_type": "paraphrase"}}
+    again = MinBertForMultiTask.from_pretrained(tmp_path / "saved", tasks=more)
+
+    assert_close(again.encode(TEXTS), model.encode(TEXTS), atol=1e-6, rtol=1e-5)
+    assert again.encode(TEXTS).shape == (5, 5)
 
 
 # What a folder asks for and minBERT does not have
