@@ -150,11 +150,13 @@ def load(
 
 def _change(recipe: Recipe, changes: Mapping[str, Any]) -> list[str] | dict[str, Any]:
     """Return a recipe with changes, as a mapping or, if it is in a file, as a command line."""
-    from minbert_cli.recipe import as_recipe, override
+    from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
+    from minbert_cli.recipe import as_recipe, drop_replaced, override
     from minbert_cli.recipes import find_recipe
 
     if isinstance(recipe, Mapping):
-        return override("changes", recipe, changes)
+        kept = drop_replaced(dict(recipe), changes, FinetuneArguments, ProgramTrainingArguments)
+        return override("changes", kept, changes)
     words = [str(find_recipe(os.fspath(recipe)))]
     for key, value in as_recipe(changes).items():
         # as YAML, in which a text may need quotes

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from datasets_scripts.checking import Text, check_keys, number, option
-from minbert_cli.arguments import check_names
+from minbert_cli.arguments import ProgramTrainingArguments, check_names
 from minbert_cli.recipe import (
     Keys,
     by_depth,
+    drop_replaced,
     expand_paths,
     fill_arguments,
     group_flags,
@@ -212,12 +213,7 @@ def _change(where: str, recipe: Keys, changes: Keys) -> Keys:
     for key, value in by_depth(changes):
         is_path = "." in str(key)
         recipe = override(where, recipe, {key: value}) if is_path else {**recipe, key: value}
-    changed = {str(key).split(".")[0] for key in changes}
-    for key, replaced in PretrainArguments.replaced_keys.items():
-        if changes.get(key) is not None:
-            dropped = {*replaced} - changed
-            recipe = {name: recipe[name] for name in recipe if name not in dropped}
-    return recipe
+    return drop_replaced(recipe, changes, PretrainArguments, ProgramTrainingArguments)
 
 
 def _find_base(where: str, base: str | None) -> Path:

@@ -278,11 +278,7 @@ def fill_arguments(
             given[name] = select(flag, present, ",".join(words))
         else:
             given |= expand_paths({name: read_flag(flag, words, known[name])})
-    replaced: set[str] = set()
-    for kind in argument_classes:
-        for flag, keys in getattr(kind, "replaced_keys", {}).items():
-            replaced |= set(keys) if given.get(flag) not in (None, "null") else set()
-    kept = {name: value for name, value in recipe.items() if name not in replaced}
+    kept = drop_replaced(recipe, given, *argument_classes)
     _change_given(kept, given, dotted)
     filled = []
     parts = check_keys(str(where), kept, *argument_classes)
@@ -292,6 +288,16 @@ def fill_arguments(
             raise UsageError(f"{name} is missing; give it in a recipe, or as --{name}")
         filled.append(kind(**values))
     return tuple(filled)
+
+
+def drop_replaced(recipe: Keys, changes: Keys, *argument_classes: type[Any]) -> Keys:
+    """Drop the keys of a recipe that changes replace, as `replaced_keys` of the classes say."""
+    changed, dropped = {str(key).split(".")[0] for key in changes}, set[str]()
+    for kind in argument_classes:
+        for key, replaced in getattr(kind, "replaced_keys", {}).items():
+            if changes.get(key) not in (None, "null"):
+                dropped |= {*replaced} - changed
+    return {name: value for name, value in recipe.items() if name not in dropped}
 
 
 def _change_given(kept: Keys, given: Keys, dotted: Keys) -> None:

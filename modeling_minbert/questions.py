@@ -75,6 +75,10 @@ class QuestionAnsweringTask(HeadTask):
         positions = config.longest_sequence
         if (self.max_length or 0) > positions:  # and the other sizes are of longer windows
             own = replace(self, max_length=positions, max_question_length=None, doc_stride=None)
+            sizes = own.window_sizes(positions)
+            asked, stride = sizes["max_question_length"], sizes["doc_stride"]
+            own.max_question_length = min(self.max_question_length or asked, asked)
+            own.doc_stride = min(self.doc_stride or stride, stride)
             return own.encoding(positions)
         return self.encoding(min(positions, LONGEST_WINDOW))
 

@@ -66,6 +66,8 @@ def test_a_path_is_that_of_the_command_and_changes_are_its_flags(recipe, tmp_pat
     assert trainer.model.predict("moods", ["the garden is fine"])
     assert list(trainer.model.config.tasks) == ["moods", "scores"]
     assert trainer.model.config.tasks["moods"]["pooling"] == "max"
+    again = recipe | small_run.QUICK | {"max_steps": 1, "output_dir": tmp_path / "again"}
+    assert minbert.finetune(again, **changes).state.global_step == trainer.state.global_step > 1
     command = read(tmp_path / "changed" / "metrics.json")["command"]
     assert path in command
     assert "--num_train_epochs 1 --tasks.pairs null" in command
