@@ -117,6 +117,11 @@ def find_states(runs: Sequence[PlannedRun], *, overwrite: bool) -> States:
         states[folder] = "new" if run_folder.is_free(folder) else "unfinished"
         if run_folder.is_finished(folder):
             states[folder] = "done"
+        paths = [Path(expand_path(path)).resolve() for _, path in run_folder.list_inputs(settings)]
+        read = {*paths, *chain(*(path.parents for path in paths))}
+        repeated = {other.resolve() for other, state in states.items() if state == "changed"}
+        if states[folder] != "new" and repeated & read:
+            states[folder] = "changed"
     return states
 
 
