@@ -128,7 +128,7 @@ class TaskRows:
             train on; of training the number of further rows without a
             label, ``unlabeled_rows``; and of validation rows that were training rows the number of
             rows they were drawn from.
-        fingerprint: Hash of the rows.
+        fingerprint: Hash of the rows, and of the names of their labels.
         commit: Commit of the dataset on the Hub; None for local rows.
         unlabeled: Training rows without labels, of the same columns but ``label``; None without.
     """
@@ -462,8 +462,9 @@ def load_task(data: TaskData) -> TaskRows:
         read.bad_rows.extend(invalid)
     for split, counts in count_repeated(data.where, row_format, splits, unlabeled).items():
         facts[split] |= counts
-    # of the rows: the fingerprints of `datasets` depend on the date of a file
-    digest = hashlib.blake2b(digest_size=16)
+    # of label names and rows: the fingerprints of `datasets` depend on the date of a file
+    names = row_format.label_names, getattr(row_format, "classes", ())
+    digest = hashlib.blake2b(repr(names).encode(), digest_size=16)
     whole = splits if unlabeled is None else {**splits, "unlabeled": unlabeled}
     for split, rows in whole.items():
         digest.update(split.encode())

@@ -38,10 +38,13 @@ def describe_data(
     tokenizer: Any,
     encoding: Encoding,
     weights: Mapping[str, Any],
+    *,
+    quotes: bool = True,
 ) -> list[str]:
     """List what a reader should know of the rows of a task, a sentence each.
 
     ``encoding`` says how the rows were encoded, and ``weights`` are those of labels in the recipe.
+    ``quotes`` says whether words of the rows may be quoted.
     """
     notes = []
     facts: Any = rows.facts["validation"]
@@ -68,9 +71,9 @@ def describe_data(
             f"warning: {100 * missing.total() / len(texts):.3g} % of the training texts are "
             f"{', '.join(map(repr, missing))}, which may be missing values; if so, delete the rows"
         )
-    notes += describe_vocabulary(texts, tokenizer)
+    notes += describe_vocabulary(texts, tokenizer, quotes=quotes)
     if (rule := getattr(task, "words", None)) is not None:
-        notes += _describe_words(rows, rule)
+        notes += _describe_words(rows, rule, quotes=quotes)
 
     if task.answers_questions:
         notes += _describe_questions(texts[::2], tokenizer, encoding)
@@ -169,8 +172,8 @@ def _describe_labels(rows: TaskRows) -> list[str]:
     return notes
 
 
-def describe_vocabulary(texts: Sequence[str], tokenizer: Any) -> list[str]:
-    """Warn of a vocabulary that does not fit some training texts."""
+def describe_vocabulary(texts: Sequence[str], tokenizer: Any, *, quotes: bool = True) -> list[str]:
+    """Warn of a vocabulary that does not fit some training texts, which ``quotes`` quotes."""
     notes = []
     normalizer = tokenizer.backend_tokenizer.normalizer
     is_wordpiece = isinstance(tokenizer.backend_tokenizer.model, WordPiece)
@@ -193,7 +196,8 @@ def describe_vocabulary(texts: Sequence[str], tokenizer: Any) -> list[str]:
         if token == tokenizer.unk_token_id
     )
     ids = np.asarray(list(chain.from_iterable(encoded["input_ids"])), np.int64)
-    notes += describe_unknown(tokenizer.unk_token, unknown.total(), len(ids), unknown)
+    words = unknown if quotes else None
+    notes += describe_unknown(tokenizer.unk_token, unknown.total(), len(ids), words)
     pattern = LETTER if is_wordpiece else UNMARKED_LETTER
     letters = [
         place
@@ -224,7 +228,7 @@ def describe_unknown(
     ]
 
 
-def _describe_words(rows: TaskRows, rule: str) -> list[str]:
+def _describe_words(rows: TaskRows, rule: str, *, quotes: bool) -> list[str]:
     """Warn if predictions do not find the words of a task with tags in texts."""
     if rule == "given":
         return [
@@ -237,11 +241,11 @@ def _describe_words(rows: TaskRows, rule: str) -> list[str]:
     found = measure_rule(rows.head_facts()["sentences"], rule)
     if found.share >= MOST_FOUND:
         return []
+    such = f", such as {', '.join(repr(word) for word, _ in found.cut)}" if quotes else ""
     return [
         f"warning: words: {rule}: {100 * found.share:.1f} % of the training words are found so in "
-        "texts, but others are cut otherwise, such as "
-        f"{', '.join(repr(word) for word, _ in found.cut)}: predict lists of words where this "
-        "matters, or give words"
+        f"texts, but others are cut otherwise{such}: predict lists of words where this matters, or "
+        "give words"
     ]
 
 

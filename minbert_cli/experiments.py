@@ -25,9 +25,9 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from datasets_scripts import load_tasks
-from minbert_cli import pretrain, recipe_tasks, run_folder
-from minbert_cli.checkpoints import load_config
+from datasets_scripts import encode_corpus, load_tasks
+from minbert_cli import pretrain, run_folder
+from minbert_cli.checkpoints import load_config, load_tokenizer
 from minbert_cli.command_line import expand_path
 from minbert_cli.compare import compare
 from minbert_cli.experiment_plan import (
@@ -40,8 +40,10 @@ from minbert_cli.experiment_plan import (
     read_file,
 )
 from minbert_cli.recipe import Keys, fill_arguments, format_recipe
+from minbert_cli.recipe_tasks import RecipeTask, check_recipe
 from minbert_cli.recipes import HOME, IS_INSTALLED, load_kinds
 from minbert_cli.teachers import fingerprint
+from minbert_cli.text_tasks import RecipeText
 from trainers import INPUT_ERRORS, UsageError, readable_errors, reason_of, write_text
 from trainers.problems import PROBLEMS, make_problems
 from trainers.problems.blocks import Figure, Table
@@ -98,11 +100,18 @@ def find_states(runs: Sequence[PlannedRun], *, overwrite: bool) -> States:
             run_folder.check_same_run(folder, settings)
             record = run_folder.read_run(folder)
             if record is not None and record.data:
-                data = [task.data for task in tasks.values()]
+                texts = {n: task for n, task in tasks.items() if isinstance(task, RecipeText)}
+                data = [task.data for task in tasks.values() if not isinstance(task, RecipeText)]
                 if (key := repr(data)) not in hashes:
                     loaded = load_tasks(data)
                     hashes[key] = {name: rows.fingerprint for name, rows in loaded.items()}
                 now = {**hashes[key]}
+                # an unfinished run, which may have no tokenizer yet, compares its texts itself
+                for name, text in texts.items() if run_folder.is_finished(folder) else ():
+                    corpora, tokenizer = list(text.corpora.values()), load_tokenizer(str(folder))
+                    if (key := f"{corpora} {tokenizer.backend_tokenizer.to_str()}") not in hashes:
+                        hashes[key] = {"": encode_corpus(corpora, tokenizer).fingerprint}
+                    now[name] = hashes[key][""]
                 for name in record.data:
                     if name.startswith("teacher "):
                         now[name] = fingerprint(name.removeprefix("teacher "))
@@ -117,11 +126,16 @@ def find_states(runs: Sequence[PlannedRun], *, overwrite: bool) -> States:
         states[folder] = "new" if run_folder.is_free(folder) else "unfinished"
         if run_folder.is_finished(folder):
             states[folder] = "done"
+        paths = [Path(expand_path(path)).resolve() for _, path in run_folder.list_inputs(settings)]
+        read = {*paths, *chain(*(path.parents for path in paths))}
+        repeated = {other.resolve() for other, state in states.items() if state == "changed"}
+        if states[folder] != "new" and repeated & read:
+            states[folder] = "changed"
     return states
 
 
-def check_run(run: PlannedRun) -> tuple[Keys, dict[str, recipe_tasks.RecipeTask]]:
-    """Check all of a run that needs no rows; return its settings and its labeled tasks."""
+def check_run(run: PlannedRun) -> tuple[Keys, dict[str, RecipeTask | RecipeText]]:
+    """Check all of a run that needs no rows; return its settings and its tasks."""
     arguments, args = fill_arguments(load_kinds(run.program), run.recipe, where=run.name)
     if pushed := [name for name in ("push_to_hub", "hub_model_id") if getattr(args, name)]:
         raise ValueError(
@@ -133,13 +147,14 @@ def check_run(run: PlannedRun) -> tuple[Keys, dict[str, recipe_tasks.RecipeTask]
     path = arguments.model_name_or_path
     # that of a pre-training may not exist yet; one on the Hub would be asked for every run
     is_local = path is None or (run.after is None and Path(path).is_dir())
-    tasks: dict[str, recipe_tasks.RecipeTask] = {}
+    tasks: dict[str, RecipeTask | RecipeText] = {}
     if run.program == "pretrain":
         start = load_config(arguments, pretrain.find_sizes(arguments)) if is_local else None
-        pretrain.check_recipe(arguments, args, start)
+        tasks[pretrain.TASK] = pretrain.check_recipe(arguments, args, start)
     else:
         start = load_config(arguments, arguments.model_config) if is_local else None
-        tasks, _ = recipe_tasks.check_recipe(arguments, args, start)
+        labeled, texts = check_recipe(arguments, args, start)
+        tasks = {**labeled, **texts}
     return run_folder.describe_settings(args, asdict(arguments)), tasks
 
 

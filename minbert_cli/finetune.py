@@ -85,8 +85,13 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
         tokenizer = share(args, lambda: find_tokenizer(arguments, rows, texts, run.checkpoint))
         model = load_model(arguments, heads, tokenizer)
 
+        quoted_errors = arguments.report_examples
+        if quoted_errors is None:
+            quoted_errors = 0 if args.push_to_hub else 20
+        quotes = quoted_errors > 0
         with args.main_process_first(desc="encode the data"):
-            encoded, trained, notes = encode_tasks(tasks, rows, model.config, tokenizer, length)
+            parts = (tasks, rows, model.config, tokenizer, length)
+            encoded, trained, notes = encode_tasks(*parts, quotes=quotes)
             corpora: dict[str, Any] = {}
             for name, text in texts.items():
                 corpora[name] = corpus = text.load(tokenizer, args, length)
@@ -124,10 +129,7 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
             processing_class=tokenizer,
         )
 
-        quoted_errors = arguments.report_examples
-        if quoted_errors is None:
-            quoted_errors = 0 if args.push_to_hub else 20
-        facts = describe_sources(run, described, rows, corpora, teaching, quotes=quoted_errors > 0)
+        facts = describe_sources(run, described, rows, corpora, teaching, quotes=quotes)
         facts.notes.update(notes)
         facts.choices.extend(choices + defaults)
         run.start(encoded, facts)
@@ -211,10 +213,12 @@ def encode_tasks(
     config: MinBertConfig,
     tokenizer: PreTrainedTokenizerBase,
     max_length: int,
+    *,
+    quotes: bool,
 ) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]], dict[str, list[str]]]:
     """Encode the rows of labeled tasks; returns also those to train on, and notes on the data.
 
-    Rows without labels are trained on, but not evaluated.
+    Rows without labels are trained on, but not evaluated. ``quotes`` says whether notes may quote.
     """
     encoded, trained, notes = {}, {}, {}
     for name, task_rows in rows.items():
@@ -225,7 +229,7 @@ def encode_tasks(
         trained[name] = {**encoded[name], "train": train}
         parts = (task_rows, spec, encoded[name], tokenizer, encoding)
         weights = {key: task.head[key] for key in WEIGHTS if task.head.get(key) is not None}
-        notes[name] = describe_data(*parts, weights)
+        notes[name] = describe_data(*parts, weights, quotes=quotes)
     return encoded, trained, notes
 
 

@@ -335,8 +335,8 @@ def report(
     results, outputs = trainers.evaluate_run(trainer, run.rows_to_evaluate())
     if not trainer.is_world_process_zero():
         return
-    trainers.write_results(trainer, encoded, results, outputs, run.facts, texts)
     quotes, folder = quoted_errors > 0, run.output_dir
+    trainers.write_results(trainer, encoded, results, outputs, run.facts, texts, quotes=quotes)
     trainers.write_tables(folder, trainer.problems, tables or {}, outputs, quotes=quotes)
     trainers.write_card(MODEL_CARD, trainer, encoded, results, run.facts)
     page = trainers.report_run(trainer, encoded, results, outputs, run.facts, texts, quoted_errors)

@@ -24,6 +24,7 @@ from trainers.files import named_errors, read_object, remove_leftovers, write_te
 from trainers.training.resuming import checkpoint_problem, find_damaged, last_complete_checkpoint
 
 from .arguments import FinetuneArguments
+from .command_line import expand_path
 
 logger = logging.getLogger(__name__)
 
@@ -152,16 +153,31 @@ def check_output_dir(
             f"output_dir={str(folder)!r} has {', '.join(foreign[:SHOWN])}{more}, which no run "
             "wrote and this one would replace or delete: choose another --output_dir, or move them"
         )
-    start = settings.get("model_name_or_path")
-    path = Path(start or os.devnull).resolve()
-    of_run = path.parent if is_checkpoint(path.name) else path
-    if folder.resolve() in (path, of_run) and not resume:
-        raise ValueError(
-            f"output_dir={str(folder)!r} has the model that the run starts from, "
-            f"model_name_or_path={str(start)!r}, and would replace it: choose another --output_dir"
-        )
+    replaced = (
+        set() if run is None else {folder.resolve() / name for name in _list_own(folder, run)}
+    )
+    for key, value in () if resume else list_inputs(settings):
+        path = Path(expand_path(value)).resolve()
+        if path == folder.resolve() or not replaced.isdisjoint((path, *path.parents)):
+            is_start = key == "model_name_or_path"
+            what = "the model that the run starts from" if is_start else "what the run reads"
+            raise ValueError(
+                f"output_dir={str(folder)!r} has {what}, {key}={value!r}, and would replace it: "
+                "choose another --output_dir"
+            )
     if not overwrite:
         check_same_run(output_dir, settings, resume=resume)
+
+
+def list_inputs(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the key and the value of each model and file that a run reads."""
+    for key, value in settings.items():
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, dict):  # tasks, texts and teachers
+                yield from list_inputs(part)
+            elif isinstance(part, str) and key.endswith(("_file", "path", "teacher")):
+                names = (part, *part.split(",")) if key == "teacher" else (part,)
+                yield from ((key, name.strip()) for name in names)
 
 
 def check_same_run(

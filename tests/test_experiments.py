@@ -207,6 +207,18 @@ def test_a_run_with_different_data_is_refused_or_repeated(monkeypatch):
     assert stubs.describe() == ["repeats  a, seed 1"]
 
 
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("key", ["teacher", "model_name_or_path"])
+def test_a_run_is_repeated_with_the_one_that_it_reads(key):
+    rows = {"a": {}, "b": {"overrides": {key: "out/a/seed-1"}}, "c": {}}
+    Stubs(rows, seeds=[1]).do()
+    rows["a"] = {"overrides": {"learning_rate": 1}}
+
+    stubs = Stubs(rows, "--overwrite_output_dir", seeds=[1])
+
+    assert stubs.describe() == ["repeats  a, seed 1", "repeats  b, seed 1", "done     c, seed 1"]
+
+
 def test_a_killed_run_and_one_with_broken_results_resume(folder):
     rows = {"a": {"overrides": {"die": True}}, "b": {}}
 

@@ -2,7 +2,9 @@
 
 import json
 import random
+import re
 
+import numpy as np
 import pytest
 
 from datasets_scripts import TaskData, load_task
@@ -72,3 +74,29 @@ def test_a_run_from_files_to_answers_of_the_saved_model(tmp_path):
     assert [answer["answer"] for answer in answers] == list(predictions.values())
     for answer, passage in zip(answers, rows["sentence2"], strict=True):
         assert passage[answer["start"] : answer["end"]] == answer["answer"]
+
+
+def test_files_of_a_run_that_quotes_nothing_have_no_texts(tmp_path):
+    questions = tmp_path / "names.json"
+    text = json.dumps(make_questions("dev", impossible=False))
+    questions.write_text(re.sub("|".join(NAMES), r"\g<0>zebra", text), encoding="utf-8")
+    rows = [{"words": ["a ottozebra", "idazebra"], "tags": ["A", "B"]}] * 2
+    tags = small_run.write_jsonl(tmp_path / "tags.jsonl", rows)
+    tagged = {"problem_type": "token_classification", "words": "whitespace"}
+    tagged |= {"text_columns": ["words"], "label_column": "tags"}
+    recipe = small_run.make_recipe(tmp_path) | small_run.QUICK | {"max_steps": 1}
+    recipe["tasks"] = {
+        "tagged": tagged | dict.fromkeys(("train_file", "validation_file"), tags),
+        "asked": {"problem_type": "question_answering"}
+        | dict.fromkeys(("train_file", "validation_file"), str(questions)),
+    }
+
+    finetune.main([small_run.write_recipe(tmp_path, recipe)])
+
+    out = tmp_path / "out"
+    contents = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert b"others are cut otherwise: predict" in contents[out / "metrics.json"]
+    assert [path.name for path, text in contents.items() if b"zebra" in text] == ["tokenizer.json"]
+    with np.load(out / "predictions/asked-dev.npz") as found:
+        assert len(found["ids"]) == SIZES["dev"]
+        assert not any("zebra" in name for name in found["ids"])

@@ -141,14 +141,23 @@ def test_a_copy_of_a_checkpoint_is_not_rotated_away(files, folder, capsys):
     assert (folder / "checkpoint-3-best/model.safetensors").is_file()
 
 
-@pytest.mark.parametrize("start", ["", "checkpoint-3"])
-def test_a_run_does_not_replace_the_model_that_it_starts_from(files, folder, capsys, start):
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--model_name_or_path={}", "--model_config={{}}"), "the model that the run starts from"),
+        (("--model_name_or_path={}/checkpoint-3", "--model_config={{}}"), "the model that the run"),
+        (("--teacher=other,{}",), "what the run reads, teacher="),
+        (("--tasks.moods.teacher={{path: {}/checkpoint-3}}",), "what the run reads, path="),
+        (("--tasks.moods.train_file={}/predictions/moods-dev.csv",), "what the run reads, train_f"),
+    ],
+)
+def test_a_run_does_not_replace_what_it_reads(files, folder, capsys, flags, message):
     before = read(folder)
 
     with pytest.raises(SystemExit):
-        train(files, folder, "--model_name_or_path", folder / start, "--model_config", "{}")
+        train(files, folder, *(flag.format(folder) for flag in flags))
 
-    assert "has the model that the run starts from" in capsys.readouterr().err
+    assert f"has {message}" in capsys.readouterr().err
     assert read(folder) == before
 
 

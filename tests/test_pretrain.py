@@ -19,6 +19,8 @@ from transformers import (
 )
 
 from minbert_cli import pretrain
+from minbert_cli.experiment_plan import PlannedRun
+from minbert_cli.experiments import find_states
 from modeling_minbert import MinBertForPreTraining
 from tests.runs import WORDS, write_pretraining
 
@@ -113,9 +115,15 @@ def test_one_objective_alone_goes_on_from_a_checkpoint(run, tmp_path, objective)
 def test_a_text_that_changed_is_noticed(run, folder, tmp_path, capsys, flags):
     shutil.copytree(run[0], tmp_path / "run")
     recipe = write_pretraining(folder, **EVALUATED)
+    keys = json.loads(recipe.read_text()) | {"output_dir": str(tmp_path / "run")}
+    planned = [PlannedRun("pretrain", "own", tmp_path / "run", keys)]
+    assert list(find_states(planned, overwrite=False).values()) == ["done"]
     text = folder / "text-30.txt"
     text.write_text(text.read_text().replace(".", "!", 1))
 
+    assert list(find_states(planned, overwrite=True).values()) == ["changed"]
+    with pytest.raises(ValueError, match=r"own: .* resumes with other data of text"):
+        find_states(planned, overwrite=False)
     with pytest.raises(SystemExit):
         train(recipe, tmp_path / "run", *flags)
 

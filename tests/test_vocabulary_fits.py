@@ -100,6 +100,9 @@ def test_what_does_not_fit_is_said(save, tmp_path, capsys, words, settings, text
     printed = capsys.readouterr().out
     assert all(note in printed for note in notes)
     assert ("[UNK]" in printed) == any("[UNK]" in note for note in notes)
+    path = write_recipe(tmp_path, texts, save(words, **settings))
+    minbert.main(["check", path, "--report_examples=0"])
+    assert "Worse" not in capsys.readouterr().out  # a word of the texts
 
 
 DIFFERENT = {

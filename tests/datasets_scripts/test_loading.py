@@ -152,6 +152,19 @@ def test_the_fingerprint_depends_on_the_rows(tmp_path):
     assert len({first, changed, held, drawn}) == 4
 
 
+@pytest.mark.parametrize(
+    "keys", [{}, {"problem_type": "multi_output_classification", "label_columns": ["label"]}]
+)
+def test_the_fingerprint_depends_on_the_names_of_labels(tmp_path, keys):
+    keys = {"label_column": None if keys else "label", **keys}
+    renamed = [(text, label.replace("down", "bad")) for text, label in GOOD]
+
+    first, other = (load(tmp_path, rows, rows, **keys) for rows in (GOOD, renamed))
+
+    assert first.splits["train"]["label"][:] == other.splits["train"]["label"][:]
+    assert first.fingerprint != other.fingerprint
+
+
 def test_a_task_of_long_rows_is_loaded_in_pieces(tmp_path):
     rows = [("a" * 2_000_000 + str(number), str(number)) for number in range(12)]
     for split, some in {"train": rows, "dev": rows[:2]}.items():

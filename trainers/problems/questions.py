@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers.utils.generic import ModelOutput
 
+from datasets_scripts.encoding import digest_text
 from modeling_minbert.pieces import QuestionWindow
 from modeling_minbert.questions import QuestionAnsweringTask, keep_scores
 from modeling_minbert.spans import rank_answers
@@ -151,6 +152,7 @@ class QuestionAnswering(Problem[Answered]):
         Metric("best_exact_match_threshold", is_plotted=False),
     )
     teaching = "tokens"
+    writes_texts = True
     hub_task = pipeline_tag = "question-answering"
 
     @property
@@ -225,9 +227,9 @@ class QuestionAnswering(Problem[Answered]):
         return float(values.mean())
 
     def identify(self, outputs: Answered, rows: Dataset) -> list[str]:
-        """Return the id and the right answers of each question."""
+        """Return the id and a hash of the right answers of each question."""
         pairs = zip(outputs.predictions, outputs.labels or [], strict=True)
-        return [f"{answer.id}: {' / '.join(right)}" for answer, right in pairs]
+        return [f"{answer.id}: {digest_text(' / '.join(right))}" for answer, right in pairs]
 
     def write(self, folder: Path, stem: str, outputs: Answered, rows: Dataset) -> None:
         """Write answers, and the odds of none, for SQuAD's official evaluation."""

@@ -76,6 +76,7 @@ class TokenClassification(Calibrated, Problem[Tagged]):
     hub_task = pipeline_tag = "token-classification"
     smooths_labels = True
     teaching = "tokens"
+    writes_texts = True
 
     @property
     def tag_names(self) -> list[str]:

@@ -209,11 +209,14 @@ def write_results(
     outputs: RunOutputs,
     facts: RunFacts,
     texts: Mapping[str, datasets.Dataset] | None = None,
+    *,
+    quotes: bool = True,
 ) -> None:
     """Write ``metrics.json`` and the predictions for held-out rows.
 
-    Results and outputs are those of ``evaluate_run``, the encoded rows have their ids, and
-    ``texts``, by task, are the validation rows before they were encoded.
+    Results and outputs are those of ``evaluate_run``, the encoded rows have their ids, ``texts``,
+    by task, are the validation rows before they were encoded, and ``quotes`` is whether the files
+    may have texts.
     """
     folder = Path(str(trainer.args.output_dir))
     for (task, split), found in outputs.items():
@@ -221,7 +224,8 @@ def write_results(
             continue
         problem, rows = trainer.problems[task], encoded[task][split]
         stem = f"{task}-{file_split(split)}"
-        problem.write(folder / "predictions", stem, found, rows)
+        if quotes or not problem.writes_texts:
+            problem.write(folder / "predictions", stem, found, rows)
         is_counted = not trainer.tasks[task].training.auxiliary
         if split == "validation" and is_counted and problem.is_labelled(rows):
             path = folder / "predictions" / f"{stem}.npz"
