@@ -155,7 +155,8 @@ def _change(recipe: Recipe, changes: Mapping[str, Any]) -> list[str] | dict[str,
     from minbert_cli.recipes import find_recipe
 
     if isinstance(recipe, Mapping):
-        kept = drop_replaced(dict(recipe), changes, FinetuneArguments, ProgramTrainingArguments)
+        arguments = FinetuneArguments, ProgramTrainingArguments
+        kept = drop_replaced(dict(recipe), dict(changes), *arguments)
         return override("changes", kept, changes)
     words = [str(find_recipe(os.fspath(recipe)))]
     for key, value in as_recipe(changes).items():
