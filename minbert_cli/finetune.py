@@ -88,10 +88,9 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
         quoted_errors = arguments.report_examples
         if quoted_errors is None:
             quoted_errors = 0 if args.push_to_hub else 20
-        quotes = quoted_errors > 0
         with args.main_process_first(desc="encode the data"):
             parts = (tasks, rows, model.config, tokenizer, length)
-            encoded, trained, notes = encode_tasks(*parts, quotes=quotes)
+            encoded, trained, notes = encode_tasks(*parts, quotes=quoted_errors > 0)
             corpora: dict[str, Any] = {}
             for name, text in texts.items():
                 corpora[name] = corpus = text.load(tokenizer, args, length)
@@ -129,7 +128,7 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
             processing_class=tokenizer,
         )
 
-        facts = describe_sources(run, described, rows, corpora, teaching, quotes=quotes)
+        facts = describe_sources(run, described, rows, corpora, teaching, quotes=quoted_errors > 0)
         facts.notes.update(notes)
         facts.choices.extend(choices + defaults)
         run.start(encoded, facts)

@@ -146,16 +146,15 @@ def check_output_dir(
     if is_free(folder):
         return
     run = read_run(folder)
-    foreign = sorted(_list_results(folder) - (set() if run is None else _list_own(folder, run)))
+    own = set() if run is None else _list_own(folder, run)
+    foreign = sorted(_list_results(folder) - own)
     if foreign:
         more = f" and {len(foreign) - SHOWN} more" * (len(foreign) > SHOWN)
         raise ValueError(
             f"output_dir={str(folder)!r} has {', '.join(foreign[:SHOWN])}{more}, which no run "
             "wrote and this one would replace or delete: choose another --output_dir, or move them"
         )
-    replaced = (
-        set() if run is None else {folder.resolve() / name for name in _list_own(folder, run)}
-    )
+    replaced = {folder.resolve() / name for name in own}
     for key, value in () if resume else list_inputs(settings):
         path = Path(expand_path(value)).resolve()
         if path == folder.resolve() or not replaced.isdisjoint((path, *path.parents)):
@@ -173,11 +172,10 @@ def list_inputs(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the key and the value of each model and file that a run reads."""
     for key, value in settings.items():
         for part in value if isinstance(value, list) else [value]:
-            if isinstance(part, dict):  # tasks, texts and teachers
+            if isinstance(part, dict):  # tasks, texts, teachers
                 yield from list_inputs(part)
-            elif isinstance(part, str) and key.endswith(("_file", "path", "teacher")):
-                names = (part, *part.split(",")) if key == "teacher" else (part,)
-                yield from ((key, name.strip()) for name in names)
+            elif isinstance(part, str) and key.endswith(("_file", "path", "teacher")):  # or a,b
+                yield from ((key, name.strip()) for name in (part, *part.split(",")))
 
 
 def check_same_run(

@@ -287,7 +287,7 @@ def test_runs_are_listed_done_once_compared_and_skipped(recipe, capsys):
     assert capsys.readouterr().out.startswith("done     plain, seed 1\ndone     fast, seed 1\n")
     assert [path.stat().st_mtime_ns for path in weights] == before
 
-    printed = experiments.compare(Path("out/plain/seed-1"), Path("out/fast/seed-1"), resamples=99)
+    printed = experiments.compare(Path("out/plain/seed-1"), Path("out/fast/seed-1"))
 
     lines = [line.split("|")[1:3] for line in printed.splitlines() if line.startswith("| ")][2:]
     assert [task.strip() for task, _ in lines] == ["moods", "pairs", "scores", *["all tasks"] * 2]
