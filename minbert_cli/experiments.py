@@ -16,7 +16,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from itertools import chain, zip_longest
@@ -100,18 +100,7 @@ def find_states(runs: Sequence[PlannedRun], *, overwrite: bool) -> States:
             run_folder.check_same_run(folder, settings)
             record = run_folder.read_run(folder)
             if record is not None and record.data:
-                texts = {n: task for n, task in tasks.items() if isinstance(task, RecipeText)}
-                data = [task.data for task in tasks.values() if not isinstance(task, RecipeText)]
-                if (key := repr(data)) not in hashes:
-                    loaded = load_tasks(data)
-                    hashes[key] = {name: rows.fingerprint for name, rows in loaded.items()}
-                now = {**hashes[key]}
-                # an unfinished run, which may have no tokenizer yet, compares its texts itself
-                for name, text in texts.items() if run_folder.is_finished(folder) else ():
-                    corpora, tokenizer = list(text.corpora.values()), load_tokenizer(str(folder))
-                    if (key := f"{corpora} {tokenizer.backend_tokenizer.to_str()}") not in hashes:
-                        hashes[key] = {"": encode_corpus(corpora, tokenizer).fingerprint}
-                    now[name] = hashes[key][""]
+                now = hash_rows(folder, tasks, hashes)
                 for name in record.data:
                     if name.startswith("teacher "):
                         now[name] = fingerprint(name.removeprefix("teacher "))
@@ -126,12 +115,34 @@ def find_states(runs: Sequence[PlannedRun], *, overwrite: bool) -> States:
         states[folder] = "new" if run_folder.is_free(folder) else "unfinished"
         if run_folder.is_finished(folder):
             states[folder] = "done"
-        paths = [Path(expand_path(path)).resolve() for _, path in run_folder.list_inputs(settings)]
-        read = {*paths, *chain(*(path.parents for path in paths))}
-        repeated = {other.resolve() for other, state in states.items() if state == "changed"}
-        if states[folder] != "new" and repeated & read:
+        if states[folder] != "new" and reads_changed(settings, states):
             states[folder] = "changed"
     return states
+
+
+def reads_changed(settings: Keys, states: States) -> bool:
+    """Return whether a run reads from the folder of one that is repeated."""
+    paths = [Path(expand_path(path)).resolve() for _, path in run_folder.list_inputs(settings)]
+    read = {*paths, *chain(*(path.parents for path in paths))}
+    return any(state == "changed" and other.resolve() in read for other, state in states.items())
+
+
+def hash_rows(
+    folder: Path, tasks: Mapping[str, RecipeTask | RecipeText], hashes: dict[str, dict[str, str]]
+) -> dict[str, str]:
+    """Hash the rows of the tasks of a run, as they are now; ``hashes`` are those of other runs."""
+    data = [task.data for task in tasks.values() if not isinstance(task, RecipeText)]
+    if (key := repr(data)) not in hashes:
+        hashes[key] = {name: rows.fingerprint for name, rows in load_tasks(data).items()}
+    now = {**hashes[key]}
+    for name, task in tasks.items():
+        # an unfinished run, which may have no tokenizer yet, compares its texts itself
+        if isinstance(task, RecipeText) and run_folder.is_finished(folder):
+            corpora, tokenizer = list(task.corpora.values()), load_tokenizer(str(folder))
+            if (key := f"{corpora} {tokenizer.backend_tokenizer.to_str()}") not in hashes:
+                hashes[key] = {"": encode_corpus(corpora, tokenizer).fingerprint}
+            now[name] = hashes[key][""]
+    return now
 
 
 def check_run(run: PlannedRun) -> tuple[Keys, dict[str, RecipeTask | RecipeText]]:

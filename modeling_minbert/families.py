@@ -394,16 +394,8 @@ def keep_meaning(stored: Fields, new: dict[str, Any]) -> dict[str, Any]:
 
     What a task of the same name and kind leaves out of `KEPT` is as before.
     """
-    tasks = dict(new["tasks"])
-    for name, given in tasks.items():
-        before = stored["tasks"].get(name, {})
-        alike = [key for key in MEANINGS if key in before and key != "labels"]
-        counts = {len(each.get("labels") or before.get("labels") or ()) for each in (given, before)}
-        if len(counts) == 1 and all(given.get(key, before[key]) == before[key] for key in alike):
-            changed = [key for key in FOLLOWS if given.get(key, before.get(key)) != before.get(key)]
-            lost = {each for key in changed for each in FOLLOWS[key]}
-            kept = [key for key in KEPT if key in before and key not in lost]
-            tasks[name] = {key: before[key] for key in kept} | given
+    known = stored["tasks"]
+    tasks = {name: keep(known.get(name, {}), given) for name, given in new["tasks"].items()}
     parsed, completed = parse_tasks(tasks), {**new, "tasks": tasks}
     for key, kind, wanted in (
         ("default_task", "is_unlabelled", False),
@@ -413,6 +405,17 @@ def keep_meaning(stored: Fields, new: dict[str, Any]) -> dict[str, Any]:
         if new[key] is None and name in parsed and getattr(parsed[name], kind) is wanted:
             completed[key] = name
     return completed
+
+
+def keep(before: Fields, given: Fields) -> Fields:
+    """Complete a task by what it was before, if it is of the same kind."""
+    alike = [key for key in MEANINGS if key in before and key != "labels"]
+    counts = {len(each.get("labels") or before.get("labels") or ()) for each in (given, before)}
+    if len(counts) > 1 or any(given.get(key, before[key]) != before[key] for key in alike):
+        return given
+    changed = [key for key in FOLLOWS if given.get(key, before.get(key)) != before.get(key)]
+    lost = {each for key in changed for each in FOLLOWS[key]}
+    return {key: before[key] for key in KEPT if key in before and key not in lost} | {**given}
 
 
 def keep_places(old: list[str], new: list[str]) -> bool:
