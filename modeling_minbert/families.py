@@ -355,12 +355,15 @@ MEANINGS = (
 KEPT = (
     *("max_length", "truncation", "window_overlap", "max_windows", "words"),
     *("max_question_length", "doc_stride", "max_answer_length", "null_score_diff_threshold"),
-    *("loss", "cosine_scale", "temperature", "threshold_for", "thresholds", "threshold"),
-    "threshold_fitted",
+    *("loss", "cosine_scale", "margin", "temperature", "threshold_for", "thresholds"),
+    *("threshold", "threshold_fitted"),
 )
 # What follows from a key, and does not stay if that has another value.
 FOLLOWS = {
-    "loss": ("cosine_scale", "threshold_for", "thresholds", "threshold", "threshold_fitted"),
+    "loss": (
+        *("cosine_scale", "margin", "threshold_for", "thresholds", "threshold"),
+        "threshold_fitted",
+    ),
     "threshold_for": ("thresholds",),
     "truncation": ("window_overlap", "max_windows"),
     "max_length": ("window_overlap", "max_question_length", "doc_stride"),

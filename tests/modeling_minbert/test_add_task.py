@@ -138,10 +138,13 @@ def test_what_a_task_leaves_out_of_its_head_is_as_before(build_multitask, tmp_pa
     tasks["tags"] = {**NEW["token_classification"], "words": "whitespace"}
     tasks["found"] = {**NEW["question_answering"], "max_length": 40, "max_answer_length": 3,
                       "null_score_diff_threshold": -3.0}  # fmt: skip
+    cosine = {**NEW["paraphrase"], "pair_encoding": "separate", "head": "cosine"}
+    tasks["echo"] = {**cosine, "loss": "bce", "threshold_for": {"recall": 0.9}, "thresholds": [0.3]}
+    tasks["twin"] = {**cosine, "loss": "cosine_embedding", "margin": 0.3, "threshold": 0.8}
     before = build_multitask(tasks, default_task="zeta")
     before.save_pretrained(tmp_path)
     given = {name: NEW[task["problem_type"]] for name, task in tasks.items()}
-    given |= {"alpha": NEW["contrastive"], "zeta": near}
+    given |= {"alpha": NEW["contrastive"], "zeta": near, "echo": cosine, "twin": cosine}
 
     config = MinBertForMultiTask.from_pretrained(tmp_path, tasks=given).config
 
@@ -149,16 +152,20 @@ def test_what_a_task_leaves_out_of_its_head_is_as_before(build_multitask, tmp_pa
     assert (config.default_task, config.embedding_task) == ("zeta", "zeta")
     others = {  # with a scale, an overlap and a stride of their own
         "zeta": near | {"loss": "mse"},
+        "echo": cosine | {"loss": "cosine_embedding"},
         "pages": NEW["classification"] | {"max_length": 8},
         "found": NEW["question_answering"] | {"max_length": 24},
     }
     config = MinBertForMultiTask.from_pretrained(tmp_path, tasks=given | others).config
     assert config.tasks["zeta"]["cosine_scale"] == 10
+    assert config.tasks["echo"]["threshold_for"] is config.tasks["echo"]["thresholds"] is None
     assert config.tasks["pages"]["window_overlap"] == 2
     assert config.tasks["found"]["doc_stride"] == 6
     before.base_model.save_pretrained(tmp_path / "encoder")
+    given["kind"] = {"problem_type": "classification", "labels": ["yes", "no"]}
     new = MinBertForMultiTask.from_pretrained(tmp_path / "encoder", tasks=given)
     assert new.config.tasks["kind"]["temperature"] is None
+    assert new.config.tasks["kind"]["class_weights"] is None  # of labels in another order
 
 
 def test_a_task_that_was_changed_beside_its_head_is_not_saved(build_multitask, tmp_path):
