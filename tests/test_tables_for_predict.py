@@ -6,6 +6,7 @@ import io
 import json
 import sys
 
+import numpy as np
 import pytest
 from datasets import Dataset
 
@@ -241,6 +242,23 @@ def kinds(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kinds")
     small_run.save_model(folder, KINDS, ("a", "cat", "dog", "sat", '"'))
     return folder
+
+
+def test_vectors_are_those_of_the_column_of_their_task(tmp_path):
+    tone = {"problem_type": "classification", "labels": ["bad", "good"]}
+    search = {"problem_type": "contrastive", "num_sentences": 1}
+    tasks = {
+        "tone": tone | {"data_keys": {"text_columns": ["title"]}},
+        "search": search | {"data_keys": {"text_columns": ["body"]}},
+    }
+    model = small_run.save_model(tmp_path, tasks, ("a", "cat", "dog", "sat"))
+    (tmp_path / "rows.csv").write_text("title,body\na cat,a dog sat\nsat,cat cat\n")
+    path = tmp_path / "vectors.npy"
+
+    argv = ["--file", str(tmp_path / "rows.csv"), "--embed", str(path), "--device", "cpu"]
+    minbert.main(["predict", str(tmp_path), *argv, "--precision", "float32"])
+
+    np.testing.assert_allclose(np.load(path), model.encode(["a dog sat", "cat cat"]), atol=1e-6)
 
 
 SQUAD = {

@@ -49,6 +49,14 @@ def read_all(rows):
     return [read(run) for row in rows for run in row.runs.values()]
 
 
+def test_epochs_of_a_row_replace_the_steps_of_its_recipe(plan, tmp_path):
+    (tmp_path / "fine.yaml").write_text(json.dumps(FINETUNING | {"max_steps": 7}))
+
+    first, second = plan({"plain": None, "long": {"overrides": {"num_train_epochs": 2}}})
+
+    assert [run["max_steps"] for run in read_all([first, second])] == [7, -1]
+
+
 def test_a_row_is_its_recipe_with_folder_and_seed(plan):
     (row,) = plan({"plain": None}, seeds=[3, 1])
 

@@ -121,14 +121,20 @@ def test_unknown_precisions_are_refused(model, precision):
 
 
 @needs_int8
-@pytest.mark.parametrize("name", ["embeddings.word_embeddings", "encoder.layer.1.output.dense"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("embeddings.word_embeddings.weight", "encoder.layer.1.output.dense.weight"),
+        *("encoder.layer.0.attention.self.query.bias", "encoder.layer.1.intermediate.dense.bias"),
+    ],
+)
 def test_int8_does_not_hide_weights_that_are_not_finite(model, name):
     with torch.no_grad():
-        model.get_submodule(name).weight[:, 0] = torch.nan
+        model.get_parameter(name)[..., 0] = torch.nan
 
     with pytest.raises(ValueError, match=r"hide that .* not finite"):
         model.encode(TEXTS, pooling="cls", precision="int8")
-    with pytest.raises(ValueError, match=f"{name}.weight has values that are not finite"):
+    with pytest.raises(ValueError, match=f"{name} has values that are not finite"):
         model.quantize()
     assert not model.is_int8
 
