@@ -27,7 +27,6 @@ class DatasetRow:
     """A built-in dataset; without ``files`` it is a sample that this package generates."""
 
     problem_type: str
-    other_types: tuple[str, ...] = ()  # problem types that a recipe may choose instead
     labels: tuple[str, ...] | None = None  # in the order of their numbers in the files
     score_range: tuple[float, float] | None = None  # of a similarity task
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # first existing one is read
@@ -112,7 +111,6 @@ DATASETS: dict[str, DatasetRow] = {
         "ids-sst",
         "classification",
         _columns(("sentence",), "sentiment", "id"),
-        other_types=("ordinal",),
         labels=SENTIMENTS,
         hub_id="SetFit/sst5",
         hub_columns=_columns(("text",), "label"),
@@ -229,7 +227,6 @@ DATASETS: dict[str, DatasetRow] = {
     ),
     "sample_sst": DatasetRow(
         "classification",
-        other_types=("ordinal",),
         labels=SENTIMENTS,
         columns=_columns(("sentence1",), "label"),
     ),

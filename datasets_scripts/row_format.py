@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 import datasets
@@ -455,33 +454,6 @@ def sort_labels(labels: Iterable[str]) -> tuple[str, ...]:
     """Sort distinct labels: by size if all are numbers, else as text."""
     distinct = sorted(set(labels))
     return tuple(sorted(distinct, key=float) if all(map(is_numeral, distinct)) else distinct)
-
-
-@dataclass(frozen=True)
-class OrdinalFormat(ClassificationFormat):
-    """Rows whose ``label`` is the number of an ordered class, 0 for the lowest.
-
-    The order is that of ``labels``, or of the names that a dataset declares; numbers are ordered by
-    size.
-    """
-
-    def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
-        resolved = super().resolve(where, splits)
-        labels = resolved.labels or ()
-        if not all(map(is_numeral, labels)):
-            if self.labels or self.declared:
-                return resolved
-            raise ValueError(
-                f"{where}: the labels {list_names(labels)} are in no known order; give all of them "
-                "from the lowest to the highest, as in labels: [bad, fair, good]"
-            )
-        steps = [float(after) - float(before) for before, after in pairwise(labels)]
-        if min(steps) * max(steps) <= 0:
-            raise ValueError(
-                f"{where}: the labels {list_names(labels)} are numbers, but not all different and "
-                "in order; give them from the lowest to the highest"
-            )
-        return resolved
 
 
 @dataclass(frozen=True)

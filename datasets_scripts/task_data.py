@@ -94,7 +94,6 @@ ROW_KINDS: dict[str, RowKind] = {
         ("label_columns", *UNLABELED),
         required=("text_columns", "label_columns"),
     ),
-    "ordinal": RowKind("row_format:OrdinalFormat", (1, 2), (*BY_CLASS, "labels")),
     "paraphrase": RowKind("row_format:ParaphraseFormat", (2,), BY_CLASS),
     "similarity": RowKind(
         "row_format:SimilarityFormat",
@@ -282,15 +281,14 @@ def _fill_built_in(data: TaskData, given: Iterable[str], data_dir: str | Path | 
             f"{where} is built in and has its own {', '.join(fixed)}; remove these keys, or "
             "declare your own files instead of the dataset"
         )
-    kinds = (row.problem_type, *row.other_types)
-    if data.problem_type not in (None, *kinds):
+    if data.problem_type not in (None, row.problem_type):
         raise ValueError(
-            f"{where} has the problem_type {' or '.join(kinds)}, not {data.problem_type!r}; remove "
+            f"{where} has the problem_type {row.problem_type}, not {data.problem_type!r}; remove "
             "the key, or declare your own files instead of the dataset"
         )
     data = replace(
         data,
-        problem_type=data.problem_type or row.problem_type,
+        problem_type=row.problem_type,
         labels=row.labels,
         score_range=row.score_range,
         metrics=data.metrics or row.metrics,

@@ -95,7 +95,7 @@ def describe_datasets() -> str:
     for name, row in DATASETS.items():
         files = code(names[0] for names in row.files.values()) or "made by the package"
         hub = f"`{row.hub_id.partition(':')[0]}`" if row.hub_id else ""
-        rows.append([f"`{name}`", code((row.problem_type, *row.other_types)), files, hub])
+        rows.append([f"`{name}`", f"`{row.problem_type}`", files, hub])
     return table(["dataset", "problem type", "files in `data_dir`", "on the Hub"], rows)
 
 

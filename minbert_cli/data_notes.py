@@ -132,10 +132,6 @@ def _count_labels(rows: TaskRows, task: MinBertTask) -> Iterator[tuple[str, dict
     if row_format.class_names or key == "pos_weight":
         names = row_format.class_names or row_format.label_names or ()
         sizes = dict(zip(names, row_format.count_labels(train) or (), strict=True))
-        if rows.problem_type == "ordinal" and all(map(INTEGER.fullmatch, names)):
-            steps = range(*sorted((int(names[0]), int(names[-1]))))
-            gaps = steps if len(steps) < 2 * len(names) else ()  # else grades are no steps of one
-            sizes |= {str(step): 0 for step in gaps if str(step) not in names}
         yield "", sizes, f"give {key}: balanced, and " if hasattr(task, key) else ""
     columns = row_format.data.label_columns or ()
     for place, (column, names) in enumerate(

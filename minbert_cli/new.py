@@ -78,7 +78,7 @@ def new(
         str | None, typer.Option("--label_column", help="column with labels")
     ] = None,
     problem_type: Annotated[
-        str | None, typer.Option("--problem_type", help="problem type, as in ordinal")
+        str | None, typer.Option("--problem_type", help="problem type, as in regression")
     ] = None,
 ) -> None:
     """Write a recipe for your own labeled rows.
@@ -296,7 +296,10 @@ class Guess:
             has = f"labels separated by {separator!r}" if separator else "lists"
         self.notes.append(f"problem_type: {self.label!r} has {has}")
         if has_numbers and count > 2 and found == "classification":
-            self.notes.append("please check: if these are grades, write problem_type: ordinal")
+            self.notes.append(
+                "please check: if these are grades, add metrics: [accuracy, mae, "
+                "quadratic_weighted_kappa]"
+            )
         elif found == "regression":
             self.notes.append("please check: sizes of the numbers are learned; are they names?")
         return found

@@ -40,11 +40,11 @@ PATIENCE = 0.25
 
 # Types whose predictions are a label of a text or a pair, or a number.
 SCORED = ("paraphrase", "similarity", "contrastive")
-LABELED = ("classification", "ordinal", "multi_label_classification", "paraphrase", "similarity")
+LABELED = ("classification", "multi_label_classification", "paraphrase", "similarity")
 # Those whose decision need not be the most probable label; clients take the first one.
-DECIDED = ("ordinal", "paraphrase")
+DECIDED = ("paraphrase",)
 # How their scores are made of logits; a similarity is in the units of its range.
-FUNCTIONS = dict.fromkeys(("classification", "ordinal"), "softmax")
+FUNCTIONS = {"classification": "softmax"}
 FUNCTIONS |= dict.fromkeys(("multi_label_classification", "paraphrase"), "sigmoid")
 # What is written before a label, or instead of it, to say no; and other labels that do.
 NEGATIONS = ("not", "non", "no", "un", "ir", "in", "dis")

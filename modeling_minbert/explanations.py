@@ -95,7 +95,7 @@ def _check_task(tokenizer: Any, predictor: Any) -> list[str]:
             f"{type(tokenizer).__name__} does not report the characters of tokens; use a fast "
             "tokenizer (tokenizer.json)"
         )
-    if spec.num_logits == 1 and predictor.head.outputs != "classes":  # ordinal: one for two labels
+    if spec.num_logits == 1:
         return []
     names = getattr(spec, "labels", None) or getattr(spec, "targets", None)
     if not names:

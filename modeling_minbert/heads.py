@@ -43,7 +43,6 @@ ProblemType = Literal[
     "classification",
     "multi_label_classification",
     "multi_output_classification",
-    "ordinal",
     "paraphrase",
     "similarity",
     "regression",

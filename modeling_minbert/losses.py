@@ -18,18 +18,6 @@ from .heads import DATA, RECIPE, TRAINING, HeadTask
 from .texts import Fields
 
 
-def conditional_log_probabilities(logits: Tensor) -> Tensor:
-    """Chain the conditional probabilities `P(y > k | y > k - 1)` of CORN.
-
-    Logits are (B, K - 1), the result is log P(y = k), (B, K). Source: Shi, Cao and Raschka 2021,
-    arXiv:2111.08851.
-    """
-    logits = logits.float()
-    # log sigmoid(x) = -softplus(-x)
-    missed = F.pad(F.softplus(-logits).cumsum(dim=-1), (1, 0))  # -log P(y > k - 1)
-    return -missed - F.pad(F.softplus(logits), (0, 1))  # nothing follows the last class
-
-
 def sum_class_losses(
     logits: Tensor, labels: Tensor, *, weight: Tensor | None = None, smoothing: float = 0.0
 ) -> Tensor:
@@ -82,9 +70,9 @@ def binary_losses(
     return weights[0] * (1 - targets) * of_no + weights[1] * targets * of_yes
 
 
-# The label of a row: a class id, several, that of an ordered class, 0 or 1, a score within a range,
+# The label of a row: a class id, several, 0 or 1, a score within a range,
 # any numbers, or none.
-Target = Literal["class", "classes", "ordinal", "binary", "score", "number", "unlabelled"]
+Target = Literal["class", "classes", "binary", "score", "number", "unlabelled"]
 # The output of the head before the loss: of a linear layer, or a cosine.
 Output = Literal["linear", "cosine"]
 
@@ -165,24 +153,6 @@ class CrossEntropy(MinBertLoss):
             for scores, classes in head.list_classes(inputs.scores.float(), labels)
         ]
         return torch.stack(losses).sum() / (labels != -100).sum().clamp(min=1)
-
-
-class Corn(MinBertLoss):
-    """CORN: does a row that is above class k - 1 lie above class k? (Shi, Cao and Raschka 2021).
-
-    The mean binary cross-entropy of these questions over all rows and all k to which they apply.
-    """
-
-    fits = (("ordinal", "linear"),)
-    is_likelihood = True
-
-    def __call__(self, head: Any, inputs: LossInputs) -> Tensor:
-        labels = inputs.labels.long()
-        losses = F.nll_loss(head.to_logits(inputs.scores), labels, reduction="sum")
-        return losses / self.count_terms(head, labels).clamp(min=1)
-
-    def count_terms(self, head: Any, labels: Tensor) -> Tensor:
-        return (labels + 1).clamp(max=head.task.num_logits).where(labels != -100, 0).sum()
 
 
 class BinaryCrossEntropy(MinBertLoss):
@@ -279,7 +249,6 @@ class MultipleNegativesRanking(MinBertLoss):
 LOSSES: dict[str, MinBertLoss] = {
     "bce": BinaryCrossEntropy(),
     "cross_entropy": CrossEntropy(),
-    "corn": Corn(),
     "cosine_embedding": CosineEmbedding(),
     "mse": MeanSquaredError(),
     "huber": Huber(),

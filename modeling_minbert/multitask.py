@@ -134,11 +134,10 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
 
         Returns:
             `logits` (B, K), K = 1 for paraphrase and similarity, and, with labels, the mean `loss`
-            over the rows. Those of an ordinal task are the log probabilities of its classes; of a
-            contrastive task vectors of length 1, (B, S, D); of a token_classification task (B, L,
-            K), (1, T, K) of a packed batch. A question_answering task has `start_logits` and
-            `end_logits`, (B, L) or (N, longest). A task of pre-training has its part of the output
-            of `MinBertForPreTraining`.
+            over the rows. Those of a contrastive task are vectors of length 1, (B, S, D); of a
+            token_classification task (B, L, K), (1, T, K) of a packed batch. A question_answering
+            task has `start_logits` and `end_logits`, (B, L) or (N, longest). A task of pre-training
+            has its part of the output of `MinBertForPreTraining`.
 
         Raises:
             ValueError: If there is no such task, or a shape or a label does not fit it.
@@ -400,10 +399,10 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
     def count_terms(self, task: str, labels: Tensor) -> Tensor:
         """Count the terms that the loss of a batch is a mean of, for means over several batches.
 
-        These are the `labels` that are not -100, of rows, tokens, or entries of a row; of the loss
-        `corn` the binary questions, and of `multiple_negatives_ranking` the positive pairs, each
-        compared with the rows of its batch. `cosent`, which is no mean, counts rows. A contrastive
-        task has no labels: give 1 for each row.
+        These are the `labels` that are not -100, of rows, tokens, or entries of a row; of
+        `multiple_negatives_ranking` the positive pairs, each compared with the rows of its batch.
+        `cosent`, which is no mean, counts rows. A contrastive task has no labels: give 1 for each
+        row.
         """
         self.config.task(task)  # refuses unknown tasks
         return self._find_head(task).count_terms(labels)
@@ -435,7 +434,7 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
     ) -> Tensor:
         """Compute how much two predictions of the same rows differ, for R-Drop.
 
-        With the losses cross_entropy, bce and corn this is the symmetric Kullback-Leibler
+        With the losses cross_entropy and bce this is the symmetric Kullback-Leibler
         divergence, KL(P || Q) + KL(Q || P), in nats, of the classes or of the two outcomes of a
         single logit. With other losses it is the squared difference of scores, cosines, or the
         vectors of a contrastive task.

@@ -38,14 +38,12 @@ from .losses import (
     LOSSES,
     CalibratedHead,
     CalibratedTask,
-    LabelledTask,
     LossInputs,
     MinBertLoss,
     Output,
     Target,
     WeightedTask,
     add_weights,
-    conditional_log_probabilities,
 )
 from .names import suggest, unknown
 from .packing import Read, pool_outputs, reads
@@ -423,46 +421,6 @@ class ClassificationHead(CalibratedHead, PooledHead):
 
 @strict
 @dataclass(kw_only=True)
-class OrdinalTask(LabelledTask, PooledTask):
-    """One of ordered `labels`, the lowest first, for a text or a pair of texts.
-
-    See also `LabelledTask` and `PooledTask`. The logits are log probabilities, so that the softmax
-    of a pipeline gives the probabilities.
-    """
-
-    problem_type: Literal["ordinal"] = field(default="ordinal", metadata=DATA)
-    target: ClassVar[Target] = "ordinal"
-    hub_type: ClassVar[HubType] = "single_label_classification"
-    default_pair_encoding: ClassVar[None] = None
-    has_classes: ClassVar[bool] = True
-
-    @property
-    def num_logits(self) -> int:
-        return len(self.labels or []) - 1  # a question whether it is higher, for each but the last
-
-
-class OrdinalHead(PooledHead):
-    """Log probabilities of the classes, from conditional logits."""
-
-    def to_logits(self, scores: Tensor) -> Tensor:
-        """Convert the outputs of the linear layer to log probabilities of the classes, (B, K)."""
-        return conditional_log_probabilities(scores)
-
-    def probabilities(self, logits: Tensor) -> Tensor:
-        return logits.softmax(dim=-1)
-
-    def decode(self, logits: Tensor) -> Tensor:
-        """Return the median class: the number of classes k with P(y > k) > 0.5, (B,).
-
-        This is the rule of CORN (Shi, Cao and Raschka 2021). It minimizes the expected absolute
-        error.
-        """
-        above = self.probabilities(logits.float()).flip(-1).cumsum(dim=-1).flip(-1)[..., 1:]
-        return (above > 0.5).sum(dim=-1)
-
-
-@strict
-@dataclass(kw_only=True)
 class RegressionTask(PooledTask):
     """K numbers in their own units for a text or a pair of texts; see also `PooledTask`.
 
@@ -548,6 +506,5 @@ class RegressionHead(PooledHead):
 
 TYPES: Types = {
     "classification": (ClassificationTask, ClassificationHead),
-    "ordinal": (OrdinalTask, OrdinalHead),
     "regression": (RegressionTask, RegressionHead),
 }

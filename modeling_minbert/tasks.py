@@ -24,7 +24,7 @@ def load_types(name: str) -> dict[str, tuple[type[MinBertTask], Any]]:
         KeyError: If there is no such type.
     """
     match name:
-        case "classification" | "ordinal" | "regression":
+        case "classification" | "regression":
             from .pooled import TYPES
         case "multi_output_classification":
             from .multi_output import TYPES

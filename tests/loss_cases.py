@@ -30,7 +30,6 @@ HEADS = {
     "classification": [{"labels": LABELS}, {"labels": LABELS, **WEIGHTS}],
     "multi_label_classification": [{"labels": LABELS, "pos_weight": [1.0, 3.0, 0.5]}],
     "multi_output_classification": [{"outputs": ["x", "y"], "classes": [LABELS, LABELS[:2]]}],
-    "ordinal": [{"labels": LABELS}],
     "paraphrase": [{"class_weights": [1.0, 3.0]}, COSINE],
     "similarity": [{"score_range": [0, 4]}, {"score_range": [0, 4], **COSINE}],
     "regression": [{}, {"targets": ["x", "y"], "mean": [1.0, 2.0], "std": [1.0, 3.0]}],

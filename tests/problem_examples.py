@@ -114,17 +114,6 @@ def write_aspects(folder: Path) -> dict[str, Any]:
     return {"text_columns": ["a"], "label_columns": ["mood", "grade"], **files}
 
 
-def write_grades(folder: Path) -> dict[str, Any]:
-    """Write texts with one of three grades: of two adjectives none, one or both are good."""
-
-    def make(_: int, row: Row) -> dict[str, Any]:
-        grade = row.good + (row.good == row.same)
-        return {"id": row.id, "a": row.text, "b": row.other, "grade": grade}
-
-    files = write_splits(folder, "grades", make)
-    return {"text_columns": ["a"], "label_column": "grade", **files}
-
-
 def write_numbers(folder: Path) -> dict[str, Any]:
     """Write texts with two numbers, the second of which is missing in some rows."""
 
@@ -155,7 +144,6 @@ EXAMPLES = {
     "classification": Example(pairs_of(text_columns=["a"], label_column="mood"), TEXT),
     "multi_label_classification": Example(write_labels, TEXT),
     "multi_output_classification": Example(write_aspects, TEXT),
-    "ordinal": Example(write_grades, TEXT),
     "paraphrase": Example(pairs_of(text_columns=["a", "b"], label_column="same"), PAIR),
     "similarity": Example(
         pairs_of(text_columns=["a", "b"], label_column="same", score_range=[0, 1]), PAIR

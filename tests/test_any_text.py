@@ -13,7 +13,6 @@ HEADS = {
     "classification": {"labels": ["bad", "good"], "pooling": "mean"},
     "multi_label_classification": {"labels": ["far", "near"]},
     "multi_output_classification": {"outputs": ["y"], "classes": [["low", "high"]]},
-    "ordinal": {"labels": ["low", "high"]},
     "paraphrase": {},
     "similarity": {"score_range": [0, 5], "pair_encoding": "separate"},
     "regression": {"targets": ["y"], "mean": [1]},
@@ -46,7 +45,7 @@ def make_row(kind, first, second):
         return {"question": first, "context": second, "answers": answers}
     if kind == "multiple_choice":
         return {"a": first, "c": [second, "b", f"{second} a"], "y": 1}
-    labels = {"classification": "bad", "multi_label_classification": ["far"], "ordinal": "high"}
+    labels = {"classification": "bad", "multi_label_classification": ["far"]}
     return {"a": first, "b": second, "y": labels.get(kind, 1)}
 
 

@@ -76,7 +76,7 @@ def teach(shape):
 
 
 METHODS = {
-    "r_drop": ("ordinal-0-corn", lambda: [RDrop(2.0)]),
+    "r_drop": ("multiple_choice-0-cross_entropy", lambda: [RDrop(2.0)]),
     "r_drop of several labels": ("multi_label_classification-0-bce", lambda: [RDrop(2.0)]),
     "classes": ("classification-0-cross_entropy", lambda: [teach((16, 3))]),
     "numbers, and r_drop": ("regression-1-mse", lambda: [teach((16, 2)), RDrop(2.0)]),

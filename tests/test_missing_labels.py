@@ -13,7 +13,6 @@ NAMES = {
         "classification",
         "multi_label_classification",
         "multi_output_classification",
-        "ordinal",
         "paraphrase",
         "similarity",
         "regression",
@@ -66,7 +65,7 @@ def test_metrics_and_losses_are_those_of_the_other_rows(tmp_path, kind):
 
 
 def test_rows_without_any_label_are_refused(tmp_path):
-    name = NAMES["ordinal"]
+    name = NAMES["classification"]
     kind, head = CASES[name]
     rows = make_rows(kind, head)
     rows = rows.remove_columns("labels").add_column("labels", [NONE] * len(rows))

@@ -50,7 +50,7 @@ def test_problem_types_are_trained_and_resumed_and_predicted(kind, problems, tmp
     keys = {
         "masked_lm": {"whole_word_mask": True},
         "paraphrase": {"truncation": "head_tail", "max_length": 12},
-        "ordinal": {"truncation": "windows", "max_length": 8},
+        "classification": {"truncation": "windows", "max_length": 8},
     }
     recipe["tasks"] = {
         f"own_{problem}": {"problem_type": problem, "batch_size": 4}

@@ -20,7 +20,6 @@ REFUSED = {
     "similarity": PAIR | {"score_range": [0, 5]},
     "contrastive": {"max_length": 16},
     "regression": {"mean": [900.0], "std": [40.0]},
-    "ordinal": TEXT,
     "classification": TEXT | {"truncation": "windows"},
     "classification of ends": TEXT | {"truncation": "tail"},
     "classification of vectors": TEXT | {"pair_encoding": "separate"},

@@ -183,9 +183,7 @@ def test_its_metrics_are_those_of_scikit_learn(run):
     assert metrics["validation"]["standard_errors"]["own"] > 0
 
 
-@pytest.mark.parametrize(
-    "run", [*MEASURES, "ordinal", "regression", "multiple_choice"], indirect=True
-)
+@pytest.mark.parametrize("run", [*MEASURES, "regression", "multiple_choice"], indirect=True)
 def test_predict_gives_the_predictions_of_the_files(run):
     kind, folder = run
     model = MinBertForMultiTask.from_pretrained(folder / "out")

@@ -27,7 +27,7 @@ HEADS = {
 }
 LABELS = [0, 1, 0, 1, 0, 1] * 4
 WITH_CLASSES = (
-    *("classification", "ordinal", "paraphrase", "multiple_choice", "multi_label_classification"),
+    *("classification", "paraphrase", "multiple_choice", "multi_label_classification"),
     *("multi_output_classification", "token_classification"),
 )
 TIMES = ("runtime", "per_second")

@@ -71,7 +71,7 @@ class Task:
     is no padding. Other columns are ignored. Which labels there are depends on the
     type:
 
-    - ``classification`` and ``ordinal``: the number of the class; ``paraphrase``: 0 or 1;
+    - ``classification``: the number of the class; ``paraphrase``: 0 or 1;
       ``similarity``: a score; ``multi_label_classification``: a list of 0.0 or 1.0 for each label;
       ``regression``: a float, or a list of them for several targets, -100 for none. Their ``mean``
       and ``std`` over the training rows belong into the description of the task in

@@ -67,7 +67,6 @@ TYPES = {
 TASKS = {
     "classification": {"problem_type": "classification", "labels": LABELS},
     "labels": {"problem_type": "multi_label_classification", "labels": LABELS},
-    "ordinal": {"problem_type": "ordinal", "labels": LABELS},
     "mlp": {"problem_type": "classification", "labels": LABELS, "head": "mlp"},
     "joint": {"problem_type": "paraphrase", "pair_encoding": "joint"},
     "concat": {

@@ -12,7 +12,6 @@ from tests.any_input import attempt, check
 KEYS = {
     "classification": {"text_columns": ["a"], "label_column": "y"},
     "multi_label_classification": {"text_columns": ["a"], "label_column": "y"},
-    "ordinal": {"text_columns": ["a"], "label_column": "y"},
     "paraphrase": {"text_columns": ["a", "b"], "label_column": "y"},
     "similarity": {"text_columns": ["a", "b"], "label_column": "y", "score_range": [0, 5]},
     "regression": {"text_columns": ["a"], "label_columns": ["y", "b"]},

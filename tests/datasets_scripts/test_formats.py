@@ -26,11 +26,6 @@ TASKS = {
         [{**PAIR, "y": ["up", "far"]}, {**PAIR, "y": []}],
         {"pair_encoding": None},
     ),
-    "ordinal": (
-        {"text_columns": "a", "label_column": "y", "labels": ["low", "high"]},
-        [{**PAIR, "y": "high"}, {**PAIR, "y": "low"}, {**PAIR, "y": "high"}],
-        {"pair_encoding": None},
-    ),
     "paraphrase": (
         {"text_columns": ["a", "b"], "label_column": "y"},
         [{**PAIR, "y": 1}, {**PAIR, "y": 0}],
@@ -67,7 +62,6 @@ TASKS = {
 FACTS = {
     "classification": {"labels": ("down", "up"), "class_counts": [1, 2]},
     "multi_label_classification": {"labels": ("far", "up"), "class_counts": [1, 1]},
-    "ordinal": {"labels": ("low", "high"), "class_counts": [1, 2]},
     "paraphrase": {"num_texts": 2, "class_counts": [1, 1]},
     "similarity": {"num_texts": 2, "score_range": (0.0, 5.0)},
     "regression": {"targets": ("y", "z"), "mean": [1.5, 1.0], "std": [1.0, 4.0]},
@@ -140,7 +134,7 @@ def load_hub(folder, columns, features, **keys):
 @pytest.mark.parametrize(
     ("problem_type", "feature", "values", "labels", "names"),
     [
-        ("ordinal", NAMES, [0, 2], [0, 2], ("warm", "cool", "far")),
+        ("classification", NAMES, [0, 2], [0, 2], ("warm", "cool", "far")),
         # labels of which none excludes another are in the order of the alphabet
         (
             "multi_label_classification",
@@ -180,7 +174,6 @@ STARS = datasets.ClassLabel(names=["5", "1"])
         ("classification", NAMES, None, [0, 1], [2, 1]),
         ("classification", NAMES, ["far", "cool", "warm"], [2, 1], [0, 1]),
         ("classification", NAMES, ["hot", "cold", "away"], [0, 1], [2, 1]),
-        ("ordinal", NAMES, None, [0, 1], [2, 1]),
         # words are no numbers, and stay unread
         ("paraphrase", WORDS, None, [0, 1], [0, 1]),
         ("regression", WORDS, None, [0, 1], [0, 1]),

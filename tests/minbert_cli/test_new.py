@@ -182,14 +182,11 @@ def test_other_columns_with_tags_are_named(capsys):
 
 
 @pytest.mark.usefixtures("folder")
-def test_grades_are_learned_in_their_order_if_you_say_so():
+def test_grades_get_metrics_that_know_their_order_if_you_say_so():
     write("stars.csv")
     new("stars.csv")
-    assert "write problem_type: ordinal" in Path("stars.yaml").read_text("utf-8")
-
-    new("stars.csv", "--output", "numbers.yaml", "--problem_type", "ordinal")
-    numbers = yaml.safe_load(Path("numbers.yaml").read_text("utf-8"))["tasks"]["stars"]
-    assert (numbers["problem_type"], "labels" in numbers) == ("ordinal", False)
+    note = "if these are grades, add metrics: [accuracy, mae, quadratic_weighted_kappa]"
+    assert note in Path("stars.yaml").read_text("utf-8")
 
 
 @pytest.mark.usefixtures("folder")

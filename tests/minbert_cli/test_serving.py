@@ -190,11 +190,10 @@ def test_labels_as_text_embeddings_inference(ask, model):
 
 
 def test_the_first_label_is_the_one_that_is_decided():
-    labels = ["low", "mid", "high", "top"]
-    model = build({"grade": {"problem_type": "ordinal", "labels": labels}})
-    decided = [row["label"] for row in model.predict("grade", TEXTS)]
+    model = build({"same": {"problem_type": "paraphrase", "thresholds": [0.999]}})
+    decided = [row["label"] for row in model.predict("same", PAIRS)]
     with running(model) as (port, _):
-        _, _, found = Client(port).ask("/predict", {"inputs": [[text] for text in TEXTS]})
+        _, _, found = Client(port).ask("/predict", {"inputs": PAIRS})
 
     assert [row[0]["label"] for row in found] == decided
     assert [max(row, key=lambda each: each["score"])["label"] for row in found] != decided

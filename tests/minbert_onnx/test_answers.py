@@ -122,7 +122,7 @@ def test_equal_sequences_are_computed_once(runtime, monkeypatch):
         runtime, "_run", lambda units, jobs: batches.append(units) or run(units, jobs)
     )
 
-    runtime.predict_all(TEXTS[:2], ["tone", "top", "grade"])
+    runtime.predict_all(TEXTS[:2], ["tone", "top", "topics"])
 
     assert [len(units) for units in batches] == [2]
 

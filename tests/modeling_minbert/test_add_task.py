@@ -12,7 +12,6 @@ LABELS = {"labels": ["no", "yes"]}
 FIELDS = {
     "classification": {**LABELS, "class_weights": [1, 2]},
     "multi_label_classification": LABELS,
-    "ordinal": LABELS,
     "paraphrase": {},
     "similarity": {"score_range": [0, 5]},
     "regression": {"targets": ["cohesion", "syntax"], "mean": [3, 1e4], "std": [1, 0.5]},

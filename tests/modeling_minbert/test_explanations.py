@@ -13,7 +13,6 @@ ROWS = {
     "same": [("the bird sang well", "a bird was in the tree")],
     "near": [("a dog", "the cat ran far in the mat"), ("the bird sang", "")],
     "echo": [("a dog is in", "the cat ran")],
-    "grade": ["a cat sat on the mat"],
     "size": ["the very far tree"],
     "marks": ["the very far tree was in a mat"],
 }
@@ -22,8 +21,6 @@ ROWS = {
 @pytest.fixture
 def model(build_multitask, tasks, tokenizer):
     more = {
-        "grade": {"problem_type": "ordinal", "labels": ["low", "middle", "high"]},
-        "exam": {"problem_type": "ordinal", "labels": ["fails", "passes"]},
         "size": {"problem_type": "regression", "mean": [10.0], "std": [3.0]},
         "marks": {"problem_type": "multi_label_classification", "labels": ["far", "near"]},
         "names": {"problem_type": "token_classification", "labels": ["O", "B-X"]},
@@ -71,16 +68,6 @@ def test_padded_rows_of_another_attention_have_the_same_shares(model):
             assert_close(
                 shares, [word["share"] for word in expected["words"]], rtol=1e-4, atol=1e-5
             )
-
-
-def test_two_ordered_labels_have_decisions_of_their_own(model):
-    fails, passes = (
-        model.explain("exam", ["a cat sat on the mat"], label=name)[0]
-        for name in ("fails", "passes")
-    )
-
-    assert (fails["explained"], passes["explained"]) == ("fails", "passes")
-    assert fails["decision"] == pytest.approx(-passes["decision"])
 
 
 def integrate(model, ids, mask_id, label, steps=2000):

@@ -17,7 +17,6 @@ WINDOWS = {
 OTHERS = {
     "facts": {"problem_type": "question_answering", "max_question_length": 5},
     "ends": {"problem_type": "multiple_choice", "num_choices": 2},
-    "grade": {"problem_type": "ordinal", "labels": LABELS},
     "price": {"problem_type": "regression", "targets": ["low", "high"]},
     "long": WINDOWS,
     "far": {**SEPARATE["near"], "truncation": "windows", "max_length": 8, "window_overlap": 2},

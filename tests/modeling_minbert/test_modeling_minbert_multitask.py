@@ -314,7 +314,6 @@ def test_the_plain_trainer_waits_for_labels_alone():
 WRONG_LABELS = {
     "paraphrase": ({}, [-1, 7, 0.5], "whole number from 0 to 1"),
     "classification": ({"labels": ["a", "b", "c"]}, [-1, 3, 0.9], "whole number from 0 to 2"),
-    "ordinal": ({"labels": ["a", "b", "c"]}, [-1, 3, 1.5], "whole number from 0 to 2"),
     "multi_label_classification": ({"labels": ["a", "b"]}, [3, 0.5], "whole number from 0 to 1"),
     "token_classification": ({"labels": ["a", "b"]}, [-1, 2], "whole number from 0 to 1"),
     "similarity": ({"score_range": [1, 5]}, [0, 5.5, float("nan")], "score from 1 to 5"),

@@ -21,7 +21,7 @@ from trainers import PROBLEMS, aggregates, glue_score, make_problems
 RANDOM = np.random.default_rng(3)
 METRICS = {
     metric.name: metric
-    for kind in ("classification", "paraphrase", "ordinal", "similarity")
+    for kind in ("classification", "paraphrase", "similarity")
     for metric in (*PROBLEMS[kind].metrics, *PROBLEMS[kind].optional_metrics)
 }
 

@@ -15,7 +15,6 @@ PLACES = {
     "classification": "classes:Classification",
     "multi_label_classification": "labels:MultiLabelClassification",
     "multi_output_classification": "labels:MultiOutputClassification",
-    "ordinal": "classes:Ordinal",
     "paraphrase": "classes:Paraphrase",
     "similarity": "scores:Similarity",
     "regression": "scores:Regression",

@@ -190,21 +190,6 @@ class Classification(ClassProblem):
         return str(int(value))
 
 
-class Ordinal(Classification):
-    """One of several ordered classes for each row; distances are differences of their numbers."""
-
-    problem_type = "ordinal"
-    metrics = (ACCURACY, MAE, KAPPA)
-    optional_metrics = (MACRO_F1, MATTHEWS)
-    header = ""
-    smooths_labels = False  # a share of a label would be as likely far away as nearby
-
-    def decide(self, logits: Array) -> Array:
-        """Choose the median class, as `OrdinalHead.decode`."""
-        above = self.probabilities(logits)[:, :0:-1].cumsum(axis=1)
-        return (above > 0.5).sum(axis=1)
-
-
 class Paraphrase(ThresholdProblem, ClassProblem):
     """0 or 1 for each pair."""
 
