@@ -557,9 +557,14 @@ class EncodedCorpus:
     """The documents of corpora."""
 
     splits: dict[str, TokenizedDocuments]  # train and validation
-    problems: list[str]  # skipped documents and why, other than held-out ones
+    bad_rows: list[InvalidRow]
+    others: list[str]  # what else is skipped, other than held-out documents
     fingerprint: str  # hash of the texts of both splits
     commits: dict[str, str]  # of corpora on the Hub, by name
+
+    def describe_skipped(self, *, quotes: bool) -> list[str]:
+        """Describe the skipped documents, with words of theirs if they may be quoted."""
+        return [row.describe(quotes=quotes) for row in self.bad_rows] + self.others
 
 
 def encode_corpus(
@@ -614,9 +619,9 @@ def encode_corpus(
         validation = np.array([random.Random(HELD_OUT_SEED).choice(candidates)])
         train = train[train != validation]
 
-    problems = [*map(str, bad_rows)]
+    others = []
     if empty:
-        problems.append(f"{empty} documents without a token")
+        others.append(f"{empty} documents without a token")
     dataset = datasets.concatenate_datasets(parts)
     digests = dataset.data.column("digest").to_numpy()
     is_repeated = np.isin(digests[train], digests[validation], kind="sort")
@@ -625,8 +630,8 @@ def encode_corpus(
     equal = ""
     if repeated:
         equal = f", since {repeated} equal held-out ones"
-        problems.append(f"{repeated} training documents that equal held-out ones")
-        logger.warning("corpus %s: skipped %s", names, problems[-1])
+        others.append(f"{repeated} training documents that equal held-out ones")
+        logger.warning("corpus %s: skipped %s", names, others[-1])
     if not len(train):
         raise ValueError(f"corpus {names}: no training document is left{equal}; add documents")
     if not len(validation):
@@ -638,7 +643,7 @@ def encode_corpus(
     numbers = {"train": train, "validation": validation}
     splits = {name: TokenizedDocuments(dataset, rows, name) for name, rows in numbers.items()}
     fingerprint = " ".join(documents.fingerprint() for documents in splits.values())
-    return EncodedCorpus(splits, problems, fingerprint, commits)
+    return EncodedCorpus(splits, bad_rows, others, fingerprint, commits)
 
 
 def _list_invalid(source: Source, documents: datasets.Dataset) -> list[InvalidRow]:

@@ -105,7 +105,7 @@ def find_states(runs: Sequence[PlannedRun], *, overwrite: bool) -> States:
                     if name.startswith("teacher "):
                         now[name] = fingerprint(name.removeprefix("teacher "))
                 if run.after is None:  # pre-training again need not give bit-identical weights
-                    now |= run_folder.fingerprint_start(settings["model_name_or_path"])
+                    now |= run_folder.fingerprint_start(settings)
                 run_folder.check_data(folder, {**record.data, **now}, resume=True, overwrite=False)
         except INPUT_ERRORS as error:
             if not overwrite:

@@ -253,7 +253,8 @@ def describe_sources(
     for name, corpus in corpora.items():
         source = corpus.source
         commits |= {f"{name}: {text}": commit for text, commit in source.commits.items()}
-        hashes[name], bad_rows[name] = source.fingerprint, source.problems
+        hashes[name] = source.fingerprint
+        bad_rows[name] = source.describe_skipped(quotes=quotes)
     return run.make_facts(
         [hub_id for task in described.values() for hub_id in task.hub_datasets],
         commits,

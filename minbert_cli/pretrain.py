@@ -102,7 +102,7 @@ def pretrain(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
             recipe.hub_datasets,
             text.source.commits,
             data={TASK: recipe.source},
-            bad_rows={TASK: text.source.problems},
+            bad_rows={TASK: text.source.describe_skipped(quotes=not args.push_to_hub)},
             text=text.facts,
             notes={TASK: text.notes},
             choices=choices,
@@ -125,8 +125,8 @@ def find_tokenizer(
     """Load a tokenizer by the arguments, or train one on the training text."""
     for flag, path, revision in (
         ("model_name_or_path", arguments.model_name_or_path, arguments.revision),
+        ("resume_from_checkpoint", checkpoint, None),  # its files may have changed since
         ("tokenizer_name_or_path", arguments.tokenizer_name_or_path, None),
-        ("resume_from_checkpoint", checkpoint, None),
     ):
         if path is not None:
             return load_tokenizer(path, flag, revision)

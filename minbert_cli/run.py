@@ -164,7 +164,7 @@ class Run:
                 the folder.
         """
         trainer, self.encoded, self.facts = self.trainer, encoded, facts
-        data = facts.fingerprints | run_folder.fingerprint_start(self.arguments.model_name_or_path)
+        data = facts.fingerprints | run_folder.fingerprint_start(self.settings)
         output_dir, overwrite = self.output_dir, self.arguments.overwrite_output_dir
         run_folder.check_data(output_dir, data, resume=self.resume, overwrite=overwrite)
         before = run_folder.read_run(output_dir)

@@ -52,17 +52,24 @@ def describe_settings(args: TrainingArguments, own: Mapping[str, Any]) -> dict[s
     return json.loads(json.dumps(content, default=str))
 
 
-def fingerprint_start(model_name_or_path: str | None) -> dict[str, str]:
-    """Hash the initial checkpoint; empty if it is not a local folder."""
-    folder = Path(model_name_or_path or "")
-    if not model_name_or_path or not folder.is_dir():
-        return {}
+def fingerprint_start(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Hash the checkpoints that a run starts from, those that are local folders, by their keys."""
+    hashes = {}
+    for key in ("model_name_or_path", "tokenizer_name_or_path"):
+        path = settings.get(key)
+        if path and Path(path).is_dir():
+            hashes[key] = hash_checkpoint(Path(path))
+    return hashes
+
+
+def hash_checkpoint(folder: Path) -> str:
+    """Hash the files of a checkpoint that its tokens and its vectors depend on."""
     digest = hashlib.sha256()
     for path in sorted(path for name in WEIGHTS for path in folder.glob(name) if path.is_file()):
         with path.open("rb") as file:
             digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
             digest.update(hashlib.file_digest(file, "sha256").digest())
-    return {"model_name_or_path": digest.hexdigest()[:16]}
+    return digest.hexdigest()[:16]
 
 
 RUN_FILE = "run.json"

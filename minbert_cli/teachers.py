@@ -22,7 +22,7 @@ from minbert_cli.arguments import FinetuneArguments
 from minbert_cli.checkpoints import find_commit, load_encoder, load_pretrained, load_tokenizer
 from minbert_cli.command_line import expand_path
 from minbert_cli.recipe_tasks import RecipeTask
-from minbert_cli.run_folder import fingerprint_start
+from minbert_cli.run_folder import hash_checkpoint
 from modeling_minbert import MinBertConfig, MinBertTask, __version__, align_outputs
 from modeling_minbert.inference import batches, choose_tokens, predicting, windows_of
 from modeling_minbert.pieces import find_layout
@@ -181,8 +181,9 @@ def parse_teachers(where: str, value: object) -> tuple[Teacher, ...]:
 
 def fingerprint(path: str) -> str:
     """Hash the files of a teacher, or name its commit on the Hub."""
-    digest = fingerprint_start(path).get("model_name_or_path")
-    return digest or find_commit(path, None) or path
+    if Path(path).is_dir():
+        return hash_checkpoint(Path(path))
+    return find_commit(path, None) or path
 
 
 def predict_rows(

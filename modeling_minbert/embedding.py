@@ -77,6 +77,9 @@ class MinBertEmbeddingMixin(MinBertVectors[Tensor]):
 
             if (modules := read_modules(path, found_by)) is not None:
                 model.config.sentence_embedding = modules
+            elif find_file(path, "modules.json", **found_by) is not None:  # which refuses to load
+                missing = {"missing": ["a task, which only the merged model has"]}
+                model.config.sentence_embedding = missing
             if find_file(path, "tokenizer_config.json", **found_by) is not None:
                 model._found_at = os.fspath(path)
         if model.config.sentence_embedding is None and not Path(path or ".").exists():

@@ -183,8 +183,9 @@ def export_onnx(
             named tasks, or no fast tokenizer.
         ImportError: If onnx or onnxscript is not installed.
     """
-    if model.dtype != torch.float32:
-        model = copy.deepcopy(model).float()
+    if any(x.is_floating_point() and x.dtype != torch.float32 for x in model.parameters()):
+        model = copy.deepcopy(model)
+        nn.Module.float(model)  # transformers would refuse to cast what int8 weights leave in float
     wrapped = OnnxModel(model, task)
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ImportError(

@@ -12,6 +12,7 @@ from minbert_cli.run_folder import (
     check_output_dir,
     fingerprint_start,
     finish_run,
+    hash_checkpoint,
     sole_writer,
     start_run,
 )
@@ -54,17 +55,17 @@ def test_after_a_kill_while_old_files_go_nobody_goes_on_from_them(folder, monkey
 def test_weights_are_identified_by_file_contents(tmp_path):
     for name in ("config.json", "model.safetensors", "README.md", "training_args.bin"):
         (tmp_path / name).write_text("a")
-    first = fingerprint_start(str(tmp_path))
+    settings = {"model_name_or_path": "owner/name", "tokenizer_name_or_path": str(tmp_path)}
+    first = fingerprint_start(settings)
 
     (tmp_path / "README.md").write_text("b")
     (tmp_path / "training_args.bin").write_text("b")
-    same = fingerprint_start(str(tmp_path))
+    same = fingerprint_start(settings)
     (tmp_path / "model.safetensors").write_text("b")
 
-    assert list(first) == ["model_name_or_path"]
+    assert list(first) == ["tokenizer_name_or_path"]
     assert same == first
-    assert fingerprint_start(str(tmp_path)) != first
-    assert fingerprint_start("owner/name") == fingerprint_start(None) == {}
+    assert fingerprint_start(settings) != first
 
 
 @pytest.mark.parametrize(
@@ -74,9 +75,9 @@ def test_weights_are_identified_by_file_contents(tmp_path):
 def test_what_makes_tokens_and_vectors_belongs_to_a_checkpoint(tmp_path, name):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("{}")
-    before = fingerprint_start(str(tmp_path))
+    before = hash_checkpoint(tmp_path)
     (tmp_path / name).write_text('{"do_lower_case": false}')
-    assert fingerprint_start(str(tmp_path)) != before
+    assert hash_checkpoint(tmp_path) != before
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", "no JSON"])

@@ -5,6 +5,7 @@ import importlib.util
 import pytest
 import torch
 
+import minbert
 import modeling_minbert
 from modeling_minbert import MinBertConfig, export_onnx
 from modeling_minbert.packing import pool
@@ -107,6 +108,21 @@ def test_vectors_of_encoders_of_all_types_are_the_same(tmp_path, kind, tokenizer
     assert taken == ["input_ids", "attention_mask", *types, "mix"]
     names = {"model.onnx", "minbert.json", "tokenizer.json"}
     assert names <= {file.name for file in path.parent.iterdir()}
+
+
+@needs_onnx
+@pytest.mark.slow
+def test_heads_in_half_precision_beside_int8_are_exported(
+    build_multitask, tasks, tokenizer, tmp_path
+):
+    model = build_multitask(tasks, tokenizer).bfloat16()
+    model.quantize()
+
+    export_onnx(model, tmp_path)
+
+    (found,) = minbert.load(tmp_path).predict("tone", ["a cat sat"], top_k=1)
+    (expected,) = model.predict("tone", ["a cat sat"], top_k=1)
+    assert found[0]["score"] == pytest.approx(expected[0]["score"], abs=0.02)
 
 
 @needs_onnx

@@ -115,6 +115,10 @@ def test_a_folder_with_an_adapter_has_its_own_pooling_and_tokens(tiny_sizes, tok
 
     assert_close(again.encode(["a cat sat"]), model.encode(["a cat sat"]))
     assert again._found_at == str(tmp_path / "adapter")
+    model.config.sentence_embedding = {"pooling": "pooler"}  # of which a list of modules knows none
+    model.save_pretrained(tmp_path / "adapter")
+    with pytest.raises(ValueError, match="its vectors need a task, which only the merged model"):
+        MinBertModel.from_pretrained(tmp_path / "adapter").encode(["a cat sat"])
 
 
 def test_an_adapter_is_saved_without_a_temperature(build_multitask, tasks, caplog):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.trainers import tiny
 from tests.trainers.test_mixed import MIXED, PCGRAD
 from tests.trainers.tiny import (
     PROBLEM_TYPES,
@@ -246,6 +247,13 @@ def test_early_stopping_follows_an_aggregate_also_over_a_restart(make_trainer, t
 def test_tasks_and_arguments_must_fit(make_trainer, tasks, arguments, message):
     with pytest.raises(ValueError, match=message):
         make_trainer(own={} if tasks is None else {"tasks": tasks}, **arguments)
+
+
+def test_a_model_that_returns_tuples_is_refused(make_trainer):
+    model = tiny.make_model()
+    model.config.return_dict = False
+    with pytest.raises(ValueError, match=r"config\.return_dict is False"):
+        make_trainer(model=model)
 
 
 def test_the_workers_of_a_loader_start_as_they_are_told_to(make_trainer):

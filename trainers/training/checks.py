@@ -107,7 +107,13 @@ def check_tasks(
             f"{type(model).__name__}.forward has no argument task, so all of {names} would train "
             "one head; use MinBertForMultiTask, or one task"
         )
-    specs = parse_tasks(getattr(getattr(find_inner(model), "config", None), "tasks", None))
+    config = getattr(find_inner(model), "config", None)
+    if getattr(config, "return_dict", True) is False:
+        raise ValueError(
+            "model.config.return_dict is False, but losses and predictions are read by name; set "
+            "it to True"
+        )
+    specs = parse_tasks(getattr(config, "tasks", None))
     problems = {name: task.make_problem(specs.get(name)) for name, task in by_name.items()}
     _check_names(problems)
     is_stock = type(find_inner(model)).__module__.startswith("transformers.")

@@ -177,11 +177,13 @@ def test_documents_that_cannot_be_used_are_named(tmp_path, tokenizer, caplog):
     encoded = encode(tmp_path, tokenizer, max_invalid_fraction=0.1, **keys)
 
     path = tmp_path / "train.jsonl"
-    assert encoded.problems == [
+    assert encoded.describe_skipped(quotes=True) == [
         f"{path}:7: column 'text' holds 5, not text",
         f"{path}:41: not a JSON object",
         "1 documents without a token",
     ]
+    hidden = "see the log of the run for the reason"
+    assert encoded.describe_skipped(quotes=False)[0] == f"{path}:7: {hidden}"
     assert len(encoded.splits["train"]) == 27
     assert "corpus 'mine': skipped 2 invalid rows" in caplog.text
     with pytest.raises(ValueError, match=r"train\.jsonl: 2 of 30 rows .* line 7: column 'text'"):
@@ -227,8 +229,8 @@ def test_documents_that_are_held_out_elsewhere_are_not_learnt(tmp_path, tokenize
     assert train == [text for text in everything if text not in held]
     left_out = len(everything) - len(drawn) - len(train)
     assert left_out > len(drawn & set(range(3, 9))) > 0
-    assert encoded.problems == [f"{left_out} training documents that equal held-out ones"]
-    assert encoded.problems[0] in caplog.text
+    assert encoded.others == [f"{left_out} training documents that equal held-out ones"]
+    assert encoded.others[0] in caplog.text
 
 
 # The Hub, with a local folder in the same layout in its place
@@ -249,7 +251,8 @@ def test_rows_of_the_hub_are_documents(tmp_path, tokenizer, streaming):
 
     assert decode(encoded.splits["train"], tokenizer) == [["a sea.", "the ship."], ["port"]]
     assert decode(encoded.splits["validation"], tokenizer) == [["crane"]]
-    assert encoded.problems == [f"{hub}:train:3: column 'body' holds None, not text"]
+    (skipped,) = encoded.describe_skipped(quotes=True)
+    assert skipped == f"{hub}:train:3: column 'body' holds None, not text"
     stored = {path.name for path in (tmp_path / "cache").rglob("*.arrow")}
     assert any("hub" in name for name in stored) is not streaming
     with pytest.raises(ValueError, match=r"has a split 'dev', so validation_share=0\.3 has no e"):
