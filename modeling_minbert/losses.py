@@ -70,8 +70,7 @@ def binary_losses(
     return weights[0] * (1 - targets) * of_no + weights[1] * targets * of_yes
 
 
-# The label of a row: a class id, several, 0 or 1, a score within a range,
-# any numbers, or none.
+# The label of a row: a class id, several, 0 or 1, a score within a range, any numbers, or none.
 Target = Literal["class", "classes", "binary", "score", "number", "unlabelled"]
 # The output of the head before the loss: of a linear layer, or a cosine.
 Output = Literal["linear", "cosine"]
