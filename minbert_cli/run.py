@@ -4,7 +4,7 @@ import logging
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -12,10 +12,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from accelerate.utils import broadcast_object_list
-from datasets import Dataset
 from transformers import TrainingArguments
 
 import trainers
+from datasets_scripts import TaskRows
 from minbert_cli import run_folder
 from minbert_cli.arguments import ProgramTrainingArguments
 from minbert_cli.checkpoints import find_commit
@@ -319,27 +319,28 @@ def _exit_status(name: str) -> Iterator[None]:
 def report(
     run: Run,
     *,
-    texts: Mapping[str, Dataset] | None = None,
-    tables: Mapping[tuple[str, str], Dataset] | None = None,
+    rows: Mapping[str, TaskRows] | None = None,
+    tabulated: Collection[str] = (),
     glue_files: "Mapping[tuple[str, str], trainers.GlueFile] | None" = None,
     quoted_errors: int = 0,
 ) -> None:
     """Evaluate the trained model; on the first process, write and print the results.
 
-    ``texts`` are validation rows that are not encoded. ``tables`` and ``glue_files``, rows whose
-    predictions are written and files for the server of GLUE, are by task and split.
-    ``quoted_errors`` is the most rows of each task that the report quotes.
+    ``rows`` are those of labeled tasks. ``tabulated`` are tasks whose predictions are written as
+    tables, ``glue_files`` files for the server of GLUE by task and split. ``quoted_errors`` is the
+    most rows of each task that the report quotes.
     """
     # by the name of the package, which imports what writes the results now, and not before
-    trainer, encoded = run.trainer, run.encoded
+    trainer, folder = run.trainer, run.output_dir
     results, outputs = trainers.evaluate_run(trainer, run.rows_to_evaluate())
     if not trainer.is_world_process_zero():
         return
-    quotes, folder = quoted_errors > 0, run.output_dir
-    trainers.write_results(trainer, encoded, results, outputs, run.facts, texts, quotes=quotes)
-    trainers.write_tables(folder, trainer.problems, tables or {}, outputs, quotes=quotes)
-    trainers.write_card(MODEL_CARD, trainer, encoded, results, run.facts)
-    page = trainers.report_run(trainer, encoded, results, outputs, run.facts, texts, quoted_errors)
+    texts = {name: task_rows.splits for name, task_rows in (rows or {}).items()}
+    parts = (trainer, run.encoded, results, outputs, run.facts, texts, quoted_errors, tabulated)
+    finished = trainers.FinishedRun(*parts)
+    trainers.write_results(finished)
+    trainers.write_card(MODEL_CARD, finished)
+    page = trainers.report_run(finished)
     titles = {"train": "train (as many of the rows that were trained on)"}  # they come last
     for split in sorted(results, key=lambda name: name == "train"):
         print(f"\n{titles.get(split, split)}\n{results[split].table(trainer.problems)}")
@@ -351,7 +352,7 @@ def report(
     if fits:
         print("", *fits, sep="\n")
     print(f"\nmodel: {folder}", *([f"report: {page}"] if page is not None else ()), sep="\n")
-    archive = glue_files and trainers.write_submission(folder, glue_files, encoded, outputs)
+    archive = glue_files and trainers.write_submission(folder, glue_files, run.encoded, outputs)
     if archive:
         missing = ", ".join(trainers.missing_files(archive))
         print(f"GLUE server: {archive}" + (f"; it also needs {missing}" if missing else ""))
