@@ -200,25 +200,13 @@ class TaskRows:
         """Yield the training texts, also those without labels, for a vocabulary."""
         return chain(*map(self.row_format.texts, self._training_rows))
 
-    def measured_texts(self) -> list[str]:
-        """List the texts of some training rows, evenly spread, by which a vocabulary is judged."""
-        return list(self.row_format.texts(self._measured_rows))
-
-    def cut_share(self, tokenizer: Tokenizer, encoding: Encoding) -> float | None:
-        """Estimate the share of the training tokens that `encode` cuts; None if it keeps all.
-
-        Rows without labels count, too.
-        """
-        with errors_of(self.row_format.data.where):
-            rows = self._measured_rows
-            return self.row_format.cut_share(rows, tokenizer, encoding)
-
     @property
     def _training_rows(self) -> list[Dataset]:
         return [self.splits["train"], *([] if self.unlabeled is None else [self.unlabeled])]
 
     @property
-    def _measured_rows(self) -> Dataset:
+    def measured_rows(self) -> Dataset:
+        """Some training rows, with and without labels, evenly spread, by which texts are judged."""
         rows = self.splits["train"]
         if self.unlabeled is not None:
             columns = ["id", *self.row_format.text_names]
@@ -383,13 +371,8 @@ def load_tasks(tasks: Iterable[TaskData]) -> dict[str, TaskRows]:
     warned of, since the model may have learned from one task what it is measured by in another.
     """
     loaded = {data.name: load_task(data) for data in tasks}
-    if len(loaded) > 1:
-        _count_rows_of_others(loaded)
-    return loaded
-
-
-def _count_rows_of_others(loaded: Mapping[str, TaskRows]) -> None:
-    """Count the held-out rows whose texts only other tasks train on, and warn of many."""
+    if len(loaded) < 2:
+        return loaded
     trained = {
         name: {*digest_alike(task.splits["train"], task.row_format.text_names)}
         for name, task in loaded.items()
@@ -411,6 +394,7 @@ def _count_rows_of_others(loaded: Mapping[str, TaskRows]) -> None:
                     "a validation_file with the same texts",
                     *(task.row_format.data.where, count, rows, split, 100 * count / rows, other),
                 )
+    return loaded
 
 
 def load_task(data: TaskData) -> TaskRows:

@@ -95,10 +95,9 @@ class RecipeTask:
 
     @property
     def hub_datasets(self) -> list[str | None]:
-        """Hub name of the data or of a copy; None without one."""
+        """Hub name of the data or of a copy, or their folder; None for files."""
         copied = self.data.built_in
-        name = self.data.hub_id or (copied.hub_id if copied else None)
-        return [None if name is None or Path(name).exists() else name.partition(":")[0]]
+        return [self.data.hub_id or (copied.hub_id if copied else None)]
 
     @property
     def metrics(self) -> tuple[str, ...]:

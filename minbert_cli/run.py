@@ -128,7 +128,8 @@ class Run:
         """Describe what the run is made from; names and commits are None for what has none."""
         path = self.arguments.model_name_or_path
         commits = {"model_name_or_path": find_commit(path, self.arguments.revision), **commits}
-        names = sorted({name for name in hub_datasets if name is not None})
+        fetched = [name for name in hub_datasets if name is not None and not Path(name).exists()]
+        names = sorted({name.partition(":")[0] for name in fetched})
         return RunFacts(
             command=self.command,
             recipe=self.recipe,
