@@ -112,35 +112,31 @@ class Distillation(Method):
                 )
         if not self.teachers:
             raise ValueError("distillation has no teacher: give the outputs of one by task")
+        problems = trainer.problems
         for task in self.teachers:
-            teaching = self._find_teaching(task)
-            self.alphas[task] = ALPHAS[teaching] if self.alpha is None else self.alpha
-            if teaching == "logits":
+            if task not in problems:
+                raise ValueError(
+                    f"distillation has a teacher of task {task!r}; the tasks are "
+                    f"{', '.join(problems)}"
+                )
+            problem = problems[task]
+            if problem.teaching is None or isinstance(trainer.tasks[task].train, TextSource):
+                types = ", ".join(name for name, kind in PROBLEMS.items() if kind.teaching)
+                raise ValueError(
+                    f"task {task!r} is a {problem.problem_type} task, which cannot learn from a "
+                    f"teacher; those that can are of the types {types}"
+                )
+            projection = getattr(problem.spec, "projection", None)
+            if projection == "training" and problem.teaching == "vectors":
+                raise ValueError(
+                    f"task {task!r} has projection 'training', whose vectors are not those of "
+                    "evaluation: a teacher would not reach these; leave the projection out"
+                )
+            self.alphas[task] = ALPHAS[problem.teaching] if self.alpha is None else self.alpha
+            if problem.teaching == "logits":
                 self._shares[task] = float(find_labeled(trainer.tasks[task].train).mean()) or 1.0
-        if others := [task for task in trainer.problems if task not in self.teachers]:
+        if others := [task for task in problems if task not in self.teachers]:
             logger.warning("%s: trained without a teacher", ", ".join(others))
-
-    def _find_teaching(self, task: str) -> str:
-        """Return what a task learns from a teacher: logits, tokens or vectors."""
-        problems = self.trainer.problems
-        if task not in problems:
-            raise ValueError(
-                f"distillation has a teacher of task {task!r}; the tasks are {', '.join(problems)}"
-            )
-        problem = problems[task]
-        if problem.teaching is None or isinstance(self.trainer.tasks[task].train, TextSource):
-            types = ", ".join(name for name, kind in PROBLEMS.items() if kind.teaching)
-            raise ValueError(
-                f"task {task!r} is a {problem.problem_type} task, which cannot learn from a "
-                f"teacher; those that can are of the types {types}"
-            )
-        projection = getattr(problem.spec, "projection", None)
-        if projection == "training" and problem.teaching == "vectors":
-            raise ValueError(
-                f"task {task!r} has projection 'training', whose vectors are not those of "
-                "evaluation: a teacher would not reach these; leave the projection out"
-            )
-        return str(problem.teaching)
 
     def begin(self) -> None:
         dataset: Any = self.trainer.train_dataset
