@@ -369,22 +369,18 @@ def write_page(rows: Iterable[Row]) -> Iterator[str]:
     for row in rows:
         what = row.get("explained", "the score")
         decision = f"decision {row['decision']:.2f}, without words {row['baseline']:.2f}"
-        yield f"<section><p><b>{html.escape(describe_decision(row))}</b> "
+        # a label, several ones, or numbers
+        if "scores" in row:
+            found = [f"{name} {score:.3f}" for name, score in row["scores"].items()]
+        else:
+            labels = row.get("labels", [row])
+            found = [f"{each.get('label', '')} {each['score']:.3f}".strip() for each in labels]
+        yield f"<section><p><b>{html.escape(', '.join(found) or 'no label')}</b> "
         yield f'<span class="quiet">for {html.escape(str(what))}: {decision}</span></p>\n'
         texts = [row[name] for name in ("text", "text1", "text2") if name in row]
         for number, text in enumerate(texts, start=1):
             yield f"<p>{color_words(text, row['words'], number)}</p>\n"
         yield "</section>\n"
-
-
-def describe_decision(row: Row) -> str:
-    """Return what was predicted: a label, several ones, or numbers."""
-    if "scores" in row:
-        found = [f"{name} {score:.3f}" for name, score in row["scores"].items()]
-    else:
-        each = row.get("labels", [row])
-        found = [f"{one.get('label', '')} {one['score']:.3f}".strip() for one in each]
-    return ", ".join(found) or "no label"
 
 
 def spread_scores(row: Row) -> Row:

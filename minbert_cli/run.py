@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from accelerate.utils import broadcast_object_list
 from transformers import TrainingArguments
@@ -147,16 +147,6 @@ class Run:
         with named_errors("push_to_hub", advice) if self.args.push_to_hub else nullcontext():
             self.trainer = MultiTaskTrainer(model, self.args, tasks, callbacks=callbacks, **options)
 
-    def rows_to_evaluate(self) -> dict[str, dict[str, Any]]:
-        """Select the held-out rows and, to show overfitting, the same number of training rows."""
-        selected = {}
-        for task, splits in self.encoded.items():
-            selected[task] = {split: rows for split, rows in splits.items() if split != "train"}
-            if self.arguments.evaluate_train:
-                most, problem = len(splits["validation"]), self.trainer.problems[task]
-                selected[task]["train"] = problem.choose_rows(splits["train"], most)
-        return selected
-
     def start(self, encoded: dict[str, dict[str, Any]], facts: RunFacts) -> None:
         """Take the folder of the run, and print what the run starts from, has chosen and will do.
 
@@ -173,7 +163,15 @@ class Run:
         if self.checkpoint is not None:
             run_folder.check_checkpoint(self.checkpoint, self.settings, data)
         elif continues and not self.is_dry and run_folder.is_finished(output_dir):
-            self.leave_finished()
+            message = (
+                f"output_dir={output_dir!r} has this run, finished, and no checkpoint to resume: "
+                "it is left as it is. Without --resume_from_checkpoint it is trained again"
+            )
+            if not self.is_command:
+                raise ValueError(message)
+            if self.args.process_index == 0:
+                print(message)
+            raise SystemExit(0)
         if trainer.is_world_process_zero() and not self.is_dry:
             self.cleanup.enter_context(run_folder.sole_writer(output_dir))
             run_folder.start_run(output_dir, self.settings, data, facts.commits, resume=continues)
@@ -198,18 +196,6 @@ class Run:
             run_folder.check_shared(output_dir, self.args)
         self.reading.close()
         self.has_started = True
-
-    def leave_finished(self) -> NoReturn:
-        """End a command that is to resume a finished run without checkpoints."""
-        message = (
-            f"output_dir={self.output_dir!r} has this run, finished, and no checkpoint to resume: "
-            "it is left as it is. Without --resume_from_checkpoint it is trained again"
-        )
-        if not self.is_command:
-            raise ValueError(message)
-        if self.args.process_index == 0:
-            print(message)
-        raise SystemExit(0)
 
     def describe_rows(self) -> None:
         """Print of each task its data and the numbers of its rows."""
@@ -333,7 +319,14 @@ def report(
     """
     # by the name of the package, which imports what writes the results now, and not before
     trainer, folder = run.trainer, run.output_dir
-    results, outputs = trainers.evaluate_run(trainer, run.rows_to_evaluate())
+    # the held-out rows and, to show overfitting, the same number of training rows
+    selected = {}
+    for task, splits in run.encoded.items():
+        selected[task] = {split: part for split, part in splits.items() if split != "train"}
+        if run.arguments.evaluate_train:
+            most, problem = len(splits["validation"]), trainer.problems[task]
+            selected[task]["train"] = problem.choose_rows(splits["train"], most)
+    results, outputs = trainers.evaluate_run(trainer, selected)
     if not trainer.is_world_process_zero():
         return
     texts = {name: task_rows.splits for name, task_rows in (rows or {}).items()}
