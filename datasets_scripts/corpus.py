@@ -319,13 +319,9 @@ def find_sources(data: CorpusData) -> dict[str, Source]:
     """Locate the documents of a corpus by split; text of files and streams is not read yet."""
     if data.hub_id is not None:
         return _find_hub_sources(data)
-    if data.dataset is not None:
-        return _find_built_in_sources(data, data.dataset)
-    return _find_file_sources(data)
-
-
-def _find_built_in_sources(data: CorpusData, dataset: str) -> dict[str, Source]:
-    if dataset == SAMPLE_TEXT:
+    if data.dataset is None:
+        return _find_file_sources(data)
+    if data.dataset == SAMPLE_TEXT:
         texts = read_sample(SAMPLE_TEXT)
     else:  # the distinct sentences of a task, none in both splits
         task = load_task(data.to_task())
@@ -336,7 +332,7 @@ def _find_built_in_sources(data: CorpusData, dataset: str) -> dict[str, Source]:
     return {
         split: Source(
             data,
-            name=f"{dataset}:{split}",
+            name=f"{data.dataset}:{split}",
             key=hashlib.sha256("\0".join(sentences).encode()).hexdigest(),
             rows=[{data.text_column: sentence} for sentence in sentences],
         )

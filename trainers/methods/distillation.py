@@ -141,34 +141,30 @@ class Distillation(Method):
     def begin(self) -> None:
         dataset: Any = self.trainer.train_dataset
         for task, given in self.teachers.items():
-            outputs = given() if callable(given) else given
-            dataset.teachers[task] = self._lay_out(task, outputs)
-
-    def _lay_out(self, task: str, outputs: Any) -> TeacherRows:
-        """Check the outputs of teachers, and make them readable by row."""
-        several = outputs if isinstance(outputs, list | tuple) else [outputs]
-        values = [np.asarray(teacher, dtype=np.float32) for teacher in several]
-        teaching = self.trainer.problems[task].teaching
-        rows: Any = self.trainer.tasks[task].train
-        if teaching == "vectors":
-            if len(values) > 1:
-                raise ValueError(
-                    f"task {task!r} has {len(values)} teachers, whose vectors have nothing in "
-                    "common that could be averaged: give one"
-                )
-            vectors = values[0][:, None] if values[0].ndim == 2 else values[0]  # (N, S, D)
-            values = [reduce_width(vectors, self.model.config.hidden_size)]
-        lengths = np.asarray(count_tokens(rows)) if teaching == "tokens" else None
-        count = len(rows) if lengths is None else int(lengths.sum())
-        for array in values:
-            if array.ndim < 2 or array.shape != values[0].shape or len(array) != count:
-                unit = "rows" if lengths is None else "tokens"
-                raise ValueError(
-                    f"task {task!r}: the outputs of a teacher have the shape {array.shape}; "
-                    f"expected ({count}, ...) for the {count:,} training {unit}, equal for all "
-                    "teachers"
-                )
-        return TeacherRows(np.stack(values, axis=1), lengths)
+            outputs: Any = given() if callable(given) else given
+            several = outputs if isinstance(outputs, list | tuple) else [outputs]
+            values = [np.asarray(teacher, dtype=np.float32) for teacher in several]
+            teaching = self.trainer.problems[task].teaching
+            rows: Any = self.trainer.tasks[task].train
+            if teaching == "vectors":
+                if len(values) > 1:
+                    raise ValueError(
+                        f"task {task!r} has {len(values)} teachers, whose vectors have nothing in "
+                        "common that could be averaged: give one"
+                    )
+                vectors = values[0][:, None] if values[0].ndim == 2 else values[0]  # (N, S, D)
+                values = [reduce_width(vectors, self.model.config.hidden_size)]
+            lengths = np.asarray(count_tokens(rows)) if teaching == "tokens" else None
+            count = len(rows) if lengths is None else int(lengths.sum())
+            for array in values:
+                if array.ndim < 2 or array.shape != values[0].shape or len(array) != count:
+                    unit = "rows" if lengths is None else "tokens"
+                    raise ValueError(
+                        f"task {task!r}: the outputs of a teacher have the shape {array.shape}; "
+                        f"expected ({count}, ...) for the {count:,} training {unit}, equal for all "
+                        "teachers"
+                    )
+            dataset.teachers[task] = TeacherRows(np.stack(values, axis=1), lengths)
 
     # Training
 

@@ -236,8 +236,20 @@ def report_run(run: FinishedRun) -> Path | None:
             notes += [f"{what}: {note}." for what, note in problem.notes.items()]
             sections.append(Section(task, [*notes, *filter(None, [problem.caution])], blocks))
         versions = list((environment | facts.versions).items())
+        start = (
+            f"Initial weights: {facts.model_name_or_path or 'random'}. The training loss is the "
+            "mean over the steps since the previous point, with dropout; the held-out loss is "
+            "without."
+        )
+        seconds = [log["train_runtime"] for log in state.log_history if "train_runtime" in log]
+        if seconds and seconds[-1] >= 1:
+            start += f" {seconds[-1]:,.0f} seconds since the last start, including evaluations."
+        codes = [Code("Command", facts.command)]
+        if facts.recipe:
+            note = "The flags of the command override it."
+            codes.append(Code("Recipe", facts.recipe.strip(), note))
         sections += [
-            _make_training(trainer, facts),
+            Section("Training", [start], codes),
             _make_data(run.encoded, facts),
             Section("Environment", blocks=[Table("", [("", "")] * 2, versions)]),
         ]
@@ -411,20 +423,6 @@ def _find_kept(trainer: MultiTaskTrainer) -> int | None:
     """Return the step whose weights were kept; None for the last one."""
     best = find_kept_step(trainer.args, trainer.state)
     return None if best == trainer.state.global_step else best
-
-
-def _make_training(trainer: MultiTaskTrainer, facts: RunFacts) -> Section:
-    start = (
-        f"Initial weights: {facts.model_name_or_path or 'random'}. The training loss is the mean "
-        "over the steps since the previous point, with dropout; the held-out loss is without."
-    )
-    seconds = [log["train_runtime"] for log in trainer.state.log_history if "train_runtime" in log]
-    if seconds and seconds[-1] >= 1:
-        start += f" {seconds[-1]:,.0f} seconds since the last start, including evaluations."
-    blocks: list[Block] = [Code("Command", facts.command)]
-    if facts.recipe:
-        blocks.append(Code("Recipe", facts.recipe.strip(), "The flags of the command override it."))
-    return Section("Training", [start], blocks)
 
 
 def _make_data(encoded: Mapping[str, Mapping[str, Rows]], facts: RunFacts) -> Section:
