@@ -72,9 +72,23 @@ def describe_data(
             f"{', '.join(map(repr, missing))}, which may be missing values; if so, delete the rows"
         )
     notes += describe_vocabulary(texts, tokenizer, quotes=quotes)
-    if (rule := getattr(task, "words", None)) is not None:
-        notes += _describe_words(rows, rule, quotes=quotes)
+    if (rule := getattr(task, "words", None)) == "given":
+        notes.append(
+            "warning: words: given: no rule finds the words of the training rows in texts, so "
+            "predict takes lists of words, but no texts; if yours separate words by spaces, give "
+            "words: whitespace"
+        )
+    elif rule is not None:
+        from modeling_minbert.pieces import measure_rule
 
+        found = measure_rule(rows.head_facts()["sentences"], rule)
+        such = f", such as {', '.join(repr(word) for word, _ in found.cut)}" if quotes else ""
+        if found.share < MOST_FOUND:
+            notes.append(
+                f"warning: words: {rule}: {100 * found.share:.1f} % of the training words are "
+                f"found so in texts, but others are cut otherwise{such}: predict lists of words "
+                "where this matters, or give words"
+            )
     if task.answers_questions:
         notes += _describe_questions(texts[::2], encoded["train"], tokenizer, encoding, task)
     return notes
@@ -220,27 +234,6 @@ def describe_unknown(
         f"warning: unknown tokens ({token}): {100 * share:.3g} % of the tokens of the training rows"
         f"{', such as ' if such else ''}{such}: the model cannot tell them apart; take a "
         "checkpoint whose vocabulary has the language, and the case, of the texts"
-    ]
-
-
-def _describe_words(rows: TaskRows, rule: str, *, quotes: bool) -> list[str]:
-    """Warn if predictions do not find the words of a task with tags in texts."""
-    if rule == "given":
-        return [
-            "warning: words: given: no rule finds the words of the training rows in texts, so "
-            "predict takes lists of words, but no texts; if yours separate words by spaces, give "
-            "words: whitespace"
-        ]
-    from modeling_minbert.pieces import measure_rule
-
-    found = measure_rule(rows.head_facts()["sentences"], rule)
-    if found.share >= MOST_FOUND:
-        return []
-    such = f", such as {', '.join(repr(word) for word, _ in found.cut)}" if quotes else ""
-    return [
-        f"warning: words: {rule}: {100 * found.share:.1f} % of the training words are found so in "
-        f"texts, but others are cut otherwise{such}: predict lists of words where this matters, or "
-        "give words"
     ]
 
 
