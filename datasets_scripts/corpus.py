@@ -116,13 +116,7 @@ class CorpusData:
     ) -> "CorpusData":
         """Check the keys of a corpus and complete them from its source.
 
-        Args:
-            name: Name of the corpus.
-            mapping: Its keys, as parsed from YAML.
-            data_dir: Default folder of the built-in datasets.
-
-        Raises:
-            ValueError: If a key or a value is unknown, missing, or contradicts another one.
+        Arguments and errors are those of `TaskData.from_recipe`.
         """
         where = f"corpus {name!r}"
         (keys,) = check_keys(where, mapping, cls)

@@ -46,8 +46,12 @@ def fetch_splits(row_format: RowFormat) -> tuple[dict[str, Dataset], str | None]
             rows = fetched[name]
             required = row_format.required_columns(split)
             check_header(f"{where}: split {name!r}", rows.column_names, required)
-            if data.problem_type == "multi_output_classification":
-                rows = name_outputs(rows, data.label_columns or ())
+            is_named = data.problem_type == "multi_output_classification"
+            for column in data.label_columns or () if is_named else ():
+                feature = rows.features.get(column)
+                if isinstance(feature, datasets.ClassLabel):  # by whose names; -1 is no label
+                    names = [*map(dict(enumerate(feature.names)).get, rows[column][:])]
+                    rows = rows.remove_columns(column).add_column(column, names)
             splits[split] = rows
         if source == hub_id:
             commit = find_commit(hub_id, builder)
@@ -82,16 +86,6 @@ def match_splits(
         message = "%s: training rows are held out, and these splits are not read: %s"
         logger.warning(message, where, ", ".join(unread))
     return found
-
-
-def name_outputs(rows: Dataset, columns: Iterable[str]) -> Dataset:
-    """Write the names that a dataset declares for the numbers in columns; -1 is no label."""
-    for column in columns:
-        feature = rows.features.get(column)
-        if isinstance(feature, datasets.ClassLabel):
-            names = [*map(dict(enumerate(feature.names)).get, rows[column][:])]
-            rows = rows.remove_columns(column).add_column(column, names)
-    return rows
 
 
 def open_hub(
