@@ -227,37 +227,25 @@ def write_results(run: FinishedRun) -> None:
             problem.write(path.parent, path.name, found, rows)
         is_counted = not trainer.tasks[task].training.auxiliary
         if split == "validation" and is_counted and problem.is_labelled(rows):
-            write_sample(Path(f"{path}.npz"), problem, found, rows, texts)
-        columns = problem.tabulate(found) if task in run.tabulated else None
-        if columns is not None and texts is not None:
-            write_table(Path(f"{path}.csv"), columns, texts, quotes=quotes)
+            # what `minbert experiments compare` resamples
+            outputs, labelled = problem.keep_labelled(found)
+            if labelled is not None:
+                rows = rows.select(labelled)
+            values, labels = problem.sample(outputs)
+            ids = np.asarray(problem.identify(outputs, rows))
+            sample = {"labels": labels, "ids": ids, "values": values}
+            if texts is not None:
+                kept = texts if labelled is None else texts.select(labelled)
+                columns = [kept[name][:] for name in TEXT_COLUMNS if name in kept.column_names]
+                sample["texts"] = np.asarray(hashlib.sha256(repr(columns).encode()).hexdigest())
+            with replaced_when_done(f"{path}.npz") as part, Path(part).open("wb") as file:
+                np.savez_compressed(file, **sample)
+        table = problem.tabulate(found) if task in run.tabulated else None
+        if table is not None and texts is not None:
+            write_table(Path(f"{path}.csv"), table, texts, quotes=quotes)
     content = {split: asdict(result) for split, result in run.results.items()}
     content |= asdict(run.facts) | describe_training(trainer)
     write_text(folder / "metrics.json", json.dumps(content, indent=2) + "\n")
-
-
-def write_sample(
-    path: Path,
-    problem: AnyProblem,
-    outputs: Any,
-    rows: datasets.Dataset,
-    texts: datasets.Dataset | None,
-) -> None:
-    """Write what ``minbert experiments compare`` resamples: ids, values and labels of rows.
-
-    With ``texts``, the rows before they were encoded, there is also a hash of their texts.
-    """
-    outputs, labelled = problem.keep_labelled(outputs)
-    if labelled is not None:
-        rows, texts = rows.select(labelled), texts and texts.select(labelled)
-    values, labels = problem.sample(outputs)
-    content: dict[str, Any] = {"ids": np.asarray(problem.identify(outputs, rows)), "values": values}
-    if texts is not None:
-        columns = [texts[name][:] for name in TEXT_COLUMNS if name in texts.column_names]
-        digest = hashlib.sha256(repr(columns).encode()).hexdigest()
-        content["texts"] = np.asarray(digest)
-    with replaced_when_done(path) as temporary, Path(temporary).open("wb") as file:
-        np.savez_compressed(file, labels=labels, **content)
 
 
 def write_table(
