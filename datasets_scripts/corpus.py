@@ -44,7 +44,7 @@ from .checking import (
     option,
 )
 from .encoding import hash_sources, make_features, show_progress
-from .hub import HUB_NAMES, check_share, find_commit, open_hub, readable_hub, warn_of_unread
+from .hub import HUB_NAMES, find_commit, match_splits, open_hub, readable_hub
 from .loading import InvalidRow, check_invalid_fraction, load_task, log_invalid_rows
 from .readers import (
     FileFormat,
@@ -116,13 +116,7 @@ class CorpusData:
     ) -> "CorpusData":
         """Check the keys of a corpus and complete them from its source.
 
-        Args:
-            name: Name of the corpus.
-            mapping: Its keys, as parsed from YAML.
-            data_dir: Default folder of the built-in datasets.
-
-        Raises:
-            ValueError: If a key or a value is unknown, missing, or contradicts another one.
+        Arguments and errors are those of `TaskData.from_recipe`.
         """
         where = f"corpus {name!r}"
         (keys,) = check_keys(where, mapping, cls)
@@ -179,13 +173,6 @@ class CorpusData:
             if (patterns := getattr(self, key)) is not None
         }
         return replace(self, **joined)
-
-    @property
-    def hub_dataset(self) -> str | None:
-        """Name of the dataset on the Hub; None for local data."""
-        if self.hub_id is None or Path(self.hub_id).exists():
-            return None
-        return self.hub_id.partition(":")[0]
 
     @property
     def where(self) -> str:
@@ -326,13 +313,9 @@ def find_sources(data: CorpusData) -> dict[str, Source]:
     """Locate the documents of a corpus by split; text of files and streams is not read yet."""
     if data.hub_id is not None:
         return _find_hub_sources(data)
-    if data.dataset is not None:
-        return _find_built_in_sources(data, data.dataset)
-    return _find_file_sources(data)
-
-
-def _find_built_in_sources(data: CorpusData, dataset: str) -> dict[str, Source]:
-    if dataset == SAMPLE_TEXT:
+    if data.dataset is None:
+        return _find_file_sources(data)
+    if data.dataset == SAMPLE_TEXT:
         texts = read_sample(SAMPLE_TEXT)
     else:  # the distinct sentences of a task, none in both splits
         task = load_task(data.to_task())
@@ -343,7 +326,7 @@ def _find_built_in_sources(data: CorpusData, dataset: str) -> dict[str, Source]:
     return {
         split: Source(
             data,
-            name=f"{dataset}:{split}",
+            name=f"{data.dataset}:{split}",
             key=hashlib.sha256("\0".join(sentences).encode()).hexdigest(),
             rows=[{data.text_column: sentence} for sentence in sentences],
         )
@@ -398,16 +381,8 @@ def _find_hub_sources(data: CorpusData) -> dict[str, Source]:
     where = f"{data.where}: dataset {hub_id!r}"
     splits, builder = open_hub(where, hub_id, data.revision, streaming=data.streaming)
     sources = {}
-    for split in ("train", "validation"):
-        hub_split = next((name for name in HUB_NAMES[split] if name in splits), None)
-        if hub_split is None:
-            if split == "train":
-                raise ValueError(f"{where} has no split 'train'; its splits: {', '.join(splits)}")
-            if data.held_out_share:
-                warn_of_unread(where, splits)
-            continue
-        if split == "validation":
-            check_share(where, hub_split, data.validation_share)
+    wanted = {split: HUB_NAMES[split] for split in ("train", "validation")}
+    for split, hub_split in match_splits(where, wanted, splits, data.validation_share).items():
         rows = splits[hub_split]
         # the columns of a stream may be unknown, but its first row has them
         columns = rows.column_names or [name for row in rows.take(1) for name in row]

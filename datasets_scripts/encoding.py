@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import datasets
-import numpy as np
 import tokenizers
 from datasets import Dataset
 from datasets.utils import tqdm
@@ -205,17 +204,3 @@ def _encode_texts(batch: Batch, *, tokenizer: Tokenizer, encoding: Encoding) -> 
 def list_texts(batch: Batch) -> list[tuple[str, ...]]:
     """List the texts of each row."""
     return list(zip(*(batch[name] for name in SENTENCES if name in batch), strict=True))
-
-
-def count_cut(encoding: Encoding, lengths: Iterable[int], special: int) -> int:
-    """Count the tokens that are in no kept window, of texts with these ``special`` ones."""
-    from modeling_minbert.pieces import cut_windows
-
-    room, cut = encoding.max_length - special, 0
-    for length in lengths:
-        spans = cut_windows(length - special, room, room - (encoding.window_overlap or 0))
-        is_kept = np.zeros(length - special, dtype=bool)
-        for place in encoding.choose_windows(len(spans)):
-            is_kept[slice(*spans[place])] = True
-        cut += int((~is_kept).sum())
-    return cut

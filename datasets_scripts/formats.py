@@ -358,7 +358,17 @@ class ChoiceFormat(SentenceFormat):
         if not is_test(split) or text not in {"", "-1"}:  # kept secret
             if not text:
                 raise ValueError("no label")
-            label = self._find_choice(text, len(choices), names)
+            count = len(choices)
+            wanted, known = text, tuple(self.choice_names or names)[:count]
+            if not known:  # numbers, and letters after all of them
+                known = (*map(str, range(count)), *ascii_uppercase[:count])
+                wanted = text.upper()
+            if wanted not in known:
+                raise ValueError(
+                    f"label {shorten(text)!r} names no choice; the {count} choices are named "
+                    f"{list_names(known)}"
+                )
+            label = known.index(wanted) % count
         return {"choices": list(map(str.strip, choices)), "label": label}
 
     def read_choices(self, record: Record) -> tuple[list[str], Sequence[str]]:
@@ -384,19 +394,6 @@ class ChoiceFormat(SentenceFormat):
         if problem := find_text_problem(values, places):
             raise ValueError(problem)
         return values, names
-
-    def _find_choice(self, text: str, count: int, names: Sequence[str]) -> int:
-        names = tuple(self.choice_names or names)[:count]
-        if text in names:
-            return names.index(text)
-        if not names:
-            names = (*map(str, range(count)), *ascii_uppercase[:count])
-            if text.upper() in names:
-                return names.index(text.upper()) % count  # the letters come after all numbers
-        raise ValueError(
-            f"label {shorten(text)!r} names no choice; the {count} choices are named "
-            f"{list_names(names)}"
-        )
 
     def encode(self, rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Dataset:
         """Tokenize the pairs of a context and each of its choices; a missing one is padding."""

@@ -1,7 +1,7 @@
 """Rows of datasets on the Hub, or in a local folder with the layout of one."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -41,52 +41,51 @@ def fetch_splits(row_format: RowFormat) -> tuple[dict[str, Dataset], str | None]
         is_same = split_hub_id(source)[0] == split_hub_id(hub_id)[0]
         revision = data.revision if is_same else None
         fetched, builder = open_hub(where, source, revision)
-        for split, names in splits_of_source.items():
-            name = next((name for name in names if name in fetched), None)
-            if name is None:
-                if split == "train" or (split == "validation" and data.validation_share == 0):
-                    raise ValueError(
-                        f"{where} has no split {split!r}; its splits: {', '.join(fetched)}"
-                    )
-                continue
-            if split == "validation":
-                check_share(where, name, data.validation_share)
+        found = match_splits(where, splits_of_source, fetched, data.validation_share)
+        for split, name in found.items():
             rows = fetched[name]
             required = row_format.required_columns(split)
             check_header(f"{where}: split {name!r}", rows.column_names, required)
             is_named = data.problem_type == "multi_output_classification"
-            splits[split] = name_outputs(rows, data.label_columns or ()) if is_named else rows
+            for column in data.label_columns or () if is_named else ():
+                feature = rows.features.get(column)
+                if isinstance(feature, datasets.ClassLabel):  # by whose names; -1 is no label
+                    names = [*map(dict(enumerate(feature.names)).get, rows[column][:])]
+                    rows = rows.remove_columns(column).add_column(column, names)
+            splits[split] = rows
         if source == hub_id:
             commit = find_commit(hub_id, builder)
-            if "validation" not in splits:
-                warn_of_unread(where, fetched)
+            if "validation" not in splits and data.validation_share == 0:
+                raise ValueError(
+                    f"{where} has no split 'validation'; its splits: {', '.join(fetched)}"
+                )
     return splits, commit
 
 
-def name_outputs(rows: Dataset, columns: Iterable[str]) -> Dataset:
-    """Write the names that a dataset declares for the numbers in columns; -1 is no label."""
-    for column in columns:
-        feature = rows.features.get(column)
-        if isinstance(feature, datasets.ClassLabel):
-            names = [*map(dict(enumerate(feature.names)).get, rows[column][:])]
-            rows = rows.remove_columns(column).add_column(column, names)
-    return rows
+def match_splits(
+    where: str, wanted: Mapping[str, Iterable[str]], fetched: Iterable[str], share: float | None
+) -> dict[str, str]:
+    """Find the splits of a dataset that stand for ours; without validation rows warn of the others.
 
-
-def check_share(where: str, split: str, share: float | None) -> None:
-    """Reject a share of the training rows to hold out, since there are validation rows."""
-    if share:
+    ``share`` is that of the training rows to hold out, if a recipe has one.
+    """
+    found = {}
+    for split, names in wanted.items():
+        if present := [name for name in names if name in fetched]:
+            found[split] = present[0]
+    if "train" in wanted.keys() - found.keys():
+        raise ValueError(f"{where} has no split 'train'; its splits: {', '.join(fetched)}")
+    if "validation" in found and share:
         raise ValueError(
-            f"{where} has a split {split!r}, so validation_share={share:g} has no effect; remove it"
+            f"{where} has a split {found['validation']!r}, so validation_share={share:g} has no "
+            "effect; remove it"
         )
-
-
-def warn_of_unread(where: str, splits: Iterable[str]) -> None:
-    """Warn of splits with unknown names, since one of them may have the validation rows."""
-    known = chain.from_iterable(HUB_NAMES.values())
-    if unread := sorted({*splits} - {*known}):
+    unread = sorted({*fetched} - {*chain.from_iterable(HUB_NAMES.values())})
+    # one of them may have the validation rows
+    if unread and "validation" in wanted.keys() - found.keys() and share != 0:
         message = "%s: training rows are held out, and these splits are not read: %s"
         logger.warning(message, where, ", ".join(unread))
+    return found
 
 
 def open_hub(

@@ -200,25 +200,13 @@ class TaskRows:
         """Yield the training texts, also those without labels, for a vocabulary."""
         return chain(*map(self.row_format.texts, self._training_rows))
 
-    def measured_texts(self) -> list[str]:
-        """List the texts of some training rows, evenly spread, by which a vocabulary is judged."""
-        return list(self.row_format.texts(self._measured_rows))
-
-    def cut_share(self, tokenizer: Tokenizer, encoding: Encoding) -> float | None:
-        """Estimate the share of the training tokens that `encode` cuts; None if it keeps all.
-
-        Rows without labels count, too.
-        """
-        with errors_of(self.row_format.data.where):
-            rows = self._measured_rows
-            return self.row_format.cut_share(rows, tokenizer, encoding)
-
     @property
     def _training_rows(self) -> list[Dataset]:
         return [self.splits["train"], *([] if self.unlabeled is None else [self.unlabeled])]
 
     @property
-    def _measured_rows(self) -> Dataset:
+    def measured_rows(self) -> Dataset:
+        """Some training rows, with and without labels, evenly spread, by which texts are judged."""
         rows = self.splits["train"]
         if self.unlabeled is not None:
             columns = ["id", *self.row_format.text_names]
@@ -383,13 +371,8 @@ def load_tasks(tasks: Iterable[TaskData]) -> dict[str, TaskRows]:
     warned of, since the model may have learned from one task what it is measured by in another.
     """
     loaded = {data.name: load_task(data) for data in tasks}
-    if len(loaded) > 1:
-        _count_rows_of_others(loaded)
-    return loaded
-
-
-def _count_rows_of_others(loaded: Mapping[str, TaskRows]) -> None:
-    """Count the held-out rows whose texts only other tasks train on, and warn of many."""
+    if len(loaded) < 2:
+        return loaded
     trained = {
         name: {*digest_alike(task.splits["train"], task.row_format.text_names)}
         for name, task in loaded.items()
@@ -411,6 +394,7 @@ def _count_rows_of_others(loaded: Mapping[str, TaskRows]) -> None:
                     "a validation_file with the same texts",
                     *(task.row_format.data.where, count, rows, split, 100 * count / rows, other),
                 )
+    return loaded
 
 
 def load_task(data: TaskData) -> TaskRows:
@@ -618,11 +602,38 @@ def hold_out(where: str, rows: Dataset, row_format: RowFormat) -> NDArray[np.boo
     Raises:
         ValueError: If no row can be held out.
     """
-    data = row_format.data
-    wanted = min(MOST_HELD_OUT, math.ceil(data.held_out_share * len(rows)))
+    data, strata = row_format.data, row_format.strata(rows)
+    seed = f"{data.sample_seed} held out"
+    rng = np.random.default_rng(random.Random(f"{seed} rows").getrandbits(64))
+    # rows that stay together are a unit, whose stratum is that of its first row
     digests = digest_alike(rows, row_format.unit_columns(rows))
-    units = np.fromiter(digests, np.uint64, len(rows))
-    held = choose_units(units, row_format.strata(rows), wanted, f"{data.sample_seed} held out")
+    units, first, unit_of_row, sizes = np.unique(
+        np.fromiter(digests, np.uint64, len(rows)),
+        return_index=True,
+        return_inverse=True,
+        return_counts=True,
+    )
+    stratum = strata[first]
+    left = np.bincount(stratum)
+    # a number for each stratum in proportion to its size, by the largest remainders
+    wanted = min(MOST_HELD_OUT, math.ceil(data.held_out_share * len(rows)))
+    exact = np.round(wanted * np.bincount(strata) / len(strata), 9)
+    room = exact.astype(np.int64)
+    by_remainder = np.lexsort((rng.random(len(room)), room - exact))
+    room[by_remainder[: wanted - room.sum()]] += 1
+    order = np.argsort([digest_text(f"{seed} {unit}") for unit in units.tolist()])
+    chosen = np.zeros(len(sizes), np.bool_)
+    for unit in order:
+        kind = stratum[unit]
+        if sizes[unit] <= room[kind] and left[kind] > 1:  # of every stratum one unit is left
+            chosen[unit] = True
+            room[kind] -= sizes[unit]
+            left[kind] -= 1
+    # if every unit has more rows than wanted, the smallest is chosen
+    others = [unit for unit in order if left[stratum[unit]] > 1]
+    if others and not chosen.any():
+        chosen[min(others, key=sizes.__getitem__)] = True
+    held = chosen[unit_of_row]
     # a sentence of a held-out document may also be in others
     texts = np.fromiter(digest_alike(rows, row_format.text_names), np.uint64, len(rows))
     held &= ~np.isin(texts, texts[~held])
@@ -633,40 +644,3 @@ def hold_out(where: str, rows: Dataset, row_format: RowFormat) -> NDArray[np.boo
             "training row; give validation_file, or more rows"
         )
     return held
-
-
-def choose_units(
-    units: NDArray[np.uint64], strata: NDArray[np.int64], wanted: int, seed: str
-) -> NDArray[np.bool_]:
-    """Choose about ``wanted`` rows by a hash of their units, whole and evenly from all strata.
-
-    ``units`` and ``strata`` number the unit and the stratum of each row, (N,); the stratum of its
-    first row counts for a unit. If every unit has more rows than wanted, the smallest is chosen.
-
-    Returns:
-        Whether a row is chosen, (N,). Of every stratum one unit is left.
-    """
-    rng = np.random.default_rng(random.Random(f"{seed} rows").getrandbits(64))
-    numbers, first, unit_of_row, sizes = np.unique(
-        units, return_index=True, return_inverse=True, return_counts=True
-    )
-    stratum = strata[first]
-    left = np.bincount(stratum)
-    # a number for each stratum in proportion to its size, by the largest remainders
-    rows_by_stratum = np.bincount(strata)
-    exact = np.round(wanted * rows_by_stratum / len(strata), 9)
-    room = exact.astype(np.int64)
-    by_remainder = np.lexsort((rng.random(len(room)), room - exact))
-    room[by_remainder[: wanted - room.sum()]] += 1
-    order = np.argsort([digest_text(f"{seed} {number}") for number in numbers.tolist()])
-    chosen = np.zeros(len(sizes), np.bool_)
-    for unit in order:
-        kind = stratum[unit]
-        if sizes[unit] <= room[kind] and left[kind] > 1:
-            chosen[unit] = True
-            room[kind] -= sizes[unit]
-            left[kind] -= 1
-    others = [unit for unit in order if left[stratum[unit]] > 1]
-    if others and not chosen.any():
-        chosen[min(others, key=sizes.__getitem__)] = True
-    return chosen[unit_of_row]

@@ -40,7 +40,18 @@ def read_squad(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
     if articles is None:
         yield from read_records(path, columns)
         return
-    questions = list(_list_questions(path, articles))
+    questions: list[dict[str, Any]] = []
+    number = 0
+    try:
+        for article in articles:
+            number += 1
+            for paragraph in article["paragraphs"]:
+                questions += [{**x, "context": paragraph["context"]} for x in paragraph["qas"]]
+    except (TypeError, KeyError) as error:
+        raise ValueError(
+            f"{path}: article {number} of 'data' is not in SQuAD's format ({error!r}); expected "
+            "paragraphs, each with a context and qas; or JSON lines, with a question each"
+        ) from error
     if not questions:
         raise ValueError(f"{path}: the file has no questions")
     records = (check_unicode(Record(*numbered)) for numbered in enumerate(questions, start=1))
@@ -64,22 +75,6 @@ def _read_articles(path: str) -> Any:
     except ValueError as error:
         raise ValueError(f"{path}: not valid JSON ({error})") from error
     return content["data"] if isinstance(content, dict) and "data" in content else None
-
-
-def _list_questions(path: str, articles: Any) -> Iterator[dict[str, Any]]:
-    """Yield the questions of the paragraphs of articles."""
-    number = 0
-    try:
-        for article in articles:
-            number += 1
-            for paragraph in article["paragraphs"]:
-                for question in paragraph["qas"]:
-                    yield {**question, "context": paragraph["context"]}
-    except (TypeError, KeyError) as error:
-        raise ValueError(
-            f"{path}: article {number} of 'data' is not in SQuAD's format ({error!r}); expected "
-            "paragraphs, each with a context and qas; or JSON lines, with a question each"
-        ) from error
 
 
 # Questions

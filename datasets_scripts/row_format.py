@@ -29,7 +29,6 @@ from .encoding import (
     Feature,
     Row,
     Types,
-    count_cut,
     encode_rows,
     make_features,
 )
@@ -386,11 +385,18 @@ class SentenceFormat(RowFormat):
             for ids in whole["input_ids"]
             for sequence in (ids if isinstance(ids[0], list) else [ids])
         ]
-        if encoding.truncation == WINDOWS:
-            special = tokenizer.num_special_tokens_to_add(pair=False)
-            cut = count_cut(encoding, lengths, special)
-        else:
-            cut = sum(max(0, length - encoding.max_length) for length in lengths)
+        if encoding.truncation != WINDOWS:
+            return sum(max(0, length - encoding.max_length) for length in lengths) / sum(lengths)
+        from modeling_minbert.pieces import cut_windows
+
+        special, cut = tokenizer.num_special_tokens_to_add(pair=False), 0
+        room = encoding.max_length - special
+        for length in lengths:
+            spans = cut_windows(length - special, room, room - (encoding.window_overlap or 0))
+            is_kept = np.zeros(length - special, dtype=bool)
+            for place in encoding.choose_windows(len(spans)):
+                is_kept[slice(*spans[place])] = True
+            cut += int((~is_kept).sum())  # tokens that are in no kept window
         return cut / sum(lengths)
 
 

@@ -222,7 +222,25 @@ class TagFormat(RowFormat):
         return (word,) if is_test(split) else (word, tag)
 
     def from_hub(self, record: Record) -> Record:
-        return self._check_lists(super().from_hub(record))
+        """Check a record with lists of words and tags; its line is its number, from 1."""
+        record = super().from_hub(record)
+        if record.problem:
+            return record
+        word, tag = self._columns("tokens", "tags")
+        words: Any = record.values.get(word)
+        tags: Any = record.values.get(tag)
+        problem = ""
+        if not isinstance(words, list) or not words or not all(isinstance(x, str) for x in words):
+            problem = f"{word}={shorten(repr(words))}; expected a list of words"
+        elif tags is not None and (not isinstance(tags, list) or len(tags) != len(words)):
+            many = len(tags) if isinstance(tags, list) else shorten(repr(tags))
+            problem = (
+                f"{len(words)} words in {word!r}, but {many} tags in {tag!r}; every word needs one"
+            )
+        if problem:
+            return replace(record, values={}, problem=problem)
+        tags = None if tags is None else self._name_tags(list(map(str, tags)))
+        return replace(record, values={"words": words, "tags": tags, "document": record.line})
 
     def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
         tags = set(chain.from_iterable(list_written(splits["train"], "tags")))
@@ -313,26 +331,6 @@ class TagFormat(RowFormat):
 
     def _columns(self, word: str, tag: str) -> tuple[str, str]:
         return (self.data.text_columns or (word,))[0], self.data.label_column or tag
-
-    def _check_lists(self, record: Record) -> Record:
-        """Check a record with lists of words and tags; its line is its number, from 1."""
-        if record.problem:
-            return record
-        word, tag = self._columns("tokens", "tags")
-        words: Any = record.values.get(word)
-        tags: Any = record.values.get(tag)
-        problem = ""
-        if not isinstance(words, list) or not words or not all(isinstance(x, str) for x in words):
-            problem = f"{word}={shorten(repr(words))}; expected a list of words"
-        elif tags is not None and (not isinstance(tags, list) or len(tags) != len(words)):
-            many = len(tags) if isinstance(tags, list) else shorten(repr(tags))
-            problem = (
-                f"{len(words)} words in {word!r}, but {many} tags in {tag!r}; every word needs one"
-            )
-        if problem:
-            return replace(record, values={}, problem=problem)
-        tags = None if tags is None else self._name_tags(list(map(str, tags)))
-        return replace(record, values={"words": words, "tags": tags, "document": record.line})
 
     def _name_tags(self, tags: list[str]) -> list[str]:
         """Name tags that are numbers of declared labels."""

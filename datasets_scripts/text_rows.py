@@ -242,8 +242,21 @@ class TextRows:
         self._plans: dict[int, _Plan] = {}
         self._rows: int | None = None
         self._rows = len(self._open(0).rows)
-        if self.has_pairs:
-            self._check_pairs(name)
+        if not self.has_pairs:
+            return
+        # pairs may be useless for training, or poor
+        facts = self.describe()
+        share, rows = facts["random_share"], facts["rows"]
+        problem = (
+            f"{name}: {share:.0%} of the {rows} pairs are random: most documents have one "
+            "sentence, which only a random one can follow; check the keys 'documents' and "
+            "'sentences', or train masked_lm only"
+        )
+        cannot_balance = self.balanced_pairs and share > 0.55 + 2 / math.sqrt(rows)
+        if facts["sentences"] == facts["documents"] or cannot_balance:
+            raise ValueError(problem)
+        if share > MANY_RANDOM + 1 / math.sqrt(rows):
+            logger.warning(problem)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_plans": {}}
@@ -338,18 +351,3 @@ class TextRows:
         options: Any = {"max_tokens": self.room, "between": len(self.layout.middle)}
         is_across = self.packing == "full_sentences"
         return pack_sentences(self.documents.offsets, order, is_across=is_across, **options)
-
-    def _check_pairs(self, name: str) -> None:
-        """Reject pairs that are useless for training, and warn about poor ones."""
-        facts = self.describe()
-        share, rows = facts["random_share"], facts["rows"]
-        problem = (
-            f"{name}: {share:.0%} of the {rows} pairs are random: most documents have one "
-            "sentence, which only a random one can follow; check the keys 'documents' and "
-            "'sentences', or train masked_lm only"
-        )
-        cannot_balance = self.balanced_pairs and share > 0.55 + 2 / math.sqrt(rows)
-        if facts["sentences"] == facts["documents"] or cannot_balance:
-            raise ValueError(problem)
-        if share > MANY_RANDOM + 1 / math.sqrt(rows):
-            logger.warning(problem)

@@ -90,7 +90,14 @@ def load_pretrained(
         # whatever its configuration says
         loaded: Any = loader.from_pretrained(path, return_dict=True, **options, **kwargs)
     model, info = loaded
-    _check_weights(where, info, tuple(replaceable))
+    if mismatched := sorted(info["mismatched_keys"]):
+        name, shape, needed = mismatched[0]
+        raise ValueError(
+            f"{where} has {name} of shape {tuple(shape)}, but the model needs {tuple(needed)}; "
+            + ("give the task another name" if name.startswith("heads.") else "see its config.json")
+        )
+    if lost := [key for key in info["missing_keys"] if not key.startswith(tuple(replaceable))]:
+        raise ValueError(f"{where} has no weights for {len(lost)} tensors, such as {min(lost)}")
     if new := sorted(key for key in info["missing_keys"] if key.startswith("cls.")):
         # heads of tasks and poolers are expected to be new
         logger.warning("%s has no pre-training head: %s and so on are new", where, new[0])
@@ -107,18 +114,6 @@ def _check_files(loader: type[Any], folder: Path, *, is_hub_id: bool) -> None:
     for name in JSON_FILES:
         if (folder / name).is_file():
             read_object(folder / name)
-
-
-def _check_weights(where: str, info: Mapping[str, Any], replaceable: tuple[str, ...]) -> None:
-    """Check that no weight has another shape, and that only replaceable ones are missing."""
-    if mismatched := sorted(info["mismatched_keys"]):
-        name, shape, needed = mismatched[0]
-        raise ValueError(
-            f"{where} has {name} of shape {tuple(shape)}, but the model needs {tuple(needed)}; "
-            + ("give the task another name" if name.startswith("heads.") else "see its config.json")
-        )
-    if lost := [key for key in info["missing_keys"] if not key.startswith(replaceable)]:
-        raise ValueError(f"{where} has no weights for {len(lost)} tensors, such as {min(lost)}")
 
 
 def _load_tokenizer(path: str, **kwargs: Any) -> Any:

@@ -19,7 +19,6 @@ from modeling_minbert.texts import SPACELESS, Encoding, tokenize_whole
 
 LARGEST_CUT = 0.001  # of the tokens, without a note
 MISSING = ("nan", "null", "none", "n/a", "na")  # what programs write for a missing value
-INTEGER = re.compile(r"-?\d+")
 LARGEST_RATIO = 10  # of the numbers of rows of two labels, without a warning
 MOST_FOUND = 0.98  # of the training words, without a warning
 MOST_UNKNOWN = 0.01  # of the tokens, without a warning
@@ -58,26 +57,40 @@ def describe_data(
     notes += _describe_shared(rows, task)
     notes += _describe_counts(rows, task, weights)
     notes += _describe_labels(rows)
-    if (cut := rows.cut_share(tokenizer, encoding) or 0) >= LARGEST_CUT:
+    measured = rows.measured_rows
+    if (cut := rows.row_format.cut_share(measured, tokenizer, encoding) or 0) >= LARGEST_CUT:
         key, remedy = "max_length", "raise max_length, or choose truncation"
         if encoding.max_windows is not None:
             key, remedy = "max_windows", "raise max_windows"
         cause = f"cut by {key}={getattr(encoding, key)}: {100 * cut:.1f} %; {remedy}"
         notes.append(f"tokens of the training rows {cause}")
 
-    texts = rows.measured_texts()
+    texts = list(rows.row_format.texts(measured))
     if missing := Counter(text for text in texts if text.strip().casefold() in MISSING):
         notes.append(
             f"warning: {100 * missing.total() / len(texts):.3g} % of the training texts are "
             f"{', '.join(map(repr, missing))}, which may be missing values; if so, delete the rows"
         )
     notes += describe_vocabulary(texts, tokenizer, quotes=quotes)
-    if (rule := getattr(task, "words", None)) is not None:
-        notes += _describe_words(rows, rule, quotes=quotes)
+    if (rule := getattr(task, "words", None)) == "given":
+        notes.append(
+            "warning: words: given: no rule finds the words of the training rows in texts, so "
+            "predict takes lists of words, but no texts; if yours separate words by spaces, give "
+            "words: whitespace"
+        )
+    elif rule is not None:
+        from modeling_minbert.pieces import measure_rule
 
+        found = measure_rule(rows.head_facts()["sentences"], rule)
+        such = f", such as {', '.join(repr(word) for word, _ in found.cut)}" if quotes else ""
+        if found.share < MOST_FOUND:
+            notes.append(
+                f"warning: words: {rule}: {100 * found.share:.1f} % of the training words are "
+                f"found so in texts, but others are cut otherwise{such}: predict lists of words "
+                "where this matters, or give words"
+            )
     if task.answers_questions:
-        notes += _describe_questions(texts[::2], tokenizer, encoding)
-        notes += _describe_answers(encoded["train"], task)
+        notes += _describe_questions(texts[::2], encoded["train"], tokenizer, encoding, task)
     return notes
 
 
@@ -224,42 +237,18 @@ def describe_unknown(
     ]
 
 
-def _describe_words(rows: TaskRows, rule: str, *, quotes: bool) -> list[str]:
-    """Warn if predictions do not find the words of a task with tags in texts."""
-    if rule == "given":
-        return [
-            "warning: words: given: no rule finds the words of the training rows in texts, so "
-            "predict takes lists of words, but no texts; if yours separate words by spaces, give "
-            "words: whitespace"
-        ]
-    from modeling_minbert.pieces import measure_rule
-
-    found = measure_rule(rows.head_facts()["sentences"], rule)
-    if found.share >= MOST_FOUND:
-        return []
-    such = f", such as {', '.join(repr(word) for word, _ in found.cut)}" if quotes else ""
-    return [
-        f"warning: words: {rule}: {100 * found.share:.1f} % of the training words are found so in "
-        f"texts, but others are cut otherwise{such}: predict lists of words where this matters, or "
-        "give words"
-    ]
-
-
-def _describe_questions(questions: list[str], tokenizer: Any, encoding: Encoding) -> list[str]:
-    """Warn of training questions that are cut."""
-    most = encoding.max_question_length or 0
+def _describe_questions(
+    questions: list[str], rows: Dataset, tokenizer: Any, encoding: Encoding, task: Any
+) -> Iterator[str]:
+    """Warn of training questions that are cut, and of answers that are never predicted."""
+    longest = encoding.max_question_length or 0
     found = tokenize_whole(tokenizer, questions)["input_ids"]
-    cut = np.fromiter((len(question) > most for question in found), np.bool_)
-    if not cut.any():
-        return []
-    return [
-        f"warning: max_question_length={most} cuts {100 * cut.mean():.3g} % of the training "
-        "questions; raise it"
-    ]
-
-
-def _describe_answers(rows: Dataset, task: Any) -> list[str]:
-    """Warn of answers to training questions, in windows of passages, that are never predicted."""
+    cut = np.fromiter((len(question) > longest for question in found), np.bool_)
+    if cut.any():
+        yield (
+            f"warning: max_question_length={longest} cuts {100 * cut.mean():.3g} % of the training "
+            "questions; raise it"
+        )
     first, last = np.asarray(rows["labels"][:]).reshape(-1, 2).T
     tokens: dict[str, int] = {}  # of the answer of each question that has one; 0 if in no window
     for name, answers, size in zip(
@@ -274,8 +263,7 @@ def _describe_answers(rows: Dataset, task: Any) -> list[str]:
         "and are trained as no answer; lower doc_stride, or raise max_length": sizes == 0,
         f"longer than max_answer_length={most} tokens, and are never predicted; raise it": is_long,
     }
-    return [
-        f"warning: {lost.sum():,} of {len(sizes):,} answers of the training rows are {reason}"
-        for reason, lost in counts.items()
-        if lost.any()
-    ]
+    for reason, lost in counts.items():
+        if lost.any():
+            count = f"{lost.sum():,} of {len(sizes):,} answers of the training rows"
+            yield f"warning: {count} are {reason}"

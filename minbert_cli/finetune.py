@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, set_seed
 
 import trainers
@@ -136,8 +135,8 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
             run.train()
             report(
                 run,
-                texts={name: task_rows.splits["validation"] for name, task_rows in rows.items()},
-                tables=find_tables(tasks, rows),
+                rows=rows,
+                tabulated=[name for name, task in tasks.items() if not task.has_official_format],
                 glue_files=find_glue_files(tasks, rows),
                 quoted_errors=quoted_errors,
             )
@@ -279,20 +278,6 @@ def find_glue_files(
                 count = facts.get("usable_rows", 0) + facts.get("unusable_rows", 0)
                 files[name, split] = trainers.GlueFile(file, labels, count or None)
     return files
-
-
-def find_tables(
-    tasks: Mapping[str, RecipeTask], loaded: Mapping[str, TaskRows]
-) -> dict[tuple[str, str], Dataset]:
-    """Return the held-out rows whose predictions have no official format, by task and split."""
-    return {
-        (name, split): rows
-        for name, task in tasks.items()
-        if task.data.built_in is None
-        or not (task.data.built_in.is_of_course or task.data.built_in.submission)
-        for split, rows in loaded[name].splits.items()
-        if split != "train"
-    }
 
 
 def main(argv: Sequence[str]) -> None:

@@ -48,7 +48,20 @@ TEXTS = {
 def show_help(program: str, argv: Sequence[str]) -> None:
     """Print the help of a program: its common flags, or all of them after ``--help all``."""
     page, has_all = json.loads(FILE.read_text(encoding="utf-8"))[program], argv[-1] == ALL
-    groups = page["groups"] | (list_others(program, page["groups"]) if has_all else {})
+    groups: dict[str, dict[str, list[str]]] = page["groups"]
+    if has_all:  # also those that are not common: our own, and those of transformers
+        own = {
+            name
+            for kind in load_kinds(program)
+            for base in kind.__mro__
+            if base.__module__.startswith(("minbert_cli.", "trainers."))
+            for name in base.__annotations__
+        }
+        common = {name for flags in groups.values() for name in flags}
+        groups |= {"more flags": {}, "all TrainingArguments": {}}
+        for name, words in sorted(list_flags(program).items()):
+            if name not in common:
+                groups["more flags" if name in own else "all TrainingArguments"][name] = words
     parser = argparse.ArgumentParser(
         usage="\n".join(page["usage"]),
         description="\n".join(page["text"]),
@@ -85,22 +98,6 @@ def list_flags(program: str) -> dict[str, list[str]]:
         for name in entries.keys() & types.keys() - flags.keys():
             flags[name] = [name_type(name, types[name]), describe(entries[name])]
     return flags
-
-
-def list_others(program: str, groups: dict[str, Any]) -> dict[str, dict[str, list[str]]]:
-    """Return the flags that are not common: our own, and those of transformers."""
-    own = {
-        name
-        for kind in load_kinds(program)
-        for base in kind.__mro__
-        if base.__module__.startswith(("minbert_cli.", "trainers."))
-        for name in base.__annotations__
-    }
-    others: dict[str, dict[str, list[str]]] = {"more flags": {}, "all TrainingArguments": {}}
-    for name, words in sorted(list_flags(program).items()):
-        if not any(name in flags for flags in groups.values()):
-            others["more flags" if name in own else "all TrainingArguments"][name] = words
-    return {title: flags for title, flags in others.items() if flags}
 
 
 def describe(entry: "Field[Any]") -> str:

@@ -55,7 +55,15 @@ class Source:
         self.is_checked = self.is_given or args.lines
         self.lines: list[str] | None = None  # None for a table
         if args.texts:
-            self.name, self.lines = "command line", check_texts(args.texts)
+            self.name, self.lines = "command line", []
+            for number, text in enumerate(args.texts, start=1):
+                if not text.strip():
+                    raise ValueError(f"text {number} is empty")
+                try:
+                    # what Python has not read as UTF-8, since the locale is another one
+                    self.lines.append(text.encode("utf-8", "surrogateescape").decode("utf-8"))
+                except UnicodeError:
+                    raise ValueError(f"text {number}, {text!r}, is not UTF-8") from None
             return
         from datasets_scripts.readers import find_suffix, open_bytes
         from minbert_cli.texts import SUFFIXES, decode_lines
@@ -115,20 +123,6 @@ class Source:
 def stored_columns(task: MinBertTask | None) -> tuple[str, ...]:
     """Return the columns of the texts that a task was trained on; none if they are unknown."""
     return tuple((getattr(task, "data_keys", None) or {}).get("text_columns", ()))
-
-
-def check_texts(given: Iterable[str]) -> list[str]:
-    """Return the texts of a command line; reject empty ones and those that are not UTF-8."""
-    texts = []
-    for number, text in enumerate(given, start=1):
-        if not text.strip():
-            raise ValueError(f"text {number} is empty")
-        try:
-            # what Python has not read as UTF-8, since the locale is another one
-            texts.append(text.encode("utf-8", "surrogateescape").decode("utf-8"))
-        except UnicodeError:
-            raise ValueError(f"text {number}, {text!r}, is not UTF-8") from None
-    return texts
 
 
 def make_rows(texts: Iterable[str], task: MinBertTask, *, is_given: bool) -> Iterator[TextRow]:
@@ -369,22 +363,18 @@ def write_page(rows: Iterable[Row]) -> Iterator[str]:
     for row in rows:
         what = row.get("explained", "the score")
         decision = f"decision {row['decision']:.2f}, without words {row['baseline']:.2f}"
-        yield f"<section><p><b>{html.escape(describe_decision(row))}</b> "
+        # a label, several ones, or numbers
+        if "scores" in row:
+            found = [f"{name} {score:.3f}" for name, score in row["scores"].items()]
+        else:
+            labels = row.get("labels", [row])
+            found = [f"{each.get('label', '')} {each['score']:.3f}".strip() for each in labels]
+        yield f"<section><p><b>{html.escape(', '.join(found) or 'no label')}</b> "
         yield f'<span class="quiet">for {html.escape(str(what))}: {decision}</span></p>\n'
         texts = [row[name] for name in ("text", "text1", "text2") if name in row]
         for number, text in enumerate(texts, start=1):
             yield f"<p>{color_words(text, row['words'], number)}</p>\n"
         yield "</section>\n"
-
-
-def describe_decision(row: Row) -> str:
-    """Return what was predicted: a label, several ones, or numbers."""
-    if "scores" in row:
-        found = [f"{name} {score:.3f}" for name, score in row["scores"].items()]
-    else:
-        each = row.get("labels", [row])
-        found = [f"{one.get('label', '')} {one['score']:.3f}".strip() for one in each]
-    return ", ".join(found) or "no label"
 
 
 def spread_scores(row: Row) -> Row:

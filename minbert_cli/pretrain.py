@@ -63,19 +63,7 @@ SIZES = {
 def pretrain(given: Given = (), *, is_command: bool = False, is_dry: bool = False) -> Run:
     """Pre-train by a recipe: read it, load text and model, train, evaluate, and write the results.
 
-    Args:
-        given: A command line, ``[recipe.yaml] [--flag value ...]``, or the recipe itself.
-        is_command: Whether errors of the user end the process with one line; else they are raised.
-        is_dry: Whether to stop before the training, and to write nothing.
-
-    Returns:
-        The run, with the trainer and its model.
-
-    Raises:
-        ValueError: If a key or a value is wrong, or as for the data; the message names it. Nothing
-            is written then.
-        OSError: If a file cannot be read or written.
-        TrainingDivergedError: If a loss, a gradient or a weight is NaN or infinite.
+    Arguments, result and errors are those of `finetune`.
     """
     with open_run("pretrain", QUICKSTART, given, is_command=is_command, is_dry=is_dry) as run:
         arguments, args = run.arguments, run.args

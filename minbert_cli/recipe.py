@@ -279,7 +279,12 @@ def fill_arguments(
         else:
             given |= expand_paths({name: read_flag(flag, words, known[name])})
     kept = drop_replaced(recipe, given, *argument_classes)
-    _change_given(kept, given, dotted)
+    # single keys change also in mappings that a flag gives or chooses as a whole
+    changed = override("command line", kept | given, dotted)
+    for path in dotted:
+        name = path.partition(".")[0]
+        given.pop(name, None)
+        kept[name] = changed[name]
     filled = []
     parts = check_keys(str(where), kept, *argument_classes)
     for kind, part in zip(argument_classes, parts, strict=True):
@@ -298,15 +303,6 @@ def drop_replaced(recipe: Keys, changes: Keys, *argument_classes: type[Any]) -> 
             if changes.get(key) not in (None, "null"):
                 dropped |= {*replaced} - changed
     return {name: value for name, value in recipe.items() if name not in dropped}
-
-
-def _change_given(kept: Keys, given: Keys, dotted: Keys) -> None:
-    """Change single keys also in mappings that a flag gives or chooses as a whole."""
-    changed = override("command line", kept | given, dotted)
-    for path in dotted:
-        name = path.partition(".")[0]
-        given.pop(name, None)
-        kept[name] = changed[name]
 
 
 def select(flag: str, mapping: Keys, text: str) -> Keys:

@@ -95,10 +95,9 @@ class RecipeTask:
 
     @property
     def hub_datasets(self) -> list[str | None]:
-        """Hub name of the data or of a copy; None without one."""
+        """Hub name of the data or of a copy, or their folder; None for files."""
         copied = self.data.built_in
-        name = self.data.hub_id or (copied.hub_id if copied else None)
-        return [None if name is None or Path(name).exists() else name.partition(":")[0]]
+        return [self.data.hub_id or (copied.hub_id if copied else None)]
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -110,6 +109,12 @@ class RecipeTask:
         """Whether the task counts in the GLUE score."""
         submission = self.data.built_in and self.data.built_in.submission
         return submission is not None and not self.training.auxiliary
+
+    @property
+    def has_official_format(self) -> bool:
+        """Whether predictions are written in the format of the dataset."""
+        row = self.data.built_in
+        return row is not None and (row.is_of_course or row.submission is not None)
 
     def describe_placeholder(self, max_length: int = 384) -> dict[str, Any]:
         """Describe the head before the rows are read, with a placeholder for their facts."""

@@ -4,18 +4,18 @@ import logging
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from accelerate.utils import broadcast_object_list
-from datasets import Dataset
 from transformers import TrainingArguments
 
 import trainers
+from datasets_scripts import TaskRows
 from minbert_cli import run_folder
 from minbert_cli.arguments import ProgramTrainingArguments
 from minbert_cli.checkpoints import find_commit
@@ -128,7 +128,8 @@ class Run:
         """Describe what the run is made from; names and commits are None for what has none."""
         path = self.arguments.model_name_or_path
         commits = {"model_name_or_path": find_commit(path, self.arguments.revision), **commits}
-        names = sorted({name for name in hub_datasets if name is not None})
+        fetched = [name for name in hub_datasets if name is not None and not Path(name).exists()]
+        names = sorted({name.partition(":")[0] for name in fetched})
         return RunFacts(
             command=self.command,
             recipe=self.recipe,
@@ -146,16 +147,6 @@ class Run:
         with named_errors("push_to_hub", advice) if self.args.push_to_hub else nullcontext():
             self.trainer = MultiTaskTrainer(model, self.args, tasks, callbacks=callbacks, **options)
 
-    def rows_to_evaluate(self) -> dict[str, dict[str, Any]]:
-        """Select the held-out rows and, to show overfitting, the same number of training rows."""
-        selected = {}
-        for task, splits in self.encoded.items():
-            selected[task] = {split: rows for split, rows in splits.items() if split != "train"}
-            if self.arguments.evaluate_train:
-                most, problem = len(splits["validation"]), self.trainer.problems[task]
-                selected[task]["train"] = problem.choose_rows(splits["train"], most)
-        return selected
-
     def start(self, encoded: dict[str, dict[str, Any]], facts: RunFacts) -> None:
         """Take the folder of the run, and print what the run starts from, has chosen and will do.
 
@@ -172,7 +163,15 @@ class Run:
         if self.checkpoint is not None:
             run_folder.check_checkpoint(self.checkpoint, self.settings, data)
         elif continues and not self.is_dry and run_folder.is_finished(output_dir):
-            self.leave_finished()
+            message = (
+                f"output_dir={output_dir!r} has this run, finished, and no checkpoint to resume: "
+                "it is left as it is. Without --resume_from_checkpoint it is trained again"
+            )
+            if not self.is_command:
+                raise ValueError(message)
+            if self.args.process_index == 0:
+                print(message)
+            raise SystemExit(0)
         if trainer.is_world_process_zero() and not self.is_dry:
             self.cleanup.enter_context(run_folder.sole_writer(output_dir))
             run_folder.start_run(output_dir, self.settings, data, facts.commits, resume=continues)
@@ -197,18 +196,6 @@ class Run:
             run_folder.check_shared(output_dir, self.args)
         self.reading.close()
         self.has_started = True
-
-    def leave_finished(self) -> NoReturn:
-        """End a command that is to resume a finished run without checkpoints."""
-        message = (
-            f"output_dir={self.output_dir!r} has this run, finished, and no checkpoint to resume: "
-            "it is left as it is. Without --resume_from_checkpoint it is trained again"
-        )
-        if not self.is_command:
-            raise ValueError(message)
-        if self.args.process_index == 0:
-            print(message)
-        raise SystemExit(0)
 
     def describe_rows(self) -> None:
         """Print of each task its data and the numbers of its rows."""
@@ -319,27 +306,35 @@ def _exit_status(name: str) -> Iterator[None]:
 def report(
     run: Run,
     *,
-    texts: Mapping[str, Dataset] | None = None,
-    tables: Mapping[tuple[str, str], Dataset] | None = None,
+    rows: Mapping[str, TaskRows] | None = None,
+    tabulated: Collection[str] = (),
     glue_files: "Mapping[tuple[str, str], trainers.GlueFile] | None" = None,
     quoted_errors: int = 0,
 ) -> None:
     """Evaluate the trained model; on the first process, write and print the results.
 
-    ``texts`` are validation rows that are not encoded. ``tables`` and ``glue_files``, rows whose
-    predictions are written and files for the server of GLUE, are by task and split.
-    ``quoted_errors`` is the most rows of each task that the report quotes.
+    ``rows`` are those of labeled tasks. ``tabulated`` are tasks whose predictions are written as
+    tables, ``glue_files`` files for the server of GLUE by task and split. ``quoted_errors`` is the
+    most rows of each task that the report quotes.
     """
     # by the name of the package, which imports what writes the results now, and not before
-    trainer, encoded = run.trainer, run.encoded
-    results, outputs = trainers.evaluate_run(trainer, run.rows_to_evaluate())
+    trainer, folder = run.trainer, run.output_dir
+    # the held-out rows and, to show overfitting, the same number of training rows
+    selected = {}
+    for task, splits in run.encoded.items():
+        selected[task] = {split: part for split, part in splits.items() if split != "train"}
+        if run.arguments.evaluate_train:
+            most, problem = len(splits["validation"]), trainer.problems[task]
+            selected[task]["train"] = problem.choose_rows(splits["train"], most)
+    results, outputs = trainers.evaluate_run(trainer, selected)
     if not trainer.is_world_process_zero():
         return
-    quotes, folder = quoted_errors > 0, run.output_dir
-    trainers.write_results(trainer, encoded, results, outputs, run.facts, texts, quotes=quotes)
-    trainers.write_tables(folder, trainer.problems, tables or {}, outputs, quotes=quotes)
-    trainers.write_card(MODEL_CARD, trainer, encoded, results, run.facts)
-    page = trainers.report_run(trainer, encoded, results, outputs, run.facts, texts, quoted_errors)
+    texts = {name: task_rows.splits for name, task_rows in (rows or {}).items()}
+    parts = (trainer, run.encoded, results, outputs, run.facts, texts, quoted_errors, tabulated)
+    finished = trainers.FinishedRun(*parts)
+    trainers.write_results(finished)
+    trainers.write_card(MODEL_CARD, finished)
+    page = trainers.report_run(finished)
     titles = {"train": "train (as many of the rows that were trained on)"}  # they come last
     for split in sorted(results, key=lambda name: name == "train"):
         print(f"\n{titles.get(split, split)}\n{results[split].table(trainer.problems)}")
@@ -351,7 +346,7 @@ def report(
     if fits:
         print("", *fits, sep="\n")
     print(f"\nmodel: {folder}", *([f"report: {page}"] if page is not None else ()), sep="\n")
-    archive = glue_files and trainers.write_submission(folder, glue_files, encoded, outputs)
+    archive = glue_files and trainers.write_submission(folder, glue_files, run.encoded, outputs)
     if archive:
         missing = ", ".join(trainers.missing_files(archive))
         print(f"GLUE server: {archive}" + (f"; it also needs {missing}" if missing else ""))

@@ -341,18 +341,13 @@ async def predict(server: Server, body: Predict, task: str | None) -> object:
         [{"score": each["score"], "label": each.get("label", "score")} for each in row]
         for row in result.values[task]
     ]
-    for found in decided:
-        put_first(scores, found.values[task])
+    for found in decided:  # the label that is decided comes before the others of its row
+        for row, made in zip(scores, found.values[task], strict=True):
+            place = [each["label"] for each in row].index(made["label"])
+            row.insert(0, row.pop(place))
     scores = [row[: parameters.top_k] for row in scores]
     # clients of Hugging Face take the first row
     return scores[0] if is_one and body.parameters is None else scores
-
-
-def put_first(scores: list[list[dict[str, Any]]], decided: Sequence[dict[str, Any]]) -> None:
-    """Put the label that is decided before the others of its row."""
-    for row, made in zip(scores, decided, strict=True):
-        place = [each["label"] for each in row].index(made["label"])
-        row.insert(0, row.pop(place))
 
 
 def has_pairs(facts: dict[str, Any]) -> bool:
@@ -373,12 +368,6 @@ def find_positive(task: str, labels: Sequence[str]) -> str:
     raise RequestError(424, f"{named}; ask /tasks/{task}/predict", "Backend")
 
 
-def choose_label(task: str, facts: dict[str, Any]) -> str | None:
-    """Return the label whose probability is the score of a pair; None if there are no labels."""
-    labels = facts["labels"] or [None]
-    return find_positive(task, labels) if facts["problem_type"] == "classification" else labels[-1]
-
-
 async def rerank(server: Server, body: Rerank, task: str | None) -> object:
     """Answer as Cohere and Jina, or as TEI if ``texts`` are given, best first."""
     refuse(body)
@@ -386,7 +375,11 @@ async def rerank(server: Server, body: Rerank, task: str | None) -> object:
     if body.top_n is not None and body.top_n < 1:
         raise RequestError(422, f"top_n={body.top_n} must be 1 or more")
     task = server.find_task(server.find_model(body.model, task), has_pairs)
-    label = choose_label(task, server.tasks[task])
+    facts = server.tasks[task]
+    # whose probability is the score of a pair; None if there are no labels
+    label = (facts["labels"] or [None])[-1]
+    if facts["problem_type"] == "classification":
+        label = find_positive(task, facts["labels"])
     pairs = [(body.query, text) for text in texts]
     result = await server.compute([task], pairs, top_k=1 if label is None else 2)
     scores = [
@@ -438,17 +431,6 @@ ENDPOINTS = (
 # Requests
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """Read a body of at most `limit` bytes."""
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limit:
-            raise RequestError(413, f"the body has more than {limit} bytes")
-        parts.append(part)
-    return b"".join(parts)
-
-
 async def wait_for(answer: Awaitable[object], request: Request, seconds: float) -> object:
     """Wait for an answer, as long as its client does."""
     task = asyncio.ensure_future(answer)
@@ -472,8 +454,12 @@ async def post(server: Server, endpoint: Endpoint, request: Request) -> Response
     """Answer a request with a body."""
     settings = server.settings
     server.authorize(request)
+    body = bytearray()
     async with asyncio.timeout(settings.timeout):
-        body = await read_body(request, settings.max_bytes)
+        async for part in request.stream():
+            body += part
+            if len(body) > settings.max_bytes:
+                raise RequestError(413, f"the body has more than {settings.max_bytes} bytes")
     asked = msgspec.json.decode(body, type=endpoint.body)
     answer = endpoint.answer(server, asked, request.path_params.get("task"))
     found = await wait_for(answer, request, settings.timeout)

@@ -173,8 +173,8 @@ class RecipeText:
 
     @property
     def hub_datasets(self) -> list[str | None]:
-        """Hub names of the texts; None for local texts."""
-        return [data.hub_dataset for data in self.corpora.values()]
+        """Hub names or folders of the texts; None for files."""
+        return [data.hub_id for data in self.corpora.values()]
 
     def load(
         self, tokenizer: PreTrainedTokenizerBase, args: TrainingArguments, max_length: int

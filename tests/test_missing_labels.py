@@ -5,7 +5,7 @@ import pytest
 
 from tests.loss_cases import CASES, NONE, make_rows, make_task, make_trainer
 from tests.trainers.pages import read_blocks
-from trainers import RunFacts, Task, evaluate_run, report_run
+from trainers import FinishedRun, RunFacts, Task, evaluate_run, report_run
 
 NAMES = {
     kind: next(name for name in CASES if name.startswith(kind))
@@ -51,9 +51,8 @@ def test_metrics_and_losses_are_those_of_the_other_rows(tmp_path, kind):
     assert results["validation"].metrics == pytest.approx(wanted["validation"].metrics, rel=1e-5)
     errors = (each["validation"].standard_errors["it"] for each in (results, wanted))
     assert next(errors) == pytest.approx(next(errors), rel=1e-5)
-    report_run(
-        trainer, {"it": {"validation": rows}}, results, outputs, RunFacts("", "", None, {}, {})
-    )
+    facts = RunFacts("", "", None, {}, {})
+    report_run(FinishedRun(trainer, {"it": {"validation": rows}}, results, outputs, facts))
     errors = read_blocks(tmp_path, "it").get("Worst errors", {"rows": []})["rows"]
     listed = {error["id"] for error in errors}
     assert listed <= set(labelled["id"])

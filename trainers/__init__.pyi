@@ -64,10 +64,10 @@ from .reports.page import (
 )
 from .reports.results import (
     Choice as Choice,
+    FinishedRun as FinishedRun,
     RunFacts as RunFacts,
     evaluate_run as evaluate_run,
     write_results as write_results,
-    write_tables as write_tables,
 )
 from .task import Task as Task, TaskTraining as TaskTraining
 from .training.callbacks import (

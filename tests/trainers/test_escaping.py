@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from markdown_it import MarkdownIt
 
 from tests.trainers import tiny
-from trainers import RunFacts, write_card
+from trainers import FinishedRun, RunFacts, write_card
 from trainers.reports.texts import code_block, code_span, plain, printable
 
 TEMPLATE = Path(__file__).parents[2] / "model_card.md"
@@ -47,7 +47,7 @@ def show_text(line):
 @pytest.fixture
 def write(evaluated, encoded, tmp_path):
     """Write a card in which every text of others is this one; returns its file."""
-    trainer, results, _ = evaluated
+    trainer, results, outputs = evaluated
 
     def write(text, **card):
         trainer.args.output_dir = str(tmp_path / f"run {text.replace('/', ' ')}"[:200])
@@ -61,7 +61,7 @@ def write(evaluated, encoded, tmp_path):
             splits=dict.fromkeys(tiny.SIZES, counted),
             card=card,
         )
-        write_card(TEMPLATE, trainer, encoded, results, facts)
+        write_card(TEMPLATE, FinishedRun(trainer, encoded, results, outputs, facts))
         return Path(trainer.args.output_dir) / "README.md"
 
     return write

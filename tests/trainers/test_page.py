@@ -17,6 +17,7 @@ from trainers import (
     Example,
     Examples,
     Figure,
+    FinishedRun,
     RunFacts,
     Section,
     Table,
@@ -63,9 +64,9 @@ def write(found, encoded):
         known = {"command": "accelerate launch finetune.py", "recipe": "seed: 1\n"}
         known |= {"model_name_or_path": None, "data": dict.fromkeys(tiny.SIZES, "own")}
         known |= {"bad_rows": {"moods": ["a.tsv:3: no label"], "pairs": []}} | facts
-        texts = {task: make_texts(task, 23, text) for task in tiny.SIZES}
-        known = RunFacts(**known)
-        return report_run(trainer, encoded, results, outputs, known, texts, examples).parent
+        texts = {task: {"validation": make_texts(task, 23, text)} for task in tiny.SIZES}
+        run = FinishedRun(trainer, encoded, results, outputs, RunFacts(**known), texts, examples)
+        return report_run(run).parent
 
     return write
 
@@ -220,7 +221,7 @@ def test_a_report_that_fails_costs_neither_run_nor_results(write, found, encoded
     (folder / "report.html").mkdir()  # nobody can write a page there
 
     facts = RunFacts("", "", None, {}, {})
-    assert report_run(found[0], encoded, found[1], found[2], facts) is None
+    assert report_run(FinishedRun(found[0], encoded, found[1], found[2], facts)) is None
 
     assert "report.html could not be written" in caplog.text
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]

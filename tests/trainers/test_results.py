@@ -6,7 +6,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from tests.trainers import tiny
-from trainers import RunFacts, evaluate_run, write_card, write_results
+from trainers import FinishedRun, RunFacts, evaluate_run, write_card, write_results
 
 TEMPLATE = "---\n{{ card_data }}\n---\n{{ path }}\n{{ results }}\n{{ rows.pairs.test }}\n"
 FACTS = RunFacts(
@@ -46,14 +46,14 @@ def trainer(make_trainer):
 def test_auxiliary_tasks_are_not_compared(make_trainer, encoded, tmp_path):
     trainer = make_trainer(own={"tasks": tiny.make_tasks(moods={"auxiliary": True})})
     rows = select(encoded, "validation")
-    write_results(trainer, rows, *evaluate_run(trainer, rows), FACTS)
+    write_results(FinishedRun(trainer, rows, *evaluate_run(trainer, rows), FACTS))
 
     samples = {path.name for path in (tmp_path / "run" / "predictions").glob("*.npz")}
     assert samples == {"pairs-dev.npz", "scores-dev.npz"}
 
 
 def test_results_are_written(trainer, encoded, tmp_path):
-    write_results(trainer, encoded, *evaluate_run(trainer, select(encoded)), FACTS)
+    write_results(FinishedRun(trainer, encoded, *evaluate_run(trainer, select(encoded)), FACTS))
 
     folder = tmp_path / "run"
     metrics = json.loads((folder / "metrics.json").read_text())
@@ -73,8 +73,9 @@ def test_a_card_names_the_base_model_if_the_hub_has_it(trainer, encoded, tmp_pat
     template.write_text(TEMPLATE)
     start = None if start is None else start.format(folder=tmp_path)
     known = RunFacts(**{**vars(FACTS), "model_name_or_path": start})
+    found = evaluate_run(trainer, select(encoded))
 
-    write_card(template, trainer, encoded, evaluate_run(trainer, select(encoded))[0], known)
+    write_card(template, FinishedRun(trainer, encoded, *found, known))
 
     text = (tmp_path / "run" / "README.md").read_text()
     card = ModelCard(text)

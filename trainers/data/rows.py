@@ -199,15 +199,6 @@ class SomeRows:
         return self.source.read(pass_index, self.rows[rows])
 
 
-def _join_texts(source: TextSource, task: str, rows: Ids, passes: Ids) -> Joined:
-    """Concatenate some rows of a text source, (B,), of ascending passes, (B,)."""
-    parts = [source.read(int(number), rows[passes == number]) for number in np.unique(passes)]
-    columns: dict[str, Any] = {
-        name: np.concatenate([part[name] for part in parts]) for name in parts[0]
-    }
-    return Joined(task=task, rows=len(rows), places=np.stack([passes, rows]), **columns)
-
-
 class FlatRows:
     """Views of the Arrow buffers of a dataset, and 20 bytes per sequence.
 
@@ -452,7 +443,13 @@ class TaskDataset(Dataset[Joined]):
             if isinstance(rows, FlatRows):
                 joined = rows.join(task, chosen, passes[part])
             else:
-                joined = _join_texts(rows, task, chosen, passes[part])
+                numbers = passes[part]  # ascending
+                read = [rows.read(int(n), chosen[numbers == n]) for n in np.unique(numbers)]
+                columns: dict[str, Any] = {
+                    name: np.concatenate([each[name] for each in read]) for name in read[0]
+                }
+                columns["places"] = np.stack([numbers, chosen])
+                joined = Joined(task=task, rows=len(chosen), **columns)
             if task in self.teachers:
                 joined = self.teachers[task](joined)
             parts.append(joined)

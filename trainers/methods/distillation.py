@@ -112,67 +112,59 @@ class Distillation(Method):
                 )
         if not self.teachers:
             raise ValueError("distillation has no teacher: give the outputs of one by task")
+        problems = trainer.problems
         for task in self.teachers:
-            teaching = self._find_teaching(task)
-            self.alphas[task] = ALPHAS[teaching] if self.alpha is None else self.alpha
-            if teaching == "logits":
+            if task not in problems:
+                raise ValueError(
+                    f"distillation has a teacher of task {task!r}; the tasks are "
+                    f"{', '.join(problems)}"
+                )
+            problem = problems[task]
+            if problem.teaching is None or isinstance(trainer.tasks[task].train, TextSource):
+                types = ", ".join(name for name, kind in PROBLEMS.items() if kind.teaching)
+                raise ValueError(
+                    f"task {task!r} is a {problem.problem_type} task, which cannot learn from a "
+                    f"teacher; those that can are of the types {types}"
+                )
+            projection = getattr(problem.spec, "projection", None)
+            if projection == "training" and problem.teaching == "vectors":
+                raise ValueError(
+                    f"task {task!r} has projection 'training', whose vectors are not those of "
+                    "evaluation: a teacher would not reach these; leave the projection out"
+                )
+            self.alphas[task] = ALPHAS[problem.teaching] if self.alpha is None else self.alpha
+            if problem.teaching == "logits":
                 self._shares[task] = float(find_labeled(trainer.tasks[task].train).mean()) or 1.0
-        if others := [task for task in trainer.problems if task not in self.teachers]:
+        if others := [task for task in problems if task not in self.teachers]:
             logger.warning("%s: trained without a teacher", ", ".join(others))
-
-    def _find_teaching(self, task: str) -> str:
-        """Return what a task learns from a teacher: logits, tokens or vectors."""
-        problems = self.trainer.problems
-        if task not in problems:
-            raise ValueError(
-                f"distillation has a teacher of task {task!r}; the tasks are {', '.join(problems)}"
-            )
-        problem = problems[task]
-        if problem.teaching is None or isinstance(self.trainer.tasks[task].train, TextSource):
-            types = ", ".join(name for name, kind in PROBLEMS.items() if kind.teaching)
-            raise ValueError(
-                f"task {task!r} is a {problem.problem_type} task, which cannot learn from a "
-                f"teacher; those that can are of the types {types}"
-            )
-        projection = getattr(problem.spec, "projection", None)
-        if projection == "training" and problem.teaching == "vectors":
-            raise ValueError(
-                f"task {task!r} has projection 'training', whose vectors are not those of "
-                "evaluation: a teacher would not reach these; leave the projection out"
-            )
-        return str(problem.teaching)
 
     def begin(self) -> None:
         dataset: Any = self.trainer.train_dataset
         for task, given in self.teachers.items():
-            outputs = given() if callable(given) else given
-            dataset.teachers[task] = self._lay_out(task, outputs)
-
-    def _lay_out(self, task: str, outputs: Any) -> TeacherRows:
-        """Check the outputs of teachers, and make them readable by row."""
-        several = outputs if isinstance(outputs, list | tuple) else [outputs]
-        values = [np.asarray(teacher, dtype=np.float32) for teacher in several]
-        teaching = self.trainer.problems[task].teaching
-        rows: Any = self.trainer.tasks[task].train
-        if teaching == "vectors":
-            if len(values) > 1:
-                raise ValueError(
-                    f"task {task!r} has {len(values)} teachers, whose vectors have nothing in "
-                    "common that could be averaged: give one"
-                )
-            vectors = values[0][:, None] if values[0].ndim == 2 else values[0]  # (N, S, D)
-            values = [reduce_width(vectors, self.model.config.hidden_size)]
-        lengths = np.asarray(count_tokens(rows)) if teaching == "tokens" else None
-        count = len(rows) if lengths is None else int(lengths.sum())
-        for array in values:
-            if array.ndim < 2 or array.shape != values[0].shape or len(array) != count:
-                unit = "rows" if lengths is None else "tokens"
-                raise ValueError(
-                    f"task {task!r}: the outputs of a teacher have the shape {array.shape}; "
-                    f"expected ({count}, ...) for the {count:,} training {unit}, equal for all "
-                    "teachers"
-                )
-        return TeacherRows(np.stack(values, axis=1), lengths)
+            outputs: Any = given() if callable(given) else given
+            several = outputs if isinstance(outputs, list | tuple) else [outputs]
+            values = [np.asarray(teacher, dtype=np.float32) for teacher in several]
+            teaching = self.trainer.problems[task].teaching
+            rows: Any = self.trainer.tasks[task].train
+            if teaching == "vectors":
+                if len(values) > 1:
+                    raise ValueError(
+                        f"task {task!r} has {len(values)} teachers, whose vectors have nothing in "
+                        "common that could be averaged: give one"
+                    )
+                vectors = values[0][:, None] if values[0].ndim == 2 else values[0]  # (N, S, D)
+                values = [reduce_width(vectors, self.model.config.hidden_size)]
+            lengths = np.asarray(count_tokens(rows)) if teaching == "tokens" else None
+            count = len(rows) if lengths is None else int(lengths.sum())
+            for array in values:
+                if array.ndim < 2 or array.shape != values[0].shape or len(array) != count:
+                    unit = "rows" if lengths is None else "tokens"
+                    raise ValueError(
+                        f"task {task!r}: the outputs of a teacher have the shape {array.shape}; "
+                        f"expected ({count}, ...) for the {count:,} training {unit}, equal for all "
+                        "teachers"
+                    )
+            dataset.teachers[task] = TeacherRows(np.stack(values, axis=1), lengths)
 
     # Training
 

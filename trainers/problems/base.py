@@ -80,7 +80,23 @@ class Problem(ABC, Generic[Outputs]):
     ) -> None:
         self.task = task
         self.spec = spec
-        chosen = self._find_metrics(metrics) or [self.metrics[0]]
+        if metrics and self.optional_metrics is None:
+            raise ValueError(
+                f"task {task!r}: the metrics of {self.problem_type} tasks are fixed; leave "
+                "`metrics` out"
+            )
+        known = {metric.name: metric for metric in (*self.metrics, *(self.optional_metrics or ()))}
+        chosen = []
+        for name in dict.fromkeys(metrics) or [self.metrics[0].name]:
+            if name in known:
+                chosen.append(known[name])
+            elif name.startswith(EVALUATE):
+                from .modules import make_module_metric
+
+                chosen.append(make_module_metric(name))
+            else:
+                what = f"{self.problem_type} metric"
+                raise ValueError(f"task {task!r}: {unknown(what, name, known)}")
         self.headline = tuple(dict.fromkeys(metric.name for metric in chosen))
         self.reported = tuple(dict.fromkeys((*chosen, *self.metrics)))
         names = [metric.name for metric in self.reported]
@@ -91,26 +107,6 @@ class Problem(ABC, Generic[Outputs]):
                     f"{EVALUATE + metric.module!r} out, or rename its folder"
                 )
         self.notes: dict[str, str] = {}  # on what was fitted after training
-
-    def _find_metrics(self, names: Sequence[str]) -> list[Metric]:
-        if names and self.optional_metrics is None:
-            raise ValueError(
-                f"task {self.task!r}: the metrics of {self.problem_type} tasks are fixed; leave "
-                "`metrics` out"
-            )
-        known = {metric.name: metric for metric in (*self.metrics, *(self.optional_metrics or ()))}
-        found = []
-        for name in dict.fromkeys(names):
-            if name in known:
-                found.append(known[name])
-            elif name.startswith(EVALUATE):
-                from .modules import make_module_metric
-
-                found.append(make_module_metric(name))
-            else:
-                what = f"{self.problem_type} metric"
-                raise ValueError(f"task {self.task!r}: {unknown(what, name, known)}")
-        return found
 
     def direct(self, module: str, lower_is_better: bool) -> None:
         """Set the direction of the metric of a module, also in averages over tasks."""

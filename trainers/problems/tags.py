@@ -114,15 +114,23 @@ class TokenClassification(Calibrated, Problem[Tagged]):
         temperature it gathers logits. Processes cannot exchange 16-bit integers.
         """
         labels, logits = inputs["labels"], find_output(outputs, "logits").detach()
-        tokens, places, shape = place_words(labels, inputs.get("cu_seq_lens_q"))
+        # the words of a batch, (B, L) or packed (1, T): its tokens with a label
+        rows, tokens = (labels != IGNORED_LABEL).nonzero(as_tuple=True)
+        sources, count = (rows, tokens), labels.shape[0]
+        if (offsets := inputs.get("cu_seq_lens_q")) is not None:
+            count = len(offsets) - 1
+            rows = torch.searchsorted(offsets, tokens.to(offsets.dtype), right=True) - 1
+        words = torch.bincount(rows, minlength=count)
+        numbers = torch.arange(len(rows), device=rows.device) - (words.cumsum(0) - words)[rows]
+        places, shape = (rows, numbers), (count, int(words.max()))
         right = labels.new_full(shape, IGNORED_LABEL, dtype=torch.int32)
-        right[places] = labels[tokens].to(torch.int32)
+        right[places] = labels[sources].to(torch.int32)
         if self.gathers_logits:
             filled = logits.new_full((*shape, logits.shape[-1]), IGNORED_LABEL, dtype=torch.float32)
-            filled[places] = logits[tokens].float()
+            filled[places] = logits[sources].float()
             return filled, right
         tags = right.clone()
-        tags[places] = logits[tokens].argmax(dim=-1).to(torch.int32)
+        tags[places] = logits[sources].argmax(dim=-1).to(torch.int32)
         return tags, right
 
     def collect(self, values: Array, rows: Dataset, decode: Decode | None = None) -> Tagged:
@@ -219,22 +227,3 @@ class TokenClassification(Calibrated, Problem[Tagged]):
         labels = [row[row != IGNORED_LABEL] for row in map(np.asarray, rows["labels"])]
         logits = [row[: len(given)] for row, given in zip(values, labels, strict=True)]
         return np.concatenate(logits), np.concatenate(labels)
-
-
-Places = tuple[Tensor, Tensor]
-
-
-def place_words(labels: Tensor, offsets: Tensor | None) -> tuple[Places, Places, tuple[int, int]]:
-    """Find the words of a batch, (B, L) or packed (1, T) with ``offsets``: tokens with a label.
-
-    Returns their places in the batch; their rows and their numbers in these; the number of rows,
-    and of words of the longest.
-    """
-    rows, tokens = (labels != IGNORED_LABEL).nonzero(as_tuple=True)
-    places, count = (rows, tokens), labels.shape[0]
-    if offsets is not None:
-        count = len(offsets) - 1
-        rows = torch.searchsorted(offsets, tokens.to(offsets.dtype), right=True) - 1
-    words = torch.bincount(rows, minlength=count)
-    columns = torch.arange(len(rows), device=rows.device) - (words.cumsum(0) - words)[rows]
-    return places, (rows, columns), (count, int(words.max()))

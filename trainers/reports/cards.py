@@ -8,34 +8,21 @@ from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from trainers.data.rows import Rows
 from trainers.files import write_text
 from trainers.problems.base import AnyProblem, Problem
-from trainers.training.multitask import MultiTaskTrainer
 
-from .results import Results, RunFacts, describe_training, name_run
+from .results import FinishedRun, Results, describe_training, name_run
 from .texts import code_block, code_span, count, plain, printable
 
 
-def write_card(
-    template_path: str | os.PathLike[str],
-    trainer: MultiTaskTrainer,
-    encoded: Mapping[str, Mapping[str, Rows]],
-    results: Mapping[str, Results],
-    facts: RunFacts,
-) -> None:
+def write_card(template_path: str | os.PathLike[str], run: FinishedRun) -> None:
     """Fill the model card with the data, the recipe and the numbers of a run.
 
-    The template can call ``plain``, ``code_span``, ``code_block`` and ``quoted`` to escape texts,
-    and ``count`` for numbers with their nouns.
-
-    Args:
-        template_path: Jinja template of the card.
-        trainer: The trainer; the card goes to its output folder as ``README.md``.
-        encoded: By task and split, the encoded rows.
-        results: Results by split.
-        facts: Other facts for the card.
+    The card goes to the output folder as ``README.md``. Its Jinja template can call ``plain``,
+    ``code_span``, ``code_block`` and ``quoted`` to escape texts, and ``count`` for numbers with
+    their nouns.
     """
+    trainer, results, facts = run.trainer, run.results, run.facts
     folder, training = Path(str(trainer.args.output_dir)), describe_training(trainer)
     problems, measured, name = trainer.problems, results["validation"], name_run(folder)
     scores = _list_scores(problems, measured, facts.data)
@@ -54,7 +41,7 @@ def write_card(
         ),
         "rows": {
             task: {split: len(rows) for split, rows in splits.items()}
-            for task, splits in encoded.items()
+            for task, splits in run.encoded.items()
         },
         "plain": plain,
         "code_span": code_span,

@@ -22,7 +22,6 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import datasets
 import torch
 from transformers import TrainingArguments
 
@@ -34,7 +33,7 @@ from trainers.problems.metrics import AGGREGATES, Described
 from trainers.training.callbacks import find_kept_step
 from trainers.training.multitask import MultiTaskTrainer
 
-from .results import Results, RunFacts, RunOutputs, name_run
+from .results import FinishedRun, Results, RunFacts, name_run
 from .texts import LEGEND, color_words, count, printable
 
 # By the name of the variable in the style sheet, which also has those of a dark page: ``dev`` is
@@ -212,28 +211,12 @@ class Section:
     blocks: Sequence[Block] = ()
 
 
-def report_run(
-    trainer: MultiTaskTrainer,
-    encoded: Mapping[str, Mapping[str, Rows]],
-    results: Mapping[str, Results],
-    outputs: RunOutputs,
-    facts: RunFacts,
-    texts: Mapping[str, datasets.Dataset] | None = None,
-    examples: int = 20,
-) -> Path | None:
+def report_run(run: FinishedRun) -> Path | None:
     """Write ``report.html`` and ``report.json`` of a run whose results are already written.
 
     A failure must not cost the run: it is logged with its traceback, and None is returned.
-
-    Args:
-        trainer: The trainer, for its history and its output folder.
-        encoded: By task and split, the encoded rows with their ids.
-        results: By split, from ``evaluate_run``.
-        outputs: By task and split, from ``evaluate_run``.
-        facts: Other facts of the run.
-        texts: By task, the validation rows before they were encoded; None if they may not be shown.
-        examples: Number of rows in each list of a task.
     """
+    trainer, results, facts = run.trainer, run.results, run.facts
     folder = Path(str(trainer.args.output_dir))
     state, environment = trainer.state, describe_environment(trainer.args)
     steps, epochs = count(state.global_step, "optimizer step"), count(state.epoch or 0, "epoch")
@@ -241,8 +224,7 @@ def report_run(
         sections = [_make_results(trainer, results)]
         for task, problem in trainer.problems.items():
             blocks: list[Block] = [*draw_curves(state.log_history, problem, _find_kept(trainer))]
-            quoted = (texts or {}).get(task)
-            evaluated = _select_rows(problem, encoded[task], outputs, quoted, examples)
+            evaluated = _select_rows(run, problem)
             if evaluated is not None:
                 if types := results["validation"].types.get(task):
                     blocks.append(_tabulate_types(types))
@@ -254,9 +236,21 @@ def report_run(
             notes += [f"{what}: {note}." for what, note in problem.notes.items()]
             sections.append(Section(task, [*notes, *filter(None, [problem.caution])], blocks))
         versions = list((environment | facts.versions).items())
+        start = (
+            f"Initial weights: {facts.model_name_or_path or 'random'}. The training loss is the "
+            "mean over the steps since the previous point, with dropout; the held-out loss is "
+            "without."
+        )
+        seconds = [log["train_runtime"] for log in state.log_history if "train_runtime" in log]
+        if seconds and seconds[-1] >= 1:
+            start += f" {seconds[-1]:,.0f} seconds since the last start, including evaluations."
+        codes = [Code("Command", facts.command)]
+        if facts.recipe:
+            note = "The flags of the command override it."
+            codes.append(Code("Recipe", facts.recipe.strip(), note))
         sections += [
-            _make_training(trainer, facts),
-            _make_data(encoded, facts),
+            Section("Training", [start], codes),
+            _make_data(run.encoded, facts),
             Section("Environment", blocks=[Table("", [("", "")] * 2, versions)]),
         ]
         name, path = printable(name_run(folder)), folder / REPORT_FILE
@@ -272,27 +266,22 @@ def report_run(
     return path
 
 
-def _select_rows(
-    problem: AnyProblem,
-    splits: Mapping[str, datasets.Dataset],
-    outputs: RunOutputs,
-    texts: datasets.Dataset | None,
-    examples: int,
-) -> Evaluated[Any] | None:
+def _select_rows(run: FinishedRun, problem: AnyProblem) -> Evaluated[Any] | None:
     """Select the labelled rows of a task that are not trained on; None without validation rows."""
+    splits: Mapping[str, Any] = run.encoded[problem.task]
     held_out = {
         split: problem.keep_labelled(output)
-        for (name, split), output in outputs.items()
+        for (name, split), output in run.outputs.items()
         if name == problem.task and split != "train" and problem.is_labelled(splits[split])
     }
     if "validation" not in held_out:
         return None
     output, labelled = held_out.pop("validation")
-    rows = splits["validation"]
+    rows, texts = splits["validation"], run.texts.get(problem.task, {}).get("validation")
     if labelled is not None:
         rows, texts = rows.select(labelled), None if texts is None else texts.select(labelled)
     others = {split: other for split, (other, _) in held_out.items()}
-    return Evaluated(output, rows, texts, examples, others)
+    return Evaluated(output, rows, texts, run.most_quoted, others)
 
 
 def explain(trainer: MultiTaskTrainer, task: str, block: Block) -> Block:
@@ -434,20 +423,6 @@ def _find_kept(trainer: MultiTaskTrainer) -> int | None:
     """Return the step whose weights were kept; None for the last one."""
     best = find_kept_step(trainer.args, trainer.state)
     return None if best == trainer.state.global_step else best
-
-
-def _make_training(trainer: MultiTaskTrainer, facts: RunFacts) -> Section:
-    start = (
-        f"Initial weights: {facts.model_name_or_path or 'random'}. The training loss is the mean "
-        "over the steps since the previous point, with dropout; the held-out loss is without."
-    )
-    seconds = [log["train_runtime"] for log in trainer.state.log_history if "train_runtime" in log]
-    if seconds and seconds[-1] >= 1:
-        start += f" {seconds[-1]:,.0f} seconds since the last start, including evaluations."
-    blocks: list[Block] = [Code("Command", facts.command)]
-    if facts.recipe:
-        blocks.append(Code("Recipe", facts.recipe.strip(), "The flags of the command override it."))
-    return Section("Training", [start], blocks)
 
 
 def _make_data(encoded: Mapping[str, Mapping[str, Rows]], facts: RunFacts) -> Section:

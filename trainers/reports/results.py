@@ -5,7 +5,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -197,66 +197,77 @@ def _split_order(split: str) -> tuple[int, str]:
     return ("train", "validation", "test").index(split.partition("_")[0]), split
 
 
-def file_split(split: str) -> str:
-    """Return the name of a split in prediction files, as in the course project."""
-    return split.replace("validation", "dev", 1)
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run after its training, of which files, model card and page tell."""
+
+    trainer: MultiTaskTrainer  # with the best or last weights
+    encoded: Mapping[str, Mapping[str, Rows]]  # rows by task and split, with their ids
+    results: Mapping[str, Results]  # by split; those and the outputs are of `evaluate_run`
+    outputs: RunOutputs
+    facts: RunFacts
+    # by task and split, the rows before they were encoded; none of texts that may not be shown
+    texts: Mapping[str, Mapping[str, datasets.Dataset]] = field(default_factory=dict)
+    most_quoted: int = 20  # rows of a task on the page; with 0 no file has texts
+    tabulated: Collection[str] = ()  # tasks whose predictions have no official format
 
 
-def write_results(
-    trainer: MultiTaskTrainer,
-    encoded: Mapping[str, Mapping[str, Rows]],
-    results: Mapping[str, Results],
-    outputs: RunOutputs,
-    facts: RunFacts,
-    texts: Mapping[str, datasets.Dataset] | None = None,
-    *,
-    quotes: bool = True,
-) -> None:
-    """Write ``metrics.json`` and the predictions for held-out rows.
-
-    Results and outputs are those of ``evaluate_run``, the encoded rows have their ids, ``texts``,
-    by task, are the validation rows before they were encoded, and ``quotes`` is whether the files
-    may have texts.
-    """
+def write_results(run: FinishedRun) -> None:
+    """Write ``metrics.json`` and the predictions for held-out rows."""
+    trainer, quotes = run.trainer, run.most_quoted > 0
     folder = Path(str(trainer.args.output_dir))
-    for (task, split), found in outputs.items():
+    for (task, split), found in run.outputs.items():
         if split == "train":
             continue
-        problem, rows = trainer.problems[task], encoded[task][split]
-        stem = f"{task}-{file_split(split)}"
+        problem, rows = trainer.problems[task], run.encoded[task][split]
+        texts = run.texts.get(task, {}).get(split)
+        # the name of a split is that of the course project
+        path = folder / "predictions" / f"{task}-{split.replace('validation', 'dev', 1)}"
         if quotes or not problem.writes_texts:
-            problem.write(folder / "predictions", stem, found, rows)
+            problem.write(path.parent, path.name, found, rows)
         is_counted = not trainer.tasks[task].training.auxiliary
         if split == "validation" and is_counted and problem.is_labelled(rows):
-            path = folder / "predictions" / f"{stem}.npz"
-            write_sample(path, problem, found, rows, (texts or {}).get(task))
-    content = {split: asdict(result) for split, result in results.items()}
-    content |= asdict(facts) | describe_training(trainer)
+            # what `minbert experiments compare` resamples
+            outputs, labelled = problem.keep_labelled(found)
+            if labelled is not None:
+                rows = rows.select(labelled)
+            values, labels = problem.sample(outputs)
+            ids = np.asarray(problem.identify(outputs, rows))
+            sample = {"labels": labels, "ids": ids, "values": values}
+            if texts is not None:
+                kept = texts if labelled is None else texts.select(labelled)
+                columns = [kept[name][:] for name in TEXT_COLUMNS if name in kept.column_names]
+                sample["texts"] = np.asarray(hashlib.sha256(repr(columns).encode()).hexdigest())
+            with replaced_when_done(f"{path}.npz") as part, Path(part).open("wb") as file:
+                np.savez_compressed(file, **sample)
+        table = problem.tabulate(found) if task in run.tabulated else None
+        if table is not None and texts is not None:
+            write_table(Path(f"{path}.csv"), table, texts, quotes=quotes)
+    content = {split: asdict(result) for split, result in run.results.items()}
+    content |= asdict(run.facts) | describe_training(trainer)
     write_text(folder / "metrics.json", json.dumps(content, indent=2) + "\n")
 
 
-def write_sample(
-    path: Path,
-    problem: AnyProblem,
-    outputs: Any,
-    rows: datasets.Dataset,
-    texts: datasets.Dataset | None,
+def write_table(
+    path: Path, columns: dict[str, list[str]], rows: datasets.Dataset, *, quotes: bool
 ) -> None:
-    """Write what ``minbert experiments compare`` resamples: ids, values and labels of rows.
-
-    With ``texts``, the rows before they were encoded, there is also a hash of their texts.
-    """
-    outputs, labelled = problem.keep_labelled(outputs)
-    if labelled is not None:
-        rows, texts = rows.select(labelled), texts and texts.select(labelled)
-    values, labels = problem.sample(outputs)
-    content: dict[str, Any] = {"ids": np.asarray(problem.identify(outputs, rows)), "values": values}
-    if texts is not None:
-        columns = [texts[name][:] for name in TEXT_COLUMNS if name in texts.column_names]
-        digest = hashlib.sha256(repr(columns).encode()).hexdigest()
-        content["texts"] = np.asarray(digest)
-    with replaced_when_done(path) as temporary, Path(temporary).open("wb") as file:
-        np.savez_compressed(file, labels=labels, **content)
+    """Write labels and predictions beside the ids and, if they may be shown, the texts of rows."""
+    texts = [name for name in TEXT_COLUMNS if quotes and name in rows.column_names]
+    table = {"id": rows["id"][:]}
+    for name in texts:
+        title = "text" if len(texts) == 1 else name.replace("sentence", "text")
+        table[title] = rows[name][:]
+    table |= columns
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(table)
+    for row in zip(*table.values(), strict=True):
+        # a list of texts is written as JSON
+        writer.writerow(
+            json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+            for value in row
+        )
+    write_text(path, file.getvalue())
 
 
 def read_metrics(folder: str | os.PathLike[str]) -> dict[str, Any]:
@@ -293,43 +304,3 @@ def describe_training(trainer: MultiTaskTrainer) -> dict[str, Any]:
         if modules:
             content.setdefault("lower_is_better", {})[task] = modules
     return content
-
-
-TEXTS = ("sentence1", "sentence2", "choices")
-
-
-def write_tables(
-    output_dir: str | os.PathLike[str],
-    problems: Mapping[str, AnyProblem],
-    rows: Mapping[tuple[str, str], datasets.Dataset],
-    outputs: RunOutputs,
-    *,
-    quotes: bool,
-) -> None:
-    """Write ``predictions/<task>-<split>.csv`` for held-out rows.
-
-    ``rows`` are not encoded, ``outputs`` are those of ``evaluate_run``, and ``quotes`` is whether
-    the texts may be shown.
-    """
-    for (task, split), dataset in rows.items():
-        found = outputs.get((task, split))  # none without labels, as in contrastive tasks
-        columns = None if found is None else problems[task].tabulate(found)
-        if columns is None:
-            continue
-        texts = [name for name in TEXTS if quotes and name in dataset.column_names]
-        table = {"id": dataset["id"][:]}
-        for name in texts:
-            title = "text" if len(texts) == 1 else name.replace("sentence", "text")
-            table[title] = dataset[name][:]
-        table |= columns
-        file = io.StringIO()
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(table)
-        for row in zip(*table.values(), strict=True):
-            # a list of texts is written as JSON
-            writer.writerow(
-                json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
-                for value in row
-            )
-        path = Path(output_dir) / "predictions" / f"{task}-{file_split(split)}.csv"
-        write_text(path, file.getvalue())

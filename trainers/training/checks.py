@@ -115,17 +115,7 @@ def check_tasks(
         )
     specs = parse_tasks(getattr(config, "tasks", None))
     problems = {name: task.make_problem(specs.get(name)) for name, task in by_name.items()}
-    _check_names(problems)
-    is_stock = type(find_inner(model)).__module__.startswith("transformers.")
-    _check_rows(by_name, problems, counts_missing=is_stock)
-    if all(task.training.auxiliary for task in tasks):
-        raise ValueError(f"auxiliary: all tasks are ({names}); leave it out of those that count")
-    return by_name, problems
-
-
-def _check_names(problems: Mapping[str, AnyProblem]) -> None:
-    """Check that no two tasks have a metric, a logged loss or a file of the same name."""
-    owners: dict[str, str] = {}
+    owners: dict[str, str] = {}  # of metrics, logged losses and files
     for task, problem in problems.items():
         metrics = ("loss", *TIMES, *(metric.name for metric in problem.reported))
         used = {task.casefold(), *(f"eval_{task}_{metric}" for metric in metrics)}
@@ -136,6 +126,11 @@ def _check_names(problems: Mapping[str, AnyProblem]) -> None:
                     f"tasks {owners[name]!r} and {task!r} would both have {name!r}; rename one"
                 )
             owners[name] = task
+    is_stock = type(find_inner(model)).__module__.startswith("transformers.")
+    _check_rows(by_name, problems, counts_missing=is_stock)
+    if all(task.training.auxiliary for task in tasks):
+        raise ValueError(f"auxiliary: all tasks are ({names}); leave it out of those that count")
+    return by_name, problems
 
 
 def _check_rows(

@@ -29,7 +29,24 @@ def check_comparisons(trainer: "MultiTaskTrainer") -> None:
         where = f"task {name!r}: its loss, {spec.loss}, compares the rows of"
         if task.train is not None:
             _check_labels(where, model, name, task.train)
-            _check_batches(f"{where} a batch with each other", trainer, name)
+            sampler: Any = trainer.train_sampler
+            counts = sampler.count_batch_rows(name) // max(1, trainer.args.n_gpu)
+            single = int((counts < 2).sum())
+            remedy = "give a larger batch_size (per_device_train_batch_size for all tasks)"
+            if name in sampler.token_budgets:
+                remedy = "give a larger max_tokens_per_batch, or batch_size"
+            if single == len(counts):
+                raise ValueError(
+                    f"{where} a batch with each other, but every batch has a single row, and the "
+                    f"loss would be 0; {remedy}. Gradient accumulation does not help: it adds "
+                    "batches up"
+                )
+            if single:
+                logger.warning(
+                    "%s a batch with each other, but %d of the %d batches of a pass over the rows "
+                    "have a single one, whose loss is 0; %s",
+                    *(where, single, len(counts), remedy),
+                )
         if task.evaluation is not None and trainer.args.per_device_eval_batch_size < 2:
             raise ValueError(
                 f"{where} a batch with each other, and would be 0 in every evaluation; give "
@@ -57,25 +74,4 @@ def _check_labels(where: str, model: Any, task: str, rows: datasets.Dataset) -> 
         raise ValueError(
             f"{where} different scores, but all training rows have the score {labels[0]:g}; give "
             "rows with other scores, or another loss"
-        )
-
-
-def _check_batches(where: str, trainer: "MultiTaskTrainer", task: str) -> None:
-    """Check that the batches of a task have two rows, over all processes."""
-    sampler: Any = trainer.train_sampler
-    counts = sampler.count_batch_rows(task) // max(1, trainer.args.n_gpu)
-    single = int((counts < 2).sum())
-    remedy = "give a larger batch_size (per_device_train_batch_size for all tasks)"
-    if task in sampler.token_budgets:
-        remedy = "give a larger max_tokens_per_batch, or batch_size"
-    if single == len(counts):
-        raise ValueError(
-            f"{where}, but every batch has a single row, and the loss would be 0; {remedy}. "
-            "Gradient accumulation does not help: it adds batches up"
-        )
-    if single:
-        logger.warning(
-            "%s, but %d of the %d batches of a pass over the rows have a single one, whose loss is "
-            "0; %s",
-            *(where, single, len(counts), remedy),
         )

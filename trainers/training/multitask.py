@@ -59,7 +59,7 @@ from .checks import (
     needs_rows,
 )
 from .resuming import write_checksums
-from .terms import TERMS, LossLog, LossMean, TermCounter, smooth_labels, split_loss
+from .terms import FEWEST, TERMS, LossLog, TermCounter, smooth_labels, split_loss
 
 if TYPE_CHECKING:
     from trainers.data.masking import TextMasking
@@ -190,7 +190,8 @@ class MultiTaskTrainer(Trainer):
             check_comparisons(self)
         self._losses = LossLog(self.problems)
         self._terms = TermCounter(model, self.problems, self.methods)
-        self._evaluated = LossMean()
+        # of an evaluation, by part: sums of losses, and numbers of their terms, (2,) by batch
+        self._evaluated: dict[str, list[Tensor]] = {}
         self._weights: list[float] = []  # of the losses of this optimizer step
         self._average_over_ranks = partial(self.accelerator.reduce, reduction="mean")
 
@@ -551,12 +552,14 @@ class MultiTaskTrainer(Trainer):
             self.compute_metrics = None
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        self._evaluated = LossMean()
+        self._evaluated = {}
         output = super().evaluation_loop(*args, **kwargs)
-        mean, metrics = self._evaluated.compute(self._average_over_ranks), output.metrics
-        if mean is not None and metrics is not None:
+        if self._evaluated and output.metrics is not None:
+            sums = torch.stack([torch.stack(x).sum(dim=0) for x in self._evaluated.values()])
+            sums = self._average_over_ranks(sums)
             # Trainer's own is a mean of the batches' means
-            metrics[f"{kwargs['metric_key_prefix']}_loss"] = mean
+            mean = float((sums[:, 0] / sums[:, 1].clamp(min=FEWEST)).sum())
+            output.metrics[f"{kwargs['metric_key_prefix']}_loss"] = mean
         return output
 
     def prediction_step(
@@ -575,7 +578,11 @@ class MultiTaskTrainer(Trainer):
                 # computing the loss removes what the model does not take
                 loss, outputs = self.compute_loss(model, dict(labelled), return_outputs=True)
                 counts = self._terms.count_parts(labelled, real)
-                self._evaluated.add(split_loss(problem, loss, outputs), counts)
+                for part, value in split_loss(problem, loss, outputs).items():
+                    mean = value.detach().float().mean()
+                    count = torch.as_tensor(counts[part], dtype=torch.float32, device=mean.device)
+                    terms = torch.stack([mean * count, count])
+                    self._evaluated.setdefault(part, []).append(terms)
                 loss = loss.detach().mean()
             else:
                 left_out = ("labels",) if self.takes_task else ("labels", "task")

@@ -60,7 +60,17 @@ def checkpoint_problem(folder: Path, world_size: int) -> str | None:
             return f"{name} is missing"
     if len(list(folder.glob("rng_state*.pth"))) != world_size:
         return f"it was not written by {world_size} process(es)"
-    return _find_damage(folder) or _find_unreadable(folder)
+    if (damage := _find_damage(folder)) is not None:
+        return damage
+    # pickles that cannot be read, without their tensors and, as the Trainer will, code
+    for path in sorted((*folder.glob("*.pt"), *folder.glob("*.pth"))):
+        try:
+            with safe_globals():
+                torch.load(path, map_location="meta", weights_only=True)
+        except Exception as error:
+            reason = str(error).strip().partition("\n")[0]
+            return f"{path.name} cannot be loaded ({reason or type(error).__name__})"
+    return None
 
 
 def _find_damage(folder: Path) -> str | None:
@@ -79,18 +89,6 @@ def _find_damage(folder: Path) -> str | None:
         name = CHECKSUMS if CHECKSUMS in str(error) else "trainer_state.json"
         return f"{name} cannot be read ({error})"
     return f"{damaged[0]} is damaged: its checksum differs" if damaged else None
-
-
-def _find_unreadable(folder: Path) -> str | None:
-    """Describe a pickle that cannot be read, without its tensors and, as the Trainer will, code."""
-    for path in sorted((*folder.glob("*.pt"), *folder.glob("*.pth"))):
-        try:
-            with safe_globals():
-                torch.load(path, map_location="meta", weights_only=True)
-        except Exception as error:
-            reason = str(error).strip().partition("\n")[0]
-            return f"{path.name} cannot be loaded ({reason or type(error).__name__})"
-    return None
 
 
 def find_damaged(output_dir: str | os.PathLike[str], world_size: int) -> str | None:

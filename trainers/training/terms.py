@@ -133,27 +133,6 @@ def split_loss(problem: AnyProblem, loss: Tensor, outputs: ModelOutput) -> dict[
     return {part: outputs[key] for part, (key, _) in problem.parts.items()} or {WHOLE: loss}
 
 
-class LossMean:
-    """The mean of a loss over all terms of an evaluation."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, list[Tensor]] = {}
-
-    def add(self, parts: Mapping[str, Tensor], counts: Mapping[str, float | Tensor]) -> None:
-        """Add the parts of the loss of a batch, and their numbers of terms."""
-        for part, value in parts.items():
-            loss = value.detach().float().mean()
-            count = torch.as_tensor(counts[part], dtype=torch.float32, device=loss.device)
-            self._sums.setdefault(part, []).append(torch.stack([loss * count, count]))
-
-    def compute(self, reduce: Callable[[Tensor], Tensor]) -> float | None:
-        """Return the mean over all batches and, by ``reduce``, processes; None without a loss."""
-        if not self._sums:
-            return None
-        sums = reduce(torch.stack([torch.stack(each).sum(dim=0) for each in self._sums.values()]))
-        return float((sums[:, 0] / sums[:, 1].clamp(min=FEWEST)).sum())
-
-
 def smooth_labels(
     model: nn.Module, args: TrainingArguments, problems: Mapping[str, AnyProblem]
 ) -> LabelSmoother | None:
