@@ -256,21 +256,20 @@ def describe_pretrained(
         return Pretrained(None, any(task.uses_pooler for task in tasks))
     where = f"model_name_or_path={path!r} cannot be loaded"
     with named_errors(where, "give another checkpoint", CHECKPOINT_ERRORS):
-        return Pretrained(None, has_pooler(path, revision))
+        return Pretrained(None, has_weights(path, "pooler.dense.weight", revision))
 
 
-def has_pooler(path: str, revision: str | None = None) -> bool:
-    """Return whether there are weights of a pooler."""
+def has_weights(path: str, part: str, revision: str | None = None) -> bool:
+    """Return whether a checkpoint has weights with a part of a name, as minBERT names them."""
     from modeling_minbert.families import rename
 
-    names = list_weights(path, revision)
-    return any(rename(name).endswith("pooler.dense.weight") for name in names)
+    return any(part in rename(name) for name in list_weights(path, revision))
 
 
 def list_weights(path: str, revision: str | None = None) -> list[str]:
     """List the names of the weights of a checkpoint, without loading them."""
     options: Any = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
-    for file in (SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME):
+    for file in (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_NAME, WEIGHTS_INDEX_NAME):
         found = cached_file(path, file, **options)
         if found is None:
             continue

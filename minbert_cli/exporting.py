@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from minbert_cli.checkpoints import has_pooler, load_pretrained, load_tokenizer
+from minbert_cli.checkpoints import has_weights, load_pretrained, load_tokenizer
 from minbert_cli.predicting import check_vectors
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel, export_onnx
 from modeling_minbert.inference import check_vocabulary, find_casing
@@ -158,7 +158,10 @@ def load_model(checkpoint: str) -> Any:
             f"{', '.join(sorted(classes))} and the same of other types"
         )
     kind = classes[f"MinBert{saved}"]
-    without = kind is MinBertModel and not has_pooler(checkpoint)
+    is_pretraining = saved in ("ForMaskedLM", "ForNSP", "ForPreTraining")
+    if is_pretraining and not has_weights(checkpoint, "cls."):
+        kind = MinBertModel  # a sentence encoder that names the class that it started from
+    without = kind is MinBertModel and not has_weights(checkpoint, "pooler.dense.weight")
     options: dict[str, Any] = {"add_pooling_layer": False} if without else {}
     model: Any = load_pretrained(kind, checkpoint, flag="checkpoint", **options)
     if getattr(model, "is_quantized", False):

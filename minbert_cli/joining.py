@@ -36,7 +36,7 @@ class Result(NamedTuple):
     """What a call gets for each of its rows, by task: predictions, or as `VECTORS` vectors."""
 
     values: dict[str, list[Any]]
-    tokens: int  # those of its rows; of windows and choices none
+    tokens: int  # those of its rows; of choices none
 
 
 class BusyError(Exception):
@@ -237,12 +237,17 @@ def _share(bundle: Bundle) -> Iterator[tuple[Part, Result]]:
     for job in bundle.jobs:
         found = job.describe()
         values |= {VECTORS: list(np.asarray(found))} if job.has_vectors else found
-    encoded = bundle.jobs[0].encoded
-    is_by_row = len(encoded) == sum(part.size for part in bundle.parts)
+    sizes = [unit.tokens for unit in bundle.jobs[0].encoded]
+    reader = bundle.jobs[0].members[0]
+    if getattr(reader, "has_windows", False):  # those of all texts of a row
+        texts = [sum(window.tokens for window in windows) for windows in reader.texts]
+        count = reader.num_texts
+        sizes = [sum(texts[at : at + count]) for at in range(0, len(texts), count)]
+    is_by_row = len(sizes) == sum(part.size for part in bundle.parts)
     first = 0
     for part in bundle.parts:
         rows = slice(first, first + part.size)
-        tokens = sum(row.tokens for row in encoded[rows]) if is_by_row else 0
+        tokens = sum(sizes[rows]) if is_by_row else 0
         yield part, Result({name: each[rows] for name, each in values.items()}, tokens)
         first += part.size
 

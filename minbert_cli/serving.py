@@ -112,7 +112,7 @@ class Rerank(Struct, forbid_unknown_fields=True):
     texts: list[str] | None = None
     model: str | None = None
     top_n: int | None = None
-    return_documents: bool = False
+    return_documents: bool | None = None  # as Jina, whose default is yes
     return_text: bool = False
     raw_scores: bool = False
     truncate: bool | None = None
@@ -386,12 +386,15 @@ async def rerank(server: Server, body: Rerank, task: str | None) -> object:
         next(each["score"] for each in row if each.get("label") == label)
         for row in result.values[task]
     ]
+    low, high = getattr(server.model.heads.get(task).task, "score_range", None) or (0, 1)
+    scores = [(score - low) / (high - low) for score in scores]  # as those of other rerankers
     order = sorted(range(len(scores)), key=lambda at: -scores[at])[: body.top_n]
     shown: list[dict[str, object]]
     if body.texts is not None:
         shown = [{"text": text} if body.return_text else {} for text in texts]
         return [{"index": at, "score": scores[at]} | shown[at] for at in order]
-    shown = [{"document": {"text": text}} if body.return_documents else {} for text in texts]
+    is_shown = body.return_documents is not False
+    shown = [{"document": {"text": text}} if is_shown else {} for text in texts]
     return {
         "id": f"{time.time_ns():x}",
         "model": f"{server.name}/{task}",

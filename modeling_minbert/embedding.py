@@ -110,7 +110,9 @@ class MinBertEmbeddingMixin(MinBertVectors[Tensor]):
         except (OSError, ValueError) as error:
             warn_once(f"the tokenizer is not saved with the model: {error}")
             return
-        own_tokenizer(tokenizer).save_pretrained(save_directory)
+        own, longest = own_tokenizer(tokenizer), self.config.longest_sequence
+        own.model_max_length = min(own.model_max_length, longest)  # for who reads no more
+        own.save_pretrained(save_directory)
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:

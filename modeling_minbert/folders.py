@@ -296,6 +296,11 @@ def save_vectors(
         logger.warning(message, encoding.truncation)
     model.check_tokenizer()
     tokenizer = own_tokenizer(model.tokenizer)
+    spaced, plain = (tokenizer(text)["input_ids"] for text in (" a ", "a"))
+    if plan.strips and spaced != plain:
+        message = "sentence-transformers keeps spaces at the ends of a text, which training left "
+        message += "out, and this tokenizer reads them: strip your texts"
+        logger.warning(message)
     length = min(max_length or encoding.max_length, model.config.longest_sequence)
     kept = asdict(model.config.embedding) if is_own else {}
     made = {"pooling": vectors.pooling, "normalize": plan.normalize or plan.rescale}

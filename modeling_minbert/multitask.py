@@ -84,7 +84,18 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
             where = {name: kwargs[name] for name in HUB_KEYS if name in kwargs}
             if renames := find_stock_head(cls.config_class, path, tasks, where):
                 kwargs["key_mapping"] = {**(kwargs.get("key_mapping") or {}), **renames}
-        return super().from_pretrained(path, *args, **kwargs)
+        loaded: Any = super().from_pretrained(path, *args, **kwargs)
+        config = (loaded[0] if isinstance(loaded, tuple) else loaded).config
+        given, default = kwargs.get("num_labels"), config.default_task
+        if given is not None and default is not None:
+            names = config.task(default).describe_outputs()[1]
+            if given != len(names):
+                raise ValueError(
+                    f"num_labels={given}, but the outputs of task {default!r} are "
+                    f"{', '.join(names)}: leave num_labels out; for other labels give a task, as "
+                    "in tasks={name: {'problem_type': 'classification', 'labels': [...]}}"
+                )
+        return loaded
 
     @property
     def uses_pooler(self) -> bool:
@@ -158,7 +169,8 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
             self.config.describe_default_task()  # whose labels pipelines read
             self._described = self.config.default_task
         name = task or str(self.config.default_task)
-        spec = self._tasks.get(name) or self.config.task(name)  # refuses unknown tasks
+        known = self.heads.get(name) or self._tasks.get(name)
+        spec = getattr(known, "task", known) or self.config.task(name)  # refuses unknown tasks
         is_in_pipeline = use_cache is not None and task is None
         if is_in_pipeline:
             check_row_of_pipeline(name, spec, inputs, self.config.longest_sequence)

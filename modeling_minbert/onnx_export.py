@@ -114,6 +114,7 @@ class OnnxModel(nn.Module):
 FIELDS = (
     *("problem_type", "row_kind", "num_texts", "is_token_level", "kind", "normalizes_vectors"),
     *("labels", "targets", "outputs", "classes", "words", "temperature", "truncation"),
+    "score_range",
     *("max_answer_length", "null_score_diff_threshold", "has_question"),
 )
 OF_CONFIG = ("longest_sequence", "num_hidden_layers", "hidden_size", "vectors_task")

@@ -18,7 +18,7 @@ WINDOW, DOCUMENTS = 16_384, 512
 # Default tokens of a batch: what fits the caches of a CPU.
 CPU_TOKENS = 1_024
 # The files of an export to ONNX, beside its tokenizer.json, and their version.
-ONNX_FILE, ONNX_SETTINGS, ONNX_VERSION = "model.onnx", "minbert.json", 2
+ONNX_FILE, ONNX_SETTINGS, ONNX_VERSION = "model.onnx", "minbert.json", 3
 Pooling = Literal["cls", "pooler", "mean", "max"]
 # What rows of `predict` are.
 RowKind = Literal["single texts", "pairs", "contexts with choices"]

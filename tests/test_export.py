@@ -16,6 +16,7 @@ from minbert_cli import __main__ as minbert, exporting
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 from tests import small_run
 from tests.modeling_minbert.test_in_and_out import make_stock
+from tests.small_tokenizers import save_start
 
 TASKS = {
     "tone": {"problem_type": "classification", "labels": ["down", "up"]},
@@ -65,6 +66,21 @@ def test_sentence_transformers_get_the_vectors_of_a_task(checkpoint, tmp_path, c
     assert (tmp_path / "st" / "modules.json").exists()
     printed = capsys.readouterr().out
     assert "vectors of task 'near', without the heads of tasks; sentence-transformers" in printed
+
+
+def test_a_sentence_encoder_that_names_the_class_of_its_start_is_one(tmp_path, capsys, caplog):
+    save_start(tmp_path / "start", "roberta")
+    AutoModel.from_pretrained(tmp_path / "start").save_pretrained(tmp_path / "start")
+    path = tmp_path / "start" / "config.json"
+    config = json.loads(path.read_text()) | {"architectures": ["RobertaForMaskedLM"]}
+    path.write_text(json.dumps(config))
+
+    export(tmp_path / "start", "transformers", tmp_path / "stock")
+    assert "MinBertModel as a plain roberta" in capsys.readouterr().out
+
+    model = MinBertForMultiTask.from_pretrained(tmp_path / "start", tasks={"near": TASKS["near"]})
+    model.save_as_sentence_transformers(tmp_path / "st", task="near")
+    assert "and this tokenizer reads them: strip your texts" in caplog.text
 
 
 def test_sentence_transformers_get_no_vectors_that_nobody_chose(

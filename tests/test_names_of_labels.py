@@ -60,6 +60,11 @@ def test_other_names_are_refused(folder, model_class, given):
         model_class.from_pretrained(folder, **given)
 
 
+def test_a_number_of_labels_of_another_task_is_refused(folder):
+    with pytest.raises(ValueError, match="num_labels=2, but the outputs of task 'near' are score"):
+        MinBertForMultiTask.from_pretrained(folder, default_task="near", num_labels=2)
+
+
 @pytest.mark.parametrize("model_class", CLASSES)
 def test_a_file_with_other_names_in_both_places_is_refused(folder, model_class):
     edit(folder, id2label={"0": "no", "1": "yes"}, label2id={"no": 0, "yes": 1})

@@ -105,6 +105,10 @@ def test_the_pooler_of_a_checkpoint_counts_as_trained(tmp_path):
     assert describe(without) == Pretrained(None, False)
     for name in ("parts", "old"):
         assert describe(str(tmp_path / name)).has_trained_pooler, name
+    # of a model that was there before, and that transformers reads no more
+    index = tmp_path / "parts" / "model.safetensors.index.json"
+    index.rename(tmp_path / "without" / index.name)
+    assert describe(without) == Pretrained(None, False)
     (tmp_path / "with" / "model.safetensors").write_bytes(b"none")
     with pytest.raises(ValueError, match=r"model_name_or_path='.*with' cannot be loaded: "):
         describe(with_pooler)

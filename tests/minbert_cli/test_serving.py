@@ -235,7 +235,26 @@ def test_documents_are_ranked(ask, model):
     _, _, found = ask("/tasks/same/rerank", {"query": TEXTS[0], "texts": TEXTS})
     assert found == rounded([{"index": at, "score": scores[at]} for at in order])
     _, _, found = ask("/tasks/near/rerank", {"query": TEXTS[0], "texts": TEXTS[:1]})
-    assert found == rounded([{"index": 0, "score": model.predict("near", pairs[:1])[0]["score"]}])
+    (near,) = model.predict("near", pairs[:1])
+    assert found == rounded([{"index": 0, "score": (near["score"] - 1) / 4}])  # of 1 to 5
+    _, _, found = ask("/v1/rerank", body)
+    assert [each["document"]["text"] for each in found["results"]] == [TEXTS[x] for x in order[:2]]
+    _, _, found = ask("/v2/rerank", body | {"return_documents": False})
+    assert [sorted(each) for each in found["results"]] == [["index", "relevance_score"]] * 2
+
+
+def test_tokens_of_windows_are_counted():
+    windows = {"pair_encoding": "separate", "truncation": "windows", "max_length": 8}
+    pages = {"problem_type": "similarity", "score_range": [0, 1], "window_overlap": 2, **windows}
+    model = build({"pages": pages})
+    long = " ".join(TEXTS)
+    job = model.start_vectors([long], task="pages")[0]
+    body = {"model": "small/pages"}
+    with running(model) as (port, _):
+        client = Client(port)
+        for texts, tokens in (([TEXTS[3]], 3), ([TEXTS[3]] * 20 + [long], 60 + job.tokens)):
+            _, _, found = client.ask("/v1/embeddings", body | {"input": texts})
+            assert found["usage"]["prompt_tokens"] == tokens
 
 
 @pytest.mark.parametrize(

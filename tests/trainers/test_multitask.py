@@ -1,5 +1,9 @@
 """The trainer: gradients, losses, evaluation, and runs that go on as if nothing had happened."""
 
+from dataclasses import replace
+from pathlib import Path
+
+import datasets
 import pytest
 import torch
 
@@ -179,6 +183,19 @@ def test_a_resumed_run_ends_as_the_one_that_was_not_stopped(
         torch.testing.assert_close(weights(resumed), expected, rtol=0, atol=0)
 
 
+def test_a_checkpoint_that_a_kill_cut_short_is_not_resumed(make_trainer, tmp_path):
+    whole = make_trainer(**RESUMABLE)
+    whole.train()
+    last = last_complete_checkpoint(tmp_path / "run", 1)
+    Path(last, "rng_state.pth").unlink()
+
+    with pytest.raises(ValueError, match=r"cannot be used: rng_state\.pth is missing"):
+        make_trainer(**RESUMABLE).train(resume_from_checkpoint=last)
+    resumed = make_trainer(**RESUMABLE)
+    resumed.train(resume_from_checkpoint=True)  # from the one before
+    torch.testing.assert_close(weights(resumed), weights(whole), rtol=0, atol=0)
+
+
 def test_a_run_that_was_over_takes_no_step_more(make_trainer, tmp_path):
     options = RESUMABLE | {
         "max_steps": 4,
@@ -249,11 +266,24 @@ def test_tasks_and_arguments_must_fit(make_trainer, tasks, arguments, message):
         make_trainer(own={} if tasks is None else {"tasks": tasks}, **arguments)
 
 
-def test_a_model_that_returns_tuples_is_refused(make_trainer):
+def test_models_whose_outputs_or_weights_have_no_names_are_refused(make_trainer):
     model = tiny.make_model()
+    with pytest.raises(ValueError, match=r"compile it in place, by model\.compile\(\)"):
+        make_trainer(model=torch.compile(model, backend="eager"))
     model.config.return_dict = False
     with pytest.raises(ValueError, match=r"config\.return_dict is False"):
         make_trainer(model=model)
+
+
+def test_names_of_labels_in_another_order_are_refused(make_trainer):
+    names, (moods, *others) = ["good", "so-so", "bad"], make_tasks()
+    rows = moods.train.cast_column("labels", datasets.ClassLabel(names=names))
+
+    with pytest.raises(ValueError, match="its labels are numbers of good, so-so, bad, in this"):
+        make_trainer(own={"tasks": [replace(moods, train=rows), *others]})
+
+    aligned = rows.align_labels_with_mapping({"bad": 0, "so-so": 1, "good": 2}, "labels")
+    make_trainer(own={"tasks": [replace(moods, train=aligned), *others]})
 
 
 def test_the_workers_of_a_loader_start_as_they_are_told_to(make_trainer):

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertForSequenceClassification
 
+from modeling_minbert import MinBertForSequenceClassification
 from tests.trainers.stock import as_stock
 from tests.trainers.test_methods import wrapped
 from tests.trainers.tiny import SIZES
@@ -58,13 +59,15 @@ def test_every_head_of_a_peft_model_moves(make_trainer):
     assert all(heads.values())
 
 
-def test_numbers_that_are_missing_are_not_learned_by_a_model_of_transformers(make_trainer):
+@pytest.mark.parametrize("kind", [BertForSequenceClassification, MinBertForSequenceClassification])
+def test_numbers_that_are_missing_are_not_learned_by_a_model_with_one_head(make_trainer, kind):
     rows = [{"input_ids": [1, 2], "labels": label} for label in (0.5, -100.0)]
-    config = BertConfig(num_labels=1, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    config = kind.config_class(num_labels=1, problem_type="regression", **sizes)
     own = {"tasks": [Task("sizes", "regression", rows[:1], rows)]}
     message = "the evaluation set of task 'sizes' has labels that are -100"
     with pytest.raises(ValueError, match=message):
-        make_trainer(model=BertForSequenceClassification(config), own=own)
+        make_trainer(model=kind(config), own=own)
 
 
 def test_several_tasks_need_a_model_that_takes_task(make_trainer):

@@ -510,7 +510,10 @@ def longest_first(task: str, rows: Rows, length_column: str) -> tuple[TaskDatase
 
     Returns the rows and the index of each in ``rows``, (N,).
     """
-    if isinstance(rows, TextSource) or length_column not in rows.column_names:
+    if isinstance(rows, TextSource):
+        return TaskDataset({task: rows}), np.arange(len(rows))
+    kind = getattr(rows.features.get(length_column), "dtype", "")
+    if not kind.startswith("int"):  # no lengths, or a column of the user's own
         return TaskDataset({task: rows}), np.arange(len(rows))
     order = np.argsort(-np.asarray(rows[length_column]), kind="stable")
     return TaskDataset({task: rows.select(order)}), order

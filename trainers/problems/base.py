@@ -249,6 +249,18 @@ def find_output(outputs: ModelOutput, *names: str) -> Tensor:
     return next(outputs[name] for name in names if outputs.get(name) is not None)
 
 
+def check_names(where: str, rows: Dataset, names: Sequence[str]) -> None:
+    """Raise ValueError if the rows declare the names of the labels in another order."""
+    feature = rows.features["labels"]
+    declared = getattr(getattr(feature, "feature", feature), "names", None) or []
+    if declared != [*names] and sorted(declared) == sorted(names):
+        raise ValueError(
+            f"{where}: its labels are numbers of {', '.join(declared)}, in this order, but those "
+            f"of the model are of {', '.join(names)}; give the rows that order, by "
+            "rows.align_labels_with_mapping of datasets"
+        )
+
+
 def check_labels(
     where: str, rows: Dataset, low: float, high: float, *, are_whole: bool = True
 ) -> None:
@@ -332,6 +344,8 @@ class LabelledProblem(Problem[Predicted]):
                 from .modules import load_module
 
                 load_module(metric.module)
+        if isinstance(rows, Dataset):
+            check_names(where, rows, self.names)
         if self.label_range is not None and isinstance(rows, Dataset):
             check_labels(where, rows, *self.label_range, are_whole=self.dtype is np.int64)
 

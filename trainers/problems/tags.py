@@ -23,7 +23,7 @@ from modeling_minbert.tokens import TokenClassificationTask
 from trainers.data.rows import IGNORED_LABEL, Batch, Rows, TextSource, has_token_labels
 from trainers.files import write_text
 
-from .base import Decode, Evaluated, Problem, check_labels, find_output
+from .base import Decode, Evaluated, Problem, check_labels, check_names, find_output
 from .blocks import Block, Example, Examples
 from .classes import Calibrated
 from .metrics import Array, Described, Metric, f1_of_counts, score_counts
@@ -101,8 +101,9 @@ class TokenClassification(Calibrated, Problem[Tagged]):
                 f"{where} is of a token_classification: labels must be a list with a number for "
                 "every token, -100 for those without one"
             )
-        count = len(self.spec.labels or ()) if self.spec is not None else 0
-        check_labels(where, rows, 0, (count or math.inf) - 1)
+        names = (self.spec.labels if self.spec is not None else None) or ()
+        check_names(where, rows, names)
+        check_labels(where, rows, 0, (len(names) or math.inf) - 1)
 
     def has_loss(self, inputs: Batch) -> bool:
         return not bool((inputs["labels"] == UNKNOWN_LABEL).any())

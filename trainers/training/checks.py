@@ -108,6 +108,11 @@ def check_tasks(
             "one head; use MinBertForMultiTask, or one task"
         )
     config = getattr(find_inner(model), "config", None)
+    if hasattr(model, "_orig_mod"):  # whose weights would have names that nothing loads
+        raise ValueError(
+            "torch.compile has put the model into another one: compile it in place, by "
+            "model.compile()"
+        )
     if getattr(config, "return_dict", True) is False:
         raise ValueError(
             "model.config.return_dict is False, but losses and predictions are read by name; set "
@@ -126,7 +131,10 @@ def check_tasks(
                     f"tasks {owners[name]!r} and {task!r} would both have {name!r}; rename one"
                 )
             owners[name] = task
-    is_stock = type(find_inner(model)).__module__.startswith("transformers.")
+    inner = find_inner(model)
+    # one head, whose loss is that of transformers
+    is_plain = getattr(config, "model_type", None) == "minbert" and not hasattr(inner, "heads")
+    is_stock = is_plain or type(inner).__module__.startswith("transformers.")
     _check_rows(by_name, problems, counts_missing=is_stock)
     if all(task.training.auxiliary for task in tasks):
         raise ValueError(f"auxiliary: all tasks are ({names}); leave it out of those that count")

@@ -58,7 +58,7 @@ from .checks import (
     keep_row_lengths,
     needs_rows,
 )
-from .resuming import write_checksums
+from .resuming import checkpoint_problem, last_complete_checkpoint, write_checksums
 from .terms import FEWEST, TERMS, LossLog, TermCounter, smooth_labels, split_loss
 
 if TYPE_CHECKING:
@@ -77,8 +77,7 @@ class MultiTaskTrainer(Trainer):
     Args:
         model: A model whose ``forward`` takes ``task`` and returns the loss of that task. If it has
             ``decode(task, logits)``, metrics are computed from its result. With a single task it
-            may be a model without a ``task`` argument. It may be wrapped, as by peft or
-            ``torch.compile``.
+            may be a model without a ``task`` argument. It may be wrapped, as by peft.
         args: Arguments of the Trainer.
         tasks: The tasks, in the order of the round robin.
         methods: Training methods, in the order in which they apply.
@@ -247,11 +246,23 @@ class MultiTaskTrainer(Trainer):
         held_out = find_rows(self.tasks.values(), "evaluation")
         return self.train_sampler.describe({task: len(held_out[task]) for task in held_out})
 
-    def train(self, *args: Any, **kwargs: Any) -> Any:
+    def train(
+        self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        folder, count = resume_from_checkpoint, self.args.world_size
+        if folder is True:  # the Trainer would take the newest, which a kill may have cut short
+            folder = last_complete_checkpoint(str(self.args.output_dir), count)
+            if folder is None:
+                raise ValueError(f"output_dir={self.args.output_dir!r} has no complete checkpoint")
+        elif folder and (problem := checkpoint_problem(Path(folder), count)) is not None:
+            raise ValueError(
+                f"resume_from_checkpoint={str(folder)!r} cannot be used: {problem}; to start anew "
+                "from its weights, load the model from it"
+            )
         if self.args.device.type == "cpu":
             keep_freed_memory()
         try:
-            output = super().train(*args, **kwargs)
+            output = super().train(folder, *args, **kwargs)
         finally:
             self.is_in_train = False
         for method in self.methods:
