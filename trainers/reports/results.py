@@ -219,7 +219,8 @@ def write_results(run: FinishedRun) -> None:
     for (task, split), found in run.outputs.items():
         if split == "train":
             continue
-        problem, rows = trainer.problems[task], run.encoded[task][split]
+        problem = trainer.problems[task]
+        rows: Any = run.encoded[task][split]  # a dataset: text to learn from has no outputs
         texts = run.texts.get(task, {}).get(split)
         # the name of a split is that of the course project
         path = folder / "predictions" / f"{task}-{split.replace('validation', 'dev', 1)}"
@@ -233,7 +234,7 @@ def write_results(run: FinishedRun) -> None:
                 rows = rows.select(labelled)
             values, labels = problem.sample(outputs)
             ids = np.asarray(problem.identify(outputs, rows))
-            sample = {"labels": labels, "ids": ids, "values": values}
+            sample: dict[str, Any] = {"labels": labels, "ids": ids, "values": values}
             if texts is not None:
                 kept = texts if labelled is None else texts.select(labelled)
                 columns = [kept[name][:] for name in TEXT_COLUMNS if name in kept.column_names]
